@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID, uuid4
 
 from privacy.errors import ClustMixError, ConfigurationError
@@ -20,10 +20,13 @@ from privacy.errors import ClustMixError, ConfigurationError
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
+T = TypeVar("T")
+
 TIMEOUT_SECONDS = 10.0
 """How long the server may take for one answer."""
 
 _BATCH = 100
+_PAGE = 200
 _NAME = re.compile(r"[a-z]{1,30}(\.[a-z]{1,30}){1,3}")
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:+/-]{0,199}")
 _KEYS = frozenset(
@@ -145,6 +148,16 @@ def orchestrator(
         "expected an answer of the Prefect server at the address of PREFECT_API_URL, found none; "
         "start it, or correct the address",
     )
+
+
+def every(read: Callable[..., list[T]], **asked: Any) -> list[T]:
+    """Return all that a question to the server finds, page by page."""
+    found: list[T] = []
+    while True:
+        page = read(**asked, limit=_PAGE, offset=len(found))
+        found += page
+        if len(page) < _PAGE:
+            return found
 
 
 def _is_public(value: object) -> bool:

@@ -8,6 +8,7 @@ private workspace is gone at the end, however the run ends. No step is cached or
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
@@ -42,6 +43,7 @@ from tasks.measurement.synthesizer import measure as measure_stages
 from tasks.steps import ingest_steps, measure_steps, source
 from tasks.steps.entries import Entries
 from tasks.steps.job import ReleaseJob
+from tasks.steps.measure_steps import CheckpointSeals, Seals
 from tasks.steps.request_key import request_key
 
 HELD_BYTES = 2**25
@@ -188,27 +190,28 @@ class _Run:
         )
         checkpoints = CheckpointStore(settings.checkpoints)
         if any(each.checkpoint for each in job.synthesizer.stages(mu=job.mu)):
-            draws = measure_steps.draws_of(checkpoints.open(entry.release_id), self.plan)
+            checkpoint = checkpoints.open(entry.release_id)
+            seals: Seals = CheckpointSeals(checkpoint, self.plan)
         else:
-            draws = measure_steps.Draws(seals=measure_steps.Seals(workspace))
+            seals = Seals(workspace)
         curator = Curator(
             plan=self.plan,
             shards=[ShardFile(path) for path in shards],
             executor=self.executor,
             noise_source=randomness_of_run().noise_source,
-            seal=draws.seals,
-            announce=draws.announce,
-            drawn=draws.progress.drawn,
-            sealed=draws.sealed,
+            seal=seals,
+            announce=seals.announce,
+            drawn=seals.progress.drawn,
+            sealed=seals.sealed,
         )
         released = measure_stages(
             job.synthesizer,
             curator,
             mu=job.mu,
             run=_run_as_task,
-            finished=lambda done, number, so_far: draws.finish_stage(done, number, so_far, curator),
-            n_finished=draws.progress.stages,
-            released=draws.progress.released,
+            finished=partial(seals.finish_stage, curator=curator),
+            n_finished=seals.progress.stages,
+            released=seals.progress.released,
         )
         for shard in shards:
             shard.unlink()
@@ -216,7 +219,7 @@ class _Run:
             job,
             entry,
             curator,
-            draws.seals,
+            seals,
             released,
             measurements=MeasurementStore(settings.measurements),
             entries=self.entries,

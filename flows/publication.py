@@ -1,5 +1,6 @@
 """From a sealed measurement to a bundle, at no cost; no table is read and no noise is drawn."""
 
+import hashlib
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from storage.releases.revocations import list_beside, read_revocations
 from storage.releases.signatures import APPROVAL_FILE, Approval
 from storage.releases.store import ReleaseStore, manifests_in
 from storage.settings import Settings
+from tasks.execution.runtime import stage
 from tasks.ingest.conditions import check_conditions
 from tasks.measurement.randomness import randomness_of_run
 from tasks.reporting.guarantee import Claim
@@ -114,15 +116,11 @@ class Publisher:
         entry = self._entries.now(entry)
         self._entries.measurement(entry)  # refused here if it is not the one that was sealed
         if entry.state is EntryState.SEALED and entry.needs_approval and approval is None:
-            pending = self._pending.find(entry.release_id)
-            if pending is None:
-                raise _nothing_pending(entry)
+            manifest = self._pending.require(entry.release_id).manifest
             folder = self._pending.path(entry.release_id)
-            return self._outcome(entry, entry.caps, pending.manifest, folder, state="sealed")
+            return self._outcome(entry, entry.caps, manifest, folder, state="sealed")
         if entry.state is EntryState.SEALED:
-            entry = publish_steps.approve(
-                entry, approval, entries=self._entries, pending=self._pending
-            )
+            entry = self._approved(entry, approval)
         bundle, manifest_sha256 = self._put_into_store(entry.release_id)
         self._entries.advance(entry, EntryState.PUBLISHED, digest=manifest_sha256)
         self._pending.remove(entry.release_id)
@@ -187,10 +185,7 @@ class Publisher:
             if waiting is not None and waiting.approval is not None:
                 # It is about the charge, the measurement and the guarantee, which are the same.
                 self._pending.approve(entry.release_id, waiting.approval)
-        pending = self._pending.find(entry.release_id)
-        if pending is None:
-            raise _nothing_pending(entry)
-        return pending.manifest
+        return self._pending.require(entry.release_id).manifest
 
     @contextmanager
     def locked(self, release_id: str, *, wait_seconds: float = 0.0) -> Iterator[None]:
@@ -219,10 +214,28 @@ class Publisher:
             outcome = self.publish_sealed(entry)
         return outcome.model_copy(update={"reused": True, "charged_rho": "0"})
 
+    def _approved(self, entry: LedgerEntry, approval: Approval | None) -> LedgerEntry:
+        """Approve a sealed entry: by the gate, or by an officer's signature, kept first."""
+        with stage("commit"):
+            if approval is None:
+                return self._entries.advance(entry, EntryState.APPROVED)
+            self._pending.approve(entry.release_id, approval)
+            reason, signers = approval.statement.reason, (approval.key_id,)
+            return self._entries.advance(entry, EntryState.APPROVED, note=reason, signers=signers)
+
     def _put_into_store(self, release_id: str) -> tuple[Path, str]:
-        return publish_steps.publish_pending(
-            release_id, pending=self._pending, releases=self._releases, keys=self._keys
-        )
+        """Sign and publish a bundle, whole or not at all (IntegrityError); with its digest."""
+        with stage("publish"):
+            waiting = self._pending.require(release_id)
+            bundle = self._releases.publish(
+                waiting.manifest.ref,
+                waiting.files,
+                waiting.manifest,
+                signer=self._keys.pipeline(),
+                approval=waiting.approval,
+                officers=self._keys.officers(),
+            )
+            return bundle, hashlib.sha256(waiting.manifest.to_bytes()).hexdigest()
 
     def _verified(self, bundle: Path) -> Manifest:
         trusted, officers = self._keys.pipeline_public(), self._keys.officers()
@@ -298,9 +311,3 @@ def job_of_measurement(measurement: Measurement, release_id: str) -> ReleaseJob:
 def _revoked_for_order(measurement: Measurement) -> bool:
     """Whether an officer has said that a measurement was taken back for its order alone."""
     return measurement.declared is not None and measurement.declared.revoked_for_order
-
-
-def _nothing_pending(entry: LedgerEntry) -> IntegrityError:
-    return IntegrityError(
-        "NOTHING_PENDING", f"expected a bundle of {entry.release_id} that waits, found none"
-    )

@@ -8,16 +8,10 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 from uuid import UUID
 
-from prefect.artifacts import (
-    create_link_artifact,
-    create_markdown_artifact,
-    create_progress_artifact,
-    update_progress_artifact,
-)
+from prefect import artifacts
 from prefect.client.schemas.objects import State, StateType
 from prefect.logging import get_run_logger
-from prefect.states import Completed
-from prefect.states import Failed as FailedState
+from prefect.states import Completed, Failed
 
 from flows.events import PublicEvent, emit
 from flows.server.orchestrator import refuse_unsafe_orchestrator
@@ -28,14 +22,9 @@ from privacy.ledger import Balance, EntryState, LedgerEntry
 from storage.arrivals.store import ArrivalStore
 from storage.releases.manifest import Manifest
 from storage.settings import Settings, load_settings, require_fixed_places
-from tasks.execution.runtime import (
-    Failed,
-    guarded_call,
-    guarded_stage,
-    listen_to_stages,
-    private_log_directory,
-)
-from tasks.reporting.report import budget_page, gate_page, guarantee_page, waiting_page
+from tasks.execution import runtime
+from tasks.reporting.guarantee import Claim
+from tasks.reporting.rendering import render
 from tasks.steps import janitor
 from tasks.steps.bundle import REPORT_FILE
 from tasks.steps.entries import Entries
@@ -49,7 +38,7 @@ _STAGES = MappingProxyType({"measure": MEASURE, "publish": PUBLISH})
 _ORDINARY_ENDS = {BudgetRefused: "Refused", Withheld: "Withheld"}
 
 
-@guarded_stage("clean-up")
+@runtime.guarded_stage("clean-up")
 def clean_up(settings: Settings) -> None:
     """Close and delete what dead runs have left, before a run reserves a budget."""
     janitor.clean_up(settings)
@@ -73,11 +62,11 @@ def run(step: str, request: R, body: Callable[[R, Settings], Ending]) -> State[N
     def run_body(request: R, settings: Settings) -> Ending:
         refuse_unsafe_orchestrator()
         require_fixed_places()
-        with listen_to_stages(_PageProgress(request, _STAGES[step])):
+        with runtime.listen_to_stages(_PageProgress(request, _STAGES[step])):
             return body(request, settings)
 
-    ending = guarded_call(step, with_private_log, step, request, run_body)
-    if not isinstance(ending, Failed):
+    ending = runtime.guarded_call(step, with_private_log, step, request, run_body)
+    if not isinstance(ending, runtime.Failed):
         return Completed(name=ending.name, message=ending.text)
     if ending.error_class is BudgetRefused:
         # The ledger knows nothing of a refusal: it has no entry.
@@ -86,21 +75,21 @@ def run(step: str, request: R, body: Callable[[R, Settings], Ending]) -> State[N
     return ended(ending)
 
 
-def ended(failed: Failed) -> State[None]:
+def ended(failed: runtime.Failed) -> State[None]:
     """Return the state of a run that stopped."""
     message = f"{failed.code}: {failed.message}"
     name = _ORDINARY_ENDS.get(failed.error_class)
     if name is None:
-        return FailedState(message=message)
+        return Failed(message=message)
     return State(type=StateType.CANCELLED, name=name, message=message)
 
 
-def with_private_log(step: str, request: R, body: Callable[[R, Settings], T]) -> T | Failed:
+def with_private_log(step: str, request: R, body: Callable[[R, Settings], T]) -> T | runtime.Failed:
     """Run with a private log for what may not leave; settings are read inside of the guard too."""
     settings = load_settings()
     log_directory = settings.diagnostics / request.release_id
-    with private_log_directory(log_directory):
-        outcome = guarded_call(step, body, request, settings)
+    with runtime.private_log_directory(log_directory):
+        outcome = runtime.guarded_call(step, body, request, settings)
     with suppress(OSError):
         log_directory.rmdir()  # only if nothing was logged
     return outcome
@@ -140,8 +129,8 @@ def arrival_of(request: ReleaseRequest, settings: Settings) -> Iterator[ReleaseJ
 def show_budget(entry: LedgerEntry, balance: Balance) -> None:
     """Show what the patients have spent who paid, and what is left."""
     _try(
-        create_markdown_artifact,
-        budget_page(entry.dataset, balance, release_rho=entry.rho),
+        artifacts.create_markdown_artifact,
+        render("budget.md", dataset=entry.dataset, balance=balance, release_rho=entry.rho),
         key=f"budget-{entry.dataset}",
         description=f"Privacy budget of {entry.dataset}",
     )
@@ -153,7 +142,7 @@ def show_release(manifest: Manifest, bundle: Path, settings: Settings) -> None:
     report = f"{manifest.dataset}/{manifest.release_id}/{REPORT_FILE}"
     base = settings.releases_url
     _try(
-        create_link_artifact,
+        artifacts.create_link_artifact,
         (bundle / REPORT_FILE).as_uri() if base is None else f"{base.rstrip('/')}/{report}",
         link_text=f"Report of {manifest.ref}",
         key=f"report-{manifest.dataset}",
@@ -165,8 +154,8 @@ def show_waiting(manifest: Manifest, folder: Path) -> None:
     """Show an officer what to decide."""
     _show_claims(manifest)
     _try(
-        create_markdown_artifact,
-        waiting_page(manifest, str(folder)),
+        artifacts.create_markdown_artifact,
+        render("waiting.md", manifest=manifest, folder=str(folder)),
         key=f"decision-{manifest.dataset}",
         description=f"{manifest.ref} waits for an officer",
     )
@@ -188,10 +177,10 @@ def _event_about(
 
 
 def _show_claims(manifest: Manifest) -> None:
-    for name, text in (("guarantee", guarantee_page(manifest)), ("gate", gate_page(manifest))):
+    for name in ("guarantee", "gate"):
         _try(
-            create_markdown_artifact,
-            text,
+            artifacts.create_markdown_artifact,
+            render(f"{name}.md", manifest=manifest, claim=Claim(manifest)),
             key=f"{name}-{manifest.dataset}",
             description=f"{name.title()} of {manifest.ref}",
         )
@@ -204,7 +193,7 @@ class _PageProgress:
         self._log = get_run_logger()
         self._stages = stages
         self._bar = _try(
-            create_progress_artifact,
+            artifacts.create_progress_artifact,
             0.0,
             key=f"progress-{request.dataset}",
             description=f"Progress of {request.dataset}/{request.release_id}",
@@ -218,7 +207,7 @@ class _PageProgress:
         self._log.info("%s: %s", name, text_of(name))
         if self._bar is not None:
             # A bar that cannot be moved is given up: each try waits for the server.
-            self._bar = _try(update_progress_artifact, self._bar, progress=percent)
+            self._bar = _try(artifacts.update_progress_artifact, self._bar, progress=percent)
 
 
 def _try(show: Callable[..., Any], *arguments: Any, **options: Any) -> UUID | None:

@@ -4,10 +4,12 @@ import os
 from pathlib import Path
 from typing import ClassVar
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from privacy.errors import ConfigurationError
+
+_SCHEMES = {"ledger_url": ("postgresql://",), "notify_url": ("http://", "https://")}
 
 
 class _BelowHome:
@@ -59,18 +61,12 @@ class Settings(BaseSettings):
     """Address that is told of refused, withheld and burned releases, of missed runs, and of what
     waits; None tells nobody. It may hold a token and is never shown."""
 
-    @field_validator("ledger_url")
+    @field_validator("ledger_url", "notify_url")
     @classmethod
-    def _postgresql(cls, url: SecretStr | None) -> SecretStr | None:
-        if url is not None and not url.get_secret_value().startswith("postgresql://"):
-            raise ValueError("expected an address that begins with postgresql://")
-        return url
-
-    @field_validator("notify_url")
-    @classmethod
-    def _web(cls, url: SecretStr | None) -> SecretStr | None:
-        if url is not None and not url.get_secret_value().startswith(("http://", "https://")):
-            raise ValueError("expected an address that begins with http:// or https://")
+    def _of_a_scheme(cls, url: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+        schemes = _SCHEMES[info.field_name or ""]
+        if url is not None and not url.get_secret_value().startswith(schemes):
+            raise ValueError(f"expected an address that begins with {' or '.join(schemes)}")
         return url
 
     @field_validator("landing")

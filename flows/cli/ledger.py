@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -44,11 +42,10 @@ def show(
     if as_json:
         amounts = ("spent_rho", "cap_rho", "remaining_rho")
         left = {
-            name: {amount: as_plain(getattr(balance, amount)) for amount in amounts}
+            name: {amount: getattr(balance, amount) for amount in amounts}
             for name, balance in balances.items()
         }
-        found = {"balances": left, "entries": [as_plain(entry) for entry in entries]}
-        terminal.answer(found, as_json=True)
+        terminal.answer({"balances": left, "entries": entries}, as_json=True)
         return
     if not entries:
         terminal.line("no entries")
@@ -100,7 +97,7 @@ def export(
     rows = _verified_ledger().history()
     with output.open("x", encoding="utf-8") as handle:
         for row in rows:
-            handle.write(json.dumps(as_plain(row), ensure_ascii=False) + "\n")
+            handle.write(json.dumps(terminal.plain(row), ensure_ascii=False) + "\n")
     terminal.answer(
         {"output": str(output), "rows": len(rows)},
         f"wrote {len(rows)} rows to {output}",
@@ -125,7 +122,7 @@ def adjust(
     """
     from storage.keys.key_store import KeyStore
     from storage.keys.keys import SigningKey
-    from storage.ledger.adjustments import AdjustmentStore, sign_adjustment
+    from storage.ledger.adjustments import keep_adjustment, sign_adjustment
     from storage.ledger.ledger_db import new_entry_id
     from storage.settings import load_settings
 
@@ -145,7 +142,7 @@ def adjust(
         entry_id=new_entry_id(), cohort=cohort, rho=amount, reason=reason, keys=keys
     )
     # What was signed is on the disk before the ledger says who signed.
-    file = AdjustmentStore(settings.adjustments).write(adjustment)
+    file = keep_adjustment(settings.adjustments, adjustment)
     entry = database.adjust(
         cohort=cohort,
         rho=amount,
@@ -154,26 +151,11 @@ def adjust(
         entry_id=adjustment.statement.entry_id,
     )
     terminal.answer(
-        as_plain(entry),
+        entry,
         f"charged rho {entry.rho:f} to {entry.cohort}: entry {entry.entry_id}",
         f"what was signed: {file}",
         as_json=as_json,
     )
-
-
-def as_plain(value: object) -> Any:
-    """Return an entry or an amount for a program: amounts stay exact decimals, as text."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return as_plain(asdict(value))
-    if isinstance(value, Decimal):
-        return f"{value:f}"
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None  # JSON has no infinity
-    if isinstance(value, Mapping):
-        return {key: as_plain(inner) for key, inner in value.items()}
-    if isinstance(value, tuple):
-        return [as_plain(inner) for inner in value]
-    return value if value is None or isinstance(value, int) else str(value)
 
 
 def _stated(entry: LedgerEntry) -> tuple[str, str]:

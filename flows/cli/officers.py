@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 import typer
 
 from flows.cli import terminal
-from flows.cli.ledger import as_plain
 from flows.cli.options import (
     EXIT_CODES,
     AsJson,
@@ -48,7 +47,7 @@ def reject(release: ReleaseId, key: OfficerKey, reason: Reason, as_json: AsJson 
     with publishing(as_json=as_json) as settings:
         entry = Decisions(settings).reject(release, key=signer, reason=reason)
     withheld = f"withheld {entry.dataset}/{entry.release_id}; its charge stands"
-    terminal.answer(as_plain(entry), withheld, as_json=as_json)
+    terminal.answer(entry, withheld, as_json=as_json)
 
 
 @app.command(epilog=EXIT_CODES)

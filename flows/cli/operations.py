@@ -10,7 +10,6 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -49,7 +48,7 @@ def status(as_json: AsJson = False) -> None:
 
         found = collect(load_settings())
     if as_json:
-        terminal.answer(found.as_json(), as_json=True)
+        terminal.answer(found, as_json=True)
     else:
         _show_status(found)
 
@@ -114,7 +113,7 @@ def deploy(
         deployed = deployments.deploy(settings, file)
     unset = "Nobody is notified: CLUSTMIX_NOTIFY_URL is not set."
     terminal.answer(
-        asdict(deployed),
+        deployed,
         {
             "Serves": ", ".join(deployed.deployments),
             "Watches": ", ".join(deployed.automations),
@@ -178,7 +177,7 @@ def doctor(as_json: AsJson = False) -> int:
 
         findings = examine(load_settings())
     if as_json:
-        terminal.answer([asdict(finding) for finding in findings], as_json=True)
+        terminal.answer(findings, as_json=True)
     else:
         for finding in findings:
             mark, style = ("ok  ", "green") if finding.good else ("FAIL", "bold red")

@@ -20,7 +20,6 @@ from privacy.errors import InputError
 
 if TYPE_CHECKING:
     from flows.cli.progress import Progress
-    from flows.server.orchestrator import OwnServer
     from flows.site.request import SiteRequest
     from flows.site.site_file import SiteFile
     from storage.settings import Settings
@@ -164,7 +163,7 @@ class _Orchestrator:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._server: OwnServer | None = None
+        self._own_port: int | None = None
         self._joined = self._hastened = False
         if "prefect" not in sys.modules:
             self._hastened = True
@@ -178,7 +177,7 @@ class _Orchestrator:
         self._joined = join_ready_server(self._settings)
         # Prefect reads its environment once, when it is imported.
         configure_prefect(self._settings)
-        self._server = start_server()
+        self._own_port = start_server()
 
     @contextmanager
     def answering(self, progress: Progress) -> Iterator[None]:
@@ -195,5 +194,7 @@ class _Orchestrator:
             silent_great_expectations()
             gc.freeze()
             gc.enable()
-        with nullcontext() if self._server is None else self._server.answering():
+        from flows.server.orchestrator import answering
+
+        with nullcontext() if self._own_port is None else answering(self._own_port):
             yield

@@ -6,10 +6,14 @@ All of it is public. Where a person looks it has colour, by rich, which is loade
 from __future__ import annotations
 
 import json
+import math
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, TextIO
+from dataclasses import asdict, is_dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from privacy.errors import ClustMixError
 
@@ -115,13 +119,30 @@ def table(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> None:
 def answer(answered: object, *shown: str | Facts, as_json: bool) -> None:
     """Write an answer to standard output: an object for a program, or words for a person."""
     if as_json:
-        line(json.dumps(answered, indent=2, ensure_ascii=False))
+        line(json.dumps(plain(answered), indent=2, ensure_ascii=False))
         return
     for part in shown:
         if isinstance(part, str):
             line(part)
         else:
             facts(part)
+
+
+def plain(value: object) -> Any:
+    """Return an answer in JSON's own types; amounts stay exact decimals, as text, times are UTC."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value))
+    if isinstance(value, Mapping):
+        return {key: plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None  # JSON has no infinity
+    return value if value is None or isinstance(value, int) else str(value)
 
 
 def failure(error: ClustMixError, *, as_json: bool) -> None:

@@ -34,6 +34,7 @@ from tasks.reporting.guarantee import PAPER_MARKER
 from tasks.reporting.tables import table_files
 from tasks.steps.bundle import NO_MEASUREMENT, Provenance, build_bundle
 from tasks.steps.job import ReleaseJob
+from tasks.steps.source import check_source
 from tasks.synthesizers.registry import build_paper, method_entry
 
 MARK_COLUMN = "not_proven"
@@ -77,7 +78,7 @@ class _Benchmark:
         reader, codes, labels = CohortReader(self.job.source, settings=self.settings), [], []
         schema = self.job.table_schema
         with stage("ingest"):
-            self.site.check_header(reader.header())
+            check_source(self.job.columns_to_read, schema, reader)
             for frame in reader.chunks(self.job.columns_to_read):
                 chunk = encode_chunk(frame, schema)
                 refuse_violations(chunk.violations)

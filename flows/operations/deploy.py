@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from flows.events import OrchestratorError, orchestrator
+from flows.events import OrchestratorError, every, orchestrator
 from flows.operations.deployment_file import (
     AUTOMATIONS_NAME,
     PREFIX,
@@ -51,7 +51,6 @@ ANSWER_SECONDS = 60.0
 """How long the server may take for one answer: it is asked once, on a day of changes."""
 
 _COMMAND_SECONDS = 300
-_PAGE = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,9 +246,7 @@ def _remove_automations(client: SyncPrefectClient, kept: list[str]) -> list[str]
 
 
 def _our_automations(client: SyncPrefectClient) -> list[Automation]:
-    found: list[Automation] = []
-    while page := client.read_automations(limit=_PAGE, offset=len(found)):
-        found += page
+    found = every(client.read_automations)
     return [automation for automation in found if automation.name.startswith(PREFIX)]
 
 

@@ -5,7 +5,6 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import distribution, packages_distributions, version
-from pathlib import Path
 
 from privacy.errors import ClustMixError, ConfigurationError, IntegrityError
 from privacy.ledger import EntryState
@@ -61,9 +60,7 @@ def examine(settings: Settings) -> list[Finding]:
             findings.append(Finding(name, False, error.message))
         except OSError as error:
             findings.append(Finding(name, False, f"expected to look at it, found: {error}"))
-    tables = [_data(name, datasets.find, settings) for name in _TABLES]
-    images = [_data(name, _find_images, settings) for name in sorted(IMAGE_DATASETS)]
-    return findings + tables + images
+    return findings + [_data(name, settings) for name in (*_TABLES, *sorted(IMAGE_DATASETS))]
 
 
 def _packages(settings: Settings) -> str:
@@ -254,14 +251,13 @@ def _orchestrator(settings: Settings) -> str:
     )
 
 
-def _find_images(name: str, *, settings: Settings) -> Path:
-    return find_images(name, "train", settings=settings)[0]
-
-
-def _data(name: str, find: Callable[..., Path], settings: Settings) -> Finding:
+def _data(name: str, settings: Settings) -> Finding:
     offline = settings.model_copy(update={"offline": True})
     try:
-        path = find(name, settings=offline)
+        if name in IMAGE_DATASETS:
+            path, _ = find_images(name, "train", settings=offline)
+        else:
+            path = datasets.find(name, settings=offline)
     except ClustMixError:
         # Absent public data are no fault: a release fetches them where it can.
         return Finding(f"data: {name}", True, "not here; fetched when needed, where possible")

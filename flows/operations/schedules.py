@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from flows.events import PublicEvent, every
 from flows.operations.deployment_file import TAG
+from flows.operations.notices import event_id
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -26,37 +27,20 @@ _WINDOWS = tuple(timedelta(hours=hours) for hours in (1, 24, 8 * 24, 32 * 24, 40
 """How far back an occurrence is looked for; frequent schedules are found in the first ones."""
 
 _TOLERANCE = timedelta(milliseconds=500)
-_PAGE = 200
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MissedRun:
-    """A run, of one schedule of "flow/deployment", that was not there in time."""
-
-    deployment: str
-    schedule_id: str
-    expected_at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleReview:
-    """Runs newly missed; by schedule id, the last occurrence that needs no further look."""
-
-    missed: tuple[MissedRun, ...]
-    known: dict[str, datetime]
 
 
 def review_schedules(
     client: SyncPrefectClient, known: Mapping[str, datetime], *, now: datetime
-) -> ScheduleReview:
-    """Look whether the last due run of each schedule has started.
+) -> tuple[tuple[PublicEvent, ...], dict[str, datetime]]:
+    """Look whether the last due run of each schedule has started; tell of those that have not.
 
     A run that has not started `GRACE` after its time, or was never created, is missed; one that
     started later has happened. While a schedule is paused nothing of it is due.
 
-    `known` is that of the last review. An error of the client (httpx.HTTPError) is passed on.
+    Returned too is, by schedule id, the last occurrence that needs no further look: `known`, at the
+    next review. An error of the client (httpx.HTTPError) is passed on.
     """
-    missed: list[MissedRun] = []
+    missed: list[PublicEvent] = []
     told: dict[str, datetime] = {}
     for deployment in our_deployments(client):
         for schedule in deployment.schedules:
@@ -70,8 +54,16 @@ def review_schedules(
             told[key] = last
             if not (paused or _is_newer(schedule, last) or _has_started(client, deployment, last)):
                 name = f"{client.read_flow(deployment.flow_id).name}/{deployment.name}"
-                missed.append(MissedRun(deployment=name, schedule_id=key, expected_at=last))
-    return ScheduleReview(missed=tuple(missed), known=told)
+                expected_at = last.strftime("%Y-%m-%dT%H:%M:%SZ")
+                missed.append(
+                    PublicEvent(
+                        name="schedule.missed",
+                        resource_id=f"clustmix.deployment.{name}",
+                        payload={"deployment": name, "expected_at": expected_at},
+                        event_id=event_id("schedule.missed", key, last.isoformat()),
+                    )
+                )
+    return tuple(missed), told
 
 
 def our_deployments(client: SyncPrefectClient) -> list[DeploymentResponse]:
@@ -79,10 +71,7 @@ def our_deployments(client: SyncPrefectClient) -> list[DeploymentResponse]:
     from prefect.client.schemas.filters import DeploymentFilter
 
     ours = DeploymentFilter.model_validate({"tags": {"all_": [TAG]}})
-    found: list[DeploymentResponse] = []
-    while page := client.read_deployments(deployment_filter=ours, limit=_PAGE, offset=len(found)):
-        found += page
-    return found
+    return every(client.read_deployments, deployment_filter=ours)
 
 
 def last_occurrence(schedule: Any, *, before: datetime) -> datetime | None:

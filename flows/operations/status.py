@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -134,10 +134,6 @@ class Status:
     def is_served(self) -> bool:
         """Whether the orchestrator has answered."""
         return any(part.name == ORCHESTRATOR and part.answers for part in self.parts)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the status for a program; times in UTC, ISO 8601."""
-        return {name: _plain(value) for name, value in asdict(self).items()}
 
 
 def collect(settings: Settings) -> Status:
@@ -322,13 +318,3 @@ def _refused_arrivals(log: Path) -> list[RefusedArrival]:
         RefusedArrival(reason=entry["code"], at=datetime.fromisoformat(entry["at"]))
         for entry in reversed(entries)
     ]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_plain(inner) for inner in value]
-    return value

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.events import PublicEvent
+from flows.events import PublicEvent, every
 from flows.operations.arrivals import arrived
 from flows.operations.budgets import DatasetBudget
 from flows.operations.deployment_file import TAG
@@ -34,7 +33,6 @@ MOST_PATIENCE = timedelta(hours=6)
 _STARTING = timedelta(minutes=10)
 """A run that has not shown its work for longer than this is not waited for."""
 
-_PAGE = 200
 _ID = re.compile(r"[ar]-[0-9]{8}-[0-9a-f]{8}")
 
 
@@ -61,7 +59,9 @@ def renotify(
 
     `rows` are the whole journal; the cursor knows what was told before.
     """
-    found = (*_unpublished(settings, rows), *_untaken(settings.arrivals))
+    found = _unpublished(settings, rows)
+    if settings.arrivals.exists():
+        found += [arrived(untaken) for untaken in ArrivalStore(settings.arrivals).waiting()]
     lying = {event.resource_id: event for event in found}
     due: list[PublicEvent] = []
     repeated: dict[str, Repetition] = {}
@@ -82,22 +82,8 @@ def renotify(
 
 def missed_runs(cursor: Cursor, client: SyncPrefectClient, *, now: datetime) -> Outbox:
     """Tell of scheduled runs that were not there in time, each once."""
-    review = review_schedules(client, cursor.missed, now=now)
-    events = tuple(
-        PublicEvent(
-            name="schedule.missed",
-            resource_id=f"clustmix.deployment.{missed.deployment}",
-            payload={
-                "deployment": missed.deployment,
-                "expected_at": missed.expected_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
-            },
-            event_id=event_id(
-                "schedule.missed", missed.schedule_id, missed.expected_at.isoformat()
-            ),
-        )
-        for missed in review.missed
-    )
-    return Outbox(events=events, cursor=cursor.model_copy(update={"missed": review.known}))
+    missed, known = review_schedules(client, cursor.missed, now=now)
+    return Outbox(events=missed, cursor=cursor.model_copy(update={"missed": known}))
 
 
 def low_budgets(budgets: Iterable[DatasetBudget], cursor: Cursor) -> Outbox:
@@ -140,11 +126,6 @@ def _unpublished(settings: Settings, rows: Iterable[LedgerEntry]) -> list[Public
     ]
 
 
-def _untaken(folder: Path) -> list[PublicEvent]:
-    """Return what asks for a run for the arrivals that none has taken."""
-    return [arrived(each) for each in ArrivalStore(folder).waiting()] if folder.exists() else []
-
-
 def _expected_ids(client: SyncPrefectClient, *, now: datetime) -> frozenset[str]:
     """Return the ids of arrivals and releases that runs of the server wait or start for."""
     from prefect.client.schemas.filters import DeploymentFilter, FlowRunFilter
@@ -154,20 +135,9 @@ def _expected_ids(client: SyncPrefectClient, *, now: datetime) -> frozenset[str]
     chosen = FlowRunFilter.model_validate({"state": {"type": {"any_": [*waiting]}}})
     ours = DeploymentFilter.model_validate({"tags": {"all_": [TAG]}})
     found: set[str] = set()
-    offset = 0
-    while True:
-        page = client.read_flow_runs(
-            flow_run_filter=chosen, deployment_filter=ours, limit=_PAGE, offset=offset
-        )
-        for run in page:
-            queued = run.state is None or run.state.type is StateType.SCHEDULED
-            # A worker that died leaves its run pending, or running, for ever.
-            if queued or (run.state is not None and run.state.timestamp > now - _STARTING):
-                found |= _ids_in(run.parameters)
-        if len(page) < _PAGE:
-            return frozenset(found)
-        offset += _PAGE
-
-
-def _ids_in(parameters: Mapping[str, object]) -> set[str]:
-    return set(_ID.findall(json.dumps(parameters, default=str)))
+    for run in every(client.read_flow_runs, flow_run_filter=chosen, deployment_filter=ours):
+        queued = run.state is None or run.state.type is StateType.SCHEDULED
+        # A worker that died leaves its run pending, or running, for ever.
+        if queued or (run.state is not None and run.state.timestamp > now - _STARTING):
+            found.update(_ID.findall(json.dumps(run.parameters, default=str)))
+    return frozenset(found)

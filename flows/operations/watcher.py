@@ -22,7 +22,6 @@ from flows.operations import upkeep
 from flows.operations.arrivals import scan
 from flows.operations.budgets import SiteFolder, budgets
 from flows.operations.notices import Cursor, CursorFile, notices
-from flows.operations.upkeep import Outbox
 from flows.server.parts import connection
 from privacy.errors import ClustMixError, ConfigurationError
 from privacy.ledger import LedgerEntry
@@ -30,12 +29,7 @@ from storage.files.private import ensure_private_directory
 from storage.installation import installation_id, open_ledger
 from storage.ledger.head import HeadFile
 from storage.settings import Settings
-from tasks.execution.runtime import (
-    PRIVATE_LOG_NAME,
-    private_log,
-    private_log_directory,
-    safe_environment,
-)
+from tasks.execution import runtime
 from tasks.steps.janitor import clean_up
 
 if TYPE_CHECKING:
@@ -90,9 +84,13 @@ class PeriodicTask:
         """Keep the traceback, which may quote what was worked on, in the private log: once."""
         stopped = f"stopped by {type(error).__name__}"
         if not self._failures:
-            with suppress(ClustMixError, OSError), private_log_directory(folder):
-                private_log(f"watch {self.name}", "".join(traceback.format_exception(error)))
-        return ClustMixError("UNEXPECTED", f"{stopped}; {folder / PRIVATE_LOG_NAME} says where")
+            with suppress(ClustMixError, OSError), runtime.private_log_directory(folder):
+                runtime.private_log(
+                    f"watch {self.name}", "".join(traceback.format_exception(error))
+                )
+        return ClustMixError(
+            "UNEXPECTED", f"{stopped}; {folder / runtime.PRIVATE_LOG_NAME} says where"
+        )
 
 
 class Watcher:
@@ -107,7 +105,7 @@ class Watcher:
         self._read_again_at = 0.0
         # A server of this machine is looked for anew each time: its next start has another port.
         self._finds_server = "PREFECT_API_URL" not in os.environ
-        os.environ.update(safe_environment())
+        os.environ.update(runtime.safe_environment())
         self._parts = (
             PeriodicTask("arrivals", TICK_SECONDS, self._take_arrivals),
             PeriodicTask("news", TICK_SECONDS, self._notify_of_rows),
@@ -141,7 +139,7 @@ class Watcher:
         rows = self._rows()
         events = notices(rows, cursor, owner=installation_id(self._settings.home))
         place = {"sequence": rows[-1].sequence, "row_hash": rows[-1].hash} if rows else {}
-        self._notify(Outbox(events=tuple(events), cursor=cursor.model_copy(update=place)))
+        self._send(events, cursor.model_copy(update=place))
         self._read_again_at = time.monotonic() + UPKEEP_SECONDS
 
     def _nothing_new(self, cursor: Cursor) -> bool:
@@ -154,16 +152,17 @@ class Watcher:
         rows = self._rows()
         with self._orchestrator() as client:
             news = upkeep.renotify(self._settings, rows, self._cursor(), client, now=_now())
-        self._notify(news)
+        self._send(news.events, news.cursor)
 
     def _notify_of_missed_runs(self) -> None:
         with self._orchestrator() as client:
             news = upkeep.missed_runs(self._cursor(), client, now=_now())
-        self._notify(news)
+        self._send(news.events, news.cursor)
 
     def _notify_of_low_budgets(self) -> None:
         left = budgets(self._site_files.sites(), self._rows())
-        self._notify(upkeep.low_budgets(left, self._cursor()))
+        news = upkeep.low_budgets(left, self._cursor())
+        self._send(news.events, news.cursor)
         if faults := self._site_files.faults():
             named = ", ".join(f"{name} ({code})" for name, code in faults.items())
             raise ConfigurationError(
@@ -180,9 +179,6 @@ class Watcher:
             cursor = Cursor.at_first(self._rows(), now=_now())
             self._file.write(cursor)
         return cursor
-
-    def _notify(self, news: Outbox) -> None:
-        self._send(news.events, news.cursor)
 
     def _send(self, events: Sequence[PublicEvent], cursor: Cursor | None = None) -> None:
         """Send the events, then remember: what was not answered is sent again."""

@@ -4,11 +4,12 @@ import importlib.util
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from flows.server.ports import HOST, port_of
+from flows.server.processes import Program
 from storage.files.private import ensure_private_directory
 
 CPU_WORKERS = "cpu-workers"
@@ -18,25 +19,15 @@ _CERTIFICATE_DAYS = 366
 _CUDA_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterPart:
-    """A program of the cluster: a module of this interpreter, with variables of its own."""
-
-    name: str
-    module: tuple[str, ...]
-    environment: dict[str, str]
-    address: str
-
-
 def client_config(folder: Path) -> Path:
     """Return the Dask settings of a client of the cluster, for ``DASK_CONFIG``."""
     return folder / "certificates" / "client" / "dask.yaml"
 
 
 def cluster_parts(
-    folder: Path, address: str, *, n_workers: int, gpus: list[str]
-) -> list[ClusterPart]:
-    """Make new certificates and return the parts of a cluster that uses them.
+    folder: Path, address: str, common: Mapping[str, str], *, n_workers: int, gpus: list[str]
+) -> list[Program]:
+    """Make new certificates and return the parts of a cluster that uses them, by common variables.
 
     CPU workers, of one process and one thread, offer the resource ``CPU``, each GPU worker ``GPU``:
     work that names one of them runs nowhere else. The scheduler has a ``tls://`` address.
@@ -50,16 +41,16 @@ def cluster_parts(
     scratch = str(ensure_private_directory(folder / "dask"))
     local = ("--host", HOST, "--dashboard-address", f"{HOST}:0")
 
-    def part(name: str, role: str, *words: str, **variables: str) -> ClusterPart:
+    def part(name: str, role: str, *words: str, **variables: str) -> Program:
         config = {"DASK_CONFIG": str(certificates / role / "dask.yaml")}
-        return ClusterPart(
+        return Program(
             name=name,
-            module=("dask", role, *local, *words),
-            environment=config | variables,
+            command=(sys.executable, "-m", "dask", role, *local, *words),
+            environment={**common, **config, **variables},
             address=address if name == SCHEDULER else "",
         )
 
-    def worker(name: str, *words: str, **variables: str) -> ClusterPart:
+    def worker(name: str, *words: str, **variables: str) -> Program:
         alone = ("--nthreads", "1", "--memory-limit", "0", "--local-directory", scratch)
         return part(name, "worker", address, *alone, *words, **variables)
 

@@ -39,39 +39,28 @@ START_SECONDS = 120.0
 """How long the server may take to start, on a busy machine."""
 
 
-class OwnServer:
-    """A server that ends with this process; calls to its loopback port wait until it can answer."""
+@contextmanager
+def answering(port: int) -> Iterator[None]:
+    """Wait until an own server answers (else PipelineError), without what only others need."""
+    caller = http.client.HTTPConnection(HOST, port, timeout=START_SECONDS)
+    status = None
+    with suppress(OSError, http.client.HTTPException):
+        caller.request("GET", "/api/health")
+        status = caller.getresponse().status
+    caller.close()
+    if status != http.client.OK:
+        from tasks.execution.runtime import PipelineError
 
-    def __init__(self, port: int) -> None:
-        self._port = port
+        raise PipelineError(
+            "orchestrator:NotReady",
+            f"expected Prefect's server to answer within {START_SECONDS:g} seconds, found that it "
+            "does not; look for what stops processes or loopback connections here",
+        )
+    from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
-    @property
-    def api(self) -> str:
-        """Address of the API, for ``PREFECT_API_URL``."""
-        return f"http://{HOST}:{self._port}/api"
-
-    @contextmanager
-    def answering(self) -> Iterator[None]:
-        """Wait until the server answers (else PipelineError), without what only others need."""
-        caller = http.client.HTTPConnection(HOST, self._port, timeout=START_SECONDS)
-        status = None
-        with suppress(OSError, http.client.HTTPException):
-            caller.request("GET", "/api/health")
-            status = caller.getresponse().status
-        caller.close()
-        if status != http.client.OK:
-            from tasks.execution.runtime import PipelineError
-
-            raise PipelineError(
-                "orchestrator:NotReady",
-                f"expected Prefect's server to answer within {START_SECONDS:g} seconds, found "
-                "that it does not; look for what stops processes or loopback connections here",
-            )
-        from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
-
-        # Nobody waits for heartbeats; the thread that sends them would hold up the end of the flow.
-        with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
-            yield
+    # Nobody waits for heartbeats; the thread that sends them would hold up the end of the flow.
+    with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+        yield
 
 
 def join_ready_server(settings: Settings) -> bool:
@@ -89,18 +78,18 @@ def join_ready_server(settings: Settings) -> bool:
     return "PREFECT_API_URL" in os.environ
 
 
-def start_server() -> OwnServer | None:
+def start_server() -> int | None:
     """Start Prefect's server for this process, unless ``PREFECT_API_URL`` names one.
 
-    Call it after `tasks.execution.runtime.configure_prefect` and before Prefect is imported, which
-    then finds the server. It is None where a server is named, or Prefect is imported and will start
-    one by itself.
+    It ends with this process; calls to its loopback port, which is returned, wait until it can
+    answer. Call this after `tasks.execution.runtime.configure_prefect` and before Prefect is
+    imported, which then finds the server. It is None where a server is named, or Prefect is
+    imported and will start one by itself.
     """
     if not _is_to_be_named():
         return None
     with socket.create_server((HOST, 0)) as listener:
-        server = OwnServer(listener.getsockname()[1])
-        descriptor = listener.fileno()
+        port, descriptor = listener.getsockname()[1], listener.fileno()
         process = subprocess.Popen(  # noqa: S603 -- this interpreter, this module, a number
             [sys.executable, "-m", "flows.server.orchestrator", str(descriptor)],
             stdin=subprocess.PIPE,
@@ -115,8 +104,8 @@ def start_server() -> OwnServer | None:
         )
     # Before Prefect is imported: what it registers is run first and may still call the server.
     atexit.register(_end, process)
-    os.environ["PREFECT_API_URL"] = server.api
-    return server
+    os.environ["PREFECT_API_URL"] = f"http://{HOST}:{port}/api"
+    return int(port)
 
 
 def refuse_unsafe_orchestrator() -> None:

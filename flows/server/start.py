@@ -107,8 +107,11 @@ class Start:
             n_workers = max(1, min(self._settings.workers, os.cpu_count() or 1))
         gpus = cluster.find_gpus(self._log)
         address = f"tls://{HOST}:{free_port()}"
-        for part in cluster.cluster_parts(self._folder, address, n_workers=n_workers, gpus=gpus):
-            self._start(part.name, *part.module, variables=part.environment, address=part.address)
+        parts = cluster.cluster_parts(
+            self._folder, address, self._common, n_workers=n_workers, gpus=gpus
+        )
+        for part in parts:
+            self._begin(part)
         return n_workers + len(gpus)
 
     def _wait_for_cluster(self, address: str, n_workers: int) -> None:

@@ -1,6 +1,6 @@
 """The site file: everything that one release is declared to be, in one public YAML file."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -236,11 +236,6 @@ class SiteFile(_Section):
         """Columns that a release needs from the source: features, label, patient."""
         unit = self.privacy_unit.column
         return (*self.table_schema.released_columns, *(() if unit is None else (unit,)))
-
-    def check_header(self, header: Sequence[str]) -> None:
-        """Refuse (InputError) a source without a declared column, or with one not declared."""
-        unit = self.privacy_unit.column
-        self.table_schema.check_header(header, also=() if unit is None else (unit,))
 
 
 def load_site(path: Path) -> SiteFile:

@@ -21,22 +21,15 @@ was found at most 3e-10 too small, relatively; every bound is raised by `_RELATI
 `_ABSOLUTE_MARGIN`.
 """
 
-import math
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
 
+from privacy import events
 from privacy.accountants.bounded_range import selection_rho
 from privacy.accountants.gaussian import MIN_DELTA, adjacency_factor, event_mu_squared, require
 from privacy.arrays import Floats
-from privacy.events import (
-    Draw,
-    Event,
-    ExponentialMechanismEvent,
-    PoissonSampledGaussianEvent,
-    counted_draws,
-)
 from privacy.parameters import Adjacency
 
 ORDERS = (*range(2, 65), 72, 80, 96, 112, 128, 160, 192, 256, 512, 1024)
@@ -64,7 +57,7 @@ def _poisson_bound(noise_multiplier: float, probability: float, orders: tuple[in
     return bound
 
 
-def _sampled_bound(event: PoissonSampledGaussianEvent, asked: Adjacency) -> Floats:
+def _sampled_bound(event: events.PoissonSampledGaussianEvent, asked: Adjacency) -> Floats:
     """Bound of one sampled draw for each order, never above that of the draw from all patients."""
     factor = adjacency_factor(event, asked=asked)
     noise = float(event.noise_multiplier)
@@ -88,20 +81,20 @@ class RenyiAccountant:
     adjacency: Adjacency
     bounds: tuple[float, ...] = field(default=(0.0,) * len(ORDERS))
 
-    def compose(self, event: Event) -> "RenyiAccountant":
+    def compose(self, event: events.Event) -> "RenyiAccountant":
         """Return the accountant after an event fixed in advance; see `adjacency_factor`."""
-        costs = [times * self._cost(draw) for draw, times in counted_draws(event)]
+        costs = [times * self._cost(draw) for draw, times in events.counted_draws(event)]
         total = np.sum([np.asarray(self.bounds), *costs], axis=0)
         total *= 1 + (1 + len(costs)) * 2.0**-50
         return replace(self, bounds=tuple(map(float, total)))
 
-    def _cost(self, draw: Draw) -> Floats:
-        if isinstance(draw, PoissonSampledGaussianEvent):
+    def _cost(self, draw: events.Draw) -> Floats:
+        if isinstance(draw, events.PoissonSampledGaussianEvent):
             return _sampled_bound(draw, self.adjacency)
         # zCDP is a bound at every order; for a selection it is below that of its mu.
         rho = (
             selection_rho(draw.epsilon)
-            if isinstance(draw, ExponentialMechanismEvent)
+            if isinstance(draw, events.ExponentialMechanismEvent)
             else event_mu_squared(draw) / 2
         )
         factor = adjacency_factor(draw, asked=self.adjacency)
@@ -122,16 +115,3 @@ class RenyiAccountant:
         # The engine squares delta and takes logarithms; the margin is far above its rounding.
         epsilon = float(compute_epsilon(ORDERS, self.bounds, delta * (1 - 1e-12))[0])
         return epsilon + 1e-12 * max(1.0, epsilon) if epsilon > 0 else 0.0
-
-    def delta(self, *, epsilon: float) -> float:
-        """Return delta at `epsilon`, at least 0 and in nats, rounded up; see `epsilon`."""
-        require(math.isfinite(epsilon) and epsilon >= 0, "epsilon to be finite and >= 0", epsilon)
-        if not any(self.bounds):
-            return 0.0
-        from dp_accounting.rdp.rdp_privacy_accountant import compute_delta
-
-        # Rounding of the exponent grows with the order.
-        margin = 1e-11 * (1 + epsilon)
-        lower = max(0.0, epsilon * (1 - 1e-14) - 1e-14)
-        delta = float(compute_delta(ORDERS, self.bounds, lower)[0])
-        return min(1.0, max(delta * math.exp(min(margin, 1.0)), MIN_DELTA))

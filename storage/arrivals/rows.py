@@ -103,11 +103,10 @@ class ArrivalTransaction:
         """Return an arrival, None if there is none."""
         return next(iter(self.select("arrival_id = ?", arrival_id)), None)
 
-    def take(self, arrival_id: str, release_id: str | None) -> None:
+    def take(self, arrival_id: str, release_id: str) -> None:
         """Note that a run has taken an arrival."""
         self.update(arrival_id, state=ArrivalState.TAKEN, release_id=release_id)
-        if release_id is not None:
-            self._execute("INSERT OR IGNORE INTO runs VALUES (?, ?)", arrival_id, release_id)
+        self._execute("INSERT OR IGNORE INTO runs VALUES (?, ?)", arrival_id, release_id)
 
     def releases_of(self, arrival_id: str) -> tuple[str, ...]:
         """Return the releases that have ever taken an arrival, the first one first."""

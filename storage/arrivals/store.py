@@ -34,9 +34,6 @@ MAX_FAILURES = 3
 _RETRY_AFTER = (timedelta(minutes=10), timedelta(hours=1))
 _LIST = "arrivals.sqlite"
 
-# Arrivals that this process has begun, with the descriptor that locks each.
-_begun: dict[Path, int] = {}
-
 
 class ArrivalStore:
     """Folders ``<root>/<arrival_id>`` of mode 0700, and a list of all arrivals.
@@ -136,106 +133,71 @@ class ArrivalStore:
         with self._transaction() as rows:
             taken = rows.select("state = ?", ArrivalState.TAKEN)
         for arrival in taken:
-            with suppress(ConfigurationError):
-                lock = self._lock(arrival.arrival_id)
-                try:
-                    self._close_dead(arrival.arrival_id)
-                finally:
-                    os.close(lock)
+            with suppress(ConfigurationError), self._locked(arrival.arrival_id):
+                self._close_dead(arrival.arrival_id)
         with self._transaction() as rows:
             now = datetime.now(UTC).isoformat()
             return rows.select("state = ? AND not_before <= ?", ArrivalState.ACCEPTED, now)
 
     def path(self, arrival_id: str) -> Path:
         """Return the file or folder of an arrival (``ARRIVAL_UNKNOWN``, ``ARRIVAL_ENDED``)."""
-        arrival = self._known(arrival_id)
-        if arrival.state is ArrivalState.DONE:
-            raise _ended(arrival)
-        return self._root / arrival_id / arrival.content
+        return self._root / arrival_id / self._unfinished(arrival_id).content
 
     def releases_of(self, arrival_id: str) -> tuple[str, ...]:
         """Return the releases that have ever taken an arrival, the first one first."""
         with self._transaction() as rows:
             return rows.releases_of(arrival_id)
 
-    def begin(
-        self, arrival_id: str, *, dataset: str | None = None, release_id: str | None = None
-    ) -> Arrival:
-        """Take an arrival, until `end` or until this process dies.
+    @contextmanager
+    def released_as(self, arrival_id: str, *, dataset: str, release_id: str) -> Iterator[Path]:
+        """Take an arrival for a block that releases it, and end it with the block or the process.
 
-        It must be of `dataset`, if that is given. The ConfigurationError is ``ARRIVAL_UNKNOWN``,
-        ``_OTHER_DATASET``, ``_ENDED``, or ``_TAKEN`` by a process that lives.
+        It yields the file or folder. The ConfigurationError is ``ARRIVAL_UNKNOWN``,
+        ``_OTHER_DATASET``, ``_ENDED``, ``_LOST``, or ``_TAKEN`` by a process that lives.
+
+        The table is deleted at the end, unless the block has failed and may be tried again, up to
+        `MAX_FAILURES` times in all. A table that does not keep to its site file (`InputError`) is
+        refused for good, as another try would be charged and refused again.
         """
         arrival = self._known(arrival_id)
-        if dataset not in (None, arrival.dataset):
+        if arrival.dataset != dataset:
             raise ConfigurationError(
                 "ARRIVAL_OTHER_DATASET",
                 f"expected an arrival of dataset {dataset}, found one of {arrival.dataset}; name "
                 "the arrival of the dataset that is released",
             )
-        if arrival.state is ArrivalState.DONE:
-            raise _ended(arrival)
-        lock = self._lock(arrival_id)
-        try:
+        self._unfinished(arrival_id)
+        with self._locked(arrival_id):
             self._close_dead(arrival_id)
             with self._transaction() as rows:
-                arrival = self._known(arrival_id, rows)
-                if arrival.state is ArrivalState.DONE:
-                    raise _ended(arrival)
+                self._unfinished(arrival_id, rows)
                 rows.take(arrival_id, release_id)
-        except BaseException:
-            os.close(lock)
-            raise
-        _begun[self._root / arrival_id] = lock
-        return self._known(arrival_id)
+            outcome = Outcome.FAILED
+            try:
+                yield self.path(arrival_id)
+                outcome = Outcome.SEALED
+            except (BudgetRefused, InputError):
+                outcome = Outcome.REFUSED
+                raise
+            except Withheld:
+                outcome = Outcome.WITHHELD
+                raise
+            finally:
+                self._end(arrival_id, outcome)
 
-    def end(self, arrival_id: str, outcome: Outcome | str) -> None:
-        """Note how the run of an arrival ended, and delete the table unless it may be tried again.
-
-        After ``failed`` it may be tried again, up to `MAX_FAILURES` times in all. An arrival that
-        this process has not begun is a ConfigurationError (``ARRIVAL_NOT_TAKEN``).
-        """
-        outcome = Outcome(outcome)
-        lock = _begun.pop(self._root / arrival_id, None)
-        if lock is None:
-            raise ConfigurationError(
-                "ARRIVAL_NOT_TAKEN",
-                "expected an arrival that this run has begun, found another; begin it first",
-            )
-        try:
-            with self._transaction() as rows:
-                arrival = self._known(arrival_id, rows)
-                if outcome is Outcome.FAILED:
-                    _count_failure(rows, arrival, wait=True)
-                else:
-                    rows.update(arrival_id, state=ArrivalState.DONE, outcome=outcome)
-            self._delete_if_done(arrival_id)
-        finally:
-            os.close(lock)
+    def _end(self, arrival_id: str, outcome: Outcome) -> None:
+        """Note how the run of an arrival ended; its folder is locked by the caller."""
+        with self._transaction() as rows:
+            arrival = self._known(arrival_id, rows)
+            if outcome is Outcome.FAILED:
+                _count_failure(rows, arrival, wait=True)
+            else:
+                rows.update(arrival_id, state=ArrivalState.DONE, outcome=outcome)
+        self._delete_if_done(arrival_id)
 
     @contextmanager
-    def released_as(self, arrival_id: str, *, dataset: str, release_id: str) -> Iterator[Path]:
-        """Take an arrival for a block that releases it, and end it with the block.
-
-        It yields the file or folder, and raises as `begin`. A table that does not keep to its site
-        file (`InputError`) is refused for good, as another try would be charged and refused again.
-        """
-        self.begin(arrival_id, dataset=dataset, release_id=release_id)
-        outcome = Outcome.FAILED
-        try:
-            yield self.path(arrival_id)
-            outcome = Outcome.SEALED
-        except (BudgetRefused, InputError):
-            outcome = Outcome.REFUSED
-            raise
-        except Withheld:
-            outcome = Outcome.WITHHELD
-            raise
-        finally:
-            self.end(arrival_id, outcome)
-
-    def _lock(self, arrival_id: str) -> int:
-        """Lock the folder of an arrival, for as long as the descriptor is open."""
+    def _locked(self, arrival_id: str) -> Iterator[None]:
+        """Lock the folder of an arrival for a block (``ARRIVAL_LOST``, ``ARRIVAL_TAKEN``)."""
         try:
             descriptor = os.open(self._root / arrival_id, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -244,14 +206,16 @@ class ArrivalStore:
                 f"expected the table of arrival {arrival_id}, found none; the sender can deliver "
                 "it anew",
             ) from None
-        if locks(descriptor):
-            return descriptor
-        os.close(descriptor)
-        raise ConfigurationError(
-            "ARRIVAL_TAKEN",
-            "expected an arrival that no run has taken, found one that is being released; wait "
-            "for the end of that run",
-        )
+        try:
+            if not locks(descriptor):
+                raise ConfigurationError(
+                    "ARRIVAL_TAKEN",
+                    "expected an arrival that no run has taken, found one that is being released; "
+                    "wait for the end of that run",
+                )
+            yield
+        finally:
+            os.close(descriptor)
 
     def _close_dead(self, arrival_id: str) -> None:
         """Count the run of a taken arrival as failed; its folder is locked by the caller."""
@@ -275,6 +239,16 @@ class ArrivalStore:
             )
         return found
 
+    def _unfinished(self, arrival_id: str, rows: ArrivalTransaction | None = None) -> Arrival:
+        arrival = self._known(arrival_id, rows)
+        if arrival.state is ArrivalState.DONE:
+            raise ConfigurationError(
+                "ARRIVAL_ENDED",
+                f"expected an arrival that was not released yet, found {arrival_id}, which has "
+                f"ended ({arrival.outcome}); the sender can deliver the table anew",
+            )
+        return arrival
+
     @contextmanager
     def _transaction(self) -> Iterator[ArrivalTransaction]:
         root = ensure_private_directory(self._root)
@@ -290,11 +264,3 @@ def _count_failure(rows: ArrivalTransaction, arrival: Arrival, *, wait: bool) ->
         return
     again = datetime.now(UTC) + (_RETRY_AFTER[failures - 1] if wait else timedelta())
     rows.update(arrival.arrival_id, state=ArrivalState.ACCEPTED, not_before=again.isoformat())
-
-
-def _ended(arrival: Arrival) -> ConfigurationError:
-    return ConfigurationError(
-        "ARRIVAL_ENDED",
-        f"expected an arrival that was not released yet, found {arrival.arrival_id}, which has "
-        f"ended ({arrival.outcome}); the sender can deliver the table anew",
-    )

@@ -1,6 +1,5 @@
 """The private workspace of one run: created for it, locked by it, wiped with it."""
 
-import hashlib
 import os
 import resource
 import shutil
@@ -14,15 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.errors import ConfigurationError, IntegrityError
-from storage.files.private import (
-    ensure_private_directory,
-    file_locked,
-    fsync_directory,
-    locks,
-    open_lock,
-    open_private,
-    write_durably,
-)
+from storage.files import private
 from storage.files.refs import check_file_name, check_name
 
 _ROOT_LOCK = ".lock"
@@ -47,7 +38,7 @@ class PrivateWorkspace(AbstractContextManager["PrivateWorkspace"]):
 
     def __init__(self, root: Path, run_id: str, lock: int) -> None:
         self._root = root
-        self._directory = root / run_id
+        self.folder = root / run_id
         self._lock: int | None = lock
         self.run_id = run_id
 
@@ -57,7 +48,7 @@ class PrivateWorkspace(AbstractContextManager["PrivateWorkspace"]):
         check_name(run_id)
         os.umask(0o077)
         forbid_core_dumps()
-        ensure_private_directory(root)
+        private.ensure_private_directory(root)
         with _root_locked(root):
             directory = root / run_id
             if os.path.lexists(directory):
@@ -74,20 +65,15 @@ class PrivateWorkspace(AbstractContextManager["PrivateWorkspace"]):
     def __exit__(self, *raised: object) -> None:
         self.purge()
 
-    @property
-    def folder(self) -> Path:
-        """The directory itself, for workers that read and write in it."""
-        return self._directory
-
     def path(self, name: str) -> Path:
         """Return the path of a file or folder in the workspace, whether it exists or not."""
-        return self._directory / check_file_name(name)
+        return self.folder / check_file_name(name)
 
-    def write_once(self, name: str, data: bytes) -> str:
-        """Write bytes for good (else IntegrityError), whole or absent; return their SHA-256."""
-        staged = _staged(self._directory)
+    def write_once(self, name: str, data: bytes) -> None:
+        """Write bytes for good (else IntegrityError), whole or absent."""
+        staged = _staged(self.folder)
         try:
-            write_durably(staged, data)
+            private.write_durably(staged, data)
             # A hard link fails if the target exists, like O_EXCL, and appears all at once.
             os.link(staged, self.path(name))
         except FileExistsError:
@@ -96,15 +82,14 @@ class PrivateWorkspace(AbstractContextManager["PrivateWorkspace"]):
             ) from None
         finally:
             staged.unlink(missing_ok=True)
-        fsync_directory(self._directory)
-        return hashlib.sha256(data).hexdigest()
+        private.fsync_directory(self.folder)
 
     def purge(self) -> None:
         """Delete the workspace and free its lock. A second call does nothing."""
         if self._lock is None:
             return
         with _root_locked(self._root):
-            shutil.rmtree(self._directory)
+            shutil.rmtree(self.folder)
             os.close(self._lock)
         self._lock = None
 
@@ -125,7 +110,7 @@ def store_arrays(path: Path, **arrays: NDArray[Any]) -> None:
             )
     staged = _staged(path.parent)
     try:
-        with open_private(staged, "x") as handle:
+        with private.open_private(staged, "x") as handle:
             write_npz(handle, arrays)
         os.replace(staged, path)
     finally:
@@ -169,17 +154,14 @@ def live_run_ids(root: Path) -> frozenset[str]:
         return frozenset(run for run in _run_ids(root) if not _is_abandoned(root / run))
 
 
-def purge_abandoned(root: Path) -> tuple[str, ...]:
-    """Delete the workspaces of dead runs and return their ids, sorted; the root may be missing."""
+def purge_abandoned(root: Path) -> None:
+    """Delete the workspaces of dead runs; the root may be missing."""
     if not root.is_dir():
-        return ()
-    purged = []
+        return
     with _root_locked(root):
         for run in _run_ids(root):
             if _is_abandoned(root / run):
                 shutil.rmtree(root / run)
-                purged.append(run)
-    return tuple(purged)
 
 
 def forbid_core_dumps() -> None:
@@ -197,7 +179,7 @@ def _staged(directory: Path) -> Path:
 
 
 def _run_ids(root: Path) -> list[str]:
-    return sorted(entry.name for entry in os.scandir(root) if entry.is_dir(follow_symlinks=False))
+    return [entry.name for entry in os.scandir(root) if entry.is_dir(follow_symlinks=False)]
 
 
 def _is_abandoned(directory: Path) -> bool:
@@ -209,8 +191,8 @@ def _is_abandoned(directory: Path) -> bool:
 
 
 def _try_lock(directory: Path) -> int | None:
-    descriptor = open_lock(directory / _RUN_LOCK)
-    if locks(descriptor):
+    descriptor = private.open_lock(directory / _RUN_LOCK)
+    if private.locks(descriptor):
         return descriptor
     os.close(descriptor)
     return None
@@ -218,4 +200,4 @@ def _try_lock(directory: Path) -> int | None:
 
 def _root_locked(root: Path) -> AbstractContextManager[None]:
     """Serialise creating and purging, so that no half-created workspace looks abandoned."""
-    return file_locked(root / _ROOT_LOCK)
+    return private.file_locked(root / _ROOT_LOCK)

@@ -100,10 +100,6 @@ class KeyStore:
                 f"{key_id}; its administrator can put it there",
             )
 
-    def trusted(self) -> tuple[PublicKey, ...]:
-        """Return the public keys of the pipeline and of the officers; makes nothing."""
-        return tuple(dict.fromkeys((*self.pipeline_public(), *self.officers())))
-
 
 def read_public_keys(paths: Iterable[Path]) -> tuple[PublicKey, ...]:
     """Read public keys: PEM files, or folders of files ``NAME.pub`` (ConfigurationError)."""

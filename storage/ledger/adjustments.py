@@ -77,7 +77,8 @@ class Adjustment(Document):
         """Check that two officers signed what an entry of the ledger says (IntegrityError)."""
         for signature in self.signed:
             signature.verify(officers)
-        stated = (*self._columns, self.signers)
+        said = self.statement
+        stated = (said.entry_id, said.cohort, said.rho, said.reason, self.signers)
         found = (entry.entry_id, entry.cohort, f"{entry.rho:f}", entry.note, entry.signers)
         if entry.state is not EntryState.ADJUSTED or stated != found:
             raise IntegrityError(
@@ -85,11 +86,6 @@ class Adjustment(Document):
                 f"expected entry {entry.entry_id} to be what two officers signed, found another "
                 "charge; find out who entered it",
             )
-
-    @property
-    def _columns(self) -> tuple[str, str, str, str]:
-        stated = self.statement
-        return stated.entry_id, stated.cohort, stated.rho, stated.reason
 
 
 def sign_adjustment(
@@ -111,20 +107,13 @@ def sign_adjustment(
     return Adjustment(signed=(first, second))
 
 
-class AdjustmentStore:
-    """Files ``<folder>/<entry_id>.json``, mode 0600, written once; the folder has mode 0700."""
+def keep_adjustment(folder: Path, adjustment: Adjustment) -> Path:
+    """Keep what was signed and return its file ``<entry_id>.json``; on disk when the call returns.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def write(self, adjustment: Adjustment) -> Path:
-        """Keep what was signed and return its file; on the disk when the call returns.
-
-        Written before the row of the ledger. A file without a row was never charged: its run died
-        in between. There is one for an entry (IntegrityError).
-        """
-        folder = ensure_private_directory(self._folder)
-        path = folder / f"{adjustment.statement.entry_id}.json"
-        write_durably(path, adjustment.to_bytes())
-        fsync_directory(folder)
-        return path
+    It has mode 0600 in a folder of mode 0700. Written before the row of the ledger: a file without
+    a row was never charged, its run died in between. There is one for an entry (IntegrityError).
+    """
+    path = ensure_private_directory(folder) / f"{adjustment.statement.entry_id}.json"
+    write_durably(path, adjustment.to_bytes())
+    fsync_directory(folder)
+    return path

@@ -15,14 +15,9 @@ from pydantic import PositiveInt
 
 from privacy.errors import IntegrityError, LedgerError
 from privacy.ledger import GENESIS_HASH, LedgerEntry
+from storage.files import private
 from storage.files.digests import Sha256
 from storage.files.documents import Record
-from storage.files.private import (
-    ensure_private_directory,
-    file_locked,
-    fsync_directory,
-    replace_durably,
-)
 
 _MAX_BYTES = 1_000
 
@@ -80,13 +75,13 @@ class HeadFile:
         others). The journal up to `sequence` contains the former head.
         """
         try:
-            ensure_private_directory(self._path.parent)
+            private.ensure_private_directory(self._path.parent)
             # Of two heads the later one stays.
-            with file_locked(self._beside("lock")):
+            with private.file_locked(self._beside("lock")):
                 current = self.read()
                 if current is None or current[0] < sequence:
                     line = json.dumps({"sequence": sequence, "hash": row_hash}) + "\n"
-                    replace_durably(self._path, line.encode("ascii"))
+                    private.replace_durably(self._path, line.encode("ascii"))
                 if self._former is not None:
                     self._former.remove()
         except OSError as error:
@@ -97,7 +92,7 @@ class HeadFile:
         for path in (self._path, self._beside("new"), self._beside("lock")):
             if os.path.lexists(path):
                 path.unlink(missing_ok=True)
-                fsync_directory(path.parent)
+                private.fsync_directory(path.parent)
 
     def _beside(self, what: str) -> Path:
         return self._path.with_name(f"{self._path.name}.{what}")

@@ -16,14 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.arrays import Integers
 from privacy.errors import IntegrityError
-from storage.files.private import (
-    ensure_private_directory,
-    fsync_directory,
-    replace_durably,
-    write_durably,
-)
+from storage.files import private
 from storage.files.refs import check_file_name, check_name
 from storage.releases.measurements import arrays_of_bytes, arrays_to_bytes
 
@@ -57,8 +51,8 @@ class Checkpoint:
 
     def begin_draw(self, name: str) -> None:
         """Note that a statistic is about to be drawn, on the disk before its noise is added."""
-        write_durably(self._path(_BEGUN + name), b"")
-        fsync_directory(self._folder)
+        private.write_durably(self._path(_BEGUN + name), b"")
+        private.fsync_directory(self._folder)
 
     def seal_draw(self, name: str, content: bytes) -> None:
         """Make a draw durable."""
@@ -117,7 +111,7 @@ class Checkpoint:
         target = self._path(name)
         if target.exists():
             raise IntegrityError("ALREADY_WRITTEN", f"file {name} is already written")
-        replace_durably(target, content)
+        private.replace_durably(target, content)
 
     def _path(self, name: str) -> Path:
         return self._folder / check_file_name(name)
@@ -131,8 +125,8 @@ class CheckpointStore:
 
     def open(self, release_id: str) -> Checkpoint:
         """Return the checkpoint of a release, made if it is absent."""
-        ensure_private_directory(self._root)
-        return Checkpoint(ensure_private_directory(self._folder(release_id)))
+        private.ensure_private_directory(self._root)
+        return Checkpoint(private.ensure_private_directory(self._folder(release_id)))
 
     def can_continue(self, release_id: str) -> bool:
         """Return whether a stopped measurement can be continued without a second draw."""
@@ -155,7 +149,7 @@ class CheckpointStore:
         folder = self._folder(release_id)
         if folder.is_dir():
             shutil.rmtree(folder)
-            fsync_directory(self._root)
+            private.fsync_directory(self._root)
 
     def _folder(self, release_id: str) -> Path:
         return self._root / check_name(release_id)
@@ -164,9 +158,3 @@ class CheckpointStore:
 def _named(arrays: Mapping[str, NDArray[Any]], kind: str) -> dict[str, NDArray[Any]]:
     """Return the arrays of one kind by their own names, in the order of the file."""
     return {name.removeprefix(kind): a for name, a in arrays.items() if name.startswith(kind)}
-
-
-def draw_of_bytes(content: bytes) -> Integers:
-    """Return the values of a sealed draw, or the index of a sealed choice."""
-    [values] = arrays_of_bytes(content).values()
-    return values

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from datetime import date
-from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, JsonValue, field_validator, model_validator
@@ -141,6 +140,6 @@ class Manifest(Document):
         return self.format_version == 1
 
 
-def file_digests(files: Mapping[str, bytes | Path]) -> dict[str, FileDigest]:
-    """Compute the `files` field of a manifest, of regular files (IntegrityError)."""
+def file_digests(files: Mapping[str, bytes]) -> dict[str, FileDigest]:
+    """Compute the `files` field of a manifest."""
     return {name: digest_of(content) for name, content in files.items()}

@@ -21,7 +21,6 @@ from privacy.errors import IntegrityError
 from storage.files.digests import Sha256
 from storage.files.documents import Record, canonical_json
 from storage.files.private import replace_durably, write_folder
-from storage.files.refs import ReleaseRef
 from storage.files.workspace import read_npz, write_npz
 from storage.keys.keys import KeyId
 from storage.schema.vocabulary import Vocabulary
@@ -65,11 +64,6 @@ class MeasurementRecord(Record):
         if (self.vocabulary is None) != (self.format_version == 1):
             raise ValueError("expected a vocabulary from format 2 on")
         return self
-
-    @property
-    def ref(self) -> ReleaseRef:
-        """Address of the release that was paid for."""
-        return ReleaseRef(dataset=self.dataset, release_id=self.release_id)
 
 
 class DeclaredOrder(Record):
@@ -154,8 +148,7 @@ class MeasurementStore:
         draws = {}
         for name, content in self.open(release_id).files.items():
             if name.startswith("sealed-"):
-                [values] = arrays_of_bytes(content).values()
-                draws[name.removeprefix("sealed-").removesuffix(".npz")] = values
+                draws[name.removeprefix("sealed-").removesuffix(".npz")] = draw_of_bytes(content)
         return draws
 
     def open(self, release_id: str, *, expected_sha256: str | None = None) -> Measurement:
@@ -216,6 +209,12 @@ def arrays_to_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:
 def arrays_of_bytes(content: bytes) -> dict[str, NDArray[Any]]:
     """Read what `arrays_to_bytes` wrote; content with pickles is refused."""
     return read_npz(io.BytesIO(content))
+
+
+def draw_of_bytes(content: bytes) -> Integers:
+    """Return the values of a sealed draw, or the index of a sealed choice."""
+    [values] = arrays_of_bytes(content).values()
+    return values
 
 
 def _damaged(release_id: str, what: str) -> IntegrityError:

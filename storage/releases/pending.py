@@ -59,6 +59,17 @@ class PendingBundles:
                 raise _damaged(release_id)
         return PendingBundle(files=files, manifest=manifest, approval=signed)
 
+    def require(self, release_id: str) -> PendingBundle:
+        """Return the bundle of a release, which has one (IntegrityError)."""
+        found = self.find(release_id)
+        if found is None:
+            raise IntegrityError(
+                "NOTHING_PENDING",
+                f"expected a bundle of {release_id} that waits to be published, found none; make "
+                "one from its measurement (clustmix resample)",
+            )
+        return found
+
     def release_ids(self) -> frozenset[str]:
         """Return the releases that have a bundle, or one that is being written."""
         if not self._root.is_dir():

@@ -8,9 +8,9 @@ import os
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from privacy.errors import IntegrityError
 from storage.files.digests import Sha256
@@ -28,18 +28,13 @@ REVOKED_FILE = "revoked.json"
 class Revocation(Record):
     """A release that was taken back; `ledger_entry` paid for it, and the date is in UTC."""
 
-    dataset: str
+    dataset: Annotated[str, AfterValidator(check_name)]
     release_id: ReleaseId
     ledger_entry: Text
     manifest_sha256: Sha256
     reason: Reason
     revoked_by: KeyId
     revoked_on: date
-
-    @field_validator("dataset")
-    @classmethod
-    def _name(cls, dataset: str) -> str:
-        return check_name(dataset)
 
 
 class RevocationList(SignedDocument):

@@ -8,13 +8,7 @@ from pathlib import Path
 
 from privacy.errors import ConfigurationError, IntegrityError
 from storage.files.digests import digest_of
-from storage.files.private import (
-    file_locked,
-    fsync_directory,
-    make_durable,
-    open_private,
-    open_regular,
-)
+from storage.files.private import file_locked, fsync_directory, make_durable, open_private
 from storage.files.refs import ReleaseRef
 from storage.keys.keys import PublicKey, SigningKey
 from storage.releases.bundles import require_publishable, verify_bundle
@@ -23,7 +17,6 @@ from storage.releases.signatures import APPROVAL_FILE, SIGNATURE_FILE, Approval,
 
 _STAGING_PREFIX = ".staging-"
 _LOCK_FILE = ".lock"
-_COPY_BYTES = 1 << 20
 
 
 class ReleaseStore:
@@ -34,12 +27,12 @@ class ReleaseStore:
     """
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self.root = root
 
     def path(self, ref: ReleaseRef) -> Path:
         """Return where a release is, or would be."""
-        target = self._root / ref.dataset / ref.release_id
-        for folder in (self._root, target.parent, target):
+        target = self.root / ref.dataset / ref.release_id
+        for folder in (self.root, target.parent, target):
             _refuse_symlink(folder)
         return target
 
@@ -50,7 +43,7 @@ class ReleaseStore:
         same. It is a ConfigurationError if the root or the dataset's folder is not a folder, or is
         not writable.
         """
-        folders = (self._root, *(() if dataset is None else (self._root / dataset,)))
+        folders = (self.root, *(() if dataset is None else (self.root / dataset,)))
         for folder in folders:
             _refuse_symlink(folder)
             if folder.exists() and not folder.is_dir():
@@ -70,18 +63,13 @@ class ReleaseStore:
     def make_root(self) -> None:
         """Create the root, readable by everybody, if it is missing and `check_usable`."""
         self.check_usable()
-        if not self._root.is_dir():
-            self._root.mkdir(parents=True, exist_ok=True)
-            self._root.chmod(0o755)
-
-    @property
-    def root(self) -> Path:
-        """Folder of the store."""
-        return self._root
+        if not self.root.is_dir():
+            self.root.mkdir(parents=True, exist_ok=True)
+            self.root.chmod(0o755)
 
     def find(self, release_id: str) -> ReleaseRef | None:
         """Return the address of the release with this id, in whatever dataset it is, or None."""
-        for folder in sorted(self._root.iterdir()) if self._root.is_dir() else ():
+        for folder in sorted(self.root.iterdir()) if self.root.is_dir() else ():
             if folder.name.startswith(".") or not folder.is_dir():
                 continue
             ref = ReleaseRef(dataset=folder.name, release_id=release_id)
@@ -92,7 +80,7 @@ class ReleaseStore:
     def publish(
         self,
         ref: ReleaseRef,
-        files: Mapping[str, bytes | Path],
+        files: Mapping[str, bytes],
         manifest: Manifest,
         *,
         signer: SigningKey,
@@ -102,8 +90,8 @@ class ReleaseStore:
         """Publish a bundle and return its folder: all of it or, after a crash, none of it.
 
         The bundle is written to a staging folder of the same file system, verified there as a
-        reader would verify it, forced to the disk and renamed. A file is given by its content, or
-        is a regular file to copy. The approval is given if and only if the manifest needs one.
+        reader would verify it, forced to the disk and renamed. The approval is given if and only
+        if the manifest needs one.
 
         It is Withheld if `require_publishable` says so, and an IntegrityError if the release
         exists, the manifest is of another one, or its reader would refuse it.
@@ -137,21 +125,23 @@ class ReleaseStore:
                     "RELEASE_EXISTS",
                     f"release {ref} exists and is never replaced; publish under a new release id",
                 )
-            staging = self._root / f"{_STAGING_PREFIX}{ref.release_id}"
+            staging = self.root / f"{_STAGING_PREFIX}{ref.release_id}"
             _refuse_symlink(staging)
             if staging.exists():
                 shutil.rmtree(staging)
             staging.mkdir(mode=0o700)
             try:
                 for name, written in {**files, **documents}.items():
-                    _write_file(staging, name, written)
+                    with open_private(staging / name, "x") as file:
+                        file.write(written)
+                        make_durable(file, mode=0o644)
                 fsync_directory(staging)
                 verify_bundle(staging, trusted=[signer.public], officers=officers)
                 staging.chmod(0o755)
                 if not target.parent.exists():
                     target.parent.mkdir()
                     target.parent.chmod(0o755)
-                    fsync_directory(self._root)
+                    fsync_directory(self.root)
                 os.rename(staging, target)
             except BaseException:
                 shutil.rmtree(staging, ignore_errors=True)
@@ -159,25 +149,20 @@ class ReleaseStore:
             fsync_directory(target.parent)
         return target
 
-    def clean_staging(self) -> tuple[str, ...]:
-        """Delete what crashed publications left behind; return their release ids, sorted."""
-        if not self._root.is_dir():
-            return ()
+    def clean_staging(self) -> None:
+        """Delete what crashed publications left behind."""
+        if not self.root.is_dir():
+            return
         with self.locked():
-            left = sorted(
-                entry.name
-                for entry in os.scandir(self._root)
-                if entry.name.startswith(_STAGING_PREFIX) and entry.is_dir(follow_symlinks=False)
-            )
-            for name in left:
-                shutil.rmtree(self._root / name)
-        return tuple(name.removeprefix(_STAGING_PREFIX) for name in left)
+            for left in self.root.glob(f"{_STAGING_PREFIX}*"):
+                if left.is_dir() and not left.is_symlink():
+                    shutil.rmtree(left)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Let one process publish, clean or revoke, so that none meets another halfway."""
         self.make_root()
-        with file_locked(self._root / _LOCK_FILE):
+        with file_locked(self.root / _LOCK_FILE):
             yield
 
 
@@ -198,13 +183,3 @@ def _refuse_symlink(path: Path) -> None:
             f"{path} is a symbolic link; a release store has none: remove it and find out who "
             "made it",
         )
-
-
-def _write_file(folder: Path, name: str, content: bytes | Path) -> None:
-    with open_private(folder / name, "x") as target:
-        if isinstance(content, bytes):
-            target.write(content)
-        else:
-            with os.fdopen(open_regular(content), "rb") as source:
-                shutil.copyfileobj(source, target, _COPY_BYTES)
-        make_durable(target, mode=0o644)

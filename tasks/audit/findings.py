@@ -18,14 +18,9 @@ from privacy.accountants.gaussian import gaussian_epsilon
 from privacy.arrays import Floats, Integers
 from privacy.errors import ConfigurationError
 from privacy.parameters import Adjacency
-from tasks.audit.bounds import (
-    ErrorCounts,
-    epsilon_lower_bound,
-    mu_lower_bound,
-    mu_lower_bound_balanced,
-)
+from tasks.audit import bounds
 from tasks.audit.game import Scores
-from tasks.audit.one_run import GuessCounts, one_run_epsilon_lower_bound
+from tasks.audit.one_run import GuessCounts
 
 LOWER_BOUND = "a lower bound: it can show a flaw, never prove the absence of one"
 
@@ -184,22 +179,16 @@ def judge_pair(pair: str, scores: Scores, *, delta: float, confidence: float) ->
     tail_counts = _count(scores, tail[:3], first=half)
     middle_counts = _count(scores, middle[:3], first=half)
     # The counts at the tail threshold bound epsilon and mu at once: both follow from one event.
-    tail_mu = mu_lower_bound(tail_counts, confidence=each)
-    middle_mu = mu_lower_bound_balanced(middle_counts, confidence=each)
+    tail_mu = bounds.mu_lower_bound(tail_counts, confidence=each)
+    middle_mu = bounds.mu_lower_bound_balanced(middle_counts, confidence=each)
     return PairFinding(
         pair=pair,
         attack=scores.names[tail[0]],
         runs=runs,
-        epsilon=epsilon_lower_bound(tail_counts, delta=delta, confidence=each),
+        epsilon=bounds.epsilon_lower_bound(tail_counts, delta=delta, confidence=each),
         mu=max(tail_mu, middle_mu),
         mu_attack=scores.names[(tail if tail_mu > middle_mu else middle)[0]],
     )
-
-
-def judge_guesses(counts: GuessCounts, *, delta: float, confidence: float) -> OneRunFinding:
-    """Bound epsilon by the guesses of a one-run audit."""
-    epsilon = one_run_epsilon_lower_bound(counts, delta=delta, confidence=confidence)
-    return OneRunFinding(**asdict(counts), epsilon=epsilon)
 
 
 def _middle_choice(
@@ -245,11 +234,11 @@ def _likely_epsilon(errors: Integers, runs: int, *, delta: float, confidence: fl
     return best
 
 
-def _count(scores: Scores, choice: tuple[int, float, float], *, first: int) -> ErrorCounts:
+def _count(scores: Scores, choice: tuple[int, float, float], *, first: int) -> bounds.ErrorCounts:
     column, sign, threshold = choice
     above_absent = sign * scores.absent[first:, column] > threshold
     above_present = sign * scores.present[first:, column] > threshold
-    return ErrorCounts(
+    return bounds.ErrorCounts(
         false_positives=int(above_absent.sum()),
         absent_runs=len(above_absent),
         false_negatives=int((~above_present).sum()),

@@ -19,7 +19,7 @@ from scipy.special import bdtr, bdtrc, expit, ndtr, ndtri
 
 from privacy.arrays import Floats
 from privacy.mechanisms import NoisyStatistic, SelectedCandidate
-from privacy.randomness import NoiseSource, OperatingSystemNoise
+from privacy.randomness import OperatingSystemNoise
 from tasks.audit.bounds import upper_limit
 from tasks.audit.pairs import AuditPatient, encode
 from tasks.execution.executor import InProcessExecutor, IntegerSum
@@ -224,13 +224,7 @@ class CanaryReferee(InProcessExecutor):
         self.scores += vectors @ from_middle / noisy.event.noise_stddev**2
 
 
-def play_one_run(
-    synthesizer: Synthesizer,
-    domain: EncodingDomain,
-    *,
-    mu: float,
-    new_noise_source: Callable[[], NoiseSource] = OperatingSystemNoise,
-) -> GuessCounts:
+def play_one_run(synthesizer: Synthesizer, domain: EncodingDomain, *, mu: float) -> GuessCounts:
     """Run a method, bound to a domain of `canary_domain`, once and guess who is in the table."""
     patients = canary_patients(domain)
     included = np.array([secrets.randbits(1) == 1 for _ in patients])
@@ -239,7 +233,7 @@ def play_one_run(
         plan=synthesizer.plan(mu=mu),
         shards=(),
         executor=referee,
-        noise_source=new_noise_source(),
+        noise_source=OperatingSystemNoise(),
         seal=referee.seal,
     )
     measure(synthesizer, curator, mu=mu)

@@ -1,7 +1,7 @@
 """What can be audited: every proven method of the registry, small, and the noise path itself."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -13,14 +13,14 @@ from privacy.parameters import Adjacency
 from tasks.audit.findings import (
     AuditResult,
     ClaimedGuarantee,
+    OneRunFinding,
     PairFinding,
     check_confidence,
-    judge_guesses,
     judge_pair,
     part_confidence,
 )
 from tasks.audit.game import play
-from tasks.audit.one_run import canary_domain, play_one_run
+from tasks.audit.one_run import canary_domain, one_run_epsilon_lower_bound, play_one_run
 from tasks.audit.pairs import AUDIT_DOMAIN, neighbour_pairs
 from tasks.audit.power import detection_rates, strengths_of
 from tasks.measurement.curator import Curator
@@ -193,7 +193,8 @@ def audit(
         show(f"{subject.name}: one run with canaries")
         domain = canary_domain(subject.canary_codes)
         counts = play_one_run(subject.bind(domain), domain, mu=mu)
-        guessed = judge_guesses(counts, delta=delta, confidence=each)
+        proven = one_run_epsilon_lower_bound(counts, delta=delta, confidence=each)
+        guessed = OneRunFinding(**asdict(counts), epsilon=proven)
     show(f"{subject.name}: how often such an audit finds too little noise")
     power = detection_rates(
         (strengths_of(synthesizer, pair, mu=mu) for pair in pairs),

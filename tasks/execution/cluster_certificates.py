@@ -32,16 +32,15 @@ _USES = {"scheduler": (_SERVER, _CLIENT), "worker": (_SERVER, _CLIENT), "client"
 _BACKDATED = timedelta(minutes=5)
 
 
-def make_certificates(folder: Path, *, days: int = 30) -> tuple[Path, ...]:
+def make_certificates(folder: Path, *, days: int = 30) -> None:
     """Make an authority and one certificate for each role, with the Dask settings to use them.
 
     Copy the folder of a role to the same path on the hosts of that role, and start
     ``dask scheduler``, ``dask worker`` or ``clustmix`` there with ``DASK_CONFIG`` set to its
-    ``dask.yaml``. Returned are the folders ``scheduler``, ``worker`` and ``client``, of mode 0700;
-    each holds ``ca.pem``, ``cert.pem``, ``key.pem`` and ``dask.yaml``, of mode 0600. The
-    certificates are valid for 1 to `MAX_DAYS` days. It is a ConfigurationError if the folder exists
-    or cannot be made. ECDSA on P-256 with SHA-256 (FIPS 186-5), X.509 version 3 with the extensions
-    of RFC 5280.
+    ``dask.yaml``. The folders ``scheduler``, ``worker`` and ``client`` have mode 0700; each holds
+    ``ca.pem``, ``cert.pem``, ``key.pem`` and ``dask.yaml``, of mode 0600. The certificates last for
+    1 to `MAX_DAYS` days. It is a ConfigurationError if the folder exists or cannot be made.
+    ECDSA on P-256 with SHA-256 (FIPS 186-5), X.509 version 3 with the extensions of RFC 5280.
     """
     if not 1 <= days <= MAX_DAYS:
         raise ConfigurationError(
@@ -61,7 +60,6 @@ def make_certificates(folder: Path, *, days: int = 30) -> tuple[Path, ...]:
     validity = (begin, begin + _BACKDATED + timedelta(days=days))
     authority_key = ec.generate_private_key(ec.SECP256R1())
     authority = _authority(authority_key, validity)
-    folders = []
     for role in ROLES:
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = _certificate(role, key, authority, authority_key, validity)
@@ -72,8 +70,6 @@ def make_certificates(folder: Path, *, days: int = 30) -> tuple[Path, ...]:
         write_durably(home / "ca.pem", authority.public_bytes(Encoding.PEM))
         write_durably(home / "dask.yaml", yaml.safe_dump(_settings(role, home)).encode())
         fsync_directory(home)
-        folders.append(home)
-    return tuple(folders)
 
 
 def _settings(role: str, home: Path) -> dict[str, object]:

@@ -45,7 +45,7 @@ class DaskExecutor:
     offer: GPU items go to workers with the resource ``GPU``, one at a time each; everything else
     goes to workers with ``CPU`` where there are any, else to those without ``GPU``. Work goes to
     another sort of worker only where the cluster has none of its own, or none that comes back
-    within a minute.
+    within a minute. It is a PipelineError if workers were lost again and again, or all of them.
 
     Privacy
     -------
@@ -63,10 +63,7 @@ class DaskExecutor:
     def sum(
         self, function: Callable[..., IntegerSum], shards: Sequence[S], public: Mapping[str, Any]
     ) -> IntegerSum:
-        """Return the exact sum of ``function(shard, **public)``; see `Executor.sum`.
-
-        It is a PipelineError too if workers were lost again and again, or all of them.
-        """
+        """Return the exact sum of ``function(shard, **public)``; see `Executor.sum`."""
         item = guarded_item(function)
         # With every item, not once to every worker: what lies on a worker is lost with it.
         calls = [_Call(item, (shard,), dict(public)) for shard in shards]
@@ -74,11 +71,7 @@ class DaskExecutor:
             return sum_exactly(unwrapped(result) for result in results)
 
     def map(self, function: Callable[[T], R], items: Iterable[T], *, gpu: bool = False) -> list[R]:
-        """Return ``function(item)`` for each item, in order; see `Executor.map`.
-
-        Without workers of the resource ``GPU``, GPU items run as all others. It is a PipelineError
-        too if workers were lost again and again, or all of them.
-        """
+        """Return ``function(item)`` for each item, in order; see `Executor.map`."""
         item = guarded_item(function)
         calls = [_Call(item, (value,), {}) for value in items]
         # Closed here and now, not when a traceback that holds the generator is collected.

@@ -64,7 +64,7 @@ class InProcessExecutor:
         from tasks.execution.runtime import guarded_item, unwrapped
 
         guarded = guarded_item(function)
-        return lambda *args, **kwargs: cast(R, unwrapped(guarded(*args, **kwargs)))
+        return lambda *args, **kwargs: unwrapped(guarded(*args, **kwargs))
 
 
 IN_PROCESS = InProcessExecutor()

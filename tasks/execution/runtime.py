@@ -65,22 +65,6 @@ class Failed:
         return self.error_class(self.code, self.message)
 
 
-@dataclass(frozen=True, slots=True)
-class GuardedItem:
-    """A function that returns `Failed`: if it raised, Dask would log its arguments.
-
-    Instances can be pickled when the function is importable. None drops what is private.
-    """
-
-    function: Callable[..., object]
-    log_directory: Path | None = None
-
-    def __call__(self, *args: object, **kwargs: object) -> object:
-        """Call the function; return its result or `Failed`."""
-        with private_log_directory(self.log_directory):
-            return guarded_call(_step_name(self.function), self.function, *args, **kwargs)
-
-
 def safe_environment() -> dict[str, str]:
     """Return the variables that keep values and facts on this machine, for a process to start."""
     return dict(_VARIABLES["safety"])
@@ -119,11 +103,6 @@ def private_log_directory(directory: Path | None) -> Iterator[None]:
         _private_directory.reset(token)
 
 
-def current_log_directory() -> Path | None:
-    """Return the directory set by `private_log_directory`, or None."""
-    return _private_directory.get()
-
-
 def private_log(step: str, text: str) -> None:
     """Append a traceback or warning, which may hold private values, to the private log if any.
 
@@ -160,10 +139,7 @@ def guarded_task(*, name: str | None = None) -> Callable[[Callable[P, R]], Task[
 
         @functools.wraps(function)
         def run(*args: P.args, **kwargs: P.kwargs) -> R:
-            result = guarded_call(step, function, *args, **kwargs)
-            if isinstance(result, Failed):
-                raise result.error()
-            return result
+            return unwrapped(guarded_call(step, function, *args, **kwargs))
 
         return task(
             name=step, persist_result=False, cache_policy=NO_CACHE, retries=0, log_prints=False
@@ -172,13 +148,23 @@ def guarded_task(*, name: str | None = None) -> Callable[[Callable[P, R]], Task[
     return decorate
 
 
-def guarded_item(function: Callable[..., object]) -> GuardedItem:
-    """Guard a function for Dask; its private log is that of the calling context."""
-    return GuardedItem(function, current_log_directory())
+def guarded_item(function: Callable[..., R]) -> Callable[..., R | Failed]:
+    """Guard a function for Dask, which would log its arguments if it raised.
+
+    It can be pickled when the function is importable; its private log is that of this context.
+    """
+    return functools.partial(_call_item, function, _private_directory.get())
 
 
-def unwrapped(result: object) -> object:
-    """Return the result of a guarded item, or raise what is left of its exception."""
+def _call_item(
+    function: Callable[..., R], log_directory: Path | None, *args: object, **kwargs: object
+) -> R | Failed:
+    with private_log_directory(log_directory):
+        return guarded_call(_step_name(function), function, *args, **kwargs)
+
+
+def unwrapped(result: R | Failed) -> R:
+    """Return the result of a guarded call, or raise what is left of its exception."""
     if isinstance(result, Failed):
         raise result.error()
     return result

@@ -19,17 +19,7 @@ from dataclasses import replace
 import numpy as np
 
 from privacy.arrays import Floats
-from tasks.gates.agreement import (
-    CodedTable,
-    association,
-    association_scores,
-    cell_bounds,
-    inner,
-    mean_bound,
-    sampling_bound,
-    shares_by_label,
-    total_variation,
-)
+from tasks.gates import agreement
 from tasks.gates.expectations import GateCheck, GateReport
 from tasks.gates.sealed_counts import NoisyCounts, against_counts
 from tasks.measurement.encoded import EncodingDomain
@@ -48,11 +38,11 @@ _MANY_COLUMNS = 128
 
 
 def agreement_gate(
-    published: CodedTable,
-    reference: CodedTable,
+    published: agreement.CodedTable,
+    reference: agreement.CodedTable,
     domain: EncodingDomain,
     *,
-    guide: CodedTable,
+    guide: agreement.CodedTable,
     label_name: str,
     noisy: NoisyCounts | None,
 ) -> GateReport:
@@ -69,7 +59,7 @@ def agreement_gate(
     """
     alarm = FALSE_ALARM / (3 * domain.n_columns + 5)
     shares, others = (
-        shares_by_label(table, n_codes=domain.n_codes, n_labels=domain.n_labels)
+        agreement.shares_by_label(table, n_codes=domain.n_codes, n_labels=domain.n_labels)
         for table in (published, reference)
     )
     comparison = _Comparison((len(published), len(reference)), alarm)
@@ -102,7 +92,7 @@ class _Comparison:
         bound, cells = self._bounds(first, second)
         apart = np.abs(first - second)
         worst = np.unravel_index(np.argmax(apart / cells), apart.shape)
-        whole = (total_variation(first, second), bound)
+        whole = (agreement.total_variation(first, second), bound)
         single = (float(apart[worst]), float(cells[worst]))
         distance, allowed = max(whole, single, key=lambda pair: pair[0] / pair[1])
         return GateCheck.compared(name, column, distance=distance, bound=allowed)
@@ -110,7 +100,7 @@ class _Comparison:
     def shows(self, after: Floats, before: Floats) -> bool:
         """Whether a fault is found, but for sampling error, which the bounds contain."""
         bound, cells = self._bounds(after, before)
-        return total_variation(after, before) >= 2.0 * bound or bool(
+        return agreement.total_variation(after, before) >= 2.0 * bound or bool(
             (np.abs(after - before) >= 2.0 * cells).any()
         )
 
@@ -120,8 +110,8 @@ class _Comparison:
         pooled = (first * n_first + second * n_second) / (n_first + n_second)
         alarm = self._alarm / 2.0
         return (
-            sampling_bound(pooled, n_first=n_first, n_second=n_second, alarm=alarm),
-            cell_bounds(pooled, n_first=n_first, n_second=n_second, alarm=alarm),
+            agreement.sampling_bound(pooled, n_first=n_first, n_second=n_second, alarm=alarm),
+            agreement.cell_bounds(pooled, n_first=n_first, n_second=n_second, alarm=alarm),
         )
 
 
@@ -154,26 +144,28 @@ def _faults(
 
 
 def _by_label_together(
-    published: CodedTable,
-    reference: CodedTable,
-    guide: CodedTable,
+    published: agreement.CodedTable,
+    reference: agreement.CodedTable,
+    guide: agreement.CodedTable,
     domain: EncodingDomain,
     label_name: str,
     alarm: float,
 ) -> GateCheck:
     """Compare what all columns together say about the label; in standard errors."""
-    tables = shares_by_label(guide, n_codes=domain.n_codes, n_labels=domain.n_labels)
+    tables = agreement.shares_by_label(guide, n_codes=domain.n_codes, n_labels=domain.n_labels)
     expected = [np.outer(table.sum(axis=1), table.sum(axis=0)) for table in tables]
     # About the log-odds of each code, which tell two distributions apart best; rare codes, whose
     # odds are not known, count for less.
     direction = [
         said / (product + _RARE_ROWS / len(guide))
-        for said, product in zip(association(tables), expected, strict=True)
+        for said, product in zip(agreement.association(tables), expected, strict=True)
     ]
-    scores, other = (association_scores(table, direction) for table in (published, reference))
+    scores, other = (
+        agreement.association_scores(table, direction) for table in (published, reference)
+    )
     apart = abs(float(scores.mean() - other.mean()))
-    error, allowed = mean_bound(other, n_first=len(scores), alarm=alarm)
-    visible = abs(float(other.mean()) - inner(direction, expected)) > 2.0 * allowed
+    error, allowed = agreement.mean_bound(other, n_first=len(scores), alarm=alarm)
+    visible = abs(float(other.mean()) - agreement.inner(direction, expected)) > 2.0 * allowed
     return GateCheck.compared(
         "columns by label, together (standard errors)",
         label_name,

@@ -12,16 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.arrays import Floats, Integers
-from tasks.gates.agreement import (
-    CodedTable,
-    association,
-    association_scores,
-    inner,
-    mean_bound,
-    noise_bound,
-    sampling_bound,
-    total_variation,
-)
+from tasks.gates import agreement
 from tasks.gates.expectations import GateCheck
 from tasks.measurement.centred import centred_norm, count_factor, counts_of
 from tasks.measurement.encoded import EncodingDomain
@@ -88,7 +79,7 @@ class NoisyCounts:
 def against_counts(
     shares: Sequence[Floats],
     n_rows: int,
-    reference: CodedTable,
+    reference: agreement.CodedTable,
     domain: EncodingDomain,
     noisy: NoisyCounts,
     *,
@@ -107,8 +98,10 @@ def against_counts(
     noise = noisy.noise_stddev / n_patients
 
     def bound_of(table: Floats, stddev: float, allowance: float) -> float:
-        sampling = sampling_bound(table, n_first=n_rows, n_second=np.inf, alarm=alarm / 2.0)
-        of_noise = noise_bound(len(table), noise_stddev=stddev, alarm=alarm / 2.0)
+        sampling = agreement.sampling_bound(
+            table, n_first=n_rows, n_second=np.inf, alarm=alarm / 2.0
+        )
+        of_noise = agreement.noise_bound(len(table), noise_stddev=stddev, alarm=alarm / 2.0)
         return sampling + of_noise + allowance
 
     if noisy.label_stddev is None:
@@ -116,19 +109,21 @@ def against_counts(
     else:
         of_label = noisy.label_stddev / n_patients
     label = shares[0].sum(axis=1)
-    said = association(counted)
+    said = agreement.association(counted)
     of_noise = sum(table.size for table in said) * noise**2
-    signal = inner(said, said) - of_noise
+    signal = agreement.inner(said, said) - of_noise
     # The product of the margins is noise as well where the number of patients is.
     is_clear = signal >= _CLEAR_OF_NOISE * of_noise and _CLEAR_OF_NOISE * of_label <= 1.0
     # Of few rows, what they say about the label is chance. Its margins are theirs as well.
-    _, by_chance = mean_bound(association_scores(reference, said), n_first=n_rows, alarm=alarm)
+    _, by_chance = agreement.mean_bound(
+        agreement.association_scores(reference, said), n_first=n_rows, alarm=alarm
+    )
     allowed = 1.0 - LEAST_ASSOCIATION + (2.0 * by_chance / signal if is_clear else 0.0)
     is_clear = is_clear and allowed <= 1.0
     yield GateCheck.compared(
         "label shares, noisy counts",
         label_name,
-        distance=total_variation(label, by_label / n_patients),
+        distance=agreement.total_variation(label, by_label / n_patients),
         bound=bound_of(label, of_label, LABEL_ALLOWANCE),
         unseen=() if is_clear else ("a sampler that forgets the label",),
     )
@@ -137,11 +132,11 @@ def against_counts(
         yield GateCheck.compared(
             "marginal, noisy counts",
             name,
-            distance=total_variation(marginal, counts.sum(axis=0)),
+            distance=agreement.total_variation(marginal, counts.sum(axis=0)),
             bound=bound_of(marginal, noise * np.sqrt(domain.n_labels), MODEL_ALLOWANCE),
         )
     if is_clear:
-        part = inner(association(shares), said) / signal
+        part = agreement.inner(agreement.association(shares), said) / signal
         yield GateCheck.compared(
             "columns by label, together, noisy counts (part that is missing)",
             label_name,

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -76,19 +76,15 @@ def _noise_multiplier(
     parameters: PrivacyParameters, order: int, n_records: int, n_outputs: int
 ) -> float:
     """Least noise multiplier for which the theorem claims the parameters."""
-
-    def claims(noise_multiplier: float) -> bool:
-        claimed = theorem_1_epsilon(
-            noise_multiplier,
-            order=order,
-            n_records=n_records,
-            n_outputs=n_outputs,
-            delta=parameters.delta,
-        )
-        return claimed <= parameters.epsilon
-
+    claimed = partial(
+        theorem_1_epsilon,
+        order=order,
+        n_records=n_records,
+        n_outputs=n_outputs,
+        delta=parameters.delta,
+    )
     return least_noise(
-        claims,
+        lambda noise_multiplier: claimed(noise_multiplier) <= parameters.epsilon,
         otherwise=f"expected an epsilon that Theorem 1 can claim for {n_outputs} mixtures, found "
         f"{parameters.epsilon:g}; choose a larger epsilon or fewer mixtures_per_class",
     )
@@ -275,12 +271,7 @@ def mix_class(pool: ClassPool, rng: np.random.Generator) -> AnyFloats:
 
 
 def class_pools(
-    records: AnyFloats,
-    labels: NDArray[Any],
-    *,
-    n_labels: int,
-    order: int,
-    mixtures_per_class: int,
+    records: AnyFloats, labels: NDArray[Any], *, n_labels: int, order: int, mixtures_per_class: int
 ) -> list[ClassPool]:
     """Part records (n, D) by class, at least l of each (ValueError) for T_k means."""
     return [

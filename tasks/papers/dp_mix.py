@@ -21,7 +21,7 @@ comes from a seedable generator in floating point.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -57,19 +57,15 @@ def printed_noise_multiplier(
     *, parameters: PrivacyParameters, order_of_mixture: int, n_records: int, n_mixtures: int
 ) -> float:
     """Return the least noise that `printed_epsilon` accepts (ConfigurationError if none)."""
-
-    def meets(noise_multiplier: float) -> bool:
-        claimed = printed_epsilon(
-            noise_multiplier=noise_multiplier,
-            order_of_mixture=order_of_mixture,
-            n_records=n_records,
-            n_mixtures=n_mixtures,
-            delta=parameters.delta,
-        )
-        return claimed <= parameters.epsilon
-
+    claimed = partial(
+        printed_epsilon,
+        order_of_mixture=order_of_mixture,
+        n_records=n_records,
+        n_mixtures=n_mixtures,
+        delta=parameters.delta,
+    )
     return least_noise(
-        meets,
+        lambda noise: claimed(noise_multiplier=noise) <= parameters.epsilon,
         otherwise="expected an epsilon that some noise meets in the accounting of the paper, found "
         f"{parameters.epsilon} for {n_mixtures} mixtures; choose a larger epsilon or fewer "
         "mixtures",

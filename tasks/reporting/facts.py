@@ -19,7 +19,7 @@ from privacy.events import (
 from privacy.parameters import Analysis
 from storage.releases.manifest import GateRecord, Manifest
 from storage.schema.columns import CategoricalColumn, NumericColumn
-from storage.schema.table import Label, TableSchema
+from storage.schema.table import TableSchema
 from tasks.reporting.guarantee import Claim, rounded_up
 from tasks.reporting.rendering import words
 
@@ -232,7 +232,8 @@ def _dictionary(schema: TableSchema) -> Iterator[tuple[str, ...]]:
         missing = column.missing[0] or "empty text" if column.missing else "never"
         kind, domain = _numbers(column) if isinstance(column, NumericColumn) else _levels(column)
         yield column.name, kind, domain, "empty cell" if column.nullable else missing
-    yield schema.label.name, *_label_levels(schema.label), "never"
+    names = schema.label.level_names
+    yield schema.label.name, f"label, {len(names)} levels", listed(names), "never"
 
 
 def _numbers(column: NumericColumn) -> tuple[str, str]:
@@ -245,7 +246,3 @@ def _numbers(column: NumericColumn) -> tuple[str, str]:
 def _levels(column: CategoricalColumn) -> tuple[str, str]:
     other = f"; {column.other} also stands for every other value" if column.other else ""
     return f"categorical, {len(column.levels)} levels", listed(column.levels) + other
-
-
-def _label_levels(label: Label) -> tuple[str, str]:
-    return f"label, {len(label.level_names)} levels", listed(label.level_names)

@@ -1,4 +1,4 @@
-"""What people read of a release: the page that an officer signs, the card, the orchestrator's page.
+"""What people read of a release: the page that an officer signs, and the card.
 
 The report page is one HTML file, which makes no request, runs no script and opens from a disk. It
 is written from the manifest, the public schema and the synthetic rows; of the manifest's request
@@ -6,11 +6,9 @@ and files it shows nothing, so that neither a path nor a host can reach it.
 """
 
 import base64
-from decimal import Decimal
 
 import pandas as pd
 
-from privacy.ledger import Balance
 from storage.releases.manifest import Manifest
 from storage.schema.table import TableSchema
 from tasks.reporting.contact_sheet import contact_sheet
@@ -61,23 +59,3 @@ def render_data_card(manifest: Manifest, schema: TableSchema, *, title: str | No
     collection of the data exposes; then use, dictionary and verification.
     """
     return render(DATA_CARD_FILE, **public_facts(manifest, schema, title))
-
-
-def budget_page(dataset: str, balance: Balance, *, release_rho: Decimal) -> str:
-    """Return what the patients of a dataset have spent and what is left."""
-    return render("budget.md", dataset=dataset, balance=balance, release_rho=release_rho)
-
-
-def guarantee_page(manifest: Manifest) -> str:
-    """Return the guarantee of a release in plain words, with its numbers."""
-    return render("guarantee.md", manifest=manifest, claim=Claim(manifest))
-
-
-def gate_page(manifest: Manifest) -> str:
-    """Return what the gate has checked of the synthetic rows."""
-    return render("gate.md", manifest=manifest)
-
-
-def waiting_page(manifest: Manifest, folder: str) -> str:
-    """Return what an officer has to do about a release that waits."""
-    return render("waiting.md", manifest=manifest, folder=folder)

@@ -112,14 +112,9 @@ def build_bundle(
     manifest = build_manifest(
         job, provenance=provenance, gate=gate, files=file_digests(files), rows=len(frame)
     )
-    files |= {
-        DATA_CARD_FILE: render_data_card(manifest, job.table_schema, title=job.title).encode(
-            "utf-8"
-        ),
-        REPORT_FILE: render_report(manifest, frame, job.table_schema, title=job.title).encode(
-            "utf-8"
-        ),
-    }
+    card = render_data_card(manifest, job.table_schema, title=job.title)
+    page = render_report(manifest, frame, job.table_schema, title=job.title)
+    files |= {DATA_CARD_FILE: card.encode("utf-8"), REPORT_FILE: page.encode("utf-8")}
     if job.table_schema.image is not None:
         note = "; ".join(Claim(manifest).markers)
         files[CONTACT_SHEET_FILE] = contact_sheet(frame, job.table_schema, note=note)

@@ -19,26 +19,18 @@ from storage.sources.cohorts import CohortReader
 from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.execution.runtime import stage
 from tasks.gates import expectations
-from tasks.ingest import pieces as ingest_pieces
+from tasks.ingest import pieces
 from tasks.ingest.patient_rows import N_SHARDS, require_levels
-from tasks.ingest.pieces import (
-    FragmentItem,
-    FragmentReport,
-    IngestRules,
-    ShardItem,
-    bound_shard,
-    read_fragment,
-)
 from tasks.ingest.violations import Violation, refuse_violations
 
 N_FRAGMENTS = 64
-"""Fragments of a source that workers read. A constant, as `ingest_pieces.N_SHARDS` is; more than
-there are workers, so that a lost one costs little."""
+"""Fragments of a source that workers read. A constant, as `N_SHARDS` is; more than there are
+workers, so that a lost one costs little."""
 
 
 def ingest(
     columns: tuple[str, ...],
-    rules: IngestRules,
+    rules: pieces.IngestRules,
     reader: CohortReader,
     workspace: PrivateWorkspace,
     diagnostics: DiagnosticsFile,
@@ -62,15 +54,15 @@ def ingest(
 
 def _read(
     columns: tuple[str, ...],
-    rules: IngestRules,
+    rules: pieces.IngestRules,
     reader: CohortReader,
     workspace: PrivateWorkspace,
     diagnostics: DiagnosticsFile,
     executor: Executor,
-) -> Sequence[FragmentReport]:
+) -> Sequence[pieces.FragmentReport]:
     fragments = reader.fragments(columns, N_FRAGMENTS, map=executor.map)
     if fragments is None:
-        report = ingest_pieces.spread_fragment(
+        report = pieces.spread_fragment(
             reader.chunks(columns),
             rules,
             number=0,
@@ -79,13 +71,15 @@ def _read(
         )
         return [report]
     items = [
-        FragmentItem(fragment=fragment, number=number, workspace=workspace.folder, rules=rules)
+        pieces.FragmentItem(
+            fragment=fragment, number=number, workspace=workspace.folder, rules=rules
+        )
         for number, fragment in enumerate(fragments)
     ]
-    reports: list[FragmentReport] = []
+    reports: list[pieces.FragmentReport] = []
     unreadable: InputError | None = None
     try:
-        reports = executor.map(read_fragment, items)
+        reports = executor.map(pieces.read_fragment, items)
     except InputError as error:
         unreadable = error
     # First of all: a change may be why a file could not be read, or why a rule is broken.
@@ -93,11 +87,11 @@ def _read(
     if unreadable is not None:
         raise unreadable
     for item in items:
-        diagnostics.take(ingest_pieces.diagnostics_of(workspace.folder, item.number))
+        diagnostics.take(pieces.diagnostics_of(workspace.folder, item.number))
     return reports
 
 
-def _refuse(reports: Sequence[FragmentReport], diagnostics: DiagnosticsFile) -> None:
+def _refuse(reports: Sequence[pieces.FragmentReport], diagnostics: DiagnosticsFile) -> None:
     """Refuse a table without rows, and one that breaks a rule."""
     gates = [report.gate for report in reports if report.gate is not None]
     if not gates:
@@ -117,14 +111,16 @@ def _refuse(reports: Sequence[FragmentReport], diagnostics: DiagnosticsFile) -> 
 
 
 def bound(
-    rules: IngestRules, workspace: PrivateWorkspace, n_fragments: int, executor: Executor
+    rules: pieces.IngestRules, workspace: PrivateWorkspace, n_fragments: int, executor: Executor
 ) -> tuple[Path, ...]:
     """Join the pieces of each shard and bound what each patient contributes."""
     items = [
-        ShardItem(shard=shard, n_fragments=n_fragments, workspace=workspace.folder, rules=rules)
+        pieces.ShardItem(
+            shard=shard, n_fragments=n_fragments, workspace=workspace.folder, rules=rules
+        )
         for shard in range(N_SHARDS)
     ]
-    levels = executor.map(bound_shard, items)
-    ingest_pieces.remove_pieces(workspace.folder)
+    levels = executor.map(pieces.bound_shard, items)
+    pieces.remove_pieces(workspace.folder)
     require_levels(levels, rules.schema)
-    return tuple(ingest_pieces.shard_path(workspace.folder, shard) for shard in range(N_SHARDS))
+    return tuple(pieces.shard_path(workspace.folder, shard) for shard in range(N_SHARDS))

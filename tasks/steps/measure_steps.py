@@ -2,8 +2,6 @@
 
 import hashlib
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
 
@@ -16,12 +14,13 @@ from privacy.event_records import event_to_dict
 from privacy.ledger import EntryState, LedgerEntry
 from privacy.mechanisms import NoisyStatistic, SelectedCandidate
 from storage.files.workspace import PrivateWorkspace
-from storage.releases.checkpoints import NOTHING, Checkpoint, ResumePoint, draw_of_bytes
+from storage.releases.checkpoints import NOTHING, Checkpoint, ResumePoint
 from storage.releases.measurements import (
     RELEASED_FILE,
     MeasurementRecord,
     MeasurementStore,
     arrays_to_bytes,
+    draw_of_bytes,
     sealed_file,
 )
 from storage.schema.vocabulary import Vocabulary
@@ -34,11 +33,20 @@ from tasks.steps.request_key import code_sha256
 
 
 class Seals:
-    """Makes every draw durable before a method sees it; `files` are the draws as written."""
+    """Makes every draw durable before a method sees it; `files` are the draws as written.
+
+    They last as long as the run: there is no progress of an earlier one, and none of its draws is
+    `sealed` to be used again.
+    """
 
     def __init__(self, workspace: PrivateWorkspace) -> None:
         self._workspace = workspace
         self.files: dict[str, bytes] = {}
+        self.progress = NOTHING
+        self.sealed: dict[str, Integers] = {}
+
+    def announce(self, name: str) -> None:
+        """Do nothing: where a run stops after a draw has begun, nobody goes on with it."""
 
     def __call__(self, name: str, statistic: NoisyStatistic | SelectedCandidate) -> None:
         """Write one noisy statistic once; a second draw of the name cannot replace it.
@@ -52,11 +60,26 @@ class Seals:
         if name == statistic.event.statistic:
             self.files[file_name] = content
 
+    def finish_stage(
+        self, method_stage: Stage, number: int, released: dict[str, NDArray[Any]], curator: Curator
+    ) -> None:
+        """Do nothing, as no run goes on from here."""
 
-class CheckpointSeals:
-    """Makes draws durable where they outlive the run; `files` are kept for the record."""
 
-    def __init__(self, checkpoint: Checkpoint, progress: ResumePoint) -> None:
+class CheckpointSeals(Seals):
+    """Makes draws durable where they outlive the run; `files` are kept for the record.
+
+    What an earlier run has drawn is used again; a draw that it has lost is an IntegrityError.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, plan: MeasurementPlan) -> None:
+        progress = checkpoint.progress()
+        if progress is None:
+            raise IntegrityError(
+                "DRAW_LOST",
+                "expected every draw that was begun to be sealed, found one that was not; nothing "
+                "is drawn twice, so ask for a new measurement (--new-draw), which is charged",
+            )
         self._checkpoint = checkpoint
         self._of_series: set[str] = {name for name in progress.sealed if _is_of_series(name)}
         self.files = {
@@ -64,6 +87,8 @@ class CheckpointSeals:
             for name, content in progress.sealed.items()
             if not _is_of_series(name)
         }
+        self.progress = progress
+        self.sealed = sealed_values(plan, progress)
 
     def announce(self, name: str) -> None:
         """Note that a draw begins; one that is begun and not sealed is not made again."""
@@ -79,50 +104,14 @@ class CheckpointSeals:
             self.files[sealed_file(name)] = content
 
     def finish_stage(
-        self, number: int, released: dict[str, NDArray[Any]], curator: Curator
-    ) -> None:
-        """Keep what is released after a stage; draws of a series are not needed any more."""
-        self._checkpoint.finish_stage(
-            number, released, curator.drawn, no_longer_needed=frozenset(self._of_series)
-        )
-        self._of_series.clear()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Draws:
-    """Where the draws of a run are sealed, and those of an earlier run that can be used again."""
-
-    seals: Seals | CheckpointSeals
-    progress: ResumePoint = NOTHING
-    sealed: dict[str, Integers] = field(default_factory=dict)
-
-    @property
-    def announce(self) -> Callable[[str], None] | None:
-        """What is told of a draw before its noise is added."""
-        return self.seals.announce if isinstance(self.seals, CheckpointSeals) else None
-
-    def finish_stage(
         self, method_stage: Stage, number: int, released: dict[str, NDArray[Any]], curator: Curator
     ) -> None:
-        """Keep what is released so far, where the stage asks for it."""
-        if method_stage.checkpoint and isinstance(self.seals, CheckpointSeals):
-            self.seals.finish_stage(number, released, curator)
-
-
-def draws_of(checkpoint: Checkpoint, plan: MeasurementPlan) -> Draws:
-    """Return where draws go and what an earlier run has drawn; a lost draw is an IntegrityError."""
-    progress = checkpoint.progress()
-    if progress is None:
-        raise IntegrityError(
-            "DRAW_LOST",
-            "expected every draw that was begun to be sealed, found one that was not; nothing is "
-            "drawn twice, so ask for a new measurement (--new-draw), which is charged",
-        )
-    return Draws(
-        seals=CheckpointSeals(checkpoint, progress),
-        progress=progress,
-        sealed=sealed_values(plan, progress),
-    )
+        """Keep what is released so far, where the stage asks for it, in place of a series."""
+        if method_stage.checkpoint:
+            self._checkpoint.finish_stage(
+                number, released, curator.drawn, no_longer_needed=frozenset(self._of_series)
+            )
+            self._of_series.clear()
 
 
 def sealed_values(plan: MeasurementPlan, progress: ResumePoint) -> dict[str, Integers]:
@@ -154,7 +143,7 @@ def seal(
     job: ReleaseJob,
     entry: LedgerEntry,
     curator: Curator,
-    seals: Seals | CheckpointSeals,
+    seals: Seals,
     released: dict[str, NDArray[Any]],
     *,
     measurements: MeasurementStore,

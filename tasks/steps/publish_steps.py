@@ -1,23 +1,18 @@
-"""Steps after the seal: make a bundle of a measurement, have it approved, publish it.
+"""The step after the seal: make a bundle of a measurement, and check it.
 
 Everything here reads released values and public settings only, and draws no noise.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
-from privacy.errors import IntegrityError, Withheld
+from privacy.errors import Withheld
 from privacy.event_records import event_from_dict
 from privacy.events import DiscreteGaussianEvent
-from privacy.ledger import EntryState, LedgerEntry
-from storage.keys.key_store import KeyStore
+from privacy.ledger import LedgerEntry
 from storage.releases.measurements import Measurement
 from storage.releases.pending import PendingBundles
-from storage.releases.signatures import Approval
-from storage.releases.store import ReleaseStore
 from storage.schema.table import TableSchema
 from tasks.execution.runtime import stage
 from tasks.gates import expectations
@@ -28,7 +23,6 @@ from tasks.ingest.encoding import decode, domain_of
 from tasks.measurement.encoded import EncodingDomain
 from tasks.reporting.tables import coded, formats_agree, is_stated, read_rows, table_files
 from tasks.steps.bundle import Provenance, build_bundle
-from tasks.steps.entries import Entries
 from tasks.steps.job import ReleaseJob
 from tasks.synthesizers.registry import method_entry
 
@@ -136,46 +130,3 @@ def output_gate(
         failed = "; ".join(check.title for check in report.failed_checks) or "rows are readable"
         raise Withheld("OUTPUT_GATE", f"the synthetic rows break these rules: {failed}")
     return report
-
-
-def approve(
-    entry: LedgerEntry,
-    approval: Approval | None = None,
-    *,
-    entries: Entries,
-    pending: PendingBundles,
-) -> LedgerEntry:
-    """Move a sealed entry to APPROVED: by the gate, or by an officer's signature, kept first."""
-    with stage("commit"):
-        if approval is None:
-            return entries.advance(entry, EntryState.APPROVED)
-        pending.approve(entry.release_id, approval)
-        return entries.advance(
-            entry, EntryState.APPROVED, note=approval.statement.reason, signers=(approval.key_id,)
-        )
-
-
-def publish_pending(
-    release_id: str, *, pending: PendingBundles, releases: ReleaseStore, keys: KeyStore
-) -> tuple[Path, str]:
-    """Sign and publish a pending bundle, whole or not at all; return folder and digest.
-
-    It is an IntegrityError if there is no such bundle, or it may not be published.
-    """
-    with stage("publish"):
-        bundle = pending.find(release_id)
-        if bundle is None:
-            raise IntegrityError(
-                "NOTHING_PENDING",
-                f"expected a bundle of {release_id} that waits to be published, found none; make "
-                "one from its measurement (clustmix resample)",
-            )
-        path = releases.publish(
-            bundle.manifest.ref,
-            bundle.files,
-            bundle.manifest,
-            signer=keys.pipeline(),
-            approval=bundle.approval,
-            officers=keys.officers(),
-        )
-        return path, hashlib.sha256(bundle.manifest.to_bytes()).hexdigest()

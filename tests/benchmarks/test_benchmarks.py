@@ -24,6 +24,7 @@ from privacy.errors import InputError
 from storage.settings import Settings
 from storage.sources.cohorts import CohortReader
 from tasks.ingest.encoding import encode_chunk
+from tasks.steps.source import check_source
 from tasks.synthesizers.registry import METHODS
 
 ASKED_KEYS = {
@@ -122,7 +123,7 @@ def test_public_table_is_what_its_site_file_declares(name, tmp_path):
         reader = CohortReader(site.source, settings=Settings(home=tmp_path, offline=True))
     except InputError as absent:
         pytest.skip(f"{name}: {absent.code}")
-    site.check_header(reader.header())
+    check_source(site.columns_to_read, site.table_schema, reader)
     levels = set()
     codes = [np.zeros(column.n_codes, bool) for column in site.table_schema.columns]
     for frame in reader.chunks(site.columns_to_read):

@@ -14,7 +14,7 @@ from tasks.measurement.curator import Curator
 from tasks.measurement.plan import SelectionRequest, StatisticRequest, plan_measurement
 from tasks.measurement.synthesizer import Stage
 from tasks.measurement.synthesizer import measure as measure_stages
-from tasks.steps import measure_steps
+from tasks.steps.measure_steps import CheckpointSeals
 
 RELEASE_ID = "r-20260101-0badcafe"
 MOST_RUNS = 30
@@ -72,12 +72,12 @@ EXECUTOR = SimpleNamespace(
 
 def measure(store, noise, made):
     """Do what a run does between reading the rows and sealing; note each draw that was made."""
-    draws = measure_steps.draws_of(store.open(RELEASE_ID), PLAN)
+    seals = CheckpointSeals(store.open(RELEASE_ID), PLAN)
 
     def seal(name, drawn):
         assert name not in made, "a second draw"
         made[name] = drawn.values if hasattr(drawn, "values") else np.array([drawn.index])
-        draws.seals(name, drawn)
+        seals(name, drawn)
 
     curator = Curator(
         plan=PLAN,
@@ -85,14 +85,14 @@ def measure(store, noise, made):
         executor=EXECUTOR,
         noise_source=noise,
         seal=seal,
-        announce=draws.announce,
-        drawn=draws.progress.drawn,
-        sealed=draws.sealed,
+        announce=seals.announce,
+        drawn=seals.progress.drawn,
+        sealed=seals.sealed,
     )
 
     def finished(stage, number, released):
         try:
-            draws.finish_stage(stage, number, released, curator)
+            seals.finish_stage(stage, number, released, curator)
         except Killed:
             raise KilledBetweenDraws from None
 
@@ -101,10 +101,10 @@ def measure(store, noise, made):
         curator,
         mu=1.0,
         finished=finished,
-        n_finished=draws.progress.stages,
-        released=draws.progress.released,
+        n_finished=seals.progress.stages,
+        released=seals.progress.released,
     )
-    return arrays_to_bytes(released), dict(sorted(draws.seals.files.items()))
+    return arrays_to_bytes(released), dict(sorted(seals.files.items()))
 
 
 def undisturbed(made):

@@ -14,7 +14,6 @@ from forced_release import Death, DyingShard, FullDisk, Pause, approve_and_die
 from stores import Stores
 
 from flows import approval, publication
-from storage.keys.keys import SigningKey
 from storage.settings import load_settings
 from tasks.execution.runtime import Failed, guarded_call, private_log_directory
 
@@ -74,11 +73,9 @@ def test_decision_that_died_is_finished(tmp_path, installation, dies, monkeypatc
     for name, value in installation.environment.items():
         monkeypatch.setenv(name, value)
     site, people = Stores(load_settings()), tmp_path / "people"
-    people.mkdir(mode=0o700)
-    requester, officer = (SigningKey.create(people / f"{name}.key") for name in ("one", "other"))
     site.keys.pipeline()
-    (site.settings.key_folder / "officers").mkdir(mode=0o700)
-    officer.public.write(site.settings.key_folder / "officers" / "other.pub")
+    requester = made.make_person(people, "one")
+    officer = made.make_person(people, "other", officers=site.settings.key_folder / "officers")
     run = installation.start(
         forced.Tables(tmp_path, approval="officer")(0), requester=requester.key_id
     )

@@ -7,7 +7,6 @@ import made_up_release as made
 import pytest
 from stores import Stores
 
-from storage.keys.keys import SigningKey
 from storage.settings import load_settings
 from tasks.execution import runtime
 
@@ -87,15 +86,11 @@ def person(tmp_path):
     """Return a function that makes the key of a person, in the folder `people`."""
 
     def make(name, *, is_officer=False):
-        folder = tmp_path / "people"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        key = SigningKey.create(folder / f"{name}.key")
+        officers = None
         if is_officer:
             site = Stores(load_settings())
             site.keys.pipeline()
             officers = site.settings.key_folder / "officers"
-            officers.mkdir(mode=0o700, exist_ok=True)
-            key.public.write(officers / f"{name}.pub")
-        return key
+        return made.make_person(tmp_path / "people", name, officers=officers)
 
     return make

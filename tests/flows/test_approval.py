@@ -47,7 +47,8 @@ def test_approved_release_is_published_as_it_was_seen(waiting, site, officer, in
     published = {path.name: path.read_bytes() for path in Path(outcome.bundle).iterdir()}
     assert {name: published[name] for name in seen} == seen
     assert published.keys() - seen.keys() == {"signature.json", "approval.json"}
-    verified = verify_bundle(Path(outcome.bundle), trusted=site.keys.trusted())
+    trusted, officers = site.keys.pipeline_public(), site.keys.officers()
+    verified = verify_bundle(Path(outcome.bundle), trusted=trusted, officers=officers)
     assert (verified.approved_by, verified.reason) == (officer.key_id, "within the protocol")
     rows = site.ledger.history()
     assert [row.state.value for row in rows] == [
@@ -59,10 +60,8 @@ def test_approved_release_is_published_as_it_was_seen(waiting, site, officer, in
     verify_bundle(Path(outcome.bundle), trusted=read_public_keys(keys))
     with pytest.raises(IntegrityError):
         verify_bundle(Path(outcome.bundle), trusted=read_public_keys(keys[:1]))
-    again = verify_bundle(
-        Path(Publisher(site.settings).resample(waiting.release_id, rows=50).bundle),
-        trusted=site.keys.trusted(),
-    )
+    more = Publisher(site.settings).resample(waiting.release_id, rows=50)
+    again = verify_bundle(Path(more.bundle), trusted=trusted, officers=officers)
     assert again.approved_by == officer.key_id
     assert again.manifest.resampled_from == waiting.release_id
 

@@ -104,7 +104,7 @@ def test_measure_ends_with_the_seal_and_publish_needs_no_table(installation, emi
     state = published(release_id)
     assert end(state) == f"COMPLETED Completed: published made-up/{release_id}"
     bundle = site.settings.releases / "made-up" / release_id
-    verified = verify_bundle(bundle, trusted=site.keys.trusted())
+    verified = verify_bundle(bundle, trusted=site.keys.pipeline_public())
     shown = artifacts()
     assert "at most a factor of" in shown["guarantee-made-up"].data
     assert f"| epsilon | {verified.manifest.epsilon:.6g} |" in shown["guarantee-made-up"].data
@@ -373,13 +373,13 @@ def test_page_that_cannot_be_reached_ends_no_run_and_is_given_up(
     installation, emitted, monkeypatch
 ):
     unreachable = mock.Mock(side_effect=ConnectionError)
-    with mock.patch.object(serving, "update_progress_artifact", unreachable):
+    with mock.patch.object(serving.artifacts, "update_progress_artifact", unreachable):
         declare(installation)
         release_id, state = measured()
     assert state.name == "Completed"
     assert unreachable.call_count == 1
     for name in ("create_markdown_artifact", "create_link_artifact", "create_progress_artifact"):
-        monkeypatch.setattr(serving, name, unreachable)
+        monkeypatch.setattr(serving.artifacts, name, unreachable)
     assert measured(new_draw=True)[1].name == "Completed"
     assert published(release_id).name == "Completed"
 

@@ -113,7 +113,7 @@ def test_scratch_of_a_killed_run_is_wiped_by_the_next_one(tmp_path):
     assert open_to_others(scratch) == []
     _, alive = psutil.wait_procs(family, timeout=60)
     assert alive == []
-    assert purge_abandoned(root) == ("r-1",)
+    purge_abandoned(root)
     assert list(root.iterdir()) == [root / ".lock"]
 
 

@@ -10,7 +10,7 @@ from made_manifests import key_of
 
 from privacy.errors import ConfigurationError, IntegrityError, LedgerError
 from storage.files.documents import canonical_json
-from storage.ledger.adjustments import Adjustment, AdjustmentStore, sign_adjustment
+from storage.ledger.adjustments import Adjustment, keep_adjustment, sign_adjustment
 from storage.ledger.ledger_db import LedgerDatabase, new_entry_id
 
 ANNA, BERT, CARLA = (key_of(number) for number in range(1, 4))
@@ -55,14 +55,13 @@ def test_two_different_people_sign_what_the_ledger_accepts():
 
 
 def test_a_file_is_written_once_and_for_its_owner(tmp_path):
-    store = AdjustmentStore(tmp_path / "adjustments")
-    path = store.write(signed())
+    path = keep_adjustment(tmp_path / "adjustments", signed())
     assert path == tmp_path / "adjustments" / "e-0123456789abcdef.json"
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
     assert Adjustment.from_bytes(path.read_bytes()) == signed()
     with pytest.raises(IntegrityError, match="ALREADY_WRITTEN"):
-        store.write(signed())
+        keep_adjustment(tmp_path / "adjustments", signed())
     with pytest.raises(IntegrityError, match=r"ADJUSTMENT_INVALID: .* find out who wrote to it"):
         Adjustment.from_bytes(path.read_bytes() + b"\n")
 

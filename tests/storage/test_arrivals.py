@@ -5,6 +5,7 @@ import shutil
 import sqlite3
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -48,6 +49,17 @@ def accept(place, store, files=None, **changes):
     name = f"{next(iter(files)).split('/')[0]}.ready.json"
     with store.scanning():
         return store.accept(ready, LandingFolder(str(place.landing)), name=name, sha256="0" * 64)
+
+
+def taken(store, arrival_id, error=None, *, dataset="wards", release_id=R1):
+    """Take an arrival for a block that raises, and end it; return it as it is then."""
+    raised = nullcontext()
+    if error is not None:
+        raised = pytest.raises(type(error), check=lambda found: found is error)
+    with raised, store.released_as(arrival_id, dataset=dataset, release_id=release_id):
+        if error is not None:
+            raise error
+    return store.find(arrival_id)
 
 
 def mode_of(path):
@@ -101,8 +113,7 @@ def test_what_is_not_as_announced_is_refused_and_nothing_is_kept(place, store, f
 def test_a_nonce_is_seen_for_good(place, store):
     nonce = "0" * 32
     arrival = accept(place, store, nonce=nonce, signed_at="2001-01-01T00:00:00Z")
-    store.begin(arrival.arrival_id)
-    store.end(arrival.arrival_id, "sealed")
+    assert taken(store, arrival.arrival_id).outcome is Outcome.SEALED
     for again in (store, ArrivalStore(place.settings.arrivals)):
         with pytest.raises(InputError, match="ARRIVAL_REPLAYED: expected a new announcement, fou"):
             accept(place, again, {"b.csv": b"other"}, nonce=nonce)
@@ -139,72 +150,69 @@ def test_a_disk_that_is_full_or_fails_keeps_nothing(place, store, monkeypatch):
     assert accept(place, store).state is ArrivalState.ACCEPTED
 
 
-@pytest.mark.parametrize("outcome", [o for o in Outcome if o is not Outcome.FAILED])
-def test_an_arrival_is_taken_once_and_deleted_at_its_end(place, store, outcome):
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (None, "sealed"),
+        (BudgetRefused("X", "x"), "refused"),
+        (InputError("X", "x"), "refused"),
+        (Withheld("X", "x"), "withheld"),
+    ],
+    ids=str,
+)
+def test_an_arrival_is_taken_once_and_deleted_at_its_end(place, store, error, outcome):
     arrival_id = accept(place, store).arrival_id
-    taken = store.begin(arrival_id, dataset="wards", release_id=R1)
-    assert (taken.state, taken.release_id) == (ArrivalState.TAKEN, R1)
-    assert store.waiting() == ()
-    assert store.unfinished() == (taken,)
     other = ArrivalStore(place.settings.arrivals)
-    with pytest.raises(ConfigurationError, match="ARRIVAL_TAKEN: expected an arrival that no run"):
-        other.begin(arrival_id)
-    assert store.path(arrival_id).read_bytes() == ROWS
-    store.end(arrival_id, outcome)
+    raised = nullcontext()
+    if error is not None:
+        raised = pytest.raises(type(error), check=lambda found: found is error)
+    with raised, store.released_as(arrival_id, dataset="wards", release_id=R1) as path:
+        (found,) = store.unfinished()
+        assert (found.state, found.release_id) == (ArrivalState.TAKEN, R1)
+        assert store.waiting() == ()
+        # Nor does a run that may not take it end what another has taken.
+        for dataset, code in (("parts", "OTHER_DATASET"), ("wards", "TAKEN: expected an arrival")):
+            with pytest.raises(ConfigurationError, match=f"ARRIVAL_{code}"):
+                taken(other, arrival_id, dataset=dataset, release_id=R2)
+        assert store.unfinished() == (found,)
+        assert path == store.path(arrival_id)
+        assert path.read_bytes() == ROWS
+        if error is not None:
+            raise error
     assert place.kept() == []
     done = store.find(arrival_id)
     assert (done.state, done.outcome, done.release_id) == (ArrivalState.DONE, outcome, R1)
-    for use in (other.begin, other.path):
+    for use in (lambda: taken(other, arrival_id), lambda: other.path(arrival_id)):
         ended = rf"ARRIVAL_ENDED: .* found {arrival_id}, which has ended \({outcome}\)"
         with pytest.raises(ConfigurationError, match=ended):
-            use(arrival_id)
+            use()
     assert store.waiting() == store.unfinished() == ()
-
-
-def test_only_what_this_process_has_begun_is_ended(place, store):
-    arrival_id = accept(place, store).arrival_id
-    for other in (arrival_id, "a-20261121-00000000"):
-        with pytest.raises(ConfigurationError, match="ARRIVAL_NOT_TAKEN: expected an arrival tha"):
-            store.end(other, "sealed")
-    store.begin(arrival_id)
-    with pytest.raises(ValueError, match="zebra"):
-        store.end(arrival_id, "zebra")
-    # Nor does a run that may not begin end what another has begun.
-    for dataset, code in (("parts", "ARRIVAL_OTHER_DATASET"), ("wards", "ARRIVAL_TAKEN")):
-        with (
-            pytest.raises(ConfigurationError, match=code),
-            store.released_as(arrival_id, dataset=dataset, release_id=R2),
-        ):
-            raise AssertionError
-    assert store.find(arrival_id).state is ArrivalState.TAKEN
-    store.end(arrival_id, "sealed")
 
 
 def test_what_is_not_an_arrival_is_refused(place, store):
     arrival_id = accept(place, store).arrival_id
     for unknown in ("a-20261121-00000000", "../..", ""):
         assert store.find(unknown) is None
-        for use in (store.begin, store.path):
+        for use in (partial(taken, store), store.path):
             with pytest.raises(ConfigurationError, match="ARRIVAL_UNKNOWN: expected the id of a"):
                 use(unknown)
     with pytest.raises(ConfigurationError, match="ARRIVAL_OTHER_DATASET: expected an arrival of"):
-        store.begin(arrival_id, dataset="parts")
+        taken(store, arrival_id, dataset="parts")
     shutil.rmtree(place.settings.arrivals / arrival_id)
     with pytest.raises(ConfigurationError, match=f"ARRIVAL_LOST: .* of arrival {arrival_id}, f"):
-        store.begin(arrival_id)
+        taken(store, arrival_id)
 
 
-def test_a_failed_arrival_is_tried_again_later_and_not_for_ever(place, store, monkeypatch):
+@pytest.mark.parametrize("error", [LedgerError("X", "x"), KeyboardInterrupt()], ids=str)
+def test_a_failed_arrival_is_tried_again_later_and_not_for_ever(place, store, monkeypatch, error):
     arrival_id = accept(place, store).arrival_id
     now = began = datetime.now(UTC)
     monkeypatch.setattr(arrivals, "datetime", SimpleNamespace(now=lambda _zone: now))
     for failures, delay in ((1, timedelta(minutes=10)), (2, timedelta(hours=1))):
         # At once, as a person may.
-        assert store.begin(arrival_id, release_id=R1).release_id == R1
-        store.end(arrival_id, Outcome.FAILED)
-        failed = store.find(arrival_id)
+        failed = taken(store, arrival_id, error)
         assert (failed.state, failed.outcome) == (ArrivalState.ACCEPTED, Outcome.FAILED)
-        assert failed.failures == failures
+        assert (failed.failures, failed.release_id) == (failures, R1)
         assert store.unfinished() == (failed,)
         assert store.waiting() == ()
         now = began + delay - timedelta(seconds=1)
@@ -213,20 +221,20 @@ def test_a_failed_arrival_is_tried_again_later_and_not_for_ever(place, store, mo
         assert store.waiting() == (failed,)
         now = began
         assert store.path(arrival_id).read_bytes() == ROWS
-    store.begin(arrival_id)
-    store.end(arrival_id, Outcome.FAILED)
-    assert store.find(arrival_id).state is ArrivalState.DONE
-    assert store.find(arrival_id).failures == 3
+    done = taken(store, arrival_id, error)
+    assert (done.state, done.failures) == (ArrivalState.DONE, 3)
     assert place.kept() == []
     with pytest.raises(ConfigurationError, match=r"ARRIVAL_ENDED: .* has ended \(failed\)"):
-        store.begin(arrival_id)
+        taken(store, arrival_id)
 
 
 def dead_run(place, *arrival_ids):
     program = (
-        "import os, sys; from pathlib import Path\n"
+        "import contextlib, os, sys; from pathlib import Path\n"
         "from storage.arrivals.store import ArrivalStore\n"
-        "for arrival in sys.argv[2:]: ArrivalStore(Path(sys.argv[1])).begin(arrival)\n"
+        "taken, store = contextlib.ExitStack(), ArrivalStore(Path(sys.argv[1]))\n"
+        "for arrival in sys.argv[2:]:\n"
+        f"    taken.enter_context(store.released_as(arrival, dataset='wards', release_id='{R1}'))\n"
         "os._exit(9)\n"
     )
     done = python("-c", program, place.settings.arrivals, *arrival_ids, cwd=ROOT)
@@ -239,43 +247,13 @@ def test_an_arrival_whose_run_died_waits_again_at_once_and_ends_at_the_third(pla
     assert store.find(one).state is ArrivalState.TAKEN
     assert {(found.state, found.failures) for found in store.waiting()} == {("accepted", 1)}
     dead_run(place, one, two)
-    assert store.begin(one, release_id=R2).failures == 2
-    store.end(one, Outcome.FAILED)
+    assert taken(store, one, LedgerError("X", "x"), release_id=R2).failures == 3
     dead_run(place, two)
     with pytest.raises(ConfigurationError, match="ARRIVAL_ENDED"):
-        store.begin(one)
+        taken(store, one)
     assert store.waiting() == ()
     assert {store.find(i).outcome for i in (one, two)} == {Outcome.FAILED}
     assert place.kept() == []
-
-
-@pytest.mark.parametrize(
-    ("error", "outcome", "state"),
-    [
-        (None, "sealed", "done"),
-        (BudgetRefused("X", "x"), "refused", "done"),
-        (InputError("X", "x"), "refused", "done"),
-        (Withheld("X", "x"), "withheld", "done"),
-        (LedgerError("X", "x"), "failed", "accepted"),
-        (KeyboardInterrupt(), "failed", "accepted"),
-    ],
-    ids=str,
-)
-def test_the_end_of_a_block_is_the_end_of_its_arrival(place, store, error, outcome, state):
-    arrival_id = accept(place, store).arrival_id
-    raised = nullcontext()
-    if error is not None:
-        raised = pytest.raises(type(error), check=lambda found: found is error)
-    with (
-        raised,
-        store.released_as(arrival_id, dataset="wards", release_id=R1) as path,
-    ):
-        assert path.read_bytes() == ROWS
-        if error is not None:
-            raise error
-    arrival = store.find(arrival_id)
-    assert (arrival.outcome, arrival.state, arrival.release_id) == (outcome, state, R1)
-    assert len(place.kept()) == (1 if state == "accepted" else 0)
 
 
 def test_what_dead_processes_left_is_deleted_and_nothing_else(place, store):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from privacy.errors import IntegrityError
-from storage.releases.checkpoints import CheckpointStore, draw_of_bytes
-from storage.releases.measurements import arrays_to_bytes
+from storage.releases.checkpoints import CheckpointStore
+from storage.releases.measurements import arrays_to_bytes, draw_of_bytes
 
 RELEASE = "r-20261121-0a1b2c3d"
 

@@ -296,11 +296,11 @@ def test_a_damaged_secret_is_refused_and_not_repeated(store, tmp_path):
             secret()
 
 
-def test_trusted_keys_are_those_of_the_pipeline_and_of_the_officers(store, tmp_path):
-    assert store.trusted() == store.officers() == store.pipeline_public() == ()
+def test_the_keys_of_the_pipeline_and_of_the_officers_are_told_apart(store, tmp_path):
+    assert store.officers() == store.pipeline_public() == ()
     assert not (tmp_path / "keys").exists()
     pipeline = store.pipeline().public
-    assert store.trusted() == store.pipeline_public() == (pipeline,)
+    assert store.pipeline_public() == (pipeline,)
     folder = tmp_path / "keys" / "officers"
     folder.mkdir()
     assert store.officers() == ()
@@ -310,7 +310,7 @@ def test_trusted_keys_are_those_of_the_pipeline_and_of_the_officers(store, tmp_p
     (folder / ".swp").touch()
     (folder / "carla.pub").write_bytes(anna.public.to_pem())
     assert store.officers() == (anna.public, bert.public)
-    assert store.trusted() == (pipeline, anna.public, bert.public)
+    assert store.pipeline_public() == (pipeline,)
 
 
 def test_retired_keys_follow_the_present_one(store, tmp_path):
@@ -325,7 +325,7 @@ def test_retired_keys_follow_the_present_one(store, tmp_path):
         assert store.pipeline_public()[-1] == before
     second = PublicKey.read(retired / "2025.pub")
     third = store.pipeline().public
-    assert store.pipeline_public() == store.trusted() == (third, first, second)
+    assert store.pipeline_public() == (third, first, second)
     assert len({first, second, third}) == 3
     (retired / "2026.pub").write_bytes(third.to_pem())
     assert store.pipeline_public() == (third, first, second)
@@ -338,15 +338,13 @@ def test_a_folder_of_keys_holds_public_keys_alone(store, tmp_path):
         folder.mkdir()
         for other in ("notes.txt", "old.key"):
             (folder / other).touch()
-            for ask in (read, store.trusted):
-                with pytest.raises(ConfigurationError, match="KEY_INVALID: expected only public k"):
-                    ask()
+            with pytest.raises(ConfigurationError, match="KEY_INVALID: expected only public k"):
+                read()
             (folder / other).unlink()
         folder.rmdir()
         folder.symlink_to(tmp_path)
-        for ask in (read, store.trusted):
-            with pytest.raises(ConfigurationError, match="NOT_A_DIRECTORY: expected a folder of"):
-                ask()
+        with pytest.raises(ConfigurationError, match="NOT_A_DIRECTORY: expected a folder of"):
+            read()
         folder.unlink()
 
 

@@ -15,13 +15,7 @@ from privacy.errors import IntegrityError
 from storage.files import private
 from storage.files.private import remove_staging, write_durably, write_folder
 from storage.installation import installation_id
-from storage.releases.measurements import (
-    RELEASED_FILE,
-    MeasurementRecord,
-    MeasurementStore,
-    arrays_of_bytes,
-    arrays_to_bytes,
-)
+from storage.releases import measurements
 
 RELEASE = "r-20260101-00000001"
 ARRAYS = {"moments": np.arange(6.0).reshape(2, 3), "codes": np.array([1, 2], dtype=np.uint16)}
@@ -29,8 +23,8 @@ ARRAYS = {"moments": np.arange(6.0).reshape(2, 3), "codes": np.array([1, 2], dty
 
 def files():
     return {
-        "sealed-counts.npz": arrays_to_bytes({"values": np.arange(4)}),
-        RELEASED_FILE: arrays_to_bytes(ARRAYS),
+        "sealed-counts.npz": measurements.arrays_to_bytes({"values": np.arange(4)}),
+        measurements.RELEASED_FILE: measurements.arrays_to_bytes(ARRAYS),
     }
 
 
@@ -52,12 +46,12 @@ def record(**changes):
         },
         "files": {name: hashlib.sha256(data).hexdigest() for name, data in files().items()},
     }
-    return MeasurementRecord(**{**values, **changes})
+    return measurements.MeasurementRecord(**{**values, **changes})
 
 
 @pytest.fixture
 def store(tmp_path):
-    return MeasurementStore(tmp_path / "measurements")
+    return measurements.MeasurementStore(tmp_path / "measurements")
 
 
 def test_measurement_is_read_as_it_was_sealed(store, tmp_path):
@@ -70,7 +64,7 @@ def test_measurement_is_read_as_it_was_sealed(store, tmp_path):
         np.testing.assert_array_equal(measurement.released[name], array)
         assert measurement.released[name].dtype == array.dtype
     with pytest.raises(ValueError, match="allow_pickle=False"):
-        arrays_to_bytes({"objects": np.array([{}], dtype=object)})
+        measurements.arrays_to_bytes({"objects": np.array([{}], dtype=object)})
     folder = tmp_path / "measurements" / RELEASE
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
@@ -78,7 +72,7 @@ def test_measurement_is_read_as_it_was_sealed(store, tmp_path):
 
 def test_measurement_is_never_replaced_and_its_files_are_those_of_the_record(store):
     with pytest.raises(IntegrityError, match="MEASUREMENT_MISMATCH: expected the digests of the"):
-        store.seal(record(), {**files(), RELEASED_FILE: b"other"})
+        store.seal(record(), {**files(), measurements.RELEASED_FILE: b"other"})
     digest = store.seal(record(), files())
     with pytest.raises(IntegrityError, match=f"ALREADY_WRITTEN: folder {RELEASE} is already"):
         store.seal(record(tainted=True), files())
@@ -114,9 +108,9 @@ def test_missing_changed_and_foreign_measurements(store, tmp_path):
     )
 )
 def test_arrays_come_back_and_have_one_form(arrays):
-    content = arrays_to_bytes(arrays)
-    assert arrays_to_bytes(arrays) == content
-    back = arrays_of_bytes(content)
+    content = measurements.arrays_to_bytes(arrays)
+    assert measurements.arrays_to_bytes(arrays) == content
+    back = measurements.arrays_of_bytes(content)
     assert back.keys() == arrays.keys()
     for name, array in arrays.items():
         assert back[name].dtype == array.dtype

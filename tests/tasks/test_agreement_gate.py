@@ -9,13 +9,7 @@ from measuring import curator_of
 from privacy.errors import Withheld
 from privacy.randomness import SeededNoise
 from storage.schema.table import TableSchema
-from tasks.gates.agreement import (
-    CodedTable,
-    cell_bounds,
-    noise_bound,
-    sampling_bound,
-    total_variation,
-)
+from tasks.gates import agreement
 from tasks.gates.agreement_gate import NoisyCounts, agreement_gate
 from tasks.ingest.encoding import decode, domain_of
 from tasks.measurement.encoded import N_FOLDS, EncodedRows
@@ -99,7 +93,7 @@ class Sealed:
 
     def sample(self, released, n_rows, rng):
         codes, label = self.method.sample(released, n_rows=n_rows, rng=rng)
-        return CodedTable(codes=codes, label=label)
+        return agreement.CodedTable(codes=codes, label=label)
 
 
 def quick_clustmix(domain):
@@ -198,7 +192,7 @@ def test_a_sampler_that_forgets_the_label_is_seen_in_the_noisy_counts():
     sealed, rng = Sealed("table"), np.random.default_rng(5)
     released, noisy = sealed.measured(6)
     right = (sealed.sample(released, N_ROWS, rng) for _ in range(3))
-    wrong = [CodedTable(codes=t.codes, label=rng.permutation(t.label)) for t in right]
+    wrong = [agreement.CodedTable(codes=t.codes, label=rng.permutation(t.label)) for t in right]
     report = gate_of(wrong, sealed, noisy)
     assert [c.name for c in report.failed_checks] == [
         "columns by label, together, noisy counts (part that is missing)"
@@ -251,8 +245,8 @@ def test_a_share_that_rounds_above_one_has_bounds():
     # Shares of one code pooled over two samples: (n + m) / (n + m) in another order.
     sizes = {"n_first": 120, "n_second": 1000, "alarm": 1e-6}
     exact, rounded = np.array([0.0, 1.0]), np.array([0.0, 1.0 + 2**-52])
-    assert sampling_bound(rounded, **sizes) == sampling_bound(exact, **sizes)
-    assert (cell_bounds(rounded, **sizes) == cell_bounds(exact, **sizes)).all()
+    assert agreement.sampling_bound(rounded, **sizes) == agreement.sampling_bound(exact, **sizes)
+    assert (agreement.cell_bounds(rounded, **sizes) == agreement.cell_bounds(exact, **sizes)).all()
 
 
 def test_the_bounds_hold_and_are_not_far_from_what_they_bound():
@@ -260,18 +254,20 @@ def test_the_bounds_hold_and_are_not_far_from_what_they_bound():
     n, m, repetitions = 400, 900, 2_000
     first = rng.multinomial(n, shares, repetitions) / n
     second = rng.multinomial(m, shares, repetitions) / m
-    distances = [total_variation(a, b) for a, b in zip(first, second, strict=True)]
-    bound = sampling_bound(shares, n_first=n, n_second=m, alarm=alarm)
+    distances = [agreement.total_variation(a, b) for a, b in zip(first, second, strict=True)]
+    bound = agreement.sampling_bound(shares, n_first=n, n_second=m, alarm=alarm)
     assert np.mean(np.array(distances) > bound) <= alarm
     assert np.quantile(distances, 1 - alarm) > bound / 2
     rare = np.array([0.98, 0.015, 0.005])
     beyond = 0
     for _ in range(repetitions):
         a, b = rng.multinomial(n, rare) / n, rng.multinomial(m, rare) / m
-        bounds = cell_bounds((n * a + m * b) / (n + m), n_first=n, n_second=m, alarm=alarm)
+        bounds = agreement.cell_bounds(
+            (n * a + m * b) / (n + m), n_first=n, n_second=m, alarm=alarm
+        )
         beyond += (np.abs(a - b) > bounds).any()
     assert beyond / repetitions <= alarm
     noise = np.abs(rng.normal(0, 0.02, (repetitions, 30))).sum(axis=1) / 2
-    bound = noise_bound(30, noise_stddev=0.02, alarm=alarm)
+    bound = agreement.noise_bound(30, noise_stddev=0.02, alarm=alarm)
     assert np.mean(noise > bound) <= alarm
     assert np.quantile(noise, 1 - alarm) > bound / 2

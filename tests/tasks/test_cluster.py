@@ -10,14 +10,7 @@ import distributed
 import numpy as np
 import psutil
 import pytest
-from shard_functions import (
-    core_limits,
-    kill_worker,
-    square,
-    square_after_death,
-    weighted_after_death,
-    weighted_shard,
-)
+import shard_functions
 from waiting import kill_spawned, until
 
 from flows.server.ports import web_status
@@ -88,7 +81,7 @@ def test_a_lost_worker_ends_the_run_without_a_trace_of_the_item(tmp_path, monkey
         local_cluster(1, tmp_path / "scratch") as client,
         pytest.raises(PipelineError, match=r"^map:WorkerLost: expected every worker to") as caught,
     ):
-        DaskExecutor(client, "r-5").map(kill_worker, [1])
+        DaskExecutor(client, "r-5").map(shard_functions.kill_worker, [1])
     assert caught.value.__context__ is None
 
 
@@ -99,7 +92,7 @@ def test_the_run_ends_where_no_worker_is_left(tmp_path, monkeypatch):
         running.scale(0)
         running.sync(running._correct_state)
         with pytest.raises(PipelineError, match=r"^map:WorkerLost: .* one .NoWorker.; look"):
-            executor.map(square, [3])
+            executor.map(shard_functions.square, [3])
 
 
 @pytest.mark.parametrize("n_workers", [1, 2])
@@ -111,20 +104,22 @@ def test_what_a_killed_worker_was_at_is_computed_again(tmp_path, n_workers):
     with local_cluster(n_workers, tmp_path / "scratch") as client:
         executor = DaskExecutor(client, "r-8")
         # In the middle of a sum, twice.
-        total = executor.sum(weighted_after_death, shards, {"factor": factor})
+        total = executor.sum(shard_functions.weighted_after_death, shards, {"factor": factor})
         assert total.tolist() == (np.arange(4) * 11_111 * factor).tolist()
         assert len(list(tmp_path.glob("*.died"))) == 2
         # Between sums, all of them.
         for pid in client.run(os.getpid).values():
             os.kill(pid, signal.SIGKILL)
-        total = executor.sum(weighted_shard, shards, {"factor": factor})
+        total = executor.sum(shard_functions.weighted_shard, shards, {"factor": factor})
         assert total.tolist() == (np.arange(4) * 11_111 * factor).tolist()
         # In the middle of a map.
         marker = os.fspath(tmp_path / "map")
-        squares = executor.map(square_after_death, [(n, marker) for n in range(4)], gpu=True)
+        squares = executor.map(
+            shard_functions.square_after_death, [(n, marker) for n in range(4)], gpu=True
+        )
         assert squares == [0, 1, 4, 9]
         # A worker that was started anew writes no core either.
-        assert set(executor.map(core_limits, range(4))) <= {(1, 1), (0, 0)}
+        assert set(executor.map(shard_functions.core_limits, range(4))) <= {(1, 1), (0, 0)}
         # Nothing is left of the tries, of those that failed either; the scheduler takes its time.
         until(
             lambda: not client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.tasks))
@@ -142,7 +137,7 @@ def test_worker_that_dies_while_it_starts_is_started_again(tmp_path):
             return len(killed) >= 4
 
         until(four_are_killed, every=0.02)
-        assert DaskExecutor(client, "r-9").map(square, [5]) == [25]
+        assert DaskExecutor(client, "r-9").map(shard_functions.square, [5]) == [25]
 
 
 def in_process():
@@ -158,7 +153,7 @@ def in_process():
 
 def test_connect_reaches_a_scheduler_on_loopback():
     with in_process() as running, connect(running.scheduler_address) as client:
-        assert DaskExecutor(client, "r-6").map(square, [5]) == [25]
+        assert DaskExecutor(client, "r-6").map(shard_functions.square, [5]) == [25]
         limits = client.run(lambda: resource.getrlimit(resource.RLIMIT_CORE))
     assert set(limits.values()) == {(1, 1)}
 

@@ -2,17 +2,10 @@
 
 import numpy as np
 import pytest
+import shard_functions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from shard_functions import (
-    CANARY,
-    canary_in_second_shard,
-    moments_of_shard,
-    refused_item,
-    square,
-    weighted_shard,
-)
 from waiting import until
 
 from privacy.errors import InputError, IntegrityError
@@ -35,26 +28,26 @@ def shards(tmp_path):
 def test_sum_of_one_array_is_the_sum_over_all_shards(executor, shards):
     factor = np.array([1, -2, 3, 0])
     expected = [sum(int(np.load(p)[i]) * int(factor[i]) for p in shards) for i in range(4)]
-    total = executor.sum(weighted_shard, shards, {"factor": factor})
+    total = executor.sum(shard_functions.weighted_shard, shards, {"factor": factor})
     assert total.dtype == np.int64
     assert total.tolist() == expected
 
 
 def test_sum_of_named_arrays_and_an_argument_called_key(executor, shards):
-    total = executor.sum(moments_of_shard, shards, {"key": 3})
+    total = executor.sum(shard_functions.moments_of_shard, shards, {"key": 3})
     values = [np.load(path).astype(object) for path in shards]
     assert total["first"].tolist() == (3 * sum(values)).tolist()
     assert total["second"].tolist() == sum(np.outer(v, v) for v in values).tolist()
 
 
 def test_map_keeps_the_order(executor):
-    assert executor.map(square, range(9)) == [item * item for item in range(9)]
-    assert executor.map(square, [3], gpu=True) == [9]  # where there is no GPU
+    assert executor.map(shard_functions.square, range(9)) == [item * item for item in range(9)]
+    assert executor.map(shard_functions.square, [3], gpu=True) == [9]  # where there is no GPU
 
 
 def test_a_failure_keeps_its_class_when_public(executor):
     with pytest.raises(InputError) as caught:
-        executor.map(refused_item, range(5))
+        executor.map(shard_functions.refused_item, range(5))
     assert str(caught.value) == "COLUMN_TYPE: column 2 has the wrong type"
     assert caught.value.__context__ is None
 
@@ -64,12 +57,12 @@ def test_a_private_failure_leaves_its_type_and_a_restricted_log(executor, shards
         private_log_directory(tmp_path / "private"),
         pytest.raises(PipelineError, match=r"^canary_in_second_shard:ValueError: ") as caught,
     ):
-        executor.sum(canary_in_second_shard, shards, {})
-    assert CANARY not in str(caught.value)
+        executor.sum(shard_functions.canary_in_second_shard, shards, {})
+    assert shard_functions.CANARY not in str(caught.value)
     assert caught.value.__context__ is None
     assert caught.value.__cause__ is None
     log = tmp_path / "private" / PRIVATE_LOG_NAME
-    assert CANARY in log.read_text(encoding="utf-8")
+    assert shard_functions.CANARY in log.read_text(encoding="utf-8")
     assert log.stat().st_mode & 0o777 == 0o600
 
 
@@ -115,8 +108,8 @@ def test_keys_are_counted_and_nothing_stays_on_the_cluster(cluster, shards, monk
 
     monkeypatch.setattr(cluster, "submit", recording_submit)
     executor = DaskExecutor(cluster, "r-2")
-    executor.sum(weighted_shard, shards[:2], {"factor": np.arange(4)})
-    executor.map(square, [7])
+    executor.sum(shard_functions.weighted_shard, shards[:2], {"factor": np.arange(4)})
+    executor.map(shard_functions.square, [7])
     assert keys == ["clustmix-sum-r-2-0", "clustmix-sum-r-2-1", "clustmix-map-r-2-2"]
     # The client forgets a future in its own time.
     until(lambda: not cluster.futures)

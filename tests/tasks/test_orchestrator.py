@@ -11,12 +11,11 @@ COMMAND = """
 import sys
 from pathlib import Path
 from storage.settings import Settings
-from flows.server.orchestrator import start_server
+from flows.server.orchestrator import answering, start_server
 from tasks.execution.runtime import configure_prefect
 
 configure_prefect(Settings(home=Path(sys.argv[1])))
-server = start_server()
-with server.answering():
+with answering(start_server()):
     from prefect import flow
 
     flow(lambda: print("ran", flush=True), name="one")()

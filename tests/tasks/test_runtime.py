@@ -9,12 +9,12 @@ from shard_functions import CANARY
 
 from privacy.errors import BudgetRefused, ClustMixError, ConfigurationError
 from storage.settings import Settings
+from tasks.execution import runtime
 from tasks.execution.runtime import (
     PRIVATE_LOG_NAME,
     Failed,
     PipelineError,
     configure_prefect,
-    current_log_directory,
     guarded_task,
     private_log,
     private_log_directory,
@@ -48,7 +48,7 @@ def test_a_private_failure_leaves_step_and_type(tmp_path):
     assert links_of(caught.value) == [None, None, None]
     # A traceback keeps the local variables of its frames alive, rows among them.
     frames = [frame.f_code.co_name for frame, _ in walk_tb(caught.value.__traceback__)]
-    assert frames[-1] == "run"
+    assert frames[-2:] == ["run", "unwrapped"]
     assert "fail_with_canary" not in frames
     log = tmp_path / "log" / PRIVATE_LOG_NAME
     assert log.stat().st_mode & 0o777 == 0o600
@@ -89,9 +89,9 @@ def test_log_directories_nest_and_must_be_closed_to_others(tmp_path, capfd):
     assert "".join(capfd.readouterr()) == ""
     with private_log_directory(tmp_path / "outer"):
         with private_log_directory(tmp_path / "inner"):
-            assert current_log_directory() == tmp_path / "inner"
-        assert current_log_directory() == tmp_path / "outer"
-    assert current_log_directory() is None
+            assert runtime._private_directory.get() == tmp_path / "inner"
+        assert runtime._private_directory.get() == tmp_path / "outer"
+    assert runtime._private_directory.get() is None
     (tmp_path / "outer").chmod(0o755)
     with (
         pytest.raises(ConfigurationError, match="DIRECTORY_MODE"),

@@ -123,20 +123,23 @@ def test_workers_offer_what_they_have_and_nothing_else(tmp_path):
     tmp_path.chmod(0o700)
     address = "tls://127.0.0.1:8786"
     for _ in range(2):  # certificates are made anew
-        parts = server_cluster.cluster_parts(tmp_path, address, n_workers=2, gpus=["GPU-a"])
+        parts = server_cluster.cluster_parts(
+            tmp_path, address, {"LC_ALL": "C"}, n_workers=2, gpus=["GPU-a"]
+        )
     assert [part.name for part in parts] == ["scheduler", "cpu-workers", "gpu-worker-0"]
     scheduler, cpu, gpu = parts
     assert [part.address for part in parts] == [address, "", ""]
-    assert scheduler.module[-3:] == ("--port", "8786", "--no-show")
-    assert cpu.module[-4:] == ("--nworkers", "2", "--resources", "CPU=1")
+    assert scheduler.command[-3:] == ("--port", "8786", "--no-show")
+    assert cpu.command[-4:] == ("--nworkers", "2", "--resources", "CPU=1")
     assert cpu.environment["JAX_PLATFORMS"] == "cpu"
     assert cpu.environment["CUDA_VISIBLE_DEVICES"] == ""
-    assert gpu.module[-2:] == ("--resources", "GPU=1")
+    assert gpu.command[-2:] == ("--resources", "GPU=1")
     assert gpu.environment["CUDA_VISIBLE_DEVICES"] == "GPU-a"
     assert "JAX_PLATFORMS" not in gpu.environment
     for part, role in ((scheduler, "scheduler"), (cpu, "worker"), (gpu, "worker")):
-        assert part.module[part.module.index("--host") + 1] == "127.0.0.1"
-        assert part.module[part.module.index("--dashboard-address") + 1] == "127.0.0.1:0"
+        assert part.command[part.command.index("--host") + 1] == "127.0.0.1"
+        assert part.command[part.command.index("--dashboard-address") + 1] == "127.0.0.1:0"
+        assert part.environment["LC_ALL"] == "C"
         assert part.environment["DASK_CONFIG"].endswith(f"{role}/dask.yaml")
     assert server_cluster.client_config(tmp_path).exists()
 

@@ -12,16 +12,7 @@ import psutil
 import pytest
 from waiting import until
 
-from flows.server.processes import (
-    MARK,
-    Program,
-    is_running,
-    marked,
-    run_program,
-    start_part,
-    stop_processes,
-    wait_until_answers,
-)
+from flows.server import processes
 from flows.server.record import ServerError
 
 SLEEP = "import time; time.sleep(600)"
@@ -37,18 +28,18 @@ for i in range(3):
 
 def program(code):
     command = [sys.executable, "-u", "-c", code]
-    return Program(name="page", command=command, environment={"PATH": os.defpath})
+    return processes.Program(name="page", command=command, environment={"PATH": os.defpath})
 
 
 @pytest.fixture
 def started(tmp_path):
     mark = os.urandom(8).hex()
-    yield lambda code: start_part(program(code), folder=tmp_path, mark=mark)
-    stop_processes(partial(marked, mark), grace_seconds=0)
+    yield lambda code: processes.start_part(program(code), folder=tmp_path, mark=mark)
+    processes.stop_processes(partial(processes.marked, mark), grace_seconds=0)
 
 
 def stop(part, grace_seconds=15):
-    stop_processes(partial(marked, part.mark), grace_seconds=grace_seconds)
+    processes.stop_processes(partial(processes.marked, part.mark), grace_seconds=grace_seconds)
 
 
 def lives(process):
@@ -57,12 +48,12 @@ def lives(process):
 
 def test_a_part_leads_a_session_and_writes_into_a_private_log(started, tmp_path):
     part = started("import os; print(os.getcwd(), 'is here'); " + SLEEP)
-    assert is_running(part)
+    assert processes.is_running(part)
     assert os.getsid(part.pid) == part.pid
     until(lambda: "is here" in part.log.read_text())
     # The clock may be set meanwhile.
-    assert is_running(part.model_copy(update={"created": part.created - 3600}))
-    assert psutil.Process(part.pid).environ() == {"PATH": os.defpath, MARK: part.mark}
+    assert processes.is_running(part.model_copy(update={"created": part.created - 3600}))
+    assert psutil.Process(part.pid).environ() == {"PATH": os.defpath, processes.MARK: part.mark}
     assert part.log.read_text().startswith(str(tmp_path))
     assert stat.S_IMODE(part.log.stat().st_mode) == 0o600
 
@@ -80,13 +71,13 @@ def test_a_log_of_last_time_is_kept_and_a_link_is_not_followed(started, tmp_path
 
 
 def test_a_program_is_run_to_its_end(tmp_path, monkeypatch):
-    run = partial(run_program, folder=tmp_path, mark="m")
+    run = partial(processes.run_program, folder=tmp_path, mark="m")
     assert run(program("print('done')"))
     assert (tmp_path / "page.log").read_text() == "done\n"
     assert not run(program("raise SystemExit(3)"))
     monkeypatch.setattr("flows.server.processes.TIMEOUT_SECONDS", 0.1)
     assert not run(program(SLEEP))
-    assert marked("m") == []
+    assert processes.marked("m") == []
 
 
 @pytest.mark.parametrize("is_orphaned", [False, True])
@@ -96,10 +87,10 @@ def test_all_processes_of_a_part_are_ended(started, is_orphaned):
     children = [psutil.Process(int(pid)) for pid in part.log.read_text().split()]
     if is_orphaned:
         os.kill(part.pid, signal.SIGKILL)
-        until(lambda: not is_running(part))
+        until(lambda: not processes.is_running(part))
     assert all(map(lives, children))
     stop(part)
-    assert not is_running(part)
+    assert not processes.is_running(part)
     until(lambda: not any(map(lives, children)))
 
 
@@ -109,7 +100,7 @@ def test_a_part_that_does_not_hear_is_killed_after_the_grace(started):
     begin = time.monotonic()
     stop(part, grace_seconds=0.5)
     assert time.monotonic() - begin >= 0.5
-    assert not is_running(part)
+    assert not processes.is_running(part)
 
 
 def test_others_are_left_alone(started):
@@ -122,8 +113,8 @@ def test_others_are_left_alone(started):
         # As an earlier version wrote down its database: whoever has no mark is not meant.
         former = reused.model_copy(update={"mark": "", "created": 0.0})
         for one in (reused, former, part.model_copy(update={"mark": part.mark[:-1]})):
-            assert not is_running(one)
-            assert marked(one.mark) == []
+            assert not processes.is_running(one)
+            assert processes.marked(one.mark) == []
             stop(one, grace_seconds=0)
         assert stranger.poll() is None
     finally:
@@ -139,5 +130,5 @@ def test_a_part_that_ends_or_stays_silent_is_named_with_its_log(started):
     for code, message in expected.items():
         part = started(code)
         with pytest.raises(ServerError) as caught:
-            wait_until_answers(part, lambda: False, timeout_seconds=3)
+            processes.wait_until_answers(part, lambda: False, timeout_seconds=3)
         assert str(caught.value) == f"SERVER_PART_{message.format(part.log)} why"

@@ -15,22 +15,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.arrays import Floats, Indices
+from privacy.arrays import Codes, Floats, Indices, Records
+from privacy.errors import InputError
+from privacy.parameters import PrivacyParameters
 from tasks.execution.executor import IN_PROCESS, Executor
+from tasks.measurement.encoded import EncodingDomain
+from tasks.papers.clustmix import stages
 from tasks.papers.clustmix.config import AlgorithmConfig
 from tasks.papers.clustmix.noise import minimum_cluster_size
-from tasks.papers.clustmix.scaling import fit_scaling
+from tasks.papers.clustmix.scaling import ScalingKind, fit_scaling
 from tasks.papers.clustmix.slices import random_slices
-from tasks.papers.clustmix.stages import (
-    AdaptItem,
-    AnonymizeItem,
-    ApproximateItem,
-    Clusters,
-    Region,
-    adapt,
-    anonymize,
-    approximate,
-)
+from tasks.synthesizers.clustmix.config import ClustMixConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +72,9 @@ class ClustMixAlgorithm:
         )
         # Flaws C3 and C8: which classes of which slices give points is an exact count.
         regions = [
-            Region(config=config, rows=scaled[rows][codes[rows] == code], slice=index, code=code)
+            stages.Region(
+                config=config, rows=scaled[rows][codes[rows] == code], slice=index, code=code
+            )
             for index, rows in enumerate(slices)
             for code in range(n_classes)
             if min_size is not None and np.count_nonzero(codes[rows] == code) >= min_size
@@ -87,14 +84,14 @@ class ClustMixAlgorithm:
 
         streams = rng.spawn(2 * len(regions))
         approximated = [
-            ApproximateItem(region=region, min_size=min_size, rng=stream, clock=self.clock)
+            stages.ApproximateItem(region=region, min_size=min_size, rng=stream, clock=self.clock)
             for region, stream in zip(regions, streams[: len(regions)], strict=True)
         ]
-        clusters = executor.map(approximate, approximated)
+        clusters = executor.map(stages.approximate, approximated)
         adapted = _adapt_slices(regions, clusters, slices, scaled, codes, executor)
         of_regions = zip(regions, clusters, adapted, streams[len(regions) :], strict=True)
         anonymized = [
-            AnonymizeItem(
+            stages.AnonymizeItem(
                 region=region,
                 centroids=centroids,
                 sizes=cluster.sizes,
@@ -103,10 +100,55 @@ class ClustMixAlgorithm:
             )
             for region, cluster, centroids, stream in of_regions
         ]
-        released = executor.map(anonymize, anonymized)
+        released = executor.map(stages.anonymize, anonymized)
         synthetic = np.clip(scaling.restore(np.concatenate(released)), 0.0, 1.0)
         counts = [len(points) for points in released]
         return synthetic, classes[np.repeat([region.code for region in regions], counts)]
+
+
+@dataclass(frozen=True, slots=True)
+class PaperClustMix:
+    """ClustMix as printed, with the ``published`` settings, on each column's codes in [0, 1].
+
+    The clock is monotonic, in seconds.
+    """
+
+    domain: EncodingDomain
+    config: ClustMixConfig
+    parameters: PrivacyParameters
+    clock: Callable[[], float] | None = None
+
+    def synthesize(
+        self, codes: Codes, labels: Codes, rng: np.random.Generator, executor: Executor = IN_PROCESS
+    ) -> Records:
+        """Make one synthetic record of each cluster; without any it is an InputError.
+
+        Privacy
+        -------
+        Claimed by the paper, not proven; see the package docstring.
+        """
+        printed = self.config.published
+        method = ClustMixAlgorithm(
+            config=AlgorithmConfig(
+                epsilon=self.parameters.epsilon,
+                delta=self.parameters.delta,
+                sigma_max=printed.sigma_max,
+                alpha=printed.alpha,
+                ridge=printed.regularisation,
+                scaling=ScalingKind(printed.scaling),
+            ),
+            clock=self.clock,
+        )
+        largest_code = np.maximum(np.array(self.domain.n_codes) - 1.0, 1.0)
+        rows, levels = method.synthesize(
+            codes / largest_code, labels.astype(np.int64), rng, executor
+        )
+        if len(levels) == 0:
+            raise InputError(
+                "NOTHING_SYNTHESISED",
+                "expected a class with enough rows for one cluster, found none; raise sigma_max",
+            )
+        return np.rint(rows * largest_code).astype(np.uint16), levels.astype(np.uint16)
 
 
 def _checked(features: NDArray[Any], labels: NDArray[Any]) -> Floats:
@@ -119,8 +161,8 @@ def _checked(features: NDArray[Any], labels: NDArray[Any]) -> Floats:
 
 
 def _adapt_slices(
-    regions: list[Region],
-    clusters: list[Clusters],
+    regions: list[stages.Region],
+    clusters: list[stages.Clusters],
     slices: list[Indices],
     scaled: Floats,
     codes: Indices,
@@ -132,7 +174,7 @@ def _adapt_slices(
     for position, region in enumerate(regions):
         by_slice.setdefault(region.slice, []).append(position)
     items = [
-        AdaptItem(
+        stages.AdaptItem(
             config=regions[0].config,
             centroids=np.concatenate([clusters[position].centroids for position in positions]),
             centroid_codes=np.repeat(
@@ -147,6 +189,6 @@ def _adapt_slices(
         )
         for index, positions in by_slice.items()
     ]
-    points = np.concatenate(list(executor.map(adapt, items)))
+    points = np.concatenate(list(executor.map(stages.adapt, items)))
     # The regions are in the order of their slices, so the points are in the order of the regions.
     return np.split(points, np.cumsum([len(cluster.centroids) for cluster in clusters])[:-1])

@@ -39,20 +39,18 @@ def private_kernel_kmeans(
     sigma_k: float,
     rng: np.random.Generator,
     simultaneous: bool = False,
-    l2_clip_norm: float = L2_CLIP_NORM,
 ) -> Integers:
     """Lines 5 to 11: the cluster (n,) of each record after the last update.
 
     Points (n, d) are features of the private records; the paper takes public records as centres
     (k, d). `n_rounds` is T; with `simultaneous` all records are assigned once per iteration, and
-    not as typeset. The clip norm C_s is 1 for kernel features, ``sqrt(D)`` for plain vectors of D
-    coordinates.
+    not as typeset.
 
     Privacy
     -------
     Claimed by Eq. 4; not proven (flaws G2 and G5). The output is a partition of private records.
     """
-    clipped = clip_rows(points, l2_clip_norm=l2_clip_norm)
+    clipped = clip_rows(points, l2_clip_norm=L2_CLIP_NORM)
     centres = first_centres.copy()
     # Distance of every record to every centre; an update changes one column of it.
     distances = np.stack([_distances(clipped, centre) for centre in centres], axis=1)
@@ -61,7 +59,7 @@ def private_kernel_kmeans(
         for index in range(len(centres)):
             member = (assigned if simultaneous else distances.argmin(axis=1)) == index
             size = member.sum() + rng.normal(0.0, _ROOT_2 * sigma_k)
-            noise = rng.normal(0.0, _ROOT_2 * l2_clip_norm * sigma_k, clipped.shape[1])
+            noise = rng.normal(0.0, _ROOT_2 * L2_CLIP_NORM * sigma_k, clipped.shape[1])
             centres[index] = (clipped[member].sum(axis=0) + noise) / size
             distances[:, index] = _distances(clipped, centres[index])
     return np.asarray(distances.argmin(axis=1))

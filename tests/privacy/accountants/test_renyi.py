@@ -97,8 +97,6 @@ def test_epsilon_is_never_below_the_exact_one(mu, delta, adjacency):
     exact = GaussianAccountant(adjacency=adjacency).compose(draw(mu))
     renyi = RenyiAccountant(adjacency=adjacency).compose(draw(mu))
     assert exact.epsilon(delta=delta) <= renyi.epsilon(delta=delta)
-    epsilon = exact.epsilon(delta=delta)
-    assert exact.delta(epsilon=epsilon) <= renyi.delta(epsilon=epsilon)
 
 
 @settings(max_examples=25)
@@ -123,4 +121,4 @@ def test_composition_adds():
     assert np.all(found >= expected * (1 - 1e-15))
     assert found == pytest.approx(expected, rel=1e-12)
     assert ADD_REMOVE.bounds == (0.0,) * len(ORDERS)
-    assert ADD_REMOVE.epsilon(delta=1e-6) == ADD_REMOVE.delta(epsilon=0.0) == 0.0
+    assert ADD_REMOVE.epsilon(delta=1e-6) == 0.0

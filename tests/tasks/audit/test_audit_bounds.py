@@ -9,17 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, norm
 
-from tasks.audit.bounds import (
-    ErrorCounts,
-    epsilon_lower_bound,
-    mu_lower_bound,
-    mu_lower_bound_balanced,
-    upper_limit,
-)
+from tasks.audit import bounds
 
 
 def counts(false_positives, absent_runs, false_negatives, present_runs):
-    return ErrorCounts(
+    return bounds.ErrorCounts(
         false_positives=false_positives,
         absent_runs=absent_runs,
         false_negatives=false_negatives,
@@ -38,7 +32,7 @@ def exact_tail(errors, runs, rate):
 )
 def test_upper_limit_leaves_the_stated_tail(runs, share, confidence):
     errors = round(share * runs)
-    limit = upper_limit(errors, runs, confidence=confidence)
+    limit = bounds.upper_limit(errors, runs, confidence=confidence)
     if errors == runs:
         assert limit == 1.0
     else:
@@ -47,16 +41,16 @@ def test_upper_limit_leaves_the_stated_tail(runs, share, confidence):
 
 def test_bounds_do_not_change_when_the_tables_are_exchanged():
     errors, mirrored = counts(3, 200, 150, 300), counts(150, 300, 3, 200)
-    for bound in (partial(epsilon_lower_bound, delta=1e-3), mu_lower_bound):
+    for bound in (partial(bounds.epsilon_lower_bound, delta=1e-3), bounds.mu_lower_bound):
         assert bound(errors, confidence=0.95) == bound(mirrored, confidence=0.95) > 0
 
 
 def test_an_attack_that_guesses_bounds_nothing():
     for wrong in (50, 100):
         errors = counts(wrong, 100, wrong, 100)
-        assert epsilon_lower_bound(errors, delta=0.0, confidence=0.9) == 0.0
-        assert mu_lower_bound_balanced(errors, confidence=0.9) == 0.0
-    assert mu_lower_bound(counts(50, 100, 50, 100), confidence=0.9) == 0.0
+        assert bounds.epsilon_lower_bound(errors, delta=0.0, confidence=0.9) == 0.0
+        assert bounds.mu_lower_bound_balanced(errors, confidence=0.9) == 0.0
+    assert bounds.mu_lower_bound(counts(50, 100, 50, 100), confidence=0.9) == 0.0
 
 
 def miss_probability(bound, truth, runs, false_positive, false_negative):
@@ -80,7 +74,7 @@ def test_epsilon_bound_is_above_the_truth_as_seldom_as_stated(epsilon, delta, fa
         1 - delta - math.exp(epsilon) * false_positive,
         math.exp(-epsilon) * (1 - delta - false_positive),
     )
-    bound = partial(epsilon_lower_bound, delta=delta)
+    bound = partial(bounds.epsilon_lower_bound, delta=delta)
     for runs in (10, 25):
         assert miss_probability(bound, epsilon, runs, false_positive, false_negative) <= 0.1
 
@@ -89,7 +83,7 @@ def test_epsilon_bound_is_above_the_truth_as_seldom_as_stated(epsilon, delta, fa
 @pytest.mark.parametrize("false_positive", [0.01, 0.1, 0.4])
 def test_mu_bounds_are_above_the_truth_as_seldom_as_stated(mu, false_positive):
     false_negative = norm.cdf(norm.isf(false_positive) - mu)
-    for bound, runs in product((mu_lower_bound, mu_lower_bound_balanced), (10, 25)):
+    for bound, runs in product((bounds.mu_lower_bound, bounds.mu_lower_bound_balanced), (10, 25)):
         assert miss_probability(bound, mu, runs, false_positive, false_negative) <= 0.1
 
 
@@ -98,7 +92,8 @@ def test_mu_bounds_are_close_when_runs_are_many():
     runs = 100_000
     errors = counts(*(round(runs * norm.sf(0.4)), runs) * 2)
     apart, balanced = (
-        bound(errors, confidence=0.999) for bound in (mu_lower_bound, mu_lower_bound_balanced)
+        bound(errors, confidence=0.999)
+        for bound in (bounds.mu_lower_bound, bounds.mu_lower_bound_balanced)
     )
     assert 0.76 < apart < balanced < 0.8
     assert balanced > 0.78

@@ -2,16 +2,7 @@ import numpy as np
 import pytest
 
 from privacy.randomness import OperatingSystemNoise, SeededNoise
-from tasks.audit.game import (
-    Draw,
-    Transcript,
-    likelihood_ratios,
-    noise_differences,
-    noise_sizes,
-    play,
-    play_once,
-    synthetic_counts,
-)
+from tasks.audit import game
 from tasks.audit.one_run import CanaryReferee, canary_domain, canary_patients, play_one_run
 from tasks.audit.pairs import AUDIT_DOMAIN, AuditPatient, encode, neighbour_pairs
 from tasks.audit.subjects import PatientCount, subject_of
@@ -23,7 +14,7 @@ PATIENT = AuditPatient(records=(((2, 1), 1),), fold=0)
 
 
 def draw(name="count", *, absent, present, values, noise_stddev=60.0):
-    return Draw(
+    return game.Draw(
         name=name,
         absent=np.array(absent),
         present=np.array(present),
@@ -33,7 +24,9 @@ def draw(name="count", *, absent, present, values, noise_stddev=60.0):
 
 
 def transcript(*draws, codes=((0, 0),), labels=(0,)):
-    return Transcript(draws=draws, codes=np.array(codes), labels=np.array(labels), patient=PATIENT)
+    return game.Transcript(
+        draws=draws, codes=np.array(codes), labels=np.array(labels), patient=PATIENT
+    )
 
 
 @pytest.mark.parametrize("pair", PAIRS.values(), ids=lambda pair: pair.name)
@@ -57,7 +50,7 @@ def test_likelihood_ratio_is_that_of_the_discrete_gaussian():
         / d.noise_stddev**2
         for d in (first, second)
     ]
-    assert likelihood_ratios(transcript(first, second)) == {
+    assert game.likelihood_ratios(transcript(first, second)) == {
         "all draws": pytest.approx(sum(expected)),
         "draw a": pytest.approx(expected[0]),
         "draw b": pytest.approx(expected[1]),
@@ -73,7 +66,7 @@ def test_difference_cancels_noise_that_was_used_twice():
             draw("b", absent=[0, 0], present=[0, 0], values=2 * noise, noise_stddev=120.0),
             draw("c", absent=[0], present=[1], values=[5]),
         )
-        scores = noise_differences(transcript(*draws))
+        scores = game.noise_differences(transcript(*draws))
         assert scores == {"difference a, b": pytest.approx(sign * 0.5)}
 
 
@@ -84,7 +77,7 @@ def test_a_run_is_that_of_a_release_and_its_draws_are_those_of_the_plan(name):
     tables = pair.rows(present=False), pair.rows(present=True)
     chosen = {"plan": plan, "patient": pair.patient, "noise_source": OperatingSystemNoise()}
     for present in (False, True):
-        seen = play_once(synthesizer, tables, present=present, **chosen)
+        seen = game.play_once(synthesizer, tables, present=present, **chosen)
         assert [d.name for d in seen.draws] == [s.name for s in plan.statistics]
         for d, statistic in zip(seen.draws, plan.statistics, strict=True):
             exact, other = (d.present, d.absent) if present else (d.absent, d.present)
@@ -103,12 +96,12 @@ def test_ratios_of_a_count_have_the_moments_that_its_budget_says():
     # 2000 runs: means within 5 standard errors, the rate of a false alarm is below 1e-5; a noise
     # of 0.7 or 1.3 of the planned one is 9 or more standard errors away.
     mu, runs, seeds = 0.8, 2_000, iter(range(10**6))
-    scores = play(
+    scores = game.play(
         PatientCount(AUDIT_DOMAIN),
         PAIRS["empty table"],
         mu=mu,
         runs=runs,
-        attacks=(likelihood_ratios,),
+        attacks=(game.likelihood_ratios,),
         new_noise_source=lambda: SeededNoise(next(seeds)),
     )
     assert scores.names == ("all draws", "draw patient_count")
@@ -144,11 +137,11 @@ def test_without_privacy_one_run_shows_nearly_every_guess(name):
 
 
 def test_noise_is_in_standard_deviations_and_counts_are_of_the_patients_first_record():
-    assert noise_sizes(transcript(draw(absent=[0, 10], present=[0, 0], values=[120, 70]))) == {
+    assert game.noise_sizes(transcript(draw(absent=[0, 10], present=[0, 0], values=[120, 70]))) == {
         "size of the noise": pytest.approx(2.0**2 + 1.0**2)
     }
     codes, labels = [(2, 1), (2, 0), (2, 1), (0, 0)], [1, 1, 0, 1]
-    assert synthetic_counts(transcript(codes=codes, labels=labels)) == {
+    assert game.synthetic_counts(transcript(codes=codes, labels=labels)) == {
         "synthetic rows with the label": 3.0,
         "synthetic codes of the patient": 3.0,
         "synthetic copies of the patient": 1.0,

@@ -9,20 +9,12 @@ from scipy.stats import binom
 from privacy.accountants.calibration import gdp_mu
 from privacy.randomness import SeededNoise
 from storage.schema.table import TableSchema
+from tasks.audit import whole_release
 from tasks.audit.findings import ABOVE, WITHIN, ClaimedGuarantee
 from tasks.audit.pairs import PlantedTable
 from tasks.audit.projections import project, project_one_by_one, row_block
 from tasks.audit.replay import replay
 from tasks.audit.subjects import subject_of
-from tasks.audit.whole_release import (
-    WholeRelease,
-    expected_bound,
-    guess_power,
-    judge_residual,
-    judge_scores,
-    score_measurement,
-    score_rows,
-)
 from tasks.ingest.encoding import domain_of
 from tasks.measurement.synthesizer import measure
 from tasks.synthesizers.naive_bayes import NaiveBayes
@@ -72,11 +64,11 @@ def audited(table, *, epsilon, seed=0, noise=SeededNoise, confidence=0.999):
     stated = {name: noisy.event for name, noisy in kept.items()}
     draws = replay(synthesizer, mu=claim.mu, table=table, sealed=sealed, stated=stated)
     codes, labels = synthesizer.sample(released, n_rows=4000, rng=np.random.default_rng(seed))
-    measured = score_measurement(draws)
-    bundle = score_rows(table, codes, labels)
+    measured = whole_release.score_measurement(draws)
+    bundle = whole_release.score_rows(table, codes, labels)
     tried = {"canaries": table.n_canaries, "confidence": confidence}
-    judged = partial(judge_scores, delta=DELTA, confidence=confidence)
-    return WholeRelease(
+    judged = partial(whole_release.judge_scores, delta=DELTA, confidence=confidence)
+    return whole_release.WholeRelease(
         dataset="d",
         method="naive_bayes",
         claim=claim,
@@ -84,9 +76,9 @@ def audited(table, *, epsilon, seed=0, noise=SeededNoise, confidence=0.999):
         patients=int(table.present.sum()),
         measurement=judged(measured.scores, table.included),
         bundle=judged(bundle, table.included),
-        residual=judge_residual(draws, confidence=confidence),
-        power=guess_power(measured, mu=claim.mu, **tried),
-        expected_epsilon=expected_bound(measured, delta=DELTA, **tried),
+        residual=whole_release.judge_residual(draws, confidence=confidence),
+        power=whole_release.guess_power(measured, mu=claim.mu, **tried),
+        expected_epsilon=whole_release.expected_bound(measured, delta=DELTA, **tried),
         release_seconds=0.0,
     )
 

@@ -139,6 +139,19 @@ def process_environment(folder, *, dask_workers, **variables):
     }
 
 
+def make_person(people, name, *, officers=None):
+    """Make a person's key in a folder, and put the public one among those of the officers."""
+    from storage.keys.keys import SigningKey
+
+    people.mkdir(mode=0o700, exist_ok=True)
+    key = SigningKey.create(people / f"{name}.key")
+    if officers is not None:
+        for folder in (officers.parent, officers):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        key.public.write(officers / f"{name}.pub")
+    return key
+
+
 def family_of(process):
     with suppress(psutil.Error):
         return [process, *process.children(recursive=True)]
@@ -198,7 +211,8 @@ def verified(folder, release_id):
     from storage.keys.key_store import KeyStore
     from storage.releases.bundles import verify_bundle
 
-    trusted = KeyStore(folder / "home" / "keys").trusted()
+    keys = KeyStore(folder / "home" / "keys")
+    trusted = (*keys.pipeline_public(), *keys.officers())
     return verify_bundle(folder / "releases" / "made-up" / release_id, trusted=trusted)
 
 
@@ -247,15 +261,15 @@ def record_draws(path):
 
 def killer_at(point):
     """Return a context manager in which a run dies at a stage or at a point between stages."""
+    from flows.publication import Publisher
     from storage.releases import store as releases
     from storage.releases.measurements import MeasurementStore
     from tasks.execution.runtime import listen_to_stages
-    from tasks.steps import publish_steps
     from tasks.steps.entries import Entries
     from tasks.steps.measure_steps import CheckpointSeals, Seals
 
     second_draw = then_die(CheckpointSeals.__call__, ending="_000003")
-    published = then_die(publish_steps.publish_pending)
+    published = then_die(Publisher._put_into_store)
     places = {
         "before the SEALED row": (MeasurementStore, "seal", then_die(MeasurementStore.seal)),
         "between reserve and begin": (Entries, "begin", die),
@@ -266,7 +280,7 @@ def killer_at(point):
         "inside publish": (releases, "verify_bundle", die),
         "before rename": (os, "rename", renaming(die)),
         "after rename": (os, "rename", renaming(then_die(os.rename))),
-        "before the PUBLISHED row": (publish_steps, "publish_pending", published),
+        "before the PUBLISHED row": (Publisher, "_put_into_store", published),
     }
     if point in places:
         return mock.patch.object(*places[point])

@@ -83,13 +83,13 @@ def keep_draw(path, event):
 
 
 def _record_draws(curator):
-    from tasks.execution.runtime import current_log_directory
+    from tasks.execution import runtime
 
     mechanism, folder = curator.discrete_gaussian_mechanism, Path(os.environ[DRAWS])
 
     def draw(*arguments, **options):
         noisy = mechanism(*arguments, **options)
-        log = current_log_directory()
+        log = runtime._private_directory.get()
         name = f"process-{os.getpid()}" if log is None else log.name  # a run logs as its release
         keep_draw(folder / f"{name}.jsonl", noisy.event)
         _wait(folder.parent, name)

@@ -32,7 +32,6 @@ from privacy.ledger import EntryState
 from storage.arrivals.ready_files import build_ready_file, write_ready_file
 from storage.arrivals.store import ArrivalStore
 from storage.keys.key_store import KeyStore
-from storage.keys.keys import SigningKey
 
 MARK = "E2E_INSTALLATION"
 """Variable that all processes of an installation inherit."""
@@ -114,15 +113,8 @@ class ServedInstallation(forced.Accounts):
         return written.rename(self.sites / f"{dataset}.yaml")
 
     def add_person(self, name, *, is_officer):
-        place = self.people / f"{name}.key"
-        place.parent.mkdir(mode=0o700, exist_ok=True)
-        key = SigningKey.create(place)
-        if is_officer:
-            officers = self.home / "keys" / "officers"
-            for folder in (officers.parent, officers):
-                folder.mkdir(mode=0o700, exist_ok=True)
-            key.public.write(officers / f"{name}.pub")
-        return key
+        officers = self.home / "keys" / "officers" if is_officer else None
+        return made.make_person(self.people, name, officers=officers)
 
     def change_source(self, dataset, content):
         path = self.tables / dataset / "cohort.csv"
@@ -338,9 +330,6 @@ class ServedInstallation(forced.Accounts):
 
     def runs_of(self, name):
         return [run for run in self.flow_runs() if run.name == name]
-
-    def runs_of_deployment(self, name):
-        return [run for run in self.flow_runs() if run.deployment == name]
 
     def latest_run(self, flow, deployment):
         runs = [

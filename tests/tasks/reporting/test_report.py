@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from storage.releases.manifest import GateRecord, MethodRecord
 from storage.schema.columns import CategoricalColumn, NumericColumn
 from storage.schema.table import Label, TableSchema
-from tasks.reporting.report import render_data_card, render_report, waiting_page
+from tasks.reporting.rendering import render
+from tasks.reporting.report import render_data_card, render_report
 
 PUBLISHED = "epsilon claimed by the paper, not proven"
 TAINTED = "Made with seeded noise, for tests only"
@@ -85,12 +86,12 @@ def test_a_resample_says_where_its_rows_come_from(make_manifest, rows, schema):
     paid = "r-20261101-0a1b2c3d"
     plain = make_manifest()
     again = make_manifest(resampled_from=paid, conditions={"ward": "icu"})
-    for render in (
+    for made in (
         lambda manifest: render_data_card(manifest, schema),
         lambda manifest: render_report(manifest, rows, schema),
     ):
-        assert "sampled again" not in render(plain)
-        text = render(again).replace("\\", "")
+        assert "sampled again" not in made(plain)
+        text = made(again).replace("\\", "")
         assert f"The rows were sampled again from the measurement of release {paid}" in text
         assert "All rows were chosen to have ward = icu" in text
 
@@ -168,6 +169,6 @@ def test_hostile_names_and_levels_never_break_out(make_manifest, texts, title):
 
 
 def test_what_an_officer_copies_is_not_escaped(make_manifest):
-    text = waiting_page(make_manifest(), "/srv/a_folder")
+    text = render("waiting.md", manifest=make_manifest(), folder="/srv/a_folder")
     assert "`report.html` in `/srv/a_folder`" in text
     assert "\nclustmix approve r-20261121-0a1b2c3d --key officer.key" in text

@@ -2,16 +2,9 @@
 
 from dataclasses import replace
 
+import measuring
 import numpy as np
 import pytest
-from measuring import (
-    curator_of,
-    domain_with,
-    random_records,
-    released_of,
-    rows_with,
-    take,
-)
 from measuring import sampled as sampled_of
 
 from privacy.errors import IntegrityError
@@ -20,7 +13,7 @@ from tasks.measurement.synthesizer import measure
 from tasks.synthesizers.clustmix.tables.synthesizer import Effort, TableClustMix
 from tasks.synthesizers.naive_bayes import NaiveBayes
 
-DOMAIN = domain_with(
+DOMAIN = measuring.domain_with(
     *(5, 3, 2, 6, 3), numeric=(0, 3), missing=[3], labels=("home", "ward", "died"), patients=8_000
 )
 EFFORT = Effort(starts=1, steps=300, fit_rows=5_000)
@@ -42,7 +35,7 @@ def made_up_rows(n, seed):
     ward, unit = rng.choice(3, (2, n), p=[0.5, 0.3, 0.2])
     codes = np.column_stack([age, ward, rng.integers(0, 2, n), lab, unit])
     label = (scores_of(codes) + rng.gumbel(size=(n, 3))).argmax(axis=1)
-    return rows_with(codes, label, fold=rng.integers(0, 5, n))
+    return measuring.rows_with(codes, label, fold=rng.integers(0, 5, n))
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +50,7 @@ def method():
 
 @pytest.fixture(scope="module")
 def released(rows, method):
-    return released_of(method, rows, SeededNoise(1), mu=BIG_MU)
+    return measuring.released_of(method, rows, SeededNoise(1), mu=BIG_MU)
 
 
 @pytest.fixture(scope="module")
@@ -119,9 +112,9 @@ def test_domains_at_the_edge(changes):
     domain, effort = replace(DOMAIN, **changes), Effort(starts=1, steps=20, fit_rows=500)
     method, rng = TableClustMix(domain, effort), np.random.default_rng(4)
     n_rows = rng.integers(1, domain.rows_per_patient + 1, 200)
-    codes, labels = random_records(domain, int(n_rows.sum()), 4)
-    rows = rows_with(codes, labels, weight=np.repeat(1.0 / n_rows, n_rows))
-    released = released_of(method, rows, SeededNoise(5), mu=2.0)
+    codes, labels = measuring.random_records(domain, int(n_rows.sum()), 4)
+    rows = measuring.rows_with(codes, labels, weight=np.repeat(1.0 / n_rows, n_rows))
+    released = measuring.released_of(method, rows, SeededNoise(5), mu=2.0)
     sampled_of(method, domain, released, 3_000)
 
 
@@ -131,9 +124,9 @@ def test_patients_with_more_rows_count_for_more_rows():
     # Patients of the last unit have three rows, others one.
     n_rows = np.where(base.codes[:, 4] == 2, 3, 1)
     index = np.repeat(np.arange(6_000), n_rows)
-    rows = replace(take(base, index), weight=np.repeat(1.0 / n_rows, n_rows))
+    rows = replace(measuring.take(base, index), weight=np.repeat(1.0 / n_rows, n_rows))
     method = TableClustMix(domain, EFFORT)
-    released = released_of(method, rows, SeededNoise(8), mu=BIG_MU)
+    released = measuring.released_of(method, rows, SeededNoise(8), mu=BIG_MU)
     codes, labels = method.sample(released, n_rows=20_000, rng=rng)
     assert (codes[:, 4] == 2).mean() == pytest.approx((rows.codes[:, 4] == 2).mean(), abs=0.02)
     for label in range(3):
@@ -142,7 +135,7 @@ def test_patients_with_more_rows_count_for_more_rows():
 
 def test_more_budget_is_no_worse_and_naive_bayes_is_beaten(rows, method):
     def error_of(synthesizer, mu, seed):
-        released = released_of(synthesizer, rows, SeededNoise(seed), mu=mu)
+        released = measuring.released_of(synthesizer, rows, SeededNoise(seed), mu=mu)
         codes, _ = synthesizer.sample(released, n_rows=20_000, rng=np.random.default_rng(seed))
         return sum(pair_distance(rows, codes, *pair) for pair in ((0, 3), (1, 4), (2, 3)))
 
@@ -169,7 +162,7 @@ def test_what_two_columns_say_together_is_learned_by_the_kernel_round(method):
 
 
 def test_a_plan_of_another_budget_is_found_before_the_last_draws(rows, method):
-    curator = curator_of(method, [rows], SeededNoise(1), mu=1.0)
+    curator = measuring.curator_of(method, [rows], SeededNoise(1), mu=1.0)
     with pytest.raises(IntegrityError, match="expected exactly the planned draws so far"):
         measure(method, curator, mu=2.0)
     assert [event.statistic for event in curator.event.events] == ["label_counts", "pair_tables"]

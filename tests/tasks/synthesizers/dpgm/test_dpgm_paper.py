@@ -10,13 +10,6 @@ from measuring import assert_valid
 
 from privacy.parameters import PrivacyParameters
 from tasks.papers.dpgm import dp_sgd
-from tasks.papers.dpgm.dp_sgd import (
-    NoiseSettings,
-    noisy_mean,
-    paper_epsilon,
-    paper_sigma_g,
-    steps_of,
-)
 from tasks.papers.dpgm.kernel_kmeans import fourier_features, private_kernel_kmeans
 from tasks.papers.dpgm.synthesizer import PaperDpgm
 from tasks.papers.printed_noise import clip_rows
@@ -81,7 +74,7 @@ def test_a_noisy_mean_is_clipped_at_the_norm_of_its_own_batch():
     )
     rng = np.random.default_rng(1)
     cluster = SimpleNamespace(sigma_c=1e-6, sigma_g=1e-9, batch_size=6.0, rng=rng)
-    assert noisy_mean(gradients, cluster) == pytest.approx(
+    assert dp_sgd.noisy_mean(gradients, cluster) == pytest.approx(
         np.array([0.3, 5 * 0.25]) / 6.0, rel=1e-5
     )
 
@@ -106,23 +99,23 @@ def test_a_run_makes_as_many_valid_records_as_there_are_real_ones(small):
 
 # Settings of Fig. 4. The paper gives q, the epochs, T_K, sigma_C and delta; sigma_K and sigma_G are
 # read off Fig. 2 and are the round numbers that give its epsilon of 1.74.
-MNIST = NoiseSettings(
+MNIST = dp_sgd.NoiseSettings(
     sigma_c=4.0,
     sigma_k=40.0,
     sigma_g=1.0,
     clustering_rounds=20,
     sampling_probability=0.0017,
-    n_steps=steps_of(epochs=20, sampling_probability=0.0017),
+    n_steps=dp_sgd.steps_of(epochs=20, sampling_probability=0.0017),
     delta=1e-5,
 )
 
 
 def test_the_figure_for_mnist_is_the_papers_to_its_last_digit_where_j_is_chosen_finer(monkeypatch):
     assert MNIST.n_steps == 20 * 589
-    assert paper_epsilon(MNIST) == pytest.approx(1.745, abs=0.001)
+    assert dp_sgd.paper_epsilon(MNIST) == pytest.approx(1.745, abs=0.001)
     dp_sgd._step_moment.cache_clear()
     monkeypatch.setattr(dp_sgd, "J_VALUES", tuple(np.arange(5, 15) / 100))
-    found = paper_epsilon(MNIST)
+    found = dp_sgd.paper_epsilon(MNIST)
     dp_sgd._step_moment.cache_clear()
     assert round(found, 2) == 1.74
 
@@ -135,5 +128,5 @@ def test_a_sample_of_everybody_has_the_moment_of_a_gaussian():
 def test_the_noise_scale_of_the_gradients_is_found_from_a_claimed_epsilon(monkeypatch):
     monkeypatch.setattr(dp_sgd, "MAX_ORDER", 12)
     settings = replace(MNIST, n_steps=1000, sigma_g=77.0)
-    sigma_g = paper_sigma_g(settings, epsilon=2.0)
-    assert 1.99 < paper_epsilon(replace(settings, sigma_g=sigma_g)) <= 2.0
+    sigma_g = dp_sgd.paper_sigma_g(settings, epsilon=2.0)
+    assert 1.99 < dp_sgd.paper_epsilon(replace(settings, sigma_g=sigma_g)) <= 2.0

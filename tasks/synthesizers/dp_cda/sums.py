@@ -15,7 +15,7 @@ from privacy.arrays import AnyFloats, Codes, Floats, Indices, Integers
 from tasks.measurement.encoded import EncodedRows, mixed_bits
 from tasks.measurement.sampling import PoissonCoins
 from tasks.measurement.statistics import SUM_SCALE
-from tasks.measurement.vectors import Block, VectorMap
+from tasks.measurement.vectors import VectorMap
 
 HASH_SEED = 20_250_417
 """Seed of the public hash that parts records into groups: it may be printed."""
@@ -28,7 +28,7 @@ class RecordMap:
     """Map records to vectors ``(x - centre) / scale`` of norm at most c, by public constants."""
 
     vectors: VectorMap
-    centre: float
+    centre: Floats | float
     scale: float
     l2_clip_norm: float
 
@@ -42,18 +42,6 @@ class RecordMap:
     def coordinates(self, means: AnyFloats) -> AnyFloats:
         """Means in scaled units back in the coordinates of `vectors`."""
         return means * self.scale + self.centre
-
-
-def largest_norm(blocks: tuple[Block, ...], *, centre: float, scale: float) -> float:
-    """Largest Euclidean norm that `RecordMap` gives any record without clipping."""
-    far, other = max(centre**2, (1.0 - centre) ** 2), centre**2
-    squares = (
-        (1.0 - centre) ** 2 + (block.stop - block.start - 1) * other
-        if block.kind == "one_hot"
-        else (block.stop - block.start) * far
-        for block in blocks
-    )
-    return float(np.sqrt(sum(squares))) / scale
 
 
 def group_sums(

@@ -3,11 +3,12 @@ r"""Features of DP-MERF: random Fourier features of a record's vector, beside th
 The embedding of a record with vector v in [0, 1]^D is
 
 .. math:: \varphi(v) = \Bigl(\sqrt{2(1-a)/m}\,[\cos(w_i \cdot v), \sin(w_i \cdot v)]_i,
-          \ \sqrt{a}\, v / B\Bigr),
+          \ \sqrt{a}\, (v - v_0) / B\Bigr),
 
-with m Fourier features, share a of the linear kernel and B the largest norm of a vector: the sum of
-a Gaussian kernel and a linear one. The Fourier part has norm exactly :math:`\sqrt{1-a}`, as the
-squares of a pair add up to one, so :math:`\|\varphi\| \le 1`, with equality where a is 0.
+with m Fourier features, share a of the linear kernel, :math:`v_0` the middle of the domain and B
+the largest distance from it: the sum of a Gaussian kernel and a linear one. The Fourier part has
+norm exactly :math:`\sqrt{1-a}`, as the squares of a pair add up to one, so
+:math:`\|\varphi\| \le 1`, with equality where a is 0.
 
 References
 ----------
@@ -61,8 +62,8 @@ class EmbeddingFeatures:
 
     Frequencies (m / 2, D) are in whole multiples of ``1 / FREQUENCY_SCALE``; too large ones, whose
     phases would be rounded, are a ConfigurationError (``LENGTH_SCALE_TOO_SMALL``). The linear
-    scales (D,) are factors of the coordinates of the vector; None for features without a linear
-    part.
+    scales (D,) are factors of the coordinates of the vector less the origin; None for features
+    without a linear part.
 
     Privacy
     -------
@@ -75,6 +76,7 @@ class EmbeddingFeatures:
     frequencies: Floats
     fourier_scale: float
     linear_scales: Floats | None
+    origin: Floats | float = 0.0
 
     def __post_init__(self) -> None:
         largest = np.abs(self.frequencies).sum(axis=1).max() * FREQUENCY_SCALE * VECTOR_SCALE
@@ -90,7 +92,8 @@ class EmbeddingFeatures:
         """Draw the features of the proven form from the public seed."""
         vector_map = vector_map_of(domain, config)
         half, share = config.fourier_features // 2, config.linear_share
-        linear = np.full(vector_map.width, np.sqrt(share) / vector_map.max_l2_norm)
+        middle = vector_map.middle
+        linear = np.full(vector_map.width, np.sqrt(share) / vector_map.radius(middle))
         return cls(
             vector_map=vector_map,
             frequencies=draw_frequencies(
@@ -100,6 +103,7 @@ class EmbeddingFeatures:
             ),
             fourier_scale=float(np.sqrt((1.0 - share) / half)),
             linear_scales=linear if share > 0 else None,
+            origin=middle,
         )
 
     @property
@@ -120,8 +124,14 @@ class EmbeddingFeatures:
         np.sin(phases, out=features[:, half : 2 * half])
         features[:, : 2 * half] *= self.fourier_scale
         if self.linear_scales is not None:
-            np.multiply(vectors, self.linear_scales, out=features[:, 2 * half :])
+            np.multiply(vectors - self.origin, self.linear_scales, out=features[:, 2 * half :])
         return features
+
+    def uncentred(self, means: Floats) -> Floats:
+        """Return means (C, n_features) with the origin put back, as a generator has them."""
+        if self.linear_scales is not None:
+            means[:, 2 * len(self.frequencies) :] += self.origin * self.linear_scales
+        return means
 
 
 def draw_frequencies(n: int, width: int, *, length_scale: float) -> Floats:

@@ -4,7 +4,6 @@ A one-hot row is d blocks side by side, one per column. Functions here work on t
 leave the others alone.
 """
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -96,20 +95,13 @@ def draw_columns(
     return codes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mixture:
-    """Released mixture of products, weights (k,), and the marginals of all components."""
-
-    weights: Floats
-    marginals: Floats
-
-
 def build_mixture(
     histograms: Floats, offsets: Integers, *, noise_stddev: float, size_noise: float
-) -> Mixture:
-    """Mixture of noisy counts (label, cell, code): cells shrunk to labels, these to the whole.
+) -> tuple[Floats, Floats]:
+    """Return weights and marginals of the cells of noisy counts (label, cell, code).
 
-    The noise is that of a count and of the size of a cell.
+    Cells are shrunk to labels, these to the whole. The noise is that of a count and of the size of
+    a cell.
     """
     n_labels, n_cells, _ = histograms.shape
     label_noise = noise_stddev * np.sqrt(n_cells)
@@ -126,4 +118,4 @@ def build_mixture(
     if sizes.sum() <= 0.0:
         sizes = np.ones_like(sizes)
     weights = (sizes / sizes.sum()).reshape(-1)
-    return Mixture(weights=weights, marginals=cell_marginals.reshape(len(weights), -1))
+    return weights, cell_marginals.reshape(len(weights), -1)

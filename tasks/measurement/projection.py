@@ -37,7 +37,7 @@ class Projection:
         """Project vectors of shape (n, D) to (n, k), each rounded without regard to the others."""
         return logits_by_record(vectors, self.matrix.T)
 
-    def back(self, projected: Floats, origin: Floats) -> Floats:
+    def back(self, projected: Floats, origin: Floats | float = 0.0) -> Floats:
         """Vectors (n, D) nearest to the centre whose differences from a point are projected so."""
         missing = projected - self.matrix @ (self.centre - origin)
         back: Floats = self.centre + missing @ np.linalg.pinv(self.matrix).T

@@ -63,6 +63,13 @@ class VectorMap:
         """Middle (D,) of the domain, the point that no record is far from."""
         return middle_of(self.blocks)
 
+    @property
+    def typical_distance(self) -> float:
+        """Root mean squared distance of two records that are uniform in the domain."""
+        squared = {"unit": 1.0 / 6.0, "binary": 0.5}
+        widths = [(block.kind, block.stop - block.start) for block in self.blocks]
+        return math.sqrt(sum(squared.get(kind, 2.0 - 2.0 / width) for kind, width in widths))
+
     def radius(self, centre: Floats | float = 0.0) -> float:
         """Largest Euclidean distance of a record's vector from a point (D,); 1 if all are there.
 

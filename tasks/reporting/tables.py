@@ -33,14 +33,15 @@ def table_files(
     schema: TableSchema,
     mark: Mapping[str, str] | None = None,
     *,
-    beside: Mapping[str, Any] | None = None,
+    released: Released | None = None,
 ) -> dict[str, bytes]:
-    """Write rows in both formats and their schema, with something `beside` its own keys.
+    """Write rows in both formats and their schema, with the `measured_bins` of what was released.
 
     ``mark`` is constant text in each of the three files.
     """
     marked = frame.assign(**(mark or {}))
-    written = {**(mark or {}), **schema.model_dump(mode="json"), **(beside or {})}
+    bins = measured_bins(schema, released or {})
+    written = {**(mark or {}), **schema.model_dump(mode="json"), **bins}
     parquet, text = io.BytesIO(), io.BytesIO()
     marked.to_parquet(parquet, index=False, compression="zstd")
     # Several times as fast as pandas, which formats cell by cell.

@@ -26,14 +26,7 @@ from tasks.gates.agreement_gate import REFERENCE_ROWS, NoisyCounts, agreement_ga
 from tasks.ingest.conditions import sample_rows
 from tasks.ingest.encoding import decode, domain_of
 from tasks.measurement.encoded import EncodingDomain
-from tasks.reporting.tables import (
-    coded,
-    formats_agree,
-    is_stated,
-    measured_bins,
-    read_rows,
-    table_files,
-)
+from tasks.reporting.tables import coded, formats_agree, is_stated, read_rows, table_files
 from tasks.steps.bundle import Provenance, build_bundle
 from tasks.steps.entries import Entries
 from tasks.steps.job import ReleaseJob
@@ -59,7 +52,7 @@ def prepare(
     with stage("decode"):
         sampled = sample_rows(synthesizer, schema, released, rng, conditions, n_rows=job.rows)
         frame = decode(sampled.codes, sampled.label, schema, rng=rng)
-        tables = table_files(frame, schema, beside=measured_bins(schema, released))
+        tables = table_files(frame, schema, released=released)
     with stage("output-gate"):
         n_rows = int(np.clip(job.rows, *REFERENCE_ROWS))
         reference, guide = (

@@ -16,7 +16,7 @@ The paper leaves open how a mixture becomes a record of a table. Here its shares
 variance of records, and columns are drawn from them (`tasks.measurement.unmixing`).
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -133,22 +133,22 @@ class DpCda:
         n_mixtures = len(released["mixtures"])
         # An earlier program has subtracted a number alone, and has not kept it.
         centre = released.get("centre", self.config.centre or 0.0)
-        record_map = replace(self.record_map, centre=centre)
-        drawn = drawn_coordinates(record_map.vectors)
+        vectors, scale = self.record_map.vectors, self.record_map.scale
+        drawn = drawn_coordinates(vectors)
         labels = draw_codes(released["label_frequencies"], n_rows, rng)
         codes = np.empty((n_rows, self.domain.n_columns), dtype=np.uint16)
         for label in range(self.domain.n_labels):
             mixtures = Mixtures(
-                means=record_map.coordinates(released["mixtures"][:, label]),
+                means=released["mixtures"][:, label] * scale + centre,
                 order=float(released["mixture_orders"][label]),
-                noise_stddev=float(released["mixture_noise_stddevs"][label]) * record_map.scale,
+                noise_stddev=float(released["mixture_noise_stddevs"][label]) * scale,
                 centre=centre,
             )
             member = np.flatnonzero(labels == label)
             codes[member] = draw_records(
                 mixtures,
                 spread(mixtures, drawn),
-                record_map.vectors,
+                vectors,
                 chosen=rng.permutation(n_mixtures)[np.arange(len(member)) % n_mixtures],
                 rng=rng,
             )

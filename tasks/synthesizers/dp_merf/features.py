@@ -25,7 +25,7 @@ from privacy.arrays import Codes, Floats, Integers
 from privacy.errors import ConfigurationError
 from tasks.measurement.encoded import EncodedRows, EncodingDomain, row_slices
 from tasks.measurement.statistics import SUM_SCALE
-from tasks.measurement.vectors import Block, VectorMap
+from tasks.measurement.vectors import VectorMap
 from tasks.synthesizers.dp_merf.config import PUBLIC_SEED, DpMerfConfig
 
 VECTOR_SCALE = 2**16
@@ -44,16 +44,6 @@ def vector_map_of(domain: EncodingDomain, config: DpMerfConfig) -> VectorMap:
     if config.features == "one_hot" or (config.features == "auto" and narrow):
         domain = replace(domain, numeric=(False,) * domain.n_columns)
     return VectorMap(domain)
-
-
-def typical_distance(blocks: tuple[Block, ...]) -> float:
-    """Root mean squared distance of uniform records; the authors use a private median."""
-    squared = {"unit": 1.0 / 6.0, "binary": 0.5}
-    return float(
-        np.sqrt(
-            sum(squared.get(block.kind, 2.0 - 2.0 / (block.stop - block.start)) for block in blocks)
-        )
-    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,7 +89,7 @@ class EmbeddingFeatures:
             frequencies=draw_frequencies(
                 half,
                 vector_map.width,
-                length_scale=config.length_scale * typical_distance(vector_map.blocks),
+                length_scale=config.length_scale * vector_map.typical_distance,
             ),
             fourier_scale=float(np.sqrt((1.0 - share) / half)),
             linear_scales=linear if share > 0 else None,

@@ -132,10 +132,6 @@ def _draw(
     return {**mixtures, CENTRED: np.array(True)}
 
 
-_ROWS_AT_ONCE = 4_096
-"""Rows expanded to vectors at a time: bounds the memory, does not change the sums."""
-
-
 def mixture_sums(rows: EncodedRows, *, coins: PoissonCoins, vectors: LabelledVectors) -> Integers:
     """Weighted sums (n_draws, vectors.width) of the vectors of each sample, int64.
 
@@ -150,7 +146,7 @@ def mixture_sums(rows: EncodedRows, *, coins: PoissonCoins, vectors: LabelledVec
     samples = list(coins.rows(rows))
     total = np.zeros((len(samples), vectors.width), dtype=np.int64)
     used = np.unique(np.concatenate(samples))
-    for part in (used[block] for block in row_slices(len(used), _ROWS_AT_ONCE)):
+    for part in (used[block] for block in row_slices(len(used))):
         total += _membership(samples, part) @ vectors.grid(rows, part)
     return total
 

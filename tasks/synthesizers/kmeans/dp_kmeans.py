@@ -141,10 +141,10 @@ class DpKMeans:
         )
         _, counts = counts_of(noisy, n_codes)
         noise = curator.plan[HISTOGRAMS].unit_noise_stddev * centred_norm(n_codes)
-        mixture = build_mixture(
+        weights, marginals = build_mixture(
             counts.reshape(n_labels, self.config.clusters, -1),
             self.domain.one_hot_offsets,
             noise_stddev=noise,
             size_noise=noise / count_factor(n_codes),
         )
-        return {"mixture_weights": mixture.weights, "mixture_marginals": mixture.marginals}
+        return {"mixture_weights": weights, "mixture_marginals": marginals}

@@ -101,12 +101,7 @@ def build_embedding(
 
 def public_length_scale(vector_map: VectorMap) -> float:
     """Half the root mean squared distance of two records drawn uniformly from the domain."""
-    squares = 0.0
-    for block in vector_map.blocks:
-        width = block.stop - block.start
-        uniform = {"unit": 1.0 / 6.0, "binary": 0.5, "one_hot": 2.0 * (1.0 - 1.0 / width)}
-        squares += uniform[block.kind]
-    return 0.5 * math.sqrt(max(squares, 1e-2))
+    return 0.5 * max(vector_map.typical_distance, 0.1)
 
 
 def _frequency_scale(frequencies: Floats) -> float:

@@ -86,9 +86,6 @@ class NoisySlots:
         return {SLOTS: sums, CENTRED: np.array(True)}
 
 
-_ROWS_AT_ONCE = 4_096
-"""Rows expanded to vectors at a time: bounds the memory, does not change the sums."""
-
 _INCREMENT = np.uint64(0x9E3779B97F4A7C15)  # of SplitMix64
 
 
@@ -113,7 +110,7 @@ def slot_sums(rows: EncodedRows, *, vectors: LabelledVectors, n_slots: int) -> I
     Gaussian.
     """
     total = np.zeros((n_slots, vectors.width), dtype=np.int64)
-    for part in row_slices(len(rows), _ROWS_AT_ONCE):
+    for part in row_slices(len(rows)):
         grid = vectors.grid(rows, part)
         slots = slots_of(rows.codes[part], rows.label[part], n_slots=n_slots)
         used, position = np.unique(slots, return_inverse=True)

@@ -20,7 +20,6 @@ from tasks.synthesizers.dp_merf.features import (
     EmbeddingFeatures,
     draw_frequencies,
     embedding_sums,
-    typical_distance,
     vector_map_of,
 )
 from tasks.synthesizers.dp_merf.generator import draw_blocks
@@ -79,7 +78,7 @@ def test_kernel_approaches_the_gaussian_and_the_linear_one(small):
     features = features_of(small, fourier_features=20_000, features="ordinal", linear_share=0.25)
     codes = every_record(small.domain)[::3]
     vectors = features.vector_map.vectors(codes)
-    length_scale = 0.8 * typical_distance(features.vector_map.blocks)
+    length_scale = 0.8 * features.vector_map.typical_distance
     distance = np.linalg.norm(vectors[:, None] - vectors, axis=2)
     gaussian = np.exp(-(distance**2) / (2 * length_scale**2))
     middle = features.vector_map.middle

@@ -60,7 +60,8 @@ class Schema(TableSchema):
         Parameters
         ----------
         path
-            A YAML file in UTF-8 of at most 1 MB; of a site file the key ``schema`` is read.
+            A YAML file in UTF-8 of at most 1 MB, or the ``schema.json`` of a bundle; of a site file
+            the key ``schema`` is read.
 
         Raises
         ------
@@ -70,6 +71,7 @@ class Schema(TableSchema):
         """
         path = Path(path)
         data = read_mapping(path)
+        data.pop("measured_bins", None)  # beside the schema in schema.json of a bundle
         declared = data.get("schema", data)
         try:
             return cls.model_validate(declared)

@@ -12,11 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.arrays import Floats, Integers
-from tasks.measurement import statistics
-from tasks.measurement.centred import centred_norm, count_factor, label_counts, measured_codes
+from tasks.measurement.centred import (
+    Clusters,
+    centred_norm,
+    count_factor,
+    label_counts,
+    measured_codes,
+)
 from tasks.measurement.curator import Contribution, exact_sum, in_memory
 from tasks.measurement.encoded import EncodedRows, row_slices
-from tasks.measurement.statistics import SUM_SCALE, Clusters
+from tasks.measurement.statistics import SUM_SCALE
 from tasks.synthesizers.clustmix.tables import draws
 
 Projection = tuple[Floats, Floats]
@@ -59,18 +64,6 @@ def row_block(rows: EncodedRows, chosen: NDArray[np.bool_] | slice) -> EncodedRo
     )
 
 
-def _histograms(
-    rows: EncodedRows, direction: Floats, *, clustering: Clusters, n_labels: int, offsets: Integers
-) -> Projection:
-    n_columns = rows.codes.shape[1]
-    amount = np.trunc(rows.weight / np.sqrt(n_columns) * SUM_SCALE)
-    cell = clustering.assign(rows.codes, rows.label)
-    inner = np.zeros(len(rows))
-    for column, start in enumerate(offsets[:-1]):
-        inner += direction[rows.label, cell, start + rows.codes[:, column]]
-    return amount * inner, n_columns * amount**2
-
-
 def _label_counts(
     rows: EncodedRows,
     direction: Floats,
@@ -78,9 +71,13 @@ def _label_counts(
     n_codes: tuple[int, ...],
     n_labels: int,
     n_visits: int = 0,
+    clustering: Clusters | None = None,
 ) -> Projection:
-    inner = count_factor(n_codes) * direction[rows.label, 0] + _centred(
-        measured_codes(rows, n_visits), n_codes, direction[:, 1:], rows.label
+    line = rows.label.astype(np.intp)
+    if clustering is not None:
+        line = line * clustering.n_clusters + clustering.assign(rows.codes, rows.label)
+    inner = count_factor(n_codes) * direction[line, 0] + _centred(
+        measured_codes(rows, n_visits), n_codes, direction[:, 1:], line
     )
     amount = rows.weight * (SUM_SCALE / centred_norm(n_codes))
     return amount * inner, (rows.weight * SUM_SCALE) ** 2
@@ -150,7 +147,6 @@ def _weighted_residuals(
 
 
 _FORMULAS: dict[Contribution, Callable[..., Projection]] = {
-    statistics.cell_histograms: _histograms,
     label_counts: _label_counts,
     draws.pair_tables: _pair_tables,
     draws.weighted_residuals: _weighted_residuals,

@@ -51,7 +51,8 @@ class NoisyCounts:
         """Return the counts of a sealed draw on the integer grid, with what was released of it.
 
         The values (C, 1 + W) are centred counts of codes by label, with a hidden column where a
-        patient may have several rows; with three axes they are counts by label and fold.
+        patient may have several rows, or (C k, 1 + W) of the k clusters of each label; with three
+        axes they are what an earlier program counted by label and fold, or cluster.
         """
         stddev = noise_stddev / SUM_SCALE
         if values.ndim == 3:
@@ -61,8 +62,9 @@ class NoisyCounts:
             return cls(by_label=by_fold.sum(axis=1), noise_stddev=noise)
         hidden = values.shape[1] - 1 - domain.one_hot_width
         n_codes = domain.n_codes + (hidden,) * (hidden > 0)
-        _, by_label = counts_of(values / SUM_SCALE, n_codes)
-        stddev *= centred_norm(n_codes)
+        _, counts = counts_of(values / SUM_SCALE, n_codes)
+        by_label = counts.reshape(domain.n_labels, -1, counts.shape[1]).sum(axis=1)
+        stddev *= centred_norm(n_codes) * np.sqrt(len(counts) / domain.n_labels)
         if hidden:
             # Published are rows; what was counted are patients, of whom some have more. Both shares
             # are released ones, above 0: the noisy number of a rare label may be 0, or less.

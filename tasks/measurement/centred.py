@@ -8,10 +8,11 @@ k``.
 
 import math
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 
-from privacy.arrays import Floats, Integers
+from privacy.arrays import Codes, Floats, Integers
 from tasks.measurement.encoded import EncodedRows
 from tasks.measurement.plan import StatisticRequest, sum_request
 from tasks.measurement.statistics import SUM_SCALE
@@ -20,6 +21,17 @@ Array = Floats
 
 
 _COUNT_PART = 0.1
+
+
+class Clusters(Protocol):
+    """A public rule that sends each record to a cluster, by that record alone."""
+
+    @property
+    def n_clusters(self) -> int:
+        """Number of clusters."""
+
+    def assign(self, codes: Codes, label: Codes) -> Integers:
+        """Cluster (n,) of each record (n, d)."""
 
 
 def count_factor(n_codes: Sequence[int]) -> float:
@@ -57,17 +69,24 @@ def measured_codes(rows: EncodedRows, n_visits: int) -> Integers:
 
 
 def label_counts(
-    rows: EncodedRows, *, n_codes: tuple[int, ...], n_labels: int, n_visits: int = 0
+    rows: EncodedRows,
+    *,
+    n_codes: tuple[int, ...],
+    n_labels: int,
+    n_visits: int = 0,
+    clustering: Clusters | None = None,
 ) -> Integers:
     """Weighted number of rows and centred codes of each label, divided by `centred_norm`.
 
-    Of shape (C, 1 + W), in units of ``1 / SUM_SCALE``.
+    Of shape (C, 1 + W), in units of ``1 / SUM_SCALE``; with k clusters of shape (C k, 1 + W), where
+    the clusters of a label stand one after the other.
 
     Privacy
     -------
     Adjacency: add or remove one patient. With the integers ``a = trunc(w c SUM_SCALE / S)`` and
     ``a_j = trunc(w SUM_SCALE / (S k_j))``, ``c`` the `count_factor` and ``S`` the `centred_norm`, a
-    row adds ``a`` and ``a_j (k_j onehot_j - 1)`` to its label. The squared norm of ``k onehot - 1``
+    row adds ``a`` and ``a_j (k_j onehot_j - 1)`` to its label, or to the cluster of its label that
+    it alone decides. The squared norm of ``k onehot - 1``
     is ``(k - 1)^2 + (k - 1) = k^2 (1 - 1 / k)``, so that of the row is at most
     ``(w SUM_SCALE / S)^2 (c^2 + sum (1 - 1 / k_j)) = (w SUM_SCALE)^2``. The weights of a patient
     sum to at most one: sensitivity 1 (``SUM_SCALE`` grid points). Event: one discrete Gaussian.
@@ -76,6 +95,9 @@ def label_counts(
     if (codes >= np.asarray(n_codes)).any() or (rows.label >= n_labels).any():
         raise ValueError("expected codes and labels inside the public domain, found one outside")
     norm, label = centred_norm(n_codes), rows.label.astype(np.int64)
+    if clustering is not None:
+        label = label * clustering.n_clusters + clustering.assign(rows.codes, rows.label)
+        n_labels *= clustering.n_clusters
     total = np.empty((n_labels, 1 + sum(n_codes)), dtype=np.int64)
     amount = np.trunc(rows.weight * (count_factor(n_codes) * SUM_SCALE / norm))
     total[:, 0] = np.bincount(label, weights=amount, minlength=n_labels)

@@ -18,17 +18,19 @@ from tasks.measurement.vectors import VectorMap
 class LabelledVectors:
     """Public map of a record and its label to one vector.
 
-    The record's vector, projected if there is a projection, is shortened to `l2_clip_norm` where it
-    is longer; the one-hot label times `label_scale` stands behind it. So every vector has a
-    Euclidean norm of at most `l2_bound`, and a label is never shortened. The bound of the record
-    part may be None for the norm that no record of the domain exceeds (without a projection) or
-    exceeds on average (with one). The label has a share of ``l2_bound**2``, between 0 and 1.
+    The record's vector less the `origin`, projected if there is a projection, is shortened to
+    `l2_clip_norm` where it is longer; the one-hot label times `label_scale` stands behind it. So
+    every vector has a Euclidean norm of at most `l2_bound`, and a label is never shortened. The
+    bound of the record part may be None for the distance from the middle that no record of the
+    domain exceeds (without a projection) or exceeds on average (with one). The label has a share of
+    ``l2_bound**2``, between 0 and 1. What an earlier program has measured is not `centred`.
     """
 
     domain: EncodingDomain
     l2_clip_norm: float | None = None
     label_share: float
     projection: Projection | None = None
+    centred: bool = True
 
     @property
     def record_width(self) -> int:
@@ -43,9 +45,20 @@ class LabelledVectors:
         return self.record_width + self.domain.n_labels
 
     @property
+    def origin(self) -> Floats:
+        """What adds nothing (D,): the middle of the domain, or 0 where a norm is declared.
+
+        Every code is counted as well as before, and the vectors are shorter: by half where all
+        columns have two codes.
+        """
+        vectors = VectorMap(self.domain)
+        is_centred = self.centred and self.l2_clip_norm is None
+        return vectors.middle if is_centred else np.zeros(vectors.width)
+
+    @property
     def record_l2_bound(self) -> float:
         """Largest Euclidean norm of the record part."""
-        largest = VectorMap(self.domain).max_l2_norm
+        largest = VectorMap(self.domain).radius(self.origin)
         if self.l2_clip_norm is None:
             return largest
         # Without a projection no record is longer, and less noise does for a tighter bound.
@@ -63,7 +76,7 @@ class LabelledVectors:
 
     def vectors(self, codes: Codes, label: Codes) -> Floats:
         """Vectors of records, float64 of shape (n, width); each depends on its record alone."""
-        records = VectorMap(self.domain).vectors(codes)
+        records = VectorMap(self.domain).vectors(codes) - self.origin
         if self.projection is not None:
             records = self.projection.project(records)
         norms = np.sqrt((records * records).sum(axis=1))
@@ -104,7 +117,9 @@ class LabelledVectors:
 
     def _nearest_codes(self, records: Floats) -> Codes:
         if self.projection is not None:
-            records = self.projection.back(records)
+            records = self.projection.back(records, self.origin)
+        else:
+            records = records + self.origin
         codes, _ = VectorMap(self.domain).codes(records)
         return codes
 

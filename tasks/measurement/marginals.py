@@ -4,7 +4,6 @@ A one-hot row is d blocks side by side, one per column. Functions here work on t
 leave the others alone.
 """
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -96,18 +95,15 @@ def draw_columns(
     return codes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mixture:
-    """Released mixture of products, weights (k,), and the marginals of all components."""
+def build_mixture(
+    histograms: Floats, offsets: Integers, *, noise_stddev: float, size_noise: float
+) -> tuple[Floats, Floats]:
+    """Return weights and marginals of the cells of noisy counts (label, cell, code).
 
-    weights: Floats
-    marginals: Floats
-    overall: Floats
-
-
-def build_mixture(histograms: Floats, offsets: Integers, *, noise_stddev: float) -> Mixture:
-    """Mixture of noisy counts (label, cell, code): cells shrunk to labels, these to the whole."""
-    n_labels, n_cells, width = histograms.shape
+    Cells are shrunk to labels, these to the whole. The noise is that of a count and of the size of
+    a cell.
+    """
+    n_labels, n_cells, _ = histograms.shape
     label_noise = noise_stddev * np.sqrt(n_cells)
     by_label = histograms.sum(axis=1)
     overall = to_marginals(
@@ -118,12 +114,8 @@ def build_mixture(histograms: Floats, offsets: Integers, *, noise_stddev: float)
         histograms, label_marginals[:, None, :], offsets, noise_stddev=noise_stddev
     )
     sizes = sizes_of(histograms, offsets)
-    # The mean of d block sums, each of about width / d noisy entries.
-    size_noise = noise_stddev * np.sqrt(width) / (len(offsets) - 1)
     sizes = np.where(sizes < 2.0 * size_noise, 0.0, sizes)
     if sizes.sum() <= 0.0:
         sizes = np.ones_like(sizes)
     weights = (sizes / sizes.sum()).reshape(-1)
-    return Mixture(
-        weights=weights, marginals=cell_marginals.reshape(len(weights), width), overall=overall
-    )
+    return weights, cell_marginals.reshape(len(weights), -1)

@@ -10,7 +10,7 @@ from privacy.errors import ConfigurationError
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.statistics import logits_by_record
 from tasks.measurement.synthesizer import PUBLIC_SEED
-from tasks.measurement.vectors import VectorMap, middle_of
+from tasks.measurement.vectors import VectorMap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,17 +37,17 @@ class Projection:
         """Project vectors of shape (n, D) to (n, k), each rounded without regard to the others."""
         return logits_by_record(vectors, self.matrix.T)
 
-    def back(self, projected: Floats) -> Floats:
-        """Return the vectors nearest to the centre with these projections, of shape (n, D)."""
-        missing = projected - self.matrix @ self.centre
+    def back(self, projected: Floats, origin: Floats | float = 0.0) -> Floats:
+        """Vectors (n, D) nearest to the centre whose differences from a point are projected so."""
+        missing = projected - self.matrix @ (self.centre - origin)
         back: Floats = self.centre + missing @ np.linalg.pinv(self.matrix).T
         return back
 
 
 def random_projection(domain: EncodingDomain, *, n_projected: int) -> Projection:
     """Draw the public projection; ConfigurationError if it is wider than a vector."""
-    blocks = VectorMap(domain).blocks
-    width = blocks[-1].stop
+    vectors = VectorMap(domain)
+    width = vectors.width
     if n_projected > width:
         raise ConfigurationError(
             "PROJECTION_INVALID",
@@ -56,4 +56,4 @@ def random_projection(domain: EncodingDomain, *, n_projected: int) -> Projection
         )
     rng = np.random.default_rng(PUBLIC_SEED)
     matrix = rng.standard_normal((n_projected, width)) / math.sqrt(n_projected)
-    return Projection(matrix=matrix, centre=middle_of(blocks))
+    return Projection(matrix=matrix, centre=vectors.middle)

@@ -10,11 +10,9 @@ so a coordinate can only shrink and the stated bound survives. Partial sums of i
 itself: BLAS, which rounds a row by where it lies among others, sees no vector of a record.
 """
 
-from typing import Any, Protocol
-
 import numpy as np
 
-from privacy.arrays import Codes, Floats, Integers
+from privacy.arrays import Floats, Integers
 from privacy.sensitivity import ROOT_GRID_BITS, SUM_GRID_BITS
 from tasks.measurement.encoded import EncodedRows
 
@@ -26,49 +24,6 @@ ROOT_SCALE = 2**ROOT_GRID_BITS
 
 SECOND_MOMENT_SCALE = ROOT_SCALE**2
 """Grid points per unit of a second moment."""
-
-
-class Clusters(Protocol):
-    """A public rule that sends each record to a cluster, by that record alone."""
-
-    @property
-    def n_clusters(self) -> int:
-        """Number of clusters."""
-
-    def assign(self, codes: Codes, label: Codes) -> Integers:
-        """Cluster (n,) of each record (n, d)."""
-
-
-def _grid(values: Floats) -> Floats:
-    """Truncate toward zero, kept in float64: integers below 2**53 are exact there."""
-    return np.trunc(values)
-
-
-def cell_histograms(
-    rows: EncodedRows, *, clustering: Clusters, n_labels: int, offsets: Integers
-) -> Any:
-    """Weighted one-hot sums (n_labels, n_clusters, one_hot_width) in units of ``1 / SUM_SCALE``.
-
-    Offsets are the starts, (d + 1,), of each column's block in a one-hot row.
-
-    Privacy
-    -------
-    Adjacency: add or remove one patient. A record adds ``weight * onehot / sqrt(d)``, of norm at
-    most its weight, to the cell of its label and cluster; the weights of a patient sum to at most
-    one; so the Euclidean sensitivity is 1 (``SUM_SCALE`` grid points), also when the patient's
-    records fall into different cells. Event: one discrete Gaussian.
-    """
-    n_columns, width = rows.codes.shape[1], int(offsets[-1])
-    rows.require_inside(np.diff(offsets), n_labels)
-    amount = _grid(rows.weight / np.sqrt(n_columns) * SUM_SCALE)
-    cell = rows.label.astype(np.int64) * clustering.n_clusters
-    cell += clustering.assign(rows.codes, rows.label)
-    size = n_labels * clustering.n_clusters * width
-    total = np.zeros(size)
-    for column in range(n_columns):
-        index = cell * width + offsets[column] + rows.codes[:, column]
-        total += np.bincount(index, weights=amount, minlength=size)
-    return total.astype(np.int64).reshape(n_labels, clustering.n_clusters, width)
 
 
 def logits_by_record(phi: Floats, weights: Floats) -> Floats:

@@ -32,13 +32,13 @@ class Mixtures:
     """Noisy means (T, D) of records, all of the same order, in the coordinates of a `VectorMap`.
 
     Further coordinates may stand behind them. The order is the number of records in a mean, as far
-    as it is known; the centre is the value of a coordinate that adds nothing to a sum.
+    as it is known; the centre is the value of each coordinate that adds nothing to a sum.
     """
 
     means: AnyFloats
     order: float
     noise_stddev: float
-    centre: float = 0.0
+    centre: Floats | float = 0.0
 
 
 def drawn_coordinates(vectors: VectorMap) -> Indices:
@@ -64,7 +64,8 @@ def spread(mixtures: Mixtures, coordinates: Indices) -> AnyFloats:
     result = mixtures.means.astype(np.float64)
     part = result[:, coordinates]
     average = part.mean(axis=0)
-    moved, along = part - average, average - mixtures.centre
+    centre = np.broadcast_to(mixtures.centre, result.shape[1])[coordinates]
+    moved, along = part - average, average - centre
     length = float(np.linalg.norm(along))
     if length > 0.0:
         along /= length

@@ -5,6 +5,7 @@ other column, and the label, is one-hot. The map back takes the nearest valid co
 so that whatever numbers a method ends with, the records it releases are valid.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -58,9 +59,29 @@ class VectorMap:
         return tuple(map(slice, [0, *stops[:-1]], stops))
 
     @property
-    def max_l2_norm(self) -> float:
-        """Largest Euclidean norm of a record's vector."""
-        return float(np.sqrt(sum((table**2).sum(axis=1).max() for table in self._tables())))
+    def middle(self) -> Floats:
+        """Middle (D,) of the domain, the point that no record is far from."""
+        return middle_of(self.blocks)
+
+    @property
+    def typical_distance(self) -> float:
+        """Root mean squared distance of two records that are uniform in the domain."""
+        squared = {"unit": 1.0 / 6.0, "binary": 0.5}
+        widths = [(block.kind, block.stop - block.start) for block in self.blocks]
+        return math.sqrt(sum(squared.get(kind, 2.0 - 2.0 / width) for kind, width in widths))
+
+    def radius(self, centre: Floats | float = 0.0) -> float:
+        """Largest Euclidean distance of a record's vector from a point (D,); 1 if all are there.
+
+        A record has any code in each column, so the largest squares of the columns add up.
+        """
+        square, start = 0.0, 0
+        centre = np.broadcast_to(centre, self.width)
+        for table in self._tables():
+            part = table - centre[start : start + table.shape[1]]
+            square += float((part**2).sum(axis=1).max())
+            start += table.shape[1]
+        return math.sqrt(square) or 1.0
 
     def vectors(self, codes: Codes, label: Codes | None = None) -> Floats:
         """Vectors (n, D), values in [0, 1], of records (n, d), with labels if the map has them."""

@@ -7,6 +7,7 @@ of the files that readers get.
 import io
 import json
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,8 +16,10 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from storage.schema.table import TableSchema
+from storage.schema.vocabulary import Vocabulary
 from tasks.gates.agreement import CodedTable
 from tasks.ingest.encoding import encode_chunk
+from tasks.measurement.synthesizer import Released
 
 PARQUET_FILE = "synthetic.parquet"
 CSV_FILE = "synthetic.csv"
@@ -26,11 +29,19 @@ _CSV_BLOCK_BYTES = 1 << 24
 
 
 def table_files(
-    frame: pd.DataFrame, schema: TableSchema, mark: Mapping[str, str] | None = None
+    frame: pd.DataFrame,
+    schema: TableSchema,
+    mark: Mapping[str, str] | None = None,
+    *,
+    released: Released | None = None,
 ) -> dict[str, bytes]:
-    """Write rows in both formats and their schema; ``mark`` is constant text in each."""
+    """Write rows in both formats and their schema, with the `measured_bins` of what was released.
+
+    ``mark`` is constant text in each of the three files.
+    """
     marked = frame.assign(**(mark or {}))
-    written = {**(mark or {}), **schema.model_dump(mode="json")}
+    bins = measured_bins(schema, released or {})
+    written = {**(mark or {}), **schema.model_dump(mode="json"), **bins}
     parquet, text = io.BytesIO(), io.BytesIO()
     marked.to_parquet(parquet, index=False, compression="zstd")
     # Several times as fast as pandas, which formats cell by cell.
@@ -41,6 +52,29 @@ def table_files(
         CSV_FILE: text.getvalue(),
         SCHEMA_FILE: (json.dumps(written, indent=2, ensure_ascii=False) + "\n").encode("utf-8"),
     }
+
+
+def measured_bins(schema: TableSchema, released: Released) -> dict[str, Any]:
+    """Return which declared codes of a column ClustMix has measured as one, for the schema file.
+
+    Of each column with such codes the names of the codes that its pair tables tell apart, in groups
+    (`tasks.synthesizers.clustmix.tables.rule.coarse_codes`): post-processing. Nothing is returned
+    where nobody knows: of other methods, and of measurements of an earlier program.
+    """
+    if "code_groups" not in released:
+        return {}
+    groups, start = released["code_groups"].tolist(), 0
+    joined: dict[str, list[list[str]]] = {}
+    for coded in Vocabulary.of(schema).columns:
+        for name in coded.names:
+            own = groups[start : start + len(coded.codes)]
+            start += len(own)
+            parts: dict[int, list[str]] = {}
+            for group, code in zip(own, coded.codes, strict=True):
+                parts.setdefault(group, []).append(code)
+            if len(parts) < len(own):
+                joined[name] = list(parts.values())
+    return {"measured_bins": joined}
 
 
 def read_rows(files: Mapping[str, bytes]) -> pd.DataFrame:

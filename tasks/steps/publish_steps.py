@@ -46,7 +46,7 @@ def prepare(
     with stage("decode"):
         sampled = sample_rows(synthesizer, schema, released, rng, conditions, n_rows=job.rows)
         frame = decode(sampled.codes, sampled.label, schema, rng=rng)
-        tables = table_files(frame, schema)
+        tables = table_files(frame, schema, released=released)
     with stage("output-gate"):
         n_rows = int(np.clip(job.rows, *REFERENCE_ROWS))
         reference, guide = (

@@ -39,8 +39,7 @@ class MethodEntry:
     people. Its settings, a pydantic model with the field ``kind``, and its proven form and that of
     the paper, None where there is none, are classes as ``module:class`` below `tasks`: they are
     loaded where they are used, as some need seconds. Histograms are the names of its statistics
-    that count codes by label, in any of its forms: by
-    `tasks.measurement.statistics.cell_histograms` or `tasks.measurement.centred.label_counts`.
+    that count codes by label, in any of its forms: by `tasks.measurement.centred.label_counts`.
     """
 
     kind: str

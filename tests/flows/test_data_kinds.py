@@ -7,7 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from clustmix import Schema
 from flows.cli import main
+from storage.releases.measurements import MeasurementStore
+from storage.schema.vocabulary import Vocabulary
+from storage.settings import load_settings
+from tasks.reporting.tables import measured_bins
 
 HEIGHT, WIDTH, N = 5, 4, 90
 LABEL = {"name": "label", "levels": {"one": [1], "two": [2], "three": [3]}}
@@ -58,7 +63,7 @@ def test_images_are_released_as_a_table_and_as_a_picture(desk):
     assert written.to_numpy().tolist() == table.to_numpy().tolist()
     schema = json.loads((desk.bundle / "schema.json").read_text())
     assert schema["image"]["gray_levels"] == 4
-    assert "columns" not in schema
+    assert not {"columns", "measured_bins"} & schema.keys()
     manifest = json.loads((desk.bundle / "manifest.json").read_text())
     assert "contact_sheet.png" in manifest["files"]
     asked = [check["check"] for check in manifest["gate"]]
@@ -88,6 +93,31 @@ def test_a_number_that_is_always_the_same(desk):
     write_table(desk, frame, {"columns": columns, "label": LABEL})
     assert desk.release() == 0
     assert pd.read_parquet(desk.bundle / "synthetic.parquet")["age"].between(0, 110).all()
+
+
+def test_codes_that_were_measured_as_one_stand_beside_the_declared_bins(desk):
+    number = {"name": "age", "kind": "integer", "lower": 0, "upper": 99, "bins": 50}
+    ward = {"name": "ward", "kind": "categorical", "levels": ["a", "b"]}
+    frame = pd.DataFrame({"age": np.arange(N), "ward": "a", "label": desk.classes})
+    write_table(desk, frame, {"columns": [number | {"nullable": True}, ward], "label": LABEL})
+    desk.site |= {"method": {"kind": "clustmix"}, "patients": N}
+    assert desk.release() == 0
+    path = desk.bundle / "schema.json"
+    stated = json.loads(path.read_text())
+    assert stated["columns"][0]["bins"] == 50
+    # Of few patients pairs are measured coarsely; two levels stay two.
+    [(name, groups)] = stated["measured_bins"].items()
+    assert name == "age"
+    codes = Vocabulary.of(Schema.from_yaml(path)).columns[0].codes
+    released = MeasurementStore(load_settings().measurements).open(desk.bundle.name).released
+    sealed = released["code_groups"][: len(codes)]
+    assert 2 <= len(groups) == sealed.max() + 1 < len(codes)
+    for group in groups:
+        places = [codes.index(code) for code in group]
+        np.testing.assert_array_equal(places, np.flatnonzero(sealed == sealed[places[0]]))
+    assert main(["verify", str(desk.bundle)]) == 0
+    # An earlier program has kept no groups.
+    assert measured_bins(Schema.from_yaml(path), {}) == {}
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,8 @@ class DpCdaConfig(MethodSettings):
     """Numeric columns of at most this many codes have a coordinate for each code."""
     l2_clip_norm: float | None = Field(default=None, gt=0)
     """Largest norm c of a record; left out: no clipping."""
-    centre: float = Field(default=0.0, ge=-10, le=10)
-    """Subtracted from features in [0, 1]."""
+    centre: float | None = Field(default=None, ge=-10, le=10)
+    """Subtracted from features in [0, 1]; left out: the middle, or 0 where records are clipped."""
     scale: float = Field(default=1.0, gt=0, le=1000)
     """Divides the features after the centre."""
     count_share: float = Field(default=0.02, gt=0, lt=1)

@@ -4,18 +4,17 @@ Written like `tasks.measurement.statistics`: rows of one shard and public arrays
 truncated toward zero on the grid, each one rounded by itself.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.arrays import AnyFloats, Codes, Floats, Indices, Integers
-from tasks.measurement.encoded import EncodedRows, mixed_bits
+from privacy.arrays import Codes, Floats, Indices, Integers
+from tasks.measurement.encoded import EncodedRows, mixed_bits, row_slices
 from tasks.measurement.sampling import PoissonCoins
 from tasks.measurement.statistics import SUM_SCALE
-from tasks.measurement.vectors import Block, VectorMap
+from tasks.measurement.vectors import VectorMap
 
 HASH_SEED = 20_250_417
 """Seed of the public hash that parts records into groups: it may be printed."""
@@ -28,7 +27,7 @@ class RecordMap:
     """Map records to vectors ``(x - centre) / scale`` of norm at most c, by public constants."""
 
     vectors: VectorMap
-    centre: float
+    centre: Floats | float
     scale: float
     l2_clip_norm: float
 
@@ -38,22 +37,6 @@ class RecordMap:
         norms = np.sqrt((vectors**2).sum(axis=1, keepdims=True))
         clipped: Floats = vectors * (self.l2_clip_norm / np.maximum(norms, self.l2_clip_norm))
         return clipped
-
-    def coordinates(self, means: AnyFloats) -> AnyFloats:
-        """Means in scaled units back in the coordinates of `vectors`."""
-        return means * self.scale + self.centre
-
-
-def largest_norm(blocks: tuple[Block, ...], *, centre: float, scale: float) -> float:
-    """Largest Euclidean norm that `RecordMap` gives any record without clipping."""
-    far, other = max(centre**2, (1.0 - centre) ** 2), centre**2
-    squares = (
-        (1.0 - centre) ** 2 + (block.stop - block.start - 1) * other
-        if block.kind == "one_hot"
-        else (block.stop - block.start) * far
-        for block in blocks
-    )
-    return float(np.sqrt(sum(squares))) / scale
 
 
 def group_sums(
@@ -73,7 +56,9 @@ def group_sums(
     """
     cell = groups_of(rows, n_groups=n_groups) * n_labels + rows.label
     total = np.zeros((n_groups * n_labels, record_map.vectors.width), dtype=np.int64)
-    for index in _blocks(np.argsort(cell, kind="stable")):
+    in_order = np.argsort(cell, kind="stable")
+    for part in row_slices(len(in_order), _ROWS_AT_ONCE):
+        index = in_order[part]
         _add_to(total, cell[index], rows, index, record_map)
     return total.reshape(n_groups, n_labels, -1)
 
@@ -95,7 +80,8 @@ def sampled_sums(
     total = np.zeros((coins.n_draws, n_labels, record_map.vectors.width), dtype=np.int64)
     for draw, sampled in enumerate(coins.rows(rows)):
         in_order = sampled[np.argsort(rows.label[sampled], kind="stable")]
-        for index in _blocks(in_order):
+        for part in row_slices(len(in_order), _ROWS_AT_ONCE):
+            index = in_order[part]
             _add_to(total[draw], rows.label[index], rows, index, record_map)
     return total
 
@@ -114,12 +100,6 @@ def groups_of(rows: EncodedRows, *, n_groups: int) -> Integers:
     hashed += rows.label * factors[-2] + rows.fold * factors[-1]
     groups: Integers = (mixed_bits(hashed) % np.uint64(n_groups)).astype(np.int64)
     return groups
-
-
-def _blocks(index: Indices) -> Iterator[Indices]:
-    """Parts of an index: bounds the memory of the vectors, does not change a sum."""
-    for start in range(0, len(index), _ROWS_AT_ONCE):
-        yield index[start : start + _ROWS_AT_ONCE]
 
 
 def _add_to(

@@ -31,7 +31,7 @@ from tasks.measurement.synthesizer import Released, Stage
 from tasks.measurement.unmixing import Mixtures, draw_records, drawn_coordinates, spread
 from tasks.measurement.vectors import VectorMap, one_hot_numbers
 from tasks.synthesizers.dp_cda.config import DpCdaConfig
-from tasks.synthesizers.dp_cda.sums import RecordMap, group_sums, largest_norm, sampled_sums
+from tasks.synthesizers.dp_cda.sums import RecordMap, group_sums, sampled_sums
 
 COUNTS = "class_counts"
 SUMS = "mixture_sums"
@@ -64,10 +64,13 @@ class DpCda:
     def __post_init__(self) -> None:
         config = self.config
         vectors = VectorMap(one_hot_numbers(self.domain, most_codes=config.one_hot_levels))
-        largest = largest_norm(vectors.blocks, centre=config.centre, scale=config.scale)
+        centre: Floats | float = config.centre or 0.0
+        if config.centre is None and config.l2_clip_norm is None:
+            centre = vectors.middle
+        largest = vectors.radius(centre) / config.scale
         clip = largest if config.l2_clip_norm is None else min(config.l2_clip_norm, largest)
         record_map = RecordMap(
-            vectors=vectors, centre=config.centre, scale=config.scale, l2_clip_norm=clip
+            vectors=vectors, centre=centre, scale=config.scale, l2_clip_norm=clip
         )
         object.__setattr__(self, "record_map", record_map)
         object.__setattr__(self, "smallest_class", min(config.sizes(self.domain.n_labels)))
@@ -127,22 +130,25 @@ class DpCda:
         Labels are drawn by the released frequencies; a mixture comes again only after all others
         of its class.
         """
-        n_mixtures, record_map = len(released["mixtures"]), self.record_map
-        drawn = drawn_coordinates(record_map.vectors)
+        n_mixtures = len(released["mixtures"])
+        # An earlier program has subtracted a number alone, and has not kept it.
+        centre = released.get("centre", self.config.centre or 0.0)
+        vectors, scale = self.record_map.vectors, self.record_map.scale
+        drawn = drawn_coordinates(vectors)
         labels = draw_codes(released["label_frequencies"], n_rows, rng)
         codes = np.empty((n_rows, self.domain.n_columns), dtype=np.uint16)
         for label in range(self.domain.n_labels):
             mixtures = Mixtures(
-                means=record_map.coordinates(released["mixtures"][:, label]),
+                means=released["mixtures"][:, label] * scale + centre,
                 order=float(released["mixture_orders"][label]),
-                noise_stddev=float(released["mixture_noise_stddevs"][label]) * record_map.scale,
-                centre=record_map.centre,
+                noise_stddev=float(released["mixture_noise_stddevs"][label]) * scale,
+                centre=centre,
             )
             member = np.flatnonzero(labels == label)
             codes[member] = draw_records(
                 mixtures,
                 spread(mixtures, drawn),
-                record_map.vectors,
+                vectors,
                 chosen=rng.permutation(n_mixtures)[np.arange(len(member)) % n_mixtures],
                 rng=rng,
             )
@@ -158,6 +164,7 @@ class DpCda:
             "label_frequencies": counts / counts.sum(),
             "mixture_orders": orders,
             "mixture_noise_stddevs": curator.plan[SUMS].unit_noise_stddev / orders,
+            "centre": np.asarray(self.record_map.centre, dtype=np.float64),
         }
 
     def _mix_groups(self, curator: Curator, released: Released) -> Released:

@@ -3,11 +3,12 @@ r"""Features of DP-MERF: random Fourier features of a record's vector, beside th
 The embedding of a record with vector v in [0, 1]^D is
 
 .. math:: \varphi(v) = \Bigl(\sqrt{2(1-a)/m}\,[\cos(w_i \cdot v), \sin(w_i \cdot v)]_i,
-          \ \sqrt{a}\, v / B\Bigr),
+          \ \sqrt{a}\, (v - v_0) / B\Bigr),
 
-with m Fourier features, share a of the linear kernel and B the largest norm of a vector: the sum of
-a Gaussian kernel and a linear one. The Fourier part has norm exactly :math:`\sqrt{1-a}`, as the
-squares of a pair add up to one, so :math:`\|\varphi\| \le 1`, with equality where a is 0.
+with m Fourier features, share a of the linear kernel, :math:`v_0` the middle of the domain and B
+the largest distance from it: the sum of a Gaussian kernel and a linear one. The Fourier part has
+norm exactly :math:`\sqrt{1-a}`, as the squares of a pair add up to one, so
+:math:`\|\varphi\| \le 1`, with equality where a is 0.
 
 References
 ----------
@@ -24,7 +25,7 @@ from privacy.arrays import Codes, Floats, Integers
 from privacy.errors import ConfigurationError
 from tasks.measurement.encoded import EncodedRows, EncodingDomain, row_slices
 from tasks.measurement.statistics import SUM_SCALE
-from tasks.measurement.vectors import Block, VectorMap
+from tasks.measurement.vectors import VectorMap
 from tasks.synthesizers.dp_merf.config import PUBLIC_SEED, DpMerfConfig
 
 VECTOR_SCALE = 2**16
@@ -45,24 +46,14 @@ def vector_map_of(domain: EncodingDomain, config: DpMerfConfig) -> VectorMap:
     return VectorMap(domain)
 
 
-def typical_distance(blocks: tuple[Block, ...]) -> float:
-    """Root mean squared distance of uniform records; the authors use a private median."""
-    squared = {"unit": 1.0 / 6.0, "binary": 0.5}
-    return float(
-        np.sqrt(
-            sum(squared.get(block.kind, 2.0 - 2.0 / (block.stop - block.start)) for block in blocks)
-        )
-    )
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class EmbeddingFeatures:
     """Map codes to features ``phi``; those of `draw` have norm at most 1 for every record.
 
     Frequencies (m / 2, D) are in whole multiples of ``1 / FREQUENCY_SCALE``; too large ones, whose
     phases would be rounded, are a ConfigurationError (``LENGTH_SCALE_TOO_SMALL``). The linear
-    scales (D,) are factors of the coordinates of the vector; None for features without a linear
-    part.
+    scales (D,) are factors of the coordinates of the vector less the origin; None for features
+    without a linear part.
 
     Privacy
     -------
@@ -75,6 +66,7 @@ class EmbeddingFeatures:
     frequencies: Floats
     fourier_scale: float
     linear_scales: Floats | None
+    origin: Floats | float = 0.0
 
     def __post_init__(self) -> None:
         largest = np.abs(self.frequencies).sum(axis=1).max() * FREQUENCY_SCALE * VECTOR_SCALE
@@ -90,16 +82,18 @@ class EmbeddingFeatures:
         """Draw the features of the proven form from the public seed."""
         vector_map = vector_map_of(domain, config)
         half, share = config.fourier_features // 2, config.linear_share
-        linear = np.full(vector_map.width, np.sqrt(share) / vector_map.max_l2_norm)
+        middle = vector_map.middle
+        linear = np.full(vector_map.width, np.sqrt(share) / vector_map.radius(middle))
         return cls(
             vector_map=vector_map,
             frequencies=draw_frequencies(
                 half,
                 vector_map.width,
-                length_scale=config.length_scale * typical_distance(vector_map.blocks),
+                length_scale=config.length_scale * vector_map.typical_distance,
             ),
             fourier_scale=float(np.sqrt((1.0 - share) / half)),
             linear_scales=linear if share > 0 else None,
+            origin=middle,
         )
 
     @property
@@ -120,8 +114,14 @@ class EmbeddingFeatures:
         np.sin(phases, out=features[:, half : 2 * half])
         features[:, : 2 * half] *= self.fourier_scale
         if self.linear_scales is not None:
-            np.multiply(vectors, self.linear_scales, out=features[:, 2 * half :])
+            np.multiply(vectors - self.origin, self.linear_scales, out=features[:, 2 * half :])
         return features
+
+    def uncentred(self, means: Floats) -> Floats:
+        """Return means (C, n_features) with the origin put back, as a generator has them."""
+        if self.linear_scales is not None:
+            means[:, 2 * len(self.frequencies) :] += self.origin * self.linear_scales
+        return means
 
 
 def draw_frequencies(n: int, width: int, *, length_scale: float) -> Floats:

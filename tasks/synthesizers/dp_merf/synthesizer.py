@@ -93,7 +93,7 @@ class DpMerf:
         )
         return {
             "label_frequencies": sizes / sizes.sum(),
-            "label_embeddings": sums / sizes[:, None],
+            "label_embeddings": features.uncentred(sums / sizes[:, None]),
             "label_weights": label_weights(sizes, n_features=sums.shape[1], noise_stddev=noise),
             **start.arrays,
         }

@@ -30,6 +30,7 @@ from tasks.synthesizers.dp_mix.config import DPMixConfig
 
 MIXTURES = "mixtures"
 NOISE = "noise_stddev"
+CENTRED = "centred"
 
 _VALUES_AT_ONCE = 2**22
 """Numbers that one stage draws at most, about: bounds the memory of a worker."""
@@ -94,10 +95,14 @@ class DPMix:
         """Draw records from mixtures, which repeat if they are fewer; see `Synthesizer.sample`."""
         names = sorted(name for name in released if name.startswith(MIXTURES))
         sums = np.concatenate([released[name] for name in names])
-        vectors = self._vectors()
+        vectors = self._vectors(centred=CENTRED in released)
         records, patients = VectorMap(vectors.domain), vectors.patients(sums)
+        origin = np.concatenate([vectors.origin, np.zeros(self.domain.n_labels)])
         mixtures = Mixtures(
-            means=sums / patients, order=patients, noise_stddev=float(released[NOISE]) / patients
+            means=sums / patients + origin,
+            order=patients,
+            noise_stddev=float(released[NOISE]) / patients,
+            centre=origin,
         )
         drawn = drawn_coordinates(records)
         if len(drawn) > 0:
@@ -108,11 +113,12 @@ class DPMix:
         codes = draw_records(mixtures, scores, records, chosen=chosen, rng=rng)
         return codes, labels[chosen]
 
-    def _vectors(self) -> LabelledVectors:
+    def _vectors(self, *, centred: bool = True) -> LabelledVectors:
         return LabelledVectors(
             domain=one_hot_numbers(self.domain, most_codes=self.config.one_hot_levels),
             l2_clip_norm=self.config.l2_clip_norm,
             label_share=self.config.label_share,
+            centred=centred,
         )
 
 
@@ -122,11 +128,8 @@ def _draw(
     """Draw the next mixtures of the series; their noise is public, and `sample` has to know it."""
     sums = curator.release_sample(MIXTURES, mixture_sums, n_draws, vectors=vectors)
     noise_stddev = curator.plan[MIXTURES].unit_noise_stddev
-    return {f"{MIXTURES}_{number:06d}": sums, NOISE: np.array(noise_stddev)}
-
-
-_ROWS_AT_ONCE = 4_096
-"""Rows expanded to vectors at a time: bounds the memory, does not change the sums."""
+    mixtures = {f"{MIXTURES}_{number:06d}": sums, NOISE: np.array(noise_stddev)}
+    return {**mixtures, CENTRED: np.array(True)}
 
 
 def mixture_sums(rows: EncodedRows, *, coins: PoissonCoins, vectors: LabelledVectors) -> Integers:
@@ -143,7 +146,7 @@ def mixture_sums(rows: EncodedRows, *, coins: PoissonCoins, vectors: LabelledVec
     samples = list(coins.rows(rows))
     total = np.zeros((len(samples), vectors.width), dtype=np.int64)
     used = np.unique(np.concatenate(samples))
-    for part in (used[block] for block in row_slices(len(used), _ROWS_AT_ONCE)):
+    for part in (used[block] for block in row_slices(len(used))):
         total += _membership(samples, part) @ vectors.grid(rows, part)
     return total
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from privacy.arrays import Floats
 from tasks.measurement.encoded import EncodedRows, row_slices
-from tasks.measurement.vectors import VectorMap, middle_of
+from tasks.measurement.vectors import VectorMap
 from tasks.synthesizers.kmeans.embedding import POINT_SCALE
 from tasks.synthesizers.kmeans.kernel_kmeans import (
     Clustering,
@@ -50,7 +50,8 @@ def cluster_means(rows: EncodedRows, *, clustering: Clustering, vector_map: Vect
     sum to at most one, so the Euclidean sensitivity is 1 (``SUM_SCALE`` grid points), also when
     the patient's records fall into different clusters. Event: one discrete Gaussian.
     """
-    share, (middle, radius) = count_share(vector_map.width), _middle_and_radius(vector_map)
+    share, middle = count_share(vector_map.width), vector_map.middle
+    radius = vector_map.radius(middle)
     total = np.zeros((clustering.n_clusters + 1, 1 + vector_map.width))
     for block in row_slices(len(rows)):
         codes, label, weight = rows.codes[block], rows.label[block], rows.weight[block]
@@ -81,7 +82,8 @@ def sizes_and_means(
     `noisy`, of shape (k + 1, 1 + D), is what `cluster_means` released, in units of patients. Sizes
     may be negative; means are in [0, 1], and those of a one-hot block sum to one.
     """
-    share, (middle, radius) = count_share(vector_map.width), _middle_and_radius(vector_map)
+    share, middle = count_share(vector_map.width), vector_map.middle
+    radius = vector_map.radius(middle)
     own, every = noisy[:-1] / math.sqrt(1.0 - TOTAL_SHARE), noisy[-1] / math.sqrt(TOTAL_SHARE)
     own_variance, every_variance = 1.0 / (1.0 - TOTAL_SHARE), 1.0 / TOTAL_SHARE
     gap = (every - own.sum(axis=0)) / (every_variance + len(own) * own_variance)
@@ -106,15 +108,6 @@ def sizes_and_means(
         means = _valid(means, vector_map)
         means = means + (overall - weights @ means)
     return sizes, _valid(means, vector_map)
-
-
-def _middle_and_radius(vector_map: VectorMap) -> tuple[Floats, float]:
-    """Middle of the domain, shape (D,), and the largest distance of a vector from it."""
-    square = 0.0
-    for block in vector_map.blocks:
-        width = block.stop - block.start
-        square += 1.0 - 1.0 / width if block.kind == "one_hot" else 0.25 * width
-    return middle_of(vector_map.blocks), math.sqrt(square)
 
 
 def _kept(difference: Floats, noise: Floats, vector_map: VectorMap) -> Floats:

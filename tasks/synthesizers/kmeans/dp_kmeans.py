@@ -9,17 +9,21 @@ Cristofaro 2019), Algorithm 2 (Fourier features). The histograms are of this sof
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from privacy.arrays import Records
+from tasks.measurement.centred import (
+    centred_norm,
+    count_factor,
+    counts_of,
+    counts_request,
+    label_counts,
+)
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.marginals import build_mixture, draw_codes, draw_columns
 from tasks.measurement.plan import MeasurementPlan, StatisticRequest, plan_measurement, sum_request
-from tasks.measurement.statistics import cell_histograms
 from tasks.measurement.synthesizer import Released, Stage
 from tasks.measurement.vectors import VectorMap
 from tasks.synthesizers.kmeans.config import DpKMeansConfig
@@ -87,8 +91,8 @@ class DpKMeans:
             rounds=config.rounds,
             share=config.clustering_share,
         )
-        shape = (domain.n_labels, config.clusters, domain.one_hot_width)
-        requests.append(sum_request(HISTOGRAMS, shape, share=1.0 - config.clustering_share))
+        n_cells, share = domain.n_labels * config.clusters, 1.0 - config.clustering_share
+        requests.append(counts_request(HISTOGRAMS, domain.n_codes, n_labels=n_cells, share=share))
         return plan_measurement(requests, mu=mu)
 
     def stages(self, *, mu: float) -> tuple[Stage, ...]:
@@ -131,15 +135,16 @@ class DpKMeans:
             centres=released["centres"],
             alive=np.ones(self.config.clusters, dtype=np.bool_),
         )
-        offsets, root = self.domain.one_hot_offsets, float(np.sqrt(self.domain.n_columns))
-        noisy: NDArray[Any] = curator.release(
-            HISTOGRAMS,
-            cell_histograms,
-            clustering=clustering,
-            n_labels=self.domain.n_labels,
-            offsets=offsets,
+        n_codes, n_labels = self.domain.n_codes, self.domain.n_labels
+        noisy = curator.release(
+            HISTOGRAMS, label_counts, clustering=clustering, n_codes=n_codes, n_labels=n_labels
         )
-        mixture = build_mixture(
-            noisy * root, offsets, noise_stddev=curator.plan[HISTOGRAMS].unit_noise_stddev * root
+        _, counts = counts_of(noisy, n_codes)
+        noise = curator.plan[HISTOGRAMS].unit_noise_stddev * centred_norm(n_codes)
+        weights, marginals = build_mixture(
+            counts.reshape(n_labels, self.config.clusters, -1),
+            self.domain.one_hot_offsets,
+            noise_stddev=noise,
+            size_noise=noise / count_factor(n_codes),
         )
-        return {"mixture_weights": mixture.weights, "mixture_marginals": mixture.marginals}
+        return {"mixture_weights": weights, "mixture_marginals": marginals}

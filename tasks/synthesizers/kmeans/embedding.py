@@ -87,7 +87,7 @@ def build_embedding(
     ``exp(-|x - y|**2 / (2 l**2))`` with a length scale l above 0; None: `public_length_scale`.
     Plain vectors are clipped to a norm above 0; None: the largest norm of a vector.
     """
-    norm = vector_map.max_l2_norm if l2_clip_norm is None else l2_clip_norm
+    norm = vector_map.radius() if l2_clip_norm is None else l2_clip_norm
     if not norm > 0.0 or (length_scale is not None and not length_scale > 0.0):
         raise ValueError("expected a length scale and a clipping norm above 0, found another")
     if features == "plain":
@@ -101,12 +101,7 @@ def build_embedding(
 
 def public_length_scale(vector_map: VectorMap) -> float:
     """Half the root mean squared distance of two records drawn uniformly from the domain."""
-    squares = 0.0
-    for block in vector_map.blocks:
-        width = block.stop - block.start
-        uniform = {"unit": 1.0 / 6.0, "binary": 0.5, "one_hot": 2.0 * (1.0 - 1.0 / width)}
-        squares += uniform[block.kind]
-    return 0.5 * math.sqrt(max(squares, 1e-2))
+    return 0.5 * max(vector_map.typical_distance, 0.1)
 
 
 def _frequency_scale(frequencies: Floats) -> float:

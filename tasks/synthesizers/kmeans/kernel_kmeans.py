@@ -68,7 +68,7 @@ def start_clustering(embedding: Embedding, *, n_clusters: int, public_seed: int)
     rng = np.random.default_rng(public_seed)
     middle = np.zeros(embedding.width)
     if embedding.frequencies is None:
-        middle += 0.5 / max(embedding.max_l2_norm, embedding.vector_map.max_l2_norm)
+        middle += 0.5 / max(embedding.max_l2_norm, embedding.vector_map.radius())
     centres = middle + _START_RADIUS * _directions(rng, n_clusters, embedding.width)
     return Clustering(
         embedding=embedding, centres=to_centres(centres), alive=np.ones(n_clusters, dtype=np.bool_)

@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 
 from privacy.arrays import Records
+from tasks.measurement.centred import centred_norm, counts_of, counts_request
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.marginals import to_marginals
@@ -73,8 +74,8 @@ class Mwem:
         config, shares = self.config, self.config.shares
         requests: list[Request] = [sum_request(COUNT, (1,), share=shares.count)]
         if config.start == "histograms":
-            width = sum(self.workload.n_codes)
-            requests.append(sum_request(HISTOGRAMS, (width,), share=shares.histograms))
+            n_codes, share = self.workload.n_codes, shares.histograms
+            requests.append(counts_request(HISTOGRAMS, n_codes, n_labels=1, share=share))
         for number in range(1, config.rounds + 1):
             requests.append(
                 SelectionRequest(
@@ -124,11 +125,11 @@ class Mwem:
         n_codes = self.workload.n_codes
         marginals = np.concatenate([np.full(n, 1.0 / n) for n in n_codes])
         if self.config.start == "histograms":
-            root = float(np.sqrt(len(n_codes)))
             noisy = curator.release(HISTOGRAMS, queries.one_way_histograms, n_codes=n_codes)
             offsets = np.concatenate([[0], np.cumsum(n_codes)])
-            noise = curator.plan[HISTOGRAMS].unit_noise_stddev * root
-            marginals = to_marginals(noisy * root, offsets, noise_stddev=noise)
+            noise = curator.plan[HISTOGRAMS].unit_noise_stddev * centred_norm(n_codes)
+            [counts] = counts_of(noisy, n_codes)[1]
+            marginals = to_marginals(counts, offsets, noise_stddev=noise)
             marginals = np.maximum(marginals, _SMALLEST_COUNT / n_patients)
             totals = np.add.reduceat(marginals, offsets[:-1])
             marginals /= np.repeat(totals, n_codes)

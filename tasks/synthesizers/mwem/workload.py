@@ -1,6 +1,6 @@
 """The public workload: counting queries on one or two columns, and their exact private answers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.arrays import Indices, Integers
+from tasks.measurement.centred import label_counts
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.statistics import SUM_SCALE
 
@@ -156,20 +157,14 @@ def query_answer(
 
 
 def one_way_histograms(rows: EncodedRows, *, n_codes: tuple[int, ...]) -> Integers:
-    """Weighted one-hot sums of all columns and the label, side by side.
-
-    One value for each code in all, in units of ``1 / (SUM_SCALE / sqrt(d + 1))``.
+    """`label_counts` (1, 1 + W) of all rows together, with the label as one more column.
 
     Privacy
     -------
-    Adjacency: add or remove one patient. A record adds ``weight * onehot / sqrt(d + 1)``, of norm
-    at most its weight: sensitivity 1 (``SUM_SCALE`` grid points). Event: one discrete Gaussian.
+    Adjacency: add or remove one patient. A function of the codes, the label and the weight of a row
+    alone, and so of sensitivity 1 (``SUM_SCALE`` grid points) as proved there. Event: one discrete
+    Gaussian.
     """
-    rows.require_inside(n_codes[:-1], n_codes[-1])
-    amount = np.trunc(rows.weight / np.sqrt(len(n_codes)) * SUM_SCALE)
-    columns = [*rows.codes.T, rows.label]
-    sums = [
-        np.bincount(values, weights=amount, minlength=n)
-        for values, n in zip(columns, n_codes, strict=True)
-    ]
-    return np.concatenate(sums).astype(np.int64)
+    columns = np.column_stack([rows.codes, rows.label])
+    together = replace(rows, codes=columns, label=np.zeros_like(rows.label))
+    return label_counts(together, n_codes=n_codes, n_labels=1)

@@ -26,6 +26,7 @@ from tasks.measurement.synthesizer import PUBLIC_SEED, Released, Stage
 from tasks.synthesizers.slots.config import LocalPerturbationConfig, RandomProjectionConfig
 
 SLOTS = "slots"
+CENTRED = "centred"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class NoisySlots:
     def __post_init__(self) -> None:
         self.vectors()
 
-    def vectors(self) -> LabelledVectors:
+    def vectors(self, *, centred: bool = True) -> LabelledVectors:
         """Return the public map of a record and its label to a vector."""
         projection = None
         if isinstance(self.config, RandomProjectionConfig):
@@ -58,6 +59,7 @@ class NoisySlots:
             l2_clip_norm=self.config.l2_clip_norm,
             label_share=self.config.label_share,
             projection=projection,
+            centred=centred,
         )
 
     def plan(self, *, mu: float) -> MeasurementPlan:
@@ -74,17 +76,15 @@ class NoisySlots:
 
     def sample(self, released: Released, *, n_rows: int, rng: np.random.Generator) -> Records:
         """Decode slots to records, which repeat where there are fewer; see `Synthesizer.sample`."""
-        codes, labels = self.vectors().decode(released[SLOTS])
+        codes, labels = self.vectors(centred=CENTRED in released).decode(released[SLOTS])
         chosen = rng.permutation(n_rows) % self.config.n_slots
         return codes[chosen], labels[chosen]
 
     def _draw(self, curator: Curator, released: Released) -> Released:
-        n_slots = self.config.n_slots
-        return {SLOTS: curator.release(SLOTS, slot_sums, vectors=self.vectors(), n_slots=n_slots)}
+        n_slots, vectors = self.config.n_slots, self.vectors()
+        sums = curator.release(SLOTS, slot_sums, vectors=vectors, n_slots=n_slots)
+        return {SLOTS: sums, CENTRED: np.array(True)}
 
-
-_ROWS_AT_ONCE = 4_096
-"""Rows expanded to vectors at a time: bounds the memory, does not change the sums."""
 
 _INCREMENT = np.uint64(0x9E3779B97F4A7C15)  # of SplitMix64
 
@@ -110,7 +110,7 @@ def slot_sums(rows: EncodedRows, *, vectors: LabelledVectors, n_slots: int) -> I
     Gaussian.
     """
     total = np.zeros((n_slots, vectors.width), dtype=np.int64)
-    for part in row_slices(len(rows), _ROWS_AT_ONCE):
+    for part in row_slices(len(rows)):
         grid = vectors.grid(rows, part)
         slots = slots_of(rows.codes[part], rows.label[part], n_slots=n_slots)
         used, position = np.unique(slots, return_inverse=True)

@@ -24,7 +24,8 @@ def test_the_plan_is_the_rounds_and_the_histograms(small, features):
     # Three plain columns, one with missing: a number, its flag, two levels, a number.
     width = {"plain": 4, "fourier": 16}[features]
     assert plan[round_name(0)].shape == (4, 1 + width)
-    assert plan[HISTOGRAMS].shape == (2, 4, 9)
+    # A count and nine codes of each label and cluster.
+    assert plan[HISTOGRAMS].shape == (2 * 4, 10)
     assert plan[HISTOGRAMS].mu ** 2 == pytest.approx(0.7)
     assert sum(statistic.mu**2 for statistic in plan.statistics) == pytest.approx(1.0)
 

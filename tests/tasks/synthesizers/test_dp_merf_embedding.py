@@ -20,7 +20,6 @@ from tasks.synthesizers.dp_merf.features import (
     EmbeddingFeatures,
     draw_frequencies,
     embedding_sums,
-    typical_distance,
     vector_map_of,
 )
 from tasks.synthesizers.dp_merf.generator import draw_blocks
@@ -42,11 +41,12 @@ def reference_phi(features, vector, linear_share):
         for row in features.frequencies
     ]  # fmt: skip
     scale = math.sqrt((1 - linear_share) / half)
-    norm = features.vector_map.max_l2_norm
+    middle = features.vector_map.middle
+    norm = features.vector_map.radius(middle)
     return [
         *(scale * math.cos(phase) for phase in phases),
         *(scale * math.sin(phase) for phase in phases),
-        *(math.sqrt(linear_share) * float(v) / norm for v in vector if linear_share),
+        *(math.sqrt(linear_share) * v / norm for v in (vector - middle) if linear_share),
     ]
 
 
@@ -78,10 +78,12 @@ def test_kernel_approaches_the_gaussian_and_the_linear_one(small):
     features = features_of(small, fourier_features=20_000, features="ordinal", linear_share=0.25)
     codes = every_record(small.domain)[::3]
     vectors = features.vector_map.vectors(codes)
-    length_scale = 0.8 * typical_distance(features.vector_map.blocks)
+    length_scale = 0.8 * features.vector_map.typical_distance
     distance = np.linalg.norm(vectors[:, None] - vectors, axis=2)
     gaussian = np.exp(-(distance**2) / (2 * length_scale**2))
-    linear = vectors @ vectors.T / features.vector_map.max_l2_norm**2
+    middle = features.vector_map.middle
+    centred = (vectors - middle) / features.vector_map.radius(middle)
+    linear = centred @ centred.T
     phi = features.phi(codes)
     np.testing.assert_allclose(phi @ phi.T, 0.75 * gaussian + 0.25 * linear, atol=0.02)
 

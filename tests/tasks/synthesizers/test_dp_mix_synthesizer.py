@@ -9,11 +9,12 @@ from privacy.randomness import SeededNoise
 from tasks.measurement.labelled_vectors import matched_labels
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.synthesizers.dp_mix.config import DPMixConfig
-from tasks.synthesizers.dp_mix.synthesizer import MIXTURES, NOISE, DPMix
+from tasks.synthesizers.dp_mix.synthesizer import CENTRED, MIXTURES, NOISE, DPMix
 
 
 def sums_of(released):
-    return np.concatenate([released[name] for name in sorted(released) if name != NOISE])
+    names = sorted(name for name in released if name.startswith(MIXTURES))
+    return np.concatenate([released[name] for name in names])
 
 
 def dp_mix(small, **settings):
@@ -31,8 +32,8 @@ def test_plan_is_one_series_at_the_public_rate(small):
     [planned] = method.plan(mu=1.0).statistics
     assert (planned.name, planned.shape, planned.n_draws) == (MIXTURES, (6,), 400)
     assert planned.sampling_probability == 0.2
-    # Records of length two at most, and a label with a fifth of the square.
-    assert planned.l2_sensitivity == pytest.approx(math.sqrt(3.25 / 0.8) * SUM_SCALE)
+    # Records one away from the middle at most, and a label with a fifth of the square.
+    assert planned.l2_sensitivity == pytest.approx(math.sqrt(1.0 / 0.8) * SUM_SCALE)
 
 
 def test_sums_have_the_moments_of_poisson_samples(small):
@@ -54,7 +55,7 @@ def test_numbers_are_those_of_the_mixtures_and_every_mixture_is_used():
     domain = domain_with(256, 256, numeric=(0, 1))
     method = DPMix(domain, DPMixConfig(n_mixtures=30, declared_patients=30))
     sums = np.random.default_rng(0).normal(4.0, 2.0, (30, 4))
-    released = {f"{MIXTURES}_000001": sums, NOISE: np.array(1.0)}
+    released = {f"{MIXTURES}_000001": sums, NOISE: np.array(1.0), CENTRED: np.array(True)}
     codes, labels = method.sample(released, n_rows=75, rng=np.random.default_rng(0))
     vectors = method._vectors()
     expected, expected_labels = vectors.decode(sums)

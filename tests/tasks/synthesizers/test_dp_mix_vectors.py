@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from measuring import every_labelled_record, take
 from scipy.optimize import linear_sum_assignment
 
 from privacy.sensitivity import weighted_sum_l2_sensitivity
+from tasks.measurement.encoded import row_slices
 from tasks.measurement.labelled_vectors import LabelledVectors, matched_labels
 from tasks.measurement.projection import random_projection
 from tasks.measurement.statistics import SUM_SCALE
@@ -66,8 +68,8 @@ def test_no_vector_is_longer_than_the_bound_and_no_label_is_shortened(small, geo
 
 
 def test_sums_equal_a_slow_reference(small, monkeypatch):
-    monkeypatch.setattr(mixtures, "_ROWS_AT_ONCE", 3)
-    monkeypatch.setattr(slots, "_ROWS_AT_ONCE", 3)
+    for module in (mixtures, slots):
+        monkeypatch.setattr(module, "row_slices", partial(row_slices, size=3))
     rows = small.rows(small.patients(30, 1))
     vectors = vectors_of(small.domain, clip=1.1, share=0.3)
     inside = np.random.default_rng(2).random((N_DRAWS, 30)) < 0.3

@@ -1,5 +1,8 @@
 """What every proven method promises, whatever the table: the plan is drawn, records are valid."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 from measuring import curator_of, in_shards, released_of, sampled
@@ -93,3 +96,16 @@ def test_shards_their_number_and_order_do_not_matter(form, released, small):
     parts = measure(method, curator_of(method, shards, SeededNoise(1), mu=2.0), mu=2.0)
     assert parts.keys() == whole.keys()
     assert all(parts[name].tobytes() == array.tobytes() for name, array in whole.items())
+
+
+@pytest.mark.parametrize("number", range(7))
+def test_what_an_earlier_program_has_sealed_gives_the_same_records(number, small):
+    measured = json.loads((Path(__file__).parent / "earlier_measurements.json").read_text())[number]
+    method = build(TypeAdapter(MethodConfig).validate_python(measured["settings"]), small.domain)
+    released = {
+        name: np.array(array["values"], dtype=array["dtype"])
+        for name, array in measured["released"].items()
+    }
+    codes, labels = method.sample(released, n_rows=40, rng=np.random.default_rng(7))
+    assert "".join(map(str, codes.ravel())) == measured["codes"]
+    assert "".join(map(str, labels)) == measured["labels"]

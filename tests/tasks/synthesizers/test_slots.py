@@ -24,7 +24,7 @@ PROJECTED = RandomProjectionConfig(n_projected=2, n_slots=25, l2_clip_norm=1.0, 
 
 @pytest.mark.parametrize(
     ("config", "shape", "bound"),
-    [(LOCAL, (20, 6), math.sqrt(3.25 / 0.8)), (PROJECTED, (25, 2 + 2), math.sqrt(2.0))],
+    [(LOCAL, (20, 6), math.sqrt(1.0 / 0.8)), (PROJECTED, (25, 2 + 2), math.sqrt(2.0))],
     ids=["local", "projected"],
 )
 def test_plan_is_one_gaussian_for_a_whole_record(small, config, shape, bound):
@@ -70,8 +70,9 @@ def test_back_projection_keeps_the_projection_and_starts_from_the_middle(small):
     # age in [0, 1] and its flag, ward 0/1, lab in [0, 1]: all middles are one half.
     np.testing.assert_array_equal(projection.centre, [0.5, 0.5, 0.5, 0.5])
     target = np.array([[0.3, -2.0], [5.0, 1.0]])
-    back = projection.back(target)
-    np.testing.assert_allclose(projection.project(back), target, atol=1e-12)
+    origin = np.array([0.5, 0.0, 0.1, 0.2])
+    back = projection.back(target, origin)
+    np.testing.assert_allclose(projection.project(back - origin), target, atol=1e-12)
     # The nearest such vector to the centre: the difference has no part outside the rows of P.
     outside = np.eye(4) - np.linalg.pinv(projection.matrix) @ projection.matrix
     np.testing.assert_allclose((back - projection.centre) @ outside, 0.0, atol=1e-12)

@@ -15,10 +15,10 @@ from measuring import domain_with, drawn_by, in_shards, take
 from privacy.accountants.calibration import gdp_mu
 from privacy.sensitivity import weighted_sum_l2_sensitivity
 from tasks.ingest.contributions import bound_contributions
-from tasks.measurement import statistics
+from tasks.measurement import centred, statistics
 from tasks.measurement.centred import label_counts
 from tasks.measurement.encoded import EncodedRows
-from tasks.measurement.statistics import SUM_SCALE, cell_histograms
+from tasks.measurement.statistics import SUM_SCALE
 from tasks.synthesizers.kmeans.config import DpKMeansConfig
 from tasks.synthesizers.naive_bayes import NaiveBayesConfig
 from tasks.synthesizers.registry import build
@@ -41,7 +41,7 @@ def public_of(small, seed):
     return {
         "clustering": Remainders(2 + seed % 3),
         "n_labels": small.domain.n_labels,
-        "offsets": small.domain.one_hot_offsets,
+        "n_codes": small.domain.n_codes,
     }
 
 
@@ -49,13 +49,19 @@ def public_of(small, seed):
 def test_equals_the_slow_reference_exactly(seed, small):
     """One record and one coordinate at a time, in Python integers."""
     rows, public = small.rows(small.patients(25, seed)), public_of(small, seed)
-    fast = cell_histograms(rows, **public)
+    fast = label_counts(rows, **public)
     slow = np.zeros(fast.shape, dtype=object)
+    n_codes, clusters = public["n_codes"], public["clustering"].n_clusters
+    of_codes = sum(1 - 1 / k for k in n_codes)
+    count = max(1.0, of_codes / 10)
+    unit = SUM_SCALE / math.sqrt(count + of_codes)
     records = (rows.codes.tolist(), rows.label.tolist(), rows.weight.tolist())
     for codes, label, weight in zip(*records, strict=True):
-        cell = (sum(codes) + label) % public["clustering"].n_clusters
-        for start, code in zip(public["offsets"], codes, strict=False):
-            slow[label, cell, start + code] += int(weight / math.sqrt(3) * SUM_SCALE)
+        line = slow[label * clusters + (sum(codes) + label) % clusters]
+        line[0] += int(weight * math.sqrt(count) * unit)
+        for start, k, code in zip(np.cumsum((1, *n_codes)), n_codes, codes, strict=False):
+            for other in range(k):
+                line[start + other] += int(weight * unit / k) * (k * (code == other) - 1)
     assert fast.dtype == np.int64
     assert np.abs(fast).max() > 1000
     np.testing.assert_array_equal(fast, slow)
@@ -67,8 +73,8 @@ def test_shards_their_number_and_order_give_the_same_bytes(seed, cuts, small):
     rows = small.rows(small.patients(30, seed))
     public = public_of(small, seed)
     order = np.random.default_rng(seed).permutation(len(rows))
-    parts = [cell_histograms(shard, **public) for shard in in_shards(rows, order, cuts)]
-    assert np.sum(parts, axis=0).tobytes() == cell_histograms(rows, **public).tobytes()
+    parts = [label_counts(shard, **public) for shard in in_shards(rows, order, cuts)]
+    assert np.sum(parts, axis=0).tobytes() == label_counts(rows, **public).tobytes()
 
 
 def test_logits_of_a_record_have_the_same_bits_whatever_the_other_records():
@@ -158,7 +164,7 @@ def released_statistics():
         table = rows_of([all_patients[i] for i in rng.integers(len(all_patients), size=200)])
         plan, seen, _ = drawn_by(build(config, TINY), table, mu=gdp_mu(epsilon=3.0, delta=1e-6))
         for name, (contribution, arguments) in seen.items():
-            if contribution in (cell_histograms, label_counts):
+            if contribution is label_counts:
                 found[kind, name] = (contribution, arguments, plan[name].l2_sensitivity)
     return found
 
@@ -169,17 +175,16 @@ def test_every_public_function_of_the_module_is_searched_or_sees_no_rows():
         for name, function in inspect.getmembers(statistics, inspect.isfunction)
         if function.__module__ == statistics.__name__ and not name.startswith("_")
     }
-    assert set(functions) == {cell_histograms.__name__} | COUNTS | ARITHMETIC
+    assert set(functions) == COUNTS | ARITHMETIC
     for name, function in functions.items():
         takes_rows = "EncodedRows" in str(inspect.signature(function))
         assert takes_rows == (name not in ARITHMETIC), name
         assert ("Privacy" in function.__doc__) == takes_rows, name
 
 
-def test_every_released_statistic_is_a_function_of_the_module(released_statistics):
-    drawn = {contribution: bound for contribution, _, bound in released_statistics.values()}
-    assert drawn.keys() == {cell_histograms, label_counts}
-    assert drawn[cell_histograms] == SENSITIVITY
+def test_both_methods_release_counts_of_sensitivity_one(released_statistics):
+    assert {kind for kind, _ in released_statistics} == SETTINGS.keys()
+    assert {bound for *_, bound in released_statistics.values()} == {SENSITIVITY}
 
 
 def test_no_patient_moves_a_released_statistic_by_more_than_its_sensitivity(
@@ -207,12 +212,12 @@ def test_one_patient_moves_nothing_of_the_others(public):
     # All tables of two patients: what a patient adds does not depend on who else is there.
     ones, others = every_patient(2), every_patient(1)
     first, second = (
-        changes(cell_histograms, public, [rows_of([patient]) for patient in group])
+        changes(label_counts, public, [rows_of([patient]) for patient in group])
         for group in (ones, others)
     )
     for i, one in enumerate(ones):
         for j in range(i % 5, len(others), 5):
-            both = cell_histograms(rows_of([one, others[j]]), **public).ravel()
+            both = label_counts(rows_of([one, others[j]]), **public).ravel()
             np.testing.assert_array_equal(both, first[i] + second[j])
 
 
@@ -222,19 +227,17 @@ def test_rows_beyond_the_bound_have_no_influence(public):
         more = rows_of([(0, [*kept, record, record])])
         own = list(zip(map(tuple, more.codes.tolist()), more.label.tolist(), strict=True))
         assert len(own) == MAX_ROWS
-        expected = cell_histograms(rows_of([(0, own)]), **public)
-        np.testing.assert_array_equal(cell_histograms(more, **public), expected)
+        expected = label_counts(rows_of([(0, own)]), **public)
+        np.testing.assert_array_equal(label_counts(more, **public), expected)
 
 
 def test_search_finds_a_weight_that_is_not_shared(public):
     twice = [rows_of([(0, [record])] * 2) for record in RECORDS]
-    assert largest_square(changes(cell_histograms, public, twice)) > Fraction(SENSITIVITY) ** 2
+    assert largest_square(changes(label_counts, public, twice)) > Fraction(SENSITIVITY) ** 2
 
 
 def test_search_finds_a_grid_that_rounds_away_from_zero(public, monkeypatch, patients):
     bound = Fraction(SENSITIVITY) ** 2
-    assert largest_square(changes(cell_histograms, public, patients)) <= bound
-    monkeypatch.setattr(
-        statistics, "_grid", lambda values: np.copysign(np.ceil(np.abs(values)), values)
-    )
-    assert largest_square(changes(cell_histograms, public, patients)) > bound
+    assert largest_square(changes(label_counts, public, patients)) <= bound
+    monkeypatch.setattr(centred.np, "trunc", np.ceil)
+    assert largest_square(changes(label_counts, public, patients)) > bound

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from measuring import domain_with, random_records
+from measuring import domain_with, every_record, random_records
 
 from tasks.measurement.vectors import VectorMap, one_hot_numbers
 
@@ -59,11 +59,13 @@ def test_any_numbers_become_the_nearest_valid_record(numbers):
         start += table.shape[1]
 
 
-def test_norm_is_bounded_and_the_bound_is_reached():
-    codes, labels = random_records(DOMAIN, 500, 2)
-    norms = np.linalg.norm(MAP.vectors(codes, labels), axis=1)
-    assert (norms <= MAP.max_l2_norm + 1e-12).all()
-    # A missing lab is the longest: the middle and the flag.
-    assert MAP.max_l2_norm**2 == pytest.approx(6.25)
-    missing = np.array([[4, 3, 1, 0, 0, 0]], dtype=np.uint16)
-    assert np.linalg.norm(MAP.vectors(missing, labels[:1])) ** 2 == pytest.approx(6.25)
+def test_no_record_is_farther_than_the_radius_and_one_is_as_far():
+    vectors = VectorMap(DOMAIN)
+    records = vectors.vectors(every_record(DOMAIN))
+    for centre in (0.0, 0.25, vectors.middle):
+        farthest = np.linalg.norm(records - centre, axis=1).max()
+        assert vectors.radius(centre) == pytest.approx(farthest, rel=1e-12)
+    # A missing lab is the longest, the middle and the flag; from the middle the ends are.
+    assert vectors.radius() ** 2 == pytest.approx(1 + 1.25 + 1 + 1 + 1)
+    assert vectors.radius(vectors.middle) ** 2 == pytest.approx(5 / 4 + 2 / 3 + 2 / 3)
+    assert VectorMap(domain_with(1)).radius(1.0) == 1.0

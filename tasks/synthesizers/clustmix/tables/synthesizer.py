@@ -133,8 +133,9 @@ class TableClustMix:
         )
         if layout.n_columns == 1:
             mixture = Mixture(weights=np.ones(1), components=counts.shares[None])
+            groups = np.arange(layout.width)
         else:
-            counts, mixture = self._pairs(curator, counts, mu=mu)
+            counts, mixture, groups = self._pairs(curator, counts, mu=mu)
         return {
             "counts_by_label": counts.by_label,
             "counts_stddev": np.array(counts.stddev),
@@ -144,11 +145,12 @@ class TableClustMix:
             "code_shares": counts.shares,
             "mixture_weights": mixture.weights,
             "mixture_components": mixture.components,
+            "code_groups": groups,
         }
 
     def _pairs(
         self, curator: Curator, counts: estimates.Counts, *, mu: float
-    ) -> tuple[estimates.Counts, Mixture]:
+    ) -> tuple[estimates.Counts, Mixture, NDArray[np.int64]]:
         layout, planned = self._layout, curator.plan[draws.PAIR_TABLES]
         declared = self.domain.patients
         split = rule.shares_of(layout, patients=declared, mu=mu)
@@ -201,7 +203,7 @@ class TableClustMix:
                 )
                 for start in range(self.effort.starts)
             ]
-        return counts, pooled(fits)
+        return counts, pooled(fits), choice.groups
 
     def _inducing(self, released: Released, *, mu: float) -> Released:
         """Take inducing points from the mixture, and fit the map of kernel features to them."""

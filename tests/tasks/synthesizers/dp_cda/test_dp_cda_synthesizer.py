@@ -35,8 +35,8 @@ def test_plan_of_groups_is_two_gaussians(small):
     assert (sums.name, sums.shape, sums.is_series) == (SUMS, (4, 2, 4), False)
     assert all(isinstance(event, DiscreteGaussianEvent) for event in plan.event.events)
     assert counts.unit_noise_stddev == pytest.approx(1 / 0.5 / np.sqrt(0.02), rel=1e-6)
-    # Largest norm of three columns, one of them with a flag: two.
-    assert sums.unit_noise_stddev == pytest.approx(2.0 / 0.5 / np.sqrt(0.98), rel=1e-6)
+    # Three columns, one of them with a flag, are at most one away from the middle.
+    assert sums.unit_noise_stddev == pytest.approx(1.0 / 0.5 / np.sqrt(0.98), rel=1e-6)
 
 
 def test_plan_of_poisson_samples_is_a_series_at_the_public_rate(small):
@@ -53,7 +53,7 @@ def test_group_means_equal_a_hand_calculation_without_noise(small):
     method, rows = DpCda(small.domain, GROUPS), small.rows(small.patients(40, 1))
     released = released_of(method, rows, mu=5.0)
     group = groups_of(rows, n_groups=4)
-    vectors = method.record_map.vectors.vectors(rows.codes)
+    vectors = method.record_map.vectors.vectors(rows.codes) - 0.5
     for label in range(2):
         size = rows.weight[rows.label == label].sum()
         for number in range(4):
@@ -80,7 +80,7 @@ def test_sampled_means_equal_a_hand_calculation_without_noise(small, monkeypatch
 
 
 @pytest.mark.parametrize("sampling", ["groups", "poisson"])
-@pytest.mark.parametrize(("centre", "scale"), [(0.0, 1.0), (0.3, 0.4)])
+@pytest.mark.parametrize(("centre", "scale"), [(None, 1.0), (0.3, 0.4)])
 def test_columns_of_a_sample_depend_on_each_other_as_in_the_table(small, sampling, centre, scale):
     # In each class ward and lab are even, and they are equal in all records.
     values = [(n % 3, n % 2, 2 * (n % 2)) for n in range(12)]
@@ -109,7 +109,9 @@ def test_columns_of_a_sample_depend_on_each_other_as_in_the_table(small, samplin
 def test_declared_sizes_change_no_sensitivity(small, declared, order):
     config = DpCdaConfig(declared_patients=declared, order_of_mixture=order, sampling="groups")
     sums = DpCda(small.domain, config).plan(mu=0.5)[SUMS]
-    assert sums.unit_noise_stddev == pytest.approx(np.sqrt(3) / 0.5 / np.sqrt(0.98), rel=1e-6)
+    # Four levels, a coordinate of two, three levels.
+    largest = np.sqrt(3 / 4 + 1 / 4 + 2 / 3)
+    assert sums.unit_noise_stddev == pytest.approx(largest / 0.5 / np.sqrt(0.98), rel=1e-6)
 
 
 def test_class_sizes_are_declared_or_equal_and_not_below_the_order():

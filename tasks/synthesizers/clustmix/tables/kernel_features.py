@@ -21,7 +21,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.arrays import AnyFloats
 from tasks.synthesizers.clustmix.tables.layout import Layout
 
 Array = NDArray[np.float64]
@@ -75,8 +74,8 @@ class KernelMap:
         """
         embedding = _embedding(layout, shares, told)
         embedded = _embed(layout, embedding, codes)
-        centres = embedded[:n_points]
-        reach = _median_distance(embedded)
+        centres = inducing_points(embedded, n_points)
+        reach = typical_distance(embedded)
         gram = _kernel(centres, centres, reach) / _KERNEL
         values, vectors = np.linalg.eigh(gram)
         root = (vectors * np.maximum(values, 1e-4 * values[-1]) ** -0.5) / _KERNEL
@@ -206,7 +205,16 @@ def _kernel(embedded: Array, points: Array, reach: float) -> Array:
     return np.asarray(table[index], dtype=np.float64)
 
 
-def _median_distance(embedded: AnyFloats) -> float:
+def inducing_points(embedded: Array, n_points: int) -> Array:
+    """Return the inducing points: the first records, as good as optimised ones.
+
+    Those of a pivoted Cholesky factorisation are compared with them in benchmarks/ablation.md.
+    """
+    return embedded[:n_points]
+
+
+def typical_distance(embedded: Array) -> float:
+    """Median squared distance of two records, 1 at least."""
     half = min(len(embedded) // 2, 2_000)
     apart = ((embedded[:half] - embedded[half : 2 * half]) ** 2).sum(axis=1)
     return max(float(np.median(apart)), 1.0)

@@ -9,7 +9,7 @@ private rows. A refusal stays with the operators and keeps its charge; that a re
 tells that the table kept the declared rules, and the guarantee does not cover that one bit.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -17,7 +17,17 @@ import pandas as pd
 
 from privacy.errors import ConfigurationError
 from storage.schema.table import TableSchema
-from tasks.gates.table_rules import Rules, release_rules, source_rules
+from tasks.gates.table_rules import (
+    Cells,
+    Rules,
+    joined_cells,
+    release_rules,
+    source_cells,
+    source_rules,
+)
+
+_MOST_CELLS = 200_000
+"""Cells that a gate holds before it judges them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +110,7 @@ def merge(reports: Iterable[GateReport]) -> GateReport:
 def input_gate(
     frame: pd.DataFrame, schema: TableSchema, *, patient_column: str | None = None
 ) -> GateReport:
-    """Check one chunk of private rows, as text or as native types, against the declared schema.
+    """Check private rows, as text or as native types, against the declared schema.
 
     ``patient_column`` names the patient if one has several rows; it may not be empty.
 
@@ -110,7 +120,39 @@ def input_gate(
     ends the run before any noise is drawn.
     """
     used = frame[[name for name in frame.columns if name not in schema.ignore]]
-    return _judged(used, lambda: source_rules(used, schema, patient_column))
+    return _judged(
+        used,
+        lambda: source_rules(source_cells(used, schema, patient_column), schema, patient_column),
+    )
+
+
+class SourceGate:
+    """The input gate of rows that come in batches, with unique columns, in one or more processes.
+
+    It holds `cells`, which a rule is as true of as of all rows (`table_rules.source_cells`), until
+    it is asked, or they have become many. A check passes if it passes whenever it is made.
+    """
+
+    def __init__(self, schema: TableSchema, patient_column: str | None) -> None:
+        self._schema, self._patient = schema, patient_column
+        self.cells: dict[str, Cells] = {}
+        self.reports: list[GateReport] = []
+
+    def add(self, cells: Mapping[str, Cells]) -> None:
+        """Take more cells, and judge where they are many: memory must not grow with the rows."""
+        self.cells = joined_cells([self.cells, cells])
+        if sum(map(len, self.cells.values())) > _MOST_CELLS:
+            self.judge()
+
+    def add_rows(self, frame: pd.DataFrame) -> None:
+        """Take the cells of private rows."""
+        self.add(source_cells(frame, self._schema, self._patient))
+
+    def judge(self) -> None:
+        """Judge the cells that are held, and hold them no longer."""
+        if self.cells:
+            self.reports.append(_report(source_rules(self.cells, self._schema, self._patient)))
+        self.cells = {}
 
 
 def output_gate(frame: pd.DataFrame, schema: TableSchema, rows: int) -> GateReport:
@@ -130,9 +172,13 @@ def _judged(frame: pd.DataFrame, rules: Callable[[], Rules]) -> GateReport:
     """Judge rules of a table whose columns can be told apart by their names."""
     if not frame.columns.is_unique or not all(isinstance(name, str) for name in frame.columns):
         return GateReport(checks=(GateCheck(name="columns", column=None, passed=False),))
+    return _report(rules())
+
+
+def _report(rules: Rules) -> GateReport:
     return GateReport(
         checks=tuple(
             GateCheck(name=name, column=column, passed=passed)
-            for name, column, passed in rules().judge()
+            for name, column, passed in rules.judge()
         )
     )

@@ -3,11 +3,12 @@
 A fragment is read in bounded batches; each batch is checked, encoded by the schema alone and
 written as one piece per shard. A shard is made of its pieces in the order of the source, whoever
 wrote them and when. A piece that is written twice, because a worker was lost, is the same piece.
-Only booleans and declared names leave.
+Only booleans and declared names leave; the workspace has the few cells that the input gate reads.
 """
 
+import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,8 +26,8 @@ from tasks.ingest.contributions import part_of_patients
 from tasks.ingest.encoding import EncodedChunk, encode_chunk
 from tasks.ingest.patient_rows import (
     N_SHARDS,
-    KeyedRows,
     bounded_rows,
+    joined,
     levels_of,
     rows_by_shard,
     unnamed_patients,
@@ -47,9 +48,9 @@ class IngestRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FragmentReport:
-    """What is told of a fragment: its gate, None where no row was read, and the broken rules."""
+    """What is told of a fragment: what was judged of its cells so far, and the broken rules."""
 
-    gate: expectations.GateReport | None
+    gates: tuple[expectations.GateReport, ...]
     broken: tuple[tuple[str, Rule], ...]
 
 
@@ -100,13 +101,12 @@ def spread_fragment(
     n_batches = 0
     # The first of each kind is enough to refuse: memory must not grow with the broken rows.
     broken: dict[tuple[str, Rule], None] = {}
-    gate: expectations.GateReport | None = None
+    gate = expectations.SourceGate(rules.schema, rules.unit.column)
     for whole_frame in frames:
         frame = _own_part(rules, whole_frame)
         if frame.empty:
             continue
-        found = expectations.input_gate(frame, rules.schema, patient_column=rules.unit.column)
-        gate = found if gate is None else expectations.merge([gate, found])
+        gate.add_rows(frame)
         chunk = encode_chunk(frame, rules.schema)
         violations = (*chunk.violations, *unnamed_patients(frame, rules.unit.column))
         for violation in violations:
@@ -117,7 +117,26 @@ def spread_fragment(
             spread_rows(frame, chunk, rules, folder=workspace, piece=(number, n_batches))
             n_batches += 1
     store_arrays(_batches_of(workspace, number), n_batches=np.array([n_batches]))
-    return FragmentReport(gate=gate, broken=tuple(broken))
+    cells = json.dumps({name: cells.tolist() for name, cells in gate.cells.items()})
+    store_arrays(_cells_of(workspace, number), cells=np.frombuffer(cells.encode(), dtype=np.uint8))
+    return FragmentReport(gates=tuple(gate.reports), broken=tuple(broken))
+
+
+def gates_of(
+    reports: Sequence[FragmentReport], rules: IngestRules, workspace: Path
+) -> list[expectations.GateReport]:
+    """Judge what the workers left to be judged once for all fragments; nothing without a row."""
+    gate = expectations.SourceGate(rules.schema, rules.unit.column)
+    for number in range(len(reports)):
+        stored = json.loads(load_arrays(_cells_of(workspace, number))["cells"].tobytes())
+        gate.add(
+            {
+                name: np.array(cells, dtype=np.float64 if type(cells[0]) is float else object)
+                for name, cells in stored.items()
+            }
+        )
+    gate.judge()
+    return [*(found for report in reports for found in report.gates), *gate.reports]
 
 
 def spread_rows(
@@ -145,18 +164,18 @@ def bound_shard(item: ShardItem) -> tuple[bool, ...]:
     The pieces stay, as another worker may have to do the same again.
     """
     pieces = [
-        KeyedRows(**load_arrays(_piece(item.workspace, item.shard, (number, batch))))
+        load_arrays(_piece(item.workspace, item.shard, (number, batch)))
         for number in range(item.n_fragments)
         for batch in range(int(load_arrays(_batches_of(item.workspace, number))["n_batches"][0]))
     ]
-    rows = bounded_rows(pieces, item.rules.unit)
+    rows = bounded_rows(joined(pieces), item.rules.unit)
     store_shard(shard_path(item.workspace, item.shard), rows)
     return levels_of(rows, item.rules.schema)
 
 
 def remove_pieces(workspace: Path) -> None:
     """Delete what the shards were made of."""
-    for pattern in ("piece-*.npz", "batches-*.npz"):
+    for pattern in ("piece-*.npz", "batches-*.npz", "cells-*.npz"):
         for path in workspace.glob(pattern):
             path.unlink()
 
@@ -179,6 +198,11 @@ def _piece(folder: Path, shard: int, piece: tuple[int, int]) -> Path:
 def _batches_of(folder: Path, number: int) -> Path:
     """Return the file with the number of batches, without which a lost piece would go unseen."""
     return folder / f"batches-{number:06d}.npz"
+
+
+def _cells_of(folder: Path, number: int) -> Path:
+    """Return the file with the cells of a fragment that its gate has still to judge."""
+    return folder / f"cells-{number:06d}.npz"
 
 
 def _own_part(rules: IngestRules, frame: pd.DataFrame) -> pd.DataFrame:

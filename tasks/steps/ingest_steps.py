@@ -55,7 +55,7 @@ def ingest(
     with stage("ingest"):
         reports = _read(columns, rules, reader, workspace, diagnostics, executor)
     with stage("input-gate"):
-        _refuse(reports, diagnostics)
+        _refuse(reports, rules, workspace, diagnostics)
     with stage("bound-contributions"):
         return bound(rules, workspace, len(reports), executor)
 
@@ -97,17 +97,22 @@ def _read(
     return reports
 
 
-def _refuse(reports: Sequence[FragmentReport], diagnostics: DiagnosticsFile) -> None:
+def _refuse(
+    reports: Sequence[FragmentReport],
+    rules: IngestRules,
+    workspace: PrivateWorkspace,
+    diagnostics: DiagnosticsFile,
+) -> None:
     """Refuse a table without rows, and one that breaks a rule."""
-    gates = [report.gate for report in reports if report.gate is not None]
-    if not gates:
-        raise InputError("EMPTY_TABLE", "expected rows in the source, found an empty table")
     broken = dict.fromkeys(rule for report in reports for rule in report.broken)
     no_rows = np.empty(0, dtype=np.intp)  # they are in the diagnostics
     refuse_violations(
         [Violation(rule=rule, column=column, rows=no_rows) for column, rule in broken],
         diagnostics=f"{diagnostics.pointer} (restricted; folder diagnostics of CLUSTMIX_HOME)",
     )
+    gates = ingest_pieces.gates_of(reports, rules, workspace.folder)
+    if not gates:
+        raise InputError("EMPTY_TABLE", "expected rows in the source, found an empty table")
     gate = expectations.merge(gates)
     if not gate.passed:
         failed = "; ".join(check.title for check in gate.failed_checks)

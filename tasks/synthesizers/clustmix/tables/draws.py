@@ -11,10 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from privacy.sensitivity import weighted_sum_l2_sensitivity
-from tasks.measurement.centred import counts_request, measured_codes
-from tasks.measurement.encoded import EncodedRows
+from tasks.measurement.centred import counts_request, inside_codes
+from tasks.measurement.encoded import EncodedRows, row_slices
 from tasks.measurement.plan import MeasurementPlan, Request, StatisticRequest, sum_request
 from tasks.measurement.plan import plan_measurement as plan_draws
 from tasks.measurement.statistics import SUM_SCALE, softmax
@@ -125,39 +126,32 @@ def pair_tables(
     squared = one_way**2 * outer.sum() + (np.triu(used, 1) * np.outer(inner, inner)).sum()
     if not squared <= norm**2 * (1.0 + 1e-12):
         raise ValueError("expected a norm that bounds what a row adds, found a smaller one")
-    codes = measured_codes(rows, n_visits)
-    if (codes >= k).any():
-        raise ValueError("expected codes inside the public domain, found one outside")
     starts, width = np.cumsum(k) - k, int(k.sum())
     first = np.cumsum(sizes) - sizes
-    joined = groups[starts + codes] + first
+    joined = groups + np.repeat(first, k)
     column = np.repeat(np.arange(len(sizes)), sizes)
     per_code = np.repeat(sizes, sizes)
     cells = pair_cells(n_groups, used)
     total = np.zeros(length, dtype=np.int64)
-    for weight in np.unique(rows.weight):
-        member = rows.weight == weight
-        fine = np.bincount((starts + codes[member]).ravel(), minlength=width)
+    for weight, parts in rows.by_weight(_ROWS_AT_ONCE):
+        fine = np.zeros(width, dtype=np.int64)
+        table = np.zeros((len(column), len(column)), dtype=np.int64)
+        for part in parts:
+            places = starts + inside_codes(part, n_codes, n_visits)
+            fine += np.bincount(places.ravel(), minlength=width)
+            # Whole numbers, small enough in each part for single precision.
+            indicator = np.zeros((len(part), len(column)), dtype=np.float32)
+            np.put_along_axis(indicator, joined[places], 1.0, axis=1)
+            table += (indicator.T @ indicator).astype(np.int64)
+        n_rows = int(fine[: k[0]].sum())
         amount = np.trunc(weight * one_way * SUM_SCALE / (norm * k)).astype(np.int64)
-        total[:width] += np.repeat(amount, k) * (np.repeat(k, k) * fine - int(member.sum()))
-        table = _joint_counts(joined[member], int(sizes.sum()))
+        total[:width] += np.repeat(amount, k) * (np.repeat(k, k) * fine - n_rows)
         margin = per_code * np.diagonal(table)
         amounts = np.trunc(weight * SUM_SCALE / (norm * np.outer(sizes, sizes))).astype(np.int64)
-        centred = np.outer(per_code, per_code) * table - margin[:, None] - margin + member.sum()
+        centred = np.outer(per_code, per_code) * table - margin[:, None] - margin + n_rows
         centred *= amounts[np.ix_(column, column)]
         chosen = centred[cells]
         total[width : width + len(chosen)] += chosen
-    return total
-
-
-def _joint_counts(joined: NDArray[np.int64], n_joined: int) -> NDArray[np.int64]:
-    """Count how often two codes are in one row; exact, for whole numbers are small in each part."""
-    total = np.zeros((n_joined, n_joined), dtype=np.int64)
-    for start in range(0, len(joined), _ROWS_AT_ONCE):
-        block = joined[start : start + _ROWS_AT_ONCE]
-        indicator = np.zeros((len(block), n_joined), dtype=np.float32)
-        np.put_along_axis(indicator, block, 1.0, axis=1)
-        total += (indicator.T @ indicator).astype(np.int64)
     return total
 
 
@@ -189,26 +183,31 @@ def weighted_residuals(
     likely label: ``|e_c - p|^2 = 1 - 2 p_c + |p|^2``. No larger weight that is a function of p
     alone would do. Event: one discrete Gaussian, composed adaptively.
     """
-    probabilities = probabilities_of(rows.codes, log_odds, intercepts, features)
-    weight = residual_weights(probabilities)
-    shrunk = 1.0 / np.maximum(1.0, row_norms(rows.codes, features, constant))
-    amount = np.eye(probabilities.shape[1])[rows.label] - probabilities
-    amount *= (rows.weight * weight * shrunk * _RESIDUAL_SCALE)[:, None]
-    amount = np.trunc(amount)
-    n_labels = probabilities.shape[1]
-    parts = [np.trunc(constant * _FEATURE_SCALE) * amount.sum(axis=0, keepdims=True)]
-    for column, table in enumerate(features):
-        codes = rows.codes[:, column]
-        by_code = np.stack(
-            [
-                np.bincount(codes, weights=amount[:, label], minlength=len(table))
-                for label in range(n_labels)
-            ],
-            axis=1,
-        )
+    sizes, n_labels = np.array([len(table) for table in features]), len(intercepts)
+    rows.require_inside(sizes, n_labels)
+    places, n_places = 1 + np.cumsum(sizes) - sizes, 1 + int(sizes.sum())
+    # What the constant and each code add to the scores, and to the squared norm.
+    squares = np.concatenate([[constant**2], *((table**2).sum(axis=1) for table in features)])
+    added = np.column_stack([np.concatenate([intercepts[None], log_odds]), squares])
+    by_place = np.zeros((n_places, n_labels), dtype=np.int64)
+    for part in map(rows.only, row_slices(len(rows), _ROWS_AT_ONCE)):
+        index = np.zeros((len(part), 1 + len(sizes)), dtype=np.int32)
+        index[:, 1:] = part.codes + places
+        # A product of a row of this matrix is summed by itself, from the constant on.
+        ends = np.arange(0, index.size + 1, index.shape[1])
+        ones = csr_array((np.ones(index.size), index.ravel(), ends), (len(part), n_places))
+        found = ones @ added
+        probabilities = softmax(found[:, :-1])
+        shrunk = 1.0 / np.maximum(1.0, np.sqrt(found[:, -1]))
+        amount = np.eye(n_labels)[part.label] - probabilities
+        weight = residual_weights(probabilities)
+        amount *= (part.weight * weight * shrunk * _RESIDUAL_SCALE)[:, None]
+        by_place += (ones.T @ np.trunc(amount)).astype(np.int64)
+    sums = [int(constant * _FEATURE_SCALE) * by_place[:1]]
+    for table, place in zip(features, places, strict=True):
         grid = np.trunc(table * _FEATURE_SCALE).astype(np.int64)
-        parts.append(grid.T @ by_code.astype(np.int64))
-    return np.concatenate([part.astype(np.int64) for part in parts])
+        sums.append(grid.T @ by_place[place : place + len(table)])
+    return np.concatenate(sums)
 
 
 def probabilities_of(

@@ -17,14 +17,8 @@ import pandas as pd
 
 from privacy.errors import ConfigurationError
 from storage.schema.table import TableSchema
-from tasks.gates.table_rules import (
-    Cells,
-    Rules,
-    joined_cells,
-    release_rules,
-    source_cells,
-    source_rules,
-)
+from tasks.gates import table_rules
+from tasks.gates.table_rules import Cells, Rules
 
 _MOST_CELLS = 200_000
 """Cells that a gate holds before it judges them."""
@@ -120,10 +114,10 @@ def input_gate(
     ends the run before any noise is drawn.
     """
     used = frame[[name for name in frame.columns if name not in schema.ignore]]
-    return _judged(
-        used,
-        lambda: source_rules(source_cells(used, schema, patient_column), schema, patient_column),
+    cells = table_rules.source_cells(
+        used.loc[:, ~used.columns.duplicated()], schema, patient_column
     )
+    return _judged(used, lambda: table_rules.source_rules(cells, schema, patient_column))
 
 
 class SourceGate:
@@ -134,25 +128,22 @@ class SourceGate:
     """
 
     def __init__(self, schema: TableSchema, patient_column: str | None) -> None:
-        self._schema, self._patient = schema, patient_column
+        self._asked = (schema, patient_column)
         self.cells: dict[str, Cells] = {}
         self.reports: list[GateReport] = []
 
     def add(self, cells: Mapping[str, Cells]) -> None:
         """Take more cells, and judge where they are many: memory must not grow with the rows."""
-        self.cells = joined_cells([self.cells, cells])
+        self.cells = table_rules.joined_cells([self.cells, cells])
         if sum(map(len, self.cells.values())) > _MOST_CELLS:
             self.judge()
 
-    def add_rows(self, frame: pd.DataFrame) -> None:
-        """Take the cells of private rows."""
-        self.add(source_cells(frame, self._schema, self._patient))
-
     def judge(self) -> None:
         """Judge the cells that are held, and hold them no longer."""
-        if self.cells:
-            self.reports.append(_report(source_rules(self.cells, self._schema, self._patient)))
-        self.cells = {}
+        if cells := self.cells:
+            self.cells = {}
+            rules = table_rules.source_rules(cells, *self._asked)
+            self.reports.append(_judged(pd.DataFrame(columns=list(cells)), lambda: rules))
 
 
 def output_gate(frame: pd.DataFrame, schema: TableSchema, rows: int) -> GateReport:
@@ -165,20 +156,16 @@ def output_gate(frame: pd.DataFrame, schema: TableSchema, rows: int) -> GateRepo
     -------
     Post-processing: reads synthetic rows and public declarations only.
     """
-    return _judged(frame, lambda: release_rules(frame, schema, rows))
+    return _judged(frame, lambda: table_rules.release_rules(frame, schema, rows))
 
 
 def _judged(frame: pd.DataFrame, rules: Callable[[], Rules]) -> GateReport:
     """Judge rules of a table whose columns can be told apart by their names."""
     if not frame.columns.is_unique or not all(isinstance(name, str) for name in frame.columns):
         return GateReport(checks=(GateCheck(name="columns", column=None, passed=False),))
-    return _report(rules())
-
-
-def _report(rules: Rules) -> GateReport:
     return GateReport(
         checks=tuple(
             GateCheck(name=name, column=column, passed=passed)
-            for name, column, passed in rules.judge()
+            for name, column, passed in rules().judge()
         )
     )

@@ -3,12 +3,11 @@
 A fragment is read in bounded batches; each batch is checked, encoded by the schema alone and
 written as one piece per shard. A shard is made of its pieces in the order of the source, whoever
 wrote them and when. A piece that is written twice, because a worker was lost, is the same piece.
-Only booleans and declared names leave; the workspace has the few cells that the input gate reads.
+Booleans and declared names leave, and the few different cells that the input gate is asked about.
 """
 
-import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from storage.files.diagnostics import DiagnosticsFile
 from storage.files.workspace import load_arrays, store_arrays
 from storage.schema.table import TableSchema
 from storage.sources.reading import Fragment
-from tasks.gates import expectations
+from tasks.gates import expectations, table_rules
 from tasks.ingest.contributions import part_of_patients
 from tasks.ingest.encoding import EncodedChunk, encode_chunk
 from tasks.ingest.patient_rows import (
@@ -46,10 +45,11 @@ class IngestRules:
     partition: Partition | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class FragmentReport:
-    """What is told of a fragment: what was judged of its cells so far, and the broken rules."""
+    """What is told of a fragment: private cells that are not yet judged, gates, broken rules."""
 
+    cells: Mapping[str, table_rules.Cells]
     gates: tuple[expectations.GateReport, ...]
     broken: tuple[tuple[str, Rule], ...]
 
@@ -101,12 +101,13 @@ def spread_fragment(
     n_batches = 0
     # The first of each kind is enough to refuse: memory must not grow with the broken rows.
     broken: dict[tuple[str, Rule], None] = {}
-    gate = expectations.SourceGate(rules.schema, rules.unit.column)
+    asked = (rules.schema, rules.unit.column)
+    gate = expectations.SourceGate(*asked)
     for whole_frame in frames:
         frame = _own_part(rules, whole_frame)
         if frame.empty:
             continue
-        gate.add_rows(frame)
+        gate.add(table_rules.source_cells(frame, *asked))
         chunk = encode_chunk(frame, rules.schema)
         violations = (*chunk.violations, *unnamed_patients(frame, rules.unit.column))
         for violation in violations:
@@ -117,26 +118,7 @@ def spread_fragment(
             spread_rows(frame, chunk, rules, folder=workspace, piece=(number, n_batches))
             n_batches += 1
     store_arrays(_batches_of(workspace, number), n_batches=np.array([n_batches]))
-    cells = json.dumps({name: cells.tolist() for name, cells in gate.cells.items()})
-    store_arrays(_cells_of(workspace, number), cells=np.frombuffer(cells.encode(), dtype=np.uint8))
-    return FragmentReport(gates=tuple(gate.reports), broken=tuple(broken))
-
-
-def gates_of(
-    reports: Sequence[FragmentReport], rules: IngestRules, workspace: Path
-) -> list[expectations.GateReport]:
-    """Judge what the workers left to be judged once for all fragments; nothing without a row."""
-    gate = expectations.SourceGate(rules.schema, rules.unit.column)
-    for number in range(len(reports)):
-        stored = json.loads(load_arrays(_cells_of(workspace, number))["cells"].tobytes())
-        gate.add(
-            {
-                name: np.array(cells, dtype=np.float64 if type(cells[0]) is float else object)
-                for name, cells in stored.items()
-            }
-        )
-    gate.judge()
-    return [*(found for report in reports for found in report.gates), *gate.reports]
+    return FragmentReport(gates=tuple(gate.reports), cells=gate.cells, broken=tuple(broken))
 
 
 def spread_rows(
@@ -175,7 +157,7 @@ def bound_shard(item: ShardItem) -> tuple[bool, ...]:
 
 def remove_pieces(workspace: Path) -> None:
     """Delete what the shards were made of."""
-    for pattern in ("piece-*.npz", "batches-*.npz", "cells-*.npz"):
+    for pattern in ("piece-*.npz", "batches-*.npz"):
         for path in workspace.glob(pattern):
             path.unlink()
 
@@ -198,11 +180,6 @@ def _piece(folder: Path, shard: int, piece: tuple[int, int]) -> Path:
 def _batches_of(folder: Path, number: int) -> Path:
     """Return the file with the number of batches, without which a lost piece would go unseen."""
     return folder / f"batches-{number:06d}.npz"
-
-
-def _cells_of(folder: Path, number: int) -> Path:
-    """Return the file with the cells of a fragment that its gate has still to judge."""
-    return folder / f"cells-{number:06d}.npz"
 
 
 def _own_part(rules: IngestRules, frame: pd.DataFrame) -> pd.DataFrame:

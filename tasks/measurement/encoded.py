@@ -98,7 +98,7 @@ class EncodedRows:
     def __len__(self) -> int:
         return len(self.label)
 
-    def only(self, chosen: slice | Indices) -> "EncodedRows":
+    def only(self, chosen: slice | Indices | NDArray[np.bool_]) -> "EncodedRows":
         """Return some of the rows."""
         return EncodedRows(
             codes=self.codes[chosen],

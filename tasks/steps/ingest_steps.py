@@ -55,7 +55,7 @@ def ingest(
     with stage("ingest"):
         reports = _read(columns, rules, reader, workspace, diagnostics, executor)
     with stage("input-gate"):
-        _refuse(reports, rules, workspace, diagnostics)
+        _refuse(reports, rules, diagnostics)
     with stage("bound-contributions"):
         return bound(rules, workspace, len(reports), executor)
 
@@ -98,10 +98,7 @@ def _read(
 
 
 def _refuse(
-    reports: Sequence[FragmentReport],
-    rules: IngestRules,
-    workspace: PrivateWorkspace,
-    diagnostics: DiagnosticsFile,
+    reports: Sequence[FragmentReport], rules: IngestRules, diagnostics: DiagnosticsFile
 ) -> None:
     """Refuse a table without rows, and one that breaks a rule."""
     broken = dict.fromkeys(rule for report in reports for rule in report.broken)
@@ -110,12 +107,16 @@ def _refuse(
         [Violation(rule=rule, column=column, rows=no_rows) for column, rule in broken],
         diagnostics=f"{diagnostics.pointer} (restricted; folder diagnostics of CLUSTMIX_HOME)",
     )
-    gates = ingest_pieces.gates_of(reports, rules, workspace.folder)
+    # Judged once for all fragments, and here: the workers need not load what judges.
+    gate = expectations.SourceGate(rules.schema, rules.unit.column)
+    for report in reports:
+        gate.add(report.cells)
+    gate.judge()
+    gates = [*(judged for report in reports for judged in report.gates), *gate.reports]
     if not gates:
         raise InputError("EMPTY_TABLE", "expected rows in the source, found an empty table")
-    gate = expectations.merge(gates)
-    if not gate.passed:
-        failed = "; ".join(check.title for check in gate.failed_checks)
+    if failed_checks := expectations.merge(gates).failed_checks:
+        failed = "; ".join(check.title for check in failed_checks)
         raise InputError(
             "INPUT_GATE", f"the source breaks these declared rules: {failed}; correct the feed"
         )

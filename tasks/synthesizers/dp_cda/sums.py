@@ -4,7 +4,6 @@ Written like `tasks.measurement.statistics`: rows of one shard and public arrays
 truncated toward zero on the grid, each one rounded by itself.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.arrays import AnyFloats, Codes, Floats, Indices, Integers
-from tasks.measurement.encoded import EncodedRows, mixed_bits
+from tasks.measurement.encoded import EncodedRows, mixed_bits, row_slices
 from tasks.measurement.sampling import PoissonCoins
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.vectors import Block, VectorMap
@@ -73,7 +72,8 @@ def group_sums(
     """
     cell = groups_of(rows, n_groups=n_groups) * n_labels + rows.label
     total = np.zeros((n_groups * n_labels, record_map.vectors.width), dtype=np.int64)
-    for index in _blocks(np.argsort(cell, kind="stable")):
+    in_order = np.argsort(cell, kind="stable")
+    for index in (in_order[part] for part in row_slices(len(in_order), _ROWS_AT_ONCE)):
         _add_to(total, cell[index], rows, index, record_map)
     return total.reshape(n_groups, n_labels, -1)
 
@@ -95,7 +95,7 @@ def sampled_sums(
     total = np.zeros((coins.n_draws, n_labels, record_map.vectors.width), dtype=np.int64)
     for draw, sampled in enumerate(coins.rows(rows)):
         in_order = sampled[np.argsort(rows.label[sampled], kind="stable")]
-        for index in _blocks(in_order):
+        for index in (in_order[part] for part in row_slices(len(in_order), _ROWS_AT_ONCE)):
             _add_to(total[draw], rows.label[index], rows, index, record_map)
     return total
 
@@ -114,12 +114,6 @@ def groups_of(rows: EncodedRows, *, n_groups: int) -> Integers:
     hashed += rows.label * factors[-2] + rows.fold * factors[-1]
     groups: Integers = (mixed_bits(hashed) % np.uint64(n_groups)).astype(np.int64)
     return groups
-
-
-def _blocks(index: Indices) -> Iterator[Indices]:
-    """Parts of an index: bounds the memory of the vectors, does not change a sum."""
-    for start in range(0, len(index), _ROWS_AT_ONCE):
-        yield index[start : start + _ROWS_AT_ONCE]
 
 
 def _add_to(

@@ -8,13 +8,14 @@ codes by label, is `tasks.measurement.centred.label_counts`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from privacy.sensitivity import weighted_sum_l2_sensitivity
-from tasks.measurement.centred import counts_request, inside_codes
+from tasks.measurement.centred import counts_request, measured_codes
 from tasks.measurement.encoded import EncodedRows, row_slices
 from tasks.measurement.plan import MeasurementPlan, Request, StatisticRequest, sum_request
 from tasks.measurement.plan import plan_measurement as plan_draws
@@ -126,9 +127,9 @@ def pair_tables(
     squared = one_way**2 * outer.sum() + (np.triu(used, 1) * np.outer(inner, inner)).sum()
     if not squared <= norm**2 * (1.0 + 1e-12):
         raise ValueError("expected a norm that bounds what a row adds, found a smaller one")
+    rows.require_inside(n_codes[: rows.codes.shape[1]], 2**16)
     starts, width = np.cumsum(k) - k, int(k.sum())
-    first = np.cumsum(sizes) - sizes
-    joined = groups + np.repeat(first, k)
+    joined = groups + np.repeat(np.cumsum(sizes) - sizes, k)
     column = np.repeat(np.arange(len(sizes)), sizes)
     per_code = np.repeat(sizes, sizes)
     cells = pair_cells(n_groups, used)
@@ -137,7 +138,7 @@ def pair_tables(
         fine = np.zeros(width, dtype=np.int64)
         table = np.zeros((len(column), len(column)), dtype=np.int64)
         for part in parts:
-            places = starts + inside_codes(part, n_codes, n_visits)
+            places = starts + measured_codes(part, n_visits)
             fine += np.bincount(places.ravel(), minlength=width)
             # Whole numbers, small enough in each part for single precision.
             indicator = np.zeros((len(part), len(column)), dtype=np.float32)
@@ -183,46 +184,39 @@ def weighted_residuals(
     likely label: ``|e_c - p|^2 = 1 - 2 p_c + |p|^2``. No larger weight that is a function of p
     alone would do. Event: one discrete Gaussian, composed adaptively.
     """
-    sizes, n_labels = np.array([len(table) for table in features]), len(intercepts)
+    sizes, n_labels = [len(table) for table in features], len(intercepts)
     rows.require_inside(sizes, n_labels)
-    places, n_places = 1 + np.cumsum(sizes) - sizes, 1 + int(sizes.sum())
-    # What the constant and each code add to the scores, and to the squared norm.
-    squares = np.concatenate([[constant**2], *((table**2).sum(axis=1) for table in features)])
-    added = np.column_stack([np.concatenate([intercepts[None], log_odds]), squares])
-    by_place = np.zeros((n_places, n_labels), dtype=np.int64)
+    by_place = np.zeros((1 + sum(sizes), n_labels), dtype=np.int64)
     for part in map(rows.only, row_slices(len(rows), _ROWS_AT_ONCE)):
-        index = np.zeros((len(part), 1 + len(sizes)), dtype=np.int32)
-        index[:, 1:] = part.codes + places
-        # A product of a row of this matrix is summed by itself, from the constant on.
-        ends = np.arange(0, index.size + 1, index.shape[1])
-        ones = csr_array((np.ones(index.size), index.ravel(), ends), (len(part), n_places))
-        found = ones @ added
-        probabilities = softmax(found[:, :-1])
-        shrunk = 1.0 / np.maximum(1.0, np.sqrt(found[:, -1]))
+        ones = one_hot(part.codes, features)
+        probabilities = probabilities_of(ones, log_odds, intercepts)
+        shrunk = 1.0 / np.maximum(1.0, row_norms(ones, features, constant))
         amount = np.eye(n_labels)[part.label] - probabilities
         weight = residual_weights(probabilities)
         amount *= (part.weight * weight * shrunk * _RESIDUAL_SCALE)[:, None]
         by_place += (ones.T @ np.trunc(amount)).astype(np.int64)
-    sums = [int(constant * _FEATURE_SCALE) * by_place[:1]]
-    for table, place in zip(features, places, strict=True):
-        grid = np.trunc(table * _FEATURE_SCALE).astype(np.int64)
-        sums.append(grid.T @ by_place[place : place + len(table)])
-    return np.concatenate(sums)
+    parts = [int(constant * _FEATURE_SCALE) * by_place[:1]]
+    for table, sums in zip(features, np.split(by_place[1:], np.cumsum(sizes)[:-1]), strict=True):
+        parts.append(np.trunc(table * _FEATURE_SCALE).astype(np.int64).T @ sums)
+    return np.concatenate(parts)
 
 
-def probabilities_of(
-    codes: NDArray[np.uint16] | NDArray[np.int64],
-    log_odds: Array,
-    intercepts: Array,
-    features: Sequence[Array],
-) -> Array:
+def one_hot(codes: NDArray[np.integer[Any]], features: Sequence[Array]) -> csr_array:
+    """Return a one and the one-hot codes of each record, of shape (n, 1 + W).
+
+    In a product with this matrix every row is summed by itself, from the one on.
+    """
+    sizes = np.array([len(table) for table in features])
+    places = np.zeros((len(codes), 1 + len(sizes)), dtype=np.int32)
+    places[:, 1:] = codes[:, : len(sizes)] + (1 + np.cumsum(sizes) - sizes)
+    ends = np.arange(0, places.size + 1, places.shape[1])
+    shape = (len(codes), 1 + int(sizes.sum()))
+    return csr_array((np.ones(places.size), places.ravel(), ends), shape)
+
+
+def probabilities_of(ones: csr_array, log_odds: Array, intercepts: Array) -> Array:
     """Label probabilities of records, each by itself, float64 of shape (n, C)."""
-    scores = np.tile(intercepts, (len(codes), 1))
-    start = 0
-    for column, table in enumerate(features):
-        scores += log_odds[start + codes[:, column].astype(np.int64)]
-        start += len(table)
-    return softmax(scores)
+    return softmax(ones @ np.concatenate([intercepts[None], log_odds]))
 
 
 def residual_weights(probabilities: Array) -> Array:
@@ -235,11 +229,7 @@ def residual_weights(probabilities: Array) -> Array:
     return np.asarray(1.0 / np.sqrt(np.maximum(farthest, 0.5)))
 
 
-def row_norms(
-    codes: NDArray[np.uint16] | NDArray[np.int64], features: Sequence[Array], constant: float
-) -> Array:
+def row_norms(ones: csr_array, features: Sequence[Array], constant: float) -> Array:
     """Norms of the features of records, each by itself."""
-    total = np.full(len(codes), constant**2)
-    for column, table in enumerate(features):
-        total += (table**2).sum(axis=1)[codes[:, column]]
-    return np.asarray(np.sqrt(total))
+    squares = [[constant**2], *((table**2).sum(axis=1) for table in features)]
+    return np.asarray(np.sqrt(ones @ np.concatenate(squares)))

@@ -41,9 +41,13 @@ def columns(n_columns: int = 30) -> list[dict[str, Any]]:
     return declared
 
 
-def site(source: Path, kind: str = "parquet", n_columns: int = 30) -> dict[str, Any]:
+def site(
+    source: Path, kind: str = "parquet", n_columns: int = 30, *, patients: int | None = None
+) -> dict[str, Any]:
     """Write the site file of the generated table; the rows of a release are out of the one rule."""
+    declared = {} if patients is None else {"patients": patients}
     return {
+        **declared,
         "dataset": "generated" if n_columns == 30 else f"generated-{n_columns}-columns",
         "title": f"Generated table of {n_columns} columns",
         "public_benchmark_data": True,

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.counting_speed import counted
-from benchmarks.generated_table import FORMATS, site, write_table
+from benchmarks.generated_table import FORMATS, ROWS_PER_PATIENT, site, write_table
 from benchmarks.releases import measure_command
 from benchmarks.results import (
     IN_PROCESS,
@@ -51,7 +51,8 @@ def release(n_rows: int, n_columns: int, folder: Path, kind: str = FORMATS[0]) -
     table_path, site_path = folder / f"table.{kind}", folder / "generated.yaml"
     write_table(table_path, n_rows, kind, n_columns)
     write_table(folder / "test.parquet", TEST_ROWS, "parquet", n_columns)
-    write_site(site(table_path, kind, n_columns), site_path)
+    patients = int(n_rows / ROWS_PER_PATIENT)
+    write_site(site(table_path, kind, n_columns, patients=patients), site_path)
     # However small the file is, memory is that of the same processes.
     os.environ["CLUSTMIX_DASK_WORKERS"] = "2"
     row = measure_command(

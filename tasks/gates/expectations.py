@@ -9,7 +9,7 @@ private rows. A refusal stays with the operators and keeps its charge; that a re
 tells that the table kept the declared rules, and the guarantee does not cover that one bit.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -17,10 +17,9 @@ import pandas as pd
 
 from privacy.errors import ConfigurationError
 from storage.schema.table import TableSchema
-from tasks.gates import table_rules
-from tasks.gates.table_rules import Cells, Rules
+from tasks.gates.table_rules import Rules, condensed, release_rules, source_rules
 
-_MOST_CELLS = 200_000
+_MOST_CELLS = 1_000_000
 """Cells that a gate holds before it judges them."""
 
 
@@ -104,7 +103,7 @@ def merge(reports: Iterable[GateReport]) -> GateReport:
 def input_gate(
     frame: pd.DataFrame, schema: TableSchema, *, patient_column: str | None = None
 ) -> GateReport:
-    """Check private rows, as text or as native types, against the declared schema.
+    """Check one chunk of private rows, as text or as native types, against the declared schema.
 
     ``patient_column`` names the patient if one has several rows; it may not be empty.
 
@@ -114,36 +113,34 @@ def input_gate(
     ends the run before any noise is drawn.
     """
     used = frame[[name for name in frame.columns if name not in schema.ignore]]
-    cells = table_rules.source_cells(
-        used.loc[:, ~used.columns.duplicated()], schema, patient_column
-    )
-    return _judged(used, lambda: table_rules.source_rules(cells, schema, patient_column))
+    return _judged(used, lambda: source_rules(used, schema, patient_column))
 
 
 class SourceGate:
-    """The input gate of rows that come in batches, with unique columns, in one or more processes.
+    """The input gate of rows that come in batches, in one or more processes.
 
-    It holds `cells`, which a rule is as true of as of all rows (`table_rules.source_cells`), until
-    it is asked, or they have become many. A check passes if it passes whenever it is made.
+    It holds few `rows` (`table_rules.condensed`) until it is asked, or they have become many. A
+    check passes if it passes whenever it is made.
     """
 
     def __init__(self, schema: TableSchema, patient_column: str | None) -> None:
         self._asked = (schema, patient_column)
-        self.cells: dict[str, Cells] = {}
+        self.rows = pd.DataFrame()
         self.reports: list[GateReport] = []
 
-    def add(self, cells: Mapping[str, Cells]) -> None:
-        """Take more cells, and judge where they are many: memory must not grow with the rows."""
-        self.cells = table_rules.joined_cells([self.cells, cells])
-        if sum(map(len, self.cells.values())) > _MOST_CELLS:
+    def add(self, rows: pd.DataFrame) -> None:
+        """Take some rows, or those that another gate holds; judge where they have become many."""
+        few = [part for part in (self.rows, condensed(rows, *self._asked)) if len(part)]
+        self.rows = few[0] if len(few) == 1 else condensed(pd.concat(few), *self._asked)
+        if self.rows.size > _MOST_CELLS:
             self.judge()
 
     def judge(self) -> None:
-        """Judge the cells that are held, and hold them no longer."""
-        if cells := self.cells:
-            self.cells = {}
-            rules = table_rules.source_rules(cells, *self._asked)
-            self.reports.append(_judged(pd.DataFrame(columns=list(cells)), lambda: rules))
+        """Judge the rows that are held, and hold them no longer."""
+        if len(self.rows):
+            schema, patient_column = self._asked
+            self.reports.append(input_gate(self.rows, schema, patient_column=patient_column))
+        self.rows = pd.DataFrame()
 
 
 def output_gate(frame: pd.DataFrame, schema: TableSchema, rows: int) -> GateReport:
@@ -156,7 +153,7 @@ def output_gate(frame: pd.DataFrame, schema: TableSchema, rows: int) -> GateRepo
     -------
     Post-processing: reads synthetic rows and public declarations only.
     """
-    return _judged(frame, lambda: table_rules.release_rules(frame, schema, rows))
+    return _judged(frame, lambda: release_rules(frame, schema, rows))
 
 
 def _judged(frame: pd.DataFrame, rules: Callable[[], Rules]) -> GateReport:

@@ -12,7 +12,7 @@ import logging
 import os
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -146,57 +146,41 @@ _WHOLE_NUMBER = r"[+-]?(?:\d+(?:\.0*)?|(?:\d+\.?\d*|\.\d+)[eE][+-]?\d+)"
 _LARGEST = float(np.finfo(np.float64).max)
 
 
-def source_cells(
-    frame: pd.DataFrame, schema: TableSchema, patient_column: str | None
-) -> dict[str, Cells]:
-    """Return what the input gate asks of private rows: texts, or the ends of numbers, by column.
+def condensed(frame: pd.DataFrame, schema: TableSchema, patient_column: str | None) -> pd.DataFrame:
+    """Return few private rows of which `source_rules` are as true as of these, which are not few.
 
-    Of patients it is asked whether each has a name: the shortest text says so.
+    They hold the different texts of a column, or the smallest and the largest number; of patients,
+    who must only have names, the shortest text.
     """
     numeric = set[str]()
     if schema.image is None and schema.items is None:
         numeric = {column.name for column in schema.columns if isinstance(column, NumericColumn)}
     found = dict[str, Cells]()
-    for name in (name for name in frame.columns if name not in schema.ignore):
+    for name in frame.columns:
         numbers = _numbers(frame, name) if name in numeric else None
-        if numbers is not None:
-            found[name] = _ends(numbers)
-        elif (texts := _texts(frame, [name])) is not None:
-            shortest = np.argsort([*map(len, texts)])[:1]
-            found[name] = texts[shortest] if name == patient_column else texts
-    return found
+        texts = _texts(frame, [name]) if numbers is None else None
+        if texts is not None and name == patient_column:
+            texts = texts[[np.argmin([*map(len, texts)])]]
+        found[name] = _ends(numbers) if numbers is not None else np.asarray(texts)
+    height = max(map(len, found.values()))
+    return pd.DataFrame({name: np.resize(cells, height) for name, cells in found.items()})
 
 
-def joined_cells(parts: Iterable[Mapping[str, Cells]]) -> dict[str, Cells]:
-    """Return the cells of several parts of one source, of which the gate asks the same."""
-    joined = dict[str, Cells]()
-    for part in parts:
-        for name, cells in part.items():
-            both = np.concatenate([joined.get(name, cells[:0]), cells])
-            joined[name] = _ends(both) if both.dtype == np.float64 else pd.unique(both)
-    return joined
-
-
-def source_rules(
-    cells: Mapping[str, Cells], schema: TableSchema, patient_column: str | None
-) -> Rules:
-    """Return the rules of the input gate: what the encoder takes or mends of `source_cells`."""
+def source_rules(frame: pd.DataFrame, schema: TableSchema, patient_column: str | None) -> Rules:
+    """Return the rules of the input gate: what the encoder takes or mends of private rows."""
     rules, patient = Rules(), [] if patient_column is None else [patient_column]
     names = [*schema.released_columns, *patient]
-    header = pd.DataFrame(columns=list(cells))
-    rules.of_header("columns", header, "ExpectTableColumnsToMatchSet", column_set=names)
+    rules.of_header("columns", frame, "ExpectTableColumnsToMatchSet", column_set=names)
     for name in patient:
-        rules.of_cells("patient", name, cells.get(name), _MATCHES, regex=".")
+        rules.of_cells("patient", name, _texts(frame, [name]), _MATCHES, regex=".")
     if schema.image is not None or schema.items is not None:
-        block, texts = "items" if schema.image is None else "pixels", None
-        if set(schema.column_names) <= cells.keys():
-            texts = pd.unique(np.concatenate([cells[name] for name in schema.column_names]))
-        _ask_of_texts(rules, schema.columns[0], texts, block)
+        block = "items" if schema.image is None else "pixels"
+        _ask_of_texts(rules, schema.columns[0], _texts(frame, schema.column_names), block)
     else:
         for column in schema.columns:
-            _ask_of_source(rules, column, cells.get(column.name))
+            _ask_of_source(rules, column, frame)
     label = schema.label
-    texts = cells.get(label.name)
+    texts = _texts(frame, [label.name])
     accepted = {*label.level_names, *label.missing, *([""] if label.nullable else [])}
     if label.buckets is None:
         accepted.update(*(label.levels or {}).values())
@@ -249,15 +233,16 @@ def _numbers(frame: pd.DataFrame, name: str) -> Floats | None:
     return frame[name].to_numpy(dtype=np.float64, na_value=np.nan)
 
 
-def _ask_of_source(rules: Rules, column: Column, cells: Cells | None) -> None:
+def _ask_of_source(rules: Rules, column: Column, frame: pd.DataFrame) -> None:
     """Ask a column of a source, as numbers where it has a type of numbers."""
-    if cells is None or cells.dtype != np.float64:
-        _ask_of_texts(rules, column, cells)
+    numbers = _numbers(frame, column.name) if isinstance(column, NumericColumn) else None
+    if numbers is None:
+        _ask_of_texts(rules, column, _texts(frame, [column.name]))
         return
     ends = {"min_value": -_LARGEST, "max_value": _LARGEST}
-    rules.of_cells("finite", column.name, cells, _BETWEEN, **ends)
+    rules.of_cells("finite", column.name, numbers, _BETWEEN, **ends)
     if not column.nullable:
-        rules.of_cells("not_null", column.name, cells, _NOT_NULL)
+        rules.of_cells("not_null", column.name, numbers, _NOT_NULL)
 
 
 def _ask_of_texts(

@@ -7,7 +7,7 @@ Booleans and declared names leave, and the few different cells that the input ga
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from storage.files.diagnostics import DiagnosticsFile
 from storage.files.workspace import load_arrays, store_arrays
 from storage.schema.table import TableSchema
 from storage.sources.reading import Fragment
-from tasks.gates import expectations, table_rules
+from tasks.gates import expectations
 from tasks.ingest.contributions import part_of_patients
 from tasks.ingest.encoding import EncodedChunk, encode_chunk
 from tasks.ingest.patient_rows import (
@@ -47,9 +47,9 @@ class IngestRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class FragmentReport:
-    """What is told of a fragment: private cells that are not yet judged, gates, broken rules."""
+    """What is told of a fragment: few private rows, yet to be judged, gates, and broken rules."""
 
-    cells: Mapping[str, table_rules.Cells]
+    rows: pd.DataFrame
     gates: tuple[expectations.GateReport, ...]
     broken: tuple[tuple[str, Rule], ...]
 
@@ -101,13 +101,12 @@ def spread_fragment(
     n_batches = 0
     # The first of each kind is enough to refuse: memory must not grow with the broken rows.
     broken: dict[tuple[str, Rule], None] = {}
-    asked = (rules.schema, rules.unit.column)
-    gate = expectations.SourceGate(*asked)
+    gate = expectations.SourceGate(rules.schema, rules.unit.column)
     for whole_frame in frames:
         frame = _own_part(rules, whole_frame)
         if frame.empty:
             continue
-        gate.add(table_rules.source_cells(frame, *asked))
+        gate.add(frame)
         chunk = encode_chunk(frame, rules.schema)
         violations = (*chunk.violations, *unnamed_patients(frame, rules.unit.column))
         for violation in violations:
@@ -118,7 +117,7 @@ def spread_fragment(
             spread_rows(frame, chunk, rules, folder=workspace, piece=(number, n_batches))
             n_batches += 1
     store_arrays(_batches_of(workspace, number), n_batches=np.array([n_batches]))
-    return FragmentReport(gates=tuple(gate.reports), cells=gate.cells, broken=tuple(broken))
+    return FragmentReport(rows=gate.rows, gates=tuple(gate.reports), broken=tuple(broken))
 
 
 def spread_rows(

@@ -110,7 +110,8 @@ def _refuse(
     # Judged once for all fragments, and here: the workers need not load what judges.
     gate = expectations.SourceGate(rules.schema, rules.unit.column)
     for report in reports:
-        gate.add(report.cells)
+        if len(report.rows):
+            gate.add(report.rows)
     gate.judge()
     gates = [*(judged for report in reports for judged in report.gates), *gate.reports]
     if not gates:

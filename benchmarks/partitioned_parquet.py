@@ -18,7 +18,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks import million_rows
+from benchmarks import generated_table
 from benchmarks.results import Requirement, requirement_table, table
 from benchmarks.tables import write_site
 
@@ -57,13 +57,13 @@ class Reading:
 
 
 def write_folder(folder: Path, n_rows: int, n_files: int) -> None:
-    """Write the table of `benchmarks.million_rows` into one folder per month."""
+    """Write the table of `benchmarks.generated_table` into one folder per month."""
     rng = np.random.default_rng(n_rows)
     for number in range(n_files):
         part = folder / f"month={number:02d}"
         part.mkdir(parents=True)
         writer = None
-        for frame in million_rows.chunks(n_rows // n_files, rng):
+        for frame in generated_table.chunks(n_rows // n_files, rng):
             rows = pa.Table.from_pandas(frame, preserve_index=False)
             writer = writer or pq.ParquetWriter(part / "part-0.parquet", rows.schema)
             writer.write_table(rows, row_group_size=ROW_GROUP_ROWS)
@@ -156,7 +156,9 @@ def run(
         with tempfile.TemporaryDirectory(prefix="clustmix-bench-") as name:
             folder = Path(name)
             write_folder(folder / "cohort", n_rows, N_FILES)
-            write_site(million_rows.site(folder / "cohort", "parquet"), folder / "generated.yaml")
+            write_site(
+                generated_table.site(folder / "cohort", "parquet"), folder / "generated.yaml"
+            )
             for n_workers in workers:
                 command = [sys.executable, "-m", "benchmarks.partitioned_parquet", "--read"]
                 answer = subprocess.run(  # noqa: S603, the command is the benchmark's own

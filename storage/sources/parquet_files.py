@@ -155,4 +155,5 @@ def _decoded(schema: pa.Schema) -> list[tuple[str, str]]:
 
 def _decode(column: pa.Array) -> pa.Array:
     plain = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-    return plain.cast(pa.large_string()) if arrow_is_text(plain.type) else plain
+    is_other_text = arrow_is_text(plain.type) and not pa.types.is_large_string(plain.type)
+    return plain.cast(pa.large_string()) if is_other_text else plain

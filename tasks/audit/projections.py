@@ -35,7 +35,7 @@ def project(
     formula = _FORMULAS.get(contribution)
     if formula is None:
         return project_one_by_one(contribution, public, rows, direction)
-    parts = [formula(row_block(rows, part), direction, **public) for part in row_slices(len(rows))]
+    parts = [formula(rows.only(part), direction, **public) for part in row_slices(len(rows))]
     inner, squared_norm = zip(*parts, strict=True)
     return np.concatenate(inner), np.concatenate(squared_norm)
 
@@ -47,21 +47,11 @@ def project_one_by_one(
     flat = direction.reshape(-1)
     inner, squared_norm = np.zeros((2, len(rows)))
     for i in range(len(rows)):
-        one = in_memory([row_block(rows, slice(i, i + 1))])
+        one = in_memory([rows.only(slice(i, i + 1))])
         vector = exact_sum(contribution, public, one)
         values = vector.reshape(-1).astype(np.float64)
         inner[i], squared_norm[i] = values @ flat, values @ values
     return inner, squared_norm
-
-
-def row_block(rows: EncodedRows, chosen: NDArray[np.bool_] | slice) -> EncodedRows:
-    """Return some of the rows."""
-    return EncodedRows(
-        codes=rows.codes[chosen],
-        label=rows.label[chosen],
-        weight=rows.weight[chosen],
-        fold=rows.fold[chosen],
-    )
 
 
 def _label_counts(
@@ -135,8 +125,9 @@ def _weighted_residuals(
     log_odds: Floats,
     intercepts: Floats,
 ) -> Projection:
-    found = draws.probabilities_of(rows.codes, log_odds, intercepts, features)
-    norms = draws.row_norms(rows.codes, features, constant)
+    ones = draws.one_hot(rows.codes, features)
+    found = draws.probabilities_of(ones, log_odds, intercepts)
+    norms = draws.row_norms(ones, features, constant)
     residual = np.eye(found.shape[1])[rows.label] - found
     residual *= (rows.weight * draws.residual_weights(found) / np.maximum(1.0, norms))[:, None]
     residual *= draws.RESIDUAL_SUM_SCALE

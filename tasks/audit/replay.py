@@ -16,7 +16,7 @@ from privacy.errors import ConfigurationError
 from privacy.events import DiscreteGaussianEvent
 from privacy.randomness import OperatingSystemNoise
 from tasks.audit.pairs import PlantedTable
-from tasks.audit.projections import project, row_block
+from tasks.audit.projections import project
 from tasks.measurement.curator import Contribution, Curator, exact_sum, in_memory
 from tasks.measurement.plan import MeasurementPlan, PlannedStatistic
 from tasks.measurement.synthesizer import Synthesizer, measure
@@ -52,10 +52,10 @@ class Replay(Curator):
     ) -> None:
         super().__init__(plan=plan, shards=(), noise_source=OperatingSystemNoise())
         rows, self._draws, self._stated = table.encoded(), sealed, stated
-        self._present = in_memory([row_block(rows, table.present)])
-        self._others = in_memory([row_block(rows, table.others)])
+        self._present = in_memory([rows.only(table.present)])
+        self._others = in_memory([rows.only(table.others)])
         self._everybody = in_memory([rows])
-        self._canaries = row_block(rows, slice(0, table.n_canaries))
+        self._canaries = rows.only(slice(0, table.n_canaries))
         self.replayed: list[ReplayedDraw] = []
 
     def release(self, name: str, contribution: Contribution, **public: Any) -> Floats:
@@ -70,7 +70,7 @@ class Replay(Curator):
         inner, squared_norm = project(contribution, public, self._canaries, surprise)
         for label in np.unique(self._canaries.label):
             alike = self._canaries.label == label
-            rows = row_block(self._canaries, alike)
+            rows = self._canaries.only(alike)
             mean = exact_sum(contribution, public, in_memory([rows])) / len(rows)
             inner[alike] -= inner[alike].mean()
             squared_norm[alike] -= project(contribution, public, rows, mean)[0]

@@ -17,7 +17,10 @@ import pandas as pd
 
 from privacy.errors import ConfigurationError
 from storage.schema.table import TableSchema
-from tasks.gates.table_rules import Rules, release_rules, source_rules
+from tasks.gates.table_rules import Rules, condensed, release_rules, source_rules
+
+_MOST_CELLS = 1_000_000
+"""Cells that a gate holds before it judges them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +114,33 @@ def input_gate(
     """
     used = frame[[name for name in frame.columns if name not in schema.ignore]]
     return _judged(used, lambda: source_rules(used, schema, patient_column))
+
+
+class SourceGate:
+    """The input gate of rows that come in batches, in one or more processes.
+
+    It holds few `rows` (`table_rules.condensed`) until it is asked, or they have become many. A
+    check passes if it passes whenever it is made.
+    """
+
+    def __init__(self, schema: TableSchema, patient_column: str | None) -> None:
+        self._asked = (schema, patient_column)
+        self.rows = pd.DataFrame()
+        self.reports: list[GateReport] = []
+
+    def add(self, rows: pd.DataFrame) -> None:
+        """Take some rows, or those that another gate holds; judge where they have become many."""
+        few = [part for part in (self.rows, condensed(rows, *self._asked)) if len(part)]
+        self.rows = few[0] if len(few) == 1 else condensed(pd.concat(few), *self._asked)
+        if self.rows.size > _MOST_CELLS:
+            self.judge()
+
+    def judge(self) -> None:
+        """Judge the rows that are held, and hold them no longer."""
+        if len(self.rows):
+            schema, patient_column = self._asked
+            self.reports.append(input_gate(self.rows, schema, patient_column=patient_column))
+        self.rows = pd.DataFrame()
 
 
 def output_gate(frame: pd.DataFrame, schema: TableSchema, rows: int) -> GateReport:

@@ -40,7 +40,7 @@ def bound_contributions(
     """
     if max_rows < 1:
         raise ValueError("expected max_rows of at least 1")
-    patient, names = _patients(patient_keys)
+    patient, names = named_patients(patient_keys)
     n_rows = np.bincount(patient, minlength=len(names))
     over = np.flatnonzero(n_rows[patient] > max_rows)
     # A record has a fixed length, so no two pairs of key and record are the same bytes.
@@ -67,7 +67,7 @@ def part_of_patients(patient_keys: ArrayLike, *, scheme: str, parts: int) -> Int
     the patient's key alone, so that the parts of one scheme have no patient in common, in this
     table and in every later one.
     """
-    patient, names = _patients(patient_keys)
+    patient, names = named_patients(patient_keys)
     key = hashlib.sha256(scheme.encode("utf-8")).digest()
     part = [
         int.from_bytes(hashlib.blake2b(name.encode("utf-8"), key=key, digest_size=16).digest())
@@ -79,9 +79,14 @@ def part_of_patients(patient_keys: ArrayLike, *, scheme: str, parts: int) -> Int
 
 def hash_patients(patient_keys: ArrayLike) -> NDArray[np.uint64]:
     """Private hash of the patient of each row, the same in every chunk and run."""
-    patient, names = _patients(patient_keys)
+    patient, names = named_patients(patient_keys)
+    return hash_names(names)[patient]
+
+
+def hash_names(names: list[str]) -> NDArray[np.uint64]:
+    """Private hash of each patient of `named_patients`."""
     hashes = pd.util.hash_array(np.array(names, dtype=object), categorize=False)
-    return hashes.astype(np.uint64)[patient]
+    return hashes.astype(np.uint64)
 
 
 def hash_records(codes: Codes, label: Codes) -> NDArray[np.uint64]:
@@ -107,7 +112,7 @@ def shard_of(hashes: NDArray[np.uint64], n_shards: int) -> Integers:
     return ((hashes // np.uint64(N_FOLDS)) % np.uint64(n_shards)).astype(np.int64)
 
 
-def _patients(patient_keys: ArrayLike) -> tuple[Indices, list[str]]:
+def named_patients(patient_keys: ArrayLike) -> tuple[Indices, list[str]]:
     """Give each patient an index; keys are compared as `raw_text` writes them."""
     # A list has no type: what pandas made of one key would depend on the others.
     keys = np.array(patient_keys, dtype=object) if isinstance(patient_keys, list) else patient_keys

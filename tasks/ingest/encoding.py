@@ -203,7 +203,12 @@ def _grid_starts(column: NumericColumn) -> Integers:
 
 
 def _bin(grid: Integers, column: NumericColumn) -> Indices:
-    return np.searchsorted(_grid_starts(column), grid, side="right") - 1
+    starts = _grid_starts(column)
+    width = round(column.upper * 10**column.grid_decimals) - int(starts[0]) + 1
+    if width < len(grid):
+        # The column has fewer numbers than cells: each is looked for once.
+        return _bin(np.arange(starts[0], starts[0] + width), column)[grid - starts[0]]
+    return np.searchsorted(starts, grid, side="right") - 1
 
 
 def _level_codes(

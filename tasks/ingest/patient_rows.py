@@ -6,7 +6,8 @@ the files of a private workspace (`tasks.ingest.pieces`) or one table lies in me
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,8 +21,9 @@ from storage.sources.cells import distinct
 from tasks.ingest.contributions import (
     bound_contributions,
     fold_of,
-    hash_patients,
+    hash_names,
     hash_records,
+    named_patients,
     shard_of,
 )
 from tasks.ingest.encoding import EncodedChunk, encode_chunk
@@ -48,9 +50,7 @@ def encoded_shards(
     """Check, encode and bound a table that lies in memory: the shards of a run of the flow."""
     chunk = encode_chunk(frame, schema)
     refuse_violations((*chunk.violations, *unnamed_patients(frame, unit.column)))
-    shards = tuple(
-        bounded_rows([rows], unit) for rows in rows_by_shard(frame, chunk, unit, N_SHARDS)
-    )
+    shards = tuple(bounded_rows(rows, unit) for rows in rows_by_shard(frame, chunk, unit, N_SHARDS))
     require_levels([levels_of(rows, schema) for rows in shards], schema)
     return shards
 
@@ -60,46 +60,47 @@ def rows_by_shard(
 ) -> tuple[KeyedRows, ...]:
     """Divide the rows of a batch, raw and coded, that have a label by a hash of the patient."""
     codes, label = chunk.codes[chunk.valid], chunk.label[chunk.valid]
+    index, names = np.zeros(len(label), dtype=np.intp), [""]
     if unit.column is None:
         hashes = hash_records(codes, label)
-        keys = np.zeros(len(label), dtype="U1")
     else:
-        patients = frame[unit.column][chunk.valid]
-        hashes = hash_patients(patients)
         # As the hash reads them: a patient must not become two where a source stores 5 and 5.0.
-        index, names = distinct(patients)
-        keys = np.array(names, dtype=np.str_)[index]
+        index, names = named_patients(frame[unit.column][chunk.valid])
+        hashes = hash_names(names)[index]
+    folds, keys = fold_of(hashes), np.array(names or [""], dtype=np.str_)
     shards = shard_of(hashes, n_shards)
+    ends = np.cumsum(np.bincount(shards, minlength=n_shards))[:-1]
     return tuple(
         KeyedRows(
             codes=codes[member],
             label=label[member],
-            fold=fold_of(hashes[member]),
-            keys=keys[member],
+            fold=folds[member],
+            keys=keys[index[member]],
         )
-        for member in (shards == shard for shard in range(n_shards))
+        for member in np.split(np.argsort(shards, kind="stable"), ends)
     )
 
 
-def bounded_rows(parts: Sequence[KeyedRows], unit: PrivacyUnit) -> EncodedRows:
-    """Join the parts of a shard in their order; bound what each patient contributes."""
-    codes, label, fold = (
-        np.concatenate([getattr(part, name) for part in parts])
-        for name in ("codes", "label", "fold")
-    )
-    keep = np.ones(len(label), dtype=np.bool_)
-    weight: Floats = np.ones(len(label))
-    patient = np.arange(len(label))
+def joined(parts: list[dict[str, NDArray[Any]]]) -> KeyedRows:
+    """Join the parts of a shard in their order, which are empty afterwards: memory is scarce."""
+    names = [field.name for field in fields(KeyedRows)]
+    return KeyedRows(**{name: np.concatenate([p.pop(name) for p in parts]) for name in names})
+
+
+def bounded_rows(rows: KeyedRows, unit: PrivacyUnit) -> EncodedRows:
+    """Bound what each patient of a shard contributes."""
+    keep = np.ones(len(rows.label), dtype=np.bool_)
+    weight: Floats = np.ones(len(keep))
+    patient = np.arange(len(keep))
     if unit.column is not None:
-        keys = np.concatenate([part.keys for part in parts])
-        records = np.column_stack([codes, label])
-        keep, weight = bound_contributions(keys, records, unit.max_rows)
-        patient = np.unique(keys, return_inverse=True)[1]
+        records = np.column_stack([rows.codes, rows.label])
+        keep, weight = bound_contributions(rows.keys, records, unit.max_rows)
+        patient = np.unique(rows.keys, return_inverse=True)[1]
     return EncodedRows(
-        codes=codes[keep],
-        label=label[keep],
+        codes=rows.codes[keep],
+        label=rows.label[keep],
         weight=weight[keep],
-        fold=fold[keep],
+        fold=rows.fold[keep],
         patient=patient[keep].astype(np.uint32),
     )
 
@@ -130,6 +131,8 @@ def unnamed_patients(frame: pd.DataFrame, column: str | None) -> tuple[Violation
     if column is None:
         return ()
     index, texts = distinct(frame[column])
+    if (index >= 0).all() and "" not in texts and "\0" not in "".join(texts):
+        return ()
     # The last entry serves index -1, a null. A NUL at the end of a key is lost where keys are kept.
     broken = {
         Rule.NOT_NULL: np.array([*(text == "" for text in texts), True])[index],

@@ -3,7 +3,7 @@
 A fragment is read in bounded batches; each batch is checked, encoded by the schema alone and
 written as one piece per shard. A shard is made of its pieces in the order of the source, whoever
 wrote them and when. A piece that is written twice, because a worker was lost, is the same piece.
-Only booleans and declared names leave.
+Booleans and declared names leave, and the few different cells that the input gate is asked about.
 """
 
 import os
@@ -25,8 +25,8 @@ from tasks.ingest.contributions import part_of_patients
 from tasks.ingest.encoding import EncodedChunk, encode_chunk
 from tasks.ingest.patient_rows import (
     N_SHARDS,
-    KeyedRows,
     bounded_rows,
+    joined,
     levels_of,
     rows_by_shard,
     unnamed_patients,
@@ -45,11 +45,11 @@ class IngestRules:
     partition: Partition | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class FragmentReport:
-    """What is told of a fragment: its gate, None where no row was read, and the broken rules."""
+    """What is told of a fragment: which checks it passed, and which rules it breaks where."""
 
-    gate: expectations.GateReport | None
+    gates: tuple[expectations.GateReport, ...]
     broken: tuple[tuple[str, Rule], ...]
 
 
@@ -100,13 +100,12 @@ def spread_fragment(
     n_batches = 0
     # The first of each kind is enough to refuse: memory must not grow with the broken rows.
     broken: dict[tuple[str, Rule], None] = {}
-    gate: expectations.GateReport | None = None
+    gate = expectations.SourceGate(rules.schema, rules.unit.column)
     for whole_frame in frames:
         frame = _own_part(rules, whole_frame)
         if frame.empty:
             continue
-        found = expectations.input_gate(frame, rules.schema, patient_column=rules.unit.column)
-        gate = found if gate is None else expectations.merge([gate, found])
+        gate.add(frame)
         chunk = encode_chunk(frame, rules.schema)
         violations = (*chunk.violations, *unnamed_patients(frame, rules.unit.column))
         for violation in violations:
@@ -117,7 +116,8 @@ def spread_fragment(
             spread_rows(frame, chunk, rules, folder=workspace, piece=(number, n_batches))
             n_batches += 1
     store_arrays(_batches_of(workspace, number), n_batches=np.array([n_batches]))
-    return FragmentReport(gate=gate, broken=tuple(broken))
+    gate.judge()
+    return FragmentReport(gates=tuple(gate.reports), broken=tuple(broken))
 
 
 def spread_rows(
@@ -145,11 +145,11 @@ def bound_shard(item: ShardItem) -> tuple[bool, ...]:
     The pieces stay, as another worker may have to do the same again.
     """
     pieces = [
-        KeyedRows(**load_arrays(_piece(item.workspace, item.shard, (number, batch))))
+        load_arrays(_piece(item.workspace, item.shard, (number, batch)))
         for number in range(item.n_fragments)
         for batch in range(int(load_arrays(_batches_of(item.workspace, number))["n_batches"][0]))
     ]
-    rows = bounded_rows(pieces, item.rules.unit)
+    rows = bounded_rows(joined(pieces), item.rules.unit)
     store_shard(shard_path(item.workspace, item.shard), rows)
     return levels_of(rows, item.rules.schema)
 

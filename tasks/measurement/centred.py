@@ -91,24 +91,25 @@ def label_counts(
     ``(w SUM_SCALE / S)^2 (c^2 + sum (1 - 1 / k_j)) = (w SUM_SCALE)^2``. The weights of a patient
     sum to at most one: sensitivity 1 (``SUM_SCALE`` grid points). Event: one discrete Gaussian.
     """
-    codes = measured_codes(rows, n_visits)
-    if (codes >= np.asarray(n_codes)).any() or (rows.label >= n_labels).any():
-        raise ValueError("expected codes and labels inside the public domain, found one outside")
-    norm, label = centred_norm(n_codes), rows.label.astype(np.int64)
+    rows.require_inside(n_codes[: rows.codes.shape[1]], n_labels)
+    norm, k = centred_norm(n_codes), np.asarray(n_codes, dtype=np.int64)
+    starts, width = np.cumsum(k) - k, int(k.sum())
     if clustering is not None:
-        label = label * clustering.n_clusters + clustering.assign(rows.codes, rows.label)
         n_labels *= clustering.n_clusters
-    total = np.empty((n_labels, 1 + sum(n_codes)), dtype=np.int64)
-    amount = np.trunc(rows.weight * (count_factor(n_codes) * SUM_SCALE / norm))
-    total[:, 0] = np.bincount(label, weights=amount, minlength=n_labels)
-    start = 1
-    for column, k in enumerate(n_codes):
-        amount = np.trunc(rows.weight * SUM_SCALE / (norm * k))
-        cell = label * k + codes[:, column]
-        counted = np.bincount(cell, weights=amount, minlength=n_labels * k).astype(np.int64)
-        counted = counted.reshape(n_labels, k)
-        total[:, start : start + k] = k * counted - counted.sum(axis=1, keepdims=True)
-        start += k
+    total = np.zeros((n_labels, 1 + width), dtype=np.int64)
+    for weight, parts in rows.by_weight():
+        sizes, counts = np.zeros(n_labels, dtype=np.int64), np.zeros(n_labels * width, np.int64)
+        for part in parts:
+            label = part.label.astype(np.int64)
+            if clustering is not None:
+                label = label * clustering.n_clusters + clustering.assign(part.codes, part.label)
+            sizes += np.bincount(label, minlength=n_labels)
+            cells = starts + measured_codes(part, n_visits) + width * label[:, None]
+            counts += np.bincount(cells.ravel(), minlength=len(counts))
+        total[:, 0] += int(weight * (count_factor(n_codes) * SUM_SCALE / norm)) * sizes
+        amount = np.trunc(weight * SUM_SCALE / (norm * k)).astype(np.int64)
+        centred = np.repeat(k, k) * counts.reshape(n_labels, width) - sizes[:, None]
+        total[:, 1:] += np.repeat(amount, k) * centred
     return total
 
 

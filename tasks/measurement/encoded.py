@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.arrays import Codes, Floats, Integers
+from privacy.arrays import Codes, Floats, Indices, Integers
 
 N_FOLDS = 5
 """Number of folds into which a hash of the patient splits the patients."""
@@ -97,6 +97,22 @@ class EncodedRows:
 
     def __len__(self) -> int:
         return len(self.label)
+
+    def only(self, chosen: slice | Indices | NDArray[np.bool_]) -> "EncodedRows":
+        """Return some of the rows."""
+        return EncodedRows(
+            codes=self.codes[chosen],
+            label=self.label[chosen],
+            weight=self.weight[chosen],
+            fold=self.fold[chosen],
+            patient=None if self.patient is None else self.patient[chosen],
+        )
+
+    def by_weight(self, size: int = 4_096) -> Iterator[tuple[float, Iterator["EncodedRows"]]]:
+        """Yield each weight with its rows, so many at a time: of one weight, sums are counts."""
+        for weight in np.unique(self.weight):
+            member = np.flatnonzero(self.weight == weight)
+            yield weight, (self.only(member[part]) for part in row_slices(len(member), size))
 
     def require_inside(self, n_codes: Sequence[int] | Integers, n_labels: int) -> None:
         """Refuse codes or labels outside a domain (ValueError): they would count for others."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from privacy.arrays import AnyFloats, Codes, Floats, Indices
+from tasks.measurement.encoded import row_slices
 from tasks.measurement.marginals import draw_codes, to_marginals
 from tasks.measurement.vectors import VectorMap
 
@@ -136,8 +137,8 @@ def draw_records(
     """
     used, place = np.unique(chosen, return_inverse=True)
     nearest = [
-        vectors.codes(scores[used[start : start + _ROWS_AT_ONCE], : vectors.width])[0]
-        for start in range(0, len(used), _ROWS_AT_ONCE)
+        vectors.codes(scores[used[part], : vectors.width])[0]
+        for part in row_slices(len(used), _ROWS_AT_ONCE)
     ]
     codes = np.concatenate([np.empty((0, vectors.domain.n_columns), np.uint16), *nearest])[place]
     noise = mixtures.noise_stddev / np.sqrt(len(scores))
@@ -151,7 +152,7 @@ def draw_records(
         width = np.array([0, levels.shape[1]])
         target = to_marginals(levels.mean(axis=0), width, noise_stddev=noise)
         shares = matched_shares(levels, target)
-        for start in range(0, len(chosen), _ROWS_AT_ONCE):
-            rows = chosen[start : start + _ROWS_AT_ONCE]
-            codes[start : start + _ROWS_AT_ONCE, column] = draw_codes(shares[rows], len(rows), rng)
+        for part in row_slices(len(chosen), _ROWS_AT_ONCE):
+            drawn = shares[chosen[part]]
+            codes[part, column] = draw_codes(drawn, len(drawn), rng)
     return codes

@@ -93,18 +93,17 @@ def _read(
 
 def _refuse(reports: Sequence[pieces.FragmentReport], diagnostics: DiagnosticsFile) -> None:
     """Refuse a table without rows, and one that breaks a rule."""
-    gates = [report.gate for report in reports if report.gate is not None]
-    if not gates:
-        raise InputError("EMPTY_TABLE", "expected rows in the source, found an empty table")
     broken = dict.fromkeys(rule for report in reports for rule in report.broken)
     no_rows = np.empty(0, dtype=np.intp)  # they are in the diagnostics
     refuse_violations(
         [Violation(rule=rule, column=column, rows=no_rows) for column, rule in broken],
         diagnostics=f"{diagnostics.pointer} (restricted; folder diagnostics of CLUSTMIX_HOME)",
     )
-    gate = expectations.merge(gates)
-    if not gate.passed:
-        failed = "; ".join(check.title for check in gate.failed_checks)
+    gates = [judged for report in reports for judged in report.gates]
+    if not gates:
+        raise InputError("EMPTY_TABLE", "expected rows in the source, found an empty table")
+    if failed_checks := expectations.merge(gates).failed_checks:
+        failed = "; ".join(check.title for check in failed_checks)
         raise InputError(
             "INPUT_GATE", f"the source breaks these declared rules: {failed}; correct the feed"
         )

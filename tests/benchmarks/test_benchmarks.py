@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import million_rows, public_tables, releases, tables
+from benchmarks import generated_table, public_tables, releases, tables
 from benchmarks.bundle_rows import label_of, level_of, text_of
 from benchmarks.results import (
     BUNDLE,
@@ -140,8 +140,8 @@ def test_public_table_is_what_its_site_file_declares(name, tmp_path):
 
 
 def test_split_keeps_a_patient_on_one_side_and_the_levels_on_both(tmp_path):
-    document = million_rows.site(tmp_path / "table.parquet", "parquet")
-    million_rows.write_table(tmp_path / "table.parquet", 4_000, "parquet")
+    document = generated_table.site(tmp_path / "table.parquet", "parquet")
+    generated_table.write_table(tmp_path / "table.parquet", 4_000, "parquet")
     changed, test, n_rows = tables.divided(document, 1, tmp_path)
     train, held_out = pd.read_parquet(changed["source"]["path"]), pd.read_parquet(test)
     assert len(train) == n_rows

@@ -14,8 +14,8 @@ from measuring import random_records
 from privacy.errors import ConfigurationError
 from storage.schema.columns import CategoricalColumn
 from storage.schema.table import Buckets, Label, TableSchema
-from tasks.gates import table_rules
-from tasks.gates.expectations import GateReport, input_gate, merge, output_gate
+from tasks.gates import expectations, table_rules
+from tasks.gates.expectations import GateReport, SourceGate, input_gate, merge, output_gate
 from tasks.ingest.encoding import decode, domain_of, encode_chunk
 
 CANARY = "MRN-SECRET-7751"
@@ -214,6 +214,25 @@ def test_merge_fails_a_check_that_failed_in_any_chunk():
         "GATE_EMPTY: expected the report of one chunk or more, found none; check the source"
     )
     assert not GateReport(checks=()).passed
+
+
+@pytest.mark.parametrize("most_cells", [1, 30, 10_000])
+@pytest.mark.parametrize(
+    "bad",
+    [{}, {"age": ["1", "2", CANARY]}, {"lab": [1.0, np.inf, 2.0]}, {"patient": ["p", None, "q"]}],
+)
+def test_a_source_in_batches_is_judged_as_its_batches_one_by_one(monkeypatch, most_cells, bad):
+    monkeypatch.setattr(expectations, "_MOST_CELLS", most_cells)
+    numbers = {"lab": [1.5, np.nan, 3.0]} if "lab" in bad else {}
+    batches = [make_text().assign(**{**numbers, **change}) for change in ({}, bad, {})]
+    found = [SourceGate(SCHEMA, "patient"), SourceGate(SCHEMA, "patient")]
+    for number, batch in enumerate(batches):
+        found[number % 2].add(batch)
+    for one in found:
+        one.judge()
+    together = merge([*found[0].reports, *found[1].reports])
+    assert together == merge([gate(batch) for batch in batches])
+    assert {column for _, column in failed(together)} == bad.keys()
 
 
 def make_release(n_rows=200):

@@ -12,7 +12,7 @@ from storage.schema.table import TableSchema
 from tasks.audit import whole_release
 from tasks.audit.findings import ABOVE, WITHIN, ClaimedGuarantee
 from tasks.audit.pairs import PlantedTable
-from tasks.audit.projections import project, project_one_by_one, row_block
+from tasks.audit.projections import project, project_one_by_one
 from tasks.audit.replay import replay
 from tasks.audit.subjects import subject_of
 from tasks.ingest.encoding import domain_of
@@ -57,7 +57,7 @@ def audited(table, *, epsilon, seed=0, noise=SeededNoise, confidence=0.999):
     """Measure a planted table in this process and attack what was sealed, as the command does."""
     claim = ClaimedGuarantee.of_budget(epsilon=epsilon, delta=DELTA)
     synthesizer, kept = NaiveBayes(table.domain), {}
-    rows = row_block(table.encoded(), table.present)
+    rows = table.encoded().only(table.present)
     curator = curator_of(synthesizer, [rows], noise(seed), mu=claim.mu, seal=kept.__setitem__)
     released = measure(synthesizer, curator, mu=claim.mu)
     sealed = {name: noisy.values for name, noisy in kept.items()}
@@ -87,7 +87,7 @@ def audited(table, *, epsilon, seed=0, noise=SeededNoise, confidence=0.999):
 def test_a_projection_by_formula_is_that_of_the_contribution_function(name):
     table = planted(NARROW, 40)
     synthesizer = subject_of(name).bind(domain_of(NARROW))
-    rows = row_block(table.encoded(), table.present)
+    rows = table.encoded().only(table.present)
     plan, seen, _ = drawn_by(synthesizer, rows, mu=gdp_mu(epsilon=4.0, delta=DELTA))
     assert seen.keys() == {planned.name for planned in plan.statistics}
     for statistic, (contribution, public) in seen.items():

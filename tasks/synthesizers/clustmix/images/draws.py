@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from privacy.sensitivity import weighted_sum_l2_sensitivity
-from tasks.measurement.encoded import EncodedRows
+from tasks.measurement.encoded import EncodedRows, row_slices
 from tasks.measurement.plan import MeasurementPlan, StatisticRequest, plan_measurement, sum_request
 from tasks.measurement.statistics import ROOT_SCALE, SECOND_MOMENT_SCALE, SUM_SCALE, softmax
 from tasks.synthesizers.clustmix.images.coefficients import Basis
@@ -101,8 +101,7 @@ def plan_of(layout: ImageLayout, rule: ImageRule, *, mu: float) -> MeasurementPl
 def _blocks(rows: EncodedRows, layout: ImageLayout) -> Iterator[tuple[slice, Array]]:
     """Yield slices of rows with their pixels."""
     rows.require_inside((), layout.n_labels)
-    for start in range(0, len(rows), _ROWS_AT_ONCE):
-        part = slice(start, start + _ROWS_AT_ONCE)
+    for part in row_slices(len(rows), _ROWS_AT_ONCE):
         yield part, layout.pixels(rows.codes[part])
 
 
@@ -287,8 +286,7 @@ def residuals(rows: EncodedRows, *, weights: Array, residual_norm: float) -> NDA
     # Whole numbers, so that the product with features is exact: its partial sums are below 2**53.
     whole = np.rint(np.clip(weights * _WEIGHT_SCALE, -(2.0**36), 2.0**36))
     total = np.zeros(weights.shape, dtype=np.int64)
-    for start in range(0, len(rows), _ROWS_AT_ONCE):
-        part = slice(start, start + _ROWS_AT_ONCE)
+    for part in row_slices(len(rows), _ROWS_AT_ONCE):
         features = rows.codes[part].astype(np.float64) - FEATURE_ZERO
         residual = softmax(features @ whole / (FEATURE_NORM * _WEIGHT_SCALE))
         residual[np.arange(len(residual)), rows.label[part]] -= 1.0

@@ -8,9 +8,11 @@ codes by label, is `tasks.measurement.centred.label_counts`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from privacy.sensitivity import weighted_sum_l2_sensitivity
 from tasks.measurement.centred import counts_request, measured_codes
@@ -139,39 +141,32 @@ def pair_tables(
     squared = one_way**2 * outer.sum() + (np.triu(used, 1) * np.outer(inner, inner)).sum()
     if not squared <= norm**2 * (1.0 + 1e-12):
         raise ValueError("expected a norm that bounds what a row adds, found a smaller one")
-    codes = measured_codes(rows, n_visits)
-    if (codes >= k).any():
-        raise ValueError("expected codes inside the public domain, found one outside")
+    rows.require_inside(n_codes[: rows.codes.shape[1]], 2**16)
     starts, width = np.cumsum(k) - k, int(k.sum())
-    first = np.cumsum(sizes) - sizes
-    joined = groups[starts + codes] + first
+    joined = groups + np.repeat(np.cumsum(sizes) - sizes, k)
     column = np.repeat(np.arange(len(sizes)), sizes)
     per_code = np.repeat(sizes, sizes)
     cells = pair_cells(n_groups, used)
     total = np.zeros(length, dtype=np.int64)
-    for weight in np.unique(rows.weight):
-        member = rows.weight == weight
-        fine = np.bincount((starts + codes[member]).ravel(), minlength=width)
+    for weight, parts in rows.by_weight(_ROWS_AT_ONCE):
+        fine = np.zeros(width, dtype=np.int64)
+        table = np.zeros((len(column), len(column)), dtype=np.int64)
+        for part in parts:
+            places = starts + measured_codes(part, n_visits)
+            fine += np.bincount(places.ravel(), minlength=width)
+            # Whole numbers, small enough in each part for single precision.
+            indicator = np.zeros((len(part), len(column)), dtype=np.float32)
+            np.put_along_axis(indicator, joined[places], 1.0, axis=1)
+            table += (indicator.T @ indicator).astype(np.int64)
+        n_rows = int(fine[: k[0]].sum())
         amount = np.trunc(weight * one_way * SUM_SCALE / (norm * k)).astype(np.int64)
-        total[:width] += np.repeat(amount, k) * (np.repeat(k, k) * fine - int(member.sum()))
-        table = _joint_counts(joined[member], int(sizes.sum()))
+        total[:width] += np.repeat(amount, k) * (np.repeat(k, k) * fine - n_rows)
         margin = per_code * np.diagonal(table)
         amounts = np.trunc(weight * SUM_SCALE / (norm * np.outer(sizes, sizes))).astype(np.int64)
-        centred = np.outer(per_code, per_code) * table - margin[:, None] - margin + member.sum()
+        centred = np.outer(per_code, per_code) * table - margin[:, None] - margin + n_rows
         centred *= amounts[np.ix_(column, column)]
         chosen = centred[cells]
         total[width : width + len(chosen)] += chosen
-    return total
-
-
-def _joint_counts(joined: NDArray[np.int64], n_joined: int) -> NDArray[np.int64]:
-    """Count how often two codes are in one row; exact, for whole numbers are small in each part."""
-    total = np.zeros((n_joined, n_joined), dtype=np.int64)
-    for start in range(0, len(joined), _ROWS_AT_ONCE):
-        block = joined[start : start + _ROWS_AT_ONCE]
-        indicator = np.zeros((len(block), n_joined), dtype=np.float32)
-        np.put_along_axis(indicator, block, 1.0, axis=1)
-        total += (indicator.T @ indicator).astype(np.int64)
     return total
 
 
@@ -203,23 +198,18 @@ def weighted_residuals(
     likely label: ``|e_c - p|^2 = 1 - 2 p_c + |p|^2``. No larger weight that is a function of p
     alone would do. Event: one discrete Gaussian, composed adaptively.
     """
-    probabilities = probabilities_of(rows.codes, log_odds, intercepts, features)
-    shrunk = 1.0 / np.maximum(1.0, row_norms(rows.codes, features, constant))
-    amount = _residuals(rows, probabilities, shrunk)
-    n_labels = probabilities.shape[1]
-    parts = [np.trunc(constant * _FEATURE_SCALE) * amount.sum(axis=0, keepdims=True)]
-    for column, table in enumerate(features):
-        codes = rows.codes[:, column]
-        by_code = np.stack(
-            [
-                np.bincount(codes, weights=amount[:, label], minlength=len(table))
-                for label in range(n_labels)
-            ],
-            axis=1,
-        )
-        grid = np.trunc(table * _FEATURE_SCALE).astype(np.int64)
-        parts.append(grid.T @ by_code.astype(np.int64))
-    return np.concatenate([part.astype(np.int64) for part in parts])
+    sizes, n_labels = [len(table) for table in features], len(intercepts)
+    rows.require_inside(sizes, n_labels)
+    by_place = np.zeros((1 + sum(sizes), n_labels), dtype=np.int64)
+    for part in map(rows.only, row_slices(len(rows), _ROWS_AT_ONCE)):
+        ones = one_hot(part.codes, features)
+        probabilities = probabilities_of(ones, log_odds, intercepts)
+        shrunk = 1.0 / np.maximum(1.0, row_norms(ones, features, constant))
+        by_place += (ones.T @ _residuals(part, probabilities, shrunk)).astype(np.int64)
+    parts = [int(constant * _FEATURE_SCALE) * by_place[:1]]
+    for table, sums in zip(features, np.split(by_place[1:], np.cumsum(sizes)[:-1]), strict=True):
+        parts.append(np.trunc(table * _FEATURE_SCALE).astype(np.int64).T @ sums)
+    return np.concatenate(parts)
 
 
 def kernel_residuals(
@@ -244,12 +234,13 @@ def kernel_residuals(
     map, by which a record's features are the same whatever stands beside it. Event: one discrete
     Gaussian, composed adaptively.
     """
-    probabilities = probabilities_of(rows.codes, log_odds, intercepts, features)
-    amount = _residuals(rows, probabilities, np.ones(len(rows)))
+    rows.require_inside([len(table) for table in features], len(intercepts))
     total = np.zeros((kernel.n_features, len(intercepts)), dtype=np.int64)
-    for part in row_slices(len(rows)):
-        # At most 2^12 * 2^18 for each of 2^12 rows: exact in float64.
-        total += (kernel.features(layout, rows.codes[part]).T @ amount[part]).astype(np.int64)
+    for part in map(rows.only, row_slices(len(rows), _ROWS_AT_ONCE)):
+        probabilities = probabilities_of(one_hot(part.codes, features), log_odds, intercepts)
+        amount = _residuals(part, probabilities, np.ones(len(part)))
+        # At most 2^12 * 2^18 for each of 2^13 rows: exact in float64.
+        total += (kernel.features(layout, part.codes).T @ amount).astype(np.int64)
     return total
 
 
@@ -260,19 +251,22 @@ def _residuals(rows: EncodedRows, probabilities: Array, shrunk: Array) -> Array:
     return np.asarray(np.trunc(amount))
 
 
-def probabilities_of(
-    codes: NDArray[np.uint16] | NDArray[np.int64],
-    log_odds: Array,
-    intercepts: Array,
-    features: Sequence[Array],
-) -> Array:
+def one_hot(codes: NDArray[np.integer[Any]], features: Sequence[Array]) -> csr_array:
+    """Return a one and the one-hot codes of each record, of shape (n, 1 + W).
+
+    In a product with this matrix every row is summed by itself, from the one on.
+    """
+    sizes = np.array([len(table) for table in features])
+    places = np.zeros((len(codes), 1 + len(sizes)), dtype=np.int32)
+    places[:, 1:] = codes[:, : len(sizes)] + (1 + np.cumsum(sizes) - sizes)
+    ends = np.arange(0, places.size + 1, places.shape[1])
+    shape = (len(codes), 1 + int(sizes.sum()))
+    return csr_array((np.ones(places.size), places.ravel(), ends), shape)
+
+
+def probabilities_of(ones: csr_array, log_odds: Array, intercepts: Array) -> Array:
     """Label probabilities of records, each by itself, float64 of shape (n, C)."""
-    scores = np.tile(intercepts, (len(codes), 1))
-    start = 0
-    for column, table in enumerate(features):
-        scores += log_odds[start + codes[:, column].astype(np.int64)]
-        start += len(table)
-    return softmax(scores)
+    return softmax(ones @ np.concatenate([intercepts[None], log_odds]))
 
 
 def residual_weights(probabilities: Array) -> Array:
@@ -285,11 +279,7 @@ def residual_weights(probabilities: Array) -> Array:
     return np.asarray(1.0 / np.sqrt(np.maximum(farthest, 0.5)))
 
 
-def row_norms(
-    codes: NDArray[np.uint16] | NDArray[np.int64], features: Sequence[Array], constant: float
-) -> Array:
+def row_norms(ones: csr_array, features: Sequence[Array], constant: float) -> Array:
     """Norms of the features of records, each by itself."""
-    total = np.full(len(codes), constant**2)
-    for column, table in enumerate(features):
-        total += (table**2).sum(axis=1)[codes[:, column]]
-    return np.asarray(np.sqrt(total))
+    squares = [[constant**2], *((table**2).sum(axis=1) for table in features)]
+    return np.asarray(np.sqrt(ones @ np.concatenate(squares)))

@@ -12,7 +12,9 @@ Post-processing of released values.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,9 +48,8 @@ class LabelFeatures:
 
     def only(self, chosen: NDArray[np.bool_]) -> LabelFeatures:
         """Return the features of a mask of shape (q,) alone."""
-        parts = np.split(chosen, np.cumsum([table.shape[1] for table in self.tables])[:-1])
         return LabelFeatures(
-            tables=tuple(table[:, part] for table, part in zip(self.tables, parts, strict=True)),
+            tables=tuple(table[:, part] for table, part in self._with(chosen)),
             prior=self.prior[chosen],
             column=self.column[chosen],
             rarity=self.rarity[chosen],
@@ -66,13 +67,15 @@ class LabelFeatures:
 
     def scaled(self, loudness: Array) -> tuple[Array, ...]:
         """Return the tables with every feature times its loudness, shape (q,)."""
-        parts = np.split(loudness, np.cumsum([table.shape[1] for table in self.tables])[:-1])
-        return tuple(table * part for table, part in zip(self.tables, parts, strict=True))
+        return tuple(table * part for table, part in self._with(loudness))
 
     def by_code(self, coefficients: Array) -> Array:
         """Turn coefficients of shape (q, c) to what every code adds, shape (W, c)."""
-        parts = np.split(coefficients, np.cumsum([table.shape[1] for table in self.tables])[:-1])
-        return np.concatenate([t @ part for t, part in zip(self.tables, parts, strict=True)])
+        return np.concatenate([table @ part for table, part in self._with(coefficients)])
+
+    def _with(self, values: NDArray[Any]) -> Iterable[tuple[Array, NDArray[Any]]]:
+        ends = np.cumsum([table.shape[1] for table in self.tables])[:-1]
+        return zip(self.tables, np.split(values, ends), strict=True)
 
     def of_counts(self, counts: Array) -> Array:
         """Return sums of the features, shape (q, c), from numbers of codes, shape (W, c)."""

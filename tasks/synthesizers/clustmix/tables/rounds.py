@@ -125,7 +125,9 @@ class Rounds:
             noisy[kept][:, self._order] @ self._basis,
             np.concatenate([[CONSTANT], loudness])[kept],
             stddev**2 * np.eye(int(kept.sum())),
-            norms=draws.row_norms(self._codes, self._all.scaled(loudness), CONSTANT),
+            norms=draws.row_norms(
+                draws.one_hot(self._codes, self._all.tables), self._all.scaled(loudness), CONSTANT
+            ),
         )
         self._told.append(told)
         self._posterior = replace(self._posterior, sums=tuple(self._told))

@@ -1,0 +1,105 @@
+"""A generated table of 30 or of 100 columns, and its site file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+CHUNK_ROWS = 50_000
+ROWS_PER_PATIENT = 2.0
+"""Mean number of rows of a patient; a patient's rows lie anywhere in the table."""
+
+SHAPES = {30: (8, 6, 14), 100: (28, 20, 50)}
+"""Integer, real and categorical columns, beside patient and label."""
+
+FORMATS = ("parquet", "csv")
+
+
+def columns(n_columns: int = 30) -> list[dict[str, Any]]:
+    """Declare the feature columns as in a site file."""
+    n_integer, n_real, n_categorical = SHAPES[n_columns]
+    declared: list[dict[str, Any]] = [
+        {"name": f"count_{j}", "kind": "integer", "lower": 0, "upper": 99, "bins": 10}
+        for j in range(n_integer)
+    ]
+    declared += [
+        {"name": f"value_{j}", "kind": "real", "lower": -4, "upper": 4, "decimals": 2, "bins": 12,
+         "nullable": j % 2 == 0}
+        for j in range(n_real)
+    ]  # fmt: skip
+    declared += [
+        {"name": f"group_{j}", "kind": "categorical",
+         "levels": [f"level {level}" for level in range(2 + j % 14)], "missing": ["?"]}
+        for j in range(n_categorical)
+    ]  # fmt: skip
+    return declared
+
+
+def site(
+    source: Path, kind: str = "parquet", n_columns: int = 30, *, patients: int | None = None
+) -> dict[str, Any]:
+    """Write the site file of the generated table; the rows of a release are out of the one rule."""
+    declared = {} if patients is None else {"patients": patients}
+    return {
+        **declared,
+        "dataset": "generated" if n_columns == 30 else f"generated-{n_columns}-columns",
+        "title": f"Generated table of {n_columns} columns",
+        "public_benchmark_data": True,
+        "source": {"kind": kind, "path": str(source)},
+        "privacy_unit": {"column": "patient", "max_rows_per_patient": 5},
+        "privacy": {"epsilon": 1.0, "delta": 1e-7},
+        "budget": {"lifetime_epsilon": 1.0},
+        "method": {"kind": "clustmix"},
+        "schema": {
+            "columns": columns(n_columns),
+            # Against the alphabet: what is published has to keep the declared order.
+            "label": {"name": "outcome", "levels": {"yes": ["1"], "no": ["0"]}, "positive": "yes"},
+        },
+    }
+
+
+def chunks(n_rows: int, rng: np.random.Generator, n_columns: int = 30) -> Iterator[pd.DataFrame]:
+    """Generate the table in chunks: a hidden risk drives label, numbers and categories."""
+    n_integer, n_real, n_categorical = SHAPES[n_columns]
+    for start in range(0, n_rows, CHUNK_ROWS):
+        n = min(CHUNK_ROWS, n_rows - start)
+        risk = rng.normal(size=n)
+        frame: dict[str, Any] = {"patient": rng.integers(0, int(n_rows / ROWS_PER_PATIENT), size=n)}
+        for j in range(n_integer):
+            value = np.clip(rng.normal(50 + 5 * (j % 8) * risk, 20), 0, 99)
+            frame[f"count_{j}"] = value.astype(np.int64)
+        for j in range(n_real):
+            value = np.round(np.clip(rng.normal(risk * (j % 6) / 6), -4, 4), 2)
+            if j % 2 == 0:
+                value[rng.random(n) < 0.1] = np.nan
+            frame[f"value_{j}"] = value
+        for j in range(n_categorical):
+            top = 1 + j % 14
+            level = np.clip(np.rint((rng.normal(risk) + 2) * top / 4), 0, top).astype(int)
+            names = np.array([*(f"level {k}" for k in range(top + 1)), "?"], dtype=object)
+            frame[f"group_{j}"] = names[np.where(rng.random(n) < 0.05, top + 1, level)]
+        frame["outcome"] = (rng.random(n) < 1 / (1 + np.exp(2 - risk))).astype(np.int64)
+        yield pd.DataFrame(frame)
+
+
+def write_table(path: Path, n_rows: int, kind: str = "parquet", n_columns: int = 30) -> None:
+    """Write the table chunk by chunk, each a row group: this process stays small as well."""
+    rng = np.random.default_rng(n_rows)
+    if kind == "csv":
+        with path.open("w", encoding="utf-8", newline="") as handle:
+            for number, frame in enumerate(chunks(n_rows, rng, n_columns)):
+                frame.to_csv(handle, index=False, header=number == 0)
+        return
+    writer = None
+    for frame in chunks(n_rows, rng, n_columns):
+        part = pa.Table.from_pandas(frame, preserve_index=False)
+        writer = writer or pq.ParquetWriter(path, part.schema)
+        writer.write_table(part)
+    if writer is not None:
+        writer.close()

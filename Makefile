@@ -84,7 +84,7 @@ $(PEERS)/%/.installed: benchmarks/peers-%.txt
 	@touch $@
 
 peers: $(STAMP) $(PEERS)/aim/.installed $(PEERS)/pgm/.installed ## Measure AIM and a junction tree beside ClustMix (hours)
-	@$(BIN)/python -m benchmarks.peers
+	@nice -n 15 $(BIN)/python -m benchmarks.peers
 
 house: $(STAMP) ## Count lines, arrows between folders and what is handed on whole
 	@$(BIN)/python -m benchmarks.house --list

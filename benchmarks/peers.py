@@ -71,7 +71,7 @@ def made_by(kind: str, request: Request, codes: Any, folder: Path) -> tuple[Any,
     started, said = perf_counter(), folder / "said.txt"
     with said.open("w", encoding="utf-8") as output:
         process = subprocess.Popen(  # noqa: S603, the command is the benchmark's own
-            ["nice", "-n", "15", str(python), "-m", PROGRAMS[kind], str(folder)],  # noqa: S607
+            [str(python), "-m", PROGRAMS[kind], str(folder)],
             env={**os.environ, **ONE_THREAD, "PYTHONPATH": str(ROOT)},
             stdout=output,
             stderr=subprocess.STDOUT,

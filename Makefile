@@ -4,9 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
+PEERS := .venv-peers
 CODE := clustmix flows tasks privacy storage
 
-.PHONY: help install release server server-stop test integration audit soak e2e lint types bench house lock clean
+.PHONY: help install release server server-stop test integration audit soak e2e lint types bench peers house lock clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -76,6 +77,15 @@ types: $(STAMP) ## Check types
 bench: $(STAMP) ## Measure utility, cost and memory (DATASET=adult: utility on that table alone)
 	@$(BIN)/python -m benchmarks $(if $(DATASET),--dataset $(DATASET))
 
+# Each peer has packages of its own, which are not those of the lock; they need Python 3.11.
+$(PEERS)/%/.installed: benchmarks/peers-%.txt
+	@python3.11 -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip --disable-pip-version-check -qq install --no-deps -r $<
+	@touch $@
+
+peers: $(STAMP) $(PEERS)/aim/.installed $(PEERS)/pgm/.installed ## Measure AIM and a junction tree beside ClustMix (hours)
+	@nice -n 15 $(BIN)/python -m benchmarks.peers
+
 house: $(STAMP) ## Count lines, arrows between folders and what is handed on whole
 	@$(BIN)/python -m benchmarks.house --list
 
@@ -86,5 +96,5 @@ lock: ## Write requirements.lock anew from pyproject.toml (needs uv on the PATH)
 	  --no-strip-extras --no-annotate --no-header --no-emit-index-url --no-emit-find-links --quiet
 
 clean: ## Remove .venv and caches; releases and the budget ledger stay
-	@rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) $(PEERS) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find $(CODE) tests -name __pycache__ -type d -prune -exec rm -rf {} +

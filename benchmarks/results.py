@@ -20,8 +20,16 @@ BENCHMARK_OUTPUT = "benchmark-output"
 IN_PROCESS = "in-process"
 """No command ran: the real rows, or a part of the pipeline called by itself (an ablation)."""
 
-SOURCES = (BUNDLE, BENCHMARK_OUTPUT, IN_PROCESS)
-GUARANTEES = {"proven": "proven", "published": "claimed, not proven", "none": "none"}
+PEER = "peer"
+"""Rows that another program made from the same coded rows, in an environment of its own."""
+
+SOURCES = (BUNDLE, BENCHMARK_OUTPUT, IN_PROCESS, PEER)
+GUARANTEES = {
+    "proven": "proven",
+    "published": "claimed, not proven",
+    "stated": "stated by its authors",
+    "none": "none",
+}
 """What epsilon and delta stand for, by analysis."""
 
 
@@ -34,7 +42,8 @@ class ResultRow:
     dataset, method
         Name of the dataset, and kind of the method; ``real`` for the real rows.
     analysis
-        ``proven``, ``published`` (epsilon is claimed by a paper), or ``none`` without noise.
+        ``proven``, ``published`` (epsilon is claimed by a paper), ``stated`` (by the authors of a
+        peer, whose program is not checked here), or ``none`` without noise.
     epsilon, delta
         Parameters under add or remove of one patient; None without noise.
     seed

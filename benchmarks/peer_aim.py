@@ -1,0 +1,42 @@
+"""AIM as the package ``dpmm`` has it, at its defaults: ``python -m benchmarks.peer_aim FOLDER``.
+
+Runs with the packages of ``peers-aim.txt`` and imports nothing of the pipeline. The model is given
+codes of the declared schema and their numbers, so it reads no bound and no level from the rows.
+
+McKenna, Mullins, Sheldon and Miklau, "AIM: an adaptive and iterative mechanism for differentially
+private synthetic data", 2022. One worker process instead of one less than there are processors is
+the only setting that is not a default; it decides what runs where and nothing else.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.peer_exchange import read_request, write_made
+
+
+def main(folder: Path) -> None:
+    """Fit AIM to the rows of a request and make new ones."""
+    import pandas as pd
+    from dpmm.models.aim import AIMGM
+
+    request, codes = read_request(folder)
+    names = [f"c{place}" for place in range(len(request.n_codes))]
+    frame = pd.DataFrame(codes.astype(np.int64), columns=names)
+    model = AIMGM(
+        epsilon=request.epsilon,
+        delta=request.delta,
+        domain=dict(zip(names, request.n_codes, strict=True)),
+        n_jobs=1,
+    )
+    model.check_fit(frame)
+    model.fit(frame)
+    made = model.generate(n_records=request.rows_out)
+    write_made(folder, made[names].to_numpy(), request)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -113,7 +113,8 @@ class Posterior:
 
     The design (N, 1 + q) has ones and features of rows of the mixture; prior and column are those
     of `start_model`. Means (1 + q, C - 1) are prior ones of the coefficients; scales of columns are
-    drawn to the prior variance `reference`.
+    drawn to the prior variance `reference`. By the dispersion the sums vary more than those of as
+    many patients, since the rows are not theirs (quasi-likelihood; McCullagh 1983).
     """
 
     design: _Array32
@@ -123,6 +124,7 @@ class Posterior:
     column: NDArray[np.int64]
     means: Array
     reference: float
+    dispersion: float = 1.0
 
     @property
     def row_scale(self) -> float:
@@ -249,6 +251,7 @@ class _Newton:
             noise = np.empty_like(total)
             rows = weights[:, None] * variance
             sampled = scale * (squares.T @ (weights[:, None] * rows)).astype(np.float64)
+            sampled *= self._posterior.dispersion
             sampled = sums.loudness[:, None] ** 2 * sampled + 1e-6
             for c in range(basis.shape[1]):
                 noise[c] = np.linalg.inv(sums.noise + np.diag(sampled[:, c]))

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import chain, repeat
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import block_diag
 
-from tasks.measurement.synthesizer import PUBLIC_SEED, Released
+from tasks.measurement.synthesizer import Released
 from tasks.synthesizers.clustmix.tables import draws, rule
 from tasks.synthesizers.clustmix.tables import label_model as labels
 from tasks.synthesizers.clustmix.tables.label_features import LabelFeatures, loudness_of
@@ -28,11 +28,11 @@ _KERNEL_SPREAD = 0.3
 _STEPS = 8
 _MOST_FEATURES = 600
 
-_RIDGES = (0.0, 2.0, 8.0, 32.0)
-"""Variances that are added to each feature on the rows of the mixture, as far as it takes.
+_DISPERSIONS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0)
+"""How many times more the sums may vary than those of as many patients, as far as it takes.
 
-Features have variance one. Where real columns go together by more than the mixture knows, what a
-coefficient does to the sums is more than its rows say, and a step by them leads too far.
+Rows of the mixture stand for the real ones as a sample would, and where columns go together in
+other ways as well, as a small one. Sums that are taken for more exact than that lead too far.
 """
 
 
@@ -80,8 +80,8 @@ class Rounds:
         sizes = surplus[:, layout.block(0)].sum(axis=1)
         self._model = labels.start_model(shares, self._prior, self._column, scale=scale)
         values = np.concatenate([(sizes @ self._basis)[None], values])
-        self._told, self._ridge = [self._sums(values, np.ones(len(values)), noise)], 0
-        self._posterior = self._posterior_with(self._ridge)
+        self._told = [self._sums(values, np.ones(len(values)), noise)]
+        self._posterior = self._all_told()
         self._fit()
 
     def loudness(self, *, stddev: float) -> Array:
@@ -106,12 +106,6 @@ class Rounds:
     def kernel_scores(self) -> Array:
         """What each kernel feature adds to the score of each label, shape (q, C)."""
         return self._by_label(self._model.coefficients[2 + self._features.n_features :])
-
-    @property
-    def doubt(self) -> Array:
-        """How much a residual of each row of the sample (N,) varies, in its largest weight."""
-        found = self._probabilities()
-        return np.asarray(draws.residual_weights(found) * (1.0 - (found**2).sum(axis=1)))
 
     @property
     def intercepts(self) -> Array:
@@ -153,7 +147,7 @@ class Rounds:
                 norms=np.ones(len(features)),
             )
         )
-        self._posterior = self._posterior_with(self._ridge)
+        self._posterior = self._all_told(self._posterior.dispersion)
         self._fit()
 
     def _sums(
@@ -169,36 +163,34 @@ class Rounds:
         )
 
     def _fit(self) -> None:
-        """Fit with the ridge as it is, then with larger ones as long as these explain the sums."""
-        ridges, start = range(self._ridge, len(_RIDGES)), self._model
+        """Fit with the dispersion as it is, then with larger ones while these explain the sums."""
+        start = self._model
+        ladder = [
+            replace(self._posterior, dispersion=one)
+            for one in _DISPERSIONS
+            if one >= self._posterior.dispersion
+        ]
+
+        def fitted(
+            posterior: labels.Posterior,
+        ) -> tuple[float, labels.Posterior, labels.LabelModel]:
+            model, evidence = labels.fit(posterior, start, steps=_STEPS)
+            return evidence, posterior, model
+
         # The second is tried in any case: side by side with the first.
         with ThreadPoolExecutor(2) as pool:
-            both = list(pool.map(self._fitted, ridges[:2], repeat(start)))
-        tried = chain(both, (self._fitted(ridge, start) for ridge in ridges[2:]))
+            both = list(pool.map(fitted, ladder[:2]))
+        tried = chain(both, map(fitted, ladder[2:]))
         best = next(tried)
         for better in tried:
             if better[0] <= best[0]:
                 break
             best = better
-        _, self._ridge, self._posterior, self._model = best
+        _, self._posterior, self._model = best
 
-    def _fitted(
-        self, ridge: int, start: labels.LabelModel
-    ) -> tuple[float, int, labels.Posterior, labels.LabelModel]:
-        """Evidence, ridge, posterior and its mode."""
-        as_it_is = ridge == self._ridge
-        posterior = self._posterior if as_it_is else self._posterior_with(ridge)
-        model, evidence = labels.fit(posterior, start, steps=_STEPS)
-        return evidence, ridge, posterior, model
-
-    def _posterior_with(self, ridge: int) -> labels.Posterior:
+    def _all_told(self, dispersion: float = 1.0) -> labels.Posterior:
         features = self._features
         design = features.design(self._codes)
-        if _RIDGES[ridge]:
-            blur = np.random.default_rng(PUBLIC_SEED).standard_normal(
-                (len(design), features.n_features), dtype=np.float32
-            )
-            design[:, 1:] += np.float32(np.sqrt(_RIDGES[ridge])) * blur
         rarity = design[:, 1:] @ self._rarity.astype(np.float32)
         means = np.zeros_like(self._model.coefficients)
         means[0] = np.log(self._shares) @ self._basis
@@ -213,6 +205,7 @@ class Rounds:
             column=self._column,
             means=means,
             reference=self._scale**2 / 2.0,
+            dispersion=dispersion,
         )
 
     def _by_label(self, coefficients: Array) -> Array:

@@ -182,5 +182,5 @@ def test_columns_that_go_together_more_than_the_mixture_knows_do_not_lead_too_fa
         return -np.log(softmax(scores)[np.arange(n), label]).mean()
 
     assert log_loss() < 0.53  # of the cause alone: 0.50
-    monkeypatch.setattr(rounds, "_RIDGES", (0.0,))
+    monkeypatch.setattr(rounds, "_DISPERSIONS", (1.0,))
     assert log_loss() > 0.57

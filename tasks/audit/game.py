@@ -16,7 +16,7 @@ from privacy.arrays import Codes, Floats, Integers
 from privacy.mechanisms import NoisyStatistic, SelectedCandidate
 from privacy.randomness import NoiseSource, OperatingSystemNoise
 from tasks.audit.pairs import AuditPatient, NeighbourPair
-from tasks.execution.executor import InProcessExecutor, IntegerSum
+from tasks.execution.executor import InProcessExecutor
 from tasks.measurement.curator import Curator, exact_sum, in_memory
 from tasks.measurement.encoded import EncodedRows
 from tasks.measurement.plan import MeasurementPlan
@@ -83,8 +83,8 @@ class Referee(InProcessExecutor):
         self.draws: list[Draw] = []
 
     def sum(
-        self, function: Callable[..., IntegerSum], shards: Sequence[Any], public: Mapping[str, Any]
-    ) -> IntegerSum:
+        self, function: Callable[..., Integers], shards: Sequence[Any], public: Mapping[str, Any]
+    ) -> Integers:
         """Return the exact sum that a curator asks for, over the table that is played."""
         contribution, arguments = public["contribution"], public["public"]
         absent = exact_sum(contribution, arguments, self._absent)

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax import Array
 
 from privacy.arrays import Floats, Indices
 from privacy.errors import ConfigurationError
@@ -26,7 +27,6 @@ from tasks.measurement.vectors import Block
 from tasks.synthesizers.dp_merf.features import EmbeddingFeatures
 from tasks.synthesizers.dp_merf.generator import Generator
 
-Array: TypeAlias = jax.Array
 Layers: TypeAlias = tuple[tuple[Array, ...], tuple[Array, ...]]
 
 MAX_EXACT_BINARY = 32

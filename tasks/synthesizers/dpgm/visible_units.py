@@ -1,17 +1,15 @@
 """Visible units of a generative network: Bernoulli numbers and categorical blocks."""
 
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from numpy.typing import NDArray
 
 from privacy.arrays import AnyFloats, Floats, Integers
 from tasks.measurement.vectors import Block, middle_of
-
-Array: TypeAlias = jax.Array
 
 MEAN_MARGIN = 1e-4
 """A given mean is kept this far from 0 and 1: a level never seen stays possible."""

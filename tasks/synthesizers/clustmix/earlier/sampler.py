@@ -7,17 +7,15 @@ measures by it any more; what it samples is what it always sampled, byte by byte
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import norm, qmc
 
+from privacy.arrays import Floats, Records
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.marginals import draw_codes
 from tasks.measurement.statistics import softmax
 from tasks.measurement.synthesizer import PUBLIC_SEED, Released
 from tasks.synthesizers.clustmix.config import EarlierSettings
 from tasks.synthesizers.clustmix.earlier.features import EarlierFeatures
-
-Array = NDArray[np.float64]
 
 _RAKING_POINTS_LOG2, _RAKING_ITERATIONS = 11, 8
 _MAX_TILT = 4.0
@@ -32,9 +30,7 @@ class EarlierClustMix:
     domain: EncodingDomain
     settings: EarlierSettings
 
-    def sample(
-        self, released: Released, *, n_rows: int, rng: np.random.Generator
-    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+    def sample(self, released: Released, *, n_rows: int, rng: np.random.Generator) -> Records:
         """Sample component, factors, codes column by column, then the label."""
         features = EarlierFeatures.of(
             self.domain,
@@ -71,7 +67,7 @@ class EarlierClustMix:
         return codes, draw_codes(probabilities, n_rows, rng)
 
 
-def _raking_points(n_factors: int) -> Array:
+def _raking_points(n_factors: int) -> Floats:
     """Public points spread like standard normal draws."""
     if n_factors == 0:
         return np.zeros((1, 0))
@@ -80,7 +76,7 @@ def _raking_points(n_factors: int) -> Array:
     return np.asarray(norm.ppf(np.clip(points, 1e-9, 1.0 - 1e-9)))
 
 
-def _tilts(loadings: Array, features: EarlierFeatures, marginals: Array) -> list[Array]:
+def _tilts(loadings: Floats, features: EarlierFeatures, marginals: Floats) -> list[Floats]:
     """For each column, the log-odds (n_codes, r) of each code per unit of each factor."""
     offsets, start, result = features.offsets, 0, []
     for column, table in enumerate(features.tables):
@@ -96,11 +92,11 @@ def _tilts(loadings: Array, features: EarlierFeatures, marginals: Array) -> list
     return result
 
 
-def _gain(tilt: Array, factors: Array) -> Array:
+def _gain(tilt: Floats, factors: Floats) -> Floats:
     return np.asarray(np.exp(np.clip(factors @ tilt.T, -_MAX_TILT, _MAX_TILT)))
 
 
-def _raked(marginal: Array, tilt: Array, factors: Array) -> Array:
+def _raked(marginal: Floats, tilt: Floats, factors: Floats) -> Floats:
     """Find base probabilities (n_codes,) whose tilted mean over the factors is the marginal."""
     gain, base = _gain(tilt, factors), marginal.copy()
     for _ in range(_RAKING_ITERATIONS):
@@ -111,7 +107,7 @@ def _raked(marginal: Array, tilt: Array, factors: Array) -> Array:
     return base
 
 
-def _label_probabilities(logits: Array, prior: Array) -> Array:
+def _label_probabilities(logits: Floats, prior: Floats) -> Floats:
     """Probabilities (n, C) whose mean is the released shares of the labels."""
     intercept = np.log(prior)
     for _ in range(_PRIOR_ITERATIONS):

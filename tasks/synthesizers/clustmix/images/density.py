@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from privacy.arrays import Floats, Floats32, Integers
 
 LEADING = 12
 """Pooled principal directions in which the nearest centre is sought."""
@@ -24,11 +23,11 @@ _LEAST_CELL = 4.0
 class Classes:
     """Released labels: sizes (C,), each at least 20, and means (C, d)."""
 
-    sizes: Array
-    means: Array
+    sizes: Floats
+    means: Floats
 
     @classmethod
-    def of(cls, noisy: Array) -> Self:
+    def of(cls, noisy: Floats) -> Self:
         """Return the labels of noisy class sums (C, 1 + d)."""
         sizes = np.maximum(noisy[:, 0], _LEAST_COUNT)
         means = noisy[:, 1:] / sizes[:, None]
@@ -42,11 +41,11 @@ class Classes:
 class Spread:
     """Covariances (C, d, d) of the labels, and the leading pooled directions (d, r)."""
 
-    covariances: Array
-    leading: Array
+    covariances: Floats
+    leading: Floats
 
 
-def spread_of(noisy: Array, classes: Classes, *, stddev: float) -> Spread:
+def spread_of(noisy: Floats, classes: Classes, *, stddev: float) -> Spread:
     """Return covariances of noisy upper triangles (C, d (d + 1) / 2) as `draws.class_moments` has.
 
     `stddev` is of the noise of an entry. What a label tells beyond the pooled covariance is shrunk
@@ -79,8 +78,8 @@ def spread_of(noisy: Array, classes: Classes, *, stddev: float) -> Spread:
 class Cells:
     """Cells of each label: centres (C, K, d) and noisy sizes (C, K), 0 for one that is not used."""
 
-    centres: Array
-    sizes: Array
+    centres: Floats
+    sizes: Floats
 
 
 def first_cells(classes: Classes, spread: Spread, n_cells: int, rng: np.random.Generator) -> Cells:
@@ -95,7 +94,7 @@ def first_cells(classes: Classes, spread: Spread, n_cells: int, rng: np.random.G
     )
 
 
-def moved(cells: Cells, noisy: Array, classes: Classes, spread: Spread, *, stddev: float) -> Cells:
+def moved(cells: Cells, noisy: Floats, classes: Classes, spread: Spread, *, stddev: float) -> Cells:
     """Move centres to the means of noisy cell sums (C, K, 1 + d).
 
     Means are filtered in the directions of their label's covariance, each by the share of its
@@ -129,9 +128,9 @@ def restarted(cells: Cells, classes: Classes, spread: Spread, rng: np.random.Gen
 class Density:
     """Shares (C, K) of cells, centres (C, K, d), and a factor (C, d, d) of their covariances."""
 
-    shares: Array
-    centres: Array
-    factors: NDArray[np.float32]
+    shares: Floats
+    centres: Floats
+    factors: Floats32
 
     @classmethod
     def of(cls, cells: Cells, classes: Classes, spread: Spread) -> Self:
@@ -149,7 +148,7 @@ class Density:
 
     def sample(
         self, n: int, rng: np.random.Generator, *, temperatures: tuple[float, float]
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    ) -> tuple[Floats32, Integers]:
         """Draw vectors (n, d) by covariances times factors in a range, and labels (n,)."""
         n_cells = self.shares.shape[1]
         place = rng.choice(self.shares.size, size=n, p=self.shares.ravel())
@@ -163,7 +162,7 @@ class Density:
         return found, label
 
 
-def _roots(covariances: Array) -> Array:
+def _roots(covariances: Floats) -> Floats:
     """Roots of the nearest positive semi-definite matrices (C, d, d)."""
     values, vectors = np.linalg.eigh(covariances)
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :])

@@ -1,9 +1,10 @@
 """Public variation: small random warps that leave an image what it is. No data are read."""
 
 import numpy as np
-from numpy.typing import NDArray
 
-Images = NDArray[np.float32]
+from privacy.arrays import Floats, Floats32
+
+Images = Floats32
 
 _TURN, _STRETCH, _SHEAR, _SHIFT = 0.12, 0.07, 0.12, 0.025
 """Standard deviations at strength one: radians, logarithm, tangent, parts of a side."""
@@ -13,7 +14,7 @@ _ELASTIC = np.outer(np.where(np.arange(5) > 0, _WAVES, 0.0), _WAVES) / 28.0
 """Standard deviations of the smooth shifts by their frequency along both sides, in parts of one."""
 
 
-def warped(images: Images, strength: NDArray[np.float64], rng: np.random.Generator) -> Images:
+def warped(images: Images, strength: Floats, rng: np.random.Generator) -> Images:
     """Warp images (n, channels, height, width) by strength (n,); the outside is 0."""
     n, channels, height, width = images.shape
     places = _places(n, height, width, strength, rng)
@@ -38,8 +39,8 @@ def warped(images: Images, strength: NDArray[np.float64], rng: np.random.Generat
 
 
 def _places(
-    n: int, height: int, width: int, strength: NDArray[np.float64], rng: np.random.Generator
-) -> NDArray[np.float32]:
+    n: int, height: int, width: int, strength: Floats, rng: np.random.Generator
+) -> Floats32:
     """Rows and columns (2, n, height, width) from where the pixels of each image come."""
     turn, shear = rng.standard_normal((2, n)) * np.array([[_TURN], [_SHEAR]]) * strength
     stretch = np.exp(rng.standard_normal((2, n)) * _STRETCH * strength)

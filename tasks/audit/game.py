@@ -102,14 +102,12 @@ class Referee(InProcessExecutor):
 
     def seal(self, name: str, noisy: NoisyStatistic | SelectedCandidate) -> None:
         """Note a draw; the curator calls it right after the sum of the same statistic."""
+        exact, self._exact = self._exact, None
         if isinstance(noisy, SelectedCandidate):
-            # What was chosen shows in the draws that follow.
-            self._exact = None
-            return
-        if self._exact is None:
+            return  # what was chosen shows in the draws that follow
+        if exact is None:
             raise ValueError(f"expected a sum before the draw of {name!r}, found none")
-        absent, present = self._exact
-        self._exact = None
+        absent, present = exact
         self.draws.append(
             Draw(
                 name=noisy.event.statistic,

@@ -64,13 +64,7 @@ class PaperMwem:
             errors = np.abs(distribution.answers(workload) * n_rows - exact)[admissible]
             query = int(admissible[_exponential_mechanism(errors, epsilon_round, rng)])
             noisy = exact[query] + rng.laplace(scale=1.0 / epsilon_round)
-            history.append(
-                NoisyAnswer(
-                    columns=tuple(workload.columns[query].tolist()),
-                    codes=tuple(workload.codes[query].tolist()),
-                    share=noisy / n_rows,
-                )
-            )
+            history.append(NoisyAnswer(**workload.named(query), share=noisy / n_rows))
             update(distribution, history, passes=config.passes, tilt=printed_tilt)
         start = FactoredDistribution.uniform(workload.n_codes)
         rounds = iterates(start, history, passes=config.passes, tilt=printed_tilt)

@@ -11,7 +11,7 @@ no cluster by its private size: every step trains every cluster.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -246,10 +246,9 @@ def _fitted(
     return np.stack(curator.map(_fit_to_mean, items))
 
 
-def _fit_to_mean(item: tuple[Any, ...]) -> Floats:
+def _fit_to_mean(item: tuple[GenerativeNetwork, Floats, Floats32]) -> Floats:
     network, parameters, chains = item
-    fitted: Floats = network.fitted_to_mean(parameters, state=chains)
-    return fitted
+    return network.fitted_to_mean(parameters, state=chains)
 
 
 def _moved(curator: Curator, step: TrainingStep, parameters: Floats) -> Floats32:
@@ -261,7 +260,6 @@ def _moved(curator: Curator, step: TrainingStep, parameters: Floats) -> Floats32
     return np.stack(moved)
 
 
-def _move_chains(item: tuple[Any, ...]) -> Floats32:
+def _move_chains(item: tuple[GenerativeNetwork, Floats, Floats32, int]) -> Floats32:
     network, parameters, chains, seed = item
-    moved: Floats32 = network.chains(parameters, chains, step_seed=seed)
-    return moved
+    return network.chains(parameters, chains, step_seed=seed)

@@ -156,7 +156,7 @@ class Mwem:
         for number in numbers:
             query = self._choose(curator, number, distribution, n_patients)
             answer = curator.release(
-                measurement_name(number), queries.query_answer, **self._named(query)
+                measurement_name(number), queries.query_answer, **self.workload.named(query)
             )
             chosen.append(query)
             counts.append(float(answer[0]))
@@ -192,17 +192,11 @@ class Mwem:
         smallest = min(_SMALLEST_COUNT / n_patients, 0.5)
         return [
             NoisyAnswer(
-                **self._named(query), share=min(max(count / n_patients, smallest), 1.0 - smallest)
+                **self.workload.named(query),
+                share=min(max(count / n_patients, smallest), 1.0 - smallest),
             )
             for query, count in zip(chosen, counts, strict=True)
         ]
-
-    def _named(self, query: int) -> dict[str, tuple[int, ...]]:
-        """Columns and codes of one query, by name."""
-        return {
-            "columns": tuple(self.workload.columns[query].tolist()),
-            "codes": tuple(self.workload.codes[query].tolist()),
-        }
 
 
 def workload_of(domain: EncodingDomain, config: MwemConfig) -> Workload:

@@ -41,6 +41,13 @@ class Workload:
         """Return the queries of an index array, in its order."""
         return Workload(n_codes=self.n_codes, columns=self.columns[index], codes=self.codes[index])
 
+    def named(self, query: int) -> dict[str, tuple[int, ...]]:
+        """Columns and codes of one query, by name."""
+        return {
+            "columns": tuple(self.columns[query].tolist()),
+            "codes": tuple(self.codes[query].tolist()),
+        }
+
 
 def draw_workload(
     domain: EncodingDomain, *, max_queries: int, label_share: float, public_seed: int

@@ -25,8 +25,8 @@ from tasks.synthesizers.mwem.distribution import (
     printed_tilt,
     update,
 )
-from tasks.synthesizers.mwem.synthesizer import sample_iterates, workload_of
-from tasks.synthesizers.mwem.workload import workload_answers
+from tasks.synthesizers.mwem.synthesizer import sample_iterates
+from tasks.synthesizers.mwem.workload import draw_workload, workload_answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class PaperMwem:
         n_rows = len(labels)
         if n_rows == 0:
             raise ValueError("expected one row or more, found none")
-        workload, config = workload_of(self.domain, self.config), self.config
+        workload, config = draw_workload(self.domain, self.config), self.config
         epsilon_round = self.parameters.epsilon / (2.0 * config.rounds)
         rows = EncodedRows(
             codes=codes, label=labels, weight=np.ones(n_rows), fold=np.zeros(n_rows, dtype=np.uint8)

@@ -11,6 +11,7 @@ from privacy.arrays import Indices, Integers
 from tasks.measurement.centred import label_counts
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.statistics import SUM_SCALE
+from tasks.synthesizers.mwem.config import PUBLIC_SEED, MwemConfig
 
 _WORD_BITS = 64
 
@@ -49,10 +50,8 @@ class Workload:
         }
 
 
-def draw_workload(
-    domain: EncodingDomain, *, max_queries: int, label_share: float, public_seed: int
-) -> Workload:
-    """Choose the workload by a public seed.
+def draw_workload(domain: EncodingDomain, config: MwemConfig) -> Workload:
+    """Choose the workload by the public seed.
 
     The first code of a column has no query of its own: its counts follow from the others and the
     total. One-way queries come first; where they would take more than half of the places, half of
@@ -64,13 +63,13 @@ def draw_workload(
     atoms = np.array([(j, code) for j, n in enumerate(n_codes) for code in range(1, n)])
     if not len(atoms):
         raise ValueError("expected a column with two codes or more, found none")
-    rng = np.random.default_rng(public_seed)
-    most = (max_queries + 1) // 2
+    rng = np.random.default_rng(PUBLIC_SEED)
+    most = (config.max_queries + 1) // 2
     if len(atoms) > most:
         atoms = atoms[np.sort(rng.choice(len(atoms), size=most, replace=False))]
     with_label, others = _pairs(atoms, label_column=len(n_codes) - 1, rng=rng)
-    places = max_queries - len(atoms)
-    n_label = min(len(with_label), max(round(places * label_share), places - len(others)))
+    places = config.max_queries - len(atoms)
+    n_label = min(len(with_label), max(round(places * config.label_share), places - len(others)))
     pairs = np.concatenate([with_label[:n_label], others[: places - n_label]])
     return Workload(
         n_codes=n_codes,

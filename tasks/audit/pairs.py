@@ -93,12 +93,8 @@ def neighbour_pairs(domain: EncodingDomain) -> tuple[NeighbourPair, ...]:
         others: tuple[AuditPatient, ...] = crowd,
         fold: int = 1,
     ) -> NeighbourPair:
-        return NeighbourPair(
-            name=name,
-            others=others,
-            patient=AuditPatient(records=records, fold=fold),
-            n_columns=domain.n_columns,
-        )
+        patient = AuditPatient(records=records, fold=fold)
+        return NeighbourPair(name=name, others=others, patient=patient, n_columns=domain.n_columns)
 
     # With what a flaw would have to do.
     return (

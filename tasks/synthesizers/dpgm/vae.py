@@ -13,11 +13,12 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from privacy.arrays import AnyFloats, Floats, Floats32
 from tasks.synthesizers.dpgm.elbo import Layers, batch_norms, batch_sum, clipped_sum, decode
 from tasks.synthesizers.dpgm.network import GenerativeNetwork, Programs, checked_seed
-from tasks.synthesizers.dpgm.record_gradients import ONE_THREAD, Array, in_blocks
+from tasks.synthesizers.dpgm.record_gradients import ONE_THREAD, in_blocks
 from tasks.synthesizers.dpgm.visible_units import VisibleUnits
 
 _FIRST_OUTPUT_STDDEV = 0.01

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from privacy.arrays import Indices, Integers
 from tasks.measurement.centred import label_counts
-from tasks.measurement.encoded import EncodedRows, EncodingDomain
+from tasks.measurement.encoded import EncodedRows, EncodingDomain, row_slices
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.synthesizers.mwem.config import PUBLIC_SEED, MwemConfig
 
@@ -122,8 +122,7 @@ def workload_answers(rows: EncodedRows, *, workload: Workload) -> Any:
     total = np.zeros(len(workload), dtype=np.int64)
     for value, (start, stop) in zip(amounts, pairwise(ends), strict=True):
         bits = _packed(rows, order[start:stop], atoms)
-        for first in range(0, len(workload), _QUERIES_AT_ONCE):
-            part = slice(first, first + _QUERIES_AT_ONCE)
+        for part in row_slices(len(workload), _QUERIES_AT_ONCE):
             both = np.bitwise_count(bits[left[part]] & bits[right[part]])
             total[part] += value * both.sum(axis=1, dtype=np.int64)
     return total

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.stats import norm, qmc
 
 from privacy.arrays import Floats, Records
-from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.encoded import EncodingDomain, row_slices
 from tasks.measurement.marginals import draw_codes
 from tasks.measurement.statistics import softmax
 from tasks.measurement.synthesizer import PUBLIC_SEED, Released
@@ -51,20 +51,16 @@ class EarlierClustMix:
                 marginal = released["mixture_marginals"][index, start : start + len(tilt)]
                 start += len(tilt)
                 base = _raked(marginal, tilt, points)
-                for first in range(0, len(member), _ROWS_AT_ONCE):
-                    rows = member[first : first + _ROWS_AT_ONCE]
+                for rows in (member[block] for block in row_slices(len(member), _ROWS_AT_ONCE)):
                     weights = base * _gain(tilt, factors[rows])
                     codes[rows, column] = draw_codes(weights, len(rows), rng)
-        logits = np.concatenate(
-            [
-                features.phi(codes[first : first + _ROWS_AT_ONCE]) @ released["label_weights"]
-                for first in range(0, n_rows, _ROWS_AT_ONCE)
-            ]
-        )
-        probabilities = _label_probabilities(
-            self.settings.label_sharpness * logits, np.exp(released["label_log_prior"])
-        )
-        return codes, draw_codes(probabilities, n_rows, rng)
+        logits = [
+            features.phi(codes[block]) @ released["label_weights"]
+            for block in row_slices(n_rows, _ROWS_AT_ONCE)
+        ]
+        sharpened = self.settings.label_sharpness * np.concatenate(logits)
+        prior = np.exp(released["label_log_prior"])
+        return codes, draw_codes(_label_probabilities(sharpened, prior), n_rows, rng)
 
 
 def _raking_points(n_factors: int) -> Floats:

@@ -3,7 +3,7 @@
 Post-processing of released values throughout.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -31,10 +31,9 @@ class Classes:
         """Return the labels of noisy class sums (C, 1 + d)."""
         sizes = np.maximum(noisy[:, 0], _LEAST_COUNT)
         means = noisy[:, 1:] / sizes[:, None]
+        norms = np.linalg.norm(means, axis=1)[:, None]
         # A mean of vectors of norm one is no longer.
-        return cls(
-            sizes=sizes, means=means / np.maximum(np.linalg.norm(means, axis=1), 1.0)[:, None]
-        )
+        return cls(sizes=sizes, means=means / np.maximum(norms, 1.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,9 +88,8 @@ def first_cells(classes: Classes, spread: Spread, n_cells: int, rng: np.random.G
     centres = classes.means[:, None] + _START_SPREAD * (
         rng.standard_normal((n_labels, n_cells, d)) @ roots.transpose(0, 2, 1)
     )
-    return Cells(
-        centres=centres, sizes=np.repeat(classes.sizes[:, None] / n_cells, n_cells, axis=1)
-    )
+    sizes = np.repeat(classes.sizes[:, None] / n_cells, n_cells, axis=1)
+    return Cells(centres=centres, sizes=sizes)
 
 
 def moved(cells: Cells, noisy: Floats, classes: Classes, spread: Spread, *, stddev: float) -> Cells:
@@ -118,10 +116,8 @@ def moved(cells: Cells, noisy: Floats, classes: Classes, spread: Spread, *, stdd
 def restarted(cells: Cells, classes: Classes, spread: Spread, rng: np.random.Generator) -> Cells:
     """Give cells that are not used another start for the next round."""
     other = first_cells(classes, spread, cells.sizes.shape[1], rng)
-    return Cells(
-        centres=np.where(cells.sizes[..., None] > 0.0, cells.centres, other.centres),
-        sizes=cells.sizes,
-    )
+    is_used = cells.sizes[..., None] > 0.0
+    return replace(cells, centres=np.where(is_used, cells.centres, other.centres))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,11 +60,8 @@ class ImageLayout:
         if self.channels == 1:
             values = images[:, 0, :, :, None]
         else:
-            bright, red, blue = (
-                images[:, 0],
-                images[:, 0] + images[:, 1],
-                images[:, 0] + images[:, 2],
-            )
+            bright = images[:, 0]
+            red, blue = bright + images[:, 1], bright + images[:, 2]
             green = (256.0 * bright - _LUMA[0] * red - _LUMA[2] * blue) / _LUMA[1]
             values = np.stack([red, green, blue], axis=-1)
         scaled = np.rint(np.clip(values, 0.0, BRIGHTEST) * ((self.levels - 1) / BRIGHTEST))

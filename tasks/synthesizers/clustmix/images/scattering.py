@@ -14,6 +14,7 @@ from typing import Self
 import numpy as np
 
 from privacy.arrays import AnyFloats, Floats, Floats32
+from tasks.measurement.encoded import row_slices
 
 Single = Floats32
 
@@ -48,8 +49,7 @@ def n_features(channels: int) -> int:
 def scatter(images: Floats) -> Single:
     """Features (n, m) of images (n, channels, height, width), each of its image alone."""
     found = np.empty((len(images), n_features(images.shape[1])), dtype=np.float32)
-    for start in range(0, len(images), IMAGES_AT_ONCE):
-        part = slice(start, start + IMAGES_AT_ONCE)
+    for part in row_slices(len(images), IMAGES_AT_ONCE):
         found[part] = _scattered(images[part])
     return found
 

@@ -68,9 +68,8 @@ class Tone:
 def norm_shares(noisy: Floats, *, stddev: float) -> Floats:
     """Shares (C, bins) of noisy counts; what noise explains is left out."""
     kept = np.where(noisy > 3.0 * stddev, noisy, 0.0)
-    pooled = np.where(
-        noisy.sum(axis=0) > 2.0 * stddev * np.sqrt(len(noisy)), noisy.sum(axis=0), 0.0
-    )
+    total = noisy.sum(axis=0)
+    pooled = np.where(total > 2.0 * stddev * np.sqrt(len(noisy)), total, 0.0)
     kept = np.where(kept.any(axis=1, keepdims=True), kept, np.maximum(pooled, 1e-6))
     return np.asarray(kept / kept.sum(axis=1, keepdims=True))
 

@@ -17,8 +17,7 @@ _ELASTIC = np.outer(np.where(np.arange(5) > 0, _WAVES, 0.0), _WAVES) / 28.0
 def warped(images: Images, strength: Floats, rng: np.random.Generator) -> Images:
     """Warp images (n, channels, height, width) by strength (n,); the outside is 0."""
     n, channels, height, width = images.shape
-    places = _places(n, height, width, strength, rng)
-    rows, columns = places
+    rows, columns = _places(n, height, width, strength, rng)
     row = np.clip(rows, 0.0, max(height - 1.001, 0.0))
     column = np.clip(columns, 0.0, max(width - 1.001, 0.0))
     top, left = row.astype(np.int32), column.astype(np.int32)
@@ -48,10 +47,8 @@ def _places(
     waves = rng.standard_normal((2, n, 5, 5)) * _ELASTIC * strength[:, None, None]
     y, x = ((np.arange(side) + 0.5) / side - 0.5 for side in (height, width))
     cosine, sine = np.cos(turn), np.sin(turn)
-    one, other = (
-        np.array([cosine * stretch[0], shear - sine]),
-        np.array([sine, cosine * stretch[1]]),
-    )
+    one = np.array([cosine * stretch[0], shear - sine])
+    other = np.array([sine, cosine * stretch[1]])
     down, across = (
         np.cos(np.pi * np.outer(np.arange(5), np.arange(side) + 0.5) / side)
         for side in (height, width)

@@ -144,6 +144,7 @@ class Dpgm:
             # All noise: the clusters are as good as each other.
             alive, sizes = np.ones_like(alive), np.full_like(sizes, least)
         sizes = np.where(alive, sizes, 0.0)
+        largest_norm = config.max_norm if config.adaptive_clipping else config.l2_clip_norm
         networks = self._networks(means)
         seeds = [PUBLIC_SEED + index for index in range(len(networks))]
         parameters = np.stack([net.start(seed) for net, seed in zip(networks, seeds, strict=True)])
@@ -158,14 +159,9 @@ class Dpgm:
             "first_moment": np.zeros_like(parameters, dtype=np.float32),
             "second_moment": np.zeros_like(parameters, dtype=np.float32),
             "chains": np.stack(chains),
-            "l2_clip_norm": np.array(min(config.l2_clip_norm, self._largest_norm)),
+            "l2_clip_norm": np.array(min(config.l2_clip_norm, largest_norm)),
             "steps_taken": np.array(0),
         }
-
-    @property
-    def _largest_norm(self) -> float:
-        config = self.config
-        return config.max_norm if config.adaptive_clipping else config.l2_clip_norm
 
     def _epoch(self, curator: Curator, released: Released) -> Released:
         """Take the steps of one epoch; what comes back starts the next."""

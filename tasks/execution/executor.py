@@ -74,8 +74,7 @@ def sum_exactly(terms: Iterable[object]) -> Integers:
     for term in terms:
         if not isinstance(term, np.ndarray) or term.dtype != np.int64:
             raise IntegrityError(
-                "SUM_TERM",
-                "expected an int64 array from a function that is summed; fix the function",
+                "SUM_TERM", "expected int64 arrays from a function that is summed; fix the function"
             )
         if total is None:
             total = term.copy()

@@ -84,9 +84,9 @@ def test_sum_is_exact_or_refused_and_independent_of_the_order(terms, random):
 @pytest.mark.parametrize(
     ("terms", "message"),
     [
-        ([np.zeros(2)], "expected an int64 array from a function that is summed"),
-        ([3], "expected an int64 array"),
-        ([{"a": np.zeros(1, np.int64)}], "expected an int64 array"),
+        ([np.zeros(2)], "expected int64 arrays from a function that is summed"),
+        ([3], "expected int64 arrays"),
+        ([{"a": np.zeros(1, np.int64)}], "expected int64 arrays"),
         ([np.zeros(2, np.int64), np.zeros(3, np.int64)], "expected the same shape"),
         # numpy would broadcast it
         ([np.zeros((2, 2), np.int64), np.zeros(2, np.int64)], "the same shape"),

@@ -18,12 +18,11 @@ from storage.keys.keys import SigningKey
 from storage.releases.measurements import DeclaredOrder, Measurement, MeasurementStore
 from storage.schema.vocabulary import Vocabulary
 from storage.settings import Settings
-from tasks.steps.entries import Entries
+from tasks.steps.entries import AFTER_SEAL, Entries
 from tasks.steps.job import measurement_settings
 from tasks.steps.request_key import request_key
 
-_WAITING = (EntryState.SEALED, EntryState.APPROVED)
-_MEASURED = (*_WAITING, EntryState.PUBLISHED, EntryState.REVOKED)
+_MEASURED = (*AFTER_SEAL, EntryState.PUBLISHED, EntryState.REVOKED)
 
 
 def publish_in_order(
@@ -76,7 +75,7 @@ def publish_in_order(
                 revoked_for_order=revoked,
             ),
         )
-    if entry.state in _WAITING:
+    if entry.state in AFTER_SEAL:
         return publisher.publish(release_id)
     return publisher.resample(release_id)
 

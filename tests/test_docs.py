@@ -9,6 +9,7 @@ import re
 import numpy as np
 import pytest
 import yaml
+from measuring import domain_with
 from pydantic import TypeAdapter
 from scipy.stats import chi2, norm
 
@@ -31,7 +32,6 @@ from storage.settings import Settings
 from tasks.execution.cluster_certificates import make_certificates
 from tasks.execution.dask_executor import TRIES, WORKER_WAIT_SECONDS
 from tasks.ingest.conditions import MAX_OVERSAMPLING
-from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.plan import PlannedSelection
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.steps.entries import WAIT_SECONDS
@@ -155,13 +155,7 @@ def test_table_of_the_leak_by_the_noise_of_a_cluster(row):
 
 @pytest.fixture(scope="module")
 def domain():
-    return EncodingDomain(
-        column_names=("a", "b"),
-        n_codes=(4, 3),
-        has_missing=(False, True),
-        numeric=(True, False),
-        label_levels=("no", "yes"),
-    )
+    return domain_with(4, 3, numeric=[0], missing=[1])
 
 
 @pytest.fixture(scope="module")

@@ -132,10 +132,7 @@ def _series_mu(probability: float, noise_multiplier: float, steps: int) -> float
         return math.inf
     while high > low * (1 + 2.0**-30):
         middle = math.sqrt(low * high)
-        if meets(middle):
-            high = middle
-        else:
-            low = middle
+        low, high = (low, middle) if meets(middle) else (middle, high)
     return high
 
 

@@ -50,10 +50,8 @@ def gdp_rho(*, epsilon: float, delta: float) -> Decimal:
     while gaussian_delta(epsilon=epsilon, mu=high) <= delta:
         low, high = high, 2 * high
     while low < (middle := (low + high) / 2) < high:
-        if gaussian_delta(epsilon=epsilon, mu=middle) <= delta:
-            low = middle
-        else:
-            high = middle
+        allowed = gaussian_delta(epsilon=epsilon, mu=middle) <= delta
+        low, high = (middle, high) if allowed else (low, middle)
     # Exact rational arithmetic: no rounding of the square can end above the bound.
     steps = math.floor(Fraction(low) ** 2 / 2 / Fraction(RHO_STEP))
     if steps < 1:

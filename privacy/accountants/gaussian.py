@@ -123,10 +123,8 @@ def gaussian_epsilon(*, delta: float, mu: float) -> float:
         middle = (low + high) / 2
         if not low < middle < high or high - low < 2.0**-52 * high:
             return math.nextafter(high, math.inf)
-        if gaussian_delta(epsilon=middle, mu=mu) > delta:
-            low = middle
-        else:
-            high = middle
+        too_small = gaussian_delta(epsilon=middle, mu=mu) > delta
+        low, high = (middle, high) if too_small else (low, middle)
 
 
 def event_mu_squared(event: UnsampledDraw) -> float:

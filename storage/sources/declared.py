@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 
 import sqlalchemy as sa
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -30,11 +31,14 @@ _QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
 _REFUSED_MARKS = ("--", "/*", "*/", "#", "\\", "$", "{", "}", "`", "%", ";", "[")
 
 
-def _printable(path: Path | None) -> Path | None:
+def _printable(path: Path) -> Path:
     # Messages name the path.
-    if path is not None and not str(path).isprintable():
+    if not str(path).isprintable():
         raise ValueError("expected a path of printable characters")
     return path
+
+
+_PrintablePath = Annotated[Path, AfterValidator(_printable)]
 
 
 class _Source(BaseModel):
@@ -50,15 +54,10 @@ class _Source(BaseModel):
 class _FileSource(_Source):
     """A file or folder: of your own (`path`) or a public dataset by name (`data`)."""
 
-    path: Path | None = None
+    path: _PrintablePath | None = None
     """Relative paths start at the current directory."""
     data: str | None = None
     """Name from `storage.sources.datasets.DATASETS`."""
-
-    @field_validator("path")
-    @classmethod
-    def _printable_path(cls, path: Path | None) -> Path | None:
-        return _printable(path)
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
@@ -251,19 +250,14 @@ class IdxSource(_Source):
     """
 
     kind: Literal["idx"]
-    images: Path | None = None
+    images: _PrintablePath | None = None
     """Files of your own. Relative paths start at the current directory."""
-    labels: Path | None = None
+    labels: _PrintablePath | None = None
     """Files of your own. Relative paths start at the current directory."""
     data: str | None = None
     """Name from `storage.sources.image_datasets.IMAGE_DATASETS`, instead of files."""
     split: Literal["train", "test"] = "train"
     """Part of the public dataset: ``train`` or ``test``."""
-
-    @field_validator("images", "labels")
-    @classmethod
-    def _printable_path(cls, path: Path | None) -> Path | None:
-        return _printable(path)
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:

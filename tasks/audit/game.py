@@ -16,7 +16,7 @@ from privacy.arrays import Codes, Floats, Integers
 from privacy.mechanisms import NoisyStatistic, SelectedCandidate
 from privacy.randomness import NoiseSource, OperatingSystemNoise
 from tasks.audit.pairs import AuditPatient, NeighbourPair
-from tasks.execution.executor import InProcessExecutor, IntegerSum
+from tasks.execution.executor import InProcessExecutor
 from tasks.measurement.curator import Curator, exact_sum, in_memory
 from tasks.measurement.encoded import EncodedRows
 from tasks.measurement.plan import MeasurementPlan
@@ -83,8 +83,8 @@ class Referee(InProcessExecutor):
         self.draws: list[Draw] = []
 
     def sum(
-        self, function: Callable[..., IntegerSum], shards: Sequence[Any], public: Mapping[str, Any]
-    ) -> IntegerSum:
+        self, function: Callable[..., Integers], shards: Sequence[Any], public: Mapping[str, Any]
+    ) -> Integers:
         """Return the exact sum that a curator asks for, over the table that is played."""
         contribution, arguments = public["contribution"], public["public"]
         absent = exact_sum(contribution, arguments, self._absent)
@@ -102,14 +102,12 @@ class Referee(InProcessExecutor):
 
     def seal(self, name: str, noisy: NoisyStatistic | SelectedCandidate) -> None:
         """Note a draw; the curator calls it right after the sum of the same statistic."""
+        exact, self._exact = self._exact, None
         if isinstance(noisy, SelectedCandidate):
-            # What was chosen shows in the draws that follow.
-            self._exact = None
-            return
-        if self._exact is None:
+            return  # what was chosen shows in the draws that follow
+        if exact is None:
             raise ValueError(f"expected a sum before the draw of {name!r}, found none")
-        absent, present = self._exact
-        self._exact = None
+        absent, present = exact
         self.draws.append(
             Draw(
                 name=noisy.event.statistic,

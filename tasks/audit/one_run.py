@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtr, bdtrc, expit, ndtr, ndtri
 
-from privacy.arrays import Floats
+from privacy.arrays import Floats, Integers
 from privacy.mechanisms import NoisyStatistic, SelectedCandidate
 from privacy.randomness import OperatingSystemNoise
 from tasks.audit.bounds import upper_limit
 from tasks.audit.pairs import AuditPatient, encode
-from tasks.execution.executor import InProcessExecutor, IntegerSum
+from tasks.execution.executor import InProcessExecutor
 from tasks.measurement.curator import Curator, exact_sum, in_memory
 from tasks.measurement.encoded import N_FOLDS, EncodingDomain
 from tasks.measurement.synthesizer import Synthesizer, measure
@@ -205,8 +205,8 @@ class CanaryReferee(InProcessExecutor):
         self.scores = np.zeros(len(patients))
 
     def sum(
-        self, function: Callable[..., IntegerSum], shards: Sequence[Any], public: Mapping[str, Any]
-    ) -> IntegerSum:
+        self, function: Callable[..., Integers], shards: Sequence[Any], public: Mapping[str, Any]
+    ) -> Integers:
         """Return the exact sum that a curator asks for, over the included canaries."""
         contribution, arguments = public["contribution"], public["public"]
         vectors = [exact_sum(contribution, arguments, each).reshape(-1) for each in self._each]

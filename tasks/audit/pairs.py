@@ -44,10 +44,9 @@ class AuditPatient:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeighbourPair:
-    """Two tables that differ in one patient; `why` says what a flaw would have to do with it."""
+    """Two tables that differ in one patient."""
 
     name: str
-    why: str
     others: tuple[AuditPatient, ...]
     patient: AuditPatient
     n_columns: int
@@ -89,27 +88,22 @@ def neighbour_pairs(domain: EncodingDomain) -> tuple[NeighbourPair, ...]:
 
     def pair(
         name: str,
-        why: str,
         records: tuple[Record, ...],
         *,
         others: tuple[AuditPatient, ...] = crowd,
         fold: int = 1,
     ) -> NeighbourPair:
-        return NeighbourPair(
-            name=name,
-            why=why,
-            others=others,
-            patient=AuditPatient(records=records, fold=fold),
-            n_columns=domain.n_columns,
-        )
+        patient = AuditPatient(records=records, fold=fold)
+        return NeighbourPair(name=name, others=others, patient=patient, n_columns=domain.n_columns)
 
+    # With what a flaw would have to do.
     return (
-        pair("empty table", "nothing hides the only patient", ((first, 0),), others=()),
-        pair("outlier", "codes that nobody else has: scaling and cells", ((last, 0),)),
-        pair("rare label", "a label that nobody else has: class counts", ((first, rare_label),)),
-        pair("same rows", "one record many times: the weights", ((last, 0),) * CANARY_ROWS),
-        pair("scattered rows", "rows in several cells and labels: the weights", scattered),
-        pair("validation", "the only patient of the validation fold", ((last, 0),), fold=0),
+        pair("empty table", ((first, 0),), others=()),  # nothing hides the only patient
+        pair("outlier", ((last, 0),)),  # codes that nobody else has: scaling and cells
+        pair("rare label", ((first, rare_label),)),  # nobody else has it: class counts
+        pair("same rows", ((last, 0),) * CANARY_ROWS),  # one record many times: the weights
+        pair("scattered rows", scattered),  # in several cells and labels: the weights
+        pair("validation", ((last, 0),), fold=0),  # the only patient of the validation fold
     )
 
 
@@ -154,11 +148,6 @@ class PlantedTable:
         return len(self.included)
 
     @property
-    def everybody(self) -> NDArray[np.bool_]:
-        """Mask of all patients, in the table or not."""
-        return np.ones(len(self.labels), dtype=np.bool_)
-
-    @property
     def others(self) -> NDArray[np.bool_]:
         """Mask of the patients without a coin."""
         return np.arange(len(self.labels)) >= self.n_canaries
@@ -166,7 +155,7 @@ class PlantedTable:
     @property
     def present(self) -> NDArray[np.bool_]:
         """Mask of the patients who are in the table."""
-        present = self.everybody
+        present = self.others
         present[: self.n_canaries] = self.included
         return present
 

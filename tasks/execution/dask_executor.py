@@ -9,8 +9,9 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from privacy.arrays import Integers
 from storage.files.workspace import forbid_core_dumps
-from tasks.execution.executor import IntegerSum, sum_exactly
+from tasks.execution.executor import sum_exactly
 from tasks.execution.runtime import PipelineError, guarded_item, unwrapped
 
 if TYPE_CHECKING:
@@ -61,8 +62,8 @@ class DaskExecutor:
         self._sorts: frozenset[str] = frozenset()
 
     def sum(
-        self, function: Callable[..., IntegerSum], shards: Sequence[S], public: Mapping[str, Any]
-    ) -> IntegerSum:
+        self, function: Callable[..., Integers], shards: Sequence[S], public: Mapping[str, Any]
+    ) -> Integers:
         """Return the exact sum of ``function(shard, **public)``; see `Executor.sum`."""
         item = guarded_item(function)
         # With every item, not once to every worker: what lies on a worker is lost with it.

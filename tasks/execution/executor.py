@@ -6,7 +6,7 @@ executor of a cluster is in `tasks.execution.dask_executor`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -17,20 +17,17 @@ S = TypeVar("S")
 T = TypeVar("T")
 R = TypeVar("R")
 
-IntegerSum = Integers | dict[str, Integers]
-"""One int64 array, or several by name."""
-
 
 class Executor(Protocol):
     """Runs functions over shards or items."""
 
     def sum(
-        self, function: Callable[..., IntegerSum], shards: Sequence[S], public: Mapping[str, Any]
-    ) -> IntegerSum:
+        self, function: Callable[..., Integers], shards: Sequence[S], public: Mapping[str, Any]
+    ) -> Integers:
         """Return the exact sum of ``function(shard, **public)`` over one or more shards.
 
-        It sums int64 arrays, or dicts of them, of one form. It is a ConfigurationError if there is
-        no shard, and an IntegrityError if a sum leaves int64 or a term has another form.
+        It sums int64 arrays of one shape. It is a ConfigurationError if there is no shard, and an
+        IntegrityError if a sum leaves int64 or a term has another form.
         """
 
     def map(self, function: Callable[[T], R], items: Iterable[T], *, gpu: bool = False) -> list[R]:
@@ -47,8 +44,8 @@ class InProcessExecutor:
         self._guarded = guarded
 
     def sum(
-        self, function: Callable[..., IntegerSum], shards: Sequence[S], public: Mapping[str, Any]
-    ) -> IntegerSum:
+        self, function: Callable[..., Integers], shards: Sequence[S], public: Mapping[str, Any]
+    ) -> Integers:
         """Return the exact sum of ``function(shard, **public)`` over the shards."""
         item = self._item(function)
         return sum_exactly(item(shard, **public) for shard in shards)
@@ -71,40 +68,32 @@ IN_PROCESS = InProcessExecutor()
 """Where nothing else is said. It holds nothing, so one serves everybody."""
 
 
-def sum_exactly(terms: Iterable[object]) -> IntegerSum:
-    """Add int64 arrays, or dicts of them; overflow, or two forms, is an IntegrityError."""
-    total: dict[str, Integers] | None = None
-    single = False
+def sum_exactly(terms: Iterable[object]) -> Integers:
+    """Add int64 arrays; overflow, or a term of another form, is an IntegrityError."""
+    total: Integers | None = None
     for term in terms:
-        arrays = term if isinstance(term, dict) else {"": term}
-        if not all(isinstance(a, np.ndarray) and a.dtype == np.int64 for a in arrays.values()):
+        if not isinstance(term, np.ndarray) or term.dtype != np.int64:
             raise IntegrityError(
                 "SUM_TERM", "expected int64 arrays from a function that is summed; fix the function"
             )
-        named = cast(dict[str, Integers], arrays)
         if total is None:
-            single = not isinstance(term, dict)
-            total = {name: array.copy() for name, array in named.items()}
+            total = term.copy()
             continue
-        if {k: a.shape for k, a in named.items()} != {k: a.shape for k, a in total.items()}:
+        if term.shape != total.shape:
             raise IntegrityError(
-                "SUM_TERM", "expected the same names and shapes from every shard; fix the function"
+                "SUM_TERM", "expected the same shape from every shard; fix the function"
             )
-        for name, array in named.items():
-            _add_in_place(total[name], array)
+        added = total + term
+        # Two's complement: an overflow happened where both summands differ from the sum in sign.
+        if np.any(((total ^ added) & (term ^ added)) < 0):
+            raise IntegrityError(
+                "SUM_OVERFLOW",
+                "a sum left the range of 64-bit integers; use a coarser grid or fewer rows per "
+                "release",
+            )
+        total[...] = added
     if total is None:
         raise ConfigurationError(
             "NO_SHARDS", "expected one or more shards to sum over, found none; read a cohort first"
         )
-    return total[""] if single else total
-
-
-def _add_in_place(total: Integers, term: Integers) -> None:
-    added = total + term
-    # Two's complement: an overflow happened where both summands differ from the sum in sign.
-    if np.any(((total ^ added) & (term ^ added)) < 0):
-        raise IntegrityError(
-            "SUM_OVERFLOW",
-            "a sum left the range of 64-bit integers; use a coarser grid or fewer rows per release",
-        )
-    total[...] = added
+    return total

@@ -6,7 +6,7 @@ so that whatever numbers a method ends with, the records it releases are valid.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -75,12 +75,10 @@ class VectorMap:
 
         A record has any code in each column, so the largest squares of the columns add up.
         """
-        square, start = 0.0, 0
         centre = np.broadcast_to(centre, self.width)
-        for table in self._tables():
-            part = table - centre[start : start + table.shape[1]]
-            square += float((part**2).sum(axis=1).max())
-            start += table.shape[1]
+        square = 0.0
+        for span, table in self._tables():
+            square += float(((table - centre[span]) ** 2).sum(axis=1).max())
         return math.sqrt(square) or 1.0
 
     def vectors(self, codes: Codes, label: Codes | None = None) -> Floats:
@@ -89,21 +87,15 @@ class VectorMap:
             raise ValueError("expected labels if and only if the map is one with labels")
         columns = list(codes.T) if label is None else [*codes.T, label]
         vectors = np.zeros((len(codes), self.width))
-        start = 0
-        for values, table in zip(columns, self._tables(), strict=True):
-            vectors[:, start : start + table.shape[1]] = table[values]
-            start += table.shape[1]
+        for values, (span, table) in zip(columns, self._tables(), strict=True):
+            vectors[:, span] = table[values]
         return vectors
 
     def codes(self, vectors: AnyFloats) -> tuple[Codes, Codes | None]:
         """Nearest valid records (n, d) of finite (ValueError) vectors (n, D); labels if mapped."""
         if not np.isfinite(vectors).all():
             raise ValueError("expected finite numbers, found another")
-        start, columns = 0, []
-        for table in self._tables():
-            block = vectors[:, start : start + table.shape[1]]
-            columns.append(_nearest(block, table))
-            start += table.shape[1]
+        columns = [_nearest(vectors[:, span], table) for span, table in self._tables()]
         label = columns.pop() if self.with_label else None
         return np.stack(columns, axis=1), label
 
@@ -116,9 +108,13 @@ class VectorMap:
     def _widths(self) -> list[int]:
         return [sum(width for _, width in _blocks_of(*column)) for column in self._columns()]
 
-    def _tables(self) -> list[Floats]:
-        """Vector of each code of each column."""
-        return [_table(*column) for column in self._columns()]
+    def _tables(self) -> Iterator[tuple[slice, Floats]]:
+        """Coordinates of each column, and the vector of each of its codes."""
+        start = 0
+        for column in self._columns():
+            table = _table(*column)
+            yield slice(start, start + table.shape[1]), table
+            start += table.shape[1]
 
 
 def middle_of(blocks: Sequence[Block]) -> Floats:

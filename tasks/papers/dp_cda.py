@@ -166,7 +166,7 @@ def mix_classes(
         (pool, len(pools), noise, stream)
         for pool, stream in zip(pools, rng.spawn(len(pools)), strict=True)
     ]
-    parts = list(executor.map(noisy_mixtures, items))
+    parts = executor.map(noisy_mixtures, items)
     return np.concatenate([part for part, _ in parts]), np.concatenate([part for _, part in parts])
 
 
@@ -224,19 +224,12 @@ class PaperDpCda:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassPool:
-    """The records (n, D) of one class, and how many means of l of them, at most n, are made."""
+    """The records (n, D) of one class, and how many means of l of them are made."""
 
     records: AnyFloats
     label: int
     order: int
     n_mixtures: int
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.order <= len(self.records):
-            raise ValueError(
-                f"expected an order of mixture from 1 to the records of a class, found "
-                f"{self.order} for class {self.label}"
-            )
 
 
 def distinct_indices(
@@ -273,7 +266,7 @@ def mix_class(pool: ClassPool, rng: np.random.Generator) -> AnyFloats:
 def class_pools(
     records: AnyFloats, labels: NDArray[Any], *, n_labels: int, order: int, mixtures_per_class: int
 ) -> list[ClassPool]:
-    """Part records (n, D) by class, at least l of each (ValueError) for T_k means."""
+    """Part records (n, D) by class, for T_k means of l records of each."""
     return [
         ClassPool(
             records=records[labels == label],

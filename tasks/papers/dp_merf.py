@@ -85,22 +85,14 @@ class PaperDpMerf:
         sums = _embedding_sums(features, codes[kept], labels[kept], n_labels=n_labels)
         noise = 2.0 * np.sqrt(n_parts) * unit * rng.standard_normal(sums.shape)
         targets = (sums / len(kept) + noise) / shares[:, None]
-        generator = Generator.start(
-            code_dimensions=config.code_dimensions,
-            n_labels=n_labels,
-            hidden_units=config.hidden_units,
-            width=features.vector_map.width,
-            public_seed=PUBLIC_SEED,
-        )
+        generator = Generator.start(config, n_labels=n_labels, width=features.vector_map.width)
         for number in range(config.training_stages):
             item = TrainingItem(
                 generator=generator,
                 features=features,
                 targets=targets,
                 label_weights=np.ones(n_labels),
-                code_dimensions=config.code_dimensions,
-                batch_size=config.batch_size,
-                steps=config.steps_per_stage,
+                config=config,
                 learning_rate=config.learning_rate * 0.9**number,
                 public_seed=PUBLIC_SEED + number,
             )

@@ -25,8 +25,8 @@ from tasks.synthesizers.mwem.distribution import (
     printed_tilt,
     update,
 )
-from tasks.synthesizers.mwem.synthesizer import sample_iterates, workload_of
-from tasks.synthesizers.mwem.workload import workload_answers
+from tasks.synthesizers.mwem.synthesizer import sample_iterates
+from tasks.synthesizers.mwem.workload import draw_workload, workload_answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class PaperMwem:
         n_rows = len(labels)
         if n_rows == 0:
             raise ValueError("expected one row or more, found none")
-        workload, config = workload_of(self.domain, self.config), self.config
+        workload, config = draw_workload(self.domain, self.config), self.config
         epsilon_round = self.parameters.epsilon / (2.0 * config.rounds)
         rows = EncodedRows(
             codes=codes, label=labels, weight=np.ones(n_rows), fold=np.zeros(n_rows, dtype=np.uint8)
@@ -64,13 +64,7 @@ class PaperMwem:
             errors = np.abs(distribution.answers(workload) * n_rows - exact)[admissible]
             query = int(admissible[_exponential_mechanism(errors, epsilon_round, rng)])
             noisy = exact[query] + rng.laplace(scale=1.0 / epsilon_round)
-            history.append(
-                NoisyAnswer(
-                    columns=tuple(workload.columns[query].tolist()),
-                    codes=tuple(workload.codes[query].tolist()),
-                    share=noisy / n_rows,
-                )
-            )
+            history.append(NoisyAnswer(**workload.named(query), share=noisy / n_rows))
             update(distribution, history, passes=config.passes, tilt=printed_tilt)
         start = FactoredDistribution.uniform(workload.n_codes)
         rounds = iterates(start, history, passes=config.passes, tilt=printed_tilt)

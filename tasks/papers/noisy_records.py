@@ -37,16 +37,6 @@ from tasks.measurement.vectors import VectorMap
 from tasks.synthesizers.slots.config import LocalPerturbationConfig, RandomProjectionConfig
 
 
-def perturbed_labels(
-    labels: Codes, *, n_labels: int, noise_stddev: float, rng: np.random.Generator
-) -> Codes:
-    """Largest coordinate of each one-hot label under Gaussian noise."""
-    one_hot = np.eye(n_labels)[labels]
-    noisy = one_hot + noise_stddev * rng.standard_normal(one_hot.shape)
-    largest: Codes = noisy.argmax(axis=1).astype(np.uint16)
-    return largest
-
-
 @dataclass(frozen=True, slots=True)
 class PaperNoisyRecords:
     """Local perturbation or random projection, by its settings, bound to a claimed epsilon."""
@@ -93,7 +83,6 @@ class PaperNoisyRecords:
             if projection is not None:
                 vectors = projection.back(vectors)
             parts.append(vector_map.codes(vectors)[0])
-        noisy = perturbed_labels(
-            labels, n_labels=self.domain.n_labels, noise_stddev=label_stddev, rng=rng
-        )
-        return np.concatenate(parts), noisy
+        one_hot = np.eye(self.domain.n_labels)[labels]
+        noisy = one_hot + label_stddev * rng.standard_normal(one_hot.shape)
+        return np.concatenate(parts), noisy.argmax(axis=1).astype(np.uint16)

@@ -58,12 +58,8 @@ class NaiveBayes:
         )
         sizes, counts = counts_of(noisy, domain.n_codes)
         sizes = np.maximum(sizes, 1.0)
-        return {
-            "label_frequencies": sizes / sizes.sum(),
-            "marginals": np.stack(
-                [
-                    blocks_to_simplex(count / size, offsets)
-                    for count, size in zip(counts, sizes, strict=True)
-                ]
-            ),
-        }
+        marginals = [
+            blocks_to_simplex(count / size, offsets)
+            for count, size in zip(counts, sizes, strict=True)
+        ]
+        return {"label_frequencies": sizes / sizes.sum(), "marginals": np.stack(marginals)}

@@ -114,13 +114,7 @@ def test_a_release_shows_stages_guarantee_budget_and_bundle(environment, bundle,
     assert lines[0] == "Made-up wards"
     assert "epsilon 1, delta 1e-05 (add or remove one patient); 30 synthetic rows" in lines[1]
     stages = [line.split()[0] for line in lines if line.endswith(" s")]
-    assert (
-        stages
-        == (
-            "clean-up check-source plan identify reserve ingest input-gate bound-contributions "
-            "histograms seal purge decode output-gate report commit publish"
-        ).split()
-    )
+    assert stages == [*made.STAGES_OF_NAIVE_BAYES]
     assert all(len(line) <= 80 for line in lines)
     assert "epsilon = 1" in " ".join(output.split())
     assert re.search(r"left [\d.]+: \d+ more releases? like this one", " ".join(output.split()))

@@ -15,13 +15,7 @@ from flows import revocation
 from flows.cli import main
 from flows.publication import Publisher
 from flows.revocation import revoke
-from privacy.errors import (
-    ClustMixError,
-    ConfigurationError,
-    IntegrityError,
-    LedgerError,
-    Withheld,
-)
+from privacy.errors import ClustMixError, ConfigurationError, IntegrityError, LedgerError, Withheld
 from privacy.ledger import EntryState
 from storage.keys.keys import SigningKey
 from storage.ledger.ledger_db import LedgerDatabase

@@ -51,12 +51,16 @@ def accept(place, store, files=None, **changes):
         return store.accept(ready, LandingFolder(str(place.landing)), name=name, sha256="0" * 64)
 
 
+def raising(error):
+    """Expect this very error of a block, or none."""
+    if error is None:
+        return nullcontext()
+    return pytest.raises(type(error), check=lambda found: found is error)
+
+
 def taken(store, arrival_id, error=None, *, dataset="wards", release_id=R1):
     """Take an arrival for a block that raises, and end it; return it as it is then."""
-    raised = nullcontext()
-    if error is not None:
-        raised = pytest.raises(type(error), check=lambda found: found is error)
-    with raised, store.released_as(arrival_id, dataset=dataset, release_id=release_id):
+    with raising(error), store.released_as(arrival_id, dataset=dataset, release_id=release_id):
         if error is not None:
             raise error
     return store.find(arrival_id)
@@ -163,10 +167,7 @@ def test_a_disk_that_is_full_or_fails_keeps_nothing(place, store, monkeypatch):
 def test_an_arrival_is_taken_once_and_deleted_at_its_end(place, store, error, outcome):
     arrival_id = accept(place, store).arrival_id
     other = ArrivalStore(place.settings.arrivals)
-    raised = nullcontext()
-    if error is not None:
-        raised = pytest.raises(type(error), check=lambda found: found is error)
-    with raised, store.released_as(arrival_id, dataset="wards", release_id=R1) as path:
+    with raising(error), store.released_as(arrival_id, dataset="wards", release_id=R1) as path:
         (found,) = store.unfinished()
         assert (found.state, found.release_id) == (ArrivalState.TAKEN, R1)
         assert store.waiting() == ()

@@ -18,12 +18,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax import Array
 from jax.scipy.linalg import cho_factor, cho_solve
 from numpy.typing import ArrayLike, NDArray
 
 from privacy.arrays import Floats
 
-Array: TypeAlias = jax.Array
 Loss: TypeAlias = Callable[..., Array]
 
 

@@ -6,12 +6,8 @@ Jacot, Gabriel and Hongler (2018), "Neural tangent kernel: convergence and gener
 networks". Cho and Saul (2009), "Kernel methods for deep learning" (arc-cosine kernels).
 """
 
-from typing import TypeAlias
-
-import jax
 import jax.numpy as jnp
-
-Array: TypeAlias = jax.Array
+from jax import Array
 
 # Points whose relative squared sine is below this are taken as coincident: the kernel has a kink
 # there, and the derivative of its square root would be rounding error divided by almost zero.

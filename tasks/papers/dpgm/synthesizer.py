@@ -4,10 +4,7 @@ The (epsilon, delta) that configures it is what the paper claims; it is not prov
 of the package docstring). Use it to compare, on public data.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,14 +14,19 @@ from privacy.parameters import PrivacyParameters
 from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.vectors import VectorMap
-from tasks.papers.dpgm.dp_sgd import NoiseSettings, paper_epsilon, paper_sigma_g, steps_of
+from tasks.papers.dpgm.dp_sgd import (
+    Cluster,
+    NoiseSettings,
+    paper_epsilon,
+    paper_sigma_g,
+    steps_of,
+    train,
+)
 from tasks.papers.dpgm.kernel_kmeans import fourier_features, private_kernel_kmeans
 from tasks.synthesizers.dpgm.config import DpgmConfig
+from tasks.synthesizers.dpgm.network import GenerativeNetwork
 from tasks.synthesizers.dpgm.synthesizer import build_network
 from tasks.synthesizers.kmeans.embedding import public_length_scale
-
-if TYPE_CHECKING:  # jax takes seconds to load, and checking the settings does not need it.
-    from tasks.papers.dpgm.dp_sgd import Cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +76,6 @@ class PaperDpgm:
         -------
         Claimed: (epsilon, delta) under replacement of one record. Not proven.
         """
-        from tasks.papers.dpgm.dp_sgd import train
-
         if len(codes) == 0 or len(codes) != len(labels):
             raise ValueError("expected one or more records and a label for each")
         vector_map = VectorMap(self.domain, with_label=True)
@@ -85,9 +85,12 @@ class PaperDpgm:
         # Line 4: picks by exact sizes; clusters do not read each other, so each is trained alone.
         sizes = np.bincount(cluster, minlength=self.config.clusters)
         picks = rng.multinomial(settings.n_steps, sizes / sizes.sum())
-        items = self._items(vectors, cluster, picks, settings, rng)
-        trained = list(executor.map(train, items))
-        return self._generate(vector_map, trained, sizes, len(codes), rng)
+        network = build_network(vector_map, self.config, None)
+        items = self._items(network, vectors, cluster, picks, settings, rng)
+        trained = executor.map(train, items)
+        drawn = _generated(network, trained, sizes, len(codes), rng)
+        made, made_labels = vector_map.codes(drawn)
+        return made, np.asarray(made_labels)
 
     def _clusters(
         self,
@@ -113,15 +116,13 @@ class PaperDpgm:
 
     def _items(
         self,
+        network: GenerativeNetwork,
         vectors: Floats,
         cluster: Integers,
         picks: Integers,
         settings: NoiseSettings,
         rng: np.random.Generator,
     ) -> list[Cluster]:
-        from tasks.papers.dpgm.dp_sgd import Cluster
-
-        network = build_network(VectorMap(self.domain, with_label=True), self.config, None)
         return [
             Cluster(
                 network=network,
@@ -138,21 +139,19 @@ class PaperDpgm:
             for index, stream in enumerate(rng.spawn(self.config.clusters))
         ]
 
-    def _generate(
-        self,
-        vector_map: VectorMap,
-        trained: list[tuple[Floats, Floats32]],
-        sizes: Integers,
-        n_rows: int,
-        rng: np.random.Generator,
-    ) -> Records:
-        """Draw records by exact sizes (G10); as printed, small clusters would be preferred."""
-        network = build_network(vector_map, self.config, None)
-        drawn = np.empty((n_rows, vector_map.width))
-        chosen = rng.choice(len(sizes), size=n_rows, p=sizes / sizes.sum())
-        for index in np.unique(chosen):
-            member = np.flatnonzero(chosen == index)
-            parameters, chains = trained[index]
-            drawn[member] = network.sample(parameters, len(member), rng, state=chains)
-        codes, made = vector_map.codes(drawn)
-        return codes, np.asarray(made)
+
+def _generated(
+    network: GenerativeNetwork,
+    trained: list[tuple[Floats, Floats32]],
+    sizes: Integers,
+    n_rows: int,
+    rng: np.random.Generator,
+) -> Floats:
+    """Draw vectors by exact sizes (G10); as printed, small clusters would be preferred."""
+    drawn = np.empty((n_rows, network.width))
+    chosen = rng.choice(len(sizes), size=n_rows, p=sizes / sizes.sum())
+    for index in np.unique(chosen):
+        member = np.flatnonzero(chosen == index)
+        parameters, chains = trained[index]
+        drawn[member] = network.sample(parameters, len(member), rng, state=chains)
+    return drawn

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from privacy.arrays import Codes, Floats, Floats32
 from tasks.measurement.encoded import row_slices
 from tasks.measurement.vectors import Block, VectorMap
+from tasks.synthesizers.dp_merf.config import PUBLIC_SEED, DpMerfConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +29,10 @@ class Generator:
     biases: tuple[Floats32, ...]
 
     @classmethod
-    def start(
-        cls,
-        *,
-        code_dimensions: int,
-        n_labels: int,
-        hidden_units: tuple[int, ...],
-        width: int,
-        public_seed: int,
-    ) -> Self:
-        """Draw the first weights from a public seed, by He's rule (variance 2 / inputs)."""
-        rng = np.random.default_rng(public_seed)
-        sizes = (code_dimensions + n_labels, *hidden_units, width)
+    def start(cls, config: DpMerfConfig, *, n_labels: int, width: int) -> Self:
+        """Draw the first weights from the public seed, by He's rule (variance 2 / inputs)."""
+        rng = np.random.default_rng(PUBLIC_SEED)
+        sizes = (config.code_dimensions + n_labels, *config.hidden_units, width)
         weights = []
         for n_inputs, n_outputs in pairwise(sizes):
             deviation = np.sqrt(2.0 / n_inputs)

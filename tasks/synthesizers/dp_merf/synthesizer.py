@@ -84,13 +84,7 @@ class DpMerf:
         sums = curator.release(EMBEDDING, embedding_sums, features=features, n_labels=n_labels)
         noise = curator.plan[EMBEDDING].unit_noise_stddev
         sizes = np.maximum(counts, 1.0)
-        start = Generator.start(
-            code_dimensions=self.config.code_dimensions,
-            n_labels=n_labels,
-            hidden_units=self.config.hidden_units,
-            width=features.vector_map.width,
-            public_seed=PUBLIC_SEED,
-        )
+        start = Generator.start(self.config, n_labels=n_labels, width=features.vector_map.width)
         return {
             "label_frequencies": sizes / sizes.sum(),
             "label_embeddings": features.uncentred(sums / sizes[:, None]),
@@ -109,9 +103,7 @@ class DpMerf:
             features=EmbeddingFeatures.draw(self.domain, config),
             targets=released["label_embeddings"],
             label_weights=released["label_weights"],
-            code_dimensions=config.code_dimensions,
-            batch_size=config.batch_size,
-            steps=config.steps_per_stage,
+            config=config,
             learning_rate=config.learning_rate * (1.0 - (number - 1) / config.training_stages),
             public_seed=PUBLIC_SEED + number,
         )

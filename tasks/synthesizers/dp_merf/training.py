@@ -19,14 +19,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax import Array
 
 from privacy.arrays import Floats, Indices
 from privacy.errors import ConfigurationError
 from tasks.measurement.vectors import Block
+from tasks.synthesizers.dp_merf.config import DpMerfConfig
 from tasks.synthesizers.dp_merf.features import EmbeddingFeatures
 from tasks.synthesizers.dp_merf.generator import Generator
 
-Array: TypeAlias = jax.Array
 Layers: TypeAlias = tuple[tuple[Array, ...], tuple[Array, ...]]
 
 MAX_EXACT_BINARY = 32
@@ -48,18 +49,16 @@ class TrainingItem:
     features: EmbeddingFeatures
     targets: Floats
     label_weights: Floats
-    code_dimensions: int
-    batch_size: int
-    steps: int
+    config: DpMerfConfig
     learning_rate: float
     public_seed: int
 
 
 def train(item: TrainingItem) -> Generator:
     """Take the Adam steps of one stage; weights that diverge are a ConfigurationError."""
-    features, generator = item.features, item.generator
+    features, generator, config = item.features, item.generator, item.config
     n_labels = len(item.targets)
-    keys = jax.random.split(jax.random.key(item.public_seed), item.steps)
+    keys = jax.random.split(jax.random.key(item.public_seed), config.steps_per_stage)
     weights, biases = _take_steps(
         (tuple(map(_float32, generator.weights)), tuple(map(_float32, generator.biases))),
         keys,
@@ -70,8 +69,8 @@ def train(item: TrainingItem) -> Generator:
         None if features.linear_scales is None else _float32(features.linear_scales),
         blocks=features.vector_map.blocks,
         fourier_scale=features.fourier_scale,
-        code_dimensions=item.code_dimensions,
-        n_per_label=max(1, item.batch_size // (2 * n_labels)),
+        code_dimensions=config.code_dimensions,
+        n_per_label=max(1, config.batch_size // (2 * n_labels)),
     )
     trained = Generator(tuple(map(np.asarray, weights)), tuple(map(np.asarray, biases)))
     if not all(np.isfinite(array).all() for array in trained.arrays.values()):

@@ -128,8 +128,8 @@ def _draw(
     """Draw the next mixtures of the series; their noise is public, and `sample` has to know it."""
     sums = curator.release_sample(MIXTURES, mixture_sums, n_draws, vectors=vectors)
     noise_stddev = curator.plan[MIXTURES].unit_noise_stddev
-    mixtures = {f"{MIXTURES}_{number:06d}": sums, NOISE: np.array(noise_stddev)}
-    return {**mixtures, CENTRED: np.array(True)}
+    mixtures = f"{MIXTURES}_{number:06d}"
+    return {mixtures: sums, NOISE: np.array(noise_stddev), CENTRED: np.array(True)}
 
 
 def mixture_sums(rows: EncodedRows, *, coins: PoissonCoins, vectors: LabelledVectors) -> Integers:

@@ -10,8 +10,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
-from tasks.synthesizers.dpgm.record_gradients import ONE_THREAD, Array, sum_of_clipped
+from tasks.synthesizers.dpgm.record_gradients import ONE_THREAD, sum_of_clipped
 from tasks.synthesizers.dpgm.visible_units import VisibleUnits
 
 _HASH_SEED = 20_190_426

@@ -15,11 +15,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from privacy.arrays import AnyFloats, Floats, Floats32
 from tasks.measurement.vectors import Block
 from tasks.synthesizers.dpgm.record_gradients import (
-    Array,
     BatchGradients,
     ClippedSum,
     in_one_batch,

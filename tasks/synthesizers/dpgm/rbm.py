@@ -15,10 +15,11 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from privacy.arrays import AnyFloats, Floats, Floats32
 from tasks.synthesizers.dpgm.network import GenerativeNetwork, Programs, checked_seed
-from tasks.synthesizers.dpgm.record_gradients import ONE_THREAD, Array, sum_of_clipped
+from tasks.synthesizers.dpgm.record_gradients import ONE_THREAD, sum_of_clipped
 from tasks.synthesizers.dpgm.visible_units import VisibleUnits
 
 _HIDDEN_CENTRE = 0.5

@@ -2,15 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from privacy.arrays import AnyFloats, Floats, Floats32, Integers
-
-Array: TypeAlias = jax.Array
 
 ROWS_AT_ONCE = 64
 """Records of one compiled call. Fewer are padded, more are split: one program for any number."""

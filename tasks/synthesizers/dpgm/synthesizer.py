@@ -11,7 +11,7 @@ no cluster by its private size: every step trains every cluster.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -144,6 +144,7 @@ class Dpgm:
             # All noise: the clusters are as good as each other.
             alive, sizes = np.ones_like(alive), np.full_like(sizes, least)
         sizes = np.where(alive, sizes, 0.0)
+        largest_norm = config.max_norm if config.adaptive_clipping else config.l2_clip_norm
         networks = self._networks(means)
         seeds = [PUBLIC_SEED + index for index in range(len(networks))]
         parameters = np.stack([net.start(seed) for net, seed in zip(networks, seeds, strict=True)])
@@ -158,14 +159,9 @@ class Dpgm:
             "first_moment": np.zeros_like(parameters, dtype=np.float32),
             "second_moment": np.zeros_like(parameters, dtype=np.float32),
             "chains": np.stack(chains),
-            "l2_clip_norm": np.array(min(config.l2_clip_norm, self._largest_norm)),
+            "l2_clip_norm": np.array(min(config.l2_clip_norm, largest_norm)),
             "steps_taken": np.array(0),
         }
-
-    @property
-    def _largest_norm(self) -> float:
-        config = self.config
-        return config.max_norm if config.adaptive_clipping else config.l2_clip_norm
 
     def _epoch(self, curator: Curator, released: Released) -> Released:
         """Take the steps of one epoch; what comes back starts the next."""
@@ -246,10 +242,9 @@ def _fitted(
     return np.stack(curator.map(_fit_to_mean, items))
 
 
-def _fit_to_mean(item: tuple[Any, ...]) -> Floats:
+def _fit_to_mean(item: tuple[GenerativeNetwork, Floats, Floats32]) -> Floats:
     network, parameters, chains = item
-    fitted: Floats = network.fitted_to_mean(parameters, state=chains)
-    return fitted
+    return network.fitted_to_mean(parameters, state=chains)
 
 
 def _moved(curator: Curator, step: TrainingStep, parameters: Floats) -> Floats32:
@@ -261,7 +256,6 @@ def _moved(curator: Curator, step: TrainingStep, parameters: Floats) -> Floats32
     return np.stack(moved)
 
 
-def _move_chains(item: tuple[Any, ...]) -> Floats32:
+def _move_chains(item: tuple[GenerativeNetwork, Floats, Floats32, int]) -> Floats32:
     network, parameters, chains, seed = item
-    moved: Floats32 = network.chains(parameters, chains, step_seed=seed)
-    return moved
+    return network.chains(parameters, chains, step_seed=seed)

@@ -13,11 +13,12 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from privacy.arrays import AnyFloats, Floats, Floats32
 from tasks.synthesizers.dpgm.elbo import Layers, batch_norms, batch_sum, clipped_sum, decode
 from tasks.synthesizers.dpgm.network import GenerativeNetwork, Programs, checked_seed
-from tasks.synthesizers.dpgm.record_gradients import ONE_THREAD, Array, in_blocks
+from tasks.synthesizers.dpgm.record_gradients import ONE_THREAD, in_blocks
 from tasks.synthesizers.dpgm.visible_units import VisibleUnits
 
 _FIRST_OUTPUT_STDDEV = 0.01
@@ -87,12 +88,10 @@ class Vae(GenerativeNetwork):
 
     def chains(self, parameters: AnyFloats, state: Floats32, *, step_seed: int) -> Floats32:
         """Return `state` as it is."""
-        del parameters, step_seed
         return state
 
     def programs(self, parameters: AnyFloats, step_seed: int, state: Floats32) -> Programs:
         """Gradients of the negative evidence lower bound, one draw of the latent vector each."""
-        del state
         key, layers = jax.random.key(checked_seed(step_seed)), Layers(*self.arrays(parameters))
         offset = jnp.asarray(self.offset, dtype=jnp.float32)
         return Programs(
@@ -103,7 +102,6 @@ class Vae(GenerativeNetwork):
 
     def biases_at_mean(self, parameters: AnyFloats, scores: Array, state: Floats32) -> Array:
         """Fit the output biases on latent points."""
-        del state
         rng = np.random.default_rng(_FITTING_SEED)
         latent = rng.standard_normal((_FITTING_POINTS, self.latent_dimensions))
         points, layers = jnp.asarray(latent, dtype=jnp.float32), Layers(*self.arrays(parameters))
@@ -114,7 +112,6 @@ class Vae(GenerativeNetwork):
         self, parameters: AnyFloats, n_rows: int, rng: np.random.Generator, *, state: Floats32
     ) -> Floats:
         """Decode standard normal latent vectors; see `GenerativeNetwork.sample`."""
-        del state
         latent = rng.standard_normal((n_rows, self.latent_dimensions))
         with jax.enable_x64(False):
             compute = partial(_expected, Layers(*self.arrays(parameters)), units=self.units)

@@ -1,17 +1,15 @@
 """Visible units of a generative network: Bernoulli numbers and categorical blocks."""
 
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from numpy.typing import NDArray
 
 from privacy.arrays import AnyFloats, Floats, Integers
 from tasks.measurement.vectors import Block, middle_of
-
-Array: TypeAlias = jax.Array
 
 MEAN_MARGIN = 1e-4
 """A given mean is kept this far from 0 and 1: a level never seen stays possible."""
@@ -108,13 +106,11 @@ class VisibleUnits:
         coins = rng.random(expected.shape)
         drawn = (coins < expected).astype(np.float64)
         for block in self.blocks:
-            part = slice(block.start, block.stop)
+            part, width = slice(block.start, block.stop), block.stop - block.start
             if block.kind == "one_hot":
                 total = np.cumsum(expected[:, part], axis=1)
                 level = (coins[:, part][:, :1] * total[:, -1:] >= total).sum(axis=1)
-                drawn[:, part] = np.eye(block.stop - block.start)[
-                    np.minimum(level, block.stop - block.start - 1)
-                ]
+                drawn[:, part] = np.eye(width)[np.minimum(level, width - 1)]
             elif block.kind == "unit" and keep_numbers:
                 drawn[:, part] = expected[:, part]
         return drawn

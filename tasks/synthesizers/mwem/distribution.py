@@ -41,15 +41,6 @@ class FactoredDistribution:
         """All records alike."""
         return cls([np.full(n, 1.0 / n) for n in n_codes])
 
-    def copy(self) -> "FactoredDistribution":
-        """Return a distribution of the same probabilities that changes by itself."""
-        other = FactoredDistribution.__new__(FactoredDistribution)
-        other.n_codes = self.n_codes
-        other.component = self.component.copy()
-        other._tables = {number: table.copy() for number, table in self._tables.items()}
-        other._members = dict(self._members)
-        return other
-
     def probability(self, columns: Sequence[int], codes: Sequence[int]) -> float:
         """Probability of the given codes in the given columns; a column may be named twice."""
         parts: dict[int, dict[int, int]] = {}

@@ -28,7 +28,7 @@ from tasks.measurement.plan import (
 from tasks.measurement.statistics import SUM_SCALE, patient_count
 from tasks.measurement.synthesizer import Released, Stage
 from tasks.synthesizers.mwem import workload as queries
-from tasks.synthesizers.mwem.config import PUBLIC_SEED, MwemConfig
+from tasks.synthesizers.mwem.config import MwemConfig
 from tasks.synthesizers.mwem.distribution import (
     FactoredDistribution,
     NoisyAnswer,
@@ -67,7 +67,7 @@ class Mwem:
     workload: Workload = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "workload", workload_of(self.domain, self.config))
+        object.__setattr__(self, "workload", queries.draw_workload(self.domain, self.config))
 
     def plan(self, *, mu: float) -> MeasurementPlan:
         """Count, histograms where asked for, then a choice and a measurement for each round."""
@@ -156,7 +156,7 @@ class Mwem:
         for number in numbers:
             query = self._choose(curator, number, distribution, n_patients)
             answer = curator.release(
-                measurement_name(number), queries.query_answer, **self._named(query)
+                measurement_name(number), queries.query_answer, **self.workload.named(query)
             )
             chosen.append(query)
             counts.append(float(answer[0]))
@@ -192,27 +192,11 @@ class Mwem:
         smallest = min(_SMALLEST_COUNT / n_patients, 0.5)
         return [
             NoisyAnswer(
-                **self._named(query), share=min(max(count / n_patients, smallest), 1.0 - smallest)
+                **self.workload.named(query),
+                share=min(max(count / n_patients, smallest), 1.0 - smallest),
             )
             for query, count in zip(chosen, counts, strict=True)
         ]
-
-    def _named(self, query: int) -> dict[str, tuple[int, ...]]:
-        """Columns and codes of one query, by name."""
-        return {
-            "columns": tuple(self.workload.columns[query].tolist()),
-            "codes": tuple(self.workload.codes[query].tolist()),
-        }
-
-
-def workload_of(domain: EncodingDomain, config: MwemConfig) -> Workload:
-    """Return the public workload of a domain."""
-    return queries.draw_workload(
-        domain,
-        max_queries=config.max_queries,
-        label_share=config.label_share,
-        public_seed=PUBLIC_SEED,
-    )
 
 
 def sample_iterates(

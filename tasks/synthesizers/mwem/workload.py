@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from privacy.arrays import Indices, Integers
 from tasks.measurement.centred import label_counts
-from tasks.measurement.encoded import EncodedRows, EncodingDomain
+from tasks.measurement.encoded import EncodedRows, EncodingDomain, row_slices
 from tasks.measurement.statistics import SUM_SCALE
+from tasks.synthesizers.mwem.config import PUBLIC_SEED, MwemConfig
 
 _WORD_BITS = 64
 
@@ -41,11 +42,16 @@ class Workload:
         """Return the queries of an index array, in its order."""
         return Workload(n_codes=self.n_codes, columns=self.columns[index], codes=self.codes[index])
 
+    def named(self, query: int) -> dict[str, tuple[int, ...]]:
+        """Columns and codes of one query, by name."""
+        return {
+            "columns": tuple(self.columns[query].tolist()),
+            "codes": tuple(self.codes[query].tolist()),
+        }
 
-def draw_workload(
-    domain: EncodingDomain, *, max_queries: int, label_share: float, public_seed: int
-) -> Workload:
-    """Choose the workload by a public seed.
+
+def draw_workload(domain: EncodingDomain, config: MwemConfig) -> Workload:
+    """Choose the workload by the public seed.
 
     The first code of a column has no query of its own: its counts follow from the others and the
     total. One-way queries come first; where they would take more than half of the places, half of
@@ -57,13 +63,13 @@ def draw_workload(
     atoms = np.array([(j, code) for j, n in enumerate(n_codes) for code in range(1, n)])
     if not len(atoms):
         raise ValueError("expected a column with two codes or more, found none")
-    rng = np.random.default_rng(public_seed)
-    most = (max_queries + 1) // 2
+    rng = np.random.default_rng(PUBLIC_SEED)
+    most = (config.max_queries + 1) // 2
     if len(atoms) > most:
         atoms = atoms[np.sort(rng.choice(len(atoms), size=most, replace=False))]
     with_label, others = _pairs(atoms, label_column=len(n_codes) - 1, rng=rng)
-    places = max_queries - len(atoms)
-    n_label = min(len(with_label), max(round(places * label_share), places - len(others)))
+    places = config.max_queries - len(atoms)
+    n_label = min(len(with_label), max(round(places * config.label_share), places - len(others)))
     pairs = np.concatenate([with_label[:n_label], others[: places - n_label]])
     return Workload(
         n_codes=n_codes,
@@ -116,8 +122,7 @@ def workload_answers(rows: EncodedRows, *, workload: Workload) -> Any:
     total = np.zeros(len(workload), dtype=np.int64)
     for value, (start, stop) in zip(amounts, pairwise(ends), strict=True):
         bits = _packed(rows, order[start:stop], atoms)
-        for first in range(0, len(workload), _QUERIES_AT_ONCE):
-            part = slice(first, first + _QUERIES_AT_ONCE)
+        for part in row_slices(len(workload), _QUERIES_AT_ONCE):
             both = np.bitwise_count(bits[left[part]] & bits[right[part]])
             total[part] += value * both.sum(axis=1, dtype=np.int64)
     return total

@@ -66,9 +66,8 @@ class NoisySlots:
         """One statistic, with the whole budget."""
         vectors = self.vectors()
         shape = (self.config.n_slots, vectors.width)
-        return plan_measurement(
-            [sum_request(SLOTS, shape, share=1.0, bound=vectors.l2_bound)], mu=mu
-        )
+        request = sum_request(SLOTS, shape, share=1.0, bound=vectors.l2_bound)
+        return plan_measurement([request], mu=mu)
 
     def stages(self, *, mu: float) -> tuple[Stage, ...]:
         """One stage: the slots."""

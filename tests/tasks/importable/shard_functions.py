@@ -19,9 +19,9 @@ def weighted_shard(shard, *, factor):
     return np.load(shard) * factor
 
 
-def moments_of_shard(shard, *, key):
+def products_of_shard(shard, *, key):
     values = np.load(shard)
-    return {"first": values * key, "second": np.outer(values, values)}
+    return np.outer(values, values) - key
 
 
 def canary_in_second_shard(shard):

@@ -1,12 +1,9 @@
 """What an installation keeps, opened for a test to look into."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from storage.files.private import ensure_private_directory
 from storage.installation import installation_id, open_keys, open_ledger
-from storage.keys.key_store import KeyStore
-from storage.ledger.ledger_db import LedgerDatabase
 from storage.releases.checkpoints import CheckpointStore
 from storage.releases.measurements import MeasurementStore
 from storage.releases.pending import PendingBundles
@@ -20,34 +17,11 @@ class Stores:
 
     settings: Settings
 
-    @property
-    def ledger(self) -> LedgerDatabase:
-        return open_ledger(self.settings)
-
-    @property
-    def keys(self) -> KeyStore:
-        return open_keys(self.settings)
-
-    @property
-    def owner(self) -> str:
-        return installation_id(self.settings.home)
-
-    @property
-    def measurements(self) -> MeasurementStore:
-        return MeasurementStore(self.settings.measurements)
-
-    @property
-    def checkpoints(self) -> CheckpointStore:
-        return CheckpointStore(self.settings.checkpoints)
-
-    @property
-    def pending(self) -> PendingBundles:
-        return PendingBundles(self.settings.pending)
-
-    @property
-    def releases(self) -> ReleaseStore:
-        return ReleaseStore(self.settings.releases)
-
-    @property
-    def private_root(self) -> Path:
-        return ensure_private_directory(self.settings.private_root)
+    ledger = property(lambda self: open_ledger(self.settings))
+    keys = property(lambda self: open_keys(self.settings))
+    owner = property(lambda self: installation_id(self.settings.home))
+    measurements = property(lambda self: MeasurementStore(self.settings.measurements))
+    checkpoints = property(lambda self: CheckpointStore(self.settings.checkpoints))
+    pending = property(lambda self: PendingBundles(self.settings.pending))
+    releases = property(lambda self: ReleaseStore(self.settings.releases))
+    private_root = property(lambda self: ensure_private_directory(self.settings.private_root))

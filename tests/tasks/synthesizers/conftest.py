@@ -2,7 +2,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from measuring import every_labelled_record, norm_of
+from measuring import domain_with, every_labelled_record, norm_of
 
 from tasks.measurement.encoded import N_FOLDS, EncodedRows, EncodingDomain
 from tasks.measurement.vectors import VectorMap
@@ -32,17 +32,13 @@ class SmallTable:
     def patients(self, n, seed):
         """Draw ``n`` patients of one to four uniform records each."""
         rng = np.random.default_rng(seed)
+
+        def record():
+            codes = [int(rng.integers(width)) for width in self.domain.n_codes]
+            return codes, int(rng.integers(self.domain.n_labels))
+
         return [
-            (
-                int(rng.integers(N_FOLDS)),
-                [
-                    (
-                        [int(rng.integers(width)) for width in self.domain.n_codes],
-                        int(rng.integers(self.domain.n_labels)),
-                    )
-                    for _ in range(rng.integers(1, 5))
-                ],
-            )
+            (int(rng.integers(N_FOLDS)), [record() for _ in range(rng.integers(1, 5))])
             for _ in range(n)
         ]
 
@@ -73,12 +69,4 @@ class SmallTable:
 
 @pytest.fixture(scope="session")
 def small():
-    return SmallTable(
-        EncodingDomain(
-            column_names=("age", "ward", "lab"),
-            n_codes=(4, 2, 3),
-            has_missing=(True, False, False),
-            numeric=(True, False, True),
-            label_levels=("no", "yes"),
-        )
-    )
+    return SmallTable(domain_with(4, 2, 3, numeric=(0, 2), missing=[0]))

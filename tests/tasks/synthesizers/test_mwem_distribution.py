@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tasks.synthesizers.mwem.config import MwemConfig
 from tasks.synthesizers.mwem.distribution import (
     FactoredDistribution,
     NoisyAnswer,
@@ -76,7 +77,7 @@ def test_every_iterate_equals_weights_on_the_whole_universe(drawn, passes, tilt,
 
 
 def test_answers_and_admissible_queries(small):
-    workload = draw_workload(small.domain, max_queries=4000, label_share=0.5, public_seed=1)
+    workload = draw_workload(small.domain, MwemConfig())
     distribution = FactoredDistribution.uniform(workload.n_codes)
     distribution.tilt((0, 2), (1, 1), 0.8)
     distribution.tilt((1, 1), (1, 1), -0.4)

@@ -8,18 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.measurement.statistics import SUM_SCALE, patient_count
+from tasks.synthesizers.mwem.config import MwemConfig
 from tasks.synthesizers.mwem.workload import (
     draw_workload,
     one_way_histograms,
     query_answer,
     workload_answers,
 )
-
-
-def workload_of(domain, max_queries=4000, label_share=0.5, public_seed=1):
-    return draw_workload(
-        domain, max_queries=max_queries, label_share=label_share, public_seed=public_seed
-    )
 
 
 def records_of(rows):
@@ -39,7 +34,7 @@ def slow_answers(rows, workload):
 
 
 def test_the_whole_workload_has_every_cell_without_first_codes_once(small):
-    workload = workload_of(small.domain)
+    workload = draw_workload(small.domain, MwemConfig())
     assert workload.n_codes == (4, 2, 3, 2)
     cells = [
         frozenset(zip(columns, codes, strict=True))
@@ -56,7 +51,7 @@ def test_the_whole_workload_has_every_cell_without_first_codes_once(small):
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(0, 90))
 def test_answers_equal_a_loop_over_records(small, seed, n):
     rows = small.rows(small.patients(n, seed))
-    workload = workload_of(small.domain)
+    workload = draw_workload(small.domain, MwemConfig())
     expected = slow_answers(rows, workload)
     answers = workload_answers(rows, workload=workload)
     assert answers.dtype == np.int64
@@ -75,7 +70,7 @@ def test_answers_equal_a_loop_over_records(small, seed, n):
 def test_answers_of_more_rows_than_are_packed_at_a_time(small):
     rows = small.rows(small.patients(4_500, 3))
     assert (rows.weight == 0.25).sum() > 4_096, "one amount fills more than one block"
-    workload = workload_of(small.domain)
+    workload = draw_workload(small.domain, MwemConfig())
     shares = [
         (rows.weight[(records_of(rows)[:, columns] == codes).all(axis=1)].sum())
         for columns, codes in zip(workload.columns, workload.codes, strict=True)
@@ -87,7 +82,7 @@ def test_answers_of_more_rows_than_are_packed_at_a_time(small):
 @pytest.mark.parametrize("seed", range(3))
 def test_no_neighbour_changes_an_answer_by_more_than_one_patient(small, seed):
     patients = small.patients(12, seed)
-    workload = workload_of(small.domain)
+    workload = draw_workload(small.domain, MwemConfig())
     n_codes = workload.n_codes
     everybody = small.rows(patients)
     answers = workload_answers(everybody, workload=workload)

@@ -52,7 +52,7 @@ def test_any_numbers_become_the_nearest_valid_record(numbers):
     assert (labels < DOMAIN.n_labels).all()
     # The slow reference: no other code of a column is nearer by more than rounding.
     start, columns = 0, [*codes[0], labels[0]]
-    for table, code in zip(MAP._tables(), columns, strict=True):
+    for (_, table), code in zip(MAP._tables(), columns, strict=True):
         block = vector[0, start : start + table.shape[1]]
         distances = ((block - table) ** 2).sum(axis=1)
         assert distances[code] <= distances.min() + 1e-6 * (1.0 + (block**2).sum())

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privacy.arrays import Codes, Floats, Integers
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.synthesizer import PUBLIC_SEED
-
-Array = NDArray[np.float64]
 
 _ONE_HOT_WIDTH_LIMIT = 400
 """Widest one-hot row for which every code has a feature; wider tables have ordinal scores."""
@@ -25,8 +23,8 @@ _SHRINK = 1.0 - 2.0**-36
 class EarlierFeatures:
     """Raw features of each code, by column (n_codes, width), and their random products."""
 
-    tables: tuple[Array, ...]
-    products: tuple[Array, ...]
+    tables: tuple[Floats, ...]
+    products: tuple[Floats, ...]
     skip_weight: float
 
     @classmethod
@@ -58,11 +56,11 @@ class EarlierFeatures:
         return cls(tables=tables, products=products, skip_weight=skip_weight)
 
     @property
-    def offsets(self) -> NDArray[np.int64]:
+    def offsets(self) -> Integers:
         """Start of each column's block of raw features, with the total at the end."""
         return np.cumsum([0] + [table.shape[1] for table in self.tables])
 
-    def phi(self, codes: NDArray[np.uint16]) -> Array:
+    def phi(self, codes: Codes) -> Floats:
         """Features (n, m) of encoded records (n, d)."""
         raw = np.empty((len(codes), self.offsets[-1]))
         for column, table in enumerate(self.tables):
@@ -82,7 +80,7 @@ class EarlierFeatures:
         )
 
 
-def _scores(n_codes: int, *, has_missing: bool) -> Array:
+def _scores(n_codes: int, *, has_missing: bool) -> Floats:
     """Centred place of a bin, and missingness where the column has it."""
     n_bins = n_codes - int(has_missing)
     score = (2.0 * np.arange(n_bins) + 1.0) / n_bins - 1.0
@@ -94,7 +92,7 @@ def _scores(n_codes: int, *, has_missing: bool) -> Array:
     return table
 
 
-def _unit_rows(x: Array) -> Array:
+def _unit_rows(x: Floats) -> Floats:
     squares = np.sum(x * x, axis=1, keepdims=True)
     positive = squares > 0.0
     return np.asarray(np.where(positive, x / np.sqrt(np.where(positive, squares, 1.0)), 0.0))

@@ -7,17 +7,15 @@ measures by it any more; what it samples is what it always sampled, byte by byte
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import norm, qmc
 
-from tasks.measurement.encoded import EncodingDomain
+from privacy.arrays import Floats, Records
+from tasks.measurement.encoded import EncodingDomain, row_slices
 from tasks.measurement.marginals import draw_codes
 from tasks.measurement.statistics import softmax
 from tasks.measurement.synthesizer import PUBLIC_SEED, Released
 from tasks.synthesizers.clustmix.config import EarlierSettings
 from tasks.synthesizers.clustmix.earlier.features import EarlierFeatures
-
-Array = NDArray[np.float64]
 
 _RAKING_POINTS_LOG2, _RAKING_ITERATIONS = 11, 8
 _MAX_TILT = 4.0
@@ -32,9 +30,7 @@ class EarlierClustMix:
     domain: EncodingDomain
     settings: EarlierSettings
 
-    def sample(
-        self, released: Released, *, n_rows: int, rng: np.random.Generator
-    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+    def sample(self, released: Released, *, n_rows: int, rng: np.random.Generator) -> Records:
         """Sample component, factors, codes column by column, then the label."""
         features = EarlierFeatures.of(
             self.domain,
@@ -55,23 +51,19 @@ class EarlierClustMix:
                 marginal = released["mixture_marginals"][index, start : start + len(tilt)]
                 start += len(tilt)
                 base = _raked(marginal, tilt, points)
-                for first in range(0, len(member), _ROWS_AT_ONCE):
-                    rows = member[first : first + _ROWS_AT_ONCE]
+                for rows in (member[block] for block in row_slices(len(member), _ROWS_AT_ONCE)):
                     weights = base * _gain(tilt, factors[rows])
                     codes[rows, column] = draw_codes(weights, len(rows), rng)
-        logits = np.concatenate(
-            [
-                features.phi(codes[first : first + _ROWS_AT_ONCE]) @ released["label_weights"]
-                for first in range(0, n_rows, _ROWS_AT_ONCE)
-            ]
-        )
-        probabilities = _label_probabilities(
-            self.settings.label_sharpness * logits, np.exp(released["label_log_prior"])
-        )
-        return codes, draw_codes(probabilities, n_rows, rng)
+        logits = [
+            features.phi(codes[block]) @ released["label_weights"]
+            for block in row_slices(n_rows, _ROWS_AT_ONCE)
+        ]
+        sharpened = self.settings.label_sharpness * np.concatenate(logits)
+        prior = np.exp(released["label_log_prior"])
+        return codes, draw_codes(_label_probabilities(sharpened, prior), n_rows, rng)
 
 
-def _raking_points(n_factors: int) -> Array:
+def _raking_points(n_factors: int) -> Floats:
     """Public points spread like standard normal draws."""
     if n_factors == 0:
         return np.zeros((1, 0))
@@ -80,7 +72,7 @@ def _raking_points(n_factors: int) -> Array:
     return np.asarray(norm.ppf(np.clip(points, 1e-9, 1.0 - 1e-9)))
 
 
-def _tilts(loadings: Array, features: EarlierFeatures, marginals: Array) -> list[Array]:
+def _tilts(loadings: Floats, features: EarlierFeatures, marginals: Floats) -> list[Floats]:
     """For each column, the log-odds (n_codes, r) of each code per unit of each factor."""
     offsets, start, result = features.offsets, 0, []
     for column, table in enumerate(features.tables):
@@ -96,11 +88,11 @@ def _tilts(loadings: Array, features: EarlierFeatures, marginals: Array) -> list
     return result
 
 
-def _gain(tilt: Array, factors: Array) -> Array:
+def _gain(tilt: Floats, factors: Floats) -> Floats:
     return np.asarray(np.exp(np.clip(factors @ tilt.T, -_MAX_TILT, _MAX_TILT)))
 
 
-def _raked(marginal: Array, tilt: Array, factors: Array) -> Array:
+def _raked(marginal: Floats, tilt: Floats, factors: Floats) -> Floats:
     """Find base probabilities (n_codes,) whose tilted mean over the factors is the marginal."""
     gain, base = _gain(tilt, factors), marginal.copy()
     for _ in range(_RAKING_ITERATIONS):
@@ -111,7 +103,7 @@ def _raked(marginal: Array, tilt: Array, factors: Array) -> Array:
     return base
 
 
-def _label_probabilities(logits: Array, prior: Array) -> Array:
+def _label_probabilities(logits: Floats, prior: Floats) -> Floats:
     """Probabilities (n, C) whose mean is the released shares of the labels."""
     intercept = np.log(prior)
     for _ in range(_PRIOR_ITERATIONS):

@@ -5,15 +5,12 @@ Source: the discrete cosine transform of the second kind, orthonormal.
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.fft import idct
 
+from privacy.arrays import AnyFloats, Floats, Floats32, Integers
 from tasks.synthesizers.clustmix.images.layout import ImageLayout
-
-Array = NDArray[np.float64]
 
 _LINES, _DIAGONAL, _COLOUR_DIAGONAL = 12, 14, 6
 """Frequencies along a side, and the largest sum of both of a coefficient."""
@@ -26,8 +23,8 @@ _UNITS = 2.0**20
 class Basis:
     """Orthonormal images (d, height * width), and the channel of each."""
 
-    images: Array
-    channel: NDArray[np.int64]
+    images: Floats
+    channel: Integers
 
     @classmethod
     def of(cls, layout: ImageLayout) -> "Basis":
@@ -37,7 +34,7 @@ class Basis:
     def __len__(self) -> int:
         return len(self.images)
 
-    def vectors(self, images: Array) -> Array:
+    def vectors(self, images: Floats) -> Floats:
         """Coefficients (n, d) of images (n, channels, height, width), of norm one or zero.
 
         Products are of whole numbers, hence exact: a vector depends on its image alone.
@@ -52,9 +49,7 @@ class Basis:
         norms = np.sqrt((found * found).sum(axis=1, keepdims=True))
         return np.asarray(found / np.maximum(norms, 1.0))
 
-    def to_images(
-        self, vectors: NDArray[np.floating[Any]], *, shape: tuple[int, int, int]
-    ) -> NDArray[np.float32]:
+    def to_images(self, vectors: AnyFloats, *, shape: tuple[int, int, int]) -> Floats32:
         """Images (n, *shape) of coefficients (n, d)."""
         found = np.empty((len(vectors), shape[0], shape[1] * shape[2]), dtype=np.float32)
         for channel in range(shape[0]):

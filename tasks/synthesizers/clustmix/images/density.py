@@ -3,13 +3,12 @@
 Post-processing of released values throughout.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from privacy.arrays import Floats, Floats32, Integers
 
 LEADING = 12
 """Pooled principal directions in which the nearest centre is sought."""
@@ -24,29 +23,28 @@ _LEAST_CELL = 4.0
 class Classes:
     """Released labels: sizes (C,), each at least 20, and means (C, d)."""
 
-    sizes: Array
-    means: Array
+    sizes: Floats
+    means: Floats
 
     @classmethod
-    def of(cls, noisy: Array) -> Self:
+    def of(cls, noisy: Floats) -> Self:
         """Return the labels of noisy class sums (C, 1 + d)."""
         sizes = np.maximum(noisy[:, 0], _LEAST_COUNT)
         means = noisy[:, 1:] / sizes[:, None]
+        norms = np.linalg.norm(means, axis=1)[:, None]
         # A mean of vectors of norm one is no longer.
-        return cls(
-            sizes=sizes, means=means / np.maximum(np.linalg.norm(means, axis=1), 1.0)[:, None]
-        )
+        return cls(sizes=sizes, means=means / np.maximum(norms, 1.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
     """Covariances (C, d, d) of the labels, and the leading pooled directions (d, r)."""
 
-    covariances: Array
-    leading: Array
+    covariances: Floats
+    leading: Floats
 
 
-def spread_of(noisy: Array, classes: Classes, *, stddev: float) -> Spread:
+def spread_of(noisy: Floats, classes: Classes, *, stddev: float) -> Spread:
     """Return covariances of noisy upper triangles (C, d (d + 1) / 2) as `draws.class_moments` has.
 
     `stddev` is of the noise of an entry. What a label tells beyond the pooled covariance is shrunk
@@ -79,8 +77,8 @@ def spread_of(noisy: Array, classes: Classes, *, stddev: float) -> Spread:
 class Cells:
     """Cells of each label: centres (C, K, d) and noisy sizes (C, K), 0 for one that is not used."""
 
-    centres: Array
-    sizes: Array
+    centres: Floats
+    sizes: Floats
 
 
 def first_cells(classes: Classes, spread: Spread, n_cells: int, rng: np.random.Generator) -> Cells:
@@ -90,12 +88,11 @@ def first_cells(classes: Classes, spread: Spread, n_cells: int, rng: np.random.G
     centres = classes.means[:, None] + _START_SPREAD * (
         rng.standard_normal((n_labels, n_cells, d)) @ roots.transpose(0, 2, 1)
     )
-    return Cells(
-        centres=centres, sizes=np.repeat(classes.sizes[:, None] / n_cells, n_cells, axis=1)
-    )
+    sizes = np.repeat(classes.sizes[:, None] / n_cells, n_cells, axis=1)
+    return Cells(centres=centres, sizes=sizes)
 
 
-def moved(cells: Cells, noisy: Array, classes: Classes, spread: Spread, *, stddev: float) -> Cells:
+def moved(cells: Cells, noisy: Floats, classes: Classes, spread: Spread, *, stddev: float) -> Cells:
     """Move centres to the means of noisy cell sums (C, K, 1 + d).
 
     Means are filtered in the directions of their label's covariance, each by the share of its
@@ -119,19 +116,17 @@ def moved(cells: Cells, noisy: Array, classes: Classes, spread: Spread, *, stdde
 def restarted(cells: Cells, classes: Classes, spread: Spread, rng: np.random.Generator) -> Cells:
     """Give cells that are not used another start for the next round."""
     other = first_cells(classes, spread, cells.sizes.shape[1], rng)
-    return Cells(
-        centres=np.where(cells.sizes[..., None] > 0.0, cells.centres, other.centres),
-        sizes=cells.sizes,
-    )
+    is_used = cells.sizes[..., None] > 0.0
+    return replace(cells, centres=np.where(is_used, cells.centres, other.centres))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Density:
     """Shares (C, K) of cells, centres (C, K, d), and a factor (C, d, d) of their covariances."""
 
-    shares: Array
-    centres: Array
-    factors: NDArray[np.float32]
+    shares: Floats
+    centres: Floats
+    factors: Floats32
 
     @classmethod
     def of(cls, cells: Cells, classes: Classes, spread: Spread) -> Self:
@@ -149,7 +144,7 @@ class Density:
 
     def sample(
         self, n: int, rng: np.random.Generator, *, temperatures: tuple[float, float]
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    ) -> tuple[Floats32, Integers]:
         """Draw vectors (n, d) by covariances times factors in a range, and labels (n,)."""
         n_cells = self.shares.shape[1]
         place = rng.choice(self.shares.size, size=n, p=self.shares.ravel())
@@ -163,7 +158,7 @@ class Density:
         return found, label
 
 
-def _roots(covariances: Array) -> Array:
+def _roots(covariances: Floats) -> Floats:
     """Roots of the nearest positive semi-definite matrices (C, d, d)."""
     values, vectors = np.linalg.eigh(covariances)
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :])

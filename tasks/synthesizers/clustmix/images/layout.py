@@ -6,6 +6,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.arrays import AnyFloats, Codes, Floats
 from tasks.measurement.encoded import EncodingDomain
 
 BRIGHTEST = 255
@@ -37,7 +38,7 @@ class ImageLayout:
         """Number of columns."""
         return self.height * self.width * self.channels
 
-    def pixels(self, codes: NDArray[Any]) -> NDArray[np.float64]:
+    def pixels(self, codes: NDArray[Any]) -> Floats:
         """Whole pixels (n, channels, height, width), 0 to 255, of codes (n, columns) (ValueError).
 
         The channels of a colour image are its brightness and two differences, from -255 to 255.
@@ -54,16 +55,13 @@ class ImageLayout:
         bright = np.rint((_LUMA[0] * red + _LUMA[1] * green + _LUMA[2] * blue) / 256.0)
         return np.stack([bright, red - bright, blue - bright], axis=1)
 
-    def codes(self, images: NDArray[np.floating[Any]]) -> NDArray[np.uint16]:
+    def codes(self, images: AnyFloats) -> Codes:
         """Nearest codes (n, columns) of images (n, channels, height, width) as from `pixels`."""
         if self.channels == 1:
             values = images[:, 0, :, :, None]
         else:
-            bright, red, blue = (
-                images[:, 0],
-                images[:, 0] + images[:, 1],
-                images[:, 0] + images[:, 2],
-            )
+            bright = images[:, 0]
+            red, blue = bright + images[:, 1], bright + images[:, 2]
             green = (256.0 * bright - _LUMA[0] * red - _LUMA[2] * blue) / _LUMA[1]
             values = np.stack([red, green, blue], axis=-1)
         scaled = np.rint(np.clip(values, 0.0, BRIGHTEST) * ((self.levels - 1) / BRIGHTEST))

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from privacy.arrays import Codes, Floats32, Integers
 from tasks.synthesizers.clustmix.images.coefficients import Basis
 from tasks.synthesizers.clustmix.images.density import Density
 from tasks.synthesizers.clustmix.images.layout import ImageLayout
@@ -30,14 +30,14 @@ class ImageSampler:
     temperatures: tuple[float, float]
     warps: tuple[float, float]
 
-    def batches(self, n: int, rng: np.random.Generator) -> Iterator[NDArray[np.uint16]]:
+    def batches(self, n: int, rng: np.random.Generator) -> Iterator[Codes]:
         """Yield codes (at most 500, columns) of so many images."""
         for start in range(0, n, _IMAGES_AT_ONCE):
             with threadpool_limits(1, user_api="blas"):
                 codes = self._codes(min(_IMAGES_AT_ONCE, n - start), rng)
             yield codes
 
-    def _codes(self, n: int, rng: np.random.Generator) -> NDArray[np.uint16]:
+    def _codes(self, n: int, rng: np.random.Generator) -> Codes:
         images, label = drawn(self.density, self.layout, n, rng, temperatures=self.temperatures)
         if self.warps[1] > 0.0:
             images = warped(images, rng.uniform(*self.warps, size=n), rng)
@@ -51,7 +51,7 @@ def drawn(
     rng: np.random.Generator,
     *,
     temperatures: tuple[float, float],
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+) -> tuple[Floats32, Integers]:
     """Draw images (n, channels, height, width) of no scale yet, and their cells' labels (n,)."""
     vectors, label = density.sample(n, rng, temperatures=temperatures)
     shape = (layout.channels, layout.height, layout.width)

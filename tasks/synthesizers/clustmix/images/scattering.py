@@ -9,12 +9,14 @@ Source: Bruna and Mallat, "Invariant scattering convolution networks", 2013; poo
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-Single = NDArray[np.float32]
+from privacy.arrays import AnyFloats, Floats, Floats32
+from tasks.measurement.encoded import row_slices
+
+Single = Floats32
 
 SIDE = 28
 """Rows and columns of the canvas that images of other sizes are brought to."""
@@ -44,11 +46,10 @@ def n_features(channels: int) -> int:
     return _POOLED**2 * (channels + 2 * _ANGLES + _ANGLES**2)
 
 
-def scatter(images: NDArray[np.float64]) -> Single:
+def scatter(images: Floats) -> Single:
     """Features (n, m) of images (n, channels, height, width), each of its image alone."""
     found = np.empty((len(images), n_features(images.shape[1])), dtype=np.float32)
-    for start in range(0, len(images), IMAGES_AT_ONCE):
-        part = slice(start, start + IMAGES_AT_ONCE)
+    for part in row_slices(len(images), IMAGES_AT_ONCE):
         found[part] = _scattered(images[part])
     return found
 
@@ -58,7 +59,7 @@ def feature_bound(channels: int) -> float:
     return NORM * float(np.linalg.norm(_WEIGHTS)) + 0.5 * float(np.sqrt(n_features(channels)))
 
 
-def _scattered(images: NDArray[np.float64]) -> Single:
+def _scattered(images: Floats) -> Single:
     n = len(images)
     canvas = _canvas(images)
     filters = _filters()
@@ -132,7 +133,7 @@ class _Pool:
         return cls(rows, units[1], columns)
 
 
-def _pooled(maps: NDArray[np.floating[Any]], pool: _Pool) -> Single:
+def _pooled(maps: AnyFloats, pool: _Pool) -> Single:
     """Gaussian means (n, m) of maps (side, n, ..., side)."""
     side, n = maps.shape[:2]
     rows = pool.rows.T @ np.ascontiguousarray(maps, dtype=np.float32).reshape(side, -1)
@@ -173,7 +174,7 @@ def _filters() -> _Filters:
     )
 
 
-def _gabor(spread: float, reach: int, wave: float) -> NDArray[np.float64]:
+def _gabor(spread: float, reach: int, wave: float) -> Floats:
     """Even and odd filters (2, 8, side, side) of norm one together, without a mean."""
     rows, columns = np.mgrid[-reach : reach + 1, -reach : reach + 1].astype(np.float64)
     found = np.empty((2, _ANGLES, 2 * reach + 1, 2 * reach + 1))
@@ -189,9 +190,7 @@ def _gabor(spread: float, reach: int, wave: float) -> NDArray[np.float64]:
     return found
 
 
-def _row_matrix(
-    filters: NDArray[np.float64], units: float, side: int, stride: int, most: float
-) -> Single:
+def _row_matrix(filters: Floats, units: float, side: int, stride: int, most: float) -> Single:
     """Whole-number matrix (k * side, 2 * 8 * outputs) that filters a row of values up to `most`."""
     whole = np.rint(filters * units)
     if np.abs(whole).sum(axis=(2, 3)).max() * most >= EXACT:
@@ -207,7 +206,7 @@ def _row_matrix(
     return matrix.reshape(size * side, -1)
 
 
-def _canvas(images: NDArray[np.float64]) -> NDArray[np.float64]:
+def _canvas(images: Floats) -> Floats:
     """Images (n, c, 28, 28) of whole numbers; of another size by linear interpolation."""
     height, width = images.shape[2:]
     if (height, width) == (SIDE, SIDE):
@@ -217,7 +216,7 @@ def _canvas(images: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 @lru_cache(maxsize=8)
-def _resized(side: int) -> NDArray[np.float64]:
+def _resized(side: int) -> Floats:
     """Whole-number weights (28, side), in units of 2**-12, of a resized line of pixels."""
     place = (np.arange(SIDE) + 0.5) * side / SIDE - 0.5
     reach = max(1.0, side / SIDE)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from privacy.arrays import Records
+from privacy.arrays import Floats, Records
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.plan import MeasurementPlan, hold_against
@@ -51,10 +51,7 @@ class ImageClustMix:
         settings = self._rule(mu)
         return (
             Stage(name="partition", run=lambda *_: self._partition(settings)),
-            Stage(
-                name="constrained-gmm",
-                run=lambda curator, _: self._density(curator, settings),
-            ),
+            Stage(name="constrained-gmm", run=lambda curator, _: self._density(curator, settings)),
             Stage(name="kip", run=lambda curator, released: self._kip(curator, released, settings)),
             Stage(
                 name="noise-calibration",
@@ -107,10 +104,7 @@ class ImageClustMix:
 
     def _partition(self, settings: ImageRule) -> Released:
         """Say how images are sampled later; public."""
-        return {
-            "temperatures": np.array(settings.temperatures),
-            "warps": np.array(settings.warps),
-        }
+        return {"temperatures": np.array(settings.temperatures), "warps": np.array(settings.warps)}
 
     def _density(self, curator: Curator, settings: ImageRule) -> Released:
         """Draw sums, moments and cells of the labels; fit the mixture."""
@@ -195,7 +189,7 @@ class ImageClustMix:
         return {"teacher_weights": teacher.averaged}
 
 
-def _range(ends: NDArray[np.float64]) -> tuple[float, float]:
+def _range(ends: Floats) -> tuple[float, float]:
     return float(ends[0]), float(ends[1])
 
 

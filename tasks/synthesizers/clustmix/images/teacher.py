@@ -7,9 +7,8 @@ residuals shortened in place of gradients, and the later half of the iterates av
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from privacy.arrays import Floats
 
 
 class Teacher:
@@ -20,7 +19,7 @@ class Teacher:
         self._sum = np.zeros_like(self.weights)
         self._from, self._taken, self._kept = rounds // 2, 0, 0
 
-    def learn(self, noisy: Array, *, step: float) -> None:
+    def learn(self, noisy: Floats, *, step: float) -> None:
         """Take a released sum of residuals (k, C), drawn at the weights as they are, in."""
         self.weights = self.weights - step * noisy
         if self._taken >= self._from:
@@ -29,6 +28,6 @@ class Teacher:
         self._taken += 1
 
     @property
-    def averaged(self) -> Array:
+    def averaged(self) -> Floats:
         """Mean of the weights of the later half of the rounds."""
         return self._sum / max(self._kept, 1)

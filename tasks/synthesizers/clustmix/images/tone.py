@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import nnls
 
+from privacy.arrays import Floats, Floats32, Integers
 from tasks.synthesizers.clustmix.images.draws import shares_of_pixels
 from tasks.synthesizers.clustmix.images.layout import BRIGHTEST
 from tasks.synthesizers.clustmix.images.rule import INTENSITY_BINS, NORM_BINS
 
-Array = NDArray[np.float64]
-Images = NDArray[np.float32]
+Images = Floats32
 
 SHARPNESS = np.array([0.0, 2.0, 4.0, 7.0, 12.0, 20.0])
 """Steepness of the tone curves that are mixed; 0 is a straight line."""
@@ -33,16 +32,16 @@ _BLACK_WEIGHT = 0.3
 class Tone:
     """Shares (6,) of the curves, and of the brightness (C, bins) of each label."""
 
-    sharpness: Array
-    norms: Array
+    sharpness: Floats
+    norms: Floats
 
     @classmethod
     def fitted(
         cls,
         images: Images,
-        label: NDArray[np.int64],
-        norms: Array,
-        intensity: Array,
+        label: Integers,
+        norms: Floats,
+        intensity: Floats,
         rng: np.random.Generator,
     ) -> Self:
         """Fit the shares of the curves to released intensities (bins,), for norms (C, bins)."""
@@ -60,23 +59,22 @@ class Tone:
         shares = shares if shares.any() else np.ones(len(SHARPNESS))
         return cls(sharpness=shares / shares.sum(), norms=norms)
 
-    def applied(self, images: Images, label: NDArray[np.int64], rng: np.random.Generator) -> Images:
+    def applied(self, images: Images, label: Integers, rng: np.random.Generator) -> Images:
         """Give images (n, channels, height, width) of any scale a tone, from 0 to 255."""
         curves = rng.choice(SHARPNESS, size=len(images), p=self.sharpness)
         return _toned(images, curves, draw_norms(self.norms, label, rng))
 
 
-def norm_shares(noisy: Array, *, stddev: float) -> Array:
+def norm_shares(noisy: Floats, *, stddev: float) -> Floats:
     """Shares (C, bins) of noisy counts; what noise explains is left out."""
     kept = np.where(noisy > 3.0 * stddev, noisy, 0.0)
-    pooled = np.where(
-        noisy.sum(axis=0) > 2.0 * stddev * np.sqrt(len(noisy)), noisy.sum(axis=0), 0.0
-    )
+    total = noisy.sum(axis=0)
+    pooled = np.where(total > 2.0 * stddev * np.sqrt(len(noisy)), total, 0.0)
     kept = np.where(kept.any(axis=1, keepdims=True), kept, np.maximum(pooled, 1e-6))
     return np.asarray(kept / kept.sum(axis=1, keepdims=True))
 
 
-def draw_norms(shares: Array, label: NDArray[np.int64], rng: np.random.Generator) -> Array:
+def draw_norms(shares: Floats, label: Integers, rng: np.random.Generator) -> Floats:
     """Draw the root mean square (n,) of the pixels of images of these labels."""
     found = np.empty(len(label))
     for index in np.unique(label):
@@ -85,7 +83,7 @@ def draw_norms(shares: Array, label: NDArray[np.int64], rng: np.random.Generator
     return np.maximum((found + rng.random(len(label))) / NORM_BINS, 0.02)
 
 
-def _toned(images: Images, curves: Array, norms: Array) -> Images:
+def _toned(images: Images, curves: Floats, norms: Floats) -> Images:
     """Images under monotone curves with the wanted root mean square; zero stays zero."""
     n = len(images)
     flat = images.reshape(n, -1)

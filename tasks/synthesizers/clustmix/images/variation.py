@@ -1,9 +1,10 @@
 """Public variation: small random warps that leave an image what it is. No data are read."""
 
 import numpy as np
-from numpy.typing import NDArray
 
-Images = NDArray[np.float32]
+from privacy.arrays import Floats, Floats32
+
+Images = Floats32
 
 _TURN, _STRETCH, _SHEAR, _SHIFT = 0.12, 0.07, 0.12, 0.025
 """Standard deviations at strength one: radians, logarithm, tangent, parts of a side."""
@@ -13,11 +14,10 @@ _ELASTIC = np.outer(np.where(np.arange(5) > 0, _WAVES, 0.0), _WAVES) / 28.0
 """Standard deviations of the smooth shifts by their frequency along both sides, in parts of one."""
 
 
-def warped(images: Images, strength: NDArray[np.float64], rng: np.random.Generator) -> Images:
+def warped(images: Images, strength: Floats, rng: np.random.Generator) -> Images:
     """Warp images (n, channels, height, width) by strength (n,); the outside is 0."""
     n, channels, height, width = images.shape
-    places = _places(n, height, width, strength, rng)
-    rows, columns = places
+    rows, columns = _places(n, height, width, strength, rng)
     row = np.clip(rows, 0.0, max(height - 1.001, 0.0))
     column = np.clip(columns, 0.0, max(width - 1.001, 0.0))
     top, left = row.astype(np.int32), column.astype(np.int32)
@@ -38,8 +38,8 @@ def warped(images: Images, strength: NDArray[np.float64], rng: np.random.Generat
 
 
 def _places(
-    n: int, height: int, width: int, strength: NDArray[np.float64], rng: np.random.Generator
-) -> NDArray[np.float32]:
+    n: int, height: int, width: int, strength: Floats, rng: np.random.Generator
+) -> Floats32:
     """Rows and columns (2, n, height, width) from where the pixels of each image come."""
     turn, shear = rng.standard_normal((2, n)) * np.array([[_TURN], [_SHEAR]]) * strength
     stretch = np.exp(rng.standard_normal((2, n)) * _STRETCH * strength)
@@ -47,10 +47,8 @@ def _places(
     waves = rng.standard_normal((2, n, 5, 5)) * _ELASTIC * strength[:, None, None]
     y, x = ((np.arange(side) + 0.5) / side - 0.5 for side in (height, width))
     cosine, sine = np.cos(turn), np.sin(turn)
-    one, other = (
-        np.array([cosine * stretch[0], shear - sine]),
-        np.array([sine, cosine * stretch[1]]),
-    )
+    one = np.array([cosine * stretch[0], shear - sine])
+    other = np.array([sine, cosine * stretch[1]])
     down, across = (
         np.cos(np.pi * np.outer(np.arange(5), np.arange(side) + 0.5) / side)
         for side in (height, width)

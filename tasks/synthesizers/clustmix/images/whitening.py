@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privacy.arrays import Floats, Integers
 from tasks.synthesizers.clustmix.images.scattering import EXACT, Single
-
-Array = NDArray[np.float64]
 
 FEATURE_NORM = 2**12
 """Grid points of a whitened feature vector of norm one."""
@@ -31,8 +29,8 @@ class Whitening:
     """Whole numbers (m, k), exact in products with features, with a shift (k,) and factors (k,)."""
 
     matrix: Single
-    scales: Array
-    shift: Array
+    scales: Floats
+    shift: Floats
 
     @classmethod
     def fitted(cls, features: Single, *, directions: int, flat: int, bound: float) -> Self:
@@ -64,7 +62,7 @@ class Whitening:
         """Number k of features."""
         return len(self.scales)
 
-    def features(self, scattered: Single) -> NDArray[np.int64]:
+    def features(self, scattered: Single) -> Integers:
         """Whole numbers (n, k) of norm at most ``FEATURE_NORM``, of (n, m), row by row."""
         found = ((scattered @ self.matrix).astype(np.float64) - self.shift) * self.scales
         norms = np.sqrt((found * found).sum(axis=1, keepdims=True))

@@ -107,8 +107,11 @@ class KernelMap:
     @classmethod
     def of(cls, released: Mapping[str, NDArray[Any]]) -> Self:
         """Return the map of a measurement."""
-        arrays = {name: released[f"kernel_{name}"] for name in cls.__dataclass_fields__}
-        return cls(**{**arrays, "reach": float(arrays["reach"])})
+        arrays: dict[str, Any] = {
+            name: released[f"kernel_{name}"] for name in cls.__dataclass_fields__
+        }
+        arrays["reach"] = float(arrays["reach"])
+        return cls(**arrays)
 
     @property
     def released(self) -> dict[str, NDArray[Any]]:
@@ -206,10 +209,7 @@ def _kernel(embedded: Array, points: Array, reach: float) -> Array:
 
 
 def inducing_points(embedded: Array, n_points: int) -> Array:
-    """Return the inducing points: the first records, as good as optimised ones.
-
-    Those of a pivoted Cholesky factorisation are compared with them in benchmarks/ablation.md.
-    """
+    """Return the inducing points: the first records; benchmarks/ablation.md has optimised ones."""
     return embedded[:n_points]
 
 

@@ -53,7 +53,7 @@ def test_release_is_published_and_adds_up(installation):
     # The draws are the planned ones, each once, and cost no more than what was asked for.
     plan = job.synthesizer.plan(mu=job.mu)
     assert manifest.events == tuple(event_to_dict(event) for event in plan.event.events)
-    assert len(manifest.events) == 4
+    assert len(manifest.events) == 5
     assert 0.99 < manifest.epsilon <= 1.0
     spent = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(
         ComposedEvent(events=plan.event.events)

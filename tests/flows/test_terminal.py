@@ -84,7 +84,7 @@ def test_a_terminal_has_a_bar_with_the_time_left_while_it_runs(monkeypatch):
             progress.refresh()
             assert text in shown.err.getvalue().splitlines()[-1]
     assert "reading [red]wards[/red]" in shown.err.getvalue()
-    assert "kip                  choose inducing points (noise)" in shown.err.getvalue()
+    assert "kip                  choose inducing points (images: noise)" in shown.err.getvalue()
     assert shown.err.getvalue().endswith("\x1b[2K")
 
 

@@ -117,7 +117,7 @@ def input_gate(
 
 
 class SourceGate:
-    """The input gate of rows that come in batches, in one or more processes.
+    """The input gate of rows that come in batches, in one process: its rows do not leave it.
 
     It holds few `rows` (`table_rules.condensed`) until it is asked, or they have become many. A
     check passes if it passes whenever it is made.
@@ -129,7 +129,7 @@ class SourceGate:
         self.reports: list[GateReport] = []
 
     def add(self, rows: pd.DataFrame) -> None:
-        """Take some rows, or those that another gate holds; judge where they have become many."""
+        """Take some rows; judge where what is held of them has become much."""
         few = [part for part in (self.rows, condensed(rows, *self._asked)) if len(part)]
         self.rows = few[0] if len(few) == 1 else condensed(pd.concat(few), *self._asked)
         if self.rows.size > _MOST_CELLS:

@@ -3,7 +3,7 @@
 A fragment is read in bounded batches; each batch is checked, encoded by the schema alone and
 written as one piece per shard. A shard is made of its pieces in the order of the source, whoever
 wrote them and when. A piece that is written twice, because a worker was lost, is the same piece.
-Booleans and declared names leave, and the few different cells that the input gate is asked about.
+Only booleans and declared names leave.
 """
 
 import os

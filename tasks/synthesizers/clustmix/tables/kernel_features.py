@@ -3,7 +3,7 @@
 Records are embedded (numbers as standardised ordinals, levels as indicators, each column as far as
 it tells the label) and compared with inducing points by a Gaussian kernel. The features are the
 Nystroem map of that kernel, less what is linear in the embedding, in the directions that vary the
-most where the released model is in doubt, brought to norm one.
+most over the released mixture, brought to norm one.
 
 A record's features are the same to the last bit whatever stands beside it: the embedding and both
 matrices are whole numbers, with products and sums that float64 holds exactly, and the kernel is
@@ -34,10 +34,11 @@ _EMBEDDED = 2**10
 _KERNEL = 2**14
 _EXACT = 2.0**50
 _FARTHEST, _TABLE_STEPS = 12.0, 2**17
-_LEVEL = 0.8
+_LEVEL, _WIDEST = 0.8, 8.0
 _LEAST_PART = 0.03
 _LEAST_SPREAD, _LEAST = 0.05, 1e-9
 _FLAT, _FLATTEST = 30, 1e-3
+_TABLE = np.rint(_KERNEL * np.exp(-_FARTHEST * np.arange(_TABLE_STEPS + 1) / _TABLE_STEPS))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +147,8 @@ def _embedding(layout: Layout, shares: Array, told: Array) -> Array:
             mean = float(weight @ place)
             spread = np.sqrt(max(float(weight @ (place - mean) ** 2), _LEAST_SPREAD))
             found = np.zeros((size, 1 + int(missing)))
-            found[:n_bins, 0] = (place - mean) / spread
+            # Bounded, so that squared distances are whole numbers that float64 holds exactly.
+            found[:n_bins, 0] = np.clip((place - mean) / spread, -_WIDEST, _WIDEST)
             found[n_bins:, 1:] = 1.0
         else:
             found = _LEVEL * np.eye(size)
@@ -204,8 +206,7 @@ def _kernel(embedded: Array, points: Array, reach: float) -> Array:
     """Whole numbers (n, M) up to ``_KERNEL``: ``exp(-distance / reach)`` by a table."""
     place = _distances(embedded, points) * (_TABLE_STEPS / (_FARTHEST * reach))
     index = np.rint(np.minimum(place, _TABLE_STEPS)).astype(np.int64)
-    table = np.rint(_KERNEL * np.exp(-_FARTHEST * np.arange(_TABLE_STEPS + 1) / _TABLE_STEPS))
-    return np.asarray(table[index], dtype=np.float64)
+    return np.asarray(_TABLE[index])
 
 
 def inducing_points(embedded: Array, n_points: int) -> Array:

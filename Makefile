@@ -56,7 +56,7 @@ test: $(STAMP) ## Run the tests
 integration: $(STAMP) ## Test against a real orchestrator, and watch whole runs from outside
 	@$(BIN)/python -m pytest -q $(PARALLEL) $$(( $$(nproc) + 1 )) -m "integration and not soak" tests
 
-audit: $(STAMP) ## Attack every method for about twenty minutes; numbers and plot in audit-output
+audit: $(STAMP) ## Attack every method for about an hour; numbers and plot in audit-output
 	@$(BIN)/python -m pytest -q -m audit tests/audit
 	@$(BIN)/python -m benchmarks.audit audit-output
 

@@ -28,6 +28,7 @@ _Array32 = NDArray[np.float32]
 
 _RATE, _FIRST, _SECOND, _FLOOR = 0.05, 0.9, 0.99, 1e-8
 _LEAST_SHARE = 1e-5
+_MARGIN_STEPS, _MARGIN_TOLERANCE, _LEAST_MEAN = 100, 1e-7, 1e-12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,12 +58,29 @@ def fit_mixture(
             one.step(gradient, rate)
     parameters = [one.parameters for one in adam]
     weights, components = (part.astype(np.float64) for part in fit.distribution(*parameters))
-    components = components[:, : layout.width]
+    components = with_one_ways(layout, weights, components[:, : layout.width], targets.shares)
+    return Mixture(weights=weights / weights.sum(), components=components)
+
+
+def with_one_ways(layout: Layout, weights: Array, components: Array, shares: Array) -> Array:
+    """Turn components (K, W) until their weighted mean is these shares (W,), each above 0.
+
+    The tables were put onto the same one-ways, so what a fit has moved its mean by is noise of the
+    tables. Every component is multiplied by the same factor for a code (iterative proportional
+    fitting; Deming and Stephan 1940), so that odds ratios between components stay.
+    """
+    weights, components = weights / weights.sum(), _normalised(layout, components)
+    for _ in range(_MARGIN_STEPS):
+        mean = weights @ components
+        if np.abs(mean - shares).max() < _MARGIN_TOLERANCE:
+            break
+        components = _normalised(layout, components * (shares / np.maximum(mean, _LEAST_MEAN)))
+    return components
+
+
+def _normalised(layout: Layout, components: Array) -> Array:
     sums = np.add.reduceat(components, layout.offsets[:-1], axis=1)
-    return Mixture(
-        weights=weights / weights.sum(),
-        components=components / np.repeat(sums, layout.n_codes, axis=1),
-    )
+    return np.asarray(components / np.repeat(sums, layout.n_codes, axis=1))
 
 
 def pooled(mixtures: list[Mixture]) -> Mixture:

@@ -1,5 +1,7 @@
 """Rule, estimates, mixture and sampler: post-processing that is checked by what it must give."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from measuring import domain_with
@@ -106,6 +108,14 @@ def test_a_mixture_fits_tables_that_a_mixture_gave():
     mean = alone.weights @ alone.components
     table = alone.components.T @ (alone.weights[:, None] * alone.components)
     assert np.abs(table - np.outer(mean, mean)).max() < 0.005
+
+
+def test_a_mixture_keeps_the_one_ways_where_tables_are_noise():
+    targets, _, _ = exact_targets(LAYOUT, mixture_of(LAYOUT, 3, 4))
+    noise = np.random.default_rng(5).standard_normal(targets.tables.shape)
+    targets = replace(targets, tables=targets.tables + noise + noise.T)
+    found = fit_mixture(LAYOUT, targets, n_components=16, penalty=1e-3, steps=100, seed=0)
+    np.testing.assert_allclose(found.weights @ found.components, targets.shares, atol=1e-6)
 
 
 def test_one_ways_of_both_draws_are_weighed_by_their_noise():

@@ -137,7 +137,8 @@ class Targets:
     of groups, symmetric; rows and columns sum to the one-ways. Weights (M, M) are the inverse
     variance of each share, 0 where nothing was measured; `share_weight` is that of the squared
     error of a one-way share (W,). Codes by label (C, W) are shares as well, of inverse variance
-    `label_weight`; their blocks sum to the shares of the labels.
+    `label_weight`; their blocks sum to the shares of the labels. `drowned` says how far the tables
+    are noise, from 0 to 1.
     """
 
     joins: Array
@@ -147,6 +148,7 @@ class Targets:
     share_weight: float
     by_label: Array
     label_weight: float
+    drowned: float
 
 
 def targets_of(
@@ -156,12 +158,12 @@ def targets_of(
     noisy: Array,
     *,
     stddev: float,
-    label_part: float,
+    drowned: float,
 ) -> Targets:
     """Put pair tables onto the estimated one-ways.
 
     The noisy cells of the chosen pairs are doubly centred, in patients. The weight of the codes by
-    label, by their noise, is multiplied by the label part.
+    label, by their noise, is multiplied by how far the tables are noise.
     """
     sizes = np.asarray(choice.n_groups)
     width = int(sizes.sum())
@@ -188,8 +190,9 @@ def targets_of(
         weights=np.where(measured, weight, 0.0),
         shares=counts.shares,
         by_label=_by_label(layout, counts),
-        label_weight=label_part * (counts.patients / counts.stddev) ** 2,
+        label_weight=drowned * (counts.patients / counts.stddev) ** 2,
         share_weight=max(4.0 * weight, (counts.patients / counts.one_way_stddev) ** 2),
+        drowned=drowned,
     )
 
 

@@ -58,18 +58,22 @@ def fit_mixture(
             one.step(gradient, rate)
     parameters = [one.parameters for one in adam]
     weights, components = (part.astype(np.float64) for part in fit.distribution(*parameters))
-    components = with_one_ways(layout, weights, components[:, : layout.width], targets.shares)
-    return Mixture(weights=weights / weights.sum(), components=components)
+    weights = weights / weights.sum()
+    components = _normalised(layout, components[:, : layout.width])
+    if targets.drowned > 0.0:
+        mean = weights @ components
+        shares = mean + targets.drowned * (targets.shares - mean)
+        components = with_one_ways(layout, weights, components, shares)
+    return Mixture(weights=weights, components=components)
 
 
 def with_one_ways(layout: Layout, weights: Array, components: Array, shares: Array) -> Array:
     """Turn components (K, W) until their weighted mean is these shares (W,), each above 0.
 
-    The tables were put onto the same one-ways, so what a fit has moved its mean by is noise of the
-    tables. Every component is multiplied by the same factor for a code (iterative proportional
-    fitting; Deming and Stephan 1940), so that odds ratios between components stay.
+    Pair tables that are noise move the mean of a fit. Every component is multiplied by the same
+    factor for a code (iterative proportional fitting; Deming and Stephan 1940), so that odds ratios
+    between components stay.
     """
-    weights, components = weights / weights.sum(), _normalised(layout, components)
     for _ in range(_MARGIN_STEPS):
         mean = weights @ components
         if np.abs(mean - shares).max() < _MARGIN_TOLERANCE:

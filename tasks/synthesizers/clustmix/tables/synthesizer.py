@@ -187,7 +187,7 @@ class TableClustMix:
             counts,
             noisy[layout.width :] * choice.norm,
             stddev=stddev,
-            label_part=split.drowned,
+            drowned=split.drowned,
         )
         scale = {"pair_stddev": stddev, "patients": counts.patients}
         # By one thread: several would round as the machine has processors.

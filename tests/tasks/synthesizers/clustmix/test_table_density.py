@@ -53,7 +53,7 @@ def exact_targets(layout, mixture, groups=None):
     true = joined.T @ (mixture.weights[:, None] * joined)
     noisy = np.append(table[cells] * 1000.0, np.zeros(5))
     return (
-        estimates.targets_of(layout, choice, counts, noisy, stddev=1.0, label_part=1.0),
+        estimates.targets_of(layout, choice, counts, noisy, stddev=1.0, drowned=1.0),
         true,
         cells,
     )

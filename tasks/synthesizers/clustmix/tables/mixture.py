@@ -68,7 +68,7 @@ def fit_mixture(
 
 
 def with_one_ways(layout: Layout, weights: Array, components: Array, shares: Array) -> Array:
-    """Turn components (K, W) until their weighted mean is these shares (W,), each above 0.
+    """Bring the weighted mean of components (K, W) to shares (W,), in a hundred rounds at most.
 
     Pair tables that are noise move the mean of a fit. Every component is multiplied by the same
     factor for a code (iterative proportional fitting; Deming and Stephan 1940), so that odds ratios

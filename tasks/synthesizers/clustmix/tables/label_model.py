@@ -51,7 +51,8 @@ class Sums:
 class LabelModel:
     """Coefficients (1 + q, C - 1) of the contrasts, with what is known of them.
 
-    Variances are posterior ones; scales (d,) are the prior variance of each column.
+    Variances are posterior ones; scales (d,) are the prior variance of each column, but for the
+    factor of each contrast.
     """
 
     coefficients: Array
@@ -64,23 +65,33 @@ def contrasts(n_labels: int) -> Array:
     return np.asarray(helmert(n_labels).T)
 
 
+def reaches(labels: Array, *, scale: float) -> Array:
+    """Prior variance of each contrast (C - 1,), over that of two labels that are equally frequent.
+
+    Labels (C,) are shares, the most frequent first. To say that a record has one of share a, and
+    none of the others, takes log-odds of ``log((1 - a) / a)``; the prior reaches as far at least,
+    where its standard deviation of a record's log-odds is `scale` for two equally frequent labels.
+    """
+    rare = labels[1:]
+    return np.asarray(np.maximum(1.0, np.log((1.0 - rare) / rare) / scale) ** 2)
+
+
 def start_model(
-    labels: Array, prior: Array, column: NDArray[np.int64], *, scale: float
+    labels: Array, prior: Array, column: NDArray[np.int64], *, scale: float, reach: Array
 ) -> LabelModel:
     """Return the model that knows the shares of the labels (C,), above 0, alone.
 
     The prior (q,) is the variance of each feature at unit scale of its column, `scale` the prior
-    standard deviation of the log-odds of two labels.
+    standard deviation of the log-odds of two labels, and `reach` what `reaches` returns.
     """
     basis = contrasts(len(labels))
     coefficients = np.zeros((1 + len(prior), basis.shape[1]))
     coefficients[0] = np.log(labels) @ basis
     # The log-odds of two labels are sqrt(2) times a contrast.
     scales = np.full(int(column.max()) + 1, scale**2 / 2.0)
-    variances = np.concatenate([[_INTERCEPT_VARIANCE], scales[column] * prior])
     return LabelModel(
         coefficients=coefficients,
-        variances=np.repeat(variances[:, None], basis.shape[1], axis=1),
+        variances=_prior_variances(scales[column] * prior, reach),
         scales=scales,
     )
 
@@ -96,10 +107,10 @@ def with_features(sums: Sums, more: int) -> Sums:
     )
 
 
-def grown(model: LabelModel, prior: Array, *, scale: float) -> LabelModel:
+def grown(model: LabelModel, prior: Array, *, scale: float, reach: Array) -> LabelModel:
     """Return the model with a block of features of this prior (q,) that it knows nothing of."""
     more = len(prior)
-    variances = np.repeat(scale**2 / 2.0 * prior[:, None], model.coefficients.shape[1], axis=1)
+    variances = _prior_variances(scale**2 / 2.0 * prior, reach)[1:]
     return LabelModel(
         coefficients=np.pad(model.coefficients, ((0, more), (0, 0))),
         variances=np.concatenate([model.variances, variances]),
@@ -111,10 +122,10 @@ def grown(model: LabelModel, prior: Array, *, scale: float) -> LabelModel:
 class Posterior:
     """Everything that a fit reads, beside the released sums.
 
-    The design (N, 1 + q) has ones and features of rows of the mixture; prior and column are those
-    of `start_model`. Means (1 + q, C - 1) are prior ones of the coefficients; scales of columns are
-    drawn to the prior variance `reference`. By the dispersion the sums vary more than those of as
-    many patients, since the rows are not theirs (quasi-likelihood; McCullagh 1983).
+    The design (N, 1 + q) has ones and features of rows of the mixture; prior, column and reach are
+    those of `start_model`. Means (1 + q, C - 1) are prior ones of the coefficients; scales of
+    columns are drawn to the prior variance `reference`. By the dispersion the sums vary more than
+    those of as many patients, since the rows are not theirs (quasi-likelihood; McCullagh 1983).
     """
 
     design: _Array32
@@ -122,6 +133,7 @@ class Posterior:
     sums: tuple[Sums, ...]
     prior: Array
     column: NDArray[np.int64]
+    reach: Array
     means: Array
     reference: float
     dispersion: float = 1.0
@@ -150,7 +162,7 @@ def fit(posterior: Posterior, model: LabelModel, *, steps: int) -> tuple[LabelMo
         if moved > _NEAR_STEP:
             information, noise = found.information(found.at(place.coefficients))
         precision = _prior_precision(posterior, place.scales)
-        inverses: Array = np.asarray(np.linalg.inv(information + np.diag(precision)))
+        inverses: Array = np.asarray(np.linalg.inv(information + _diagonals(precision)))
         coefficients = _descend(found, place.coefficients, inverses, noise, precision)
         moved = float(np.abs(coefficients - place.coefficients).max())
         variances = np.diagonal(inverses, axis1=1, axis2=2).T
@@ -160,8 +172,8 @@ def fit(posterior: Posterior, model: LabelModel, *, steps: int) -> tuple[LabelMo
             break
     precision = _prior_precision(posterior, place.scales)
     total = found.loss(place.coefficients, found.at(place.coefficients), noise, precision)
-    total += float(np.linalg.slogdet(information + np.diag(precision))[1].sum())
-    total -= len(information) * float(np.log(precision).sum())
+    total += float(np.linalg.slogdet(information + _diagonals(precision))[1].sum())
+    total -= float(np.log(precision).sum())
     total -= sum(float(np.linalg.slogdet(inverse)[1].sum()) for inverse in noise)
     return place, -total / 2.0
 
@@ -194,18 +206,29 @@ def _descend(
     return place
 
 
+def _prior_variances(features: Array, reach: Array) -> Array:
+    """Prior variances (1 + q, C - 1) of the intercept and of features of these variances (q,)."""
+    intercept = np.full((1, len(reach)), _INTERCEPT_VARIANCE)
+    return np.concatenate([intercept, features[:, None] * reach])
+
+
 def _prior_precision(posterior: Posterior, scales: Array) -> Array:
     variances = scales[posterior.column] * posterior.prior
-    return np.concatenate([[1.0 / _INTERCEPT_VARIANCE], 1.0 / variances])
+    return 1.0 / _prior_variances(variances, posterior.reach)
+
+
+def _diagonals(values: Array) -> Array:
+    """Diagonal matrices (c, m, m) of columns (m, c)."""
+    return np.asarray(values.T[:, :, None] * np.eye(len(values)))
 
 
 def _scales(posterior: Posterior, offsets: Array, variances: Array) -> Array:
     """Expectation-maximisation of each column's prior variance, drawn to a common one."""
-    n_contrasts = offsets.shape[1]
-    squares = (offsets[1:] ** 2 + variances[1:]).sum(axis=1) / posterior.prior
+    squares = (offsets[1:] ** 2 + variances[1:]) / posterior.reach
+    squares = squares.sum(axis=1) / posterior.prior
     n_columns = int(posterior.column.max()) + 1
     total = np.bincount(posterior.column, weights=squares, minlength=n_columns)
-    size = np.bincount(posterior.column, minlength=n_columns) * n_contrasts
+    size = np.bincount(posterior.column, minlength=n_columns) * len(posterior.reach)
     common = total.sum() + _POOLED_COUNT * posterior.reference
     common = max(common / (size.sum() + _POOLED_COUNT), 1e-4 / 2.0)
     return np.asarray((total + _PSEUDO_COUNT * common) / (size + _PSEUDO_COUNT))
@@ -271,7 +294,7 @@ class _Newton:
     ) -> Array:
         """Gradient with all contrasts: rows pull by their own covariance of contrasts."""
         design, (found, left) = self._posterior.design, current
-        total = -precision[:, None] * (coefficients - self._posterior.means)
+        total = -precision * (coefficients - self._posterior.means)
         for i, (sums, inverses) in enumerate(zip(self._posterior.sums, noise, strict=True)):
             weighted = sums.loudness[:, None] * np.einsum("cij,jc->ic", inverses, left[i])
             pull = design @ weighted.astype(np.float32)
@@ -290,7 +313,7 @@ class _Newton:
     ) -> float:
         """Squared residuals in their variances, and the prior."""
         offsets = coefficients - self._posterior.means
-        total = float((precision[:, None] * offsets**2).sum())
+        total = float((precision * offsets**2).sum())
         for residual, inverses in zip(current[1], noise, strict=True):
             total += float((residual * np.einsum("cij,jc->ic", inverses, residual)).sum())
         return total

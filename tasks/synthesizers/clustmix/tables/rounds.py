@@ -78,7 +78,10 @@ class Rounds:
         variance = float(released["counts_stddev"]) ** 2 * (1.0 + layout.n_labels * towards)
         noise = variance * block_diag(1.0, *(table.T @ table for table in features.tables))
         sizes = surplus[:, layout.block(0)].sum(axis=1)
-        self._model = labels.start_model(shares, self._prior, self._column, scale=scale)
+        self._reach = labels.reaches(shares, scale=rule.LABEL_SCALE)
+        self._model = labels.start_model(
+            shares, self._prior, self._column, scale=scale, reach=self._reach
+        )
         values = np.concatenate([(sizes @ self._basis)[None], values])
         self._told = [self._sums(values, np.ones(len(values)), noise)]
         self._posterior = self._all_told()
@@ -134,7 +137,9 @@ class Rounds:
         self._prior = np.append(self._prior, np.full(more, (_KERNEL_SPREAD / self._scale) ** 2))
         self._column = np.append(self._column, np.full(more, self._column.max() + 1))
         self._told = [labels.with_features(sums, more) for sums in self._told]
-        self._model = labels.grown(self._model, self._prior[-more:], scale=self._scale)
+        self._model = labels.grown(
+            self._model, self._prior[-more:], scale=self._scale, reach=self._reach
+        )
         before = len(self._prior) + 1 - more
         self._told.append(
             labels.Sums(
@@ -203,6 +208,7 @@ class Rounds:
             sums=tuple(self._told),
             prior=self._prior,
             column=self._column,
+            reach=self._reach,
             means=means,
             reference=self._scale**2 / 2.0,
             dispersion=dispersion,

@@ -40,7 +40,9 @@ _LEAST_RATIO = 0.5
 _FINE_PAIR_NOISE = 0.03
 _KERNEL_PART = 0.15
 _PENALTY = 1.3
-_LABEL_SCALE = 1.7
+
+LABEL_SCALE = 1.7
+"""Prior standard deviation of a record's log-odds of two labels that are equally frequent."""
 
 RARITY_MEAN, RARITY_SPREAD = 0.2, 0.25
 """What a patient's rarity, in its standard deviations, takes from the log shares of the labels, and
@@ -317,7 +319,7 @@ def label_scale(layout: Layout, *, drowned: float) -> float:
     It is up to twice as wide as the pair tables drown: what is then known comes from counts alone,
     and a rare code that tells much is not drawn back to what the others tell.
     """
-    return float(_LABEL_SCALE * (1.0 + drowned) / np.sqrt(layout.n_declared))
+    return float(LABEL_SCALE * (1.0 + drowned) / np.sqrt(layout.n_declared))
 
 
 def default_rows(n_columns: int) -> int:

@@ -57,6 +57,7 @@ def test_no_other_loudness_leaves_less_unknown():
 
 def posterior_of(design, sums, column, shares, last=0.0, **settings):
     means, prior = np.zeros_like(sums.values), np.ones(len(column))
+    settings.setdefault("reach", np.ones(len(shares) - 1))
     means[0], means[-1] = np.log(shares) @ labels.contrasts(len(shares)), last
     return labels.Posterior(
         design=design, sums=(sums,), prior=prior, column=column, means=means, **settings
@@ -75,7 +76,7 @@ def test_exact_sums_lead_back_to_the_model_that_they_came_from(n_labels):
     weights = draws.residual_weights(shares[None]) / np.maximum(1.0, norms)
     patients, loudness = 50_000.0, np.array([0.1, 1.0, 0.5, 1.0, 0.3, 1.0])
     column = np.array([0, 0, 1, 2, 2])
-    start = labels.start_model(shares, np.ones(5), column, scale=1.0)
+    start = labels.start_model(shares, np.ones(5), column, scale=1.0, reach=np.ones(n_labels - 1))
     sums = labels.Sums(
         values=loudness[:, None]
         * (design.T @ (weights[:, None] * (p - shares)))
@@ -98,7 +99,7 @@ def test_noise_that_drowns_the_sums_leaves_the_prior():
     rng, n = np.random.default_rng(5), 1_000
     design = np.column_stack([np.ones(n), rng.standard_normal((n, 3))]).astype(np.float32)
     shares, column = np.array([0.7, 0.3]), np.zeros(3, dtype=np.int64)
-    start = labels.start_model(shares, np.ones(3), column, scale=0.5)
+    start = labels.start_model(shares, np.ones(3), column, scale=0.5, reach=np.ones(1))
     sums = labels.Sums(
         values=rng.normal(0, 1e6, (4, 1)),
         loudness=np.ones(4),
@@ -108,6 +109,30 @@ def test_noise_that_drowns_the_sums_leaves_the_prior():
     posterior = posterior_of(design, sums, column, shares, 0.7, patients=1000.0, reference=0.125)
     found, _ = labels.fit(posterior, start, steps=5)
     np.testing.assert_allclose(found.coefficients, posterior.means, atol=0.05)
+
+
+def test_the_prior_lets_a_rare_label_be_told_by_what_only_its_patients_have():
+    # One patient in a hundred has the label, and a code that tells it for sure.
+    n, shares, column = 20_000, np.array([0.99, 0.01]), np.zeros(1, dtype=np.int64)
+    has = np.arange(n) < n // 100
+    design = np.column_stack([np.ones(n), (has - 0.01) / np.sqrt(0.0099)]).astype(np.float32)
+    basis, told = labels.contrasts(2), np.column_stack([~has, has]) - shares
+    start = {"scale": 0.3, "reach": labels.reaches(shares, scale=1.7)}
+    model = labels.start_model(shares, np.ones(1), column, **start)
+    sums = labels.Sums(
+        values=design.T @ told @ basis / 10.0,
+        loudness=np.ones(2),
+        noise=1e4 * np.eye(2),
+        coefficients=model.coefficients,
+    )
+    narrow = {"patients": n / 10.0, "reference": 0.045}
+    probability = {}
+    for name, reach in (("equal", np.ones(1)), ("rare", start["reach"])):
+        posterior = posterior_of(design, sums, column, shares, reach=reach, **narrow)
+        found, _ = labels.fit(posterior, model, steps=1)
+        probability[name] = labels.probabilities(design, found.coefficients)[has, 1].mean()
+    assert probability["rare"] > 0.9 > 0.8 > probability["equal"]
+    np.testing.assert_array_equal(labels.reaches(np.array([0.4, 0.35, 0.25]), scale=1.7), 1.0)
 
 
 def test_the_order_in_which_labels_are_declared_says_nothing():

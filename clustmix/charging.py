@@ -10,7 +10,7 @@ from pathlib import Path
 from clustmix.guarantee import Charged
 from privacy.accountants.calibration import release_rho
 from privacy.charges import Caps, Charge, unit_in_words
-from privacy.errors import ClustMixError, ConfigurationError, InputError
+from privacy.errors import ClustMixError, ConfigurationError
 from privacy.ledger import EntryState
 from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
 from storage.files.refs import new_release_id
@@ -22,11 +22,20 @@ OWNER = "notebook"
 
 @dataclass(slots=True)
 class Payment:
-    """A charge, or none: no ledger and no entry then; `sealed` once the measurement is whole."""
+    """A charge, or none: no ledger and no entry then. It is given back until it has `begun`."""
 
     ledger: LedgerDatabase | None = None
     charged: Charged | None = None
+    begun: bool = False
     sealed: bool = False
+
+    def begin(self) -> None:
+        """Say that something is computed for release: from here on the charge stands."""
+        if self.ledger is not None and self.charged is not None:
+            self.ledger.transition(
+                self.charged.entry, EntryState.EXECUTING, expected_from=EntryState.RESERVED
+            )
+        self.begun = True
 
     def seal(self, content: bytes) -> None:
         """Say in the ledger that the measurement is whole, with its digest."""
@@ -50,7 +59,7 @@ def charging(
     adjacency: Adjacency,
     unit: PrivacyUnit,
 ) -> Iterator[Payment]:
-    """Charge before the block reads a row; what the block does not seal is burned.
+    """Charge before the block reads a row; what the block has begun and does not seal is burned.
 
     A ledger, its file or its address is charged, for the cohort that pays, under its cap over all
     time; None charges nothing. Parameters, adjacency and unit are the guarantee that is paid for.
@@ -92,23 +101,20 @@ def charging(
         needs_approval=False,
     )
     entry = books.reserve(charge, new_draw=True).entry.entry_id
-    # From here on a row may be read, and the charge stands.
-    books.transition(entry, EntryState.EXECUTING, expected_from=EntryState.RESERVED)
     payment = Payment(books, Charged(entry=entry, cohort=cohort))
     try:
         yield payment
     except BaseException as error:
         note = error.code if isinstance(error, ClustMixError) else f"run:{type(error).__name__}"
+        before, after = (
+            (EntryState.EXECUTING, EntryState.BURNED)
+            if payment.begun
+            else (EntryState.RESERVED, EntryState.VOID)
+        )
         if not payment.sealed:
             # A ledger that cannot be told now has the charge all the same.
             with suppress(ClustMixError):
-                books.transition(
-                    entry, EntryState.BURNED, expected_from=EntryState.EXECUTING, note=note
-                )
-        if isinstance(error, InputError):
-            raise InputError(
-                error.code, f"{error.message}; rows were read, so the charge of {entry} stands"
-            ) from None
+                books.transition(entry, after, expected_from=before, note=note)
         raise
 
 

@@ -109,9 +109,9 @@ class Synthesizer(Estimator):
             A pandas DataFrame, or a table that speaks the Arrow PyCapsule interface (polars,
             pyarrow) or the dataframe interchange protocol. Its columns are the declared ones.
         ledger
-            Ledger that is charged before a row is read: a file of SQLite, made where there is
-            none, or the ``postgresql://`` address of one. None charges nothing, and everything
-            that is made says so.
+            Ledger that is charged before a row is read; a table that is refused is given back what
+            it was charged. A file of SQLite, made where there is none, or the ``postgresql://``
+            address of one. None charges nothing, and everything that is made says so.
         cohort
             The patients who pay; given if and only if a ledger is.
         lifetime_epsilon
@@ -123,8 +123,8 @@ class Synthesizer(Estimator):
         ConfigurationError
             If a setting is out of its range, or the model has measured before.
         InputError
-            If the table does not keep what the schema declares. Names columns and rules. What was
-            charged stays charged, as rows were read.
+            If the table does not keep what the schema declares. Names columns and rules; nothing is
+            charged.
         BudgetRefused
             If the charge does not fit under a cap.
 
@@ -159,13 +159,12 @@ class Synthesizer(Estimator):
             adjacency=adjacency,
             unit=unit,
         ) as payment:
-            self._spent = payment.charged is not None
-            curator = Curator(
-                plan=plan,
-                shards=in_memory(encoded_shards(rows_of(table), self.schema, unit)),
-                noise_source=randomness_of_run().noise_source,
-            )
+            shards = in_memory(encoded_shards(rows_of(table), self.schema, unit))
+            payment.begin()
             self._spent = True
+            curator = Curator(
+                plan=plan, shards=shards, noise_source=randomness_of_run().noise_source
+            )
             released = measure(method, curator, mu=plan.mu)
             guarantee = self._guarantee(
                 curator.event.events, charged=payment.charged, tainted=curator.tainted

@@ -1,14 +1,17 @@
 """The measurement of a cohort: from a request to a sealed entry of the ledger.
 
-Order is everything here. The plan is calibrated and the budget charged before a private byte is
-read; noise is drawn in this process, once, after aggregation, and sealed before it is used; the
-private workspace is gone at the end, however the run ends. No step is cached or tried again.
+Order is everything here. The plan is calibrated and the budget reserved before a row is read; the
+rows are held against the declared rules, and a table that breaks one is charged nothing; the charge
+stands before anything is computed for release. Noise is drawn in this process, once, after
+aggregation, and sealed before it is used; the private workspace is gone at the end, however the run
+ends. No step is cached or tried again.
 """
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
@@ -134,11 +137,11 @@ def measure(job: ReleaseJob, settings: Settings, *, new_draw: bool = False) -> M
     After it returns, nothing of this run holds a private row but the source itself.
     """
     entries = Entries(settings)
-    with _private_run(settings, job.ref.release_id) as workspace:
+    with private_run(settings, job.ref.release_id) as workspace:
         reader = CohortReader(job.source, settings=settings)
         check_source(job.columns_to_read, job.table_schema, reader)
         plan = plan_measurement(job.synthesizer, parameters=job.parameters, adjacency=job.adjacency)
-        with _executor(settings, workspace, reader, run_id=job.ref.release_id) as executor:
+        with executor_of(settings, workspace, reader, run_id=job.ref.release_id) as executor:
             key = identify(
                 job.measurement_settings,
                 reader,
@@ -159,8 +162,10 @@ def measure(job: ReleaseJob, settings: Settings, *, new_draw: bool = False) -> M
             )
             if reservation.created:
                 with entries.closing(reservation.entry):
+                    with entries.checking(reservation.entry, job.declarations):
+                        shards = run.checked(workspace, reservation.entry)
                     entries.begin(reservation.entry)
-                    run.draw(workspace, reservation.entry)
+                    run.draw(shards, workspace, reservation.entry)
             elif reservation.entry.state is EntryState.EXECUTING:
                 run.go_on(reservation.entry)
     return Measured(entry=entries.now(reservation.entry), created=reservation.created)
@@ -177,17 +182,22 @@ class _Run:
     plan: MeasurementPlan
     executor: Executor
 
-    def draw(self, workspace: PrivateWorkspace, entry: LedgerEntry) -> None:
-        """Read the cohort, run the method's stages, seal; nothing after this reads private rows."""
-        job, settings = self.job, self.settings
-        shards = ingest(
-            job.columns_to_read,
-            job.rules,
+    def checked(self, workspace: PrivateWorkspace, entry: LedgerEntry) -> tuple[Path, ...]:
+        """Read the cohort, hold it against the declared rules, and return it as shards."""
+        return ingest(
+            self.job.columns_to_read,
+            self.job.rules,
             self.reader,
             workspace,
-            DiagnosticsFile(settings.diagnostics / f"{entry.release_id}.jsonl"),
+            DiagnosticsFile(self.settings.diagnostics / f"{entry.release_id}.jsonl"),
             self.executor,
         )
+
+    def draw(
+        self, shards: tuple[Path, ...], workspace: PrivateWorkspace, entry: LedgerEntry
+    ) -> None:
+        """Run the method's stages on shards, and seal; nothing after this reads private rows."""
+        job, settings = self.job, self.settings
         checkpoints = CheckpointStore(settings.checkpoints)
         if any(each.checkpoint for each in job.synthesizer.stages(mu=job.mu)):
             checkpoint = checkpoints.open(entry.release_id)
@@ -230,11 +240,12 @@ class _Run:
         """Go on with a measurement whose run has died, under its own name and its own charge."""
         ref = ReleaseRef(dataset=entry.dataset, release_id=entry.release_id)
         # Its workspace is its lock: two runs cannot go on with it at once.
-        with _private_run(self.settings, entry.release_id) as workspace:
+        with private_run(self.settings, entry.release_id) as workspace:
             if self.entries.now(entry).state is not EntryState.EXECUTING:
                 return  # another run went on with it, to its end, before this one held the lock
             with self.entries.closing(entry):
-                replace(self, job=replace(self.job, ref=ref)).draw(workspace, entry)
+                run = replace(self, job=replace(self.job, ref=ref))
+                run.draw(run.checked(workspace, entry), workspace, entry)
 
 
 def _run_as_task(
@@ -245,7 +256,7 @@ def _run_as_task(
 
 
 @contextmanager
-def _private_run(settings: Settings, release_id: str) -> Iterator[PrivateWorkspace]:
+def private_run(settings: Settings, release_id: str) -> Iterator[PrivateWorkspace]:
     """Give a run its private workspace, purged at the end however the run ends."""
     root = ensure_private_directory(settings.private_root)
     with PrivateWorkspace.create(root, release_id) as workspace:
@@ -255,7 +266,7 @@ def _private_run(settings: Settings, release_id: str) -> Iterator[PrivateWorkspa
 
 
 @contextmanager
-def _executor(
+def executor_of(
     settings: Settings, workspace: PrivateWorkspace, reader: CohortReader, *, run_id: str
 ) -> Iterator[Executor]:
     """Run sums on the configured Dask cluster, a local one, or in this process."""

@@ -161,6 +161,7 @@ class Publisher:
                 randomness_of_run().sampling,
                 conditions,
                 pending=self._pending,
+                failed_checks=len(self._entries.failed_before(entry, job.declarations)),
             )
             if approval is not None:
                 self._pending.approve(new_id, approval)
@@ -175,12 +176,14 @@ class Publisher:
             measurement = self._entries.measurement(entry)
             _ = measurement.vocabulary  # refused here, nothing is lost
             self._pending.remove(entry.release_id)
+            job = job_of_measurement(measurement, entry.release_id)
             publish_steps.prepare(
-                job_of_measurement(measurement, entry.release_id),
+                job,
                 entry,
                 measurement,
                 randomness_of_run().sampling,
                 pending=self._pending,
+                failed_checks=len(self._entries.failed_before(entry, job.declarations)),
             )
             if waiting is not None and waiting.approval is not None:
                 # It is about the charge, the measurement and the guarantee, which are the same.

@@ -15,6 +15,7 @@ from privacy.errors import LedgerError
 from privacy.ledger import EntryState, LedgerEntry
 from storage.releases.manifest import MANIFEST_FILE, Manifest
 from storage.releases.signatures import Approval
+from storage.schema.declarations import Declarations
 from storage.settings import Settings
 from tasks.execution.runtime import guarded_task
 from tasks.steps.entries import Entries
@@ -83,7 +84,10 @@ def _shown(outcome: ReleaseOutcome, settings: Settings) -> Ending:
     bundle = Path(outcome.bundle)
     manifest = Manifest.from_bytes((bundle / MANIFEST_FILE).read_bytes())
     if outcome.state == "sealed":
-        serving.show_waiting(manifest, bundle)
+        entries = Entries(settings)
+        entry = entries.of_release(manifest.release_id)
+        declared = Declarations.of(entries.measurement(entry).site)
+        serving.show_waiting(manifest, bundle, entries.changed_since_check(entry, declared))
         return Ending(name="Waiting", text=f"{manifest.ref} waits for an officer")
     serving.show_release(manifest, bundle, settings)
     return Ending(text=f"published {manifest.ref}")

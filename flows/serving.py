@@ -1,6 +1,6 @@
 """A flow run that an orchestrator has started: how it ends, and what its page shows. All public."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -150,12 +150,12 @@ def show_release(manifest: Manifest, bundle: Path, settings: Settings) -> None:
     )
 
 
-def show_waiting(manifest: Manifest, folder: Path) -> None:
-    """Show an officer what to decide."""
+def show_waiting(manifest: Manifest, folder: Path, changed: Sequence[str]) -> None:
+    """Show an officer what to decide, and what was changed since a check failed."""
     _show_claims(manifest)
     _try(
         artifacts.create_markdown_artifact,
-        render("waiting.md", manifest=manifest, folder=str(folder)),
+        render("waiting.md", manifest=manifest, folder=str(folder), changed=changed),
         key=f"decision-{manifest.dataset}",
         description=f"{manifest.ref} waits for an officer",
     )

@@ -1,8 +1,9 @@
 """Rules of the privacy ledger: states, transitions, signers and the hash chain. No I/O.
 
-An amount is charged when it is reserved, before a private byte is read, and is given back only if
-it is certain that none was read. Amounts, caps and charges are those of `privacy.charges`; what a
-cohort has spent, and whether one more charge fits, is `privacy.accountants.spending`.
+An amount is charged when it is reserved, before a row is read, and is given back only if it is
+certain that nothing was computed for release. Amounts, caps and charges are those of
+`privacy.charges`; what a cohort has spent, and whether one more charge fits, is
+`privacy.accountants.spending`.
 """
 
 import hashlib
@@ -27,14 +28,16 @@ _SAME = ("cohort", "dataset", "rho", "adjacency", "unit", "partition")
 class EntryState(StrEnum):
     """State of a ledger entry. Of a closed one but VOID the charge stands."""
 
-    RESERVED = "reserved"  # charged; no private data have been read
-    # One worker reads the data and draws the noise. Never entered twice; if the worker dies and its
+    # Charged; rows may be held against the declared rules, and nothing is computed for release.
+    RESERVED = "reserved"
+    # One worker computes and draws the noise. Never entered twice; if the worker dies and its
     # measurement can be continued, the next run of the same request goes on in this state.
     EXECUTING = "executing"
     SEALED = "sealed"  # the noisy result is on disk and its digest is in the ledger
     APPROVED = "approved"  # the output gate, and a person where policy asks for one, has agreed
     PUBLISHED = "published"  # the release is in the store
-    VOID = "void"  # reserved and not used: the only state that does not count
+    # Reserved and not used, after a check or before: the only state that does not count.
+    VOID = "void"
     BURNED = "burned"  # the worker died while it executed
     WITHHELD = "withheld"  # sealed and not published, by a gate or a person
     REVOKED = "revoked"  # taken back after publication
@@ -79,8 +82,9 @@ class LedgerEntry(ChargeColumns):
     An adjustment is no release: its texts that only a release has are empty, it states no guarantee
     (epsilon is infinite, delta 0) and no cap (`MAX_RHO`). Entries are numbered by `sequence` from 1
     without a gap; all rows of an entry have its id, and repeat its `Charge`. The digest is the
-    SHA-256 of the sealed result, from SEALED on; the note is a public code or remark, the signers
-    are key ids of people, both of this state. The time is by the clock of the database, UTC, ISO
+    SHA-256 of the sealed result, from SEALED on, and in VOID that of the declarations that rows
+    were checked against; the note is a public code or remark, the signers are key ids of people,
+    both of this state. The time is by the clock of the database, UTC, ISO
     8601, and never before that of the row before. The hashes are the links of the chain.
     """
 

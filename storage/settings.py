@@ -100,6 +100,9 @@ class Settings(BaseSettings):
     """The private workspaces."""
     prefect_home: ClassVar = _BelowHome("prefect")
     """State of the in-process orchestrator."""
+    declarations: ClassVar = _BelowHome("declarations")
+    """What was declared of tables that failed a check."""
+
     diagnostics: ClassVar = _BelowHome("diagnostics")
     """The restricted diagnostics files."""
     downloads: ClassVar = _BelowHome("data")

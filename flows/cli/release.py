@@ -54,7 +54,8 @@ def release(
 
     The table that the site file names is read and measured once under differential privacy, and a
     bundle of synthetic rows is published with its manifest, data card and report. The budget is
-    charged before the first row is read and is not given back afterwards.
+    charged before anything is computed of the rows, and is not given back afterwards. A table that
+    breaks a declared rule is refused before, and costs nothing.
     """
     from storage.settings import load_settings
 
@@ -94,6 +95,41 @@ def release(
             with listen_to_stages(progress):
                 outcome = run_release(request, job)
     show_outcome(outcome, as_json=as_json, stage_seconds=progress.stage_seconds)
+
+
+@app.command(epilog=EXIT_CODES)
+def check(
+    site: Annotated[Path, argument("SITE.yaml", "site file of the dataset")],
+    key: Annotated[
+        Path | None, option("FILE", "private key of who asks, where an officer has to approve")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Hold a table against its site file. Nothing is charged.
+
+    Every row is read and held against the declared rules. What breaks them is written to a
+    restricted file, and said nowhere else. A check is noted in the ledger; where the declarations
+    are changed after one that failed, the data card says so. Whether a table passes is internal.
+    """
+    from flows.cli.progress import Progress
+    from flows.site.site_file import load_site
+    from storage.settings import load_settings
+
+    settings = load_settings()
+    with Progress(f"reading {site.name}", quiet=as_json) as progress:
+        _, job = _checked_request(site, load_site(site), settings, new_draw=False, key=key)
+        progress.begin(f"checking the table of {job.ref.dataset}")
+        from flows.check import check_table
+        from tasks.execution.runtime import guarded_call, private_log_directory, unwrapped
+
+        with private_log_directory(settings.diagnostics / job.ref.release_id):
+            unwrapped(guarded_call("check", check_table, job, settings))
+    dataset = job.ref.dataset
+    terminal.answer(
+        {"dataset": dataset, "passed": True},
+        f"the table of {dataset} passes; nothing is charged",
+        as_json=as_json,
+    )
 
 
 @app.command(epilog=EXIT_CODES)

@@ -20,6 +20,7 @@ from privacy.errors import IntegrityError
 from privacy.ledger import GENESIS_HASH, EntryState, LedgerEntry, latest_entries
 from storage.files.documents import Record, read_kept, write_kept
 from storage.ledger.head import check_head
+from tasks.steps.entries import CHECK_FAILED, CHECK_PASSED
 
 FIRST_LOOK_BACK = timedelta(days=1)
 """Rows older than this are history for a watcher that knows no place yet."""
@@ -36,7 +37,7 @@ _EVENTS = MappingProxyType(
         EntryState.REVOKED: "release.revoked",
     }
 )
-"""States that somebody waits for. An entry that is void was not read and not charged."""
+"""States that somebody waits for. An entry that is void was not charged."""
 
 _TO_PUBLISH = (EntryState.SEALED, EntryState.APPROVED)
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_:-]{0,99}")
@@ -106,8 +107,8 @@ def notices(rows: tuple[LedgerEntry, ...], cursor: Cursor, *, owner: str) -> lis
     told: list[PublicEvent] = []
     for row in rows[cursor.sequence :]:
         name = _EVENTS.get(row.state)
-        if name is None or row.owner != owner:
-            continue
+        if name is None or row.owner != owner or row.note in (CHECK_PASSED, CHECK_FAILED):
+            continue  # who made a check has its answer
         if row.state is EntryState.SEALED:
             if latest[row.entry_id].state not in _TO_PUBLISH:
                 continue  # nobody has to publish it any more

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import islice
@@ -13,6 +14,10 @@ from storage.files.private import ensure_private_directory, open_private
 from storage.files.refs import check_file_name
 
 MAX_ROWS_PER_RULE = 1_000
+MAX_BYTES = 2**25
+"""A file that has become as large takes no more rows."""
+
+KEPT_DAYS = 30
 
 
 class DiagnosticsFile:
@@ -48,7 +53,8 @@ class DiagnosticsFile:
         ]
         line = json.dumps({"column": column, "rule": rule, "rows": rows}) + "\n"
         with self._open() as handle:
-            handle.write(line.encode("utf-8"))
+            if handle.tell() < MAX_BYTES:
+                handle.write(line.encode("utf-8"))
         return self.pointer
 
     def take(self, path: Path) -> None:
@@ -56,10 +62,20 @@ class DiagnosticsFile:
         with suppress(FileNotFoundError):
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             with os.fdopen(descriptor, "rb") as source, self._open() as handle:
-                shutil.copyfileobj(source, handle)
+                if handle.tell() < MAX_BYTES:
+                    shutil.copyfileobj(source, handle)
             path.unlink()
 
     def _open(self) -> BinaryIO:
         handle = open_private(self._path, "a")
         os.fchmod(handle.fileno(), 0o600)
         return handle
+
+
+def remove_old_diagnostics(folder: Path) -> None:
+    """Delete files that nobody has added to for `KEPT_DAYS` days; the folder may be missing."""
+    oldest = time.time() - KEPT_DAYS * 86_400
+    for path in folder.glob("*.jsonl"):
+        with suppress(FileNotFoundError):
+            if path.lstat().st_mtime < oldest:
+                path.unlink()

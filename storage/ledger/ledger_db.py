@@ -80,7 +80,7 @@ class LedgerDatabase:
             self._journal = SqliteJournal(location)
 
     def reserve(self, charge: Charge, *, new_draw: bool = False) -> Reservation:
-        """Charge a release before any private byte is read.
+        """Charge a release before a row is read.
 
         The same request is charged once: an entry with its key that is neither void nor burned is
         returned and nothing is spent, unless a `new_draw` pays for new noise. What is created now
@@ -122,8 +122,8 @@ class LedgerDatabase:
         """Move an entry to another state, if it is in the expected one (compare and swap).
 
         The digest is the SHA-256 of the result, in hexadecimal: needed for SEALED, kept by later
-        rows. The note is a public code or remark of one line, the signers are key ids of people
-        whose signatures the caller has verified.
+        rows; of a check, VOID, that of the declarations. The note is a public code or remark of one
+        line, the signers are key ids of people whose signatures the caller has verified.
 
         It is a LedgerError if there is no such entry, it is in another state, the rules do not have
         this transition, SEALED comes without a digest, or an approval without the person it needs;

@@ -63,7 +63,8 @@ class Manifest(Document):
     bundle but the manifest and its signatures. The requester is the key id of the person who asked
     for the measurement, known where approval is needed. A resample may be restricted to a level by
     column, and names the release whose measurement it is, which paid for it. Where the measurement
-    does not state the order of the label levels, a person has declared it later, by key id.
+    does not state the order of the label levels, a person has declared it later, by key id. So many
+    checks of the table had failed by other declarations of the dataset when this one was asked for.
     """
 
     FILE: ClassVar[str] = MANIFEST_FILE
@@ -100,6 +101,7 @@ class Manifest(Document):
     conditions: dict[Text, Text] = Field(default_factory=dict)
     resampled_from: ReleaseId | None = None
     order_declared_by: KeyId | None = Field(default=None, exclude_if=_is_none)
+    corrected_after_checks: int = Field(default=0, ge=0, exclude_if=lambda checks: not checks)
     files: dict[str, FileDigest] = Field(min_length=1)
 
     @field_validator("files")

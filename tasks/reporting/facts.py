@@ -69,6 +69,7 @@ def public_facts(manifest: Manifest, schema: TableSchema, title: str | None) -> 
         "checks": _checks(manifest.gate),
         "not_to_conclude": said["not_to_conclude"],
         "trust": [*said["trust"], *(said["trust_in_proof"] if claim.proven else ())],
+        "declaration": _declaration(manifest),
         "dictionary": Table(
             ("Column", "Kind", "Domain", "No value is written as"), tuple(_dictionary(schema))
         ),
@@ -127,6 +128,16 @@ def _origin(manifest: Manifest) -> Iterator[str]:
             f"All rows were chosen to have {asked}: shares of other columns are shares among "
             "such rows."
         )
+
+
+def _declaration(manifest: Manifest) -> str:
+    """Say when the columns were declared, and how often that was corrected after a check."""
+    if not manifest.corrected_after_checks:
+        return "Declared before a record was measured; nothing here was learned from the source."
+    return (
+        "Declared before a record was measured. Declarations were corrected after "
+        f"{manifest.corrected_after_checks} checks in which records of the source broke them."
+    )
 
 
 def _settings(manifest: Manifest) -> Table:

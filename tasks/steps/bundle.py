@@ -43,6 +43,7 @@ class Provenance:
     conditions: Mapping[str, str] = field(default_factory=dict)
     resampled_from: str | None = None
     order_declared_by: str | None = None
+    corrected_after_checks: int = 0
 
 
 def build_manifest(
@@ -86,6 +87,7 @@ def build_manifest(
         "conditions": dict(provenance.conditions),
         "resampled_from": provenance.resampled_from,
         "order_declared_by": provenance.order_declared_by,
+        "corrected_after_checks": provenance.corrected_after_checks,
         "gate": tuple(GateRecord.model_validate(record) for record in gate.records()),
         "rows": rows,
         "tainted": provenance.tainted,

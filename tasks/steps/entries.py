@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from types import MappingProxyType
 
 from privacy.charges import Caps, Charge
-from privacy.errors import ClustMixError, IntegrityError, LedgerError, Withheld
+from privacy.errors import ClustMixError, InputError, IntegrityError, LedgerError, Withheld
 from privacy.ledger import Balance, EntryState, LedgerEntry
 from storage.files.private import ensure_private_directory
 from storage.files.workspace import live_run_ids, purge_abandoned
@@ -19,6 +19,7 @@ from storage.releases.bundles import verify_bundle
 from storage.releases.checkpoints import CheckpointStore
 from storage.releases.measurements import Measurement, MeasurementStore
 from storage.releases.store import ReleaseStore
+from storage.schema.declarations import Declarations
 from storage.settings import Settings
 
 WAIT_SECONDS = 1800.0
@@ -26,6 +27,9 @@ WAIT_SECONDS = 1800.0
 
 AFTER_SEAL = (EntryState.SEALED, EntryState.APPROVED)
 """States of a measurement that is whole and not published."""
+
+CHECK_PASSED, CHECK_FAILED = "CHECK_PASSED", "CHECK_FAILED"
+"""Notes of a void entry that was reserved for a check alone."""
 
 _POLL_SECONDS = 0.5
 _BEFORE_SEAL = (EntryState.RESERVED, EntryState.EXECUTING)
@@ -46,6 +50,7 @@ class Entries:
         self._checkpoints = CheckpointStore(settings.checkpoints)
         self._releases = ReleaseStore(settings.releases)
         self._workspaces = ensure_private_directory(settings.private_root)
+        self._declarations = settings.declarations
         self.owner = installation_id(settings.home)
 
     def all(self) -> tuple[LedgerEntry, ...]:
@@ -87,7 +92,7 @@ class Entries:
         )
 
     def reserve(self, charge: Charge, *, new_draw: bool = False) -> Reservation:
-        """Charge a release before a private byte is read, or find the entry that has paid.
+        """Reserve the charge of a release before a row is read, or find the entry that has paid.
 
         Another run of the same request is waited for. An entry that is being executed is one whose
         run has died and whose measurement can be continued. It is BudgetRefused if a cap is in the
@@ -143,6 +148,48 @@ class Entries:
             note=note,
             signers=signers,
         )
+
+    @contextmanager
+    def checking(self, entry: LedgerEntry, declared: Declarations) -> Iterator[None]:
+        """Give back what was reserved where the rows break a declared rule (InputError).
+
+        The row of the ledger says when, who asked, and what was declared, by its digest.
+        """
+        try:
+            yield
+        except InputError as error:
+            with suppress(ClustMixError, OSError):  # the next clean-up gives back what this did not
+                declared.keep(self._declarations)
+                self._end_check(entry, declared, note=error.code)
+            raise
+
+    def pass_check(self, entry: LedgerEntry, declared: Declarations) -> None:
+        """Give back what was reserved for a check alone, which the rows have passed."""
+        self._end_check(entry, declared, note=CHECK_PASSED)
+
+    def failed_before(self, entry: LedgerEntry, declared: Declarations) -> tuple[str, ...]:
+        """Return digests of other declarations by which rows of the dataset failed a check.
+
+        One for each such check before an entry was reserved, in order.
+        """
+        history = self._ledger.history()
+        reserved = min(row.sequence for row in history if row.entry_id == entry.entry_id)
+        return tuple(
+            row.digest
+            for row in history[: reserved - 1]
+            if row.dataset == entry.dataset
+            and row.state is EntryState.VOID
+            and row.note != CHECK_PASSED
+            and row.digest not in (None, declared.sha256)
+        )
+
+    def changed_since_check(self, entry: LedgerEntry, declared: Declarations) -> tuple[str, ...]:
+        """Return the lines of the declarations that differ from those of the last failed check."""
+        failed = self.failed_before(entry, declared)
+        return declared.changed_since(self._declarations, failed[-1]) if failed else ()
+
+    def _end_check(self, entry: LedgerEntry, declared: Declarations, *, note: str) -> None:
+        self.advance(entry, EntryState.VOID, digest=declared.sha256, note=note)
 
     @contextmanager
     def closing(self, entry: LedgerEntry) -> Iterator[None]:

@@ -1,6 +1,7 @@
 """Cleans up after dead runs: closes their entries and deletes what they have left."""
 
 from privacy.ledger import EntryState
+from storage.files.diagnostics import remove_old_diagnostics
 from storage.files.private import ensure_private_directory, remove_staging, staged
 from storage.files.workspace import live_run_ids, purge_abandoned
 from storage.releases.checkpoints import CheckpointStore
@@ -13,9 +14,10 @@ from tasks.steps.entries import AFTER_SEAL, Entries
 def clean_up(settings: Settings) -> None:
     """Close the entries of dead runs of an installation and delete what they left.
 
-    Where no byte was read the entry is void; where noise could be drawn it is burned, but sealed if
-    its measurement is whole, and left open if it can be continued. A sealed or approved one stays,
-    for the next run of the same request to publish, unless its bundle is in the store already.
+    Where nothing was computed for release the entry is void; where noise could be drawn it is
+    burned, but sealed if its measurement is whole, and left open if it can be continued. A sealed
+    or approved one stays, for the next run of the same request to publish, unless its bundle is in
+    the store already. Diagnostics are deleted when their time is over.
     """
     entries, pending = Entries(settings), PendingBundles(settings.pending)
     checkpoints = CheckpointStore(settings.checkpoints)
@@ -43,3 +45,4 @@ def clean_up(settings: Settings) -> None:
         if release_id not in waiting:
             pending.remove(release_id)
     ReleaseStore(settings.releases).clean_staging()
+    remove_old_diagnostics(settings.diagnostics)

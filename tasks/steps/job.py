@@ -11,6 +11,7 @@ from privacy.accountants.calibration import release_mu, release_rho
 from privacy.charges import Caps, Charge, Partition, unit_in_words
 from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
 from storage.files.refs import ReleaseRef
+from storage.schema.declarations import Declarations
 from storage.schema.table import TableSchema
 from storage.sources.declared import Source
 from tasks.ingest.encoding import domain_of
@@ -65,6 +66,11 @@ class ReleaseJob:
     def measurement_settings(self) -> dict[str, Any]:
         """What of the site file shapes the measurement: not rows, title, caps or approval."""
         return measurement_settings(self.site, cohort=self.cohort)
+
+    @property
+    def declarations(self) -> Declarations:
+        """What the rows have to keep."""
+        return Declarations.of(self.site)
 
     @property
     def rules(self) -> IngestRules:

@@ -35,6 +35,7 @@ def prepare(
     conditions: Mapping[str, str] | None = None,
     *,
     pending: PendingBundles,
+    failed_checks: int = 0,
 ) -> None:
     """Sample the rows, check them, and keep the whole bundle until it is published.
 
@@ -75,6 +76,7 @@ def prepare(
                 order_declared_by=(
                     None if measurement.declared is None else measurement.declared.declared_by
                 ),
+                corrected_after_checks=failed_checks,
             ),
             gate=gate,
         )

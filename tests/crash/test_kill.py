@@ -21,8 +21,9 @@ KILLED_ID = "r-20250101-0badcafe"
 # Where the run dies, the state of its entry then, and what the next run makes of it.
 STATES = (
     ((None, None), ["clean-up", "check-source", "plan", "identify", "reserve"]),
+    (("reserved", "void"), ["ingest", "input-gate", "bound-contributions"]),
     (("reserved", "void"), ["between reserve and begin"]),
-    (("executing", "burned"), ["ingest", "input-gate", "bound-contributions", "histograms"]),
+    (("executing", "burned"), ["histograms"]),
     (("executing", "burned"), ["between noise and seal", "after a seal", "seal"]),
     (("executing", "published"), ["before the SEALED row"]),
     (("sealed", "published"), ["purge", "decode", "output-gate", "report", "commit"]),

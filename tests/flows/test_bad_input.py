@@ -174,7 +174,7 @@ def test_values_that_break_a_rule(desk):
         frame.loc[[3, 41], column] = value
     write(desk, frame)
     refused(desk, refusal_of(*((column, rule) for column, _, rule in broken)))
-    assert desk.states == ["burned"]
+    assert desk.states == ["void"]
     assert sorted(desk.diagnostics, key=itemgetter("column")) == [
         {"column": column, "rule": rule, "rows": [{"row": row, "value": value} for row in (3, 41)]}
         for column, value, rule in broken
@@ -216,7 +216,7 @@ def test_a_table_without_labels_or_a_second_level(desk, label, line):
     desk.site["schema"] = {**made.SCHEMA, "label": {**made.SCHEMA["label"], "nullable": True}}
     write(desk, made.made_up_cohort().assign(died=label))
     refused(desk, line)
-    assert desk.states == ["burned"]
+    assert desk.states == ["void"]
 
 
 def test_more_than_the_remaining_budget(desk):

@@ -104,7 +104,7 @@ def test_failed_flow_is_a_state_with_public_text(installation):
     assert "zebra" not in state.message
     assert stored_by_orchestrator() == stored
     ledger = LedgerDatabase(installation / "home" / "ledger.sqlite")
-    assert [entry.state.value for entry in ledger.entries()] == ["burned"]
+    assert [entry.state.value for entry in ledger.entries()] == ["void"]
 
 
 def test_nothing_escapes_the_flow_before_the_run_begins(installation, monkeypatch):

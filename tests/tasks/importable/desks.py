@@ -50,11 +50,15 @@ class Desk:
         self._capsys = capsys
 
     def release(self, *options):
+        """Release, see `run`."""
+        return self.run("release", *options)
+
+    def run(self, command, *options):
         """Write the site file, run the command and return its exit code."""
         if isinstance(self.site, dict):
             self.path.write_text(yaml.safe_dump(self.site))
         self._capsys.readouterr()
-        code = main(["release", str(self.path), *options])
+        code = main([command, str(self.path), *options])
         self.output, self.errors = self._capsys.readouterr()
         assert "Traceback" not in self.errors + self.output
         assert CANARY not in self.errors + self.output

@@ -1,0 +1,73 @@
+"""A table held against what is declared of it, before anything is spent.
+
+No noise is drawn and nothing is charged. What the rows break is written for the owner of the
+installation alone; that they break something is told to who asked, and to nobody outside.
+"""
+
+from __future__ import annotations
+
+from flows.measure import executor_of, private_run
+from privacy.errors import InputError
+from storage.files.diagnostics import DiagnosticsFile
+from storage.installation import open_keys
+from storage.settings import Settings
+from storage.sources.cohorts import CohortReader
+from tasks.steps import ingest_steps, source
+from tasks.steps.entries import CHECK_FAILED, Entries
+from tasks.steps.janitor import clean_up
+from tasks.steps.job import ReleaseJob
+from tasks.steps.request_key import request_key
+
+
+def check_table(job: ReleaseJob, settings: Settings) -> None:
+    """Hold a table against its declared rules; return if it keeps them all.
+
+    A check is an entry of the ledger that is given back at once: when, who asked, and the digest of
+    the declarations.
+
+    Raises
+    ------
+    BudgetRefused
+        If no release of these declarations could be paid for any more.
+    InputError
+        If the source cannot be read, or breaks a rule; which one is said in a restricted file.
+
+    Privacy
+    -------
+    Reads private rows. The answer is internal: it is not differentially private, and nothing that
+    is published depends on it but the number of failed checks with other declarations.
+    """
+    clean_up(settings)
+    entries = Entries(settings)
+    reader = CohortReader(job.source, settings=settings)
+    source.check_source(job.columns_to_read, job.table_schema, reader)
+    release_id = job.ref.release_id
+    diagnostics = DiagnosticsFile(settings.diagnostics / f"{release_id}.jsonl")
+    with (
+        private_run(settings, release_id) as workspace,
+        executor_of(settings, workspace, reader, run_id=release_id) as executor,
+    ):
+        key = request_key(
+            open_keys(settings).ledger_secret(),
+            content_sha256=source.content_of(reader, executor),
+            settings=job.measurement_settings,
+        )
+        entry = entries.reserve(job.charge(key, owner=entries.owner), new_draw=True).entry
+        with entries.closing(entry), entries.checking(entry, job.declarations):
+            try:
+                ingest_steps.ingest(
+                    job.columns_to_read, job.rules, reader, workspace, diagnostics, executor
+                )
+            except InputError as error:
+                diagnostics.add("", error.message, (), ())
+                raise _failed(job.ref.dataset, diagnostics.pointer) from None
+            entries.pass_check(entry, job.declarations)
+
+
+def _failed(dataset: str, file: str) -> InputError:
+    return InputError(
+        CHECK_FAILED,
+        f"the table of {dataset} does not pass; what it breaks is in {file} "
+        "(restricted; folder diagnostics of CLUSTMIX_HOME). Correct the source, or declare other "
+        "or nullable; nothing is charged",
+    )

@@ -1,0 +1,58 @@
+"""What rows of a table have to keep, as declared, and what was changed since a check failed."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Self
+
+from storage.files.documents import canonical_json
+from storage.files.private import ensure_private_directory, read_bounded, replace_durably
+
+_DECLARED = ("schema", "privacy_unit")
+_MAX_BYTES = 20_000_000
+
+MAX_LINES = 200
+"""Most lines of a difference."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declarations:
+    """Schema and privacy unit of a site file, in canonical JSON; all of it is public."""
+
+    content: bytes
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """Take them from the JSON values of a site file."""
+        return cls(canonical_json({name: values[name] for name in _DECLARED}))
+
+    @property
+    def sha256(self) -> str:
+        """Their digest, which the row of a check has."""
+        return hashlib.sha256(self.content).hexdigest()
+
+    def keep(self, folder: Path) -> None:
+        """Keep them as ``<digest>.json`` of a private folder."""
+        replace_durably(ensure_private_directory(folder) / f"{self.sha256}.json", self.content)
+
+    def changed_since(self, folder: Path, sha256: str) -> tuple[str, ...]:
+        """Return the lines that were taken out (``-``) and put in (``+``) since those of a digest.
+
+        Nothing, if what was declared then is not in the folder: another installation may have it.
+        """
+        path = folder / f"{sha256}.json"
+        if not path.exists():
+            return ()
+        old, new = (
+            json.dumps(json.loads(content), indent=1).splitlines()
+            for content in (read_bounded(path, _MAX_BYTES), self.content)
+        )
+        lines = difflib.unified_diff(old, new, n=0, lineterm="")
+        changed = (line for line in lines if not line.startswith(("---", "+++", "@@")))
+        return tuple(islice(changed, MAX_LINES))

@@ -1,0 +1,176 @@
+"""A table is held against its site file before anything is spent; the card says what it told."""
+
+import json
+import os
+import time
+from decimal import Decimal
+
+import made_up_release as made
+import pytest
+from desks import CANARY, HOME
+
+from flows.operations.notices import Cursor, notices
+from flows.site.request import job_of
+from flows.site.site_file import load_site
+from privacy.ledger import GENESIS_HASH
+from storage.files.diagnostics import KEPT_DAYS, MAX_BYTES, DiagnosticsFile, remove_old_diagnostics
+from storage.ledger.ledger_db import LedgerDatabase
+from storage.settings import load_settings
+from tasks.steps.entries import Entries
+
+OPEN = {"name": "smoker", "kind": "categorical", "levels": ["y", "n", "else"], "other": "else"}
+AT_THE_START = Cursor(sequence=0, row_hash=GENESIS_HASH)
+
+
+@pytest.fixture
+def desk(desk):
+    desk.table = desk.folder / "cohort.csv"
+    desk.site |= {
+        "source": {"kind": "csv", "path": str(desk.table)},
+        "privacy_unit": {"column": "patient", "max_rows_per_patient": 3},
+        "schema": made.SCHEMA,
+    }
+    made.made_up_cohort().to_csv(desk.table, index=False)
+    return desk
+
+
+def spoil(desk, rows=(3, 41), **columns):
+    frame = made.made_up_cohort().astype(object)
+    for column, value in columns.items():
+        frame.loc[list(rows), column] = value
+    frame.to_csv(desk.table, index=False)
+
+
+def entries(desk):
+    return LedgerDatabase(HOME / "ledger.sqlite").entries(desk.site["dataset"])
+
+
+def spent(desk):
+    return LedgerDatabase(HOME / "ledger.sqlite").balance(desk.site["dataset"]).spent_rho
+
+
+def corrected(desk):
+    manifest = json.loads((desk.bundle / "manifest.json").read_text("utf-8"))
+    return manifest.get("corrected_after_checks", 0)
+
+
+def declared(desk, release_id):
+    return job_of(load_site(desk.path), release_id).declarations
+
+
+def test_a_table_that_keeps_its_rules_passes_and_costs_nothing(desk):
+    assert desk.run("check") == 0
+    assert desk.output == f"the table of {desk.site['dataset']} passes; nothing is charged\n"
+    [entry] = entries(desk)
+    assert (entry.state.value, entry.note) == ("void", "CHECK_PASSED")
+    assert entry.digest == declared(desk, entry.release_id).sha256
+    assert spent(desk) == Decimal(0)
+    assert not (HOME / "private" / entry.release_id).exists()
+    assert not (HOME / "diagnostics" / f"{entry.release_id}.jsonl").exists()
+    assert desk.release() == 0
+    assert corrected(desk) == 0
+
+
+def test_what_a_table_breaks_is_in_the_restricted_file_and_nowhere_else(desk):
+    spoil(desk, smoker=CANARY, lactate="inf")
+    assert desk.run("check") == 2
+    assert desk.line == (
+        f"CHECK_FAILED: the table of {desk.site['dataset']} does not pass; what it breaks is in "
+        "ID.jsonl (restricted; folder diagnostics of CLUSTMIX_HOME). Correct the source, or "
+        "declare other or nullable; nothing is charged"
+    )
+    assert desk.output == ""
+    *broken, said = desk.diagnostics
+    assert {(record["column"], row["row"]) for record in broken for row in record["rows"]} == {
+        (column, row) for column in ("smoker", "lactate") for row in (3, 41)
+    }
+    assert "column smoker: expected declared levels only" in said["rule"]
+    [entry] = entries(desk)
+    assert (entry.state.value, entry.note) == ("void", "CHECK_FAILED")
+    assert spent(desk) == Decimal(0)
+    # Nobody is told but who asked.
+    rows = LedgerDatabase(HOME / "ledger.sqlite").history()
+    told = {event.resource_id for event in notices(rows, AT_THE_START, owner=entry.owner)}
+    assert f"clustmix.release.{entry.release_id}" not in told
+
+
+def test_the_card_says_how_often_a_check_told_what_to_declare(desk):
+    spoil(desk, smoker=CANARY)
+    assert desk.run("check") == 2
+    assert desk.release() == 2
+    desk.site["schema"] = {**made.SCHEMA, "columns": [*made.SCHEMA["columns"][:3], OPEN]}
+    # A check that passes tells no level.
+    assert desk.run("check") == 0
+    assert desk.release() == 0
+    assert desk.states == ["void", "void", "void", "published"]
+    assert corrected(desk) == 2
+    sentence = (
+        "Declarations were corrected after 2 checks in which records of the source broke them"
+    )
+    for name in ("data_card.md", "report.html"):
+        assert sentence in (desk.bundle / name).read_text("utf-8")
+    paid = entries(desk)[-1]
+    changed = Entries(load_settings()).changed_since_check(paid, declared(desk, paid.release_id))
+    assert [line for line in changed if "else" in line] == [
+        '+     "else"',
+        '+    "other": "else",',
+    ]
+
+
+def test_what_was_written_of_broken_rows_is_bounded_and_does_not_stay(tmp_path):
+    tmp_path.chmod(0o700)
+    file = DiagnosticsFile(tmp_path / "r.jsonl")
+    for _ in range(40):
+        file.add("a", "rule", range(1_000), ["x" * 1_000] * 1_000)
+    assert MAX_BYTES <= (tmp_path / "r.jsonl").stat().st_size < MAX_BYTES + 2_000_000
+    DiagnosticsFile(tmp_path / "new.jsonl").add("a", "rule", [1], ["x"])
+    old = time.time() - (KEPT_DAYS + 1) * 86_400
+    os.utime(tmp_path / "r.jsonl", (old, old))
+    remove_old_diagnostics(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["new.jsonl"]
+
+
+def value(column, cell, rows=(3,)):
+    return lambda desk: spoil(desk, rows, **{column: cell})
+
+
+def whole(change):
+    return lambda desk: change(made.made_up_cohort()).to_csv(desk.table, index=False)
+
+
+def declare(**privacy):
+    return lambda desk: desk.site["privacy"].update(privacy)
+
+
+REFUSED = {
+    "NaN": (value("age", "NaN"), "INPUT_REFUSED: column age: expected numbers and the "),
+    "empty label": (value("died", ""), "INPUT_REFUSED: column died: expected declared label "),
+    "inf": (value("lactate", "inf"), "INPUT_REFUSED: column lactate: expected finite numbers"),
+    "unseen level": (value("smoker", "x"), "INPUT_REFUSED: column smoker: expected declared "),
+    "text in a number": (value("age", "old"), "INPUT_REFUSED: column age: expected numbers and "),
+    "0 rows": (whole(lambda frame: frame[:0]), "EMPTY_TABLE: expected rows in the source, "),
+    "1 row": (whole(lambda frame: frame[:1]), "ONE_LABEL_LEVEL: column died: expected two or "),
+    "missing column": (whole(lambda frame: frame.drop(columns="age")), "HEADER_MISMATCH: "),
+    "epsilon 0": (declare(epsilon=0.0), "SITE_INVALID: site.yaml: privacy.epsilon: "),
+    "epsilon -1": (declare(epsilon=-1.0), "SITE_INVALID: site.yaml: privacy.epsilon: "),
+    "delta 2": (declare(delta=2.0), "SITE_INVALID: site.yaml: privacy.delta: "),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_broken_input_is_one_line_and_costs_nothing(desk, name):
+    change, line = REFUSED[name]
+    change(desk)
+    assert desk.release("--json") == 2
+    assert desk.line.startswith(line)
+    assert json.loads(desk.output)["error"] == desk.line.partition(":")[0]
+    assert set(desk.states) <= {"void"}
+    assert spent(desk) == Decimal(0)
+
+
+@pytest.mark.parametrize(("column", "cell"), [("lactate", 1e9), ("age", 50)])
+def test_a_number_out_of_bounds_and_a_constant_column_are_released(desk, column, cell):
+    # The first is moved to the bound, by that row alone; the second is a value like others.
+    spoil(desk, range(made.N_ROWS) if column == "age" else (3,), **{column: cell})
+    assert desk.release() == 0
+    assert desk.states == ["published"]

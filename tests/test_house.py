@@ -5,8 +5,8 @@ import subprocess
 from benchmarks.house import MAX_LINES, House
 
 LIMITS = {
-    "product lines": 40_500,
-    "test lines": 36_400,
+    "product lines": 41_000,
+    "test lines": 36_600,
     f"modules over {MAX_LINES} lines": 0,
     "folder arrows that run up": 0,
     "arrows among the methods": 15,

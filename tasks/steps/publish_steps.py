@@ -4,6 +4,7 @@ Everything here reads released values and public settings only, and draws no noi
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from tasks.gates.agreement_gate import REFERENCE_ROWS, NoisyCounts, agreement_ga
 from tasks.ingest.conditions import sample_rows
 from tasks.ingest.encoding import decode, domain_of
 from tasks.measurement.encoded import EncodingDomain
+from tasks.reporting.released_tables import released_tables
 from tasks.reporting.tables import coded, formats_agree, is_stated, read_rows, table_files
 from tasks.steps.bundle import Provenance, build_bundle
 from tasks.steps.job import ReleaseJob
@@ -48,6 +50,10 @@ def prepare(
         sampled = sample_rows(synthesizer, schema, released, rng, conditions, n_rows=job.rows)
         frame = decode(sampled.codes, sampled.label, schema, rng=rng)
         tables = table_files(frame, schema, released=released)
+        # Under conditions the rows are others than those of whom the tables tell.
+        if not conditions:
+            domain = replace(domain_of(schema), rows_per_patient=job.unit.max_rows)
+            tables |= released_tables(measurement, schema, domain)
     with stage("output-gate"):
         n_rows = int(np.clip(job.rows, *REFERENCE_ROWS))
         reference, guide = (

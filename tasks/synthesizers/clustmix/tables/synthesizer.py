@@ -133,9 +133,9 @@ class TableClustMix:
         )
         if layout.n_columns == 1:
             mixture = Mixture(weights=np.ones(1), components=counts.shares[None])
-            groups = np.arange(layout.width)
+            measured: Released = {"code_groups": np.arange(layout.width)}
         else:
-            counts, mixture, groups = self._pairs(curator, counts, mu=mu)
+            counts, mixture, measured = self._pairs(curator, counts, mu=mu)
         return {
             "counts_by_label": counts.by_label,
             "counts_stddev": np.array(counts.stddev),
@@ -145,12 +145,12 @@ class TableClustMix:
             "code_shares": counts.shares,
             "mixture_weights": mixture.weights,
             "mixture_components": mixture.components,
-            "code_groups": groups,
+            **measured,
         }
 
     def _pairs(
         self, curator: Curator, counts: estimates.Counts, *, mu: float
-    ) -> tuple[estimates.Counts, Mixture, NDArray[np.int64]]:
+    ) -> tuple[estimates.Counts, Mixture, Released]:
         layout, planned = self._layout, curator.plan[draws.PAIR_TABLES]
         declared = self.domain.patients
         split = rule.shares_of(layout, patients=declared, mu=mu)
@@ -203,7 +203,12 @@ class TableClustMix:
                 )
                 for start in range(self.effort.starts)
             ]
-        return counts, pooled(fits), choice.groups
+        measured = {
+            "code_groups": choice.groups,
+            "pair_used": choice.used,
+            "pair_scale": np.array([choice.norm, choice.one_way]),
+        }
+        return counts, pooled(fits), measured
 
     def _inducing(self, released: Released, *, mu: float) -> Released:
         """Take inducing points from the mixture, and fit the map of kernel features to them."""

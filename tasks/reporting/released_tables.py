@@ -1,0 +1,115 @@
+"""The tables of shares of a bundle: what was measured, and how far noise leaves each cell open.
+
+For many readers these are the release: the share of every code, of every code by label, and of
+pairs of columns, each with an interval where it was measured. Post-processing of released values.
+"""
+
+import io
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+
+from privacy.event_records import event_from_dict
+from privacy.events import DiscreteGaussianEvent
+from storage.releases.measurements import Measurement
+from storage.schema.table import TableSchema
+from storage.schema.vocabulary import Vocabulary
+from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.statistics import SUM_SCALE
+from tasks.synthesizers.clustmix.tables import draws
+from tasks.synthesizers.clustmix.tables.measured_tables import Sealed, Table, measured_tables
+
+TABLES_PARQUET_FILE = "tables.parquet"
+TABLES_CSV_FILE = "tables.csv"
+
+DEVIATIONS = 1.96
+"""Half the width of an interval in standard deviations: 95 % of the noise."""
+
+MAX_CELLS = 2_000_000
+"""Most cells of all tables; pairs of columns come last, and end where it is reached."""
+
+
+def released_tables(
+    measurement: Measurement, schema: TableSchema, domain: EncodingDomain
+) -> dict[str, bytes]:
+    """Return the tables as files; none of a method, or of an earlier program, that has none."""
+    released = measurement.released
+    if "pair_scale" not in released or schema.image is not None:
+        return {}
+    frame = frame_of(measured_tables(domain, released, sealed_of(measurement)), schema)
+    parquet, text = io.BytesIO(), io.BytesIO()
+    frame.to_parquet(parquet, index=False, compression="zstd")
+    rows = pa.Table.from_pandas(frame, preserve_index=False)
+    pa_csv.write_csv(rows, text, pa_csv.WriteOptions(quoting_style="needed"))
+    return {TABLES_PARQUET_FILE: parquet.getvalue(), TABLES_CSV_FILE: text.getvalue()}
+
+
+def sealed_of(measurement: Measurement) -> Sealed:
+    """Return the values of the first two draws with their noise."""
+    events = map(event_from_dict, measurement.record.events)
+    stddevs: Mapping[str, float] = {
+        event.statistic: event.noise_stddev / SUM_SCALE
+        for event in events
+        if isinstance(event, DiscreteGaussianEvent)
+    }
+    counts, pairs = (
+        measurement.sealed_values(name) / SUM_SCALE
+        for name in (draws.LABEL_COUNTS, draws.PAIR_TABLES)
+    )
+    return Sealed(
+        label_counts=counts,
+        label_counts_stddev=stddevs[draws.LABEL_COUNTS],
+        pair_tables=pairs,
+        pair_tables_stddev=stddevs[draws.PAIR_TABLES],
+    )
+
+
+def frame_of(tables: Iterable[Table], schema: TableSchema) -> pd.DataFrame:
+    """Return tables as rows, a cell each: columns and levels, how it is known, share, interval.
+
+    Codes that were measured as one are written with ``; `` between them. The second column is empty
+    in a table of one, the interval where nothing was measured.
+    """
+    columns = Vocabulary.of(schema)
+    names = [name for coded in columns.columns for name in coded.names]
+    codes = [coded.codes for coded in columns.columns for _ in coded.names]
+    names, codes = [*names, columns.label.names[0]], [*codes, columns.label.codes]
+    parts = list(_within_limit(tables))
+    return pd.concat([_cells(table, names, codes) for table in parts], ignore_index=True)
+
+
+def _within_limit(tables: Iterable[Table]) -> Iterator[Table]:
+    n_cells = 0
+    for table in tables:
+        n_cells += table.shares.size
+        if n_cells > MAX_CELLS:
+            return
+        yield table
+
+
+def _cells(table: Table, names: list[str], codes: list[tuple[str, ...]]) -> pd.DataFrame:
+    levels = [
+        ["; ".join(codes[column][code] for code in group) for group in groups]
+        for column, groups in zip(table.columns, table.groups, strict=True)
+    ]
+    first = np.repeat(levels[0], table.shares.shape[1])
+    second = np.tile(levels[1], len(levels[0])) if len(levels) > 1 else [""] * len(first)
+    low = high = np.full(table.shares.shape, np.nan)
+    if table.estimates is not None and table.stddevs is not None:
+        low = np.clip(table.estimates - DEVIATIONS * table.stddevs, 0.0, 1.0)
+        high = np.clip(table.estimates + DEVIATIONS * table.stddevs, 0.0, 1.0)
+    return pd.DataFrame(
+        {
+            "column": names[table.columns[0]],
+            "level": first,
+            "by": names[table.columns[1]] if len(table.columns) > 1 else "",
+            "by_level": second,
+            "known": str(table.origin),
+            "share": table.shares.ravel().round(6),
+            "low": low.ravel().round(6),
+            "high": high.ravel().round(6),
+        }
+    )

@@ -1,0 +1,268 @@
+"""Tables of shares that a release has measured, with what the noise leaves open of each.
+
+Of a cell two numbers are told. The estimate is a weighted sum of sealed values: its error is noise
+alone, of a known standard deviation. The share is what the model says: not negative, and the same
+in every table. Post-processing of released values.
+
+Shares are of patients; a row of a patient with m rows counts 1 / m.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.measurement.centred import centred_norm, count_factor, counts_of, without_means
+from tasks.measurement.encoded import EncodingDomain
+from tasks.synthesizers.clustmix.tables.draws import pair_cells
+from tasks.synthesizers.clustmix.tables.layout import Layout
+
+Array = NDArray[np.float64]
+Groups = tuple[tuple[int, ...], ...]
+
+LABEL = -1
+"""Stands for the label where a column has its number."""
+
+_FITTINGS, _LEAST = 200, 1e-12
+
+
+class Origin(StrEnum):
+    """How a table is known."""
+
+    MEASURED = "measured"
+    COARSENED = "coarsened"  # measured, some codes as one
+    IMPLIED = "implied"  # not measured: what the model says
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Shares (a, b) of one or two columns, by groups of codes; of one column b is 1.
+
+    Estimates and their standard deviations (a, b) are None where nothing was measured.
+    """
+
+    columns: tuple[int, ...]
+    groups: tuple[Groups, ...]
+    origin: Origin
+    shares: Array
+    estimates: Array | None = None
+    stddevs: Array | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sealed:
+    """Noisy values of the first two draws, and the noise of one, all in patients before norms.
+
+    Label counts (C, 1 + W); pair tables as one vector, None where there is one column.
+    """
+
+    label_counts: Array
+    label_counts_stddev: float
+    pair_tables: Array | None = None
+    pair_tables_stddev: float = 0.0
+
+
+def measured_tables(
+    domain: EncodingDomain, released: Mapping[str, NDArray[Any]], sealed: Sealed
+) -> Iterator[Table]:
+    """Return the label, every column, every column by label, and every pair of columns."""
+    layout = Layout.of(domain)
+    margins = _Margins(layout, released, sealed)
+    yield margins.label()
+    for column in range(layout.n_declared):
+        yield margins.one_way(column)
+        yield margins.by_label(column)
+    if sealed.pair_tables is not None:
+        yield from _pairs(layout, margins, released, sealed)
+
+
+class _Margins:
+    """What the counts say of the label and of single columns."""
+
+    def __init__(
+        self, layout: Layout, released: Mapping[str, NDArray[Any]], sealed: Sealed
+    ) -> None:
+        self._layout, self._released = layout, released
+        entry = sealed.label_counts_stddev * centred_norm(layout.n_codes)
+        self._entry, self.size_variance = entry**2, (entry / count_factor(layout.n_codes)) ** 2
+        self._sizes, self._by_label = counts_of(sealed.label_counts, layout.n_codes)
+        self.patients = float(self._sizes.sum())
+        centred = without_means(self._by_label.sum(axis=0), layout.offsets)
+        self.code_variance = self._entry * layout.n_labels
+        self.norm = 1.0
+        if sealed.pair_tables is not None:
+            self.norm, one_way = released["pair_scale"]
+            scale = self.norm / one_way
+            more = without_means(sealed.pair_tables[: layout.width] * scale, layout.offsets)
+            variance = (sealed.pair_tables_stddev * scale) ** 2
+            part = self.code_variance / (self.code_variance + variance)
+            centred += part * (more - centred)
+            self.code_variance *= 1.0 - part
+        self.centred = centred
+
+    @property
+    def total_variance(self) -> float:
+        """Variance of the noisy number of patients."""
+        return self._layout.n_labels * self.size_variance
+
+    def shares(self, column: int) -> Array:
+        """Released shares of a column's codes."""
+        found = np.asarray(self._released["code_shares"][self._layout.block(column)])
+        return np.asarray(found / found.sum())
+
+    def label(self) -> Table:
+        share = self._sizes / self.patients
+        rest = (self._layout.n_labels - 1) * share**2
+        return self._table(
+            (LABEL,),
+            (_single(self._layout.n_labels),),
+            self._released["label_shares"][:, None],
+            share[:, None],
+            (self.size_variance * ((1.0 - share) ** 2 + rest))[:, None],
+        )
+
+    def one_way(self, column: int) -> Table:
+        k = self._layout.n_codes[column]
+        share = self.centred[self._layout.block(column)] / self.patients + 1.0 / k
+        variance = (
+            self.code_variance * (1.0 - 1.0 / k) + self.total_variance * (1.0 / k - share) ** 2
+        )
+        shares = self.shares(column)[:, None]
+        return self._table((column,), (_single(k),), shares, share[:, None], variance[:, None])
+
+    def by_label(self, column: int) -> Table:
+        layout, k = self._layout, self._layout.n_codes[column]
+        share = self._by_label[:, layout.block(column)].T / self.patients
+        rest = (1.0 / k - share) ** 2 + (layout.n_labels - 1) * share**2
+        return self._table(
+            (column, LABEL),
+            (_single(k), _single(layout.n_labels)),
+            fitted(share, self.shares(column), self._released["label_shares"]),
+            share,
+            self._entry * (1.0 - 1.0 / k) + self.size_variance * rest,
+        )
+
+    def _table(
+        self,
+        columns: tuple[int, ...],
+        groups: tuple[Groups, ...],
+        shares: Array,
+        estimates: Array,
+        variances: Array,
+        origin: Origin = Origin.MEASURED,
+    ) -> Table:
+        return Table(
+            columns=columns,
+            groups=groups,
+            origin=origin,
+            shares=shares,
+            estimates=estimates,
+            stddevs=np.sqrt(variances) / self.patients,
+        )
+
+
+def _pairs(
+    layout: Layout, margins: _Margins, released: Mapping[str, NDArray[Any]], sealed: Sealed
+) -> Iterator[Table]:
+    """Return a table of every pair of declared columns, of codes as they were joined."""
+    groups = [released["code_groups"][layout.block(j)] for j in range(layout.n_columns)]
+    sizes = [int(own.max()) + 1 for own in groups]
+    used = released["pair_used"].astype(bool)
+    cells = pair_cells(sizes, used)
+    noisy = np.zeros(cells.shape)
+    values = np.asarray(sealed.pair_tables)[layout.width :] * margins.norm
+    noisy[cells] = values[: int(cells.sum())]
+    starts = np.cumsum([0, *sizes])
+    weights, components = released["mixture_weights"], released["mixture_components"]
+    joined = [
+        np.stack([components[:, layout.block(j)][:, own == g].sum(axis=1) for g in range(k)])
+        for j, (own, k) in enumerate(zip(groups, sizes, strict=True))
+    ]
+    variance = (sealed.pair_tables_stddev * margins.norm) ** 2
+    parts = [_part(layout, margins, j, own) for j, own in enumerate(groups)]
+    for i in range(layout.n_declared):
+        for j in range(i + 1, layout.n_declared):
+            first, second = parts[i], parts[j]
+            implied = Table(
+                columns=(i, j),
+                groups=(first.groups, second.groups),
+                origin=Origin.IMPLIED,
+                shares=fitted(
+                    joined[i] @ (weights[:, None] * joined[j].T), first.shares, second.shares
+                ),
+            )
+            if not used[i, j]:
+                yield implied
+                continue
+            table = noisy[starts[i] : starts[i + 1], starts[j] : starts[j + 1]]
+            # What rows and columns of a doubly centred table sum to is noise.
+            table = table - table.mean(axis=0)
+            table = table - table.mean(axis=1, keepdims=True)
+            each, other = 1.0 / sizes[i], 1.0 / sizes[j]
+            constant = first.constant[:, None] * other + second.constant * each - each * other
+            share = (
+                table + first.centred[:, None] * other + second.centred * each
+            ) / margins.patients + constant
+            variances = (
+                variance * (1.0 - each) * (1.0 - other)
+                + first.variances[:, None] * other**2
+                + second.variances * each**2
+                + margins.total_variance * (constant - share) ** 2
+            )
+            whole = sizes[i] == layout.n_codes[i] and sizes[j] == layout.n_codes[j]
+            yield replace(
+                implied,
+                origin=Origin.MEASURED if whole else Origin.COARSENED,
+                estimates=share,
+                stddevs=np.sqrt(variances) / margins.patients,
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    """A column by its joined codes: centred counts, their variance, and m / k of m codes of k."""
+
+    groups: Groups
+    shares: Array
+    centred: Array
+    variances: Array
+    constant: Array
+
+
+def _part(layout: Layout, margins: _Margins, column: int, own: NDArray[np.int64]) -> _Part:
+    k, n_groups = layout.n_codes[column], int(own.max()) + 1
+    size = np.bincount(own, minlength=n_groups)
+    return _Part(
+        groups=tuple(tuple(np.flatnonzero(own == g).tolist()) for g in range(n_groups)),
+        shares=_summed(margins.shares(column), own),
+        centred=_summed(margins.centred[layout.block(column)], own),
+        variances=margins.code_variance * (size - size**2 / k),
+        constant=size / k,
+    )
+
+
+def _summed(values: Array, own: NDArray[np.int64]) -> Array:
+    return np.asarray(np.bincount(own, weights=values), dtype=np.float64)
+
+
+def _single(n: int) -> Groups:
+    return tuple((code,) for code in range(n))
+
+
+def fitted(table: Array, first: Array, second: Array) -> Array:
+    """Bring a table (a, b) to margins by iterative proportional fitting, cells below 0 to nothing.
+
+    Source: Deming and Stephan 1940.
+    """
+    found = np.maximum(table, _LEAST)
+    for _ in range(_FITTINGS):
+        found = found * (first / found.sum(axis=1))[:, None]
+        found = found * (second / found.sum(axis=0))
+        if np.abs(found.sum(axis=1) - first).max() < _LEAST:
+            break
+    return np.asarray(found)

@@ -52,6 +52,71 @@ def init(
 
 
 @app.command(epilog=EXIT_CODES)
+def plan(
+    site: Annotated[Path, argument("SITE.yaml", "site file of the dataset")],
+    epsilon: Annotated[
+        list[float] | None,
+        option("NUMBER", "what to ask for, beside the declared one; may be given several times"),
+    ] = None,
+    plot: Annotated[Path | None, option("FILE", "draw it: .svg, .pdf or .png")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a release would tell at several budgets. No row is read.
+
+    For each epsilon: how many such releases the lifetime budget allows, and how far noise alone
+    moves a number of patients, of a label and of one bin or level. A bin that fewer patients have
+    is not told from an empty one.
+    """
+    from flows.operations.planning import EPSILONS, draw_prospects, patients_of, prospects
+    from flows.site.request import job_of
+    from flows.site.site_file import load_site
+    from storage.files.refs import new_release_id
+
+    job = job_of(load_site(site), new_release_id())
+    n_patients = patients_of(job)
+    found = prospects(job, epsilon or EPSILONS)
+    if plot is not None:
+        draw_prospects(found, n_patients, plot)
+    if as_json:
+        terminal.answer({"patients": n_patients, "prospects": found}, as_json=True)
+        return
+    declared = "declared" if job.patients else "assumed, as the site file declares no number"
+    terminal.line(job.title, style="bold")
+    terminal.facts(
+        {
+            "Patients": f"{n_patients:,} ({declared})",
+            "Guarantee": f"epsilon as below, delta {job.parameters.delta:g}, {job.method.kind}",
+            "Errors": "of noise alone, in patients, exceeded once in 20 times",
+            "Drowned": "a column whose bins or levels, were they equally frequent, would each have "
+            "fewer patients than the error of one; declare fewer of them",
+        }
+    )
+    terminal.table(
+        [
+            (
+                f"{each.epsilon:g}"
+                + (" (declared)" if each.epsilon == job.parameters.epsilon else ""),
+                f"{each.releases:,}",
+                _patients(each.label_error),
+                _patients(each.code_error),
+                _share(each.code_error, n_patients),
+                f"{len(each.drowned)} of {len(job.table_schema.columns)}",
+            )
+            for each in found
+        ],
+        ("epsilon", ">releases", ">label +-", ">bin +-", ">of all", ">drowned columns"),
+    )
+
+
+def _patients(error: float | None) -> str:
+    return "-" if error is None else f"{error:,.3g}" if error < 100 else f"{error:,.0f}"
+
+
+def _share(error: float | None, n_patients: int) -> str:
+    return "-" if error is None else f"{100 * error / n_patients:.2g} %"
+
+
+@app.command(epilog=EXIT_CODES)
 def methods(as_json: AsJson = False) -> None:
     """List the methods that a site file can name: paper, guarantee, data and settings."""
     from tasks.synthesizers.registry import METHODS

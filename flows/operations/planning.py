@@ -1,0 +1,143 @@
+"""What a release would tell at several budgets, from declarations alone: no row is read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from pathlib import Path
+
+from privacy.accountants.calibration import release_mu
+from privacy.parameters import PrivacyParameters
+from tasks.measurement.centred import centred_norm, count_factor
+from tasks.measurement.plan import MeasurementPlan, PlannedStatistic
+from tasks.measurement.synthesizer import checked_plan
+from tasks.steps.job import ReleaseJob
+from tasks.synthesizers.registry import method_entry
+
+EPSILONS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+DEVIATIONS = 1.96
+"""Half of a 95 % interval in standard deviations of the noise."""
+
+_ASSUMED_PATIENTS = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prospect:
+    """What a release would tell at one epsilon.
+
+    `releases` are as many as the lifetime budget of the cohort allows if nothing is spent. Errors
+    are halves of 95 % intervals by noise alone, in patients: of the number of all with a label, and
+    of one code; None where the method does not count them. A code that fewer patients have than its
+    error is not told from none. `drowned` are the columns whose codes would not be told if they
+    were equally frequent.
+    """
+
+    epsilon: float
+    rho: Decimal
+    releases: int
+    label_error: float | None = None
+    code_error: float | None = None
+    drowned: tuple[str, ...] = ()
+
+
+def prospects(job: ReleaseJob, epsilons: Iterable[float] = EPSILONS) -> tuple[Prospect, ...]:
+    """Return what releases of a job would tell at each epsilon, and at its own, in order.
+
+    It is a ConfigurationError if the method cannot keep a guarantee of that epsilon.
+    """
+    asked = sorted({*epsilons, job.parameters.epsilon})
+    return tuple(_prospect(_at(job, epsilon)) for epsilon in asked)
+
+
+def patients_of(job: ReleaseJob) -> int:
+    """Return the declared number of patients, or what is assumed without one."""
+    return job.patients or _ASSUMED_PATIENTS
+
+
+def _at(job: ReleaseJob, epsilon: float) -> ReleaseJob:
+    parameters = PrivacyParameters(epsilon=epsilon, delta=job.parameters.delta)
+    return replace(job, parameters=parameters)
+
+
+def _prospect(job: ReleaseJob) -> Prospect:
+    rho = job.charge_rho
+    found = Prospect(
+        epsilon=job.parameters.epsilon, rho=rho, releases=int(job.caps.lifetime_rho // rho)
+    )
+    release_mu(job.parameters, adjacency=job.adjacency)
+    plan = checked_plan(job.synthesizer, parameters=job.parameters, adjacency=job.adjacency)
+    planned = _counts(job, plan)
+    if planned is None:
+        return found
+    n_codes = tuple(column.n_codes for column in job.table_schema.columns)
+    # Beside the declared columns there may be one of the rows of a patient.
+    hidden = planned.shape[1] - 1 - sum(n_codes)
+    measured = n_codes + (hidden,) * (hidden > 0)
+    one = DEVIATIONS * planned.unit_noise_stddev * centred_norm(measured)
+    code_error = one * math.sqrt(planned.shape[0])
+    even = patients_of(job)
+    return replace(
+        found,
+        label_error=one
+        * math.sqrt(planned.shape[0] / len(job.table_schema.label.level_names))
+        / count_factor(measured),
+        code_error=code_error,
+        drowned=tuple(
+            column.name
+            for column, k in zip(job.table_schema.columns, n_codes, strict=True)
+            if even / k < code_error
+        ),
+    )
+
+
+def _counts(job: ReleaseJob, plan: MeasurementPlan) -> PlannedStatistic | None:
+    """Return the planned counts of codes by label, or None of a method that makes none."""
+    names = method_entry(job.method.kind).histograms
+    return next(
+        (
+            planned
+            for planned in plan.statistics
+            if isinstance(planned, PlannedStatistic)
+            and planned.name in names
+            and len(planned.shape) == 2
+        ),
+        None,
+    )
+
+
+def draw_prospects(found: Sequence[Prospect], n_patients: int, path: Path) -> None:
+    """Draw the errors over epsilon, in percent of the patients, and the number of releases."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FormatStrFormatter, NullLocator
+
+    figure = Figure(figsize=(7.0, 3.6), layout="constrained")
+    errors, releases = figure.subplots(1, 2)
+    epsilons = [each.epsilon for each in found]
+    for name, text, colour in (
+        ("code_error", "a bin or a level", "#2166ac"),
+        ("label_error", "a label", "#b2182b"),
+    ):
+        values = [getattr(each, name) for each in found]
+        if None not in values:
+            shares = [100.0 * value / n_patients for value in values]
+            errors.plot(epsilons, shares, "o-", color=colour, label=text)
+    errors.set_yscale("log")
+    errors.set_ylabel("error of a share, percentage points (95 %)")
+    if errors.lines:
+        errors.legend(frameon=False)
+    releases.plot(epsilons, [each.releases for each in found], "o-", color="#222222")
+    releases.set_yscale("log")
+    releases.set_ylabel("releases within the lifetime budget")
+    for axes in (errors, releases):
+        axes.set_xscale("log")
+        axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter(FormatStrFormatter("%g"))
+        axes.set_xlabel("epsilon")
+        axes.grid(color="#eeeeee")
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+    figure.savefig(path, dpi=150)

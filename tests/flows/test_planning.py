@@ -1,0 +1,101 @@
+"""What a release would tell is said from declarations alone, and is what the noise then does."""
+
+import itertools
+import json
+from dataclasses import replace
+
+import made_up_release as made
+import numpy as np
+import pytest
+import yaml
+
+from flows.cli import main
+from flows.operations.planning import DEVIATIONS, prospects
+from flows.site.request import job_of
+from flows.site.site_file import load_site
+from privacy.accountants.calibration import release_mu
+from privacy.parameters import PrivacyParameters
+from privacy.randomness import SeededNoise
+from tasks.measurement.centred import counts_of, label_counts
+from tasks.measurement.curator import Curator, in_memory
+from tasks.measurement.encoded import EncodedRows
+
+
+@pytest.fixture
+def path(tmp_path):
+    site = {
+        "dataset": "wards",
+        "title": "Wards",
+        "privacy": {"epsilon": 1.0, "delta": 1.0e-6},
+        "budget": {"lifetime_epsilon": 5.0},
+        "patients": 3_000,
+        "source": {"kind": "csv", "path": str(tmp_path / "no-such-table.csv")},
+        "privacy_unit": {"column": "patient", "max_rows_per_patient": 3},
+        "schema": made.SCHEMA,
+        "method": {"kind": "naive_bayes"},
+    }
+    (tmp_path / "site.yaml").write_text(yaml.safe_dump(site))
+    return tmp_path / "site.yaml"
+
+
+def job(path):
+    return job_of(load_site(path), "r-20260101-00000000")
+
+
+@pytest.mark.parametrize("kind", ["naive_bayes", "clustmix"])
+def test_errors_are_those_of_the_noise_that_is_drawn(path, kind):
+    site = yaml.safe_load(path.read_text())
+    path.write_text(yaml.safe_dump(site | {"method": {"kind": kind}}))
+    asked = job(path)
+    found = {each.epsilon: each for each in prospects(asked, [1.0])}[1.0]
+    mu = release_mu(asked.parameters, adjacency=asked.adjacency)
+    plan = asked.synthesizer.plan(mu=mu)
+    planned = plan.statistics[0]
+    n_codes = [column.n_codes for column in asked.table_schema.columns]
+    n_codes += [3] * (planned.shape[1] - 1 > sum(n_codes))
+    nobody = EncodedRows(
+        codes=np.zeros((0, len(made.SCHEMA["columns"])), np.uint16),
+        label=np.zeros(0, np.uint16),
+        weight=np.zeros(0),
+        fold=np.zeros(0, np.uint8),
+    )
+    sizes, counts = [], []
+    for seed in range(300):
+        curator = Curator(plan=plan, shards=in_memory([nobody]), noise_source=SeededNoise(seed))
+        hidden = n_codes[4] if len(n_codes) > 4 else 0
+        noisy = curator.release(
+            planned.name, label_counts, n_codes=tuple(n_codes), n_labels=2, n_visits=hidden
+        )
+        of_labels, by_label = counts_of(noisy, n_codes)
+        sizes.append(of_labels[0])
+        counts.append(by_label.sum(axis=0)[:10])
+    assert np.std(sizes) == pytest.approx(found.label_error / DEVIATIONS, rel=0.12)
+    # Of ten codes the noise of one is a little less: they are centred.
+    assert np.std(counts) == pytest.approx(0.95 * found.code_error / DEVIATIONS, rel=0.08)
+
+
+def test_more_budget_tells_more_and_leaves_fewer_releases(path):
+    found = prospects(job(path))
+    for before, after in itertools.pairwise(found):
+        assert before.epsilon < after.epsilon
+        assert before.rho < after.rho
+        assert before.releases >= after.releases
+        assert before.code_error > after.code_error > after.label_error
+        assert set(after.drowned) <= set(before.drowned)
+    assert found[-1].releases == 0 or found[-1].epsilon <= 5.0
+    few = prospects(replace(job(path), patients=20), [1.0])
+    assert few[0].drowned == ("age", "lactate", "ward", "smoker")
+    parameters = PrivacyParameters(epsilon=5.0, delta=1e-6)
+    assert prospects(replace(job(path), parameters=parameters), [])[0].releases == 1
+
+
+def test_the_command_reads_no_table_and_draws(path, capsys):
+    drawing = path.parent / "plan.svg"
+    assert main(["plan", str(path), "--epsilon", "0.5", "--plot", str(drawing), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["patients"] == 3_000
+    assert [each["epsilon"] for each in answer["prospects"]] == [0.5, 1.0]
+    assert drawing.read_bytes().startswith(b"<?xml")
+    assert main(["plan", str(path)]) == 0
+    assert "1 (declared)" in capsys.readouterr().out
+    assert main(["plan", str(path), "--epsilon", "-1"]) == 2

@@ -67,14 +67,15 @@ def plan(
     moves a number of patients, of a label and of one bin or level. A bin that fewer patients have
     is not told from an empty one.
     """
-    from flows.operations.planning import EPSILONS, draw_prospects, patients_of, prospects
+    from flows.operations.planning import EPSILONS, Planning, draw_prospects
     from flows.site.request import job_of
     from flows.site.site_file import load_site
     from storage.files.refs import new_release_id
 
     job = job_of(load_site(site), new_release_id())
-    n_patients = patients_of(job)
-    found = prospects(job, epsilon or EPSILONS)
+    planning = Planning(job)
+    n_patients = planning.patients
+    found = planning.prospects(epsilon or EPSILONS)
     if plot is not None:
         draw_prospects(found, n_patients, plot)
     if as_json:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 
-from privacy.accountants.calibration import release_mu
 from privacy.parameters import PrivacyParameters
 from tasks.measurement.centred import centred_norm, count_factor
 from tasks.measurement.plan import MeasurementPlan, PlannedStatistic
@@ -43,69 +42,65 @@ class Prospect:
     drowned: tuple[str, ...] = ()
 
 
-def prospects(job: ReleaseJob, epsilons: Iterable[float] = EPSILONS) -> tuple[Prospect, ...]:
-    """Return what releases of a job would tell at each epsilon, and at its own, in order.
+class Planning:
+    """What releases of a job would tell, by its declarations."""
 
-    It is a ConfigurationError if the method cannot keep a guarantee of that epsilon.
-    """
-    asked = sorted({*epsilons, job.parameters.epsilon})
-    return tuple(_prospect(_at(job, epsilon)) for epsilon in asked)
+    def __init__(self, job: ReleaseJob) -> None:
+        self._job = job
 
+    @property
+    def patients(self) -> int:
+        """The declared number of patients, or what is assumed without one."""
+        return self._job.patients or _ASSUMED_PATIENTS
 
-def patients_of(job: ReleaseJob) -> int:
-    """Return the declared number of patients, or what is assumed without one."""
-    return job.patients or _ASSUMED_PATIENTS
+    def prospects(self, epsilons: Iterable[float] = EPSILONS) -> tuple[Prospect, ...]:
+        """Return what a release would tell at each epsilon, and at the declared one, in order.
 
+        It is a ConfigurationError if the method cannot keep a guarantee of that epsilon.
+        """
+        asked = sorted({*epsilons, self._job.parameters.epsilon})
+        return tuple(self._prospect(epsilon) for epsilon in asked)
 
-def _at(job: ReleaseJob, epsilon: float) -> ReleaseJob:
-    parameters = PrivacyParameters(epsilon=epsilon, delta=job.parameters.delta)
-    return replace(job, parameters=parameters)
+    def _prospect(self, epsilon: float) -> Prospect:
+        parameters = PrivacyParameters(epsilon=epsilon, delta=self._job.parameters.delta)
+        job = replace(self._job, parameters=parameters)
+        rho, columns = job.charge_rho, job.table_schema.columns
+        found = Prospect(epsilon=epsilon, rho=rho, releases=int(job.caps.lifetime_rho // rho))
+        plan = checked_plan(job.synthesizer, parameters=parameters, adjacency=job.adjacency)
+        planned = self._counts(plan)
+        if planned is None:
+            return found
+        n_codes = tuple(column.n_codes for column in columns)
+        # Beside the declared columns there may be one of the rows of a patient.
+        hidden = planned.shape[1] - 1 - sum(n_codes)
+        measured = n_codes + (hidden,) * (hidden > 0)
+        one = DEVIATIONS * planned.unit_noise_stddev * centred_norm(measured)
+        code_error = one * math.sqrt(planned.shape[0])
+        of_label = math.sqrt(planned.shape[0] / len(job.table_schema.label.level_names))
+        return replace(
+            found,
+            label_error=one * of_label / count_factor(measured),
+            code_error=code_error,
+            drowned=tuple(
+                column.name
+                for column, k in zip(columns, n_codes, strict=True)
+                if self.patients / k < code_error
+            ),
+        )
 
-
-def _prospect(job: ReleaseJob) -> Prospect:
-    rho = job.charge_rho
-    found = Prospect(
-        epsilon=job.parameters.epsilon, rho=rho, releases=int(job.caps.lifetime_rho // rho)
-    )
-    release_mu(job.parameters, adjacency=job.adjacency)
-    plan = checked_plan(job.synthesizer, parameters=job.parameters, adjacency=job.adjacency)
-    planned = _counts(job, plan)
-    if planned is None:
-        return found
-    n_codes = tuple(column.n_codes for column in job.table_schema.columns)
-    # Beside the declared columns there may be one of the rows of a patient.
-    hidden = planned.shape[1] - 1 - sum(n_codes)
-    measured = n_codes + (hidden,) * (hidden > 0)
-    one = DEVIATIONS * planned.unit_noise_stddev * centred_norm(measured)
-    code_error = one * math.sqrt(planned.shape[0])
-    even = patients_of(job)
-    return replace(
-        found,
-        label_error=one
-        * math.sqrt(planned.shape[0] / len(job.table_schema.label.level_names))
-        / count_factor(measured),
-        code_error=code_error,
-        drowned=tuple(
-            column.name
-            for column, k in zip(job.table_schema.columns, n_codes, strict=True)
-            if even / k < code_error
-        ),
-    )
-
-
-def _counts(job: ReleaseJob, plan: MeasurementPlan) -> PlannedStatistic | None:
-    """Return the planned counts of codes by label, or None of a method that makes none."""
-    names = method_entry(job.method.kind).histograms
-    return next(
-        (
-            planned
-            for planned in plan.statistics
-            if isinstance(planned, PlannedStatistic)
-            and planned.name in names
-            and len(planned.shape) == 2
-        ),
-        None,
-    )
+    def _counts(self, plan: MeasurementPlan) -> PlannedStatistic | None:
+        """Return the planned counts of codes by label, or None of a method that makes none."""
+        names = method_entry(self._job.method.kind).histograms
+        return next(
+            (
+                planned
+                for planned in plan.statistics
+                if isinstance(planned, PlannedStatistic)
+                and planned.name in names
+                and len(planned.shape) == 2
+            ),
+            None,
+        )
 
 
 def draw_prospects(found: Sequence[Prospect], n_patients: int, path: Path) -> None:

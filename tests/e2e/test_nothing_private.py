@@ -24,7 +24,7 @@ def test_planted_values_reach_nothing_that_the_server_keeps(hospital):
     installation.wait_for_state(WARD, EntryState.PUBLISHED, n=n_published + 1)
     # A table that breaks a rule of its column by a planted value.
     deliver(installation, "broken", made.made_up_cohort().assign(age=made.CANARY_NOTE))
-    installation.wait_for_state(WARD, EntryState.BURNED)
+    installation.wait_for_state(WARD, EntryState.VOID)
     installation.wait_until_quiet()
     run = installation.latest_run("measure", "on-arrival")
     assert run.state == "FAILED", run

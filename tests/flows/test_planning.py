@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from flows.cli import main
-from flows.operations.planning import DEVIATIONS, prospects
+from flows.operations.planning import DEVIATIONS, Planning
 from flows.site.request import job_of
 from flows.site.site_file import load_site
 from privacy.accountants.calibration import release_mu
@@ -47,7 +47,7 @@ def test_errors_are_those_of_the_noise_that_is_drawn(path, kind):
     site = yaml.safe_load(path.read_text())
     path.write_text(yaml.safe_dump(site | {"method": {"kind": kind}}))
     asked = job(path)
-    found = {each.epsilon: each for each in prospects(asked, [1.0])}[1.0]
+    found = {each.epsilon: each for each in Planning(asked).prospects([1.0])}[1.0]
     mu = release_mu(asked.parameters, adjacency=asked.adjacency)
     plan = asked.synthesizer.plan(mu=mu)
     planned = plan.statistics[0]
@@ -75,7 +75,7 @@ def test_errors_are_those_of_the_noise_that_is_drawn(path, kind):
 
 
 def test_more_budget_tells_more_and_leaves_fewer_releases(path):
-    found = prospects(job(path))
+    found = Planning(job(path)).prospects()
     for before, after in itertools.pairwise(found):
         assert before.epsilon < after.epsilon
         assert before.rho < after.rho
@@ -83,10 +83,10 @@ def test_more_budget_tells_more_and_leaves_fewer_releases(path):
         assert before.code_error > after.code_error > after.label_error
         assert set(after.drowned) <= set(before.drowned)
     assert found[-1].releases == 0 or found[-1].epsilon <= 5.0
-    few = prospects(replace(job(path), patients=20), [1.0])
+    few = Planning(replace(job(path), patients=20)).prospects([1.0])
     assert few[0].drowned == ("age", "lactate", "ward", "smoker")
     parameters = PrivacyParameters(epsilon=5.0, delta=1e-6)
-    assert prospects(replace(job(path), parameters=parameters), [])[0].releases == 1
+    assert Planning(replace(job(path), parameters=parameters)).prospects([])[0].releases == 1
 
 
 def test_the_command_reads_no_table_and_draws(path, capsys):

@@ -188,7 +188,7 @@ def test_entry_without_measurement_is_not_published(installation, emitted):
     assert state.message == "EMPTY_TABLE: expected rows in the source, found an empty table"
     state = published(release_id)
     assert state.message == (
-        f"NOTHING_TO_PUBLISH: expected a sealed measurement, found {release_id} burned"
+        f"NOTHING_TO_PUBLISH: expected a sealed measurement, found {release_id} void"
     )
 
 

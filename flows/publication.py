@@ -27,7 +27,7 @@ from storage.releases.signatures import APPROVAL_FILE, Approval
 from storage.releases.store import ReleaseStore, manifests_in
 from storage.settings import Settings
 from tasks.execution.runtime import stage
-from tasks.ingest.conditions import check_conditions
+from tasks.ingest.conditions import allowed_codes
 from tasks.measurement.randomness import randomness_of_run
 from tasks.reporting.guarantee import Claim
 from tasks.steps import janitor, publish_steps
@@ -150,7 +150,7 @@ class Publisher:
             )
         job = job_of_measurement(measurement, new_release_id())
         job = replace(job, rows=job.rows if rows is None else rows)
-        check_conditions(job.table_schema, conditions or {})
+        allowed_codes(job.table_schema, conditions or {})  # refuses what is not declared
         approval = self._approval_of(entry) if entry.needs_approval else None
         new_id = job.ref.release_id
         with self.locked(new_id):

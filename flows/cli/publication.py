@@ -42,7 +42,11 @@ def resample(
     ] = None,
     where: Annotated[
         list[str] | None,
-        option("COLUMN=LEVEL", "a declared level that every row has; may be given several times"),
+        option(
+            "COLUMN=LEVEL",
+            "a declared level that every row has, or LOW..HIGH of whole bins; may be given "
+            "several times",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

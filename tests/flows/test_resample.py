@@ -52,13 +52,16 @@ def test_more_rows_cost_nothing_and_draw_nothing(released, site):
 
 def test_conditions_hold_in_every_row(released, site):
     outcome = Publisher(site.settings).resample(
-        released.release_id, rows=120, conditions={"ward": "icu", "died": "yes"}
+        released.release_id,
+        rows=120,
+        conditions={"ward": "icu", "died": "yes", "age": "20..100"},
     )
     rows = rows_of(outcome)
     assert len(rows) == 120
+    assert rows["age"].between(20, 100).all()
     assert set(rows["ward"]) == {"icu"}
     assert set(rows["died"]) == {"yes"}
-    assert manifest_of(site, outcome).conditions == {"ward": "icu", "died": "yes"}
+    assert manifest_of(site, outcome).conditions["ward"] == "icu"
     card = (Path(outcome.bundle) / "data_card.md").read_text()
     assert "ward = icu" in card
 
@@ -67,9 +70,15 @@ def test_conditions_hold_in_every_row(released, site):
     ("column", "level", "expected"),
     [
         ("ward", "attic", "a declared level of ward (icu, surgery, medicine, elsewhere)"),
+        *((name, "30", "a column (age, lactate, ward, smoker, died)") for name in ("patient", "x")),
         *(
-            (name, "30", "a column with levels (ward, smoker, died)")
-            for name in ("age", "patient", "x")
+            (
+                "age",
+                asked,
+                "LOW..HIGH of age, each of them the start of a bin or the upper bound "
+                "(0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100)",
+            )
+            for asked in ("30", "30..35", "30..30", "40..30", "100..100", "nan..40", "..")
         ),
     ],
 )

@@ -118,48 +118,35 @@ class _Margins:
     def label(self) -> Table:
         share = self._sizes / self.patients
         rest = (self._layout.n_labels - 1) * share**2
-        return self._table(
-            (LABEL,),
-            (_single(self._layout.n_labels),),
-            self._released["label_shares"][:, None],
-            share[:, None],
-            (self.size_variance * ((1.0 - share) ** 2 + rest))[:, None],
-        )
+        variance = self.size_variance * ((1.0 - share) ** 2 + rest)
+        shares = self._released["label_shares"]
+        return self._table((LABEL,), shares[:, None], share[:, None], variance[:, None])
 
     def one_way(self, column: int) -> Table:
         k = self._layout.n_codes[column]
         share = self.centred[self._layout.block(column)] / self.patients + 1.0 / k
-        variance = (
-            self.code_variance * (1.0 - 1.0 / k) + self.total_variance * (1.0 / k - share) ** 2
-        )
-        shares = self.shares(column)[:, None]
-        return self._table((column,), (_single(k),), shares, share[:, None], variance[:, None])
+        of_total = self.total_variance * (1.0 / k - share) ** 2
+        variance = self.code_variance * (1.0 - 1.0 / k) + of_total
+        shares = self.shares(column)
+        return self._table((column,), shares[:, None], share[:, None], variance[:, None])
 
     def by_label(self, column: int) -> Table:
         layout, k = self._layout, self._layout.n_codes[column]
         share = self._by_label[:, layout.block(column)].T / self.patients
         rest = (1.0 / k - share) ** 2 + (layout.n_labels - 1) * share**2
-        return self._table(
-            (column, LABEL),
-            (_single(k), _single(layout.n_labels)),
-            fitted(share, self.shares(column), self._released["label_shares"]),
-            share,
-            self._entry * (1.0 - 1.0 / k) + self.size_variance * rest,
-        )
+        variance = self._entry * (1.0 - 1.0 / k) + self.size_variance * rest
+        shares = fitted(share, self.shares(column), self._released["label_shares"])
+        return self._table((column, LABEL), shares, share, variance)
 
     def _table(
-        self,
-        columns: tuple[int, ...],
-        groups: tuple[Groups, ...],
-        shares: Array,
-        estimates: Array,
-        variances: Array,
-        origin: Origin = Origin.MEASURED,
+        self, columns: tuple[int, ...], shares: Array, estimates: Array, variances: Array
     ) -> Table:
+        """Return a table of all codes."""
+        sizes = shares.shape[: len(columns)]
         return Table(
             columns=columns,
-            groups=groups,
-            origin=origin,
+            groups=tuple(tuple((code,) for code in range(size)) for size in sizes),
+            origin=Origin.MEASURED,
             shares=shares,
             estimates=estimates,
             stddevs=np.sqrt(variances) / self.patients,
@@ -248,10 +235,6 @@ def _part(layout: Layout, margins: _Margins, column: int, own: NDArray[np.int64]
 
 def _summed(values: Array, own: NDArray[np.int64]) -> Array:
     return np.asarray(np.bincount(own, weights=values), dtype=np.float64)
-
-
-def _single(n: int) -> Groups:
-    return tuple((code,) for code in range(n))
 
 
 def fitted(table: Array, first: Array, second: Array) -> Array:

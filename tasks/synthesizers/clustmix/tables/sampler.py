@@ -7,6 +7,8 @@ probabilities, so that every share is met and nothing is sharpened. Post-process
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +16,8 @@ from tasks.synthesizers.clustmix.tables.layout import Layout
 from tasks.synthesizers.clustmix.tables.mixture import Mixture
 
 Array = NDArray[np.float64]
+
+_LEAST_SHARE = 1e-12
 
 
 def quotas(shares: Array, total: int, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -52,6 +56,25 @@ def of_rows(mixture: Mixture, layout: Layout) -> Mixture:
     mean = counted.sum(axis=1)
     components[:, block] = counted / mean[:, None]
     weights = mixture.weights * mean
+    return Mixture(weights=weights / weights.sum(), components=components)
+
+
+def conditioned(
+    mixture: Mixture, layout: Layout, allowed: Mapping[int, NDArray[np.bool_]]
+) -> Mixture:
+    """Return the mixture of the records with an allowed code (k_j,) in each of these columns.
+
+    By Bayes: a component weighs as much as it has of such records, and keeps the allowed codes. A
+    code that it has hardly any of is as likely as its release says; nothing is impossible.
+    """
+    components, weights = mixture.components.copy(), np.log(mixture.weights)
+    for column, mask in allowed.items():
+        block = layout.block(column)
+        kept = np.where(mask, np.maximum(components[:, block], _LEAST_SHARE), 0.0)
+        total = kept.sum(axis=1, keepdims=True)
+        components[:, block] = kept / total
+        weights = weights + np.log(total[:, 0])
+    weights = np.exp(weights - weights.max())
     return Mixture(weights=weights / weights.sum(), components=components)
 
 

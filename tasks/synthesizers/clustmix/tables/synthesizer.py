@@ -11,6 +11,7 @@ Source of the chain: Madl et al., "Approximate, Adapt, Anonymize (3A)", Algorith
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -89,12 +90,40 @@ class TableClustMix:
         self, released: Released, *, n_rows: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
         """Sample rows from the mixture, labels from the model; see `Synthesizer.sample`."""
+        codes, scores = self._records(self._of_rows(released), released, n_rows=n_rows, rng=rng)
+        intercepts = _intercepts(scores, released["row_label_shares"])
+        return codes, sampler.systematic_labels(softmax(scores + intercepts), rng)
+
+    def sample_where(
+        self,
+        released: Released,
+        allowed: Mapping[int, NDArray[np.bool_]],
+        *,
+        n_rows: int,
+        rng: np.random.Generator,
+    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+        """Sample rows with allowed codes, exactly: from the mixture that is conditioned on them.
+
+        What the shares of the labels are among all rows says where those of the asked ones begin.
+        """
+        whole = self._of_rows(released)
+        _, scores = self._records(whole, released, n_rows=self.effort.fit_rows, rng=rng)
+        intercepts = _intercepts(scores, released["row_label_shares"])
+        asked = sampler.conditioned(whole, self._layout, allowed)
+        codes, scores = self._records(asked, released, n_rows=n_rows, rng=rng)
+        return codes, sampler.systematic_labels(softmax(scores + intercepts), rng)
+
+    def _of_rows(self, released: Released) -> Mixture:
+        return sampler.of_rows(_mixture(released), self._layout)
+
+    def _records(
+        self, mixture: Mixture, released: Released, *, n_rows: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.uint16], Array]:
+        """Sample records (n, d) of the declared columns, with the scores of their labels."""
         layout = self._layout
-        mixture = sampler.of_rows(_mixture(released), layout)
         codes = sampler.sample_codes(mixture, layout, n_rows=n_rows, rng=rng)
         codes = np.ascontiguousarray(codes[:, : layout.n_declared])
-        probabilities = _with_shares(self.scores(released, codes), released["row_label_shares"])
-        return codes, sampler.systematic_labels(probabilities, rng)
+        return codes, self.scores(released, codes)
 
     def scores(self, released: Released, codes: NDArray[np.uint16]) -> Array:
         """Scores (n, C) of the labels of records (n, d), but for the intercepts."""
@@ -307,13 +336,12 @@ def _mixture(released: Released) -> Mixture:
     return Mixture(weights=released["mixture_weights"], components=released["mixture_components"])
 
 
-def _with_shares(scores: Array, shares: Array) -> Array:
-    """Probabilities of scores, by the intercepts with which their mean is the released shares."""
+def _intercepts(scores: Array, shares: Array) -> Array:
+    """Return intercepts (C,) with which mean probabilities of scores (n, C) are the shares."""
     intercepts = np.log(shares)
     for _ in range(_SHIFTS):
-        probabilities = softmax(scores + intercepts)
-        mean = probabilities.mean(axis=0)
+        mean = softmax(scores + intercepts).mean(axis=0)
         if np.abs(mean - shares).max() < _SHIFT_TOLERANCE:
             break
         intercepts = intercepts + np.log(shares / np.maximum(mean, 1e-12))
-    return probabilities
+    return np.asarray(intercepts)

@@ -307,3 +307,25 @@ def test_rows_count_as_often_as_their_patient_has_rows():
 def test_rows_of_the_rule():
     found = [rule.default_rows(n_columns) for n_columns in (1, 80, 1_000, 10**6)]
     assert found == [250_000, 250_000, 50_000, 10_000]
+
+
+def test_a_conditioned_mixture_is_the_mixture_of_the_records_that_are_asked_for():
+    mixture, allowed = mixture_of(LAYOUT, 5, 3), {0: [0, 1, 0, 1], 2: [1, 0]}
+    masks = {column: np.array(mask, dtype=bool) for column, mask in allowed.items()}
+
+    def density(of):
+        blocks = (of.components[:, LAYOUT.block(j)] for j in range(3))
+        return np.einsum("k,ka,kb,kc->abc", of.weights, *blocks)
+
+    # By enumeration of every record.
+    expected = density(mixture)
+    expected[~masks[0]] = 0.0
+    expected[:, :, ~masks[2]] = 0.0
+    found = density(sampler.conditioned(mixture, LAYOUT, masks))
+    np.testing.assert_allclose(found, expected / expected.sum(), atol=1e-9)
+    codes = sampler.sample_codes(
+        sampler.conditioned(mixture, LAYOUT, masks),
+        LAYOUT, n_rows=2_000, rng=np.random.default_rng(1),
+    )  # fmt: skip
+    assert masks[0][codes[:, 0]].all()
+    assert masks[2][codes[:, 2]].all()

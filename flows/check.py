@@ -7,6 +7,7 @@ installation alone; that they break something is told to who asked, and to nobod
 from __future__ import annotations
 
 from flows.measure import executor_of, private_run
+from flows.repeated import key_of
 from privacy.errors import InputError
 from storage.files.diagnostics import DiagnosticsFile
 from storage.installation import open_keys
@@ -16,7 +17,6 @@ from tasks.steps import ingest_steps, source
 from tasks.steps.entries import CHECK_FAILED, Entries
 from tasks.steps.janitor import clean_up
 from tasks.steps.job import ReleaseJob
-from tasks.steps.request_key import request_key
 
 
 def check_table(job: ReleaseJob, settings: Settings) -> None:
@@ -47,10 +47,13 @@ def check_table(job: ReleaseJob, settings: Settings) -> None:
         private_run(settings, release_id) as workspace,
         executor_of(settings, workspace, reader, run_id=release_id) as executor,
     ):
-        key = request_key(
-            open_keys(settings).ledger_secret(),
-            content_sha256=source.content_of(reader, executor),
-            settings=job.measurement_settings,
+        key = key_of(
+            job.measurement_settings,
+            reader,
+            executor,
+            entries=entries,
+            keys=open_keys(settings),
+            new_draw=True,
         )
         entry = entries.reserve(job.charge(key, owner=entries.owner), new_draw=True).entry
         with entries.closing(entry), entries.checking(entry, job.declarations):

@@ -7,7 +7,7 @@ aggregation, and sealed before it is used; the private workspace is gone at the 
 ends. No step is cached or tried again.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,8 +19,8 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 
 from flows import serving
-from flows.declared_order import earlier_key
 from flows.publication import Publisher, refuse_withheld
+from flows.repeated import key_of
 from flows.serving import Ending
 from flows.site.request import ReleaseRequest
 from privacy.ledger import EntryState, LedgerEntry
@@ -29,7 +29,6 @@ from storage.files.private import ensure_private_directory
 from storage.files.refs import ReleaseRef
 from storage.files.workspace import PrivateWorkspace
 from storage.installation import open_keys
-from storage.keys.key_store import KeyStore
 from storage.releases.checkpoints import CheckpointStore
 from storage.releases.measurements import MeasurementStore
 from storage.settings import Settings
@@ -47,38 +46,16 @@ from tasks.steps import ingest_steps, measure_steps, source
 from tasks.steps.entries import Entries
 from tasks.steps.job import ReleaseJob
 from tasks.steps.measure_steps import CheckpointSeals, Seals
-from tasks.steps.request_key import request_key
 
 HELD_BYTES = 2**25
 """Up to this size of its files one process reads a table sooner than workers have started."""
 
 check_source = guarded_stage("check-source")(source.check_source)
 plan_measurement = guarded_stage("plan")(checked_plan)
+identify = guarded_stage("identify")(key_of)
 reserve = guarded_stage("reserve")(Entries.reserve)
 ingest = guarded_task(name="ingest")(ingest_steps.ingest)
 seal = guarded_stage("seal")(measure_steps.seal)
-
-
-@guarded_stage("identify")
-def identify(
-    declared: Mapping[str, Any],
-    reader: CohortReader,
-    executor: Executor,
-    *,
-    entries: Entries,
-    keys: KeyStore,
-    new_draw: bool,
-) -> str:
-    """Return the key of a measurement by what shapes it (`ReleaseJob.measurement_settings`)."""
-    content_sha256, secret = source.content_of(reader, executor), keys.ledger_secret()
-    key = request_key(secret, content_sha256=content_sha256, settings=declared)
-    if new_draw or any(
-        entry.request_key == key
-        for entry in entries.all()
-        if entry.state not in (EntryState.VOID, EntryState.BURNED)
-    ):
-        return key
-    return earlier_key(declared, content_sha256, entries=entries, secret=secret) or key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

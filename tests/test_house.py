@@ -5,14 +5,14 @@ import subprocess
 from benchmarks.house import MAX_LINES, House
 
 LIMITS = {
-    "product lines": 41_000,
+    "product lines": 41_200,
     "test lines": 36_600,
     f"modules over {MAX_LINES} lines": 0,
     "folder arrows that run up": 0,
     "arrows among the methods": 15,
     "most lines in one folder's own files": 4_000,
     "lines of tasks/synthesizers": 9_000,
-    "functions that take a site or a job whole": 16,
+    "functions that take a site or a job whole": 17,
 }
 
 PYPROJECT = """

@@ -86,6 +86,15 @@ def release(
             f"({_ADJACENCY_TEXTS[job.adjacency]}); {job.rows:,} synthetic rows by method "
             f"{site_file.method.kind}"
         )
+        outcome = None
+        if not new_draw:
+            from flows.repeated import answered_before
+
+            progress.begin("looking whether this was answered before")
+            outcome = answered_before(job, settings)
+        if outcome is not None:
+            show_outcome(outcome, as_json=as_json, stage_seconds={})
+            return
         with orchestrator.answering(progress):
             from flows.release import run_release
             from tasks.execution.runtime import listen_to_stages

@@ -73,7 +73,7 @@ def earlier_program():
 
     with (
         mock.patch.object(measure_steps, "MeasurementRecord", record),
-        mock.patch("flows.measure.request_key", key_of),
+        mock.patch("flows.repeated.request_key", key_of),
         mock.patch.object(bundle, "Manifest", manifest),
         mock.patch.object(Measurement, "vocabulary", mock.Mock(require=lambda schema: None)),
         mock.patch.object(Manifest, "is_suspect", new=False),

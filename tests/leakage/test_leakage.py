@@ -20,7 +20,8 @@ pytestmark = pytest.mark.integration
 # State of the entry after a failure at each place; None where nothing was charged.
 STATES = {
     None: ["clean-up", "check-source", "plan", "identify", "reserve", "cluster"],
-    "burned": ["ingest", "input-gate", "bound-contributions", "histograms", "seal"],
+    "void": ["ingest", "input-gate", "bound-contributions"],
+    "burned": ["histograms", "seal"],
     "sealed": ["decode", "output-gate", "report", "commit", "purge"],
     "approved": ["publish", "store"],
     "published": ["end of publish"],
@@ -170,9 +171,9 @@ def test_no_count_of_the_source_is_public(succeeded):
     assert not pattern.search(succeeded.stdout + succeeded.stderr)
 
 
-def test_bad_input_names_the_rule_and_keeps_the_value(failed):
+def test_bad_input_names_the_rule_and_costs_nothing(failed):
     case = failed.cases["bad input"]
-    assert (case["type"], case["state"], case["workspaces"]) == ("InputError", "burned", [])
+    assert (case["type"], case["state"], case["workspaces"]) == ("InputError", "void", [])
     assert len(case["chain"].splitlines()) == 1
     assert "column died: expected declared label values only" in case["chain"]
     assert made.CANARY_NOTE not in case["chain"]

@@ -1,0 +1,72 @@
+"""Requests that were answered before: found by the key of what shapes a measurement."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from flows.declared_order import earlier_key
+from flows.publication import Publisher, ReleaseOutcome
+from privacy.ledger import EntryState
+from storage.installation import open_keys
+from storage.keys.key_store import KeyStore
+from storage.settings import Settings
+from storage.sources.cohorts import CohortReader
+from tasks.execution.executor import Executor, InProcessExecutor
+from tasks.steps import source
+from tasks.steps.entries import Entries
+from tasks.steps.job import ReleaseJob
+from tasks.steps.request_key import request_key
+
+
+def key_of(
+    declared: Mapping[str, Any],
+    reader: CohortReader,
+    executor: Executor,
+    *,
+    entries: Entries,
+    keys: KeyStore,
+    new_draw: bool,
+) -> str:
+    """Return the key of a measurement by what shapes it (`ReleaseJob.measurement_settings`)."""
+    content_sha256, secret = source.content_of(reader, executor), keys.ledger_secret()
+    key = request_key(secret, content_sha256=content_sha256, settings=declared)
+    if new_draw or any(
+        entry.request_key == key
+        for entry in entries.all()
+        if entry.state not in (EntryState.VOID, EntryState.BURNED)
+    ):
+        return key
+    return earlier_key(declared, content_sha256, entries=entries, secret=secret) or key
+
+
+def answered_before(job: ReleaseJob, settings: Settings) -> ReleaseOutcome | None:
+    """Return the bundle that is in the store for the same request, with no run for it; or None.
+
+    Nothing is charged, no row is measured. A request that asks for anything else of the ledger (an
+    approval that is new, other rows) is left to a run.
+    """
+    entries = Entries(settings)
+    published = [
+        entry
+        for entry in entries.all()
+        if entry.dataset == job.ref.dataset and entry.state is EntryState.PUBLISHED
+    ]
+    if not published:
+        return None
+    reader = CohortReader(job.source, settings=settings)
+    key = key_of(
+        job.measurement_settings,
+        reader,
+        InProcessExecutor(),
+        entries=entries,
+        keys=open_keys(settings),
+        new_draw=False,
+    )
+    publisher = Publisher(settings)
+    asked = job.charge(key, owner=entries.owner)
+    for entry in published:
+        same = (entry.request_key, entry.needs_approval, entry.caps, entry.cohort)
+        if same != (key, asked.needs_approval, asked.caps, asked.cohort):
+            continue
+        if publisher.published_as_asked(entry, rows=job.rows) is not None:
+            return publisher.answer(entry, rows=job.rows, caps=job.caps)
+    return None

@@ -5,7 +5,7 @@ from typing import Any
 
 from flows.declared_order import earlier_key
 from flows.publication import Publisher, ReleaseOutcome
-from privacy.ledger import EntryState
+from privacy.ledger import EntryState, entry_paid_for
 from storage.installation import open_keys
 from storage.keys.key_store import KeyStore
 from storage.settings import Settings
@@ -44,29 +44,30 @@ def answered_before(job: ReleaseJob, settings: Settings) -> ReleaseOutcome | Non
     Nothing is charged, no row is measured. A request that asks for anything else of the ledger (an
     approval that is new, other rows) is left to a run.
     """
-    entries = Entries(settings)
-    published = [
-        entry
+    entries, keys = Entries(settings), open_keys(settings)
+    if not any(
+        entry.dataset == job.ref.dataset and entry.state is EntryState.PUBLISHED
         for entry in entries.all()
-        if entry.dataset == job.ref.dataset and entry.state is EntryState.PUBLISHED
-    ]
-    if not published:
+    ):
         return None
-    reader = CohortReader(job.source, settings=settings)
+    keys.pipeline()  # made or refused first, as by a run
     key = key_of(
         job.measurement_settings,
-        reader,
+        CohortReader(job.source, settings=settings),
         InProcessExecutor(),
         entries=entries,
-        keys=open_keys(settings),
+        keys=keys,
         new_draw=False,
     )
-    publisher = Publisher(settings)
     asked = job.charge(key, owner=entries.owner)
-    for entry in published:
-        same = (entry.request_key, entry.needs_approval, entry.caps, entry.cohort)
-        if same != (key, asked.needs_approval, asked.caps, asked.cohort):
-            continue
-        if publisher.published_as_asked(entry, rows=job.rows) is not None:
-            return publisher.answer(entry, rows=job.rows, caps=job.caps)
-    return None
+    entry = entry_paid_for(asked, entries.all())
+    if (
+        entry is None
+        or entry.state is not EntryState.PUBLISHED
+        or (entry.needs_approval, entry.caps) != (asked.needs_approval, asked.caps)
+    ):
+        return None
+    publisher = Publisher(settings)
+    if publisher.published_as_asked(entry, rows=job.rows) is None:
+        return None
+    return publisher.answer(entry, rows=job.rows, caps=job.caps)

@@ -66,14 +66,16 @@ def contrasts(n_labels: int) -> Array:
 
 
 def reaches(labels: Array, *, scale: float) -> Array:
-    """Prior variance of each contrast (C - 1,), over that of two labels that are equally frequent.
+    """Prior variance of each contrast (C - 1,), over that of two equally frequent labels.
 
     Labels (C,) are shares, the most frequent first. To say that a record has one of share a, and
     none of the others, takes log-odds of ``log((1 - a) / a)``; the prior reaches as far at least,
     where its standard deviation of a record's log-odds is `scale` for two equally frequent labels.
+    Those of label j to the mean of the j before it are ``sqrt((j + 1) / j)`` times their contrast.
     """
-    rare = labels[1:]
-    return np.asarray(np.maximum(1.0, np.log((1.0 - rare) / rare) / scale) ** 2)
+    rare, before = labels[1:], np.arange(1.0, len(labels))
+    wider = np.maximum(1.0, np.log((1.0 - rare) / rare) / scale)
+    return np.asarray(wider**2 * 2.0 * before / (before + 1.0))
 
 
 def start_model(

@@ -133,7 +133,11 @@ def test_the_prior_lets_a_rare_label_be_told_by_what_only_its_patients_have():
         probability[name] = labels.probabilities(design, found.coefficients)[has, 1].mean()
     assert probability["rare"] > 0.9
     assert probability["equal"] < 0.8
-    np.testing.assert_array_equal(labels.reaches(np.array([0.4, 0.35, 0.25]), scale=1.7), 1.0)
+    # Of labels that are not rare, each has the same prior against the mean of those before it.
+    reach, basis = labels.reaches(np.full(5, 0.2), scale=1.7), labels.contrasts(5)
+    for j in range(1, 5):
+        against = basis[j, j - 1] - basis[:j, j - 1].mean()
+        assert reach[j - 1] / 2.0 * against**2 == pytest.approx(1.0)
 
 
 def test_the_order_in_which_labels_are_declared_says_nothing():

@@ -20,7 +20,7 @@ from prefect.client.schemas.objects import State
 
 from flows import serving
 from flows.publication import Publisher, refuse_withheld
-from flows.repeated import key_of
+from flows.repeated import HELD_BYTES, key_of
 from flows.serving import Ending
 from flows.site.request import ReleaseRequest
 from privacy.ledger import EntryState, LedgerEntry
@@ -46,9 +46,6 @@ from tasks.steps import ingest_steps, measure_steps, source
 from tasks.steps.entries import Entries
 from tasks.steps.job import ReleaseJob
 from tasks.steps.measure_steps import CheckpointSeals, Seals
-
-HELD_BYTES = 2**25
-"""Up to this size of its files one process reads a table sooner than workers have started."""
 
 check_source = guarded_stage("check-source")(source.check_source)
 plan_measurement = guarded_stage("plan")(checked_plan)

@@ -16,6 +16,9 @@ from tasks.steps.entries import Entries
 from tasks.steps.job import ReleaseJob
 from tasks.steps.request_key import request_key
 
+HELD_BYTES = 2**25
+"""Up to this size of its files one process reads a table sooner than workers have started."""
+
 
 def key_of(
     declared: Mapping[str, Any],
@@ -42,7 +45,7 @@ def answered_before(job: ReleaseJob, settings: Settings) -> ReleaseOutcome | Non
     """Return the bundle that is in the store for the same request, with no run for it; or None.
 
     Nothing is charged, no row is measured. A request that asks for anything else of the ledger (an
-    approval that is new, other rows) is left to a run.
+    approval that is new, other rows) is left to a run, and so is a large table.
     """
     entries, keys = Entries(settings), open_keys(settings)
     if not any(
@@ -50,10 +53,14 @@ def answered_before(job: ReleaseJob, settings: Settings) -> ReleaseOutcome | Non
         for entry in entries.all()
     ):
         return None
+    reader = CohortReader(job.source, settings=settings)
+    size = reader.size_bytes()
+    if size is None or size > HELD_BYTES:
+        return None  # workers of a run read it sooner, and if it is new it is read once
     keys.pipeline()  # made or refused first, as by a run
     key = key_of(
         job.measurement_settings,
-        CohortReader(job.source, settings=settings),
+        reader,
         InProcessExecutor(),
         entries=entries,
         keys=keys,

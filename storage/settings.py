@@ -102,7 +102,6 @@ class Settings(BaseSettings):
     """State of the in-process orchestrator."""
     declarations: ClassVar = _BelowHome("declarations")
     """What was declared of tables that failed a check."""
-
     diagnostics: ClassVar = _BelowHome("diagnostics")
     """The restricted diagnostics files."""
     downloads: ClassVar = _BelowHome("data")

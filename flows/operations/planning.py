@@ -12,15 +12,12 @@ from privacy.parameters import PrivacyParameters
 from tasks.measurement.centred import centred_norm, count_factor
 from tasks.measurement.plan import MeasurementPlan, PlannedStatistic
 from tasks.measurement.synthesizer import checked_plan
+from tasks.reporting.released_tables import DEVIATIONS
 from tasks.steps.job import ReleaseJob
+from tasks.synthesizers.clustmix.tables.rule import declared_patients
 from tasks.synthesizers.registry import method_entry
 
 EPSILONS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-
-DEVIATIONS = 1.96
-"""Half of a 95 % interval in standard deviations of the noise."""
-
-_ASSUMED_PATIENTS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +48,7 @@ class Planning:
     @property
     def patients(self) -> int:
         """The declared number of patients, or what is assumed without one."""
-        return self._job.patients or _ASSUMED_PATIENTS
+        return int(declared_patients(self._job.patients))
 
     def prospects(self, epsilons: Iterable[float] = EPSILONS) -> tuple[Prospect, ...]:
         """Return what a release would tell at each epsilon, and at the declared one, in order.

@@ -157,7 +157,7 @@ class ArrivalStore:
 
         The table is deleted at the end, unless the block has failed and may be tried again, up to
         `MAX_FAILURES` times in all. A table that does not keep to its site file (`InputError`) is
-        refused for good, as another try would be charged and refused again.
+        refused for good, as another try would be refused again.
         """
         arrival = self._known(arrival_id)
         if arrival.dataset != dataset:

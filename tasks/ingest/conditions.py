@@ -3,6 +3,7 @@
 Post-processing of released values: free, as often as wanted.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -140,8 +141,11 @@ def _one_of(name: str, asked: str, levels: Sequence[str]) -> NDArray[np.bool_]:
 def _in_range(column: NumericColumn, asked: str) -> NDArray[np.bool_]:
     low, _, high = (part.strip() for part in asked.partition(".."))
     starts = [*column.bin_starts, column.upper]
-    edges = [number_of(low), number_of(high)]
-    if edges[0] not in starts[:-1] or edges[1] not in starts[1:] or edges[0] >= edges[1]:
+    first, end = (math.nan if value is None else value for value in map(number_of, (low, high)))
+    if end == column.upper:
+        end = math.inf  # the bound belongs to the last bin, also where that begins with it
+    is_known = first in column.bin_starts and end in (*column.bin_starts, math.inf)
+    if not is_known or first >= end:
         places = _some(f"{start:.{column.grid_decimals}f}" for start in starts)
         raise ConfigurationError(
             "CONDITION_UNKNOWN",
@@ -149,7 +153,7 @@ def _in_range(column: NumericColumn, asked: str) -> NDArray[np.bool_]:
             f"bound ({places}), found {column.name}={asked}",
         )
     found = np.asarray(column.bin_starts)
-    return np.asarray((found >= edges[0]) & (found < edges[1]))
+    return np.asarray((found >= first) & (found < end))
 
 
 def _some(names: Iterable[str]) -> str:

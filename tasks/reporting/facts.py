@@ -132,11 +132,13 @@ def _origin(manifest: Manifest) -> Iterator[str]:
 
 def _declaration(manifest: Manifest) -> str:
     """Say when the columns were declared, and how often that was corrected after a check."""
-    if not manifest.corrected_after_checks:
+    n_failed = manifest.corrected_after_checks
+    if not n_failed:
         return "Declared before a record was measured; nothing here was learned from the source."
+    checks = "1 check" if n_failed == 1 else f"{n_failed} checks"
     return (
-        "Declared before a record was measured. Declarations were corrected after "
-        f"{manifest.corrected_after_checks} checks in which records of the source broke them."
+        f"Declared before a record was measured. Declarations were corrected after {checks} in "
+        "which records of the source broke them."
     )
 
 

@@ -6,11 +6,13 @@ pairs of columns, each with an interval where it was measured. Post-processing o
 
 import io
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pa_csv
+from numpy.typing import NDArray
 
 from privacy.event_records import event_from_dict
 from privacy.events import DiscreteGaussianEvent
@@ -20,7 +22,12 @@ from storage.schema.vocabulary import Vocabulary
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.synthesizers.clustmix.tables import draws
-from tasks.synthesizers.clustmix.tables.measured_tables import Sealed, Table, measured_tables
+from tasks.synthesizers.clustmix.tables.measured_tables import (
+    Origin,
+    Sealed,
+    Table,
+    measured_tables,
+)
 
 TABLES_PARQUET_FILE = "tables.parquet"
 TABLES_CSV_FILE = "tables.csv"
@@ -28,8 +35,8 @@ TABLES_CSV_FILE = "tables.csv"
 DEVIATIONS = 1.96
 """Half the width of an interval in standard deviations: 95 % of the noise."""
 
-MAX_CELLS = 2_000_000
-"""Most cells of all tables; pairs of columns come last, and end where it is reached."""
+MAX_CELLS = 500_000
+"""Cells from which on pairs that were not measured are left out; those that were, are fewer."""
 
 
 def released_tables(
@@ -77,39 +84,42 @@ def frame_of(tables: Iterable[Table], schema: TableSchema) -> pd.DataFrame:
     names = [name for coded in columns.columns for name in coded.names]
     codes = [coded.codes for coded in columns.columns for _ in coded.names]
     names, codes = [*names, columns.label.names[0]], [*codes, columns.label.codes]
-    parts = list(_within_limit(tables))
-    return pd.concat([_cells(table, names, codes) for table in parts], ignore_index=True)
+    parts = [_cells(table, names, codes) for table in _within_limit(tables)]
+    return pd.DataFrame({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
 
 
 def _within_limit(tables: Iterable[Table]) -> Iterator[Table]:
     n_cells = 0
     for table in tables:
+        if table.origin is Origin.IMPLIED and n_cells + table.shares.size > MAX_CELLS:
+            continue
         n_cells += table.shares.size
-        if n_cells > MAX_CELLS:
-            return
         yield table
 
 
-def _cells(table: Table, names: list[str], codes: list[tuple[str, ...]]) -> pd.DataFrame:
+def _cells(table: Table, names: list[str], codes: list[tuple[str, ...]]) -> dict[str, NDArray[Any]]:
     levels = [
         ["; ".join(codes[column][code] for code in group) for group in groups]
         for column, groups in zip(table.columns, table.groups, strict=True)
     ]
-    first = np.repeat(levels[0], table.shares.shape[1])
-    second = np.tile(levels[1], len(levels[0])) if len(levels) > 1 else [""] * len(first)
-    low = high = np.full(table.shares.shape, np.nan)
+    shape = table.shares.shape
+    first = np.repeat(np.array(levels[0], dtype=object), shape[1])
+    second = np.array(levels[1] if len(levels) > 1 else [""], dtype=object)
+    low = high = np.full(shape, np.nan)
     if table.estimates is not None and table.stddevs is not None:
         low = np.clip(table.estimates - DEVIATIONS * table.stddevs, 0.0, 1.0)
         high = np.clip(table.estimates + DEVIATIONS * table.stddevs, 0.0, 1.0)
-    return pd.DataFrame(
-        {
-            "column": names[table.columns[0]],
-            "level": first,
-            "by": names[table.columns[1]] if len(table.columns) > 1 else "",
-            "by_level": second,
-            "known": str(table.origin),
-            "share": table.shares.ravel().round(6),
-            "low": low.ravel().round(6),
-            "high": high.ravel().round(6),
-        }
-    )
+
+    def same(text: str) -> NDArray[Any]:
+        return np.full(len(first), text, dtype=object)
+
+    return {
+        "column": same(names[table.columns[0]]),
+        "level": first,
+        "by": same(names[table.columns[1]] if len(table.columns) > 1 else ""),
+        "by_level": np.tile(second, shape[0]),
+        "known": same(str(table.origin)),
+        "share": table.shares.ravel().round(6),
+        "low": low.ravel().round(6),
+        "high": high.ravel().round(6),
+    }

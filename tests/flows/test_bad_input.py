@@ -14,12 +14,7 @@ from desks import CANARY
 
 @pytest.fixture
 def desk(desk):
-    desk.table = desk.folder / "cohort.csv"
-    desk.site |= {
-        "source": {"kind": "csv", "path": str(desk.table)},
-        "privacy_unit": {"column": "patient", "max_rows_per_patient": 3},
-        "schema": made.SCHEMA,
-    }
+    desk.declare_cohort()
     write(desk, made.made_up_cohort())
     return desk
 

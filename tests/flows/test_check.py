@@ -24,12 +24,7 @@ AT_THE_START = Cursor(sequence=0, row_hash=GENESIS_HASH)
 
 @pytest.fixture
 def desk(desk):
-    desk.table = desk.folder / "cohort.csv"
-    desk.site |= {
-        "source": {"kind": "csv", "path": str(desk.table)},
-        "privacy_unit": {"column": "patient", "max_rows_per_patient": 3},
-        "schema": made.SCHEMA,
-    }
+    desk.declare_cohort()
     made.made_up_cohort().to_csv(desk.table, index=False)
     return desk
 

@@ -8,15 +8,9 @@ import pandas as pd
 
 
 def test_the_files_of_a_release_hold_the_tables(desk):
-    table = desk.folder / "cohort.csv"
-    made.made_up_cohort().to_csv(table, index=False)
-    desk.site |= {
-        "source": {"kind": "csv", "path": str(table)},
-        "privacy_unit": {"column": "patient", "max_rows_per_patient": 3},
-        "schema": made.SCHEMA,
-        "method": {"kind": "clustmix"},
-        "rows": 20_000,
-    }
+    desk.declare_cohort()
+    made.made_up_cohort().to_csv(desk.table, index=False)
+    desk.site |= {"method": {"kind": "clustmix"}, "rows": 20_000}
     assert desk.release() == 0
     parquet = pd.read_parquet(desk.bundle / "tables.parquet")
     empty = {"low": [""], "high": [""]}

@@ -13,7 +13,9 @@ from flows.cli import main
 from flows.publication import Publisher
 from privacy.errors import ConfigurationError, IntegrityError, LedgerError, Withheld
 from storage.releases.bundles import verify_bundle
+from storage.schema.table import TableSchema
 from storage.settings import load_settings
+from tasks.ingest.conditions import allowed_codes
 from tasks.measurement import curator
 from tasks.steps import publish_steps
 
@@ -147,3 +149,12 @@ def test_command_line(released, site, capsys):
     for rows in ("0", "10000001", "some"):
         assert main(["resample", released.release_id, "--rows", rows]) == 2
         assert "USAGE: Invalid value for '--rows': " in capsys.readouterr().err
+
+
+def test_the_upper_bound_belongs_to_the_last_bin_also_where_that_begins_with_it():
+    age = {"name": "age", "kind": "integer", "lower": 0, "upper": 99, "bins": [0, 18, 99, 100]}
+    schema = TableSchema.model_validate({**made.SCHEMA, "columns": [age]})
+    asked = {"0..18": [1, 0, 0], "18..99": [0, 1, 1], "99..99": [0, 0, 1], "0..99": [1, 1, 1]}
+    for text, allowed in asked.items():
+        found = allowed_codes(schema, {"age": text})
+        assert found.columns[0].tolist() == [bool(code) for code in allowed]

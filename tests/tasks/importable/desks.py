@@ -11,6 +11,7 @@ import re
 import stat
 from pathlib import Path
 
+import made_up_release as made
 import yaml
 
 from flows.cli import main
@@ -48,6 +49,15 @@ class Desk:
         }
         self.errors = self.output = ""
         self._capsys = capsys
+
+    def declare_cohort(self):
+        """Declare the made-up cohort, whose file `table` is still to be written."""
+        self.table = self.folder / "cohort.csv"
+        self.site |= {
+            "source": {"kind": "csv", "path": str(self.table)},
+            "privacy_unit": {"column": "patient", "max_rows_per_patient": 3},
+            "schema": made.SCHEMA,
+        }
 
     def release(self, *options):
         """Release, see `run`."""

@@ -164,7 +164,7 @@ def fit(posterior: Posterior, model: LabelModel, *, steps: int) -> tuple[LabelMo
         if moved > _NEAR_STEP:
             information, noise = found.information(found.at(place.coefficients))
         precision = _prior_precision(posterior, place.scales)
-        inverses: Array = np.asarray(np.linalg.inv(information + _diagonals(precision)))
+        inverses: Array = np.asarray(np.linalg.inv(_with_diagonals(information, precision)))
         coefficients = _descend(found, place.coefficients, inverses, noise, precision)
         moved = float(np.abs(coefficients - place.coefficients).max())
         variances = np.diagonal(inverses, axis1=1, axis2=2).T
@@ -174,7 +174,7 @@ def fit(posterior: Posterior, model: LabelModel, *, steps: int) -> tuple[LabelMo
             break
     precision = _prior_precision(posterior, place.scales)
     total = found.loss(place.coefficients, found.at(place.coefficients), noise, precision)
-    total += float(np.linalg.slogdet(information + _diagonals(precision))[1].sum())
+    total += float(np.linalg.slogdet(_with_diagonals(information, precision))[1].sum())
     total -= float(np.log(precision).sum())
     total -= sum(float(np.linalg.slogdet(inverse)[1].sum()) for inverse in noise)
     return place, -total / 2.0
@@ -219,9 +219,11 @@ def _prior_precision(posterior: Posterior, scales: Array) -> Array:
     return 1.0 / _prior_variances(variances, posterior.reach)
 
 
-def _diagonals(values: Array) -> Array:
-    """Diagonal matrices (c, m, m) of columns (m, c)."""
-    return np.asarray(values.T[:, :, None] * np.eye(len(values)))
+def _with_diagonals(matrices: Array, values: Array) -> Array:
+    """Matrices (c, m, m) with columns (m, c) added to their diagonals."""
+    found, place = matrices.copy(), np.arange(len(values))
+    found[:, place, place] += values.T
+    return found
 
 
 def _scales(posterior: Posterior, offsets: Array, variances: Array) -> Array:

@@ -7,6 +7,7 @@ import pytest
 from measuring import NoNoise, curator_of, domain_with, rows_with
 
 from privacy.randomness import SeededNoise
+from tasks.reporting import released_tables
 from tasks.reporting.released_tables import DEVIATIONS
 from tasks.synthesizers.clustmix.tables import draws
 from tasks.synthesizers.clustmix.tables.measured_tables import (
@@ -90,11 +91,10 @@ def test_shares_of_all_tables_agree():
 
 @pytest.mark.parametrize("mu", [0.1, 0.5])
 def test_intervals_hold_at_their_rate_in_every_class_of_noise(mu):
-    # The rate of a class of 1,000 cells has a standard error of .7 % if they are independent, about
-    # twice that as the cells of a release share a count. A noise that is thought a fifth smaller
-    # than it is moves the rate to 88 %, a fifth larger to 98 %.
+    # The rate of a class of 1,000 cells has a standard error of .7 % if they are independent. A
+    # noise that is thought a fifth smaller than it is moves the rate to 88 %, a fifth larger to 98.
     rows, held = cohort(), defaultdict(list)
-    for seed in range(60):
+    for seed in range(200):
         for table in tables_of(rows, SeededNoise(seed), mu=mu):
             if table.estimates is None:
                 continue
@@ -104,6 +104,17 @@ def test_intervals_hold_at_their_rate_in_every_class_of_noise(mu):
             kind = (len(table.columns), LABEL in table.columns, table.origin)
             for level in np.unique(ratio):
                 held[(*kind, level)].extend(inside[ratio == level])
-    rates = {kind: np.mean(cells) for kind, cells in held.items() if len(cells) >= 1_000}
-    assert len(rates) >= 6
-    assert all(0.92 <= rate <= 0.978 for rate in rates.values()), rates
+    rates = {kind: float(np.mean(cells)) for kind, cells in held.items()}
+    assert all(rate >= 0.9 for rate in rates.values()), rates
+    large = [rates[kind] for kind, cells in held.items() if len(cells) >= 1_000]
+    assert len(large) >= 6
+    assert all(0.93 <= rate <= 0.97 for rate in large), rates
+
+
+def test_where_cells_are_many_what_was_measured_is_told_first(monkeypatch):
+    tables = tables_of(cohort(), SeededNoise(1), mu=0.1)
+    implied = [table for table in tables if table.origin is Origin.IMPLIED]
+    assert implied
+    monkeypatch.setattr(released_tables, "MAX_CELLS", 10)
+    kept = list(released_tables._within_limit(tables))
+    assert kept == [table for table in tables if table.origin is not Origin.IMPLIED]

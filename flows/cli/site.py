@@ -101,7 +101,9 @@ def plan(
                 _patients(each.label_error),
                 _patients(each.code_error),
                 _share(each.code_error, n_patients),
-                f"{len(each.drowned)} of {len(job.table_schema.columns)}",
+                "-"
+                if each.code_error is None
+                else f"{len(each.drowned)} of {len(job.table_schema.columns)}",
             )
             for each in found
         ],

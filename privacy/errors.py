@@ -68,7 +68,7 @@ EXTRAS = MappingProxyType(
             "matplotlib", "prefect", "psutil", "psycopg", "pydantic_settings", "rich", "sklearn",
             "sqlalchemy", "sqlglot", "typer",
         ),
-        "hospital": ("antlr4", "fhirpathpy"),
+        "hospital": ("fhirpathpy", "openpyxl", "pydicom"),
         "papers": ("frozendict", "k_means_constrained", "neural_tangents", "ortools", "sklearn"),
     }
 )  # fmt: skip

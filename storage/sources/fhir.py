@@ -123,7 +123,10 @@ class FhirExport:
                     "INSERT OR IGNORE INTO resources VALUES (?, ?, ?, ?, ?, ?)", _lines(file, types)
                 )
             rows = list[dict[str, object]]()
-            cursor = collected.execute("SELECT patient, type, line FROM resources ORDER BY 1, 2, 3")
+            cursor = collected.execute(
+                "SELECT patient, type, line FROM resources "
+                "ORDER BY patient, type, moment, id, digest"
+            )
             for patient, lines in groupby(cursor, key=lambda row: row[0]):
                 resources = [(kind, _parsed(line)) for _, kind, line in lines]
                 rows.append(_record(str(patient), resources, wanted))

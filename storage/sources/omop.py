@@ -157,7 +157,9 @@ class OmopFeature(_Events):
         if bool(self.event) == (self.person is not None):
             raise ValueError(f"expected exactly one of person, {', '.join(_EVENTS)}")
         if self.person is not None:
-            extra = self.model_fields_set - {"column", "person"}
+            fields = {name: field.default for name, field in type(self).model_fields.items()}
+            given = {name for name in fields if getattr(self, name) != fields[name]}
+            extra = given - {"column", "person"}
             if extra:
                 raise ValueError(f"expected no {', '.join(sorted(extra))} beside person")
         elif self.take is None:
@@ -220,7 +222,9 @@ class OmopSource(DatabasePlace):
         population, index = self.population, ""
         table, _, stem = _EVENTS[population.event]
         stem = stem.replace("start", "end") if population.index == "end" else stem
-        conditions = [self._of_concepts("e", population), f"e.{stem}_date IS NOT NULL"]
+        # Of dates that are not written as they should be there is nobody.
+        known = f"{self._seconds(f'e.{stem}_date')} IS NOT NULL"
+        conditions = [self._of_concepts("e", population), known]
         for bound, sign in ((population.since, ">="), (population.until, "<=")):
             if bound is not None:
                 days = (bound - date(1970, 1, 1)).days

@@ -74,7 +74,7 @@ class _Events(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     condition: _Concepts | None = None
-    """Concepts of ``condition_occurrence``."""
+    """Concept of ``condition_occurrence``, or a list of them."""
     drug: _Concepts | None = None
     """Concepts of ``drug_exposure``."""
     procedure: _Concepts | None = None
@@ -139,7 +139,7 @@ class OmopFeature(_Events):
     person: Literal["age", "gender", "race", "ethnicity"] | None = None
     """``age``: year of the index less year of birth; else the name of the concept in the
     vocabulary. Without ``take`` and ``window``."""
-    death: Literal[True] | None = None
+    death: StrictBool = False
     """Whether the person died; with ``take: any``."""
     take: Literal["any", "count", "first", "last", "min", "max"] | None = None
     """``any`` is 1 or 0 and ``count`` a number. The others take a value of a measurement or an
@@ -162,8 +162,10 @@ class OmopFeature(_Events):
             extra = given - {"column", "person"}
             if extra:
                 raise ValueError(f"expected no {', '.join(sorted(extra))} beside person")
-        elif self.take is None:
-            raise ValueError("expected take: any, count, first, last, min or max")
+        elif self.take is None or (self.death and self.take != "any"):
+            raise ValueError(
+                f"expected take: any{'' if self.death else ', count, first, last, min or max'}"
+            )
         elif self.event not in _VALUED and self.take not in ("any", "count"):
             raise ValueError("expected take: any or count, as only measurements have values")
         if self.unit is not None and self.event != "measurement":

@@ -46,7 +46,7 @@ from tasks.synthesizers.registry import METHODS
 PAGE = Path(__file__).with_name("site-file.md")
 
 OMOP_EXAMPLE = """\
-Stays of adults, from the first one on; sodium is that of 48 hours, and the label is death in 30 days:
+The first stay of each adult, the sodium of its first 48 hours, and death within 30 days as the label:
 
 ```yaml
 source:
@@ -73,7 +73,7 @@ source:
     - {column: sex, expression: Patient.gender}
     - {column: sodium, expression: "Observation.where(code.coding.exists(system = 'http://loinc.org'
        and code = '2951-2')).last().value.value"}
-    - {column: diabetes, expression: "Condition.where(code.coding.exists(code = '73211009')).exists()"}
+    - {column: diabetes, expression: "Condition.code.coding.exists(code = '73211009')"}
 privacy_unit: {column: patient, max_rows_per_patient: 1}
 ```
 """
@@ -284,7 +284,10 @@ def _section(model: type[BaseModel]) -> str:
     schema = model.model_json_schema(by_alias=True)
     required = set(schema.get("required", ()))
     meanings = _meanings(model)
-    lines = [f"\n## {title}\n", *(f"\n{text}\n" for text in (_summary(model), note.strip()) if text)]
+    lines = [
+        f"\n## {title}\n",
+        *(f"\n{text}\n" for text in (_summary(model), note.strip()) if text),
+    ]
     lines.append("\n| key | value | default | meaning |\n|---|---|---|---|\n")
     # The kind says which section this is.
     fields = sorted(model.model_fields.items(), key=lambda item: item[0] != "kind")

@@ -46,7 +46,7 @@ from tasks.synthesizers.registry import METHODS
 PAGE = Path(__file__).with_name("site-file.md")
 
 OMOP_EXAMPLE = """\
-The first stay of each adult, the sodium of its first 48 hours, and death within 30 days as the label:
+The first stay of each adult, sodium of its first 48 hours, and death within 30 days as the label:
 
 ```yaml
 source:

@@ -37,7 +37,7 @@ _EVENTS = {
 }
 """Kind of event: its table, the column of its concept, and what its date and time begin with."""
 
-_DAY, _HOUR = 86_400, 3_600
+_DAY = 86_400  # seconds
 _OFFSET = re.compile(r"-?[0-9]{1,6}[dh]")
 _VALUED = ("measurement", "observation")
 
@@ -170,8 +170,8 @@ class OmopFeature(_Events):
             raise ValueError("expected take: any or count, as only measurements have values")
         if self.unit is not None and self.event != "measurement":
             raise ValueError("expected unit with measurement only")
-        if self.value == "concept" and self.take in ("min", "max"):
-            raise ValueError("expected take: first or last, as concepts have no order")
+        if self.value == "concept" and self.take not in ("first", "last"):
+            raise ValueError("expected take: first or last with value: concept")
         if self.window is not None:
             _check_window(self.window)
         return self
@@ -258,7 +258,7 @@ class OmopSource(DatabasePlace):
         """Tables of the vocabulary that the query reads."""
         wanted = {"concept_ancestor": any(e.descendants for e in (self.population, *self.features))}
         wanted["concept"] = any(
-            feature.person not in (None, "age") or (feature.value == "concept" and feature.event)
+            feature.person not in (None, "age") or feature.value == "concept"
             for feature in self.features
         )
         return tuple(self._table(name) for name, is_read in wanted.items() if is_read)
@@ -281,12 +281,9 @@ class OmopSource(DatabasePlace):
 
     @property
     def _age(self) -> str:
-        year = (
-            "CAST(SUBSTR(c.day, 1, 4) AS INTEGER)"
-            if self.language == "sqlite"
-            else "CAST(EXTRACT(YEAR FROM c.day) AS INTEGER)"
-        )
-        return f"{year} - p.year_of_birth"
+        is_text = self.language == "sqlite"
+        year = "SUBSTR(c.day, 1, 4)" if is_text else "EXTRACT(YEAR FROM c.day)"
+        return f"CAST({year} AS INTEGER) - p.year_of_birth"
 
     def _of_concepts(self, table: str, events: _Events) -> str:
         column = f"{table}.{_EVENTS[events.event][1]}"
@@ -343,16 +340,8 @@ class OmopSource(DatabasePlace):
     def _in_window(self, table: str, stem: str, feature: OmopFeature) -> list[str]:
         window = feature.window or self.window or (None, None)
         in_hours = any(end is not None and end.endswith("h") for end in window)
-        columns = (
-            (f"{table}.{stem}_datetime", "c.clock")
-            if in_hours
-            else (
-                f"{table}.{stem}_date",
-                "c.day",
-            )
-        )
-        distance = " - ".join(self._seconds(column) for column in columns)
-        scale = _HOUR if in_hours else _DAY
+        part, index, scale = ("datetime", "clock", 3600) if in_hours else ("date", "day", _DAY)
+        distance = f"{self._seconds(f'{table}.{stem}_{part}')} - {self._seconds(f'c.{index}')}"
         return [
             f"{distance} {sign} {int(end.rstrip('dh')) * scale}"
             for end, sign in zip(window, (">=", "<="), strict=True)

@@ -104,6 +104,12 @@ BROKEN = {
         lambda all_: changed(all_, "Condition", subject={"reference": f"Group/{SECRET}"}),
         "FHIR_SUBJECT: expected every Condition",
     ),
+    "subject of another server": (
+        lambda all_: changed(
+            all_, "Encounter", subject={"reference": "https://a.example/Patient/p1"}
+        ),
+        "FHIR_SUBJECT: expected every Encounter",
+    ),
     "linked records": (
         lambda all_: changed(all_, "Patient", link=[{"other": {"reference": SECRET}}]),
         "FHIR_PATIENT_LINK: expected one record per patient",

@@ -180,6 +180,8 @@ def test_rows_of_postgresql_are_those_of_the_declaration(population, monkeypatch
         ({"population": {"visit": 0}}, "greater than 0"),
         ({"features": [{"column": "a", "drug": 1, "take": "last"}]}, "take: any or count"),
         ({"features": [{"column": "a", "drug": 1}]}, "expected take"),
+        ({"features": [FEATURES[3] | {"value": "concept"}]}, "first or last with value: concept"),
+        ({"features": [FEATURES[6] | {"unit": 1}]}, "unit with measurement only"),
         ({"features": [{"column": "a"}]}, "exactly one of person"),
         ({"features": [{"column": "a", "person": "age", "take": "any"}]}, "no take beside person"),
         ({"features": [{"column": "a; DROP", "person": "age"}]}, "pattern"),

@@ -22,7 +22,7 @@ from privacy.errors import InputError
 from storage.files.documents import KEPT
 from storage.files.private import ensure_private_directory
 from storage.sources.cells import sql_text
-from storage.sources.fhirpath import OTHERS, SUBJECTS, TIMES, Expression, parse_expression
+from storage.sources.fhirpath import SUBJECTS, TIMES, Expression, known_types, parse_expression
 from storage.sources.places import PrintablePath, SourcePlace
 
 PATIENT = "patient"
@@ -161,13 +161,13 @@ def _lines(file: Path, types: set[str]) -> Iterator[tuple[str, str, str, str, by
             if not line.strip():
                 continue
             resource = _parsed(line) if len(line) <= _MAX_LINE_BYTES else {}
-            kind = resource.get("resourceType")
+            kind = str(resource.get("resourceType"))
             if kind in types:
-                patient = _patient_of(str(kind), resource)
+                patient = _patient_of(kind, resource)
                 own = str(resource.get("id", ""))
                 digest = hashlib.sha256(line.strip()).digest()
-                yield patient, str(kind), _moment(resource), own, digest, line
-            elif kind not in SUBJECTS and kind not in OTHERS:
+                yield patient, kind, _moment(resource), own, digest, line
+            elif kind not in known_types():
                 raise InputError(
                     "FHIR_TYPE",
                     "expected on every line one resource of a known type of FHIR R4, found another "

@@ -17,9 +17,7 @@ SUBJECTS = {
     kind: element for element, kinds in _LISTED["of_patient"].items() for kind in kinds.split()
 }
 """Type of resource that holds one patient, and its element that names the patient."""
-OTHERS, _FUNCTIONS, TIMES = (
-    tuple(_LISTED["words"][name].split()) for name in ("others", "functions", "times")
-)
+_FUNCTIONS, TIMES = (tuple(_LISTED["words"][name].split()) for name in ("functions", "times"))
 _TYPES = frozenset({"Patient", *SUBJECTS})
 
 
@@ -29,6 +27,15 @@ class Expression:
 
     types: frozenset[str]
     evaluate: Callable[..., Sequence[object]]
+
+
+@lru_cache(maxsize=1)
+def known_types() -> frozenset[str]:
+    """Return every type of resource of R4, also those that no expression may name."""
+    with extra("hospital"):
+        from fhirpathpy.models import models
+    above = models["r4"]["type2Parent"].items()
+    return frozenset(kind for kind, parent in above if parent in ("Resource", "DomainResource"))
 
 
 @lru_cache(maxsize=1024)

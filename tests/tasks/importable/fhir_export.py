@@ -18,7 +18,7 @@ FEATURES = [
 def made_up(n_patients, *, seed):
     """Return the resources of an export, in no order."""
     rng = np.random.default_rng(seed)
-    resources = [{"resourceType": "Organization", "id": "hospital", "name": "A"}]
+    resources = [{"resourceType": kind, "id": "x"} for kind in ("Organization", "Appointment")]
     for number in range(n_patients):
         patient, name = {"reference": f"Patient/p{number}"}, f"p{number}"
         resources.append(

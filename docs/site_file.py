@@ -29,11 +29,54 @@ from storage.schema.column_blocks import ImageColumns
 from storage.schema.columns import CategoricalColumn, NumericColumn
 from storage.schema.table import Buckets, Label, TableSchema
 from storage.sources.datasets import table_names
-from storage.sources.declared import CsvSource, IdxSource, ParquetSource, SklearnSource, SqlSource
+from storage.sources.declared import (
+    CsvSource,
+    FhirSource,
+    IdxSource,
+    OmopSource,
+    ParquetSource,
+    SklearnSource,
+    SqlSource,
+)
+from storage.sources.fhir import FhirFeature
 from storage.sources.image_datasets import IMAGE_DATASETS
+from storage.sources.omop import OmopFeature, OmopPopulation
 from tasks.synthesizers.registry import METHODS
 
 PAGE = Path(__file__).with_name("site-file.md")
+
+OMOP_EXAMPLE = """\
+The first stay of each adult, sodium of its first 48 hours, and death within 30 days as the label:
+
+```yaml
+source:
+  kind: omop
+  url_env: CDM_URL
+  population: {visit: 9201, descendants: true, take: first, age: [18, 110]}
+  window: [-365d, 0d]
+  features:
+    - {column: age, person: age}
+    - {column: sex, person: gender}
+    - {column: sodium, measurement: 3019550, take: last, window: [0, 48h], unit: 8753}
+    - {column: diabetes, condition: 201826, take: any, descendants: true}
+    - {column: died, death: true, take: any, window: [0d, 30d]}
+privacy_unit: {column: person_id, max_rows_per_patient: 1}
+```
+"""
+
+FHIR_EXAMPLE = """\
+```yaml
+source:
+  kind: fhir
+  path: export
+  features:
+    - {column: sex, expression: Patient.gender}
+    - {column: sodium, expression: "Observation.where(code.coding.exists(system = 'http://loinc.org'
+       and code = '2951-2')).last().value.value"}
+    - {column: diabetes, expression: "Condition.code.coding.exists(code = '73211009')"}
+privacy_unit: {column: patient, max_rows_per_patient: 1}
+```
+"""
 
 # Model -> title of its section, and what the docstring of the model does not say.
 SECTIONS: dict[type[BaseModel], tuple[str, str]] = {
@@ -41,6 +84,11 @@ SECTIONS: dict[type[BaseModel], tuple[str, str]] = {
     CsvSource: ("source, kind csv", ""),
     ParquetSource: ("source, kind parquet", ""),
     SqlSource: ("source, kind sql", ""),
+    OmopSource: ("source, kind omop", OMOP_EXAMPLE),
+    OmopPopulation: ("source.population, kind omop", ""),
+    OmopFeature: ("source.features, kind omop", ""),
+    FhirSource: ("source, kind fhir", FHIR_EXAMPLE),
+    FhirFeature: ("source.features, kind fhir", ""),
     SklearnSource: ("source, kind sklearn", ""),
     IdxSource: ("source, kind idx", ""),
     TableSchema: (
@@ -217,7 +265,7 @@ This page is written by [site_file.py](site_file.py) from the models that read t
   of the program, and every key of this file but these: `title`, `rows`, `approval`,
   `public_benchmark_data`, the caps of `budget`, and the places in `source` (`path`,
   `data`, `images`, `labels`). To change those costs nothing. The content of a database is not known
-  before it is read: every release of a `sql` source is new, and charged.
+  before it is read: every release of a `sql` or `omop` source is new, and charged.
 
 ## Example
 
@@ -236,7 +284,10 @@ def _section(model: type[BaseModel]) -> str:
     schema = model.model_json_schema(by_alias=True)
     required = set(schema.get("required", ()))
     meanings = _meanings(model)
-    lines = [f"\n## {title}\n", *(f"\n{text}\n" for text in (_summary(model), note) if text)]
+    lines = [
+        f"\n## {title}\n",
+        *(f"\n{text}\n" for text in (_summary(model), note.strip()) if text),
+    ]
     lines.append("\n| key | value | default | meaning |\n|---|---|---|---|\n")
     # The kind says which section this is.
     fields = sorted(model.model_fields.items(), key=lambda item: item[0] != "kind")

@@ -8,14 +8,23 @@ import pandas as pd
 
 from privacy.errors import ConfigurationError, InputError
 from storage.schema.table import check_names
-from storage.settings import Settings
+from storage.settings import Settings, load_settings
 from storage.sources.cells import arrow_frame, type_refused
 from storage.sources.datasets import find
-from storage.sources.declared import CsvSource, IdxSource, ParquetSource, Source, SqlSource
+from storage.sources.declared import (
+    CsvSource,
+    IdxSource,
+    ParquetSource,
+    Source,
+    SqlSource,
+    query_of,
+)
+from storage.sources.fhir import FhirExport, FhirSource, export_files
 from storage.sources.fingerprints import FileState, Fingerprint, Mapper, fingerprint_of, states_of
 from storage.sources.formats import CsvTable, QueryTable, SklearnTable
 from storage.sources.idx_files import IdxPart, IdxTable
 from storage.sources.image_datasets import find_images
+from storage.sources.omop import OmopSource
 from storage.sources.parquet_files import ParquetFolder, ParquetPart, files_of
 from storage.sources.reading import FailureNote, Fragment, chosen, rechunk, unreadable
 
@@ -33,8 +42,9 @@ class CohortReader:
     """
 
     def __init__(self, source: Source, *, settings: Settings | None = None) -> None:
-        self._source = source
-        self._path: Path | None = None
+        self._source = query_of(source) if isinstance(source, OmopSource) else source
+        self._settings = settings
+        self._path: Path | None = source.path if isinstance(source, FhirSource) else None
         self._first: Fingerprint | None = None
         if isinstance(source, CsvSource | ParquetSource):
             self._path = source.path or find(str(source.data), settings=settings)
@@ -160,9 +170,13 @@ class CohortReader:
             return None
         found: tuple[FileState, ...] = ()
         with FailureNote() as reading:
-            found = states_of(self._images or files_of(self._require_path()))
+            found = states_of(self._images or self._listed())
         reading.refuse(self._source.kind)
         return found
+
+    def _listed(self) -> list[Path]:
+        is_export = isinstance(self._source, FhirSource)
+        return (export_files if is_export else files_of)(self._require_path())
 
     def _begin(self, map: Mapper | None = None) -> None:
         """Remember what is going to be read, or compare it with what was read before."""
@@ -214,10 +228,15 @@ class CohortReader:
         self.check_unchanged()
         reading.refuse(self._source.kind)
 
-    def _table(self) -> CsvTable | QueryTable | SklearnTable | ParquetFolder | IdxTable:
+    def _table(
+        self,
+    ) -> CsvTable | FhirExport | QueryTable | SklearnTable | ParquetFolder | IdxTable:
         source = self._source
         if isinstance(source, ParquetSource | IdxSource):
             return self._divisible()
+        if isinstance(source, FhirSource):
+            settings = load_settings() if self._settings is None else self._settings
+            return FhirExport(source, settings.private_root)
         if isinstance(source, CsvSource):
             return CsvTable(self._require_path(), source)
         return QueryTable(source) if isinstance(source, SqlSource) else SklearnTable()

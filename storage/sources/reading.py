@@ -59,6 +59,7 @@ def unreadable(kind: str) -> InputError:
         "parquet": "every file must be Parquet with the same columns and types; write it again",
         "sql": "the query could not be run or its result not be read; try the query, the address "
         "and the driver with the database's own client",
+        "fhir": "the folder must hold files '*.ndjson' of a FHIR bulk export; export it again",
         "idx": "the images and the labels must each be a whole idx file; get them again",
         "sklearn": "the dataset could not be loaded; install scikit-learn",
     }[kind]

@@ -1,0 +1,215 @@
+"""The declaration of a column that ``clustmix init`` proposes: from its name, type and codebook.
+
+What is not the codebook's own word is marked as a guess. No value of the table is among what goes
+in, so nothing here can tell of a patient.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from flows.site.site_file import PLACEHOLDER
+from storage.codebooks.ranges import ClinicalRange, range_of, ranges_named
+from storage.codebooks.variables import Variable, codebook_refusal, text_of
+from storage.schema.columns import MAX_CODES, Column, Level
+from storage.schema.plain_yaml import one_line
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_YAML_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
+_BINARY = re.compile(r"(is|has|had|was|any|ever) .*|(.* )?(flag|yn|ind|indicator|binary|bool)")
+_CODED = re.compile(
+    r"(.* )?(code|cd|category|class|group|grp|type|status|stage|grade|icd9?|icd10|atc|zip|region|"
+    r"ward|department|dept|sex|gender|race|ethnicity|country)"
+)
+_UNUSED = re.compile(
+    r"(.* )?(date|dt|datetime|timestamp|dob|id|key|uuid|mrn|nr|notes?|comments?|text|address|phone)"
+)
+_N_BINS = 10
+_MAX_COMMENT = 150
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A key of a declaration, its value as YAML, and what a person should know of it."""
+
+    key: str
+    value: str
+    comment: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A declared column, or what is to be filled in of it; `comment` says what it is."""
+
+    name: str
+    lines: tuple[Line, ...]
+    comment: str = ""
+
+
+def proposal(name: str, stored: str | None, described: Variable | None) -> Proposal:
+    """Propose the declaration of a column.
+
+    `stored` is the kind by the type of the column in a Parquet file, None if there is no type. A
+    codebook that contradicts itself is a ConfigurationError.
+    """
+    known = described or Variable(name=name)
+    found = range_of(name, known.meaning, known.unit)
+    bounded = known.lower is not None and known.upper is not None
+    if bounded and not known.unit and len(ranges_named(found.key if found else "")) > 1:
+        found = None  # edges of one unit for bounds of, perhaps, another
+    kind, guessed = _kind(name, stored, known, found)
+    comment = ", ".join(text for text in (known.meaning, known.unit) if text)
+    unused = described is None and _UNUSED.fullmatch(_words(name)) is not None
+    if unused:
+        comment = "guess by its name: an identifier, a date or free text; the patient, or ignore"
+    lines = [Line("kind", kind or PLACEHOLDER, guessed)]
+    if kind == "categorical":
+        lines += _categories(known)
+    elif kind is not None:
+        lines += _numbers(kind, known, found)
+    if known.missing:
+        lines.append(Line("missing", _list(known.missing)))
+    elif described is not None and stored == "categorical" and kind in ("integer", "real"):
+        lines.append(Line("missing", "[]", 'guess: stored as text; is there a code such as "?"'))
+    if described is not None and not known.required:
+        guess = "guess: the codebook does not say whether a cell may be empty"
+        lines.append(Line("nullable", "true", guess if known.required is None else ""))
+    if described is not None:
+        _check(name, lines)
+    return Proposal(name, tuple(lines), shown(comment))
+
+
+def label_lines(described: Variable | None) -> tuple[Line, ...]:
+    """Propose the declaration of the label: a level for each code, by its meaning if it has one."""
+    if described is None or not described.levels:
+        return (Line("levels", PLACEHOLDER, "a list of {name: level, values: [raw values]}"),)
+    names = [means for _, means in described.levels]
+    if len(set(names)) < len(names) or not all(map(_is_level, names)):
+        names = [code for code, _ in described.levels]
+    levels = [
+        f"\n      - {{name: {quoted(name)}, values: {_list((code,))}}}"
+        for name, (code, _) in zip(names, described.levels, strict=True)
+    ]
+    lines = [Line("levels", "".join(levels))]
+    if described.missing:
+        lines.append(Line("missing", _list(described.missing), "rows without a label are left out"))
+    return tuple(lines)
+
+
+def quoted(name: str) -> str:
+    """Write a name for YAML, in quotes unless it is a plain word."""
+    if _PLAIN.fullmatch(name) and name.lower() not in _YAML_WORDS:
+        return name
+    return yaml.safe_dump(name, default_style='"', allow_unicode=True, width=10_000).strip()
+
+
+def shown(comment: str) -> str:
+    """Write a text as a comment of one line."""
+    text = text_of(comment)
+    return text if len(text) <= _MAX_COMMENT else f"{text[:_MAX_COMMENT]}..."
+
+
+def _kind(
+    name: str, stored: str | None, known: Variable, found: ClinicalRange | None
+) -> tuple[str | None, str]:
+    """Return a kind and, if nobody has declared it, how it was guessed."""
+    if known.kind in ("integer", "real", "categorical"):
+        return known.kind, ""
+    hints = ((_BINARY, "yes or no"), (_CODED, "a code"))
+    by_name = next((text for names, text in hints if names.fullmatch(_words(name))), "")
+    if by_name and stored != "real" and known.lower is None:
+        return "categorical", f"guess by its name: {by_name}"
+    if stored in ("integer", "real"):
+        return stored, ""
+    if found is not None:
+        return "real" if found.decimals else "integer", "guess by the clinical range"
+    if known.lower is not None or known.upper is not None or known.unit:
+        return "real", "guess: it has bounds or a unit; integer if there are whole numbers only"
+    if stored is not None:
+        return stored, ""
+    return None, "integer or real (with lower, upper, bins), or categorical (levels)"
+
+
+def _categories(known: Variable) -> Iterator[Line]:
+    if not known.levels:
+        yield Line("levels", PLACEHOLDER, '[.., ..]; write "No" and "Yes" in quotes')
+        return
+    meanings = "; ".join(f"{code} {means}" for code, means in known.levels if means)
+    yield Line("levels", _list(code for code, _ in known.levels), shown(meanings))
+
+
+def _numbers(kind: str, known: Variable, found: ClinicalRange | None) -> Iterator[Line]:
+    lower, upper = known.lower, known.upper
+    source = ""
+    if found is not None and (lower is None or upper is None):
+        source = f"guess in {found.unit} ({', '.join(found.sources)})"
+    ends = (
+        found.lower if lower is None and found else lower,
+        found.upper if upper is None and found else upper,
+    )
+    decimals = 0
+    if kind == "real":
+        steps = known.decimals if known.decimals is not None else 1
+        decimals = found.decimals if found is not None else max(steps, 1)
+    for key, declared, end in (("lower", lower, ends[0]), ("upper", upper, ends[1])):
+        comment = "" if declared is not None else source
+        if end is None:
+            comment = "smallest and largest value that are kept; others are clipped"
+        yield Line(key, PLACEHOLDER if end is None else f"{end:.12g}", comment)
+    if ends[0] is None or ends[1] is None:
+        yield Line("bins", PLACEHOLDER, "a number of bins of equal width, or the edges [.., ..]")
+    else:
+        yield _bins(ends[0], ends[1], decimals, found)
+    if kind == "real":
+        yield Line("decimals", str(decimals), "guess: decimals of a released value")
+
+
+def _bins(lower: float, upper: float, decimals: int, found: ClinicalRange | None) -> Line:
+    inner = [] if found is None else [edge for edge in found.edges[1:-1] if lower < edge < upper]
+    if found is not None and len(inner) > 1:
+        edges = ", ".join(f"{edge:.12g}" for edge in (lower, *inner, upper))
+        return Line("bins", f"[{edges}]", f"guess: clustmix ranges {found.key}")
+    n_values = min((upper - lower) * 10**decimals + 1, MAX_CODES)
+    n_bins = int(n_values) if n_values <= _N_BINS + 2 else _N_BINS
+    return Line("bins", str(max(n_bins, 1)), "guess: of equal width; clinical edges tell more")
+
+
+def _check(name: str, lines: list[Line]) -> None:
+    """Refuse what the schema would refuse later, as far as nothing is left to fill in."""
+    if any(line.value == PLACEHOLDER for line in lines):
+        return
+    data: dict[str, Any] = {line.key: yaml.safe_load(line.value) for line in lines}
+    data |= {"name": "name"}
+    problem = ""
+    try:
+        TypeAdapter[Any](Column).validate_python(data)
+    except ValidationError as error:
+        problem = one_line(error, data)
+    if problem:
+        raise codebook_refusal("CONTRADICTION", f"column {name} of the codebook: {problem}")
+
+
+def _is_level(text: str) -> bool:
+    try:
+        TypeAdapter[Any](Level).validate_python(text)
+    except ValidationError:
+        return False
+    return True
+
+
+def _list(texts: Any) -> str:
+    return f"[{', '.join(_text(text) for text in texts)}]"
+
+
+def _text(text: str) -> str:
+    """Write a level or a code; whole numbers need no quotes."""
+    return text if re.fullmatch(r"0|-?[1-9][0-9]{0,14}", text) else quoted(text)
+
+
+def _words(name: str) -> str:
+    apart = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
+    return " ".join(re.findall(r"[a-z]+\d*", apart.lower()))

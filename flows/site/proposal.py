@@ -29,6 +29,7 @@ _UNUSED = re.compile(
     r"(.* )?(date|dt|datetime|timestamp|dob|id|key|uuid|mrn|nr|notes?|comments?|text|address|phone)"
 )
 _N_BINS = 10
+_ONE_EACH = 20
 _MAX_COMMENT = 150
 
 
@@ -173,9 +174,10 @@ def _bins(lower: float, upper: float, decimals: int, found: ClinicalRange | None
     if found is not None and len(inner) > 1:
         edges = ", ".join(f"{edge:.12g}" for edge in (lower, *inner, upper))
         return Line("bins", f"[{edges}]", f"guess: clustmix ranges {found.key}")
-    n_values = min((upper - lower) * 10**decimals + 1, MAX_CODES)
-    n_bins = int(n_values) if n_values <= _N_BINS + 2 else _N_BINS
-    return Line("bins", str(max(n_bins, 1)), "guess: of equal width; clinical edges tell more")
+    n_values = min(int((upper - lower) * 10**decimals) + 1, MAX_CODES)
+    if n_values <= _ONE_EACH:
+        return Line("bins", str(max(n_values, 1)), "guess: one for each value")
+    return Line("bins", str(_N_BINS), "guess: of equal width; clinical edges tell more")
 
 
 def _check(name: str, lines: list[Line]) -> None:

@@ -19,42 +19,42 @@ from storage.codebooks.variables import (
 from storage.schema.columns import raw_text
 
 HEADINGS = {
-    "name": "variable, variable name, name, column, column name, field, field name, "
-    "variable / field name",
+    "name": "variable, variable name, name, column, column name, field, field name",
     "kind": "type, kind, data type, field type",
-    "levels": "levels, values, codes, choices, categories, allowed values, coding, code, value, "
-    "choices, calculations, or slider labels",
+    "levels": "levels, values, codes, choices, categories, allowed values, coding, code, value",
     "level_meaning": "value label, value meaning, value description, code label, code meaning",
-    "lower": "minimum, min, lower, lower bound, text validation min",
-    "upper": "maximum, max, upper, upper bound, text validation max",
+    "lower": "minimum, min, lower, lower bound",
+    "upper": "maximum, max, upper, upper bound",
     "range": "range, valid range, bounds",
     "missing": "missing, missing codes, missing values, missing code",
     "unit": "unit, units",
     "meaning": "description, label, meaning, variable label, field label, definition, question",
-    "required": "required, required field?, mandatory",
-    "validation": "text validation type or show slider number",
-    "identifier": "identifier?, identifier",
+    "required": "required, mandatory",
+    "identifier": "identifier",
 }
-"""Headings that are understood, by what their column says; case and blanks do not count."""
+"""Headings that are understood, by what their column says; case, blanks and signs do not count."""
 
+_REDCAP = {
+    "Variable / Field Name": "name",
+    "Choices, Calculations, OR Slider Labels": "levels",
+    "Text Validation Type OR Show Slider Number": "validation",
+    "Text Validation Min": "lower",
+    "Text Validation Max": "upper",
+    "Required Field?": "required",
+}
 _MAX_TITLE_LINES = 20
 _YES = frozenset({"y", "yes", "true", "1", "x"})
 _YES_NO = (("1", "Yes"), ("0", "No"))
 _CODES = {"yesno": _YES_NO, "truefalse": (("1", "True"), ("0", "False"))}
-_CHOICES = "choices, calculations, or slider labels"
 
 
 def _plain(heading: object) -> str:
     return re.sub(r"[^a-z]", "", text_of(heading).lower())
 
 
-# One heading of REDCap holds commas.
 _MEANT = {
-    _plain(heading): key
-    for key, listed in HEADINGS.items()
-    for heading in listed.replace(_CHOICES, "").split(", ")
-    if heading
-} | {_plain(_CHOICES): "levels"}
+    _plain(heading): key for key, listed in HEADINGS.items() for heading in listed.split(", ")
+} | {_plain(heading): key for heading, key in _REDCAP.items()}
 
 Row = Sequence[object]
 

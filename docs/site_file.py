@@ -247,7 +247,7 @@ one line. An OMOP vocabulary describes concepts and not columns; it is not read.
 
 `clustmix ranges` lists public clinical ranges of adults. `init` proposes one where the codebook has
 no bounds, if the name or the description of the column is that of the quantity, in the same unit if
-one is given. It is marked as a guess, with its sources. `nullable` on every column costs little, and
+one is given. It is marked as a guess, with its sources. `nullable` on every column costs little;
 `clustmix plan` says how much.
 
 ## Example

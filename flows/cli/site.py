@@ -83,7 +83,7 @@ def ranges(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List public clinical ranges of adults: bounds, edges of bins, LOINC code and sources.
+    """List public clinical ranges of adults, each with its sources.
 
     They are what ``init`` proposes where a codebook has no bounds: a help, and no limit.
     """
@@ -96,7 +96,7 @@ def ranges(
             "expected a quantity that clustmix ranges lists, found none of that name",
         )
     if as_json:
-        terminal.answer(found, as_json=True)
+        terminal.answer([one.model_dump() for one in found], as_json=True)
         return
     if name is None:
         terminal.table(

@@ -6,8 +6,7 @@ in, so nothing here can tell of a patient.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
@@ -15,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from flows.site.site_file import PLACEHOLDER
 from storage.codebooks.ranges import ClinicalRange, range_of, ranges_named
 from storage.codebooks.variables import Variable, codebook_refusal, text_of
-from storage.schema.columns import MAX_CODES, Column, Level
+from storage.schema.columns import MAX_CODES, Column, number_of
 from storage.schema.plain_yaml import one_line
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -28,13 +27,13 @@ _CODED = re.compile(
 _UNUSED = re.compile(
     r"(.* )?(date|dt|datetime|timestamp|dob|id|key|uuid|mrn|nr|notes?|comments?|text|address|phone)"
 )
+_WORDS = re.compile(r"[^\W\d_][\w ,.()/%-]{0,99}")
 _N_BINS = 10
 _ONE_EACH = 20
 _MAX_COMMENT = 150
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """A key of a declaration, its value as YAML, and what a person should know of it."""
 
     key: str
@@ -42,13 +41,12 @@ class Line:
     comment: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(NamedTuple):
     """A declared column, or what is to be filled in of it; `comment` says what it is."""
 
     name: str
-    lines: tuple[Line, ...]
-    comment: str = ""
+    lines: list[Line]
+    comment: str
 
 
 def proposal(name: str, stored: str | None, described: Variable | None) -> Proposal:
@@ -59,13 +57,10 @@ def proposal(name: str, stored: str | None, described: Variable | None) -> Propo
     """
     known = described or Variable(name=name)
     found = range_of(name, known.meaning, known.unit)
-    bounded = known.lower is not None and known.upper is not None
-    if bounded and not known.unit and len(ranges_named(found.key if found else "")) > 1:
-        found = None  # edges of one unit for bounds of, perhaps, another
     kind, guessed = _kind(name, stored, known, found)
+    found = _usable(found, kind, known)
     comment = ", ".join(text for text in (known.meaning, known.unit) if text)
-    unused = described is None and _UNUSED.fullmatch(_words(name)) is not None
-    if unused:
+    if described is None and _UNUSED.fullmatch(_words(name)):
         comment = "guess by its name: an identifier, a date or free text; the patient, or ignore"
     lines = [Line("kind", kind or PLACEHOLDER, guessed)]
     if kind == "categorical":
@@ -81,7 +76,7 @@ def proposal(name: str, stored: str | None, described: Variable | None) -> Propo
         lines.append(Line("nullable", "true", guess if known.required is None else ""))
     if described is not None:
         _check(name, lines)
-    return Proposal(name, tuple(lines), shown(comment))
+    return Proposal(name, lines, shown(comment))
 
 
 def label_lines(described: Variable | None) -> tuple[Line, ...]:
@@ -89,7 +84,7 @@ def label_lines(described: Variable | None) -> tuple[Line, ...]:
     if described is None or not described.levels:
         return (Line("levels", PLACEHOLDER, "a list of {name: level, values: [raw values]}"),)
     names = [means for _, means in described.levels]
-    if len(set(names)) < len(names) or not all(map(_is_level, names)):
+    if len(set(names)) < len(names) or not all(map(_WORDS.fullmatch, names)):
         names = [code for code, _ in described.levels]
     levels = [
         f"\n      - {{name: {quoted(name)}, values: {_list((code,))}}}"
@@ -135,6 +130,20 @@ def _kind(
     return None, "integer or real (with lower, upper, bins), or categorical (levels)"
 
 
+def _usable(found: ClinicalRange | None, kind: str | None, known: Variable) -> ClinicalRange | None:
+    """Return a range unless it does not go with what the codebook says of the column."""
+    if found is None or (kind == "integer" and found.decimals):
+        return None
+    lower = found.lower if known.lower is None else known.lower
+    upper = found.upper if known.upper is None else known.upper
+    codes = [number for number in map(number_of, known.missing) if number is not None]
+    if lower >= upper or any(lower <= code <= upper for code in codes):
+        return None
+    # Edges in one unit for bounds in, perhaps, another.
+    bounded = known.lower is not None and known.upper is not None
+    return None if bounded and not known.unit and len(ranges_named(found.key)) > 1 else found
+
+
 def _categories(known: Variable) -> Iterator[Line]:
     if not known.levels:
         yield Line("levels", PLACEHOLDER, '[.., ..]; write "No" and "Yes" in quotes')
@@ -144,27 +153,22 @@ def _categories(known: Variable) -> Iterator[Line]:
 
 
 def _numbers(kind: str, known: Variable, found: ClinicalRange | None) -> Iterator[Line]:
-    lower, upper = known.lower, known.upper
-    source = ""
-    if found is not None and (lower is None or upper is None):
-        source = f"guess in {found.unit} ({', '.join(found.sources)})"
-    ends = (
-        found.lower if lower is None and found else lower,
-        found.upper if upper is None and found else upper,
-    )
-    decimals = 0
-    if kind == "real":
-        steps = known.decimals if known.decimals is not None else 1
-        decimals = found.decimals if found is not None else max(steps, 1)
-    for key, declared, end in (("lower", lower, ends[0]), ("upper", upper, ends[1])):
-        comment = "" if declared is not None else source
-        if end is None:
+    ends: list[float] = []
+    for key in ("lower", "upper"):
+        end = getattr(known, key)
+        comment = ""
+        if end is None and found is not None:
+            end = getattr(found, key)
+            comment = f"guess in {found.unit} ({', '.join(found.sources)})"
+        elif end is None:
             comment = "smallest and largest value that are kept; others are clipped"
+        ends += [] if end is None else [end]
         yield Line(key, PLACEHOLDER if end is None else f"{end:.12g}", comment)
-    if ends[0] is None or ends[1] is None:
-        yield Line("bins", PLACEHOLDER, "a number of bins of equal width, or the edges [.., ..]")
-    else:
+    decimals = max(known.decimals or 0, found.decimals if found else 1) if kind == "real" else 0
+    if len(ends) == 2:
         yield _bins(ends[0], ends[1], decimals, found)
+    else:
+        yield Line("bins", PLACEHOLDER, "a number of bins of equal width, or the edges [.., ..]")
     if kind == "real":
         yield Line("decimals", str(decimals), "guess: decimals of a released value")
 
@@ -184,8 +188,7 @@ def _check(name: str, lines: list[Line]) -> None:
     """Refuse what the schema would refuse later, as far as nothing is left to fill in."""
     if any(line.value == PLACEHOLDER for line in lines):
         return
-    data: dict[str, Any] = {line.key: yaml.safe_load(line.value) for line in lines}
-    data |= {"name": "name"}
+    data = {"name": "name"} | {line.key: yaml.safe_load(line.value) for line in lines}
     problem = ""
     try:
         TypeAdapter[Any](Column).validate_python(data)
@@ -193,14 +196,6 @@ def _check(name: str, lines: list[Line]) -> None:
         problem = one_line(error, data)
     if problem:
         raise codebook_refusal("CONTRADICTION", f"column {name} of the codebook: {problem}")
-
-
-def _is_level(text: str) -> bool:
-    try:
-        TypeAdapter[Any](Level).validate_python(text)
-    except ValidationError:
-        return False
-    return True
 
 
 def _list(texts: Any) -> str:

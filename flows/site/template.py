@@ -45,7 +45,9 @@ def site_template(
             raise InputError(
                 "COLUMN_MISSING", f"expected --{option} to name a column of the table, found none"
             )
-    described = _matched(header, codebook or {})
+    codebook = codebook or {}
+    described = _matched(header, codebook)
+    used = {variable.name for variable in described.values()}
     if codebook and not described:
         raise ConfigurationError(
             "CODEBOOK_OTHER_TABLE",
@@ -69,7 +71,7 @@ def site_template(
         label_lines=label_lines(described.get(label or "")),
         patient=patient,
         ignore=[(name, unused[name]) for name in header if name in {*unused} - {label, patient}],
-        absent=shown(", ".join(_absent(described, codebook or {}))),
+        absent=shown(", ".join(name for name in codebook if name not in used)),
         fill_in=PLACEHOLDER,
     )
 
@@ -89,21 +91,9 @@ def _template() -> Template:
 
 def _matched(header: Sequence[str], codebook: Mapping[str, Variable]) -> dict[str, Variable]:
     """Return what the codebook says of columns: by their names, else but for case and blanks."""
-    alike: dict[str, list[Variable]] = {}
-    for name, variable in codebook.items():
-        alike.setdefault(name.strip().casefold(), []).append(variable)
-    found = {name: codebook.get(name) or _only(alike, name) for name in header}
+    alike = {name.strip().casefold(): variable for name, variable in codebook.items()}
+    found = {name: codebook.get(name) or alike.get(name.strip().casefold()) for name in header}
     return {name: variable for name, variable in found.items() if variable is not None}
-
-
-def _only(alike: Mapping[str, Sequence[Variable]], name: str) -> Variable | None:
-    named = alike.get(name.strip().casefold(), ())
-    return named[0] if len(named) == 1 else None
-
-
-def _absent(described: Mapping[str, Variable], codebook: Mapping[str, Variable]) -> list[str]:
-    used = {variable.name for variable in described.values()}
-    return [name for name in codebook if name not in used]
 
 
 def _kind(dtype: str | None) -> str | None:

@@ -6,10 +6,11 @@ codebook comes first, and what is proposed from here is marked as a guess.
 
 import re
 import tomllib
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
+
+from storage.files.documents import Record
 
 # Words of a name that do not change what is measured. "urine" or "cord" would.
 _BESIDE = frozenset(
@@ -19,11 +20,10 @@ _BESIDE = frozenset(
 _SHORT = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClinicalRange:
+class ClinicalRange(Record):
     """Bounds, both included, and edges of bins of one quantity in one unit (UCUM).
 
-    `names` and `units` are other spellings. `decimals` is how exactly it is usually written.
+    `names` and `units` are other spellings, `decimals` is how exactly it is usually written, and
     `sources` are keys of `citations`.
     """
 
@@ -31,35 +31,20 @@ class ClinicalRange:
     title: str
     names: tuple[str, ...]
     unit: str
-    units: tuple[str, ...]
+    units: tuple[str, ...] = ()
     lower: float
     upper: float
     decimals: int
     edges: tuple[float, ...]
-    loinc: str | None
+    loinc: str | None = None
     sources: tuple[str, ...]
 
 
 @cache
 def clinical_ranges() -> tuple[ClinicalRange, ...]:
     """Return all ranges, in the order of ``ranges.toml``."""
-    return tuple(
-        ClinicalRange(
-            key=key,
-            title=entry["title"],
-            names=tuple(entry["names"]),
-            unit=entry["unit"],
-            units=tuple(entry.get("units", ())),
-            lower=entry["lower"],
-            upper=entry["upper"],
-            decimals=entry["decimals"],
-            edges=tuple(entry["edges"]),
-            loinc=entry.get("loinc"),
-            sources=tuple(entry["sources"]),
-        )
-        for key, entry in _entries().items()
-        if key != "sources"
-    )
+    entries = {key: entry for key, entry in _entries().items() if key != "sources"}
+    return tuple(ClinicalRange(key=key, **entry) for key, entry in entries.items())
 
 
 def citations() -> dict[str, str]:
@@ -84,19 +69,13 @@ def ranges_named(text: str) -> tuple[ClinicalRange, ...]:
     >>> from storage.codebooks.ranges import ranges_named
     >>> [found.unit for found in ranges_named("creatinine_max")]
     ['mg/dL', 'umol/L']
-    >>> ranges_named("creatinine_urine")
-    ()
     """
     wanted = _words(text)
-    if not wanted:
-        return ()
     return tuple(
         one
         for one in clinical_ranges()
-        if any(
-            "".join(words) == "".join(wanted) or sorted(words) == sorted(wanted)
-            for words in map(_words, (one.key, *one.names))
-        )
+        for names in [[_words(name) for name in (one.key, *one.names)]]
+        if wanted and (wanted in names or "".join(wanted) in map("".join, names))
     )
 
 
@@ -116,8 +95,7 @@ def range_of(name: str, meaning: str, unit: str) -> ClinicalRange | None:
 
 def _words(text: str) -> list[str]:
     apart = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).lower()
-    words = re.findall(r"[a-z0-9]+", apart)
-    return [word for word in words if word not in _BESIDE]
+    return [word for word in re.findall(r"[a-z0-9]+", apart) if word not in _BESIDE]
 
 
 def _unit(text: str) -> str:

@@ -3,88 +3,85 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from storage.codebooks.variables import Variable, codebook_refusal, text_of, variable
+from storage.codebooks.variables import Levels, Variable, codebook_refusal, text_of, variable
 from storage.schema.columns import raw_text
 
 _MAX_REFERENCES = 20
+_Part = Mapping[str, Any]
 
 
 def schema_variables(data: object) -> tuple[Variable, ...] | None:
     """Return what a schema says about its columns; None if it is none of the known kinds.
 
-    A schema of several tables is refused (ConfigurationError), for nobody can say which is meant.
+    A package of several tables is refused (ConfigurationError), for nobody can say which is meant.
     """
-    if not isinstance(data, Mapping):
-        return None
-    if isinstance(data.get("resources"), Sequence):
-        schemas = [_mapping(_mapping(one).get("schema")) for one in data["resources"]]
-        return schema_variables(_only([one for one in schemas if "fields" in one]))
-    if isinstance(data.get("fields"), Sequence):
-        shared = _list(data.get("missingValues", [""]))
-        return tuple(_frictionless(_mapping(one), shared) for one in data["fields"])
-    if "classes" in data or "slots" in data:
-        return tuple(_linkml(data))
-    table = _resolved(data, data)
-    table = _resolved(table.get("items"), data) if "items" in table else table
-    if isinstance(table.get("properties"), Mapping):
-        return tuple(_json_schema(table, data))
-    return None
+    root = _mapping(data)
+    if isinstance(root.get("resources"), Sequence):
+        schemas = [_mapping(_mapping(one).get("schema")) for one in root["resources"]]
+        schemas = [schema for schema in schemas if "fields" in schema]
+        if len(schemas) != 1:
+            raise codebook_refusal(
+                "TABLES",
+                f"codebook: expected the schema of one table, found {len(schemas)}; give a file "
+                "with that of yours alone",
+            )
+        return schema_variables(schemas[0])
+    if isinstance(root.get("fields"), Sequence):
+        return tuple(_frictionless(root))
+    if "classes" in root or "slots" in root:
+        return tuple(_linkml(root))
+    table = _resolved(root, root)
+    table = _resolved(table.get("items"), root) if "items" in table else table
+    return tuple(_json_schema(table, root)) if _mapping(table.get("properties")) else None
 
 
-def _frictionless(field: Mapping[str, Any], shared: Sequence[Any]) -> Variable:
-    limits = _mapping(field.get("constraints"))
-    missing = _texts(field.get("missingValues", shared))
-    listed = field.get("categories") or limits.get("enum") or ()
-    return variable(
-        *_named(field.get("name")),
-        kind=text_of(field.get("type")),
-        levels=_pairs(listed, "value", "label"),
-        bounds=_ends(limits, "minimum", "maximum"),
-        missing=tuple(code for code in missing if code),
-        unit=field.get("unit"),
-        meaning=field.get("title") or field.get("description"),
-        # Without a missing value, an empty cell is no value of any type but text.
-        required=limits.get("required") is True or "" not in missing,
-    )
-
-
-def _json_schema(table: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[Variable]:
-    required = _texts(table.get("required", ()))
-    for name, given in table["properties"].items():
-        field = _resolved(given, root)
-        options = _list(field.get("oneOf") or field.get("anyOf") or ())
-        kinds = _texts(field.get("type", ()))
-        kinds += [kind for one in options for kind in _texts(_mapping(one).get("type", ()))]
-        named = [one for one in options if "const" in _mapping(one)]
-        listed = [value for value in _list(field.get("enum", ())) if value is not None]
+def _frictionless(root: _Part) -> Iterator[Variable]:
+    for field in map(_mapping, root["fields"]):
+        limits = _mapping(field.get("constraints"))
+        missing = _texts(field.get("missingValues", root.get("missingValues", "")))
         yield variable(
-            *_named(name),
-            kind=next((kind for kind in kinds if kind != "null"), ""),
-            levels=_pairs(named or listed, "const", "title"),
-            bounds=_ends(field, "minimum", "maximum"),
+            *_named(field.get("name")),
+            kind=text_of(field.get("type")),
+            levels=_levels(field.get("categories") or limits.get("enum"), "value", "label"),
+            bounds=(limits.get("minimum"), limits.get("maximum")),
+            missing=tuple(filter(None, missing)),
             unit=field.get("unit"),
             meaning=field.get("title") or field.get("description"),
-            required=name in required and "null" not in kinds,
+            # Without a missing value, an empty cell is no value of any type but text.
+            required=limits.get("required") is True or "" not in missing,
         )
 
 
-def _linkml(data: Mapping[str, Any]) -> Iterator[Variable]:
-    slots = dict(_mapping(data.get("slots")))
-    for one in _mapping(data.get("classes")).values():
-        slots |= _mapping(_mapping(one).get("attributes"))
-    enums = _mapping(data.get("enums"))
-    for name, given in slots.items():
-        slot = _mapping(given)
-        unit = _mapping(slot.get("unit"))
-        listed = _mapping(_mapping(enums.get(text_of(slot.get("range")))).get("permissible_values"))
+def _json_schema(table: _Part, root: _Part) -> Iterator[Variable]:
+    for name, given in table["properties"].items():
+        field = _resolved(given, root)
+        options = [_mapping(one) for one in _list(field.get("oneOf") or field.get("anyOf"))]
+        kinds = [kind for one in (field, *options) for kind in _texts(one.get("type"))]
         yield variable(
             *_named(name),
-            kind="identifier" if slot.get("identifier") is True else text_of(slot.get("range")),
-            levels=tuple(
-                (raw_text(code), text_of(_mapping(value).get("description")))
-                for code, value in listed.items()
-            ),
-            bounds=_ends(slot, "minimum_value", "maximum_value"),
+            kind=next((kind for kind in kinds if kind != "null"), ""),
+            levels=_levels([one for one in options if "const" in one], "const", "title")
+            or _levels([one for one in _list(field.get("enum")) if one is not None]),
+            bounds=(field.get("minimum"), field.get("maximum")),
+            unit=field.get("unit"),
+            meaning=field.get("title") or field.get("description"),
+            required=name in _texts(table.get("required")) and "null" not in kinds,
+        )
+
+
+def _linkml(root: _Part) -> Iterator[Variable]:
+    slots = dict(_mapping(root.get("slots")))
+    for one in map(_mapping, _mapping(root.get("classes")).values()):
+        slots |= _mapping(one.get("attributes"))
+    for name, slot in ((name, _mapping(given)) for name, given in slots.items()):
+        unit, kind = _mapping(slot.get("unit")), text_of(slot.get("range"))
+        enum = _mapping(_mapping(root.get("enums")).get(kind))
+        listed = _mapping(enum.get("permissible_values"))
+        yield variable(
+            *_named(name),
+            kind="identifier" if slot.get("identifier") is True else kind,
+            levels=_levels([{"code": code, **_mapping(one)} for code, one in listed.items()]),
+            bounds=(slot.get("minimum_value"), slot.get("maximum_value")),
             unit=unit.get("ucum_code") or unit.get("symbol"),
             meaning=slot.get("title") or slot.get("description"),
             required=slot.get("required") is True,
@@ -99,50 +96,32 @@ def _named(name: object) -> tuple[str, str]:
     return f"column {text[:80]} of the codebook", text
 
 
-def _ends(field: Mapping[str, Any], lower: str, upper: str) -> tuple[object, object]:
-    return field.get(lower), field.get(upper)
+def _levels(listed: object, code: str = "code", meaning: str = "description") -> Levels:
+    pairs = [one if isinstance(one, Mapping) else {code: one} for one in _list(listed)]
+    return tuple((raw_text(one.get(code, "")), text_of(one.get(meaning))) for one in pairs)
 
 
-def _pairs(listed: Sequence[Any], code: str, meaning: str) -> tuple[tuple[str, str], ...]:
-    return tuple(
-        (raw_text(one[code]), text_of(one.get(meaning)))
-        if isinstance(one, Mapping) and code in one
-        else (raw_text(one), "")
-        for one in listed
-    )
-
-
-def _resolved(value: object, root: Mapping[str, Any]) -> Mapping[str, Any]:
+def _resolved(value: object, root: _Part) -> _Part:
     """Follow references within a JSON Schema; what they do not find is empty."""
     found = _mapping(value)
     for _ in range(_MAX_REFERENCES):
         if "$ref" not in found:
             return found
-        place: Any = root
+        place: _Part = root
         for key in str(found["$ref"]).removeprefix("#/").split("/"):
-            place = _mapping(place).get(key)
-        found = _mapping(place)
+            place = _mapping(place.get(key))
+        found = place
     return {}
 
 
-def _only(schemas: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    if len(schemas) != 1:
-        raise codebook_refusal(
-            "TABLES",
-            f"codebook: expected the schema of one table, found {len(schemas)}; give a file with "
-            "that of yours alone",
-        )
-    return schemas[0]
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
+def _mapping(value: object) -> _Part:
     return value if isinstance(value, Mapping) else {}
 
 
 def _list(value: object) -> Sequence[Any]:
-    if isinstance(value, str | int | float) or not isinstance(value, Sequence):
-        return [] if value is None else [value]
-    return value
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return value
+    return [] if value is None else [value]
 
 
 def _texts(value: object) -> list[str]:

@@ -6,11 +6,12 @@ is such a sheet with fixed headings and rules of its own.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 from storage.codebooks.variables import (
+    Levels,
     Variable,
     codebook_refusal,
-    kind_of,
     levels_in,
     range_in,
     text_of,
@@ -44,8 +45,13 @@ _REDCAP = {
 }
 _MAX_TITLE_LINES = 20
 _YES = frozenset({"y", "yes", "true", "1", "x"})
-_YES_NO = (("1", "Yes"), ("0", "No"))
-_CODES = {"yesno": _YES_NO, "truefalse": (("1", "True"), ("0", "False"))}
+_CODES: dict[str, Levels] = {
+    "yesno": (("1", "Yes"), ("0", "No")),
+    "truefalse": (("1", "True"), ("0", "False")),
+}
+
+Row = Sequence[object]
+_Cells = dict[str, str]
 
 
 def _plain(heading: object) -> str:
@@ -56,103 +62,92 @@ _MEANT = {
     _plain(heading): key for key, listed in HEADINGS.items() for heading in listed.split(", ")
 } | {_plain(heading): key for heading, key in _REDCAP.items()}
 
-Row = Sequence[object]
-
 
 def sheet_variables(rows: Iterable[Row]) -> tuple[Variable, ...] | None:
     """Return what the rows of a sheet say; None if no line of it has the headings of a codebook."""
     lines = iter(enumerate(rows, start=1))
-    for number, row in lines:
-        columns = _columns(row)
-        if columns is not None:
-            is_redcap = "variablefieldname" in map(_plain, row)
-            return tuple(_variables(lines, columns, is_redcap=is_redcap))
-        if number == _MAX_TITLE_LINES:
-            break
+    for _, row in islice(lines, _MAX_TITLE_LINES):
+        headings = [_MEANT.get(_plain(heading)) for heading in row]
+        places = {key: headings.index(key) for key in headings if key is not None}
+        if "name" in places and len(places) > 1:
+            described = _redcap if "variablefieldname" in map(_plain, row) else _described
+            return tuple(
+                one
+                for name, (number, cells) in _by_name(lines, places).items()
+                for one in described(name, f"row {number} of the codebook", cells)
+            )
     return None
 
 
-def _columns(row: Row) -> dict[str, int] | None:
-    """Return the place of each heading if the row has that of a name and one more."""
-    found: dict[str, int] = {}
-    for place, heading in enumerate(row):
-        key = _MEANT.get(_plain(heading))
-        if key is not None:
-            found.setdefault(key, place)
-    return found if "name" in found and len(found) > 1 else None
-
-
-def _variables(
-    lines: Iterator[tuple[int, Row]], columns: dict[str, int], *, is_redcap: bool
-) -> Iterator[Variable]:
-    """Join the rows of one column: its codes may stand below each other."""
-    started: dict[str, str] = {}
-    listed: list[tuple[str, str]] = []
-    first = 0
-    seen: set[str] = set()
+def _by_name(
+    lines: Iterable[tuple[int, Row]], places: dict[str, int]
+) -> dict[str, tuple[int, list[_Cells]]]:
+    """Put the rows of a column together: its codes may stand below each other."""
+    found: dict[str, tuple[int, list[_Cells]]] = {}
+    last = ""
     for number, row in lines:
-        cells = {key: text_of(row[at]) for key, at in columns.items() if at < len(row)}
-        # Line ends separate levels; one line of text has none.
-        raw = raw_text(row[columns["levels"]]) if cells.get("levels") else ""
-        name = cells.get("name", "")
-        if name and name != started.get("name"):
-            if started:
-                yield from _described(started, tuple(listed), first, is_redcap=is_redcap)
-            started, listed, first = cells, [], number
-            if name in seen:
+        texts = ["" if cell is None else raw_text(cell) for cell in row]
+        cells = {key: texts[at] for key, at in places.items() if at < len(texts)}
+        name = text_of(cells.get("name"))
+        if name and name != last:
+            if name in found:
                 raise codebook_refusal(
                     "DUPLICATE",
                     f"row {number} of the codebook: expected each column once, or its rows below "
                     "each other",
                 )
-            seen.add(name)
-        elif not any(cells.values()) or not started:
-            continue
-        if "level_meaning" in cells:
-            code = text_of(raw).strip("\"'")
-            listed += [(code, cells["level_meaning"])] if code else []
-        elif raw and range_in(raw) is None:
-            listed += levels_in(raw, comma=is_redcap)
-        elif raw:
-            started["range"] = raw
-    if started:
-        yield from _described(started, tuple(listed), first, is_redcap=is_redcap)
+            found[name] = number, []
+            last = name
+        if last and any(cells.values()):
+            found[last][1].append(cells)
+    return found
 
 
-def _described(
-    cells: dict[str, str], levels: tuple[tuple[str, str], ...], row: int, *, is_redcap: bool
-) -> Iterator[Variable]:
-    name, kind, place = cells["name"], cells.get("kind", ""), f"row {row} of the codebook"
-    word, validation = _plain(kind), cells.get("validation", "").lower()
-    if word == "descriptive":  # a text on a form of REDCap
-        return
-    required = cells["required"].lower() in _YES if cells.get("required") or is_redcap else None
-    if is_redcap and word == "checkbox":
-        for code, means in levels:
-            meaning = f"{cells.get('meaning', '')}: {means}"
-            column = f"{name}___{code.lower()}"
-            yield variable(
-                place, name=column, levels=_CODES["truefalse"], meaning=meaning, required=required
-            )
-        return
-    if is_redcap and word in ("calc", "slider"):  # a formula, or the words beside a scale
-        levels = ()
-    if is_redcap and word == "text":
-        kind = next((k for k in ("integer", "number", "date") if k in validation), "")
-    if cells.get("identifier", "").lower() in _YES:
-        kind = "identifier"
-    ends = range_in(cells.get("range", "")) or ("", "")
-    if kind_of(kind) == "ignore":
-        ends = ("", "")
-    bounds = (cells.get("lower") or ends[0], cells.get("upper") or ends[1])
+def _described(name: str, place: str, rows: list[_Cells]) -> Iterator[Variable]:
+    first = rows[0]
+    levels: Levels = ()
+    ends = range_in(first.get("range", "")) or ("", "")
+    for cells in rows:
+        text = cells.get("levels", "")
+        if cells.get("level_meaning"):
+            levels += ((text.strip("\"'"), text_of(cells["level_meaning"])),)
+        elif range_in(text) is None:
+            levels += levels_in(text)
+        else:
+            ends = range_in(text) or ends
+    is_unused = first.get("identifier", "").lower() in _YES
+    required = first.get("required", "")
     yield variable(
         place,
-        name=name,
-        kind=kind,
-        levels=levels or _CODES.get(word, ()),
-        bounds=(None, None) if kind_of(kind) == "ignore" else bounds,
-        missing=tuple(code for code, _ in levels_in(cells.get("missing", ""))),
-        unit=cells.get("unit"),
-        meaning=cells.get("meaning"),
-        required=required,
+        name,
+        kind="identifier" if is_unused else first.get("kind", ""),
+        levels=levels or _CODES.get(_plain(first.get("kind")), ()),
+        bounds=(first.get("lower") or ends[0], first.get("upper") or ends[1]),
+        missing=tuple(code for code, _ in levels_in(first.get("missing", ""))),
+        unit=first.get("unit"),
+        meaning=first.get("meaning"),
+        required=required.lower() in _YES if required else None,
     )
+
+
+def _redcap(name: str, place: str, rows: list[_Cells]) -> Iterator[Variable]:
+    """Translate a field: a checkbox is a column for each choice, and a text has its validation."""
+    cells = rows[0] | {"required": rows[0].get("required") or "n"}
+    kind = _plain(cells.get("kind"))
+    choices = levels_in(cells.pop("levels", ""), comma=True)
+    if kind == "checkbox":
+        for code, means in choices:
+            meant = {"kind": "truefalse", "meaning": f"{cells.get('meaning', '')}: {means}"}
+            yield from _described(f"{name}___{code.lower()}", place, [cells | meant])
+        return
+    if kind == "descriptive":  # a text on a form
+        return
+    if kind == "text":
+        validation = cells.get("validation", "").lower()
+        cells["kind"] = next((k for k in ("integer", "number", "date") if k in validation), "")
+    coded = [
+        cells | {"levels": code, "level_meaning": means or code}
+        for code, means in choices
+        if kind not in ("calc", "slider")  # a formula, or the words beside a scale
+    ]
+    yield from _described(name, place, coded or [cells])

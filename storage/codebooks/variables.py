@@ -10,6 +10,8 @@ from storage.schema.columns import number_of, raw_text
 from storage.schema.plain_yaml import refusal
 
 Kind = Literal["integer", "real", "categorical", "ignore"]
+Levels = tuple[tuple[str, str], ...]
+"""Raw codes and what they mean, in the order of a codebook."""
 
 # The words of sheets, REDCap, Frictionless, JSON Schema and LinkML. "text" and "string" are none:
 # with levels they are categories, and without them nobody knows.
@@ -34,16 +36,15 @@ _MAX_SPELLED_OUT = 50
 class Variable:
     """One column as a codebook describes it; what the codebook does not say is empty or None.
 
-    `kind` ``"ignore"`` is an identifier, a date or free text. `levels` are pairs of a raw code and
-    what it means, in the order of the codebook; `missing` are raw codes. `required` is whether a
-    cell may not be empty.
+    `kind` ``"ignore"`` is an identifier, a date or free text; `missing` are raw codes; where
+    `required`, no cell is empty.
     """
 
     name: str
     kind: Kind | None = None
     lower: float | None = None
     upper: float | None = None
-    levels: tuple[tuple[str, str], ...] = ()
+    levels: Levels = ()
     missing: tuple[str, ...] = ()
     unit: str = ""
     meaning: str = ""
@@ -56,7 +57,7 @@ def variable(
     name: str,
     *,
     kind: str = "",
-    levels: tuple[tuple[str, str], ...] = (),
+    levels: Levels = (),
     bounds: tuple[object, object] = (None, None),
     missing: tuple[str, ...] = (),
     unit: object = None,
@@ -68,10 +69,12 @@ def variable(
     A level that means "missing" is a missing code, and a range of whole numbers of categories is
     spelled out.
     """
+    found = kind_of(kind)
+    if found == "ignore":
+        return Variable(name=name, kind=found, meaning=text_of(meaning))
     lower, upper = (_bound(value, place) for value in bounds)
     if lower is not None and upper is not None and lower >= upper:
         raise codebook_refusal("BOUNDS", f"{place}: expected the smallest value below the largest")
-    found = kind_of(kind)
     absent = tuple(code for code, means in levels if _ABSENT.fullmatch(means))
     kept = tuple((code, means) for code, means in levels if code not in {*absent, *missing})
     if found == "categorical" and not kept and lower is not None and upper is not None:
@@ -84,7 +87,7 @@ def variable(
     return Variable(
         name=name,
         # Levels decide: a column of numbers with a name for each is categorical.
-        kind="categorical" if kept and found != "ignore" else found,
+        kind="categorical" if kept else found,
         lower=lower,
         upper=upper,
         levels=kept,
@@ -113,7 +116,7 @@ def range_in(text: str) -> tuple[str, str] | None:
     return None if found is None else (found[1], found[2])
 
 
-def levels_in(text: str, *, comma: bool = False) -> tuple[tuple[str, str], ...]:
+def levels_in(text: str, *, comma: bool = False) -> Levels:
     """Read ``1=male; 2=female``, ``M | F`` and the like; a comma is REDCap's sign for "means"."""
     mark = next((mark for mark in "|\n;" if mark in text), "\0" if comma else ",")
     found = []

@@ -130,6 +130,21 @@ def test_names_alone_are_hints():
     assert text.count(": yes or no") == 2
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"missing": ("999",)},  # a number that the range has
+        {"kind": "integer", "meaning": "potassium"},  # whole numbers, in tenths
+        {"upper": -1.0},
+    ],
+)
+def test_a_range_that_does_not_go_with_the_codebook_is_not_proposed(told):
+    told = {"kind": "real", "meaning": "glucose"} | told
+    text, data = proposed(["x"], codebook={"x": Variable(name="x", **told)})
+    assert data["schema"]["columns"][0]["lower"] == PLACEHOLDER
+    assert "Harutyunyan" not in text
+
+
 _TEXT = st.text(max_size=12)
 
 

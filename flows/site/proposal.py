@@ -25,7 +25,7 @@ _CODED = re.compile(
     r"ward|department|dept|sex|gender|race|ethnicity|country)"
 )
 _UNUSED = re.compile(
-    r"(.* )?(date|dt|datetime|timestamp|dob|id|key|uuid|mrn|nr|notes?|comments?|text|address|phone)"
+    r"(.* )?(date|dt|datetime|timestamp|dob|id|key|uuid|mrn|nbr|notes?|comments?|address|phone)"
 )
 _WORDS = re.compile(r"[^\W\d_][\w ,.()/%-]{0,99}")
 _N_BINS = 10
@@ -117,16 +117,16 @@ def _kind(
         return known.kind, ""
     hints = ((_BINARY, "yes or no"), (_CODED, "a code"))
     by_name = next((text for names, text in hints if names.fullmatch(_words(name))), "")
-    if by_name and stored != "real" and known.lower is None:
+    if by_name and stored in ("integer", None) and known.lower is None:
         return "categorical", f"guess by its name: {by_name}"
-    if stored in ("integer", "real"):
+    # Numbers with a code for "missing" are stored as text: then the codebook has a unit or bounds.
+    is_number = bool(known.unit) or known.lower is not None or known.upper is not None
+    if stored in ("integer", "real") or (stored is not None and not is_number):
         return stored, ""
     if found is not None:
         return "real" if found.decimals else "integer", "guess by the clinical range"
-    if known.lower is not None or known.upper is not None or known.unit:
+    if is_number:
         return "real", "guess: it has bounds or a unit; integer if there are whole numbers only"
-    if stored is not None:
-        return stored, ""
     return None, "integer or real (with lower, upper, bins), or categorical (levels)"
 
 

@@ -43,7 +43,8 @@ def site_template(
     for option, name in (("label", label), ("patient", patient), *(("ignore", n) for n in ignore)):
         if name is not None and name not in header:
             raise InputError(
-                "COLUMN_MISSING", f"expected --{option} to name a column of the table, found none"
+                "COLUMN_MISSING",
+                f"expected --{option} to name a column of the table; check how it is spelled",
             )
     codebook = codebook or {}
     described = _matched(header, codebook)

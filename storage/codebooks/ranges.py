@@ -63,12 +63,6 @@ def ranges_named(text: str) -> tuple[ClinicalRange, ...]:
 
     Case, blanks, signs and words such as ``serum``, ``first`` and ``max`` do not count. No part of
     a longer name is enough: ``creatinine_urine`` is not creatinine.
-
-    Examples
-    --------
-    >>> from storage.codebooks.ranges import ranges_named
-    >>> [found.unit for found in ranges_named("creatinine_max")]
-    ['mg/dL', 'umol/L']
     """
     wanted = _words(text)
     return tuple(

@@ -1,12 +1,12 @@
 """Codebooks that are schemas: a Frictionless table schema or package, JSON Schema, LinkML."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 from storage.codebooks.variables import Levels, Variable, codebook_refusal, text_of, variable
 from storage.schema.columns import raw_text
 
-_MAX_REFERENCES = 20
 _Part = Mapping[str, Any]
 
 
@@ -102,16 +102,12 @@ def _levels(listed: object, code: str = "code", meaning: str = "description") ->
 
 
 def _resolved(value: object, root: _Part) -> _Part:
-    """Follow references within a JSON Schema; what they do not find is empty."""
+    """Follow a reference within a JSON Schema; what it does not find is empty."""
     found = _mapping(value)
-    for _ in range(_MAX_REFERENCES):
-        if "$ref" not in found:
-            return found
-        place: _Part = root
-        for key in str(found["$ref"]).removeprefix("#/").split("/"):
-            place = _mapping(place.get(key))
-        found = place
-    return {}
+    if "$ref" not in found:
+        return found
+    keys = str(found["$ref"]).removeprefix("#/").split("/")
+    return reduce(lambda place, key: _mapping(place.get(key)), keys, root)
 
 
 def _mapping(value: object) -> _Part:

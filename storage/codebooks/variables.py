@@ -66,8 +66,8 @@ def variable(
 ) -> Variable:
     """Put together what a codebook says; `place` is named where it contradicts itself.
 
-    A level that means "missing" is a missing code, and a range of whole numbers of categories is
-    spelled out.
+    A level that means "missing" is a missing code, a range of whole numbers of categories is
+    spelled out, and one level is none: it is a remark, such as "none stated".
     """
     found = kind_of(kind)
     if found == "ignore":
@@ -81,6 +81,8 @@ def variable(
         if upper - lower < _MAX_SPELLED_OUT and lower.is_integer() and upper.is_integer():
             kept = tuple((str(code), "") for code in range(int(lower), int(upper) + 1))
         lower = upper = None
+    if len(kept) == 1:
+        kept = ()
     if len({code for code, _ in kept}) < len(kept):
         raise codebook_refusal("LEVELS", f"{place}: expected each level once")
     steps = [_decimals(bound) for bound in (lower, upper) if bound is not None]

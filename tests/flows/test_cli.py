@@ -236,7 +236,7 @@ def test_a_template_names_the_columns_and_is_refused_as_it_is(environment, tmp_p
     made.made_up_cohort().to_parquet(source)
     assert run(capsys, "init", source, "--output", site) == (
         0,
-        f"wrote {site}; replace every {PLACEHOLDER}, and agree with 9 guesses or change them, "
+        f"wrote {site}; replace every {PLACEHOLDER}, and agree with 8 guesses or change them, "
         "before the first release\n",
         "",
     )

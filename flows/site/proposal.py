@@ -5,17 +5,15 @@ in, so nothing here can tell of a patient.
 """
 
 import re
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import yaml
-from pydantic import TypeAdapter, ValidationError
 
 from flows.site.site_file import PLACEHOLDER
 from storage.codebooks.ranges import ClinicalRange, range_of, ranges_named
-from storage.codebooks.variables import Variable, codebook_refusal, text_of
-from storage.schema.columns import MAX_CODES, Column, number_of
-from storage.schema.plain_yaml import one_line
+from storage.codebooks.variables import Variable, text_of
+from storage.schema.columns import MAX_CODES, number_of
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _YAML_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
@@ -52,8 +50,7 @@ class Proposal(NamedTuple):
 def proposal(name: str, stored: str | None, described: Variable | None) -> Proposal:
     """Propose the declaration of a column.
 
-    `stored` is the kind by the type of the column in a Parquet file, None if there is no type. A
-    codebook that contradicts itself is a ConfigurationError.
+    `stored` is the kind by the type of the column in a Parquet file, None if there is no type.
     """
     known = described or Variable(name=name)
     found = range_of(name, known.meaning, known.unit)
@@ -74,8 +71,6 @@ def proposal(name: str, stored: str | None, described: Variable | None) -> Propo
     if described is not None and not known.required:
         guess = "guess: the codebook does not say whether a cell may be empty"
         lines.append(Line("nullable", "true", guess if known.required is None else ""))
-    if described is not None:
-        _check(name, lines)
     return Proposal(name, lines, shown(comment))
 
 
@@ -184,21 +179,7 @@ def _bins(lower: float, upper: float, decimals: int, found: ClinicalRange | None
     return Line("bins", str(_N_BINS), "guess: of equal width; clinical edges tell more")
 
 
-def _check(name: str, lines: list[Line]) -> None:
-    """Refuse what the schema would refuse later, as far as nothing is left to fill in."""
-    if any(line.value == PLACEHOLDER for line in lines):
-        return
-    data = {"name": "name"} | {line.key: yaml.safe_load(line.value) for line in lines}
-    problem = ""
-    try:
-        TypeAdapter[Any](Column).validate_python(data)
-    except ValidationError as error:
-        problem = one_line(error, data)
-    if problem:
-        raise codebook_refusal("CONTRADICTION", f"column {name} of the codebook: {problem}")
-
-
-def _list(texts: Any) -> str:
+def _list(texts: Iterable[str]) -> str:
     return f"[{', '.join(_text(text) for text in texts)}]"
 
 

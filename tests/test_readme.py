@@ -59,6 +59,7 @@ def python_blocks():
     return [
         pytest.param(block, id=f"{page.name} {number}")
         for page in PAGES
+        if page.name != "tutorial.md"  # its blocks follow each other: tests/test_tutorial.py
         for number, block in enumerate(blocks(page.read_text(encoding="utf-8"), "python"))
     ]
 

@@ -6,6 +6,8 @@ and files it shows nothing, so that neither a path nor a host can reach it.
 """
 
 import base64
+import math
+from datetime import date
 
 import pandas as pd
 
@@ -59,3 +61,29 @@ def render_data_card(manifest: Manifest, schema: TableSchema, *, title: str | No
     collection of the data exposes; then use, dictionary and verification.
     """
     return render(DATA_CARD_FILE, **public_facts(manifest, schema, title))
+
+
+RISK_APPENDIX_FILE = "risk_appendix.md"
+_FALSE_ALARMS, _PRIORS, _GROUPS = (0.1, 1, 5, 10), (0.0001, 0.01, 0.1, 0.5), (1, 2, 4)
+
+
+def render_risk_appendix(
+    manifest: Manifest,
+    schema: TableSchema,
+    *,
+    title: str | None = None,
+    review_on: date | None = None,
+) -> str:
+    """Return facts for an expert determination or an impact assessment, in Markdown.
+
+    It claims nothing legal. Privacy: post-processing; see `public_facts`.
+    """
+    claim = Claim(manifest)
+    return render(
+        RISK_APPENDIX_FILE,
+        **public_facts(manifest, schema, title),
+        review_on=review_on,
+        tests=[(n, [claim.recognised(n, patients=k) for k in _GROUPS]) for n in _FALSE_ALARMS],
+        groups=_GROUPS,
+        beliefs=[(prior, math.ceil(10_000 * claim.belief(prior)) / 10_000) for prior in _PRIORS],
+    )

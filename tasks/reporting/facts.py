@@ -157,12 +157,17 @@ def _settings(manifest: Manifest) -> Table:
 
 
 def _verdict(gate: Sequence[GateRecord]) -> str:
+    """Say how the checks ended, and what was compared with what."""
     failed = sum(not record.passed for record in gate)
     if not gate:
         return "No check was recorded."
-    return (
-        f"{failed} of {len(gate)} checks failed." if failed else f"All {len(gate)} checks passed."
-    )
+    sealed = sum("noisy counts" in record.check for record in gate)
+    fresh = sum(record.distance is not None for record in gate) - sealed
+    parts = [f"{len(gate) - sealed - fresh} hold the files against the declared schema"]
+    parts += [f"{fresh} compare the rows with a fresh sample of the measurement"] if fresh else []
+    parts += [f"{sealed} with its sealed counts, which have noise"] if sealed else []
+    ended = f"{failed} of {len(gate)} checks failed" if failed else f"All {len(gate)} checks passed"
+    return f"{ended}: {', '.join(parts)}. None compares anything with the records."
 
 
 def _checks(gate: Sequence[GateRecord]) -> Table:

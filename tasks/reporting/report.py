@@ -17,6 +17,7 @@ from tasks.reporting.contact_sheet import contact_sheet
 from tasks.reporting.facts import public_facts
 from tasks.reporting.guarantee import FALSE_ALARMS, Claim
 from tasks.reporting.plots import MAX_LEVELS, column_plots, highlighted_level
+from tasks.reporting.released_plots import released_plots
 from tasks.reporting.rendering import render
 
 REPORT_FILE = "report.html"
@@ -25,24 +26,34 @@ PLOTS_PER_GROUP = 24
 
 
 def render_report(
-    manifest: Manifest, frame: pd.DataFrame, schema: TableSchema, *, title: str | None = None
+    manifest: Manifest,
+    frame: pd.DataFrame,
+    schema: TableSchema,
+    *,
+    title: str | None = None,
+    tables: bytes | None = None,
 ) -> str:
     """Return the report page of a release, a complete HTML document; as of `public_facts`.
 
+    It draws the Parquet file of released shares where there is one, else it counts the rows.
+
     Privacy
     -------
-    Post-processing of synthetic rows and public settings.
+    Post-processing of synthetic rows, released shares and public settings.
     """
     sheet = None
     if schema.image is not None:
         note = "; ".join(Claim(manifest).markers)
         sheet = base64.b64encode(contact_sheet(frame, schema, note=note)).decode("ascii")
-    *columns, label = column_plots(frame, schema)
+    *columns, label = (
+        column_plots(frame, schema) if tables is None else released_plots(tables, schema)
+    )
     return render(
         REPORT_FILE,
         **public_facts(manifest, schema, title),
         false_alarms=FALSE_ALARMS,
         sheet=sheet,
+        measured=tables is not None,
         plots=[label, *columns],
         plots_per_group=PLOTS_PER_GROUP,
         max_levels=MAX_LEVELS,

@@ -25,6 +25,7 @@ from tasks.reporting.catalogue.described import FILES, Described
 from tasks.reporting.catalogue.files import catalogue_files
 from tasks.reporting.contact_sheet import CONTACT_SHEET_FILE, contact_sheet
 from tasks.reporting.guarantee import Claim
+from tasks.reporting.released_tables import TABLES_PARQUET_FILE
 from tasks.reporting.report import (
     DATA_CARD_FILE,
     REPORT_FILE,
@@ -124,7 +125,8 @@ def build_bundle(
         job, provenance=provenance, gate=gate, files=file_digests(files), rows=len(frame)
     )
     card = render_data_card(manifest, job.table_schema, title=job.title)
-    page = render_report(manifest, frame, job.table_schema, title=job.title)
+    shares = tables.get(TABLES_PARQUET_FILE)
+    page = render_report(manifest, frame, job.table_schema, title=job.title, tables=shares)
     files |= {DATA_CARD_FILE: card.encode("utf-8"), REPORT_FILE: page.encode("utf-8")}
     if job.table_schema.image is not None:
         note = "; ".join(Claim(manifest).markers)

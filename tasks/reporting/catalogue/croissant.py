@@ -41,6 +41,7 @@ _TYPES = {"text": "sc:Text", "integer": "sc:Integer", "number": "sc:Float"}
 _CELLS = {
     "column": "text", "level": "text", "by": "text", "by_level": "text", "known": "text",
     "share": "number", "low": "number", "high": "number",
+    "noise_patients": "number",
 }  # fmt: skip
 """Columns of the file of released shares."""
 

@@ -36,11 +36,11 @@ _CONTEXT = {
     "health": "http://healthdataportal.eu/ns/health#",
     "rdfs": "http://www.w3.org/2000/01/rdf-schema#",
     "skos": "http://www.w3.org/2004/02/skos/core#",
-    "spdx": "http://spdx.org/rdf/terms#",
     "vcard": "http://www.w3.org/2006/vcard/ns#",
     "xsd": "http://www.w3.org/2001/XMLSchema#",
 }
 
+_ACCESS = {True: ("PUBLIC", "public"), False: ("NON_PUBLIC", "non-public")}
 _DATATYPES = {"text": "string", "integer": "integer", "number": "decimal"}
 
 
@@ -86,12 +86,12 @@ def health_dcat(described: Described) -> bytes:
             "dct:description": about + described.description,
             "dct:identifier": manifest.dataset,
             "dct:accessRights": {
-                **_concept("access-right", "PUBLIC" if described.public else "NON_PUBLIC"),
+                **_concept("access-right", *_ACCESS[described.public]),
                 "@type": ["dct:RightsStatement", "skos:Concept"],
             },
             "dcatap:applicableLegislation": _EHDS,
-            "dcat:theme": _concept("data-theme", "HEAL"),
-            "dct:type": _concept("dataset-type", "STATISTICAL"),
+            "dcat:theme": _concept("data-theme", "HEAL", "Health"),
+            "dct:type": _concept("dataset-type", "STATISTICAL", "Statistical data"),
             "health:healthCategory": _concept(
                 "healthcategories", declared.health_category, authority=_HEALTH
             ),
@@ -121,11 +121,15 @@ def health_dcat(described: Described) -> bytes:
     )  # fmt: skip
 
 
-def _concept(scheme: str, name: str, *, authority: str = _EU) -> dict[str, Any]:
+def _concept(scheme: str, code: str, name: str = "", *, authority: str = _EU) -> dict[str, Any]:
+    """Name a term of a controlled vocabulary, with what a validator asks of it without the list."""
     vocabulary = {"@id": f"{authority}/{scheme}", "@type": "skos:ConceptScheme"}
     return {
-        "@id": f"{authority}/{scheme}/{name}", "@type": "skos:Concept", "skos:inScheme": vocabulary,
-    }  # fmt: skip
+        "@id": f"{authority}/{scheme}/{code}",
+        "@type": "skos:Concept",
+        "skos:prefLabel": name or code,
+        "skos:inScheme": {**vocabulary, "dct:title": scheme},
+    }
 
 
 def _agent(name: str, mail: str | None) -> dict[str, Any]:
@@ -143,8 +147,7 @@ def _count(number: int) -> dict[str, Any]:
 
 def _file(described: Described, name: str) -> dict[str, Any]:
     """Describe a file of the bundle, which lies where the institution puts the bundle."""
-    manifest, digest, kind = described.manifest, described.files[name], name.rpartition(".")[2]
-    declared = described.declared
+    manifest, declared, kind = described.manifest, described.declared, name.rpartition(".")[2]
     return {
         "@type": "dcat:Distribution",
         "dct:title": f"{FILES[name]} ({name})",
@@ -156,14 +159,6 @@ def _file(described: Described, name: str) -> dict[str, Any]:
         "dcat:mediaType": {
             "@id": f"http://www.iana.org/assignments/media-types/{MEDIA_TYPES[kind]}",
             "@type": "dct:MediaType",
-        },
-        "dcat:byteSize": _count(digest.size),
-        "spdx:checksum": {
-            "@type": "spdx:Checksum",
-            "spdx:algorithm": {
-                "@id": "spdx:checksumAlgorithm_sha256", "@type": "spdx:ChecksumAlgorithm",
-            },
-            "spdx:checksumValue": {"@type": "xsd:hexBinary", "@value": digest.sha256},
         },
         **({"dct:license": {"@id": declared.license, "@type": "dct:LicenseDocument"}}
            if declared.license else {}),

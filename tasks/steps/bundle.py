@@ -21,9 +21,9 @@ from storage.files.digests import FileDigest
 from storage.releases.bundles import totals_of
 from storage.releases.manifest import GateRecord, Manifest, MethodRecord, file_digests
 from tasks.gates import expectations
-from tasks.reporting.catalogue.described import FILES, Described
-from tasks.reporting.catalogue.files import catalogue_files
+from tasks.reporting.catalogue import catalogue_files
 from tasks.reporting.contact_sheet import CONTACT_SHEET_FILE, contact_sheet
+from tasks.reporting.described import FILES, Described
 from tasks.reporting.guarantee import Claim
 from tasks.reporting.released_tables import TABLES_PARQUET_FILE
 from tasks.reporting.report import (

@@ -1,9 +1,8 @@
-"""What the catalogue entries of a bundle have in common."""
+"""What the catalogue entries of a bundle have in common: a release in the words of catalogues."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from storage.files.digests import FileDigest
 from storage.releases.manifest import Manifest
@@ -17,7 +16,7 @@ NOT_DECLARED = "not declared in the site file"
 
 MEDIA_TYPES = {
     "csv": "text/csv",
-    "parquet": "application/vnd.apache.parquet",
+    "parquet": "application/x-parquet",  # which readers know; registered is vnd.apache.parquet
     "json": "application/json",
     "png": "image/png",
 }
@@ -42,7 +41,7 @@ class ReleasedColumn(NamedTuple):
 
     name: str
     kind: str
-    description: str
+    about: str
     levels: tuple[str, ...]
     bounds: tuple[float, float] | None
     missing: str | None
@@ -115,8 +114,3 @@ class Described:
                 yield ReleasedColumn(column.name, "text", about, column.levels, None, *shared)
         label = self.schema.label
         yield ReleasedColumn(label.name, "text", "label", label.level_names, None, None, False)
-
-
-def json_file(document: Mapping[str, Any]) -> bytes:
-    """Write a document of JSON as a person reads it, in the order of its keys."""
-    return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode("utf-8")

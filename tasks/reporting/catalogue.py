@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import yaml
 
-from tasks.reporting.described import FILES, MEDIA_TYPES, NOT_DECLARED, Described
+from tasks.reporting.described import NOT_DECLARED, Described
 from tasks.reporting.facts import budget_sentence, noise_table, steps
 from tasks.reporting.guarantee import Claim
 from tasks.reporting.rendering import words
@@ -48,11 +48,10 @@ def catalogue_files(described: Described) -> dict[str, bytes]:
 def croissant(described: Described) -> Facts:
     """Return the entry in Croissant; with a field for every column, of images for every pixel."""
     form, said, facts = _form("croissant"), words(), _facts(described)
-    kinds = {"text": "sc:Text", "integer": "sc:Integer", "number": "sc:Float"}
 
     def field(name: str, kind: str, about: str | None, **place: str) -> Any:
         quoted = quote(name, safe="")
-        own = {"column": name, "quoted": quoted, "kind": kinds[kind], "about": about}
+        own = {"column": name, "quoted": quoted, "kind": form["kinds"][kind], "about": about}
         return filled(form["field"], own | place)
 
     rows = [
@@ -87,12 +86,11 @@ def croissant(described: Described) -> Facts:
 def data_package(described: Described) -> Facts:
     """Return the Frictionless package: the rows as text with a schema, other files as they are."""
     form, facts = _form("data_package"), _facts(described)
-    kinds = {"text": "string", "integer": "integer", "number": "number"}
     fields = []
     for column in described.columns():
         own: Facts = {
             "column": column.name,
-            "kind": kinds[column.kind],
+            "kind": form["kinds"][column.kind],
             "about": column.about,
             "required": True if column.missing is None and not column.may_be_empty else None,
             **dict.fromkeys(("codes", "levels", "lower", "upper")),
@@ -127,7 +125,8 @@ def health_dcat(described: Described) -> Facts:
     """Return the entry in HealthDCAT-AP; of images the pixels are not described one by one."""
     form, facts = _form("health_dcat"), _facts(described)
     declared, page = described.declared, described.declared.landing_page
-    mail, unknown = declared.contact, {"@id": UNKNOWN}
+    mail, terms, n = declared.contact, declared.license, described.patients
+    unknown = {"@id": UNKNOWN}
 
     def contact(address: str | None) -> Any:
         return filled(form["contact"], {"mail": address, "url": None if address else unknown})
@@ -146,25 +145,18 @@ def health_dcat(described: Described) -> Facts:
         "page": page or UNKNOWN,
         "page_words": page or NOT_DECLARED,
         "landing": {"@id": page, "@type": "foaf:Document"} if page else None,
-        "terms": (
-            {"@id": declared.license, "@type": "dct:LicenseDocument"} if declared.license else None
-        ),
+        "terms": {"@id": terms, "@type": "dct:LicenseDocument"} if terms else None,
         "structured": described.schema.image is None,
-        "individuals": (
-            None
-            if described.patients is None
-            else {"@type": "xsd:nonNegativeInteger", "@value": str(described.patients)}
-        ),
+        "individuals": {"@type": "xsd:nonNegativeInteger", "@value": f"{n}"} if n else None,
         "variables": None,
     }
     facts["agent"] = filled(form["agent"], facts) if declared.publisher else None
     facts["analytics"] = distribution("tables.csv") if "tables.csv" in described.files else None
     facts["samples"] = [distribution(name) for name in ("synthetic.csv", "synthetic.parquet")]
     if described.schema.image is None:
-        kinds = {"text": "string", "integer": "integer", "number": "decimal"}
         columns = [
-            filled(form["field"], {"column": c.name, "kind": kinds[c.kind], "about": c.about})
-            for c in described.columns()
+            filled(form["field"], {"column": column, "kind": form["kinds"][column.kind]})
+            for column in described.columns()
         ]
         facts["variables"] = filled(form["variables"], facts | {"columns": columns})
     return _entry(form, facts)
@@ -236,16 +228,14 @@ def _facts(described: Described) -> Facts:
 
 
 def _file(described: Described, name: str) -> Facts:
-    digest, kind = described.files[name], name.rpartition(".")[2]
+    said = words()["files"][name]
     return {
         "file": name,
         "id": name.replace(".", "-").replace("_", "-"),
-        "about": FILES[name],
-        "format": kind,
-        "media_type": MEDIA_TYPES[kind],
-        "registered_type": MEDIA_TYPES[kind].replace("x-parquet", "vnd.apache.parquet"),
-        "size": digest.size,
-        "sha256": digest.sha256,
+        "format": name.rpartition(".")[2],
+        "registered_type": said["media_type"].replace("x-parquet", "vnd.apache.parquet"),
+        "digest": described.files[name],
+        **said,
     }
 
 

@@ -14,24 +14,6 @@ from tasks.reporting.guarantee import Claim
 
 NOT_DECLARED = "not declared in the site file"
 
-MEDIA_TYPES = {
-    "csv": "text/csv",
-    "parquet": "application/x-parquet",  # which readers know; registered is vnd.apache.parquet
-    "json": "application/json",
-    "png": "image/png",
-}
-"""Media type of a file by the end of its name."""
-
-FILES = {
-    "synthetic.parquet": "Synthetic rows",
-    "synthetic.csv": "Synthetic rows, the same as text",
-    "schema.json": "Declared columns of the rows",
-    "tables.parquet": "Released shares of codes, codes by label and pairs, with 95 % intervals",
-    "tables.csv": "Released shares of codes, codes by label and pairs, the same as text",
-    "contact_sheet.png": "First synthetic images of each class",
-}
-"""What each file of a bundle holds that an entry names."""
-
 
 class ReleasedColumn(NamedTuple):
     """A released column: text, integer or number, with levels or bounds.
@@ -58,7 +40,7 @@ class Described:
     """A release as catalogues describe it.
 
     The patients are the declared number, if any; public are data that anybody has. The files are
-    those with data, by name; the manifest names no file that the entries are part of.
+    those of ``words.yaml`` that there are; the manifest names no file that the entries are part of.
     """
 
     manifest: Manifest

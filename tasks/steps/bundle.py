@@ -23,9 +23,10 @@ from storage.releases.manifest import GateRecord, Manifest, MethodRecord, file_d
 from tasks.gates import expectations
 from tasks.reporting.catalogue import catalogue_files
 from tasks.reporting.contact_sheet import CONTACT_SHEET_FILE, contact_sheet
-from tasks.reporting.described import FILES, Described
+from tasks.reporting.described import Described
 from tasks.reporting.guarantee import Claim
 from tasks.reporting.released_tables import TABLES_PARQUET_FILE
+from tasks.reporting.rendering import words
 from tasks.reporting.report import (
     DATA_CARD_FILE,
     REPORT_FILE,
@@ -143,7 +144,7 @@ def build_bundle(
             declared=declared,
             patients=job.patients,
             public=bool(job.site.get("public_benchmark_data")),
-            files=file_digests({k: v for k, v in files.items() if k in FILES}),
+            files=file_digests({k: v for k, v in files.items() if k in words()["files"]}),
         )
         files |= {RISK_APPENDIX_FILE: appendix.encode("utf-8"), **catalogue_files(described)}
     return files, manifest.model_copy(update={"files": file_digests(files)})

@@ -26,6 +26,7 @@ from flows.site.site_file import (
     WindowSection,
 )
 from storage.codebooks.sheets import HEADINGS
+from storage.schema.catalogue import CatalogueEntry
 from storage.schema.column_blocks import ImageColumns
 from storage.schema.columns import CategoricalColumn, NumericColumn
 from storage.schema.table import Buckets, Label, TableSchema
@@ -118,6 +119,10 @@ SECTIONS: dict[type[BaseModel], tuple[str, str]] = {
         "arrival",
         "How a table is announced is in [operate.md](operate.md#new-tables-arrive). The key may be "
         "empty (`arrival: {}`).",
+    ),
+    CatalogueEntry: (
+        "catalogue",
+        "Which file says what is in [operate.md](operate.md#a-bundle-in-a-catalogue).",
     ),
 }
 
@@ -271,7 +276,7 @@ This page is written by [site_file.py](site_file.py) from the models that read t
   never off: the ledger keeps what it was once told. The adjacency of a cohort stays as it was.
 - The same request is measured and charged once. A request is the content of the source, the version
   of the program, and every key of this file but these: `title`, `rows`, `approval`,
-  `public_benchmark_data`, the caps of `budget`, and the places in `source` (`path`,
+  `public_benchmark_data`, `catalogue`, the caps of `budget`, and the places in `source` (`path`,
   `data`, `images`, `labels`). To change those costs nothing. The content of a database is not known
   before it is read: every release of a `sql` or `omop` source is new, and charged.
 

@@ -20,6 +20,7 @@ from pydantic import (
 from privacy.parameters import Adjacency, Analysis, PrivacyParameters, PrivacyUnit
 from storage.files.documents import KEPT
 from storage.files.refs import check_name
+from storage.schema.catalogue import CatalogueEntry
 from storage.schema.columns import PrintableText
 from storage.schema.plain_yaml import key_path, one_line, read_mapping, refusal
 from storage.schema.table import TableSchema
@@ -155,6 +156,10 @@ class SiteFile(_Section):
     approval: ApprovalPolicy = ApprovalPolicy.NONE
     """``officer`` if a second person has to sign each release before it is published. Once a cohort
     was released under it, no site file can turn it off."""
+    catalogue: CatalogueEntry | None = Field(
+        default=None, exclude_if=lambda catalogue: catalogue is None
+    )
+    """What the catalogue entries of a bundle say of the table and its publisher."""
     arrival: ArrivalSection | None = None
     """Lets a table that arrives in the landing folder take the place of ``source.path`` and start a
     release; arrivals are refused if left out."""

@@ -18,7 +18,7 @@ from privacy.events import (
 )
 from privacy.parameters import Analysis
 from storage.releases.manifest import GateRecord, Manifest
-from storage.schema.columns import CategoricalColumn, NumericColumn
+from storage.schema.columns import CategoricalColumn, Column, NumericColumn
 from storage.schema.table import TableSchema
 from tasks.reporting.guarantee import Claim, rounded_up
 from tasks.reporting.rendering import words
@@ -50,7 +50,7 @@ def public_facts(manifest: Manifest, schema: TableSchema, title: str | None) -> 
         "manifest": manifest,
         "claim": claim,
         "title": manifest.dataset if title is None else title,
-        "origin": " ".join(_origin(manifest)),
+        "origin": " ".join(origin(manifest)),
         "protects": said["protects"],
         "does_not_protect": said["does_not_protect"],
         "budget": budget_sentence(manifest),
@@ -108,6 +108,11 @@ def noise_table(manifest: Manifest) -> Table:
     return Table(header, tuple(_noise_row(*leaf) for leaf in leaves), n_numbers=4)
 
 
+def described_column(column: Column) -> str:
+    """Return kind and domain of a column in one line."""
+    return "; ".join(_numbers(column) if isinstance(column, NumericColumn) else _levels(column))
+
+
 def listed(levels: Sequence[str]) -> str:
     """Return levels separated by commas, shortened where there are many."""
     if len(levels) <= MAX_LISTED_LEVELS:
@@ -115,7 +120,7 @@ def listed(levels: Sequence[str]) -> str:
     return f"{', '.join(levels[:MAX_LISTED_LEVELS])} and {len(levels) - MAX_LISTED_LEVELS} more"
 
 
-def _origin(manifest: Manifest) -> Iterator[str]:
+def origin(manifest: Manifest) -> Iterator[str]:
     """Say what is special about the rows of this bundle: a resample, conditions."""
     if manifest.resampled_from is not None:
         yield (
@@ -152,12 +157,17 @@ def _settings(manifest: Manifest) -> Table:
 
 
 def _verdict(gate: Sequence[GateRecord]) -> str:
+    """Say how the checks ended, and what was compared with what."""
     failed = sum(not record.passed for record in gate)
     if not gate:
         return "No check was recorded."
-    return (
-        f"{failed} of {len(gate)} checks failed." if failed else f"All {len(gate)} checks passed."
-    )
+    sealed = sum("noisy counts" in record.check for record in gate)
+    fresh = sum(record.distance is not None for record in gate) - sealed
+    parts = [f"{len(gate) - sealed - fresh} hold the files against the declared schema"]
+    parts += [f"{fresh} compare the rows with a fresh sample of the measurement"] if fresh else []
+    parts += [f"{sealed} with its sealed counts, which have noise"] if sealed else []
+    ended = f"{failed} of {len(gate)} checks failed" if failed else f"All {len(gate)} checks passed"
+    return f"{ended}: {', '.join(parts)}. None compares anything with the records."
 
 
 def _checks(gate: Sequence[GateRecord]) -> Table:

@@ -77,9 +77,23 @@ class Claim:
     @property
     def present_per_hundred(self) -> int:
         """Of 100 present patients, how many the best test recognises at most; rounded up."""
+        return self.recognised(FALSE_ALARMS)
+
+    def recognised(self, false_alarms: float, *, patients: int = 1) -> int:
+        """Return the same at so many false alarms of 100, for a group that is present or absent.
+
+        The loss of a group is mu times its size (Dong, Roth and Su 2022, Theorem 2.14).
+        """
         normal = NormalDist()
-        rate = normal.cdf(normal.inv_cdf(FALSE_ALARMS / 100) + self.manifest.mu)
+        rate = normal.cdf(normal.inv_cdf(false_alarms / 100) + patients * self.manifest.mu)
         return min(100, math.ceil(100 * rate))
+
+    def belief(self, prior: float) -> float:
+        """Return what a belief in one fact about one patient may become at most, apart from delta.
+
+        Odds grow by at most ``exp(epsilon)``, whatever else is known.
+        """
+        return 1.0 / (1.0 + (1.0 - prior) / prior * math.exp(-self.manifest.epsilon))
 
     @property
     def headline(self) -> str:

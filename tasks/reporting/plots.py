@@ -1,12 +1,14 @@
-"""What one small plot per released column shows, counted from synthetic rows alone.
+"""What one small plot per released column shows: shares of levels, or along an axis.
 
-Muted bars are the shares of all synthetic rows; the narrow coloured bars are the shares of the
-rows with one label level. Both are counted in the release itself, so a reader can draw the same
-plot from the published table. The template ``plots.html`` draws them.
+Muted bars are shares of everybody; the narrow coloured bars are shares of those with one label
+level. Where a bundle has tables of shares, both are these (`tasks.reporting.released_plots`). In
+other bundles they are counted here in the synthetic rows, and nobody knows an interval. A reader
+can draw the same plot from the bundle. The template ``plots.html`` draws them.
 """
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -17,9 +19,13 @@ from storage.schema.columns import NumericColumn, raw_text
 from storage.schema.table import Label, TableSchema
 
 MAX_BARS = 24
-"""Bars of a histogram; more bins are merged into neighbours."""
+"""Bars of a histogram of rows; more values are put together."""
 MAX_LEVELS = 10
 """Levels drawn of a categorical column; the rest are named by their number."""
+MAX_TICKS = 5
+"""Bounds of bins that are written below a plot."""
+TAIL = 0.005
+"""Share at either end of a numeric axis that may be left out, so that it fits what is there."""
 
 MISSING = "missing"
 """Name of the bar of the rows without a value."""
@@ -27,34 +33,53 @@ MISSING = "missing"
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar: what it counts, and its share of each group of rows, between 0 and 1."""
+    """One bar: what it counts, its share, and that of the highlighted ones, between 0 and 1.
+
+    The intervals hold with 95 %, and are None where nobody knows one.
+    """
 
     name: str
     share: float
     highlighted_share: float | None
+    interval: tuple[float, float] | None = None
+    highlighted_interval: tuple[float, float] | None = None
+    of: str = "all rows"
+
+    @property
+    def lost(self) -> bool:
+        """Whether noise alone could have made this bar: its interval begins at nothing."""
+        return self.interval is not None and self.interval[0] <= 0.0
 
     @property
     def reach(self) -> float:
-        """The larger share."""
-        return max(self.share, self.highlighted_share or 0.0)
+        """The largest number that is drawn."""
+        ends = [self.share, self.highlighted_share or 0.0]
+        ends += [pair[1] for pair in (self.interval, self.highlighted_interval) if pair]
+        return max(ends)
 
     @property
     def title(self) -> str:
         """What it counts, with its shares in percent."""
-        text = f"{self.name}: {100 * self.share:.1f} % of all rows"
-        if self.highlighted_share is None:
-            return text
-        return f"{text}, {100 * self.highlighted_share:.1f} % of the highlighted ones"
+        text = f"{self.name}: {_percent(self.share, self.interval)} of {self.of}"
+        if self.highlighted_share is not None:
+            share = _percent(self.highlighted_share, self.highlighted_interval)
+            text += f", {share} of the highlighted ones"
+        return text + ("; lost in noise" if self.lost else "")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
-    """Bars of a column: levels, or values between public bounds with a bar of the missing ones."""
+    """Bars of a column: levels, or values along an axis, with a bar of the missing ones.
+
+    Of an axis there are ticks: how many bars are before each, and its text. The notes say what the
+    bars do not: the noise in patients, and what is not drawn.
+    """
 
     name: str
     bars: list[Bar]
-    bounds: tuple[float, float] | None = None
+    ticks: list[tuple[float, str]] | None = None
     missing: Bar | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def drawn(self) -> list[Bar]:
@@ -63,8 +88,10 @@ class Plot:
 
     @property
     def top(self) -> float:
-        """The largest share that is drawn, or a little where there is none."""
-        return max(*(bar.reach for bar in self.drawn), 1e-9)
+        """The end of the scale: a round number, above all that is drawn, and at least 1 %."""
+        reach = max(0.01, *(bar.reach for bar in self.drawn))
+        step = 10.0 ** math.floor(math.log10(reach)) / 2.0
+        return math.ceil(reach / step - 1e-9) * step
 
 
 def highlighted_level(label: Label) -> str:
@@ -84,10 +111,29 @@ def column_plots(frame: pd.DataFrame, schema: TableSchema) -> list[Plot]:
             levels = [*column.levels, *([MISSING] if column.has_missing else [])]
             codes = _positions(_texts(frame[column.name]), column.levels)
             codes[codes < 0] = len(column.levels)
-            plots.append(Plot(column.name, _most_frequent(_bars(levels, codes, highlighted))))
+            bars = most_frequent(_bars(levels, codes, highlighted))
+            plots.append(Plot(name=column.name, bars=bars))
     names = schema.label.level_names
     bars = _bars(names, _positions(labels, names), None)
-    return [*plots, Plot(schema.label.name, _most_frequent(bars))]
+    return [*plots, Plot(name=schema.label.name, bars=most_frequent(bars))]
+
+
+def _percent(share: float, interval: tuple[float, float] | None) -> str:
+    between = f" ({100 * interval[0]:.1f} to {100 * interval[1]:.1f})" if interval else ""
+    return f"{100 * share:.1f} %{between}"
+
+
+def ticks(texts: list[str], *, single: bool = False) -> list[tuple[float, str]]:
+    """Return some of the edges of bars by the number of bars before them, the last one always.
+
+    Bars of a single whole number each have it below their middle.
+    """
+    n = len(texts) - 1
+    step = max(-(-n // (MAX_TICKS - 1)), 1)
+    if single:
+        return [(place + 0.5, texts[place]) for place in range(0, n, step)]
+    places = [place for place in range(0, n, step) if n - place >= step / 2]
+    return [(place, texts[place]) for place in [*places, n]]
 
 
 def _texts(series: pd.Series) -> NDArray[np.object_]:
@@ -115,16 +161,21 @@ def _shares(codes: Indices, n_codes: int) -> list[float]:
     return shares
 
 
-def _most_frequent(bars: list[Bar]) -> list[Bar]:
+def most_frequent(bars: list[Bar]) -> list[Bar]:
     """Keep the most frequent levels, in the declared order, and sum up the others."""
     if len(bars) <= MAX_LEVELS:
         return bars
-    # Chosen by the synthetic rows, which are public.
+    # Chosen by what is released.
     ranked = sorted(range(len(bars)), key=lambda i: -bars[i].share)[: MAX_LEVELS - 1]
     rest = [bar for i, bar in enumerate(bars) if i not in ranked]
     inside = [bar.highlighted_share for bar in rest if bar.highlighted_share is not None]
-    others = Bar(
-        f"{len(rest)} others", sum(bar.share for bar in rest), sum(inside) if inside else None
+    others = replace(
+        rest[0],
+        name=f"{len(rest)} others",
+        share=sum(bar.share for bar in rest),
+        highlighted_share=sum(inside) if inside else None,
+        interval=None,
+        highlighted_interval=None,
     )
     return [*(bars[i] for i in sorted(ranked)), others]
 
@@ -132,29 +183,43 @@ def _most_frequent(bars: list[Bar]) -> list[Bar]:
 def _histogram(series: pd.Series, column: NumericColumn, highlighted: NDArray[np.bool_]) -> Plot:
     values = pd.to_numeric(series, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     missing = np.isnan(values) | np.isin(values, column.missing_numbers)
-    edges = _edges(column)
+    there = values[~missing]
+    ends = (column.lower, column.upper)
+    if len(there):
+        low, high = np.quantile(there, [TAIL, 1.0 - TAIL], method="nearest")
+        ends = (float(low), float(high)) if low < high else ends
+    edges = _edges(column, *ends)
     n_bars = len(edges) - 1
     codes = np.searchsorted(edges[1:-1], values, side="right")
     codes[missing] = n_bars
+    beyond = ~missing & ((values < edges[0]) | (values > ends[1]))
+    codes[beyond] = n_bars + 1
     names = [
-        _range_name(edges[i], edges[i + 1], column, last=i == n_bars - 1) for i in range(n_bars)
+        range_name(edges[i], edges[i + 1], column, last=i == n_bars - 1) for i in range(n_bars)
     ]
     *bars, none = _bars([*names, MISSING], codes, highlighted)
-    bounds = (column.lower, column.upper)
-    return Plot(column.name, bars, bounds, none if column.has_missing else None)
+    share = float(beyond.mean()) if len(beyond) else 0.0
+    return Plot(
+        name=column.name,
+        bars=bars,
+        ticks=ticks([f"{edge:.4g}" for edge in edges]),
+        missing=none if column.has_missing else None,
+        notes=(f"beyond the axis: {100 * share:.1f} %",) if share else (),
+    )
 
 
-def _edges(column: NumericColumn) -> Floats:
-    """Edges of equal width between the public bounds, on whole numbers for integers."""
+def _edges(column: NumericColumn, lower: float, upper: float) -> Floats:
+    """Edges of equal width between two values, on whole numbers for integers."""
     if column.kind == "real":
-        return np.linspace(column.lower, column.upper, MAX_BARS + 1)
-    n_values = int(column.upper) - int(np.ceil(column.lower)) + 1
+        return np.linspace(lower, upper, MAX_BARS + 1)
+    n_values = int(upper) - int(np.ceil(lower)) + 1
     step = -(-n_values // MAX_BARS)
     n_bars = -(-n_values // step)
-    return np.ceil(column.lower) + step * np.arange(n_bars + 1.0)
+    return np.ceil(lower) + step * np.arange(n_bars + 1.0)
 
 
-def _range_name(lower: float, upper: float, column: NumericColumn, *, last: bool) -> str:
+def range_name(lower: float, upper: float, column: NumericColumn, *, last: bool) -> str:
+    """Say which values a bar from one edge to the next has."""
     if column.kind == "integer":
         first, final = int(lower), min(int(upper) - 1, int(column.upper))
         return str(first) if first == final else f"{first} to {final}"

@@ -19,9 +19,11 @@ from privacy.events import DiscreteGaussianEvent
 from storage.releases.measurements import Measurement
 from storage.schema.table import TableSchema
 from storage.schema.vocabulary import Vocabulary
+from tasks.measurement.centred import counts_of
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.synthesizers.clustmix.tables import draws
+from tasks.synthesizers.clustmix.tables.layout import Layout
 from tasks.synthesizers.clustmix.tables.measured_tables import (
     Origin,
     Sealed,
@@ -46,7 +48,10 @@ def released_tables(
     released = measurement.released
     if "pair_scale" not in released or schema.image is not None:
         return {}
-    frame = frame_of(measured_tables(domain, released, sealed_of(measurement)), schema)
+    sealed = sealed_of(measurement)
+    sizes, _ = counts_of(sealed.label_counts, Layout.of(domain).n_codes)
+    tables = measured_tables(domain, released, sealed)
+    frame = frame_of(tables, schema, noisy_patients=float(sizes.sum()))
     parquet, text = io.BytesIO(), io.BytesIO()
     frame.to_parquet(parquet, index=False, compression="zstd")
     rows = pa.Table.from_pandas(frame, preserve_index=False)
@@ -74,17 +79,20 @@ def sealed_of(measurement: Measurement) -> Sealed:
     )
 
 
-def frame_of(tables: Iterable[Table], schema: TableSchema) -> pd.DataFrame:
+def frame_of(
+    tables: Iterable[Table], schema: TableSchema, *, noisy_patients: float
+) -> pd.DataFrame:
     """Return tables as rows, a cell each: columns and levels, how it is known, share, interval.
 
-    Codes that were measured as one are written with ``; `` between them. The second column is empty
-    in a table of one, the interval where nothing was measured.
+    The noise is the standard deviation of what was added to a cell, in patients. Codes that were
+    measured as one are written with ``; `` between them. The second column is empty in a table of
+    one, interval and noise where nothing was measured.
     """
     columns = Vocabulary.of(schema)
     names = [name for coded in columns.columns for name in coded.names]
     codes = [coded.codes for coded in columns.columns for _ in coded.names]
     names, codes = [*names, columns.label.names[0]], [*codes, columns.label.codes]
-    parts = [_cells(table, names, codes) for table in _within_limit(tables)]
+    parts = [_cells(table, names, codes, noisy_patients) for table in _within_limit(tables)]
     return pd.DataFrame({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
 
 
@@ -97,7 +105,9 @@ def _within_limit(tables: Iterable[Table]) -> Iterator[Table]:
         yield table
 
 
-def _cells(table: Table, names: list[str], codes: list[tuple[str, ...]]) -> dict[str, NDArray[Any]]:
+def _cells(
+    table: Table, names: list[str], codes: list[tuple[str, ...]], noisy_patients: float
+) -> dict[str, NDArray[Any]]:
     levels = [
         ["; ".join(codes[column][code] for code in group) for group in groups]
         for column, groups in zip(table.columns, table.groups, strict=True)
@@ -105,10 +115,11 @@ def _cells(table: Table, names: list[str], codes: list[tuple[str, ...]]) -> dict
     shape = table.shares.shape
     first = np.repeat(np.array(levels[0], dtype=object), shape[1])
     second = np.array(levels[1] if len(levels) > 1 else [""], dtype=object)
-    low = high = np.full(shape, np.nan)
+    low = high = noise = np.full(shape, np.nan)
     if table.estimates is not None and table.stddevs is not None:
         low = np.clip(table.estimates - DEVIATIONS * table.stddevs, 0.0, 1.0)
         high = np.clip(table.estimates + DEVIATIONS * table.stddevs, 0.0, 1.0)
+        noise = table.stddevs * noisy_patients
 
     def same(text: str) -> NDArray[Any]:
         return np.full(len(first), text, dtype=object)
@@ -122,4 +133,5 @@ def _cells(table: Table, names: list[str], codes: list[tuple[str, ...]]) -> dict
         "share": table.shares.ravel().round(6),
         "low": low.ravel().round(6),
         "high": high.ravel().round(6),
+        "noise_patients": noise.ravel().round(2),
     }

@@ -6,6 +6,8 @@ and files it shows nothing, so that neither a path nor a host can reach it.
 """
 
 import base64
+import math
+from datetime import date
 
 import pandas as pd
 
@@ -15,6 +17,7 @@ from tasks.reporting.contact_sheet import contact_sheet
 from tasks.reporting.facts import public_facts
 from tasks.reporting.guarantee import FALSE_ALARMS, Claim
 from tasks.reporting.plots import MAX_LEVELS, column_plots, highlighted_level
+from tasks.reporting.released_plots import released_plots
 from tasks.reporting.rendering import render
 
 REPORT_FILE = "report.html"
@@ -23,24 +26,34 @@ PLOTS_PER_GROUP = 24
 
 
 def render_report(
-    manifest: Manifest, frame: pd.DataFrame, schema: TableSchema, *, title: str | None = None
+    manifest: Manifest,
+    frame: pd.DataFrame,
+    schema: TableSchema,
+    *,
+    title: str | None = None,
+    tables: bytes | None = None,
 ) -> str:
     """Return the report page of a release, a complete HTML document; as of `public_facts`.
 
+    It draws the Parquet file of released shares where there is one, else it counts the rows.
+
     Privacy
     -------
-    Post-processing of synthetic rows and public settings.
+    Post-processing of synthetic rows, released shares and public settings.
     """
     sheet = None
     if schema.image is not None:
         note = "; ".join(Claim(manifest).markers)
         sheet = base64.b64encode(contact_sheet(frame, schema, note=note)).decode("ascii")
-    *columns, label = column_plots(frame, schema)
+    *columns, label = (
+        column_plots(frame, schema) if tables is None else released_plots(tables, schema)
+    )
     return render(
         REPORT_FILE,
         **public_facts(manifest, schema, title),
         false_alarms=FALSE_ALARMS,
         sheet=sheet,
+        measured=tables is not None,
         plots=[label, *columns],
         plots_per_group=PLOTS_PER_GROUP,
         max_levels=MAX_LEVELS,
@@ -59,3 +72,29 @@ def render_data_card(manifest: Manifest, schema: TableSchema, *, title: str | No
     collection of the data exposes; then use, dictionary and verification.
     """
     return render(DATA_CARD_FILE, **public_facts(manifest, schema, title))
+
+
+RISK_APPENDIX_FILE = "risk_appendix.md"
+_FALSE_ALARMS, _PRIORS, _GROUPS = (0.1, 1, 5, 10), (0.0001, 0.01, 0.1, 0.5), (1, 2, 4)
+
+
+def render_risk_appendix(
+    manifest: Manifest,
+    schema: TableSchema,
+    *,
+    title: str | None = None,
+    review_on: date | None = None,
+) -> str:
+    """Return facts for an expert determination or an impact assessment, in Markdown.
+
+    It claims nothing legal. Privacy: post-processing; see `public_facts`.
+    """
+    claim = Claim(manifest)
+    return render(
+        RISK_APPENDIX_FILE,
+        **public_facts(manifest, schema, title),
+        review_on=review_on,
+        tests=[(n, [claim.recognised(n, patients=k) for k in _GROUPS]) for n in _FALSE_ALARMS],
+        groups=_GROUPS,
+        beliefs=[(prior, math.ceil(10_000 * claim.belief(prior)) / 10_000) for prior in _PRIORS],
+    )

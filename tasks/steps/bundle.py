@@ -21,9 +21,20 @@ from storage.files.digests import FileDigest
 from storage.releases.bundles import totals_of
 from storage.releases.manifest import GateRecord, Manifest, MethodRecord, file_digests
 from tasks.gates import expectations
+from tasks.reporting.catalogue import catalogue_files
 from tasks.reporting.contact_sheet import CONTACT_SHEET_FILE, contact_sheet
+from tasks.reporting.described import Described
 from tasks.reporting.guarantee import Claim
-from tasks.reporting.report import DATA_CARD_FILE, REPORT_FILE, render_data_card, render_report
+from tasks.reporting.released_tables import TABLES_PARQUET_FILE
+from tasks.reporting.rendering import words
+from tasks.reporting.report import (
+    DATA_CARD_FILE,
+    REPORT_FILE,
+    RISK_APPENDIX_FILE,
+    render_data_card,
+    render_report,
+    render_risk_appendix,
+)
 from tasks.steps.job import ReleaseJob
 from tasks.steps.request_key import code_sha256
 
@@ -108,16 +119,32 @@ def build_bundle(
     """Make the files of the bundle and the manifest that names their digests.
 
     ``tables`` hold the rows of ``frame``; card and page are written from a manifest that names
-    them.
+    them. What follows a paper's analysis is no release, and has no entry for a catalogue.
     """
     files = dict(tables)
     manifest = build_manifest(
         job, provenance=provenance, gate=gate, files=file_digests(files), rows=len(frame)
     )
     card = render_data_card(manifest, job.table_schema, title=job.title)
-    page = render_report(manifest, frame, job.table_schema, title=job.title)
+    shares = tables.get(TABLES_PARQUET_FILE)
+    page = render_report(manifest, frame, job.table_schema, title=job.title, tables=shares)
     files |= {DATA_CARD_FILE: card.encode("utf-8"), REPORT_FILE: page.encode("utf-8")}
     if job.table_schema.image is not None:
         note = "; ".join(Claim(manifest).markers)
         files[CONTACT_SHEET_FILE] = contact_sheet(frame, job.table_schema, note=note)
+    if provenance.analysis is Analysis.PROVEN:
+        declared = job.catalogue
+        appendix = render_risk_appendix(
+            manifest, job.table_schema, title=job.title, review_on=declared.review_on
+        )
+        described = Described(
+            manifest=manifest,
+            schema=job.table_schema,
+            title=job.title,
+            declared=declared,
+            patients=job.patients,
+            public=bool(job.site.get("public_benchmark_data")),
+            files=file_digests({k: v for k, v in files.items() if k in words()["files"]}),
+        )
+        files |= {RISK_APPENDIX_FILE: appendix.encode("utf-8"), **catalogue_files(described)}
     return files, manifest.model_copy(update={"files": file_digests(files)})

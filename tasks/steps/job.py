@@ -11,6 +11,7 @@ from privacy.accountants.calibration import release_mu, release_rho
 from privacy.charges import Caps, Charge, Partition, unit_in_words
 from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
 from storage.files.refs import ReleaseRef
+from storage.schema.catalogue import CatalogueEntry
 from storage.schema.declarations import Declarations
 from storage.schema.table import TableSchema
 from storage.sources.declared import Source
@@ -71,6 +72,11 @@ class ReleaseJob:
     def declarations(self) -> Declarations:
         """What the rows have to keep."""
         return Declarations.of(self.site)
+
+    @property
+    def catalogue(self) -> CatalogueEntry:
+        """What catalogues are told beyond the manifest."""
+        return CatalogueEntry.model_validate(self.site.get("catalogue") or {})
 
     @property
     def rules(self) -> IngestRules:

@@ -3,22 +3,38 @@
 import json
 
 import made_up_release as made
+import mlcroissant
 import numpy as np
 import pandas as pd
+import pytest
+
+# Of rdflib, whose reader of JSON-LD uses what it warns of.
+pytestmark = pytest.mark.filterwarnings("ignore:.* is deprecated:DeprecationWarning")
 
 
 def test_the_files_of_a_release_hold_the_tables(desk):
     desk.declare_cohort()
-    made.made_up_cohort().to_csv(desk.table, index=False)
+    cohort = made.made_up_cohort()
+    n_patients = cohort["patient"].nunique()
+    cohort.to_csv(desk.table, index=False)
     desk.site |= {"method": {"kind": "clustmix"}, "rows": 20_000}
     assert desk.release() == 0
     parquet = pd.read_parquet(desk.bundle / "tables.parquet")
-    empty = {"low": [""], "high": [""]}
+    empty = {name: [""] for name in ("low", "high", "noise_patients")}
     text = pd.read_csv(desk.bundle / "tables.csv", keep_default_na=False, na_values=empty)
     pd.testing.assert_frame_equal(parquet, text)
     told = parquet["low"].notna()
     assert (parquet["low"] <= parquet["high"])[told].all()
     assert (told == (parquet["known"] != "implied")).all()
+    assert (told == (parquet["noise_patients"] > 0)).all()
+    # Half an interval is 1.96 of the noise, for as many patients as there are, give or take.
+    inside = parquet[(parquet["low"] > 0) & (parquet["high"] < 1)]
+    patients = 1.96 * inside["noise_patients"] / ((inside["high"] - inside["low"]) / 2)
+    assert patients.median() == pytest.approx(n_patients, rel=0.1)
+    assert patients.std() < 0.1 * n_patients
+    entry = mlcroissant.Dataset(jsonld=desk.bundle / "croissant.json")
+    assert sum(1 for _ in entry.records("tables")) == len(parquet)
+    assert 'class="between of-all"' in (desk.bundle / "report.html").read_text("utf-8")
 
     alone = parquet[parquet["by"] == ""]
     np.testing.assert_allclose(alone.groupby("column")["share"].sum(), 1.0, atol=1e-4)

@@ -131,7 +131,7 @@ def test_files_are_the_same_bytes_where_workers_were_killed(
     assert died == {"all", *made.CONTRIBUTIONS}
     local = run_with(dask_workers=0, site=parquet_site)
     assert local.files.keys() == killed.files.keys()
-    assert len(local.files) == 8
+    assert len(local.files) == 13
     assert [name for name in local.files if local.files[name] != killed.files[name]] == []
 
 

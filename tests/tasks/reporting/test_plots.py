@@ -1,13 +1,17 @@
 """The plots count the synthetic rows, and nothing else."""
 
+import io
 import re
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from storage.schema.columns import CategoricalColumn
 from storage.schema.table import Label, TableSchema
-from tasks.reporting.plots import MAX_LEVELS, column_plots
+from tasks.reporting.plots import MAX_LEVELS, TAIL, column_plots
+from tasks.reporting.released_plots import released_plots
+from tasks.reporting.report import render_report
 
 
 def plots_of(frame, schema):
@@ -34,8 +38,9 @@ def test_shares_are_those_of_the_rows(schema, rows):
 
 @pytest.mark.parametrize("column", ["age", "creatinine", "visits"])
 def test_the_bars_of_a_histogram_add_up(column, schema, rows):
-    shown = titles(plots_of(rows, schema)[column])
-    shares = [float(re.search(r": ([\d.]+) %", title)[1]) for title in shown]
+    plot = plots_of(rows, schema)[column]
+    shown = titles(plot)
+    shares = [float(re.search(r": ([\d.]+) %", text)[1]) for text in [*shown, *plot.notes]]
     assert sum(shares) == pytest.approx(100, abs=0.06 * len(shares))
     assert shown[-1].startswith("missing: ") is (column != "age")
 
@@ -48,3 +53,62 @@ def test_many_levels_are_summed_up():
     shown = titles(plots_of(frame, schema)["c"])
     assert len(shown) == MAX_LEVELS
     assert shown[-1] == "41 others: 82.0 % of all rows, 84.0 % of the highlighted ones"
+
+
+def table_of(cells):
+    """Return the file of released shares of (column, level, by_level, share, low, high) rows."""
+    names = ["column", "level", "by_level", "share", "low", "high"]
+    frame = pd.DataFrame(cells, columns=names)
+    frame["by"] = np.where(frame["by_level"] == "", "", "readmitted")
+    frame["noise_patients"] = np.where(frame["by_level"] == "", 10.0, 20.0)
+    file = io.BytesIO()
+    frame.to_parquet(file, index=False)
+    return file.getvalue()
+
+
+@pytest.fixture
+def shares(schema):
+    """Released shares of the columns of the schema; of ages none from 50 on."""
+    cells = []
+    for column in schema.columns:
+        n = column.n_codes
+        share = np.full(n, 1.0 / n)
+        if column.name == "age":
+            share = np.where(np.arange(n) < 5, 0.2 - TAIL / 6, TAIL / 6)
+        for code, value in enumerate(share):
+            cells.append((column.name, f"code {code}", "", value, max(value - 0.1, 0), value + 0.1))
+        for by in ("no", "yes"):
+            cells += [
+                (column.name, f"code {c}", by, v / 2, max(v / 2 - 0.1, 0.0), v / 2 + 0.1)
+                for c, v in enumerate(share)
+            ]
+    cells += [("readmitted", level, "", 0.5, 0.45, 0.55) for level in ("no", "yes")]
+    return table_of(cells)
+
+
+def test_released_shares_are_drawn_with_their_intervals(schema, shares, rows, make_manifest):
+    plots = {plot.name: plot for plot in released_plots(shares, schema)}
+    assert list(plots) == [*schema.column_names, "readmitted"]
+    age = plots["age"]
+    # The axis ends where all that is left is less than a tail.
+    assert age.ticks[0] == (0, "0")
+    assert age.ticks[-1] == (5, "50")
+    # Half of the patients give or take 0.05, or ten in standard deviations: one in 392.
+    half, part = 1.96 * 20.0 / 392.0, 0.1 - TAIL / 12
+    low, high = 100 * (2 * part + np.array([-2, 2]) * np.hypot(half, 2 * part * 0.05)).clip(0)
+    assert titles(age)[0] == (
+        f"0 to 9: 19.9 % (9.9 to 29.9) of all patients, 19.9 % ({low:.1f} to {high:.1f}) of the "
+        "highlighted ones"
+    )
+    assert age.notes == (
+        "noise ± 20 patients", "5 of 10 lost in noise", "5 bins beyond the axis: 0.4 %",
+    )  # fmt: skip
+    assert plots["creatinine"].missing.name == "missing"
+    assert plots["admission"].ticks is None
+    assert not any(bar.lost for bar in plots["readmitted"].bars)
+    assert all(bar.lost for bar in plots["creatinine"].bars)  # 1 of 13, give or take a tenth
+    page = render_report(make_manifest(), rows, schema, tables=shares)
+    bars = re.findall(r'class="between of-all" d="M(\S+) (\S+)V(\S+)"', page)
+    assert len(bars) == 5 + 12 + 1 + 5 + 1  # of numbers; levels lie along the page
+    _, low, high = map(float, bars[0])
+    assert low - high == pytest.approx(92 * 0.2 / age.top, abs=0.2)

@@ -31,7 +31,7 @@ def test_the_page_says_everything(make_manifest, rows, schema):
         "clustering round 1",
         "16,777,216",
         "11.50",
-        "All 2 checks passed.",
+        "All 2 checks passed: 2 hold the files against the declared schema. None compares anything",
         "No causes.",
         "No rare groups.",
         "No exact counts.",
@@ -44,6 +44,22 @@ def test_the_page_says_everything(make_manifest, rows, schema):
     assert "REQUEST-MARKER" not in page.text
     again = render_report(make_manifest(), rows.copy(), schema, title="A title")
     assert render_report(make_manifest(), rows, schema, title="A title") == again
+
+
+def test_the_verdict_says_what_was_compared_with_what(make_manifest, rows, schema):
+    compared = {"passed": True, "distance": 0.1, "bound": 0.2}
+    gate = (
+        GateRecord(check="files", passed=True),
+        GateRecord(check="marginal: age", **compared),
+        GateRecord(check="marginal, noisy counts: age", **compared | {"passed": False}),
+    )
+    said = (
+        "1 of 3 checks failed: 1 hold the files against the declared schema, 1 compare the rows "
+        "with a fresh sample of the measurement, 1 with its sealed counts, which have noise."
+    )
+    manifest = make_manifest(gate=gate)
+    assert said in Page(render_report(manifest, rows, schema)).text
+    assert said in render_data_card(manifest, schema)
 
 
 def test_the_page_makes_no_request_and_runs_no_script(make_manifest, rows, schema):

@@ -1,0 +1,116 @@
+"""The plots of a bundle that has tables: released shares, each with its 95 % interval."""
+
+import io
+
+import numpy as np
+import pandas as pd
+
+from privacy.arrays import Floats
+from storage.schema.columns import NumericColumn
+from storage.schema.table import TableSchema
+from tasks.reporting.plots import (
+    MISSING,
+    TAIL,
+    Bar,
+    Plot,
+    highlighted_level,
+    most_frequent,
+    range_name,
+    ticks,
+)
+from tasks.reporting.released_tables import DEVIATIONS
+
+_NUMBERS = ["share", "low", "high", "noise_patients"]
+
+_Told = tuple[float | None, tuple[float, float] | None]
+"""A share and its interval; None where there is none."""
+
+
+def released_plots(tables: bytes, schema: TableSchema) -> list[Plot]:
+    """Draw the released shares of every column in its order, then those of the label."""
+    label, level = schema.label.name, highlighted_level(schema.label)
+    told = pd.read_parquet(io.BytesIO(tables), filters=[("by", "in", ["", label])])
+    told = told[(told["by"] == "") | (told["by_level"] == level)]
+    by_column = dict(list(told.groupby("column", sort=False)))
+    (highlighted,) = by_column[label][by_column[label]["level"] == level][_NUMBERS].to_numpy()
+    plots = []
+    for column in (*schema.columns, None):
+        name = label if column is None else column.name
+        cells = by_column[name]
+        alone, inside = cells[cells["by"] == ""], cells[cells["by"] != ""]
+        told_of = alone[_NUMBERS].to_numpy()
+        parts: list[_Told] = [(None, None)] * len(alone)
+        if column is not None:
+            parts = _within(inside[_NUMBERS].to_numpy(), highlighted)
+        names = alone["level"].tolist()
+        if isinstance(column, NumericColumn):
+            names[: column.n_bins] = [_bin_name(column, i) for i in range(column.n_bins)]
+        if column is not None and column.has_missing:
+            names[-1] = MISSING
+        bars = [
+            Bar(text, share, part, (low, high), between, of="all patients")
+            for text, (share, low, high, _), (part, between) in zip(
+                names, told_of.tolist(), parts, strict=True
+            )
+        ]
+        notes = [f"noise ± {DEVIATIONS * told_of[:, -1].max():,.0f} patients"]
+        if lost := sum(bar.lost for bar in bars):
+            notes.append(f"{lost} of {len(bars)} lost in noise")
+        if isinstance(column, NumericColumn):
+            plots.append(_along_axis(column, bars, notes))
+        else:
+            plots.append(Plot(name=name, bars=most_frequent(bars), notes=tuple(notes)))
+    return plots
+
+
+def _within(cells: Floats, label: Floats) -> list[_Told]:
+    """Return share and interval of cells (n, 4) among the patients with a label level (4,).
+
+    An estimate of a ratio ``a / b`` is off by ``(error of a - a / b * error of b) / b``. Errors of
+    a part and of its whole go together, which would make the interval narrower and is left out.
+    """
+    (shares, low, high, noise), (share, least, most, noise_of_label) = cells.T, label
+    told = (shares / max(share, 1e-9)).tolist()
+    if least <= 0.0 or most >= 1.0:  # then nobody can tell how many they are
+        return [(one, None) for one in told]
+    base, half_base = (least + most) / 2.0, (most - least) / 2.0
+    half = noise * (half_base / noise_of_label)
+    ratio = np.where(low > 0.0, low + half, high - half) / base
+    spread = np.hypot(half, ratio * half_base) / base
+    lows, highs = np.clip(ratio - spread, 0.0, 1.0), np.clip(ratio + spread, 0.0, 1.0)
+    return list(zip(told, zip(lows.tolist(), highs.tolist(), strict=True), strict=True))
+
+
+def _along_axis(column: NumericColumn, bars: list[Bar], notes: list[str]) -> Plot:
+    """Draw the bins from the first to the last with more than a tail beyond them."""
+    n = len(column.bin_starts)
+    shares = np.array([bar.share for bar in bars[:n]])
+    total = max(float(shares.sum()), 1e-9)
+    first = int(np.searchsorted(shares.cumsum(), TAIL * total, side="right"))
+    last = n - 1 - int(np.searchsorted(shares[::-1].cumsum(), TAIL * total, side="right"))
+    first, last = min(first, n - 1), max(last, min(first, n - 1))
+    outside = float(shares[:first].sum() + shares[last + 1 :].sum())
+    edges = [*column.bin_starts, column.upper][first : last + 2]
+    ends = [*edges[:-1], edges[-1] + (last == n - 1)]
+    single = column.kind == "integer" and bool(np.all(np.diff(ends) == 1.0))
+    return Plot(
+        name=column.name,
+        bars=bars[first : last + 1],
+        ticks=ticks([f"{edge:.6g}" for edge in edges], single=single),
+        missing=bars[n] if column.has_missing else None,
+        notes=(*notes, *_outside(outside, n_bins=n - (last + 1 - first))),
+    )
+
+
+def _outside(share: float, *, n_bins: int) -> tuple[str, ...]:
+    if not n_bins:
+        return ()
+    bins = "1 bin" if n_bins == 1 else f"{n_bins} bins"
+    return (f"{bins} beyond the axis: {100 * share:.1f} %",)
+
+
+def _bin_name(column: NumericColumn, i: int) -> str:
+    edges = [*column.bin_starts, column.upper]
+    last = i == column.n_bins - 1
+    above = edges[i + 1] + 1 if last and column.kind == "integer" else edges[i + 1]
+    return range_name(edges[i], above, column, last=last)

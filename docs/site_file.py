@@ -216,7 +216,7 @@ This page is written by [site_file.py](site_file.py) from the models that read t
 - The same request is measured and charged once. A request is the content of the source, the version
   of the program, and every key of this file but these: `title`, `rows`, `approval`,
   `public_benchmark_data`, the caps of `budget`, and the places in `source` (`path`,
-  `data`, `images`, `labels`). To change those costs nothing. The content of a database is not known
+  `data`, `images`, `labels`, `folder`, `table`). To change those costs nothing. The content of a database is not known
   before it is read: every release of a `sql` source is new, and charged.
 
 ## Example

@@ -63,9 +63,10 @@ class IntegrityError(ClustMixError):
 
 EXTRAS = MappingProxyType(
     {
+        "hospital": ("pydicom",),
         "server": (
             "dask", "distributed", "fastapi", "great_expectations", "jinja2", "markupsafe",
-            "matplotlib", "prefect", "psutil", "psycopg", "pydantic_settings", "rich", "sklearn",
+            "matplotlib", "PIL", "prefect", "psutil", "psycopg", "pydantic_settings", "rich", "sklearn",
             "sqlalchemy", "sqlglot", "typer",
         ),
         "papers": ("frozendict", "k_means_constrained", "neural_tangents", "ortools", "sklearn"),

@@ -24,6 +24,7 @@ from storage.schema.columns import PrintableText
 from storage.schema.plain_yaml import key_path, one_line, read_mapping, refusal
 from storage.schema.table import TableSchema
 from storage.sources.declared import Source, SqlSource
+from storage.sources.declared_images import FolderSource
 from tasks.synthesizers.clustmix.tables.rule import default_rows
 from tasks.synthesizers.settings import MethodConfig
 
@@ -173,6 +174,8 @@ class SiteFile(_Section):
                 self.source.check_patient_local(self.privacy_unit.column)
             except ValueError as error:
                 raise ValueError(f"source.query: {error}") from None
+        if isinstance(self.source, FolderSource):
+            self.source.check_declared(schema.image, self.privacy_unit.column)
         stray = sorted(set(self.source.select) - declared)
         if stray:
             raise ValueError(

@@ -4,14 +4,10 @@ import codecs
 import re
 from contextlib import suppress
 from datetime import date
-from pathlib import Path
 from typing import Annotated, Literal, Self
 
 import sqlalchemy as sa
 from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     FiniteFloat,
     StrictBool,
@@ -23,6 +19,8 @@ from pydantic import (
 )
 
 from storage.files.documents import KEPT
+from storage.sources.declared_images import DicomSource, IdxSource, MedmnistSource, PngSource
+from storage.sources.declared_parts import DeclaredSource, PrintablePath
 
 _StrictFinite = Annotated[FiniteFloat, Field(strict=True)]
 _ENVIRONMENT_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,127}")
@@ -31,30 +29,10 @@ _QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
 _REFUSED_MARKS = ("--", "/*", "*/", "#", "\\", "$", "{", "}", "`", "%", ";", "[")
 
 
-def _printable(path: Path) -> Path:
-    # Messages name the path.
-    if not str(path).isprintable():
-        raise ValueError("expected a path of printable characters")
-    return path
-
-
-_PrintablePath = Annotated[Path, AfterValidator(_printable)]
-
-
-class _Source(BaseModel):
-    """What every source has."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-    select: dict[str, StrictStr | StrictInt] = Field(default_factory=dict)
-    """Keep the rows whose column equals the value, for every pair. A rule on that row alone, so it
-    does not change the sensitivity; the column must be public, the value is."""
-
-
-class _FileSource(_Source):
+class _FileSource(DeclaredSource):
     """A file or folder: of your own (`path`) or a public dataset by name (`data`)."""
 
-    path: _PrintablePath | None = None
+    path: PrintablePath | None = None
     """Relative paths start at the current directory."""
     data: str | None = None
     """Name from `storage.sources.datasets.DATASETS`."""
@@ -101,7 +79,7 @@ class ParquetSource(_FileSource):
     kind: Literal["parquet"]
 
 
-class SqlSource(_Source):
+class SqlSource(DeclaredSource):
     """The result of one fixed query, which acts on one patient at a time.
 
     Every row of a patient has to be a function of that patient's rows in the tables, because a
@@ -235,7 +213,7 @@ class SqlSource(_Source):
         return frozenset(n.lower() if self.language == "sqlite" else n for n in names)
 
 
-class SklearnSource(_Source):
+class SklearnSource(DeclaredSource):
     """A public dataset inside scikit-learn; its label column is called ``target``."""
 
     kind: Literal["sklearn"]
@@ -243,32 +221,14 @@ class SklearnSource(_Source):
     """``breast_cancer``."""
 
 
-class IdxSource(_Source):
-    """Gray images and their labels in two idx files, the format of MNIST, plain or compressed.
-
-    A column ``pixel_00_00``, ``pixel_00_01``, ... for each pixel, and the column ``label``.
-    """
-
-    kind: Literal["idx"]
-    images: _PrintablePath | None = None
-    """Files of your own. Relative paths start at the current directory."""
-    labels: _PrintablePath | None = None
-    """Files of your own. Relative paths start at the current directory."""
-    data: str | None = None
-    """Name from `storage.sources.image_datasets.IMAGE_DATASETS`, instead of files."""
-    split: Literal["train", "test"] = "train"
-    """Part of the public dataset: ``train`` or ``test``."""
-
-    @model_validator(mode="after")
-    def _one_place(self) -> Self:
-        given = (self.images is not None, self.labels is not None, self.data is not None)
-        if given not in ((True, True, False), (False, False, True)):
-            raise ValueError("give either 'images' and 'labels', or 'data'")
-        if self.data is None and self.split != "train":
-            raise ValueError("give 'split' with 'data' only; files of your own are read whole")
-        return self
-
-
 Source = Annotated[
-    CsvSource | ParquetSource | SqlSource | SklearnSource | IdxSource, Field(discriminator="kind")
+    CsvSource
+    | ParquetSource
+    | SqlSource
+    | SklearnSource
+    | IdxSource
+    | PngSource
+    | DicomSource
+    | MedmnistSource,
+    Field(discriminator="kind"),
 ]

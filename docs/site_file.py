@@ -29,7 +29,14 @@ from storage.schema.column_blocks import ImageColumns
 from storage.schema.columns import CategoricalColumn, NumericColumn
 from storage.schema.table import Buckets, Label, TableSchema
 from storage.sources.datasets import table_names
-from storage.sources.declared import CsvSource, IdxSource, ParquetSource, SklearnSource, SqlSource
+from storage.sources.declared import CsvSource, ParquetSource, SklearnSource, SqlSource
+from storage.sources.declared_images import (
+    DicomSource,
+    IdxSource,
+    MedmnistSource,
+    PngSource,
+    Window,
+)
 from storage.sources.image_datasets import IMAGE_DATASETS
 from tasks.synthesizers.registry import METHODS
 
@@ -43,6 +50,10 @@ SECTIONS: dict[type[BaseModel], tuple[str, str]] = {
     SqlSource: ("source, kind sql", ""),
     SklearnSource: ("source, kind sklearn", ""),
     IdxSource: ("source, kind idx", ""),
+    PngSource: ("source, kind png", ""),
+    DicomSource: ("source, kind dicom", ""),
+    Window: ("source.window", ""),
+    MedmnistSource: ("source, kind medmnist", ""),
     TableSchema: (
         "schema",
         "Every column of the source is declared: in `columns`, as `label`, in `ignore`, or as the "
@@ -216,8 +227,8 @@ This page is written by [site_file.py](site_file.py) from the models that read t
 - The same request is measured and charged once. A request is the content of the source, the version
   of the program, and every key of this file but these: `title`, `rows`, `approval`,
   `public_benchmark_data`, the caps of `budget`, and the places in `source` (`path`,
-  `data`, `images`, `labels`, `folder`, `table`). To change those costs nothing. The content of a database is not known
-  before it is read: every release of a `sql` source is new, and charged.
+  `data`, `images`, `labels`, `folder`, `table`). To change those costs nothing. The content of a
+  database is not known before it is read: every release of a `sql` source is new, and charged.
 
 ## Example
 

@@ -63,11 +63,11 @@ class IntegrityError(ClustMixError):
 
 EXTRAS = MappingProxyType(
     {
-        "hospital": ("pydicom",),
+        "hospital": ("fhirpathpy", "openpyxl", "pydicom"),
         "server": (
             "dask", "distributed", "fastapi", "great_expectations", "jinja2", "markupsafe",
-            "matplotlib", "PIL", "prefect", "psutil", "psycopg", "pydantic_settings", "rich", "sklearn",
-            "sqlalchemy", "sqlglot", "typer",
+            "matplotlib", "PIL", "prefect", "psutil", "psycopg", "pydantic_settings", "rich",
+            "sklearn", "sqlalchemy", "sqlglot", "typer",
         ),
         "papers": ("frozendict", "k_means_constrained", "neural_tangents", "ortools", "sklearn"),
     }

@@ -1,4 +1,4 @@
-"""Where images are: the sources of kind idx, medmnist, png and dicom. Nothing here opens anything."""
+"""Where images are: kinds idx, medmnist, png and dicom of a source. Nothing here opens anything."""
 
 from typing import Annotated, Literal, Self
 
@@ -153,11 +153,11 @@ class Window(Declaration):
 class DicomSource(FolderSource):
     """Gray images, a DICOM file each, of one series for each patient. Needs the extra `hospital`.
 
-    The column ``PatientID`` is read from the files and has to be that of ``privacy_unit``; a column
-    for each pixel as in ``schema.image``, those of ``tags`` and those of the table. No other element
-    of a header is kept than these, the series and what pixels are made of. Files with several
-    frames, compressed, or of another kind than MONOCHROME2 are refused before anything is charged,
-    as is a patient without an identifier or with two series.
+    The column ``PatientID`` is read from the files and has to be that of ``privacy_unit``. Further
+    columns are pixels as in ``schema.image``, ``tags`` and those of the table. No other element of
+    a header is kept than these, the series and what pixels are made of. Files with several frames,
+    compressed, or of another kind than MONOCHROME2 are refused before anything is charged, as is a
+    patient without an identifier or with two series.
     """
 
     kind: Literal["dicom"]

@@ -57,18 +57,17 @@ class ImageFilesPart:
             pixels = np.zeros((len(names), len(files)), dtype=np.uint8)
             told = {name: [""] * len(files) for name in self.source.told}
             for place, file in enumerate(files):
+                # A header that was not read breaks no rule by what it does not say.
+                header = dict.fromkeys(told, "-")
                 try:
                     image, header = _read(file, self.source)
-                except RefusedFile as refused:
-                    row = self.first_row + start + place
-                    name = file.relative_to(self.source.folder.absolute())
-                    broken += [(refused.rule, row, str(name))][len(broken) // _MOST_BROKEN :]
-                    # Its header was not read: no other rule is broken by what it does not say.
-                    header = dict.fromkeys(told, "-")
-                else:
                     pixels[:, place] = image.ravel()
-                for name, text in header.items():
-                    told[name][place] = text
+                except RefusedFile as refused:
+                    if len(broken) < _MOST_BROKEN:
+                        row = self.first_row + start + place
+                        broken.append((refused.rule, row, self._name(file)))
+                for tag, text in header.items():
+                    told[tag][place] = text
             listed = {name: cells[start : start + step] for name, cells in self.cells.items()}
             texts = {**listed, **told}
             yield pa.RecordBatch.from_arrays(
@@ -83,6 +82,9 @@ class ImageFilesPart:
         if broken:
             raise RefusedFiles.of(broken)
 
+    def _name(self, file: Path) -> str:
+        return str(file.relative_to(self.source.folder))
+
 
 class ImageFolder:
     """The images of a source, in the order of their table or of their names, as columns.
@@ -95,7 +97,8 @@ class ImageFolder:
     refused_types: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, source: PngSource | DicomSource) -> None:
-        self._source, folder = source, source.folder.absolute()  # a worker may be elsewhere
+        folder = source.folder.absolute()  # a worker may be elsewhere
+        self._source = source.model_copy(update={"folder": folder})
         if isinstance(source, DicomSource):
             check_tags(source.told)
         if not folder.is_dir():
@@ -176,7 +179,7 @@ def shrunk(pixels: NDArray[np.uint8], factor: int) -> NDArray[np.uint8]:
     rows, columns, channels = pixels.shape
     squares = pixels.reshape(rows // factor, factor, columns // factor, factor, channels)
     sums = squares.sum(axis=(1, 3), dtype=np.int64)
-    return ((sums + factor**2 // 2) // factor**2).astype(np.uint8)
+    return np.asarray((sums + factor**2 // 2) // factor**2, dtype=np.uint8)
 
 
 def _listed(table: Path) -> tuple[tuple[PurePosixPath, ...], dict[str, tuple[str, ...]]]:

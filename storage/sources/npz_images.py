@@ -5,6 +5,7 @@ Source: J. Yang et al., "MedMNIST v2", 2023; NumPy, "The .npy format", version 1
 
 import math
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,7 +29,15 @@ BYTES_WORTH_A_FRAGMENT = 16 << 20
 
 _READ_BYTES = 1 << 22
 _MAGIC = b"\x93NUMPY\x01\x00"
-_DAMAGED = (zipfile.BadZipFile, OSError, EOFError, ValueError, RuntimeError, NotImplementedError)
+_DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    OSError,
+    EOFError,
+    ValueError,
+    RuntimeError,
+    NotImplementedError,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -37,9 +37,11 @@ class FailureNote(AbstractContextManager["FailureNote"]):
         if self.failed:
             raise unreadable(kind)
 
-    def __exit__(self, kind: object, error: object, traceback: object) -> bool:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
         if isinstance(error, Exception) and not isinstance(error, ClustMixError):
             self.failed = True
+        elif error is not None:
+            error.__context__ = None  # what a reader failed with before it said so
         return self.failed
 
 

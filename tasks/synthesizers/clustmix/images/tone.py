@@ -23,7 +23,7 @@ _STEPS = 12
 _WHITE = 0.97
 """Quantile of an image that is taken for white before its tone."""
 
-_FAINT, _LEAST_STEEP = 0.02, 0.1
+_FAINT, _LEAST_STEEP, _LEAST_BRIGHT = 0.02, 0.1, 0.01
 _BLACK_WEIGHT = 0.3
 """Weight of the darkest bin in the fit: most of it is background."""
 
@@ -109,7 +109,8 @@ def _toned(images: Images, curves: Floats, norms: Floats) -> Images:
             large = np.einsum("np,np->n", found, found) > norms**2 * pixels
             low, high = np.where(large, middle, low), np.where(large, high, middle)
     found[found < _FAINT] = 0.0
-    toned = np.clip(flat, -1.0, 1.0)
-    toned[:, :pixels] = found
-    toned *= BRIGHTEST
-    return np.asarray(toned.reshape(images.shape), dtype=np.float32)
+    # Colours become as much stronger as their pixel becomes brighter: hues stay, black is black.
+    gain = found / np.maximum(bright, _LEAST_BRIGHT)
+    toned = np.clip(flat.reshape(n, -1, pixels) * gain[:, None], -1.0, 1.0)
+    toned[:, 0] = found
+    return np.asarray(BRIGHTEST * toned.reshape(images.shape), dtype=np.float32)

@@ -14,6 +14,7 @@ from storage.sources.declared_images import PngSource
 from storage.sources.image_rules import FileRule, RefusedFile
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
+_END = b"\0\0\0\0IEND\xaeB`\x82"
 _HEADER = struct.Struct(">IIBB")
 _PALETTE = 3
 _COLOUR_TYPES = {1: 0, 3: 2}
@@ -23,7 +24,7 @@ _COLOUR_TYPES = {1: 0, 3: 2}
 def read_png(content: bytes, source: PngSource) -> tuple[NDArray[np.uint8], dict[str, str]]:
     """Return the pixels (rows, columns, channels) of a file, and no columns; else `RefusedFile`."""
     start = len(_SIGNATURE)
-    if not content.startswith(_SIGNATURE) or len(content) < start + _HEADER.size:
+    if not (content.startswith(_SIGNATURE) and content.endswith(_END)):
         raise RefusedFile(FileRule.WHOLE)
     columns, rows, depth, colour_type = _HEADER.unpack_from(content, start)
     if depth != 8 or colour_type == _PALETTE:
@@ -48,6 +49,8 @@ def _decoded(content: bytes) -> tuple[NDArray[np.uint8], int, bool]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # what a file is warned of is damaged
+            with Image.open(io.BytesIO(content), formats=("PNG",)) as image:
+                image.verify()  # the checksums, after which an image cannot be read
             with Image.open(io.BytesIO(content), formats=("PNG",)) as image:
                 frames = int(getattr(image, "n_frames", 1))
                 return np.array(image, dtype=np.uint8), frames, "transparency" in image.info

@@ -40,7 +40,7 @@ class FailureNote(AbstractContextManager["FailureNote"]):
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
         if isinstance(error, Exception) and not isinstance(error, ClustMixError):
             self.failed = True
-        elif error is not None:
+        elif isinstance(error, ClustMixError):
             error.__context__ = None  # what a reader failed with before it said so
         return self.failed
 

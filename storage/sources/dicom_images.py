@@ -25,6 +25,9 @@ _PIXELS = (
 )  # fmt: skip
 """Elements that pixels are made of."""
 
+_DEFLATED = b"1.2.840.10008.1.2.1.99"
+"""Transfer syntax of a file that is compressed as a whole."""
+
 _BURNED_IN = "BurnedInAnnotation"
 _SERIES = "SeriesInstanceUID"
 
@@ -51,7 +54,10 @@ def read_dicom(content: bytes, source: DicomSource) -> tuple[NDArray[np.uint8], 
             for name, default in (("RescaleSlope", 1.0), ("RescaleIntercept", 0.0))
         )
         values = found.pixel_array * slope + intercept
-        columns = {name: raw_text(found.get(name) or "") for name in source.told}
+        if values.shape != source.size:
+            raise RefusedFile(FileRule.WHOLE)
+        told = {name: found.get(name) for name in source.told}
+    columns = {name: "" if text is None else raw_text(text) for name, text in told.items()}
     return windowed(values, source.window)[..., np.newaxis], columns
 
 
@@ -87,6 +93,8 @@ def _parsed(content: bytes, names: Sequence[str], **options: bool) -> Iterator[A
     """Read the named elements and nothing else; whatever fails meanwhile is `RefusedFile`."""
     with extra("hospital"):
         import pydicom
+    if _DEFLATED in content:  # inflated, to whatever size, before anything of it can be asked
+        raise RefusedFile(FileRule.UNCOMPRESSED)
     # Its warnings quote values.
     pydicom.config.logger.disabled = logging.getLogger("pydicom").disabled = True
     rule = FileRule.WHOLE

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from image_bytes import dicom, png
 from PIL import Image
-from pydicom.uid import JPEGBaseline8Bit
+from pydicom.uid import DeflatedExplicitVRLittleEndian, JPEGBaseline8Bit
 
 from privacy.errors import ConfigurationError, InputError
 from storage.schema.column_blocks import pixel_names
@@ -245,6 +245,10 @@ BROKEN_DICOM = {
     "no pixels": (dicom(VALUES[0], Rows=None), FileRule.WHOLE),
     "frames": (dicom(VALUES, NumberOfFrames=3), FileRule.FRAMES),
     "compressed": (dicom(VALUES[0], syntax=JPEGBaseline8Bit), FileRule.UNCOMPRESSED),
+    "deflated": (
+        dicom(VALUES[0], syntax=DeflatedExplicitVRLittleEndian),
+        FileRule.UNCOMPRESSED,
+    ),
     "inverted": (dicom(VALUES[0], PhotometricInterpretation="MONOCHROME1"), FileRule.MONOCHROME),
     "mixed sizes": (dicom(VALUES[0, 1:]), FileRule.SIZE),
     "text burned in": (dicom(VALUES[0], BurnedInAnnotation="YES"), FileRule.BURNED_IN),

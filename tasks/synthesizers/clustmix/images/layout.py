@@ -76,4 +76,4 @@ def values(images: AnyFloats) -> AnyFloats:
     red, blue = images[:, 1], images[:, 2]
     green = (_LUMA[0] * red + _LUMA[2] * blue) / -_LUMA[1]
     # Brightness is rounded, so that green is not exact.
-    return np.minimum(bright + np.maximum(np.maximum(red, blue), green), BRIGHTEST)
+    return np.asarray(np.minimum(bright + np.maximum(np.maximum(red, blue), green), BRIGHTEST))

@@ -191,9 +191,10 @@ class CohortReader:
         if len(set(columns)) != len(columns):
             raise _wrong_request()
         names, refused_types = self._described()
+        known = set(names)
         needed = list(dict.fromkeys([*columns, *self._source.select]))
         for column in needed:
-            if column not in names:
+            if column not in known:
                 raise InputError(
                     "COLUMN_MISSING",
                     f"column {column!r} is declared and the source does not have it; correct the "

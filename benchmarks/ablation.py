@@ -63,7 +63,7 @@ def _without_pairs(shares: rule.Shares) -> rule.Shares:
 
 
 def _without_rounds(shares: rule.Shares) -> rule.Shares:
-    given = 2.0 * (shares.residuals - NOTHING) + shares.kernel
+    given = shares.rounds * (shares.residuals - NOTHING) + shares.kernel
     return replace(shares, residuals=NOTHING, kernel=0.0, label_counts=shares.label_counts + given)
 
 

@@ -25,11 +25,19 @@ from flows.site.site_file import (
     UnitSection,
     WindowSection,
 )
+from storage.codebooks.sheets import HEADINGS
 from storage.schema.column_blocks import ImageColumns
 from storage.schema.columns import CategoricalColumn, NumericColumn
 from storage.schema.table import Buckets, Label, TableSchema
 from storage.sources.datasets import table_names
-from storage.sources.declared import CsvSource, ParquetSource, SklearnSource, SqlSource
+from storage.sources.declared import (
+    CsvSource,
+    FhirSource,
+    OmopSource,
+    ParquetSource,
+    SklearnSource,
+    SqlSource,
+)
 from storage.sources.declared_images import (
     DicomSource,
     IdxSource,
@@ -37,10 +45,45 @@ from storage.sources.declared_images import (
     PngSource,
     Window,
 )
+from storage.sources.fhir import FhirFeature
 from storage.sources.image_datasets import IMAGE_DATASETS
+from storage.sources.omop import OmopFeature, OmopPopulation
 from tasks.synthesizers.registry import METHODS
 
 PAGE = Path(__file__).with_name("site-file.md")
+
+OMOP_EXAMPLE = """\
+The first stay of each adult, sodium of its first 48 hours, and death within 30 days as the label:
+
+```yaml
+source:
+  kind: omop
+  url_env: CDM_URL
+  population: {visit: 9201, descendants: true, take: first, age: [18, 110]}
+  window: [-365d, 0d]
+  features:
+    - {column: age, person: age}
+    - {column: sex, person: gender}
+    - {column: sodium, measurement: 3019550, take: last, window: [0, 48h], unit: 8753}
+    - {column: diabetes, condition: 201826, take: any, descendants: true}
+    - {column: died, death: true, take: any, window: [0d, 30d]}
+privacy_unit: {column: person_id, max_rows_per_patient: 1}
+```
+"""
+
+FHIR_EXAMPLE = """\
+```yaml
+source:
+  kind: fhir
+  path: export
+  features:
+    - {column: sex, expression: Patient.gender}
+    - {column: sodium, expression: "Observation.where(code.coding.exists(system = 'http://loinc.org'
+       and code = '2951-2')).last().value.value"}
+    - {column: diabetes, expression: "Condition.code.coding.exists(code = '73211009')"}
+privacy_unit: {column: patient, max_rows_per_patient: 1}
+```
+"""
 
 # Model -> title of its section, and what the docstring of the model does not say.
 SECTIONS: dict[type[BaseModel], tuple[str, str]] = {
@@ -48,6 +91,11 @@ SECTIONS: dict[type[BaseModel], tuple[str, str]] = {
     CsvSource: ("source, kind csv", ""),
     ParquetSource: ("source, kind parquet", ""),
     SqlSource: ("source, kind sql", ""),
+    OmopSource: ("source, kind omop", OMOP_EXAMPLE),
+    OmopPopulation: ("source.population, kind omop", ""),
+    OmopFeature: ("source.features, kind omop", ""),
+    FhirSource: ("source, kind fhir", FHIR_EXAMPLE),
+    FhirFeature: ("source.features, kind fhir", ""),
     SklearnSource: ("source, kind sklearn", ""),
     IdxSource: ("source, kind idx", ""),
     PngSource: ("source, kind png", ""),
@@ -196,6 +244,9 @@ the guarantee, so bounds, bins and levels come from a codebook, a data dictionar
 knowledge, never from the records.
 
 `clustmix init TABLE` writes a template from the column names and, for Parquet, the column types.
+With `--codebook` it fills in what [a codebook](#from-a-codebook) says, and marks what is a guess.
+The first hour with a public table is in [tutorial.md](tutorial.md).
+
 The folder [deployments/sites](../deployments/sites) has complete files for public tables.
 
 A release that is started by hand names its site file. One that the orchestrator starts, by a
@@ -217,9 +268,13 @@ This page is written by [site_file.py](site_file.py) from the models that read t
   `01`. Lists, structures, bytes, durations and JSON are refused by column, and so is a patient or
   a level with a NUL character.
 - What the schema declares and a row does not keep: a number outside its bounds is clipped; an
-  undeclared category goes to `other`, and is refused where there is no `other`; an empty cell or
-  NaN is "missing" where the column is `nullable`, and is refused where it is not; infinity and
-  text that is no number are refused. A refusal names the column and the rule, and never a value.
+  undeclared category goes to `other`, and is refused where there is no `other`; an empty cell is
+  "missing" where the column is `nullable`, and is refused where it is not; infinity and text that
+  is no number are refused. A refusal names the column and the rule, and never a value.
+- Empty are a cell of a text file with nothing or blanks in it, a null, and NaN of a column of
+  floating-point numbers. The texts `NA`, `NaN`, `None` and `null` are texts: in a category they
+  are levels like others, and in a column of numbers they are refused. Where they mean "missing",
+  declare them: `missing: [NA]`. Upper and lower case differ.
 - One ledger balance belongs to one cohort of patients. Give all site files about the same patients
   the same `budget.cohort`: balances of different cohorts are not added up.
 - Caps can be lowered by a later site file and never raised, and an approval can be switched on and
@@ -228,7 +283,31 @@ This page is written by [site_file.py](site_file.py) from the models that read t
   of the program, and every key of this file but these: `title`, `rows`, `approval`,
   `public_benchmark_data`, the caps of `budget`, and the places in `source` (`path`,
   `data`, `images`, `labels`, `folder`, `table`). To change those costs nothing. The content of a
-  database is not known before it is read: every release of a `sql` source is new, and charged.
+  database is not known before it is read: every release of a `sql` or `omop` source is new, and
+  charged.
+
+## From a codebook
+
+`clustmix init TABLE --codebook FILE` reads
+
+- a sheet (`.csv`, `.tsv`, `.xlsx`): a line of headings, below a title if there is one, and a row
+  for each column, or for each of its codes; headings and their other spellings are
+  {"; ".join(HEADINGS.values())};
+- a data dictionary of REDCap (`.csv`): types, choices, validation, identifiers, required fields; a
+  checkbox is a column for each choice (`name___code`);
+- a table schema or a data package of Frictionless (`.json`, `.yaml`);
+- JSON Schema of a row, or of a list of rows, with references within the file;
+- LinkML (`.yaml`): slots, attributes and enums.
+
+Levels are written `1=male; 2=female`, `A | B` or, where no level has a comma, `A, B`; a range is
+`0 to 120` or `0-120`. A level that means "missing", "not measured" or "not recorded" becomes a
+missing code. Identifiers, dates and free text go to `ignore`. What contradicts itself is refused in
+one line. An OMOP vocabulary describes concepts and not columns; it is not read.
+
+`clustmix ranges` lists public clinical ranges of adults. `init` proposes one where the codebook has
+no bounds, if the name or the description of the column is that of the quantity, in the same unit if
+one is given. It is marked as a guess, with its sources. `nullable` on every column costs little;
+`clustmix plan` says how much.
 
 ## Example
 
@@ -247,7 +326,10 @@ def _section(model: type[BaseModel]) -> str:
     schema = model.model_json_schema(by_alias=True)
     required = set(schema.get("required", ()))
     meanings = _meanings(model)
-    lines = [f"\n## {title}\n", *(f"\n{text}\n" for text in (_summary(model), note) if text)]
+    lines = [
+        f"\n## {title}\n",
+        *(f"\n{text}\n" for text in (_summary(model), note.strip()) if text),
+    ]
     lines.append("\n| key | value | default | meaning |\n|---|---|---|---|\n")
     # The kind says which section this is.
     fields = sorted(model.model_fields.items(), key=lambda item: item[0] != "kind")

@@ -63,12 +63,12 @@ class IntegrityError(ClustMixError):
 
 EXTRAS = MappingProxyType(
     {
-        "hospital": ("fhirpathpy", "openpyxl", "pydicom"),
         "server": (
             "dask", "distributed", "fastapi", "great_expectations", "jinja2", "markupsafe",
-            "matplotlib", "PIL", "prefect", "psutil", "psycopg", "pydantic_settings", "rich",
-            "sklearn", "sqlalchemy", "sqlglot", "typer",
+            "matplotlib", "PIL", "prefect", "prometheus_client", "psutil", "psycopg",
+            "pydantic_settings", "rich", "sklearn", "sqlalchemy", "sqlglot", "typer",
         ),
+        "hospital": ("fhirpathpy", "openpyxl", "pydicom"),
         "papers": ("frozendict", "k_means_constrained", "neural_tangents", "ortools", "sklearn"),
     }
 )  # fmt: skip

@@ -9,7 +9,11 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from privacy.errors import ConfigurationError
 
-_SCHEMES = {"ledger_url": ("postgresql://",), "notify_url": ("http://", "https://")}
+_SCHEMES = {
+    "ledger_url": ("postgresql://",),
+    "notify_url": ("http://", "https://"),
+    "lineage_url": ("https://", "http://127.0.0.1:", "http://localhost:"),
+}
 
 
 class _BelowHome:
@@ -61,7 +65,16 @@ class Settings(BaseSettings):
     """Address that is told of refused, withheld and burned releases, of missed runs, and of what
     waits; None tells nobody. It may hold a token and is never shown."""
 
-    @field_validator("ledger_url", "notify_url")
+    lineage_url: SecretStr | None = None
+    """Address that gets an OpenLineage event for each run; None tells nobody. ``https``, or
+    ``http`` on this machine. It may hold a password and is never shown."""
+    metrics: str | None = Field(default=None, pattern=r"^[0-9A-Za-z.-]+:[0-9]{1,5}$")
+    """``host:port`` at which the watcher answers Prometheus; None opens no port."""
+    metrics_tls: Path | None = None
+    """PEM file with the key and the certificates of that address, which any but the loopback
+    interface needs."""
+
+    @field_validator("ledger_url", "notify_url", "lineage_url")
     @classmethod
     def _of_a_scheme(cls, url: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
         schemes = _SCHEMES[info.field_name or ""]
@@ -74,7 +87,7 @@ class Settings(BaseSettings):
     def _absolute_unless_remote(cls, place: str) -> str:
         return place if "://" in place else str(Path(place).expanduser().absolute())
 
-    @field_validator("home", "releases", "ledger_head", "data_dir", "sites")
+    @field_validator("home", "releases", "ledger_head", "data_dir", "sites", "metrics_tls")
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
         # Worker processes may have another current directory.

@@ -70,6 +70,14 @@ def test_example_of_the_site_file_is_accepted(tmp_path):
     assert load_site(path).privacy_unit.max_rows_per_patient == 3
 
 
+@pytest.mark.parametrize("name", ["OMOP_EXAMPLE", "FHIR_EXAMPLE"])
+def test_example_of_a_hospitals_store_is_accepted(name, tmp_path):
+    example = getattr(script("site_file"), name).partition("```yaml\n")[2].partition("```")[0]
+    whole = yaml.safe_load(script("site_file").EXAMPLE) | yaml.safe_load(example)
+    (tmp_path / "example.yaml").write_text(yaml.safe_dump(whole), encoding="utf-8")
+    assert load_site(tmp_path / "example.yaml").source.features[-1].column in ("died", "diabetes")
+
+
 def test_figures_of_the_readme_are_those_of_the_results():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert script("figures").with_figures(readme) == readme, "run: python docs/figures.py"

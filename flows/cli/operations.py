@@ -140,6 +140,7 @@ def watch(
     settings = load_settings()
     with only_watcher(settings), _asked_to_end() as asked:
         # Heavy, and with what reads the settings of the orchestrator.
+        from flows.operations.metrics import answering
         from flows.operations.watcher import TICK_SECONDS, Watcher, log
 
         watcher = Watcher(settings)
@@ -151,14 +152,15 @@ def watch(
                 }
                 terminal.answer({"parts": codes}, as_json=True)
             return max((0 if error is None else error.exit_code) for error in done.values())
-        log("watch", "begins")
-        while not asked:
-            watcher.tick()
-            end = time.monotonic() + TICK_SECONDS
-            while not asked and time.monotonic() < end:
-                # A signal does not shorten a sleep whose handler returns.
-                time.sleep(_NAP_SECONDS)
-        log("watch", "ends")
+        with answering(settings):
+            log("watch", "begins")
+            while not asked:
+                watcher.tick()
+                end = time.monotonic() + TICK_SECONDS
+                while not asked and time.monotonic() < end:
+                    # A signal does not shorten a sleep whose handler returns.
+                    time.sleep(_NAP_SECONDS)
+            log("watch", "ends")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What a site file is written from: ``init``, and ``methods``, which it can name."""
+"""What a site file is written from: ``init``, ``ranges``, and ``methods``, which it can name."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 
 from flows.cli import terminal
 from flows.cli.options import EXIT_CODES, AsJson, argument, option
+from privacy.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from tasks.synthesizers.registry import MethodEntry
@@ -27,6 +28,19 @@ def init(
         argument("TABLE", "CSV file with a header line, Parquet file, or folder of Parquet files"),
     ],
     delimiter: Annotated[str, option("MARK", "delimiter of a CSV file")] = ",",
+    codebook: Annotated[
+        Path | None,
+        option(
+            "FILE",
+            "what describes the columns: a sheet (.csv, .xlsx; REDCap's, too), or a schema (.json, "
+            ".yaml) of Frictionless, JSON Schema or LinkML",
+        ),
+    ] = None,
+    label: Annotated[str | None, option("COLUMN", "the column to predict")] = None,
+    patient: Annotated[str | None, option("COLUMN", "the column that names the patient")] = None,
+    ignore: Annotated[
+        list[str] | None, option("COLUMN", "a column to leave out; may be given several times")
+    ] = None,
     output: Annotated[
         Path | None,
         option("SITE.yaml", "file to write, which must not exist (default: standard output)"),
@@ -35,20 +49,71 @@ def init(
 ) -> None:
     """Write a site file to fill in.
 
-    It has the column names and types of a table, and comments. Bounds and levels are left for you
-    to declare: they must come from a codebook, not from the records. No row is read.
+    It has the column names and types of a table, and comments. Bounds, levels, units and missing
+    codes come from a codebook, or are left for you to declare, never from the records. What is a
+    guess, such as bins and public clinical ranges, is marked as one. No row is read.
     """
     from flows.site.template import describe_table, site_template, source_of
+    from storage.codebooks.reading import read_codebook
 
     source = source_of(table, delimiter=delimiter)
-    text = site_template(*describe_table(source), source)
+    text = site_template(
+        *describe_table(source),
+        source,
+        codebook=None if codebook is None else read_codebook(codebook),
+        label=label,
+        patient=patient,
+        ignore=ignore or (),
+    )
     if output is None:
         sys.stdout.write(json.dumps({"site": text}) + "\n" if as_json else text)
         return
     with output.open("x", encoding="utf-8") as handle:
         handle.write(text)
-    wrote = f"wrote {output}; replace every FILL_IN before the first release"
+    n_guesses = text.count("# guess")
+    guesses = f", and agree with {n_guesses} guesses or change them," if n_guesses else ""
+    wrote = f"wrote {output}; replace every FILL_IN{guesses} before the first release"
     terminal.answer({"output": str(output)}, wrote, as_json=as_json)
+
+
+@app.command(epilog=EXIT_CODES)
+def ranges(
+    name: Annotated[
+        str | None, argument("[NAME]", "a quantity, as a column has it (default: all of them)")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List public clinical ranges of adults, each with its sources.
+
+    They are what ``init`` proposes where a codebook has no bounds: a help, and no limit.
+    """
+    from storage.codebooks.ranges import citations, clinical_ranges, ranges_named
+
+    found = clinical_ranges() if name is None else ranges_named(name)
+    if not found:
+        raise ConfigurationError(
+            "RANGE_UNKNOWN",
+            "expected a quantity that clustmix ranges lists, found none of that name",
+        )
+    if as_json:
+        terminal.answer([one.model_dump() for one in found], as_json=True)
+        return
+    if name is None:
+        terminal.table(
+            [(one.key, one.title, f"{one.lower:g}", f"{one.upper:g}", one.unit) for one in found],
+            ("name", "quantity", ">lower", ">upper", "unit"),
+        )
+        return
+    for one in found:
+        terminal.line(f"{one.title} in {one.unit}", style="bold")
+        terminal.facts(
+            {
+                "Bounds": f"{one.lower:g} to {one.upper:g}, decimals: {one.decimals}",
+                "Edges": ", ".join(f"{edge:g}" for edge in one.edges),
+                "LOINC": one.loinc,
+                "Sources": "; ".join(citations()[source] for source in one.sources),
+            }
+        )
 
 
 @app.command(epilog=EXIT_CODES)
@@ -76,10 +141,12 @@ def plan(
     planning = Planning(job)
     n_patients = planning.patients
     found = planning.prospects(epsilon or EPSILONS)
+    nullable = planning.nullable_error
     if plot is not None:
         draw_prospects(found, n_patients, plot)
     if as_json:
-        terminal.answer({"patients": n_patients, "prospects": found}, as_json=True)
+        told = {"patients": n_patients, "nullable_error": nullable, "prospects": found}
+        terminal.answer(told, as_json=True)
         return
     declared = "declared" if job.patients else "assumed, as the site file declares no number"
     terminal.line(job.title, style="bold")
@@ -90,6 +157,10 @@ def plan(
             "Errors": "of noise alone, in patients, exceeded once in 20 times",
             "Drowned": "a column whose bins or levels, were they equally frequent, would each have "
             "fewer patients than the error of one; declare fewer of them",
+            "Nullable": None
+            if nullable is None
+            else f"were an empty cell allowed in every column: bin +- {_patients(nullable)} at the "
+            "declared epsilon",
         }
     )
     terminal.table(

@@ -54,13 +54,15 @@ class Cursor(Record):
     """What a watcher has to know after its restart; all of it is public.
 
     `sequence` and `row_hash` are of the last row of the ledger that the orchestrator was told of,
-    `low` are the datasets whose budget is known to be low, `missed` is the last missed run that was
-    told of, by schedule, and `repeated` what was told again, by resource id.
+    `lineage` is the number of the last one that the receiver of lineage was told of, `low` are the
+    datasets whose budget is known to be low, `missed` is the last missed run that was told of, by
+    schedule, and `repeated` what was told again, by resource id.
     """
 
     format_version: Literal[1] = 1
     sequence: Annotated[int, Field(ge=0)] = 0
     row_hash: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] = GENESIS_HASH
+    lineage: Annotated[int, Field(ge=0)] = 0
     low: tuple[str, ...] = ()
     missed: dict[str, datetime] = Field(default_factory=dict)
     repeated: dict[str, Repetition] = Field(default_factory=dict)

@@ -114,12 +114,14 @@ class NextRun:
 class Status:
     """Everything at one moment. All of it is public: ids, states and codes.
 
-    `runs` are those that the orchestrator knows, `entries` those of the ledger, the last first.
+    `runs` are those that the orchestrator knows, `entries` those of the ledger, the last first;
+    `reserved` are charged and without an outcome.
     """
 
     parts: list[PartState] = field(default_factory=list)
     runs: list[RunState] = field(default_factory=list)
     waiting: list[Entry] = field(default_factory=list)
+    reserved: list[Entry] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
     arrivals: list[Arrived] = field(default_factory=list)
     refused_arrivals: list[RefusedArrival] = field(default_factory=list)
@@ -148,6 +150,11 @@ def collect(settings: Settings) -> Status:
     if settings.dask_address is not None:
         with _asking(status, "cluster"):
             _look_at_cluster(settings.dask_address, status)
+    return look_at_stores(settings, status)
+
+
+def look_at_stores(settings: Settings, status: Status) -> Status:
+    """Add what ledger and stores know, without asking the server."""
     with _asking(status, "ledger"):
         _look_at_ledger(settings, status)
     with _asking(status, "arrivals"):
@@ -278,6 +285,8 @@ def _look_at_ledger(settings: Settings, status: Status) -> None:
     for name, code in files.faults().items():
         status.report(f"site file {name}", False, code)
     status.waiting += [_entry(entry) for entry in entries if waits_for_officer(entry)]
+    begun = (EntryState.RESERVED, EntryState.EXECUTING)
+    status.reserved += [_entry(entry) for entry in entries if entry.state in begun]
     closed = [entry for entry in entries if entry.state is not EntryState.ADJUSTED]
     latest = sorted(closed, key=lambda entry: entry.sequence, reverse=True)
     status.entries += [_entry(entry) for entry in latest[:LAST_RUNS]]

@@ -21,6 +21,7 @@ from flows.events import PublicEvent, emit, orchestrator
 from flows.operations import upkeep
 from flows.operations.arrivals import scan
 from flows.operations.budgets import SiteFolder, budgets
+from flows.operations.lineage import run_events, send
 from flows.operations.notices import Cursor, CursorFile, notices
 from flows.server.parts import connection
 from privacy.errors import ClustMixError, ConfigurationError
@@ -113,6 +114,11 @@ class Watcher:
             PeriodicTask("unfinished", UPKEEP_SECONDS, self._renotify),
             PeriodicTask("schedules", UPKEEP_SECONDS, self._notify_of_missed_runs),
             PeriodicTask("budgets", UPKEEP_SECONDS, self._notify_of_low_budgets),
+            *(
+                (PeriodicTask("lineage", UPKEEP_SECONDS, self._tell_lineage),)
+                if settings.lineage_url is not None
+                else ()
+            ),
         )
 
     def tick(self) -> dict[str, ClustMixError | None]:
@@ -169,6 +175,13 @@ class Watcher:
                 "SITE_UNUSABLE",
                 f"expected site files, found {named}; their budgets are not looked at",
             )
+
+    def _tell_lineage(self) -> None:
+        rows, cursor = self._rows(), self._cursor()
+        told = run_events(rows[cursor.lineage :], owner=installation_id(self._settings.home))
+        if self._settings.lineage_url is not None:
+            send(told, self._settings.lineage_url)
+        self._send((), cursor.model_copy(update={"lineage": len(rows)}))
 
     def _rows(self) -> tuple[LedgerEntry, ...]:
         return open_ledger(self._settings).history()

@@ -23,6 +23,8 @@ PAGES = "pages"
 PASSWORD_FILE = "page-password"  # noqa: S105 -- the name of a file
 """Holds what the page and the API ask for, ``name:password``."""
 
+METRICS_PASSWORD_FILE = "metrics-password"  # noqa: S105 -- the name of a file
+
 WORKER_ENVIRONMENT = {
     "PREFECT_WORKER_QUERY_SECONDS": "2",
     "PREFECT_RUNNER_POLL_FREQUENCY": "2",
@@ -37,6 +39,11 @@ _FOREIGN = ("PREFECT", "DASK", "CLUSTMIX_")
 def page_password(folder: Path) -> str:
     """Return what the page and the API ask for, made at the first use in the server's folder."""
     return _kept_secret(folder / PASSWORD_FILE, "clustmix:")
+
+
+def metrics_password(folder: Path) -> str:
+    """Return what the page of the metrics asks for, ``name:password``, made at the first use."""
+    return _kept_secret(folder / METRICS_PASSWORD_FILE, "clustmix:")
 
 
 def database_password(folder: Path) -> str:

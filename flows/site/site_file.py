@@ -23,7 +23,7 @@ from storage.files.refs import check_name
 from storage.schema.columns import PrintableText
 from storage.schema.plain_yaml import key_path, one_line, read_mapping, refusal
 from storage.schema.table import TableSchema
-from storage.sources.declared import Source, SqlSource
+from storage.sources.declared import Source, check_source_unit
 from storage.sources.declared_images import FolderSource
 from tasks.synthesizers.clustmix.tables.rule import default_rows
 from tasks.synthesizers.settings import MethodConfig
@@ -169,13 +169,10 @@ class SiteFile(_Section):
                 "privacy_unit.column: expected a column outside schema.columns, schema.label and "
                 "schema.ignore; the patient column is never released"
             )
-        if isinstance(self.source, SqlSource) and info.context != KEPT:
-            try:
-                self.source.check_patient_local(self.privacy_unit.column)
-            except ValueError as error:
-                raise ValueError(f"source.query: {error}") from None
+        if info.context != KEPT:
+            check_source_unit(self.source, self.privacy_unit.column)
         if isinstance(self.source, FolderSource):
-            self.source.check_declared(schema.image, self.privacy_unit.column)
+            self.source.check_image(schema.image)
         stray = sorted(set(self.source.select) - declared)
         if stray:
             raise ValueError(

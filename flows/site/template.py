@@ -1,49 +1,100 @@
 """The commented site file that ``clustmix init`` writes for a person to fill in.
 
-It is made from column names and types alone. No value, bound, level or count of the data enters
-it: bounds and levels taken from records would be a release without a guarantee.
+It is made from column names and types, and from a codebook if there is one. No value, bound, level
+or count of the data enters it: bounds and levels taken from records would be a release without a
+guarantee.
 """
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import pyarrow.parquet as pq
-import yaml
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from pydantic import ValidationError
 
+from flows.site.proposal import label_lines, proposal, quoted, shown
 from flows.site.site_file import PLACEHOLDER
 from privacy.errors import ConfigurationError, InputError
+from storage.codebooks.variables import Variable
 from storage.schema.columns import number_of
 from storage.sources.cohorts import CohortReader
 from storage.sources.declared import CsvSource, ParquetSource
-
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_YAML_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
 
 
 def site_template(
     header: Sequence[str],
     dtypes: Mapping[str, str] | None = None,
     source: CsvSource | ParquetSource | None = None,
+    *,
+    codebook: Mapping[str, Variable] | None = None,
+    label: str | None = None,
+    patient: str | None = None,
+    ignore: Sequence[str] = (),
 ) -> str:
     """Write a site file with a place for everything that a person has to decide.
 
-    A column without a type, as in a CSV file, gets a place for its kind, too; `load_site` refuses
-    the file until it is filled in. It is a function of names and types; no record is looked at.
+    What the codebook says of a column is filled in, and what it does not say is a guess, marked as
+    one, or a place for it; `load_site` refuses the file until it is filled in. It is a function of
+    names, types and the codebook; no record is looked at. InputError for a label, patient or
+    ignored column that the header has not.
     """
-    types = dtypes or {}
-    environment = Environment(  # noqa: S701 -- YAML, in which `_quoted` writes every name
+    for option, name in (("label", label), ("patient", patient), *(("ignore", n) for n in ignore)):
+        if name is not None and name not in header:
+            raise InputError(
+                "COLUMN_MISSING",
+                f"expected --{option} to name a column of the table; check how it is spelled",
+            )
+    codebook = codebook or {}
+    described = _matched(header, codebook)
+    used = {variable.name for variable in described.values()}
+    if codebook and not described:
+        raise ConfigurationError(
+            "CODEBOOK_OTHER_TABLE",
+            "expected columns of the table in the codebook, found none of them; check that names "
+            "are spelled alike",
+        )
+    unused = {
+        name: shown(f"by the codebook: {variable.meaning or 'identifier, date or free text'}")
+        for name, variable in described.items()
+        if variable.kind == "ignore"
+    } | dict.fromkeys(ignore, "")
+    elsewhere = {label, patient, *unused}
+    return _template().render(
+        source=source,
+        columns=[
+            proposal(name, _kind((dtypes or {}).get(name)), described.get(name))
+            for name in header
+            if name not in elsewhere
+        ],
+        label=label,
+        label_lines=label_lines(described.get(label or "")),
+        patient=patient,
+        ignore=[(name, unused[name]) for name in header if name in {*unused} - {label, patient}],
+        absent=shown(", ".join(name for name in codebook if name not in used)),
+        fill_in=PLACEHOLDER,
+    )
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(  # noqa: S701 -- YAML, in which `quoted` writes every name
         loader=PackageLoader("flows.site"),
         undefined=StrictUndefined,
         trim_blocks=True,
+        lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["quoted"] = _quoted
-    columns = [(name, _kind(types.get(name))) for name in header]
-    template = environment.get_template("site.yaml.j2")
-    return template.render(source=source, columns=columns, fill_in=PLACEHOLDER)
+    environment.filters["quoted"] = quoted
+    return environment.get_template("site.yaml.j2")
+
+
+def _matched(header: Sequence[str], codebook: Mapping[str, Variable]) -> dict[str, Variable]:
+    """Return what the codebook says of columns: by their names, else but for case and blanks."""
+    alike = {name.strip().casefold(): variable for name, variable in codebook.items()}
+    found = {name: codebook.get(name) or alike.get(name.strip().casefold()) for name in header}
+    return {name: variable for name, variable in found.items() if variable is not None}
 
 
 def _kind(dtype: str | None) -> str | None:
@@ -55,12 +106,6 @@ def _kind(dtype: str | None) -> str | None:
     if re.match(r"str|large_string|categor|dictionary|bool|varchar|text|char", name):
         return "categorical"
     return None
-
-
-def _quoted(name: str) -> str:
-    if _PLAIN.fullmatch(name) and name.lower() not in _YAML_WORDS:
-        return name
-    return yaml.safe_dump(name, default_style='"', allow_unicode=True, width=10_000).strip()
 
 
 def source_of(path: Path, *, delimiter: str = ",") -> CsvSource | ParquetSource:

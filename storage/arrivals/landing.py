@@ -11,6 +11,7 @@ import re
 import shutil
 from collections.abc import Generator
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 
 from privacy.errors import ConfigurationError, InputError
@@ -40,6 +41,10 @@ class LandingFolder:
     def ready_names(self) -> list[str]:
         """Return the names of the ready files that wait, in sorted order."""
         return sorted(name for name in self._place.names() if name.endswith(READY_SUFFIX))
+
+    def oldest(self) -> datetime | None:
+        """Return when the oldest of what lies there was written, None if that is nothing."""
+        return min(filter(None, map(self._place.modified, self._place.names())), default=None)
 
     def read_ready(self, name: str) -> bytes:
         """Return a ready file, or enough of a too large one; InputError if it cannot be read."""

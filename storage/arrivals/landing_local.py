@@ -8,7 +8,8 @@ import errno
 import os
 import stat
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 from privacy.errors import ConfigurationError, InputError
@@ -55,6 +56,13 @@ class LocalPlace:
         except (InputError, OSError):
             return None
         return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
+
+    def modified(self, name: str) -> datetime | None:
+        """Return when what lies directly in the folder was written, None if it is gone."""
+        with self._folder("") as (folder, _), suppress(OSError):
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            return datetime.fromtimestamp(status.st_mtime, UTC)
+        return None
 
     def remove(self, name: str) -> None:
         """Delete a file."""

@@ -7,6 +7,7 @@ what arrives takes the rights to list, get, put and delete below the prefix.
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 from privacy.errors import ClustMixError, ConfigurationError, InputError
@@ -79,6 +80,15 @@ class RemotePlace:
             if state["type"] != "file":
                 return None
             return "-".join(str(state.get(key, "")) for key in _VERSION_KEYS)
+
+    def modified(self, name: str) -> datetime | None:
+        """Return when an object was written, None if it is gone."""
+        with _reaching():
+            try:
+                found: datetime = self._store.modified(self._at(name))
+            except FileNotFoundError:
+                return None
+            return found if found.tzinfo else found.replace(tzinfo=UTC)
 
     def remove(self, name: str) -> None:
         """Delete an object."""

@@ -9,17 +9,26 @@ import pandas as pd
 
 from privacy.errors import ConfigurationError, InputError
 from storage.schema.table import check_names
-from storage.settings import Settings
+from storage.settings import Settings, load_settings
 from storage.sources.cells import arrow_frame, type_refused
 from storage.sources.datasets import find
-from storage.sources.declared import CsvSource, ParquetSource, SklearnSource, Source, SqlSource
+from storage.sources.declared import (
+    CsvSource,
+    ParquetSource,
+    SklearnSource,
+    Source,
+    SqlSource,
+    query_of,
+)
 from storage.sources.declared_images import DicomSource, IdxSource, MedmnistSource, PngSource
+from storage.sources.fhir import FhirExport, FhirSource, export_files
 from storage.sources.fingerprints import FileState, Fingerprint, Mapper, fingerprint_of, states_of
 from storage.sources.formats import CsvTable, QueryTable, SklearnTable
 from storage.sources.idx_files import IdxTable
 from storage.sources.image_datasets import find_images
 from storage.sources.image_folders import ImageFolder
 from storage.sources.npz_images import NpzTable
+from storage.sources.omop import OmopSource
 from storage.sources.parquet_files import ParquetFolder, files_of
 from storage.sources.reading import FailureNote, Fragment, Part, chosen, rechunk, unreadable
 
@@ -39,8 +48,9 @@ class CohortReader:
     """
 
     def __init__(self, source: Source, *, settings: Settings | None = None) -> None:
-        self._source = source
-        self._path: Path | None = None
+        self._source = query_of(source) if isinstance(source, OmopSource) else source
+        self._settings = settings
+        self._path: Path | None = source.path if isinstance(source, FhirSource) else None
         self._first: Fingerprint | None = None
         if isinstance(source, CsvSource | ParquetSource):
             self._path = source.path or find(str(source.data), settings=settings)
@@ -97,7 +107,7 @@ class CohortReader:
         after the other. It is an InputError if a column is absent, a file cannot be read, or the
         source changed since `content_sha256`.
         """
-        if isinstance(self._source, CsvSource | SqlSource | SklearnSource):
+        if isinstance(self._source, CsvSource | FhirSource | SqlSource | SklearnSource):
             return None
         if n_fragments < 1:
             raise _wrong_request()
@@ -173,9 +183,13 @@ class CohortReader:
             if isinstance(self._source, PngSource | DicomSource):
                 found = states_of(ImageFolder(self._source).files)
             else:
-                found = states_of(self._pair or files_of(self._require_path()))
+                found = states_of(self._pair or self._listed())
         reading.refuse(self._source.kind)
         return found
+
+    def _listed(self) -> list[Path]:
+        is_export = isinstance(self._source, FhirSource)
+        return (export_files if is_export else files_of)(self._require_path())
 
     def _begin(self, map: Mapper | None = None) -> None:
         """Remember what is going to be read, or compare it with what was read before."""
@@ -228,8 +242,11 @@ class CohortReader:
         self.check_unchanged()
         reading.refuse(self._source.kind)
 
-    def _table(self) -> CsvTable | QueryTable | SklearnTable | _Divisible:
+    def _table(self) -> CsvTable | FhirExport | QueryTable | SklearnTable | _Divisible:
         source = self._source
+        if isinstance(source, FhirSource):
+            settings = load_settings() if self._settings is None else self._settings
+            return FhirExport(source, settings.private_root)
         if isinstance(source, CsvSource):
             return CsvTable(self._require_path(), source)
         if isinstance(source, SqlSource):

@@ -19,17 +19,23 @@ from pydantic import (
 )
 
 from storage.files.documents import KEPT
-from storage.sources.declared_images import DicomSource, IdxSource, MedmnistSource, PngSource
-from storage.sources.declared_parts import DeclaredSource, PrintablePath
+from storage.sources.declared_images import (
+    PATIENT_TAG,
+    DicomSource,
+    IdxSource,
+    MedmnistSource,
+    PngSource,
+)
+from storage.sources.fhir import PATIENT, FhirSource
+from storage.sources.omop import PERSON, OmopSource
+from storage.sources.places import DatabasePlace, PrintablePath, SourcePlace
 
 _StrictFinite = Annotated[FiniteFloat, Field(strict=True)]
-_ENVIRONMENT_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,127}")
-_SQLITE_FILE = re.compile(r"sqlite:///[^?\n]+")
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
 _REFUSED_MARKS = ("--", "/*", "*/", "#", "\\", "$", "{", "}", "`", "%", ";", "[")
 
 
-class _FileSource(DeclaredSource):
+class _FileSource(SourcePlace):
     """A file or folder: of your own (`path`) or a public dataset by name (`data`)."""
 
     path: PrintablePath | None = None
@@ -79,7 +85,7 @@ class ParquetSource(_FileSource):
     kind: Literal["parquet"]
 
 
-class SqlSource(DeclaredSource):
+class SqlSource(DatabasePlace):
     """The result of one fixed query, which acts on one patient at a time.
 
     Every row of a patient has to be a function of that patient's rows in the tables, because a
@@ -96,14 +102,7 @@ class SqlSource(DeclaredSource):
     """
 
     kind: Literal["sql"]
-    url_env: str | None = None
-    """Name of the environment variable that holds the SQLAlchemy URL."""
-    url: str | None = None
-    """URL in clear, for a SQLite file only."""
-    dialect: Literal["postgresql", "sqlite"] | None = None
-    """Language of the query; ``sqlite`` where ``url`` is given, else ``postgresql``. A database of
-    another kind is refused."""
-    query: str = Field(max_length=20_000)
+    query: str = Field(max_length=100_000)
     """One SELECT or WITH statement with bound parameters such as ``:ward``."""
     parameters: dict[str, StrictStr | StrictBool | StrictInt | _StrictFinite | date] = Field(
         default_factory=dict
@@ -115,23 +114,6 @@ class SqlSource(DeclaredSource):
     patient_local: tuple[str, ...] = ()
     """Views of the query whose rows about a patient depend on that patient's records alone. This is
     your word, and the guarantee rests on it; other views are refused, tables are not."""
-
-    @field_validator("url_env")
-    @classmethod
-    def _environment_name(cls, name: str | None) -> str | None:
-        if name is not None and _ENVIRONMENT_NAME.fullmatch(name) is None:
-            raise ValueError("'url_env' is the name of an environment variable, not a URL")
-        return name
-
-    @field_validator("url")
-    @classmethod
-    def _sqlite_only(cls, url: str | None) -> str | None:
-        if url is not None and _SQLITE_FILE.fullmatch(url) is None:
-            raise ValueError(
-                "'url' in clear is for SQLite files only (sqlite:///file.sqlite); put any other "
-                "URL into an environment variable and name it in 'url_env'"
-            )
-        return url
 
     @field_validator("query")
     @classmethod
@@ -159,16 +141,13 @@ class SqlSource(DeclaredSource):
     def _complete(self, info: ValidationInfo) -> Self:
         if info.context == KEPT:
             return self
-        if (self.url is None) == (self.url_env is None):
-            raise ValueError("give exactly one of 'url_env' and 'url'")
+        self.check_address()
         bound = set(sa.text(self.query).compile().params)
         if bound != self.parameters.keys():
             raise ValueError(
                 "'parameters' must name exactly the bound parameters of the query: "
                 f"{', '.join(sorted(bound)) or 'none'}"
             )
-        if self.url is not None and self.language != "sqlite":
-            raise ValueError("'url' is a SQLite file; leave 'dialect' out")
         stray = self.declared - self.tables
         if stray:
             raise ValueError(
@@ -176,11 +155,6 @@ class SqlSource(DeclaredSource):
                 f"{', '.join(sorted(stray))}"
             )
         return self
-
-    @property
-    def language(self) -> str:
-        """Kind of the database, as SQLAlchemy names it."""
-        return self.dialect or ("sqlite" if self.url else "postgresql")
 
     @property
     def tables(self) -> frozenset[str]:
@@ -213,7 +187,7 @@ class SqlSource(DeclaredSource):
         return frozenset(n.lower() if self.language == "sqlite" else n for n in names)
 
 
-class SklearnSource(DeclaredSource):
+class SklearnSource(SourcePlace):
     """A public dataset inside scikit-learn; its label column is called ``target``."""
 
     kind: Literal["sklearn"]
@@ -225,6 +199,8 @@ Source = Annotated[
     CsvSource
     | ParquetSource
     | SqlSource
+    | OmopSource
+    | FhirSource
     | SklearnSource
     | IdxSource
     | PngSource
@@ -232,3 +208,29 @@ Source = Annotated[
     | MedmnistSource,
     Field(discriminator="kind"),
 ]
+
+
+def query_of(source: OmopSource) -> SqlSource:
+    """Return the source of kind ``sql`` that an OMOP source is compiled to."""
+    return SqlSource(
+        kind="sql",
+        **source.model_dump(include={"url", "url_env", "dialect", "select", "patient_local"}),
+        query=source.query,
+        public_tables=source.public_tables,
+    )
+
+
+def check_source_unit(source: "Source", unit: str | None) -> None:
+    """Refuse (ValueError) a source whose rows are not shown to be those of one patient each.
+
+    `unit` is the column that names the patient, None where every row is another patient.
+    """
+    named = {"omop": PERSON, "fhir": PATIENT, "dicom": PATIENT_TAG}.get(source.kind, unit)
+    if unit != named:
+        raise ValueError(f"privacy_unit.column: expected {named} for a source of this kind")
+    query = query_of(source) if isinstance(source, OmopSource) else source
+    if isinstance(query, SqlSource):
+        try:
+            query.check_patient_local(unit)
+        except ValueError as error:
+            raise ValueError(f"source.query: {error}") from None

@@ -6,7 +6,7 @@ from pydantic import Field, StrictBool, StrictInt, field_validator, model_valida
 
 from storage.schema.column_blocks import MAX_SIDE, ImageColumns, pixel_names
 from storage.schema.columns import Declaration
-from storage.sources.declared_parts import DeclaredSource, PrintablePath
+from storage.sources.places import PrintablePath, SourcePlace
 
 LABEL_NAME = "label"
 """Name of the column of labels where no table names it."""
@@ -23,7 +23,7 @@ MAX_SHRINK = 64
 _MAX_STORED = MAX_SIDE * MAX_SHRINK
 
 
-class IdxSource(DeclaredSource):
+class IdxSource(SourcePlace):
     """Gray images and their labels in two idx files, the format of MNIST, plain or compressed.
 
     A column ``pixel_00_00``, ``pixel_00_01``, ... for each pixel, and the column ``label``.
@@ -49,7 +49,7 @@ class IdxSource(DeclaredSource):
         return self
 
 
-class MedmnistSource(DeclaredSource):
+class MedmnistSource(SourcePlace):
     """Images and their labels in one npz file in the form of MedMNIST.
 
     The arrays ``train_images``, of bytes (n, height, width) or (n, height, width, 3), and
@@ -64,7 +64,7 @@ class MedmnistSource(DeclaredSource):
     """Arrays that are read: ``train``, ``val`` or ``test``."""
 
 
-class FolderSource(DeclaredSource):
+class FolderSource(SourcePlace):
     """What the sources of a file for each image share."""
 
     folder: PrintablePath
@@ -111,15 +111,11 @@ class FolderSource(DeclaredSource):
         """Names of the columns that the header of each file tells."""
         return ()
 
-    def check_declared(self, image: ImageColumns | None, unit: str | None) -> None:
-        """Refuse (ValueError) another image in the schema, and another patient than files tell."""
+    def check_image(self, image: ImageColumns | None) -> None:
+        """Refuse (ValueError) a schema of other images."""
         if image is None or image.shape != self.shape:
             raise ValueError(
                 "source.size: expected the height, width and channels of schema.image, times shrink"
-            )
-        if PATIENT_TAG in self.told and unit != PATIENT_TAG:
-            raise ValueError(
-                f"privacy_unit.column: expected {PATIENT_TAG}, which names the patient of a file"
             )
 
 

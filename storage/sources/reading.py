@@ -77,6 +77,7 @@ def unreadable(kind: str) -> InputError:
         "png": "the folder must hold the listed PNG files; see which can be opened",
         "dicom": "the folder must hold the listed DICOM files; see which can be opened",
         "medmnist": "the file must be an npz file in the form of MedMNIST; get it again",
+        "fhir": "the folder must hold files '*.ndjson' of a FHIR bulk export; export it again",
         "idx": "the images and the labels must each be a whole idx file; get them again",
         "sklearn": "the dataset could not be loaded; install scikit-learn",
     }[kind]

@@ -88,7 +88,10 @@ def test_the_examples_of_the_help_parse():
     ("arguments", "line"),
     [
         ([], "Missing command (see clustmix --help)"),
-        (["relaese"], "No such command 'relaese'. Did you mean 'release'? (see clustmix --help)"),
+        (
+            ["relaese"],
+            "No such command 'relaese'. Did you mean 'release', 'ranges'? (see clustmix ",
+        ),
         (["release"], "Missing argument 'SITE.yaml' (see clustmix release --help)"),
         (["ledger"], "Missing command (see clustmix ledger --help)"),
         (["sign", "x"], "Missing option '--decision'. Choose from: approve, reject (see clustmix "),
@@ -233,7 +236,8 @@ def test_a_template_names_the_columns_and_is_refused_as_it_is(environment, tmp_p
     made.made_up_cohort().to_parquet(source)
     assert run(capsys, "init", source, "--output", site) == (
         0,
-        f"wrote {site}; replace every {PLACEHOLDER} before the first release\n",
+        f"wrote {site}; replace every {PLACEHOLDER}, and agree with 8 guesses or change them, "
+        "before the first release\n",
         "",
     )
     assert refused(capsys, "release", site) == (

@@ -169,7 +169,7 @@ def test_a_dicom_file_without_a_patient_costs_nothing(desk):
     desk.site["privacy_unit"]["column"] = None
     assert desk.release() == 2
     assert desk.line.startswith(
-        "SITE_INVALID: site.yaml: privacy_unit.column: expected PatientID, which names the patient"
+        "SITE_INVALID: site.yaml: privacy_unit.column: expected PatientID for a source of this"
     )
 
 

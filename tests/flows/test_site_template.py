@@ -5,9 +5,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flows.cli import main
 from flows.site.site_file import PLACEHOLDER, load_site
 from flows.site.template import site_template
-from privacy.errors import ConfigurationError
+from privacy.errors import ClustMixError, ConfigurationError
+from storage.codebooks.variables import Variable
 
 HEADER = ["patient", "age", "lactate", "ward", "no", "when (first): #1"]
 TYPES = {"patient": "int64", "age": "int32", "lactate": "double", "ward": "string"}
@@ -72,3 +74,137 @@ def test_a_template_that_is_filled_in_loads_with_what_its_comments_offer(tmp_pat
     assert site.cohort == "heart-failure"
     assert (site.budget.dataset_epsilon, site.budget.window.days) == (2.0, 365)
     assert site.approval == "officer"
+
+
+CODEBOOK = {
+    "PATIENT ": Variable(name="PATIENT ", kind="ignore"),
+    "age": Variable(name="age", kind="integer", lower=0, upper=120, unit="years", required=True),
+    "lactate": Variable(name="lactate", meaning="Lactate:\t#1", unit="mmol/L", missing=("?",)),
+    "ward": Variable(
+        name="ward", kind="categorical", levels=(("A", "old"), ("B", "new")), required=False
+    ),
+    "no": Variable(name="no", kind="categorical", levels=(("0", "no"), ("1", "yes"))),
+    "elsewhere": Variable(name="elsewhere"),
+}
+
+
+def proposed(*arguments, **options):
+    text = site_template(*arguments, **options)
+    return text, yaml.safe_load(text)
+
+
+def test_a_codebook_fills_in_what_it_says_and_marks_the_rest():
+    text, data = proposed(HEADER, TYPES, codebook=CODEBOOK, label="no", ignore=[HEADER[-1]])
+    age, lactate, ward = data["schema"]["columns"]
+    assert age == {
+        "name": "age",
+        "kind": "integer",
+        "lower": 0,
+        "upper": 120,
+        "bins": [0, 30, 40, 50, 60, 70, 80, 120],
+    }
+    assert (lactate["lower"], lactate["upper"], lactate["missing"]) == (0, 30, ["?"])
+    assert ward == {"name": "ward", "kind": "categorical", "levels": ["A", "B"], "nullable": True}
+    assert data["schema"]["label"]["levels"] == [
+        {"name": "no", "values": [0]},
+        {"name": "yes", "values": [1]},
+    ]
+    assert data["schema"]["ignore"] == ["patient", "when (first): #1"]
+    assert "the table has no column: elsewhere\n" in text
+    guesses = [line.split("#")[0].split() for line in text.splitlines() if "# guess" in line]
+    assert [line[0] for line in guesses] == [
+        *("bins:", "lower:", "upper:", "bins:", "decimals:", "nullable:")
+    ]
+    _, data = proposed(HEADER, TYPES, codebook=CODEBOOK, patient="patient")
+    assert data["privacy_unit"] == {"column": "patient", "max_rows_per_patient": PLACEHOLDER}
+    assert data["schema"]["ignore"] == []
+
+
+def test_names_alone_are_hints():
+    header = ["is_smoker", "icd_code", "heart_rate", "admitted_date", "sepsisFlag", "ward_temp"]
+    text, data = proposed(header, {"is_smoker": "int64", "sepsisFlag": "int64"})
+    kinds = [column["kind"] for column in data["schema"]["columns"]]
+    coded = "categorical"
+    assert kinds == [coded, coded, "integer", PLACEHOLDER, coded, PLACEHOLDER]
+    assert "admitted_date  # guess by its name: an identifier, a date or free text" in text
+    assert text.count(": yes or no") == 2
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"missing": ("999",)},  # a number that the range has
+        {"kind": "integer", "meaning": "potassium"},  # whole numbers, in tenths
+        {"upper": -1.0},
+    ],
+)
+def test_a_range_that_does_not_go_with_the_codebook_is_not_proposed(told):
+    told = {"kind": "real", "meaning": "glucose"} | told
+    text, data = proposed(["x"], codebook={"x": Variable(name="x", **told)})
+    assert data["schema"]["columns"][0]["lower"] == PLACEHOLDER
+    assert "Harutyunyan" not in text
+
+
+_TEXT = st.text(max_size=12)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    name=st.text(min_size=1, max_size=8),
+    meaning=_TEXT,
+    unit=_TEXT,
+    levels=st.lists(st.tuples(st.text(min_size=1, max_size=5), _TEXT), max_size=3),
+    ends=st.sampled_from([(None, None), (0.0, 0.5), (-1.0, 200.0), (None, 7.0)]),
+    label=st.booleans(),
+)
+def test_whatever_a_codebook_says_the_template_is_plain_yaml(
+    name, meaning, unit, levels, ends, label
+):
+    told = Variable(
+        name=name,
+        levels=tuple(levels),
+        meaning=meaning,
+        unit=unit,
+        lower=ends[0],
+        upper=ends[1],
+    )
+    _, data = proposed([name, "z"], codebook={name: told}, label=name if label else None)
+    columns = [column["name"] for column in data["schema"]["columns"]]
+    assert columns == (["z"] if label else [name, "z"])
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"label": "ZEBRA"}, "COLUMN_MISSING"),
+        ({"patient": "ZEBRA"}, "COLUMN_MISSING"),
+        ({"ignore": ["age", "ZEBRA"]}, "COLUMN_MISSING"),
+        ({"codebook": {"ZEBRA": Variable(name="ZEBRA")}}, "CODEBOOK_OTHER_TABLE"),
+    ],
+)
+def test_what_does_not_fit_the_table_is_one_clear_line(options, code):
+    with pytest.raises(ClustMixError, match=f"^{code}: .*expected") as caught:
+        site_template(HEADER, TYPES, **options)
+    assert "ZEBRA" not in str(caught.value)
+
+
+def test_the_commands(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "table.csv").write_text("patient,age,died\n7,CANARY,1\n")
+    (tmp_path / "book.csv").write_text("name,type,values\nage,int,0-120\ndied,code,0=no;1=yes\n")
+    options = "--codebook book.csv --label died --patient patient --output site.yaml".split()
+    assert main(["init", "table.csv", *options]) == 0
+    assert "agree with 2 guesses" in capsys.readouterr().out
+    data = yaml.safe_load((tmp_path / "site.yaml").read_text())
+    assert [column["name"] for column in data["schema"]["columns"]] == ["age"]
+    assert "CANARY" not in (tmp_path / "site.yaml").read_text()
+    assert main(["init", "table.csv", "--codebook", "table.csv"]) == 2
+    assert "7" not in capsys.readouterr().err
+
+    assert main(["ranges"]) == 0
+    assert main(["ranges", "SBP", "--json"]) == 0
+    assert '"loinc": "8480-6"' in capsys.readouterr().out
+    assert main(["ranges", "hb"]) == 0
+    assert "Kratz" not in capsys.readouterr().out
+    assert main(["ranges", "nothing"]) == 2
+    assert capsys.readouterr().err.startswith("clustmix: RANGE_UNKNOWN: expected")

@@ -111,8 +111,8 @@ def test_without_a_server_the_ledger_speaks(site, tmp_path, capsys):
         "releases_left": 0,
     }
     assert set(found) == {
-        "parts", "runs", "waiting", "entries", "arrivals", "refused_arrivals", "datasets",
-        "next_runs",
+        "parts", "runs", "waiting", "reserved", "entries", "arrivals", "refused_arrivals",
+        "datasets", "next_runs",
     }  # fmt: skip
 
 

@@ -304,3 +304,12 @@ def test_declarations_are_about_the_query():
     for fields in ({"public_tables": ["ward"]}, {"patient_local": ["ward"]}):
         with pytest.raises(ValidationError, match="must name tables of the query, found ward"):
             checked("SELECT * FROM stays", **fields)
+
+
+def test_a_time_is_that_of_a_column_alone():
+    checked("SELECT pid, UNIXEPOCH(day) - UNIXEPOCH(ward) AS d FROM stays")
+    for cells in ("'n' || 'ow'", "day, 'auto'", ""):
+        with pytest.raises(ValueError, match="found the function UNIXEPOCH"):
+            checked("SELECT pid, UNIXEPOCH(?) AS d FROM stays".replace("?", cells))
+    with pytest.raises(ValueError, match="found the function"):
+        checked("SELECT pid, UNIXEPOCH(day) AS d FROM stays", dialect="postgresql")

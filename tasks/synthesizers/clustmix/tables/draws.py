@@ -29,7 +29,6 @@ Array = NDArray[np.float64]
 LABEL_COUNTS = "label_counts"
 PAIR_TABLES = "pair_tables"
 KERNEL_ROUND = "kernel_residuals"
-N_ROUNDS = 2
 
 _FEATURE_SCALE, _RESIDUAL_SCALE = 2**16, 2**18
 """Grid points per unit of a feature and of a residual."""
@@ -73,7 +72,7 @@ def plan_of(layout: Layout, *, patients: int | None, mu: float) -> MeasurementPl
             scale=scale,
             share=shares.residuals,
         )
-        for index in range(N_ROUNDS)
+        for index in range(shares.rounds)
     ]
     if shares.kernel > 0.0:
         requests.append(

@@ -39,6 +39,7 @@ _LEAST_POTENTIAL = 0.05
 _LEAST_RATIO = 0.5
 _FINE_PAIR_NOISE = 0.03
 _KERNEL_PART = 0.15
+_ROUNDS, _ROUNDS_IN_NOISE = 2, 4
 _PENALTY = 1.3
 
 LABEL_SCALE = 1.7
@@ -61,7 +62,7 @@ class Shares:
     label_counts, pair_tables
         Of the first two draws.
     residuals
-        Of each of two rounds of residuals.
+        Of each of the `rounds` of residuals.
     kernel
         Of the round of kernel features.
     one_ways
@@ -74,6 +75,7 @@ class Shares:
     label_counts: float
     pair_tables: float
     residuals: float
+    rounds: int
     kernel: float
     one_ways: float
     drowned: float
@@ -95,7 +97,9 @@ def shares_of(layout: Layout, *, patients: int | None, mu: float) -> Shares:
     Of the rest two fifths go to the pair tables, and less where they drown; up to 0.7 of both parts
     go to the one-ways as far as their noise stands above 0.006 and the tables of three codes a
     column keep a noise of 0.25. What is left is for the residuals,
-    0.15 of it for those of the kernel features, and less where pair tables drown.
+    0.15 of it for those of the kernel features, and less where pair tables drown. The others are in
+    two rounds, and in four where even naive Bayes has a noise above 0.02: a round that is drawn at
+    a better model finds what an earlier one could not tell from its noise.
     """
     sizes = np.asarray(layout.n_codes, dtype=np.float64)
     norm = centred_norm(layout.n_codes) * np.sqrt(layout.n_labels)
@@ -115,10 +119,12 @@ def shares_of(layout: Layout, *, patients: int | None, mu: float) -> Shares:
             min(lacking, _MOST_BEFORE_PAIRS * both, both - _pair_part(layout, patients, mu)),
         )
     kernel = _KERNEL_PART * (1.0 - drowned) if layout.n_declared > 1 else 0.0
+    rounds = _ROUNDS if noise <= _TOLERATED else _ROUNDS_IN_NOISE
     return Shares(
         label_counts=first,
         pair_tables=both,
-        residuals=(1.0 - first - both) * (1.0 - kernel) / 2.0,
+        residuals=(1.0 - first - both) * (1.0 - kernel) / rounds,
+        rounds=rounds,
         kernel=(1.0 - first - both) * kernel,
         one_ways=one_ways / both if both else 1.0,
         drowned=drowned,

@@ -283,7 +283,7 @@ class TableClustMix:
         scale = rule.label_scale(layout, drowned=split.drowned)
         with threadpool_limits(1, user_api="blas"):
             rounds = Rounds(layout, features, released, codes, scale=scale)
-        for index in range(draws.N_ROUNDS):
+        for index in range(split.rounds):
             name = draws.residual_round(index)
             stddev = curator.plan[name].unit_noise_stddev
             loudness = rounds.loudness(stddev=stddev)

@@ -1,0 +1,193 @@
+"""The declaration of a column that ``clustmix init`` proposes: from its name, type and codebook.
+
+What is not the codebook's own word is marked as a guess. No value of the table is among what goes
+in, so nothing here can tell of a patient.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import yaml
+
+from flows.site.site_file import PLACEHOLDER
+from storage.codebooks.ranges import ClinicalRange, range_of, ranges_named
+from storage.codebooks.variables import Variable, text_of
+from storage.schema.columns import MAX_CODES, number_of
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_YAML_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
+_BINARY = re.compile(r"(is|has|had|was|any|ever) .*|(.* )?(flag|yn|ind|indicator|binary|bool)")
+_CODED = re.compile(
+    r"(.* )?(code|cd|category|class|group|grp|type|status|stage|grade|icd9?|icd10|atc|zip|region|"
+    r"ward|department|dept|sex|gender|race|ethnicity|country)"
+)
+_UNUSED = re.compile(
+    r"(.* )?(date|dt|datetime|timestamp|dob|id|key|uuid|mrn|nbr|notes?|comments?|address|phone)"
+)
+_WORDS = re.compile(r"[^\W\d_][\w ,.()/%-]{0,99}")
+_N_BINS = 10
+_ONE_EACH = 20
+_MAX_COMMENT = 150
+
+
+class Line(NamedTuple):
+    """A key of a declaration, its value as YAML, and what a person should know of it."""
+
+    key: str
+    value: str
+    comment: str = ""
+
+
+class Proposal(NamedTuple):
+    """A declared column, or what is to be filled in of it; `comment` says what it is."""
+
+    name: str
+    lines: list[Line]
+    comment: str
+
+
+def proposal(name: str, stored: str | None, described: Variable | None) -> Proposal:
+    """Propose the declaration of a column.
+
+    `stored` is the kind by the type of the column in a Parquet file, None if there is no type.
+    """
+    known = described or Variable(name=name)
+    found = range_of(name, known.meaning, known.unit)
+    kind, guessed = _kind(name, stored, known, found)
+    found = _usable(found, kind, known)
+    comment = ", ".join(text for text in (known.meaning, known.unit) if text)
+    if described is None and _UNUSED.fullmatch(_words(name)):
+        comment = "guess by its name: an identifier, a date or free text; the patient, or ignore"
+    lines = [Line("kind", kind or PLACEHOLDER, guessed)]
+    if kind == "categorical":
+        lines += _categories(known)
+    elif kind is not None:
+        lines += _numbers(kind, known, found)
+    if known.missing:
+        lines.append(Line("missing", _list(known.missing)))
+    elif described is not None and stored == "categorical" and kind in ("integer", "real"):
+        lines.append(Line("missing", "[]", 'guess: stored as text; is there a code such as "?"'))
+    if described is not None and not known.required:
+        guess = "guess: the codebook does not say whether a cell may be empty"
+        lines.append(Line("nullable", "true", guess if known.required is None else ""))
+    return Proposal(name, lines, shown(comment))
+
+
+def label_lines(described: Variable | None) -> tuple[Line, ...]:
+    """Propose the declaration of the label: a level for each code, by its meaning if it has one."""
+    if described is None or not described.levels:
+        return (Line("levels", PLACEHOLDER, "a list of {name: level, values: [raw values]}"),)
+    names = [means for _, means in described.levels]
+    if len(set(names)) < len(names) or not all(map(_WORDS.fullmatch, names)):
+        names = [code for code, _ in described.levels]
+    levels = [
+        f"\n      - {{name: {quoted(name)}, values: {_list((code,))}}}"
+        for name, (code, _) in zip(names, described.levels, strict=True)
+    ]
+    lines = [Line("levels", "".join(levels))]
+    if described.missing:
+        lines.append(Line("missing", _list(described.missing), "rows without a label are left out"))
+    return tuple(lines)
+
+
+def quoted(name: str) -> str:
+    """Write a name for YAML, in quotes unless it is a plain word."""
+    if _PLAIN.fullmatch(name) and name.lower() not in _YAML_WORDS:
+        return name
+    return yaml.safe_dump(name, default_style='"', allow_unicode=True, width=10_000).strip()
+
+
+def shown(comment: str) -> str:
+    """Write a text as a comment of one line."""
+    text = text_of(comment)
+    return text if len(text) <= _MAX_COMMENT else f"{text[:_MAX_COMMENT]}..."
+
+
+def _kind(
+    name: str, stored: str | None, known: Variable, found: ClinicalRange | None
+) -> tuple[str | None, str]:
+    """Return a kind and, if nobody has declared it, how it was guessed."""
+    if known.kind in ("integer", "real", "categorical"):
+        return known.kind, ""
+    hints = ((_BINARY, "yes or no"), (_CODED, "a code"))
+    by_name = next((text for names, text in hints if names.fullmatch(_words(name))), "")
+    if by_name and stored in ("integer", None) and known.lower is None:
+        return "categorical", f"guess by its name: {by_name}"
+    # Numbers with a code for "missing" are stored as text: then the codebook has a unit or bounds.
+    is_number = bool(known.unit) or known.lower is not None or known.upper is not None
+    if stored in ("integer", "real") or (stored is not None and not is_number):
+        return stored, ""
+    if found is not None:
+        return "real" if found.decimals else "integer", "guess by the clinical range"
+    if is_number:
+        return "real", "guess: it has bounds or a unit; integer if there are whole numbers only"
+    return None, "integer or real (with lower, upper, bins), or categorical (levels)"
+
+
+def _usable(found: ClinicalRange | None, kind: str | None, known: Variable) -> ClinicalRange | None:
+    """Return a range unless it does not go with what the codebook says of the column."""
+    if found is None or (kind == "integer" and found.decimals):
+        return None
+    lower = found.lower if known.lower is None else known.lower
+    upper = found.upper if known.upper is None else known.upper
+    codes = [number for number in map(number_of, known.missing) if number is not None]
+    if lower >= upper or any(lower <= code <= upper for code in codes):
+        return None
+    # Edges in one unit for bounds in, perhaps, another.
+    bounded = known.lower is not None and known.upper is not None
+    return None if bounded and not known.unit and len(ranges_named(found.key)) > 1 else found
+
+
+def _categories(known: Variable) -> Iterator[Line]:
+    if not known.levels:
+        yield Line("levels", PLACEHOLDER, '[.., ..]; write "No" and "Yes" in quotes')
+        return
+    meanings = "; ".join(f"{code} {means}" for code, means in known.levels if means)
+    yield Line("levels", _list(code for code, _ in known.levels), shown(meanings))
+
+
+def _numbers(kind: str, known: Variable, found: ClinicalRange | None) -> Iterator[Line]:
+    ends: list[float] = []
+    for key in ("lower", "upper"):
+        end = getattr(known, key)
+        comment = ""
+        if end is None and found is not None:
+            end = getattr(found, key)
+            comment = f"guess in {found.unit} ({', '.join(found.sources)})"
+        elif end is None:
+            comment = "smallest and largest value that are kept; others are clipped"
+        ends += [] if end is None else [end]
+        yield Line(key, PLACEHOLDER if end is None else f"{end:.12g}", comment)
+    decimals = max(known.decimals or 0, found.decimals if found else 1) if kind == "real" else 0
+    if len(ends) == 2:
+        yield _bins(ends[0], ends[1], decimals, found)
+    else:
+        yield Line("bins", PLACEHOLDER, "a number of bins of equal width, or the edges [.., ..]")
+    if kind == "real":
+        yield Line("decimals", str(decimals), "guess: decimals of a released value")
+
+
+def _bins(lower: float, upper: float, decimals: int, found: ClinicalRange | None) -> Line:
+    inner = [] if found is None else [edge for edge in found.edges[1:-1] if lower < edge < upper]
+    if found is not None and len(inner) > 1:
+        edges = ", ".join(f"{edge:.12g}" for edge in (lower, *inner, upper))
+        return Line("bins", f"[{edges}]", f"guess: clustmix ranges {found.key}")
+    n_values = min(int((upper - lower) * 10**decimals) + 1, MAX_CODES)
+    if n_values <= _ONE_EACH:
+        return Line("bins", str(max(n_values, 1)), "guess: one for each value")
+    return Line("bins", str(_N_BINS), "guess: of equal width; clinical edges tell more")
+
+
+def _list(texts: Iterable[str]) -> str:
+    return f"[{', '.join(_text(text) for text in texts)}]"
+
+
+def _text(text: str) -> str:
+    """Write a level or a code; whole numbers need no quotes."""
+    return text if re.fullmatch(r"0|-?[1-9][0-9]{0,14}", text) else quoted(text)
+
+
+def _words(name: str) -> str:
+    apart = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
+    return " ".join(re.findall(r"[a-z]+\d*", apart.lower()))

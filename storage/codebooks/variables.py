@@ -1,0 +1,153 @@
+"""What a codebook says about one column, and how the texts of its cells are read."""
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from privacy.errors import ConfigurationError
+from storage.schema.columns import number_of, raw_text
+from storage.schema.plain_yaml import refusal
+
+Kind = Literal["integer", "real", "categorical", "ignore"]
+Levels = tuple[tuple[str, str], ...]
+"""Raw codes and what they mean, in the order of a codebook."""
+
+# The words of sheets, REDCap, Frictionless, JSON Schema and LinkML. "text" and "string" are none:
+# with levels they are categories, and without them nobody knows.
+_KINDS: dict[str, Kind] = {
+    **dict.fromkeys(("integer", "int", "count", "whole", "wholenumber", "slider"), "integer"),
+    **dict.fromkeys(("real", "float", "double", "decimal", "number", "numeric"), "real"),
+    **dict.fromkeys(("continuous", "calc"), "real"),
+    **dict.fromkeys(("categorical", "category", "factor", "nominal", "ordinal"), "categorical"),
+    **dict.fromkeys(("enum", "boolean", "bool", "binary", "code", "coded"), "categorical"),
+    **dict.fromkeys(("radio", "dropdown", "yesno", "truefalse"), "categorical"),
+    **dict.fromkeys(("identifier", "id", "freetext", "notes", "file", "ignore"), "ignore"),
+    **dict.fromkeys(("date", "datetime", "time", "timestamp", "duration"), "ignore"),
+}
+_NUMBER = r"[+-]?\d+(?:\.\d+)?"
+_RANGE = re.compile(rf"({_NUMBER})\s*(?:to|-|\u2013|\.\.+)\s*({_NUMBER})")
+_LEVEL = re.compile(r"(.+?)\s*(?<![<>])[=:]\s*(.*)", re.S)
+_ABSENT = re.compile(r"(data )?(missing|absent|not (measured|recorded|done|available))", re.I)
+_MAX_SPELLED_OUT = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variable:
+    """One column as a codebook describes it; what the codebook does not say is empty or None.
+
+    `kind` ``"ignore"`` is an identifier, a date or free text; `missing` are raw codes; where
+    `required`, no cell is empty.
+    """
+
+    name: str
+    kind: Kind | None = None
+    lower: float | None = None
+    upper: float | None = None
+    levels: Levels = ()
+    missing: tuple[str, ...] = ()
+    unit: str = ""
+    meaning: str = ""
+    required: bool | None = None
+    decimals: int | None = None
+
+
+def variable(
+    place: str,
+    name: str,
+    *,
+    kind: str = "",
+    levels: Levels = (),
+    bounds: tuple[object, object] = (None, None),
+    missing: tuple[str, ...] = (),
+    unit: object = None,
+    meaning: object = None,
+    required: bool | None = None,
+) -> Variable:
+    """Put together what a codebook says; `place` is named where it contradicts itself.
+
+    A level that means "missing" is a missing code, a range of whole numbers of categories is
+    spelled out, and one level is none: it is a remark, such as "none stated".
+    """
+    found = kind_of(kind)
+    if found == "ignore":
+        return Variable(name=name, kind=found, meaning=text_of(meaning))
+    lower, upper = (_bound(value, place) for value in bounds)
+    if lower is not None and upper is not None and lower >= upper:
+        raise codebook_refusal("BOUNDS", f"{place}: expected the smallest value below the largest")
+    absent = tuple(code for code, means in levels if _ABSENT.fullmatch(means))
+    kept = tuple((code, means) for code, means in levels if code not in {*absent, *missing})
+    if found == "categorical" and not kept and lower is not None and upper is not None:
+        if upper - lower < _MAX_SPELLED_OUT and lower.is_integer() and upper.is_integer():
+            kept = tuple((str(code), "") for code in range(int(lower), int(upper) + 1))
+        lower = upper = None
+    if len(kept) == 1:
+        kept = ()
+    if len({code for code, _ in kept}) < len(kept):
+        raise codebook_refusal("LEVELS", f"{place}: expected each level once")
+    steps = [_decimals(bound) for bound in (lower, upper) if bound is not None]
+    return Variable(
+        name=name,
+        # Levels decide: a column of numbers with a name for each is categorical.
+        kind="categorical" if kept else found,
+        lower=lower,
+        upper=upper,
+        levels=kept,
+        missing=tuple(dict.fromkeys((*missing, *absent))),
+        unit=text_of(unit),
+        meaning=text_of(meaning),
+        required=required,
+        decimals=max(steps, default=None),
+    )
+
+
+def kind_of(word: str) -> Kind | None:
+    """Return what a word for a type stands for; None if it says nothing about the values."""
+    return _KINDS.get(re.sub(r"[^a-z]", "", word.lower()))
+
+
+def text_of(value: object) -> str:
+    """Write a cell or a value as one line of printable text."""
+    text = "" if value is None else " ".join(raw_text(value).split())
+    return "".join(character for character in text if character.isprintable())
+
+
+def range_in(text: str) -> tuple[str, str] | None:
+    """Return the ends of a text such as ``0 to 120`` or ``0-120``, else None."""
+    found = _RANGE.fullmatch(text.strip())
+    return None if found is None else (found[1], found[2])
+
+
+def levels_in(text: str, *, comma: bool = False) -> Levels:
+    """Read ``1=male; 2=female``, ``M | F`` and the like; a comma is REDCap's sign for "means"."""
+    mark = next((mark for mark in "|\n;" if mark in text), "\0" if comma else ",")
+    found = []
+    for part in (part.strip() for part in text.split(mark)):
+        pair = part.partition(",")[::2] if comma else None
+        if pair is None:
+            matched = _LEVEL.fullmatch(part)
+            pair = (part, "") if matched is None else (matched[1], matched[2])
+        code = pair[0].strip().strip("\"'")
+        if code:
+            found.append((raw_text(code), text_of(pair[1])))
+    return tuple(found)
+
+
+def codebook_refusal(code: str, text: str) -> ConfigurationError:
+    """Return an error about a codebook, of one printable line."""
+    return refusal(f"CODEBOOK_{code}", text)
+
+
+def _bound(value: object, place: str) -> float | None:
+    if value is None or value == "":
+        return None
+    number = None if isinstance(value, bool) else number_of(raw_text(value))
+    if number is None:
+        raise codebook_refusal("NUMBER", f"{place}: expected numbers as its bounds")
+    return number
+
+
+def _decimals(number: float) -> int:
+    """Return the decimals with which a number is written."""
+    exponent = f"{number:.6f}".rstrip("0").partition(".")[2]
+    return len(exponent) if math.isfinite(number) else 0

@@ -1,0 +1,270 @@
+"""A folder of a FHIR bulk export: one record per patient, of that patient's resources alone."""
+
+import hashlib
+import json
+import os
+import re
+import sqlite3
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from datetime import UTC, datetime
+from decimal import Decimal
+from itertools import groupby
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, Self
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
+
+from privacy.errors import InputError
+from storage.files.documents import KEPT
+from storage.files.private import ensure_private_directory
+from storage.sources.cells import sql_text
+from storage.sources.fhirpath import SUBJECTS, TIMES, Expression, known_types, parse_expression
+from storage.sources.places import PrintablePath, SourcePlace
+
+PATIENT = "patient"
+"""Column that names the patient: the id of the resource Patient."""
+
+_MAX_LINE_BYTES = 1 << 24
+_REFERENCE = re.compile(
+    # No address of a server: two servers may give two people one id.
+    r"(?:urn:uuid:|Patient/)([A-Za-z0-9.-]{1,64})(?:/_history/[^/]+)?"
+)
+_TABLE = """
+CREATE TABLE resources (patient TEXT, type TEXT, moment TEXT, id TEXT, digest BLOB, line BLOB,
+PRIMARY KEY (patient, type, moment, id, digest)) WITHOUT ROWID"""
+
+
+class FhirFeature(BaseModel):
+    """One column: an expression over the resources of a patient."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    column: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
+    """Name of the column."""
+    expression: Annotated[str, Field(min_length=1, max_length=2000)]
+    """Expression of FHIRPath (R4) that gives one value or none: text, a number or a truth value,
+    which is ``true`` or ``false``. Every path begins with a type of resource."""
+
+
+class FhirSource(SourcePlace):
+    """A folder of a FHIR bulk export: files ``*.ndjson``, one resource of R4 a line.
+
+    A row is a patient, with ``patient`` (the id of the resource ``Patient``) as
+    ``privacy_unit.column`` and the features as columns. An expression sees the resources of its
+    patient and no others. They stand by type, then by time, then by id, whatever their order in the
+    files, so ``.last()`` is the latest. A line that is no resource, a resource that names no
+    patient of the export, and a patient with two records are refused. The extra ``hospital`` is
+    needed; an expression takes about a millisecond for each resource that it looks at.
+    """
+
+    kind: Literal["fhir"]
+    path: PrintablePath
+    """The folder. Relative paths start at the current directory."""
+    features: Annotated[tuple[FhirFeature, ...], Field(min_length=1, max_length=500)]
+    """Columns beside ``patient``, the label among them."""
+
+    @model_validator(mode="after")
+    def _complete(self, info: ValidationInfo) -> Self:
+        names = [feature.column for feature in self.features]
+        if len({*names, PATIENT}) != len(names) + 1:
+            raise ValueError(f"expected each column once, and none called {PATIENT}")
+        for feature in self.features if info.context != KEPT else ():
+            try:
+                parse_expression(feature.expression)
+            except ValueError as error:
+                raise ValueError(f"column {feature.column}: {error}") from None
+        return self
+
+
+def export_files(folder: Path) -> list[Path]:
+    """Return the files ``*.ndjson`` of a folder, sorted; a link or none is an InputError."""
+    files = sorted(folder.glob("*.ndjson"))
+    if not files:
+        raise InputError("SOURCE_MISSING", f"expected files '*.ndjson' in folder {folder}")
+    if any(file.is_symlink() or not file.is_file() for file in files):
+        raise InputError(
+            "FHIR_LINK",
+            f"expected files only in folder {folder}, found a link or a folder named '*.ndjson'; "
+            "put the file itself there",
+        )
+    return files
+
+
+class FhirExport:
+    """The patients of an export as columns of text.
+
+    What expressions name is collected by patient in a file of the private folder that has no name,
+    so that memory is bounded by the largest patient and `chunk_rows`, and nothing is left by a
+    process that dies.
+
+    Privacy
+    -------
+    A cell is a function of the resources that name its patient: neither the other patients nor the
+    order of the lines matter. A row is one patient, in the order of their ids.
+    """
+
+    refused_types: Mapping[str, str] = MappingProxyType({})
+
+    def __init__(self, source: FhirSource, private_root: Path) -> None:
+        self._folder, self._private_root = source.path, private_root
+        self._features = {one.column: parse_expression(one.expression) for one in source.features}
+        self.names = (PATIENT, *self._features)
+
+    def batches(self, needed: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
+        """Read the export once and give the wanted columns of at most `chunk_rows` patients."""
+        wanted = {name: self._features[name] for name in needed if name != PATIENT}
+        types = {"Patient"}.union(*(one.types for one in wanted.values()))
+        with closing(_unnamed_database(ensure_private_directory(self._private_root))) as collected:
+            for file in export_files(self._folder):
+                collected.executemany(
+                    "INSERT OR IGNORE INTO resources VALUES (?, ?, ?, ?, ?, ?)", _lines(file, types)
+                )
+            rows = list[dict[str, object]]()
+            cursor = collected.execute(
+                "SELECT patient, type, line FROM resources "
+                "ORDER BY patient, type, moment, id, digest"
+            )
+            for patient, lines in groupby(cursor, key=lambda row: row[0]):
+                resources = [(kind, _parsed(line)) for _, kind, line in lines]
+                rows.append(_record(str(patient), resources, wanted))
+                if len(rows) == chunk_rows:
+                    yield _batch(rows, needed)
+                    rows = []
+            if rows:
+                yield _batch(rows, needed)
+
+
+def _unnamed_database(folder: Path) -> sqlite3.Connection:
+    descriptor, name = tempfile.mkstemp(dir=folder, prefix=".export-")  # of mode 0600
+    os.close(descriptor)
+    try:
+        connection = sqlite3.connect(name, isolation_level=None)
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        connection.execute("PRAGMA journal_mode = OFF")
+        connection.execute("PRAGMA synchronous = OFF")
+        connection.execute("PRAGMA cache_size = -65536")
+        connection.execute(_TABLE)
+        connection.execute("BEGIN")
+    finally:
+        os.unlink(name)
+    return connection
+
+
+def _lines(file: Path, types: set[str]) -> Iterator[tuple[str, str, str, str, bytes, bytes]]:
+    """Yield the resources of some types with their patient, their time and their id."""
+    with file.open("rb") as handle:
+        while line := handle.readline(_MAX_LINE_BYTES + 1):
+            if not line.strip():
+                continue
+            resource = _parsed(line) if len(line) <= _MAX_LINE_BYTES else {}
+            kind = str(resource.get("resourceType"))
+            if kind in types:
+                patient = _patient_of(kind, resource)
+                own = str(resource.get("id", ""))
+                digest = hashlib.sha256(line.strip()).digest()
+                yield patient, kind, _moment(resource), own, digest, line
+            elif kind not in known_types():
+                raise InputError(
+                    "FHIR_TYPE",
+                    "expected on every line one resource of a known type of FHIR R4, found another "
+                    "or none; export the folder again, or leave the file of that type out",
+                )
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    found: object = None
+    with suppress(ValueError, RecursionError):
+        found = json.loads(line, parse_float=Decimal, parse_constant=_no_number)
+    if not isinstance(found, dict):
+        raise InputError(
+            "FHIR_LINE",
+            "expected on every line of the export one JSON object, found something else; export "
+            "the folder again",
+        )
+    return found
+
+
+def _no_number(_: str) -> None:
+    raise ValueError
+
+
+def _patient_of(kind: str, resource: Mapping[str, Any]) -> str:
+    """Return the id of the patient whom a resource is about."""
+    if kind == "Patient":
+        if resource.get("link"):
+            raise InputError(
+                "FHIR_PATIENT_LINK",
+                "expected one record per patient, found a Patient with a link to another record of "
+                "the same person; merge the two before the export",
+            )
+        named = _REFERENCE.fullmatch(f"Patient/{resource.get('id')}")
+    else:
+        subject = resource.get(SUBJECTS[kind])
+        reference = subject.get("reference") if isinstance(subject, dict) else None
+        named = _REFERENCE.fullmatch(reference) if isinstance(reference, str) else None
+    if named is None:
+        raise InputError(
+            "FHIR_SUBJECT",
+            f"expected every {kind} to name its patient (Patient/id), found one that names none; "
+            "correct the export",
+        )
+    return named[1]
+
+
+def _moment(resource: Mapping[str, Any]) -> str:
+    """Return when a resource was, so that texts are in the order of times; empty if unknown."""
+    for time in TIMES:
+        found: object = resource
+        for key in time.split("."):
+            found = found.get(key) if isinstance(found, dict) else None
+        if isinstance(found, str):
+            with suppress(ValueError, OverflowError):
+                moment = datetime.fromisoformat(found)
+                if moment.tzinfo is not None:
+                    return moment.astimezone(UTC).isoformat(timespec="microseconds")
+            return found  # a year, a month or a day: before the times in it
+    return ""
+
+
+def _record(
+    patient: str, resources: list[tuple[str, dict[str, Any]]], wanted: Mapping[str, Expression]
+) -> dict[str, object]:
+    """Evaluate the expressions over the resources of one patient."""
+    records = sum(kind == "Patient" for kind, _ in resources)
+    if records != 1:
+        raise InputError(
+            "FHIR_PATIENT",
+            "expected one resource Patient for each patient that a resource names, found "
+            f"{'none' if records == 0 else 'two that differ'}; export the folder again",
+        )
+    return {PATIENT: patient} | {
+        column: _cell(
+            column, expression, [one for kind, one in resources if kind in expression.types]
+        )
+        for column, expression in wanted.items()
+    }
+
+
+def _cell(column: str, expression: Expression, resources: list[Mapping[str, Any]]) -> object:
+    found: Sequence[object] | None = None
+    with suppress(Exception):  # whose text may quote the resources
+        found = expression.evaluate(resources)
+    if found is None:
+        rule = "expression that can be evaluated for every patient, found one for whom it cannot"
+    elif len(found) > 1:
+        rule = "one value or none for each patient, found several; end the expression in .last()"
+    elif found and not isinstance(found[0], str | bool | int | Decimal):
+        rule = "text, a number or a truth value, found a structure; name the element of it"
+    else:
+        value = found[0] if found else None
+        return str(value).lower() if isinstance(value, bool) else value
+    raise InputError("FHIR_VALUE", f"column {column!r}: expected {rule}")
+
+
+def _batch(rows: Sequence[Mapping[str, object]], needed: Sequence[str]) -> pa.RecordBatch:
+    columns = [sql_text(name, [row[name] for row in rows]) for name in needed]
+    return pa.RecordBatch.from_arrays(columns, names=list(needed))

@@ -1,0 +1,122 @@
+"""What an expression of FHIRPath may consist of: paths of one patient's resources, parsed.
+
+Functions are listed in ``fhir.toml``, so whatever is not listed is refused: those that read a
+clock, write a trace or look at elements that the expression does not name.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from privacy.errors import extra
+from storage.sources.catalogue import listed
+
+_LISTED = listed("fhir.toml")
+SUBJECTS = {
+    kind: element for element, kinds in _LISTED["of_patient"].items() for kind in kinds.split()
+}
+"""Type of resource that holds one patient, and its element that names the patient."""
+_FUNCTIONS, TIMES = (tuple(_LISTED["words"][name].split()) for name in ("functions", "times"))
+_TYPES = frozenset({"Patient", *SUBJECTS})
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A parsed expression: the types of resources that it names, and the function that it is."""
+
+    types: frozenset[str]
+    evaluate: Callable[..., Sequence[object]]
+
+
+@lru_cache(maxsize=1)
+def known_types() -> frozenset[str]:
+    """Return every type of resource of R4, also those that no expression may name."""
+    with extra("hospital"):
+        from fhirpathpy.models import models
+    above = models["r4"]["type2Parent"].items()
+    return frozenset(kind for kind, parent in above if parent in ("Resource", "DomainResource"))
+
+
+@lru_cache(maxsize=1024)
+def parse_expression(text: str) -> Expression:
+    """Parse an expression over the resources of one patient.
+
+    Every path begins with a type of resource, such as ``Observation``, and is evaluated over the
+    patient's resources of that type, of R4. A ValueError if it does not parse or holds anything
+    else; MissingExtra without the packages of the extra ``hospital``.
+    """
+    with extra("hospital"):
+        import fhirpathpy
+        from antlr4 import CommonTokenStream, InputStream
+        from fhirpathpy.models import models
+        from fhirpathpy.parser.generated.FHIRPathLexer import FHIRPathLexer
+        from fhirpathpy.parser.generated.FHIRPathParser import FHIRPathParser
+
+    # The parser of the package goes on after an error and keeps what it could read.
+    lexer = FHIRPathLexer(InputStream(text))
+    parser = FHIRPathParser(CommonTokenStream(lexer))
+    faults: list[str] = []
+    for one in (lexer, parser):
+        one.removeErrorListeners()
+        one.addErrorListener(_Faults(faults))
+    parser.entireExpression()  # type: ignore[no-untyped-call]
+    if faults:
+        raise ValueError("expected an expression of FHIRPath; this one could not be parsed")
+    tree: Mapping[str, Any] = fhirpathpy.parse(text)  # type: ignore[no-untyped-call]
+    types: set[str] = set()
+    _check(tree, types, inside=False)
+    if not types:
+        raise ValueError(_NO_TYPE)
+    return Expression(frozenset(types), fhirpathpy.compile(text, models["r4"]))
+
+
+_NO_TYPE = (
+    "expected every path to begin with a type of resource that holds a patient, such as "
+    "Observation.where(...)"
+)
+
+
+class _Faults:
+    """A listener of the parser that counts errors; all it is told of besides is ambiguity."""
+
+    def __init__(self, faults: list[str]) -> None:
+        self._faults = faults
+
+    def syntaxError(self, *_: object) -> None:
+        self._faults.append("syntax")
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_: None
+
+
+def _check(node: Mapping[str, Any], types: set[str], *, inside: bool) -> None:
+    """Look at a node and those below; `inside` of parameters a path may begin anywhere."""
+    kind = node["type"] if "type" in node else ""
+    if kind == "ExternalConstantTerm":
+        raise ValueError("expected no variable (%name) in an expression")
+    if kind == "Functn":
+        name = _words(node["children"][0])
+        if name not in _FUNCTIONS:
+            raise ValueError(
+                f"found the function {name[:40]}, which is not among those known to depend on "
+                "nothing but what they are given"
+            )
+    if kind == "InvocationTerm":
+        names = [child for child in node["children"] if child["type"] == "MemberInvocation"]
+        begins = {_words(child) for child in names}
+        if not inside and not (begins <= _TYPES):
+            raise ValueError(_NO_TYPE)
+        types |= begins & _TYPES
+    for child in node.get("children", ()):
+        _check(child, types, inside=inside or kind == "ParamList")
+
+
+def _words(node: Mapping[str, Any]) -> str:
+    return "".join(_texts(node)).strip("`")
+
+
+def _texts(node: Mapping[str, Any]) -> Iterator[str]:
+    yield from node.get("terminalNodeText", ())
+    for child in node.get("children", ()):
+        yield from _texts(child)

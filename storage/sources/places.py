@@ -1,0 +1,79 @@
+"""What sources have in common: a selection of rows, a path that can be named, a database."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictInt,
+    StrictStr,
+    field_validator,
+)
+
+_ENVIRONMENT_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,127}")
+_SQLITE_FILE = re.compile(r"sqlite:///[^?\n]+")
+
+
+def _printable(path: Path) -> Path:
+    # Messages name the path.
+    if not str(path).isprintable():
+        raise ValueError("expected a path of printable characters")
+    return path
+
+
+PrintablePath = Annotated[Path, AfterValidator(_printable)]
+
+
+class SourcePlace(BaseModel):
+    """What every source has."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    select: dict[str, StrictStr | StrictInt] = Field(default_factory=dict)
+    """Keep the rows whose column equals the value, for every pair. A rule on that row alone, so it
+    does not change the sensitivity; the column must be public, the value is."""
+
+
+class DatabasePlace(SourcePlace):
+    """What every database has: its address and the language of its queries."""
+
+    url_env: str | None = None
+    """Name of the environment variable that holds the SQLAlchemy URL."""
+    url: str | None = None
+    """URL in clear, for a SQLite file only."""
+    dialect: Literal["postgresql", "sqlite"] | None = None
+    """Language of the query; ``sqlite`` where ``url`` is given, else ``postgresql``. A database of
+    another kind is refused."""
+
+    @field_validator("url_env")
+    @classmethod
+    def _environment_name(cls, name: str | None) -> str | None:
+        if name is not None and _ENVIRONMENT_NAME.fullmatch(name) is None:
+            raise ValueError("'url_env' is the name of an environment variable, not a URL")
+        return name
+
+    @field_validator("url")
+    @classmethod
+    def _sqlite_only(cls, url: str | None) -> str | None:
+        if url is not None and _SQLITE_FILE.fullmatch(url) is None:
+            raise ValueError(
+                "'url' in clear is for SQLite files only (sqlite:///file.sqlite); put any other "
+                "URL into an environment variable and name it in 'url_env'"
+            )
+        return url
+
+    @property
+    def language(self) -> str:
+        """Kind of the database, as SQLAlchemy names it."""
+        return self.dialect or ("sqlite" if self.url else "postgresql")
+
+    def check_address(self) -> None:
+        """Refuse (ValueError) no address, two, or a language that is not that of the file."""
+        if (self.url is None) == (self.url_env is None):
+            raise ValueError("give exactly one of 'url_env' and 'url'")
+        if self.url is not None and self.language != "sqlite":
+            raise ValueError("'url' is a SQLite file; leave 'dialect' out")

@@ -1,0 +1,194 @@
+"""Numbers for Prometheus and events of OpenLineage: for the operator alone, and off by default."""
+
+import datetime
+import json
+import os
+import ssl
+import urllib.error
+import urllib.request
+from base64 import b64encode
+
+import made_up_release as made
+import pytest
+import webhook_receiver
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from made_up_entries import enter, move
+from prometheus_client.parser import text_string_to_metric_families
+from served_prefect import free_port
+from stores import Stores
+
+from flows.operations import watcher as watcher_module
+from flows.operations.metrics import answering
+from flows.operations.watcher import Watcher
+from flows.server.environment import METRICS_PASSWORD_FILE
+from privacy.errors import ConfigurationError
+from privacy.ledger import EntryState
+from storage.settings import load_settings
+
+
+@pytest.fixture
+def site(installation, monkeypatch):
+    for name in ("sites", "landing"):
+        (installation / name).mkdir(mode=0o700)
+        monkeypatch.setenv(f"CLUSTMIX_{name.upper()}", str(installation / name))
+    monkeypatch.setenv("CLUSTMIX_METRICS", f"127.0.0.1:{free_port()}")
+    return Stores(load_settings())
+
+
+def get(settings, path="/metrics", *, password=None, scheme="http", context=None):
+    """Return the status and the text of an answer."""
+    if password is None:
+        password = (settings.server_home / METRICS_PASSWORD_FILE).read_text().strip()
+    headers = {"Authorization": f"Basic {b64encode(password.encode()).decode()}"}
+    url = f"{scheme}://{settings.metrics}{path}"
+    asked = urllib.request.Request(url, headers=headers)  # noqa: S310 - of this test
+    try:
+        with urllib.request.urlopen(asked, timeout=10, context=context) as answer:  # noqa: S310
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def numbers(settings, **how):
+    status, text = get(settings, **how)
+    assert status == 200
+    return {
+        (one.name, *one.labels.values()): one.value
+        for family in text_string_to_metric_families(text)
+        for one in family.samples
+    }
+
+
+def test_numbers_are_those_of_the_ledger_and_the_landing_place(site, installation):
+    made.write_site(installation).rename(installation / "sites" / "made-up.yaml")
+    enter(site, EntryState.RESERVED)
+    enter(site, EntryState.EXECUTING)
+    enter(site, EntryState.SEALED, needs_approval=True, cohort="y", dataset="births")
+    enter(site, EntryState.PUBLISHED)
+    with answering(site.settings):
+        found = numbers(site.settings)
+        table = installation / "landing" / "table.csv"
+        table.write_text("a\n")
+        os.utime(table, (0, 0))
+        (installation / "landing" / "later.csv").touch()
+        later = numbers(site.settings)
+        (installation / "landing").chmod(0o777)  # what the landing place refuses is said
+        assert numbers(site.settings)["clustmix_up", "landing"] == 0
+    assert found["clustmix_reservations_open",] == 2
+    assert found["clustmix_approvals_waiting",] == 1
+    assert found["clustmix_budget_left_ratio", "made-up"] == 1
+    assert found["clustmix_releases_left", "made-up"] > 0
+    assert found["clustmix_arrival_oldest_seconds",] == 0
+    assert later["clustmix_arrival_oldest_seconds",] > 1e9
+    known = {"up", "budget_left_ratio", "releases_left", "reservations_open", "approvals_waiting"}
+    known |= {"arrival_oldest_seconds"}
+    assert {name for name, *_ in found} == {f"clustmix_{name}" for name in known}
+    up = {labels[0]: value for (name, *labels), value in found.items() if name == "clustmix_up"}
+    assert up == {"ledger": 1, "arrivals": 1, "landing": 1}
+
+
+def test_the_page_is_for_the_operator_alone(site):
+    with answering(site.settings):
+        place = site.settings.server_home / METRICS_PASSWORD_FILE
+        assert place.stat().st_mode & 0o777 == 0o600
+        for password in ("clustmix:guess", "", "é"):
+            assert get(site.settings, password=password) == (401, "")
+        assert get(site.settings, "/") == (404, "")
+    with pytest.raises(urllib.error.URLError):
+        get(site.settings)
+
+
+def write_certificate(path):
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "metrics")])
+    now = datetime.datetime.now(datetime.UTC)
+    made_ = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now.replace(year=2100))
+    signed = made_.sign(key, hashes.SHA256())
+    secret = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    path.write_bytes(secret + signed.public_bytes(serialization.Encoding.PEM))
+
+
+def test_beyond_this_machine_it_speaks_tls(site, installation, monkeypatch):
+    monkeypatch.setenv("CLUSTMIX_METRICS", f"0.0.0.0:{free_port()}")
+    with pytest.raises(ConfigurationError, match="METRICS_OPEN"), answering(load_settings()):
+        pass
+    monkeypatch.setenv("CLUSTMIX_METRICS_TLS", str(installation / "pair.pem"))
+    with pytest.raises(ConfigurationError, match="METRICS_TLS"), answering(load_settings()):
+        pass
+    write_certificate(installation / "pair.pem")
+    monkeypatch.setenv("CLUSTMIX_METRICS", f"127.0.0.1:{free_port()}")
+    context = ssl.create_default_context(cafile=installation / "pair.pem")
+    context.check_hostname = False
+    with answering(load_settings()):
+        assert numbers(load_settings(), scheme="https", context=context)
+        with pytest.raises(OSError, match=r"closed|reset|disconnected"):
+            get(load_settings())
+        with pytest.raises(ConfigurationError, match="METRICS_ADDRESS"):
+            answering(load_settings()).__enter__()
+
+
+def test_off_by_default(site, monkeypatch):
+    monkeypatch.delenv("CLUSTMIX_METRICS")
+    with answering(load_settings()):
+        assert not (site.settings.server_home / METRICS_PASSWORD_FILE).exists()
+    assert "lineage" not in {part.name for part in Watcher(load_settings())._parts}
+
+
+def test_runs_are_told_once_in_order_without_a_number(site, monkeypatch):
+    with webhook_receiver.listening() as receiver:
+        monkeypatch.setenv("CLUSTMIX_LINEAGE_URL", receiver.url)
+        watcher = Watcher(load_settings())
+        monkeypatch.setattr(watcher_module, "emit", lambda events: None)
+        entry = enter(site, EntryState.SEALED, dataset="births")
+        enter(site, EntryState.VOID, dataset="wards", cohort="x")
+        enter(site, EntryState.BURNED, owner="0" * 32, cohort="y")
+        watcher._tell_lineage()
+        entry = move(site, entry, EntryState.APPROVED)
+        move(site, entry, EntryState.PUBLISHED)
+        watcher._tell_lineage()
+        watcher._tell_lineage()
+        told = [json.loads(body) for body in receiver.bodies]
+    assert [(one["eventType"], one["job"]["name"]) for one in told] == [
+        ("START", "release.births"),
+        ("RUNNING", "release.births"),
+        ("START", "release.wards"),
+        ("ABORT", "release.wards"),
+        ("COMPLETE", "release.births"),
+    ]
+    runs = [one["run"]["runId"] for one in told]
+    assert len(set(runs)) == 2
+    assert runs[0] == runs[1] == runs[4]
+    last = told[-1]
+    assert last["inputs"] == [{"namespace": "clustmix", "name": "births"}]
+    assert last["outputs"][0]["name"] == f"births/{entry.release_id}"
+    assert set(last) == {
+        "eventType", "eventTime", "producer", "schemaURL", "run", "job", "inputs", "outputs",
+    }  # fmt: skip
+    assert not [v for one in told for v in one.values() if isinstance(v, int | float)]
+
+
+def test_a_receiver_that_is_away_is_told_later_and_not_named(site, monkeypatch):
+    url = f"http://127.0.0.1:{free_port()}/CANARY-token"
+    monkeypatch.setenv("CLUSTMIX_LINEAGE_URL", url)
+    watcher = Watcher(load_settings())
+    enter(site, EntryState.RESERVED)
+    [part] = [part for part in watcher._parts if part.name == "lineage"]
+    error = part.attempt(site.settings.diagnostics)
+    assert error.code == "LINEAGE_UNREACHABLE"
+    assert "CANARY" not in str(error)
+    assert watcher._cursor().lineage == 0
+
+
+@pytest.mark.parametrize("url", ["http://hospital.example/lineage", "ftp://127.0.0.1:1/"])
+def test_an_open_address_of_a_receiver_is_refused(site, monkeypatch, url):
+    monkeypatch.setenv("CLUSTMIX_LINEAGE_URL", url)
+    with pytest.raises(ConfigurationError, match=r"CLUSTMIX_LINEAGE_URL: .*begins with https") as e:
+        load_settings()
+    assert url not in str(e.value)

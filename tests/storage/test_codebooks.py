@@ -1,0 +1,274 @@
+"""A codebook says the same in whatever form it comes; a bad one is refused in one line."""
+
+import json
+
+import openpyxl
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privacy.errors import ConfigurationError
+from storage.codebooks.ranges import citations, clinical_ranges, range_of, ranges_named
+from storage.codebooks.reading import read_codebook
+from storage.codebooks.variables import levels_in, range_in
+from storage.schema.columns import NumericColumn
+
+ROWS = [
+    ["Registry of the ward"],
+    [],
+    ["Variable", "Type", "Min", "Max", "Values", "Unit", "Missing codes", "Description"],
+    ["patient", "identifier", "", "", "", "", "", "Pseudonym"],
+    ["age", "integer", 0, 120, "", "years", "", "Age at\nadmission"],
+    ["creatinine", "number", "", "60", "", "mg/dL", "-1 = no blood; ?", "Creatinine"],
+    ["sex", "code", "", "", "1=male; 2=female; 9=not recorded", "", "", "Sex"],
+    ["ward", "", "", "", "A | B, the old one", "", "", ""],
+    ["pain", "ordinal", "", "", "0 to 3", "", "", ""],
+]
+
+
+def csv_text(rows, delimiter=","):
+    quoted = ('"' + str(cell).replace('"', '""') + '"' for row in rows for cell in row)
+    return "\n".join(delimiter.join(next(quoted) for _ in row) for row in rows)
+
+
+def in_csv(folder, delimiter=","):
+    path = folder / "codebook.csv"
+    path.write_text("\ufeff" + csv_text(ROWS, delimiter), encoding="utf-8")
+    return path
+
+
+def in_excel(folder):
+    book = openpyxl.Workbook()
+    book.active.append(["nothing here"])
+    sheet = book.create_sheet()
+    for row in ROWS:
+        sheet.append(row)
+    book.save(folder / "codebook.xlsx")
+    return folder / "codebook.xlsx"
+
+
+@pytest.mark.parametrize("write", [in_csv, lambda folder: in_csv(folder, ";"), in_excel])
+def test_a_sheet_is_read_below_its_title(tmp_path, write):
+    found = read_codebook(write(tmp_path))
+    assert list(found) == [row[0] for row in ROWS[3:]]
+    assert found["patient"].kind == "ignore"
+    age, creatinine = found["age"], found["creatinine"]
+    assert (age.kind, age.lower, age.upper, age.unit) == ("integer", 0, 120, "years")
+    assert (age.meaning, age.required) == ("Age at admission", None)
+    assert (creatinine.lower, creatinine.upper, creatinine.missing) == (None, 60, ("-1", "?"))
+    assert found["sex"].levels == (("1", "male"), ("2", "female"))
+    assert (found["sex"].kind, found["sex"].missing) == ("categorical", ("9",))
+    assert found["ward"].levels == (("A", ""), ("B, the old one", ""))
+    assert [code for code, _ in found["pain"].levels] == ["0", "1", "2", "3"]
+
+
+def test_codes_may_stand_below_each_other(tmp_path):
+    path = tmp_path / "long.csv"
+    path.write_text(
+        "Field name,Data type,Code,Code label\nsex,code,1,male\n,,2,female\nage,int,,\n", "utf-8"
+    )
+    found = read_codebook(path)
+    assert found["sex"].levels == (("1", "male"), ("2", "female"))
+    assert found["age"].kind == "integer"
+
+
+REDCAP = [
+    "Variable / Field Name,Form Name,Field Type,Field Label,"
+    '"Choices, Calculations, OR Slider Labels",'
+    "Text Validation Type OR Show Slider Number,Text Validation Min,Text Validation Max,"
+    "Identifier?,Required Field?",
+    "mrn,a,text,Record,,,,,y,y",
+    "age,a,text,Age,,integer,0,120,,y",
+    "hb,a,text,Haemoglobin,,number_1dp,,,,",
+    'sex,a,radio,Sex,"1, Male | 2, Female, or so",,,,,y',
+    "smoker,a,yesno,Smokes,,,,,,",
+    'drug,a,checkbox,Drugs,"A, one | B, two",,,,,',
+    "bmi,a,calc,BMI,[weight]/[height],,,,,",
+    "seen,a,text,Seen on,,date_ymd,2000-01-01,2030-01-01,,",
+    "intro,a,descriptive,Hello,,,,,,",
+    "story,a,notes,Story,,,,,,",
+]
+
+
+def test_a_dictionary_of_redcap(tmp_path):
+    (tmp_path / "dictionary.csv").write_text("\n".join(REDCAP), "utf-8")
+    found = read_codebook(tmp_path / "dictionary.csv")
+    assert [name for name, one in found.items() if one.kind == "ignore"] == ["mrn", "seen", "story"]
+    assert (found["age"].kind, found["age"].upper, found["age"].required) == ("integer", 120, True)
+    assert (found["hb"].kind, found["bmi"].kind, found["hb"].required) == ("real", "real", False)
+    assert found["sex"].levels == (("1", "Male"), ("2", "Female, or so"))
+    assert found["smoker"].levels == (("1", "Yes"), ("0", "No"))
+    assert found["drug___b"].levels == (("1", "True"), ("0", "False"))
+    assert found["drug___b"].meaning == "Drugs: two"
+    assert "drug" not in found
+    assert "intro" not in found
+
+
+TABLE_SCHEMA = {
+    "fields": [
+        {"name": "id", "type": "string"},
+        {
+            "name": "age",
+            "type": "integer",
+            "title": "Age",
+            "constraints": {"minimum": 0, "maximum": 120, "required": True},
+        },
+        {"name": "sex", "type": "integer", "categories": [{"value": 1, "label": "male"}, 2]},
+    ],
+    "missingValues": ["", "-99"],
+}
+JSON_SCHEMA = {
+    "type": "array",
+    "items": {"$ref": "#/$defs/row"},
+    "$defs": {
+        "age": {"type": "integer", "title": "Age", "minimum": 0, "maximum": 120},
+        "row": {
+            "required": ["age", "sex"],
+            "properties": {
+                "id": {"type": "string"},
+                "age": {"$ref": "#/$defs/age"},
+                "sex": {
+                    "type": ["integer", "null"],
+                    "oneOf": [{"const": 1, "title": "male"}, {"const": 2}],
+                },
+            },
+        },
+    },
+}
+LINKML = {
+    "classes": {
+        "Stay": {
+            "attributes": {
+                "id": {"range": "string"},
+                "age": {
+                    "range": "integer",
+                    "title": "Age",
+                    "minimum_value": 0,
+                    "maximum_value": 120,
+                    "required": True,
+                },
+            }
+        }
+    },
+    "slots": {"sex": {"range": "Sex"}},
+    "enums": {"Sex": {"permissible_values": {1: {"description": "male"}, 2: {}}}},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("schema.json", TABLE_SCHEMA),
+        ("package.json", {"resources": [{"path": "x.csv", "schema": TABLE_SCHEMA}]}),
+        ("row.json", JSON_SCHEMA),
+        ("model.yaml", LINKML),
+    ],
+)
+def test_a_schema(tmp_path, name, content):
+    path = tmp_path / name
+    text = json.dumps(content) if path.suffix == ".json" else yaml.safe_dump(content)
+    path.write_text(text, "utf-8")
+    found = read_codebook(path)
+    assert set(found) == {"id", "age", "sex"}
+    age, sex = found["age"], found["sex"]
+    assert (age.kind, age.lower, age.upper, age.required) == ("integer", 0, 120, True)
+    assert (age.meaning, found["id"].kind) == ("Age", None)
+    assert (sex.kind, sex.required) == ("categorical", False)
+    assert sex.levels == (("1", "male"), ("2", ""))
+    assert age.missing == (("-99",) if "fields" in text else ())
+
+
+BAD = {
+    "absent.csv": (None, "MISSING"),
+    "empty.csv": ("", "MISSING"),
+    "old.xls": ("x", "KIND"),
+    "broken.xlsx": ("no zip", "UNREADABLE"),
+    "broken.json": ("{", "UNREADABLE"),
+    "deep.json": ("[" * 100_000, "UNREADABLE"),
+    "tag.yaml": ("a: !!python/object:os.system {}", "UNREADABLE"),
+    "list.json": ("[1, 2]", "UNKNOWN"),
+    "other.json": ('{"a": 1}', "UNKNOWN"),
+    "prose.txt": ("Once upon a time,\nthere was a table.\n", "UNKNOWN"),
+    "headings.csv": ("name,type\n", "UNKNOWN"),
+    "two.json": (
+        '{"resources": [{"schema": {"fields": []}}, {"schema": {"fields": []}}]}',
+        "TABLES",
+    ),
+    "unnamed.json": ('{"fields": [{"type": "integer"}]}', "NAME"),
+    "bounds.csv": ("name,min,max\nZEBRA,9,1\n", "BOUNDS"),
+    "number.csv": ("name,min,max\nZEBRA,low,1\n", "NUMBER"),
+    "levels.csv": ("name,levels\nZEBRA,1=a;1=b\n", "LEVELS"),
+    "twice.csv": ("name,type\nZEBRA,int\nage,int\nZEBRA,int\n", "DUPLICATE"),
+    "latin.csv": ("name,type\n\udce4,int\n", "UNREADABLE"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_codebook_is_one_clear_line(tmp_path, name):
+    content, code = BAD[name]
+    if content is not None:
+        (tmp_path / name).write_text(content, "utf-8", errors="surrogateescape")
+    with pytest.raises(ConfigurationError) as caught:
+        read_codebook(tmp_path / name)
+    assert caught.value.code == f"CODEBOOK_{code}"
+    assert "expected" in caught.value.message
+    assert caught.value.message.isprintable()
+    # A private table that is given by mistake has patients where a codebook has names.
+    assert "ZEBRA" not in caught.value.message
+    assert caught.value.__context__ is None
+
+
+@given(ends=st.tuples(st.integers(-999, 999), st.integers(-999, 999)))
+def test_the_ends_of_a_range_are_found(ends):
+    for text in (f"{ends[0]} to {ends[1]}", f"{ends[0]}..{ends[1]}", f"{ends[0]} - {ends[1]}"):
+        assert tuple(map(int, range_in(text))) == ends
+    assert range_in("[0-10)") is None
+
+
+_WORD = st.text("abcXYZ059_+", min_size=1, max_size=4)
+
+
+@given(codes=st.lists(_WORD, min_size=2, unique=True), mark=st.sampled_from("|;\n"))
+def test_levels_are_found_with_any_mark(codes, mark):
+    text = f" {mark} ".join(f"{code} = means {code}" for code in codes)
+    assert levels_in(text) == tuple((code, f"means {code}") for code in codes)
+    assert levels_in(mark.join(codes)) == tuple((code, "") for code in codes)
+    assert levels_in(">=7 | <7") == ((">=7", ""), ("<7", ""))
+
+
+def test_clinical_ranges_are_valid_columns_with_sources():
+    found = clinical_ranges()
+    assert len({one.title for one in found}) >= 40
+    assert {source for one in found for source in one.sources} == set(citations())
+    for one in found:
+        kind = "real" if one.decimals else "integer"
+        column = NumericColumn(
+            name=one.key,
+            kind=kind,
+            lower=one.lower,
+            upper=one.upper,
+            bins=one.edges,
+            decimals=one.decimals,
+        )
+        assert column.n_bins == len(one.edges) - 1
+        assert range_of(one.names[0], "", one.unit) == one
+        assert one in ranges_named(one.key)
+
+
+@pytest.mark.parametrize(
+    ("column", "key"),
+    [
+        (("HeartRate_max", "", ""), "heart-rate"),
+        (("x17", "Serum creatinine", ""), "creatinine"),
+        (("creat", "", "\u00b5mol/l"), "creatinine-umol-l"),
+        (("creatinine", "", "furlongs"), None),
+        (("creatinine_urine", "", ""), None),
+        (("ca", "vessels", ""), None),  # of two letters, and no unit
+        (("na", "", "mmol/L"), "sodium"),
+        (("", "", ""), None),
+    ],
+)
+def test_a_range_is_found_by_name_meaning_and_unit(column, key):
+    found = range_of(*column)
+    assert (found and found.key) == key

@@ -34,11 +34,17 @@ from storage.sources.datasets import table_names
 from storage.sources.declared import (
     CsvSource,
     FhirSource,
-    IdxSource,
     OmopSource,
     ParquetSource,
     SklearnSource,
     SqlSource,
+)
+from storage.sources.declared_images import (
+    DicomSource,
+    IdxSource,
+    MedmnistSource,
+    PngSource,
+    Window,
 )
 from storage.sources.fhir import FhirFeature
 from storage.sources.image_datasets import IMAGE_DATASETS
@@ -93,6 +99,10 @@ SECTIONS: dict[type[BaseModel], tuple[str, str]] = {
     FhirFeature: ("source.features, kind fhir", ""),
     SklearnSource: ("source, kind sklearn", ""),
     IdxSource: ("source, kind idx", ""),
+    PngSource: ("source, kind png", ""),
+    DicomSource: ("source, kind dicom", ""),
+    Window: ("source.window", ""),
+    MedmnistSource: ("source, kind medmnist", ""),
     TableSchema: (
         "schema",
         "Every column of the source is declared: in `columns`, as `label`, in `ignore`, or as the "
@@ -277,8 +287,9 @@ This page is written by [site_file.py](site_file.py) from the models that read t
 - The same request is measured and charged once. A request is the content of the source, the version
   of the program, and every key of this file but these: `title`, `rows`, `approval`,
   `public_benchmark_data`, `catalogue`, the caps of `budget`, and the places in `source` (`path`,
-  `data`, `images`, `labels`). To change those costs nothing. The content of a database is not known
-  before it is read: every release of a `sql` or `omop` source is new, and charged.
+  `data`, `images`, `labels`, `folder`, `table`). To change those costs nothing. The content of a
+  database is not known before it is read: every release of a `sql` or `omop` source is new, and
+  charged.
 
 ## From a codebook
 

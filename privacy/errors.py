@@ -65,8 +65,8 @@ EXTRAS = MappingProxyType(
     {
         "server": (
             "dask", "distributed", "fastapi", "great_expectations", "jinja2", "markupsafe",
-            "matplotlib", "prefect", "prometheus_client", "psutil", "psycopg", "pydantic_settings",
-            "rich", "sklearn", "sqlalchemy", "sqlglot", "typer",
+            "matplotlib", "PIL", "prefect", "prometheus_client", "psutil", "psycopg",
+            "pydantic_settings", "rich", "sklearn", "sqlalchemy", "sqlglot", "typer",
         ),
         "hospital": ("fhirpathpy", "openpyxl", "pydicom"),
         "papers": ("frozendict", "k_means_constrained", "neural_tangents", "ortools", "sklearn"),

@@ -25,6 +25,7 @@ from storage.schema.columns import PrintableText
 from storage.schema.plain_yaml import key_path, one_line, read_mapping, refusal
 from storage.schema.table import TableSchema
 from storage.sources.declared import Source, check_source_unit
+from storage.sources.declared_images import FolderSource
 from tasks.synthesizers.clustmix.tables.rule import default_rows
 from tasks.synthesizers.settings import MethodConfig
 
@@ -175,6 +176,8 @@ class SiteFile(_Section):
             )
         if info.context != KEPT:
             check_source_unit(self.source, self.privacy_unit.column)
+        if isinstance(self.source, FolderSource):
+            self.source.check_image(schema.image)
         stray = sorted(set(self.source.select) - declared)
         if stray:
             raise ValueError(

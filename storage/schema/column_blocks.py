@@ -1,7 +1,7 @@
 """Columns that are declared together: the pixels of images, the items of sets."""
 
 from functools import lru_cache
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, StrictInt, model_validator
 
@@ -15,10 +15,11 @@ _Side = Annotated[StrictInt, Field(ge=1, le=MAX_SIDE)]
 
 
 class ImageColumns(Declaration):
-    """Gray images, one column of whole numbers from 0 (background) to 255 for each pixel.
+    """Gray or colour images, one column of whole numbers from 0 to 255 for each pixel and channel.
 
-    The columns are ``pixel_00_00``, ``pixel_00_01`` and so on: row, then column, from the top left.
-    A released pixel is one of the gray levels, which are spread evenly from 0 to 255.
+    The columns are ``pixel_00_00``, ``pixel_00_01`` and so on: row, then column, from the top left;
+    of colour images ``pixel_00_00_red``, ``pixel_00_00_green``, ``pixel_00_00_blue`` and so on. A
+    released pixel is one of the levels, which are spread evenly from 0 (background) to 255.
 
     Examples
     --------
@@ -32,8 +33,11 @@ class ImageColumns(Declaration):
     """Pixels of an image."""
     width: _Side
     """Pixels of an image."""
+    channels: Literal[1, 3] = Field(default=1, exclude_if=lambda channels: channels == 1)
+    """1 for gray images, 3 for red, green and blue."""
     gray_levels: Annotated[StrictInt, Field(ge=2, le=256)] = 256
-    """Gray levels that are told apart, 2 to 256: by equal parts of the range from 0 to 255."""
+    """Levels of a channel that are told apart, 2 to 256: by equal parts of the range from 0 to
+    255."""
     threshold: Annotated[StrictInt, Field(ge=1, le=255)] | None = None
     """With two gray levels: the smallest value of a pixel that is white. A public number, such as
     128, and no function of the images."""
@@ -45,8 +49,13 @@ class ImageColumns(Declaration):
         return self
 
     @property
+    def shape(self) -> tuple[int, int, int]:
+        """Rows, columns and channels."""
+        return self.height, self.width, self.channels
+
+    @property
     def columns(self) -> tuple[NumericColumn, ...]:
-        """One column for each pixel."""
+        """One column for each pixel and channel."""
         return _pixel_columns(self)
 
     @property
@@ -57,9 +66,15 @@ class ImageColumns(Declaration):
         )
 
 
-def pixel_name(row: int, column: int) -> str:
-    """Return the name of the column of a pixel."""
-    return f"pixel_{row:02d}_{column:02d}"
+def pixel_names(height: int, width: int, channels: int = 1) -> tuple[str, ...]:
+    """Return the names of the columns of pixels: row by row, the channels of a pixel together."""
+    colours = ("",) if channels == 1 else ("_red", "_green", "_blue")
+    return tuple(
+        f"pixel_{row:02d}_{column:02d}{colour}"
+        for row in range(height)
+        for column in range(width)
+        for colour in colours
+    )
 
 
 def item_columns(names: tuple[str, ...]) -> tuple[CategoricalColumn, ...]:
@@ -81,11 +96,6 @@ def _pixel_columns(image: ImageColumns) -> tuple[NumericColumn, ...]:
     bins: int | tuple[float, ...] = image.gray_levels
     if image.threshold is not None:
         bins = (0.0, float(image.threshold), _BRIGHTEST + 1.0)
-    first = NumericColumn(
-        kind="integer", name=pixel_name(0, 0), lower=0, upper=_BRIGHTEST, bins=bins
-    )
-    return tuple(
-        first.model_copy(update={"name": pixel_name(row, column)})
-        for row in range(image.height)
-        for column in range(image.width)
-    )
+    names = pixel_names(*image.shape)
+    first = NumericColumn(kind="integer", name=names[0], lower=0, upper=_BRIGHTEST, bins=bins)
+    return tuple(first.model_copy(update={"name": name}) for name in names)

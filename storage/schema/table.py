@@ -180,7 +180,7 @@ class TableSchema(Declaration):
     def check_header(self, header: Sequence[str], *, also: Iterable[str] = ()) -> None:
         """Compare a header with the columns of the schema and those in `also` (InputError)."""
         declared = {*self.released_columns, *self.ignore, *also}
-        absent = [name for name in sorted(declared) if name not in header]
+        absent = sorted(declared.difference(header))
         unknown = [name for name in header if name not in declared]
         if absent:
             # What stands there instead is not said: without a header it is a patient's row.
@@ -200,13 +200,14 @@ class TableSchema(Declaration):
 def check_names(names: Sequence[str]) -> None:
     """Refuse a header with a column that has no name, or the name of another (InputError)."""
     # By place, not by name: a text file without a header has a patient in its first line.
+    firsts: dict[str, int] = {}
     for place, name in enumerate(names, start=1):
         if not name.strip():
             raise InputError(
                 "HEADER_EMPTY_NAME",
                 f"every column needs a name; column {place} of the header has none: add it",
             )
-        first = names.index(name) + 1
+        first = firsts.setdefault(name, place)
         if first < place:
             raise InputError(
                 "HEADER_DUPLICATE",

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import pandas as pd
 
@@ -13,20 +14,25 @@ from storage.sources.cells import arrow_frame, type_refused
 from storage.sources.datasets import find
 from storage.sources.declared import (
     CsvSource,
-    IdxSource,
     ParquetSource,
+    SklearnSource,
     Source,
     SqlSource,
     query_of,
 )
+from storage.sources.declared_images import DicomSource, IdxSource, MedmnistSource, PngSource
 from storage.sources.fhir import FhirExport, FhirSource, export_files
 from storage.sources.fingerprints import FileState, Fingerprint, Mapper, fingerprint_of, states_of
 from storage.sources.formats import CsvTable, QueryTable, SklearnTable
-from storage.sources.idx_files import IdxPart, IdxTable
+from storage.sources.idx_files import IdxTable
 from storage.sources.image_datasets import find_images
+from storage.sources.image_folders import ImageFolder
+from storage.sources.npz_images import NpzTable
 from storage.sources.omop import OmopSource
-from storage.sources.parquet_files import ParquetFolder, ParquetPart, files_of
-from storage.sources.reading import FailureNote, Fragment, chosen, rechunk, unreadable
+from storage.sources.parquet_files import ParquetFolder, files_of
+from storage.sources.reading import FailureNote, Fragment, Part, chosen, rechunk, unreadable
+
+_Divisible: TypeAlias = ParquetFolder | IdxTable | NpzTable | ImageFolder
 
 
 class CohortReader:
@@ -48,15 +54,17 @@ class CohortReader:
         self._first: Fingerprint | None = None
         if isinstance(source, CsvSource | ParquetSource):
             self._path = source.path or find(str(source.data), settings=settings)
-        self._images: tuple[Path, Path] | None = None
+        elif isinstance(source, MedmnistSource):
+            self._path = source.path
+        self._pair: tuple[Path, Path] | None = None
         if (
             isinstance(source, IdxSource)
             and source.images is not None
             and source.labels is not None
         ):
-            self._images = source.images, source.labels
+            self._pair = source.images, source.labels
         elif isinstance(source, IdxSource):
-            self._images = find_images(str(source.data), source.split, settings=settings)
+            self._pair = find_images(str(source.data), source.split, settings=settings)
 
     def header(self) -> tuple[str, ...]:
         """Return the column names of the source without fetching a row (InputError).
@@ -92,20 +100,20 @@ class CohortReader:
     def fragments(
         self, columns: Sequence[str], n_fragments: int, *, map: Mapper | None = None
     ) -> tuple[Fragment, ...] | None:
-        """Divide a Parquet or idx source (others: None), in order, for workers side by side.
+        """Divide Parquet files or images (other sources: None), in order, for workers side by side.
 
         Call `check_unchanged` when they are read. Let their number not depend on the data: whoever
         sees the tasks of a cluster can count them. `map` is that of an executor; None runs one
         after the other. It is an InputError if a column is absent, a file cannot be read, or the
         source changed since `content_sha256`.
         """
-        if not isinstance(self._source, ParquetSource | IdxSource):
+        if isinstance(self._source, CsvSource | FhirSource | SqlSource | SklearnSource):
             return None
         if n_fragments < 1:
             raise _wrong_request()
         needed = self._needed(columns)
         self._begin(map)
-        found: Sequence[tuple[ParquetPart | IdxPart, ...]] = ()
+        found: Sequence[tuple[Part, ...]] = ()
         with FailureNote() as reading:
             found = self._divisible().fragments(n_fragments)
         reading.refuse(self._source.kind)
@@ -152,6 +160,8 @@ class CohortReader:
         if state is None:  # a dataset that comes with a library
             return hashlib.sha256(self._source.model_dump_json().encode()).hexdigest()
         self._first = state
+        if isinstance(self._source, PngSource | DicomSource):
+            return state.content_sha256(labels=ImageFolder(self._source).labels)
         return state.content_sha256(self._path)
 
     def size_bytes(self) -> int | None:
@@ -166,11 +176,14 @@ class CohortReader:
         return sum(size for _, size, *_ in self._files() or ())
 
     def _files(self) -> tuple[FileState, ...] | None:
-        if self._path is None and self._images is None:
+        if isinstance(self._source, SqlSource | SklearnSource):
             return None
         found: tuple[FileState, ...] = ()
         with FailureNote() as reading:
-            found = states_of(self._images or self._listed())
+            if isinstance(self._source, PngSource | DicomSource):
+                found = states_of(ImageFolder(self._source).files)
+            else:
+                found = states_of(self._pair or self._listed())
         reading.refuse(self._source.kind)
         return found
 
@@ -192,9 +205,10 @@ class CohortReader:
         if len(set(columns)) != len(columns):
             raise _wrong_request()
         names, refused_types = self._described()
+        known = set(names)
         needed = list(dict.fromkeys([*columns, *self._source.select]))
         for column in needed:
-            if column not in names:
+            if column not in known:
                 raise InputError(
                     "COLUMN_MISSING",
                     f"column {column!r} is declared and the source does not have it; correct the "
@@ -228,23 +242,23 @@ class CohortReader:
         self.check_unchanged()
         reading.refuse(self._source.kind)
 
-    def _table(
-        self,
-    ) -> CsvTable | FhirExport | QueryTable | SklearnTable | ParquetFolder | IdxTable:
+    def _table(self) -> CsvTable | FhirExport | QueryTable | SklearnTable | _Divisible:
         source = self._source
-        if isinstance(source, ParquetSource | IdxSource):
-            return self._divisible()
         if isinstance(source, FhirSource):
             settings = load_settings() if self._settings is None else self._settings
             return FhirExport(source, settings.private_root)
         if isinstance(source, CsvSource):
             return CsvTable(self._require_path(), source)
-        return QueryTable(source) if isinstance(source, SqlSource) else SklearnTable()
+        if isinstance(source, SqlSource):
+            return QueryTable(source)
+        return SklearnTable() if isinstance(source, SklearnSource) else self._divisible()
 
-    def _divisible(self) -> ParquetFolder | IdxTable:
-        if self._images is not None:
-            return IdxTable(*self._images)
-        return ParquetFolder(self._require_path())
+    def _divisible(self) -> _Divisible:
+        if isinstance(self._source, PngSource | DicomSource):
+            return ImageFolder(self._source)
+        if isinstance(self._source, MedmnistSource):
+            return NpzTable(self._source)
+        return ParquetFolder(self._require_path()) if self._pair is None else IdxTable(*self._pair)
 
     def _require_path(self) -> Path:
         is_csv = isinstance(self._source, CsvSource)

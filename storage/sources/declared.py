@@ -19,6 +19,13 @@ from pydantic import (
 )
 
 from storage.files.documents import KEPT
+from storage.sources.declared_images import (
+    PATIENT_TAG,
+    DicomSource,
+    IdxSource,
+    MedmnistSource,
+    PngSource,
+)
 from storage.sources.fhir import PATIENT, FhirSource
 from storage.sources.omop import PERSON, OmopSource
 from storage.sources.places import DatabasePlace, PrintablePath, SourcePlace
@@ -188,34 +195,17 @@ class SklearnSource(SourcePlace):
     """``breast_cancer``."""
 
 
-class IdxSource(SourcePlace):
-    """Gray images and their labels in two idx files, the format of MNIST, plain or compressed.
-
-    A column ``pixel_00_00``, ``pixel_00_01``, ... for each pixel, and the column ``label``.
-    """
-
-    kind: Literal["idx"]
-    images: PrintablePath | None = None
-    """Files of your own. Relative paths start at the current directory."""
-    labels: PrintablePath | None = None
-    """Files of your own. Relative paths start at the current directory."""
-    data: str | None = None
-    """Name from `storage.sources.image_datasets.IMAGE_DATASETS`, instead of files."""
-    split: Literal["train", "test"] = "train"
-    """Part of the public dataset: ``train`` or ``test``."""
-
-    @model_validator(mode="after")
-    def _one_place(self) -> Self:
-        given = (self.images is not None, self.labels is not None, self.data is not None)
-        if given not in ((True, True, False), (False, False, True)):
-            raise ValueError("give either 'images' and 'labels', or 'data'")
-        if self.data is None and self.split != "train":
-            raise ValueError("give 'split' with 'data' only; files of your own are read whole")
-        return self
-
-
 Source = Annotated[
-    CsvSource | ParquetSource | SqlSource | OmopSource | FhirSource | SklearnSource | IdxSource,
+    CsvSource
+    | ParquetSource
+    | SqlSource
+    | OmopSource
+    | FhirSource
+    | SklearnSource
+    | IdxSource
+    | PngSource
+    | DicomSource
+    | MedmnistSource,
     Field(discriminator="kind"),
 ]
 
@@ -235,7 +225,7 @@ def check_source_unit(source: "Source", unit: str | None) -> None:
 
     `unit` is the column that names the patient, None where every row is another patient.
     """
-    named = {"omop": PERSON, "fhir": PATIENT}.get(source.kind, unit)
+    named = {"omop": PERSON, "fhir": PATIENT, "dicom": PATIENT_TAG}.get(source.kind, unit)
     if unit != named:
         raise ValueError(f"privacy_unit.column: expected {named} for a source of this kind")
     query = query_of(source) if isinstance(source, OmopSource) else source

@@ -46,17 +46,19 @@ class Fingerprint:
     _files: tuple[FileState, ...] = field(repr=False)
     _digests: tuple[bytes, ...] = field(repr=False)
 
-    def content_sha256(self, folder: Path | None = None) -> str:
+    def content_sha256(self, folder: Path | None = None, *, labels: Sequence[str] = ()) -> str:
         """Return a digest of all files, in the order in which they are read.
 
         Below `folder`, that of the source, the names of partition folders are content, which is
-        digested with the bytes.
+        digested with the bytes; so are `labels` that folders of images tell.
         """
         whole = hashlib.sha256(b"".join(self._digests))
         if folder is not None:
             partitions = [hive_values(Path(name).relative_to(folder)) for name, *_ in self._files]
             if any(partitions):
                 whole.update(json.dumps([list(keys.items()) for keys in partitions]).encode())
+        if labels:
+            whole.update(json.dumps(labels).encode())
         return whole.hexdigest()
 
     def is_of(self, files: tuple[FileState, ...]) -> bool:

@@ -19,10 +19,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privacy.errors import InputError
-from storage.schema.column_blocks import MAX_SIDE, pixel_name
-
-LABEL_NAME = "label"
-"""Name of the column of labels, which an idx file does not name."""
+from storage.schema.column_blocks import MAX_SIDE, pixel_names
+from storage.sources.declared_images import LABEL_NAME
 
 MAX_IDX_BYTES = 4 << 30
 """Most bytes that a header may promise, and so the most that are ever decompressed."""
@@ -130,8 +128,7 @@ class IdxTable:
 
 def column_names(height: int, width: int) -> tuple[str, ...]:
     """Return the names of the pixels, row by row, and of the label."""
-    pixels = (pixel_name(row, column) for row in range(height) for column in range(width))
-    return (*pixels, LABEL_NAME)
+    return (*pixel_names(height, width), LABEL_NAME)
 
 
 def _shape_of(path: Path, *, n_axes: int | None = None) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,15 @@ from privacy.errors import ClustMixError, InputError
 from storage.schema.columns import raw_text
 from storage.sources.cells import arrow_frame, distinct
 from storage.sources.idx_files import IdxPart
+from storage.sources.image_folders import ImageFilesPart
+from storage.sources.npz_images import NpzPart
 from storage.sources.parquet_files import ParquetPart
+
+Part: TypeAlias = ParquetPart | IdxPart | NpzPart | ImageFilesPart
+"""Where consecutive rows of a source are."""
+
+MAX_CELLS = 40_000_000
+"""Most cells that are read at once: a constant, so that wide rows need no more memory."""
 
 
 class FailureNote(AbstractContextManager["FailureNote"]):
@@ -28,17 +37,23 @@ class FailureNote(AbstractContextManager["FailureNote"]):
         if self.failed:
             raise unreadable(kind)
 
-    def __exit__(self, kind: object, error: object, traceback: object) -> bool:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
         if isinstance(error, Exception) and not isinstance(error, ClustMixError):
             self.failed = True
+        elif isinstance(error, ClustMixError):
+            error.__context__ = None  # what a reader failed with before it said so
         return self.failed
 
 
 def rechunk(batches: Iterable[pa.RecordBatch], chunk_rows: int) -> Iterator[pa.Table]:
-    """Join and cut batches of one schema into tables of `chunk_rows` rows, the last of the rest."""
+    """Join and cut batches of one schema into tables of `chunk_rows` rows, the last of the rest.
+
+    Of many columns, tables have fewer rows (`MAX_CELLS`).
+    """
     held: list[pa.RecordBatch] = []
     n_held = 0
     for batch in batches:
+        chunk_rows = max(1, min(chunk_rows, MAX_CELLS // max(batch.num_columns, 1)))
         held.append(batch)
         n_held += batch.num_rows
         while n_held >= chunk_rows:
@@ -59,6 +74,9 @@ def unreadable(kind: str) -> InputError:
         "parquet": "every file must be Parquet with the same columns and types; write it again",
         "sql": "the query could not be run or its result not be read; try the query, the address "
         "and the driver with the database's own client",
+        "png": "the folder must hold the listed PNG files; see which can be opened",
+        "dicom": "the folder must hold the listed DICOM files; see which can be opened",
+        "medmnist": "the file must be an npz file in the form of MedMNIST; get it again",
         "fhir": "the folder must hold files '*.ndjson' of a FHIR bulk export; export it again",
         "idx": "the images and the labels must each be a whole idx file; get them again",
         "sklearn": "the dataset could not be loaded; install scikit-learn",
@@ -93,7 +111,7 @@ class Fragment:
     """
 
     kind: str
-    parts: tuple[ParquetPart | IdxPart, ...]
+    parts: tuple[Part, ...]
     columns: tuple[str, ...]
     needed: tuple[str, ...]
     select: Mapping[str, str | int]

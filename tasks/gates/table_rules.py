@@ -156,7 +156,13 @@ def condensed(frame: pd.DataFrame, schema: TableSchema, patient_column: str | No
     if schema.image is None and schema.items is None:
         numeric = {column.name for column in schema.columns if isinstance(column, NumericColumn)}
     found = dict[str, Cells]()
-    for name in frame.columns:
+    # Pixels and items are asked together: each different number stands in one of the columns.
+    block = schema.column_names if schema.image is not None or schema.items is not None else ()
+    values = _whole_numbers(frame, block)
+    if values is not None:
+        spread = np.resize(values, (-(-len(values) // len(block)), len(block)))
+        found |= dict(zip(block, spread.T, strict=True))
+    for name in (name for name in frame.columns if name not in found):
         numbers = _numbers(frame, name) if name in numeric else None
         texts = _texts(frame, [name]) if numbers is None else None
         if texts is not None and name == patient_column:
@@ -217,11 +223,24 @@ def _texts(frame: pd.DataFrame, names: Sequence[str]) -> Cells | None:
     """Return the different texts of columns, as the schema compares them; empty ones for nulls."""
     if not set(names) <= set(frame.columns):
         return None
+    values = _whole_numbers(frame, names)
+    if values is not None:
+        return np.array([*map(str, values.tolist())], dtype=object)
     texts: set[str] = set()
     for name in names:
         index, found = distinct(frame[name])
         texts.update(found, [""] if (index < 0).any() else [])
     return np.array([*texts], dtype=object)
+
+
+def _whole_numbers(frame: pd.DataFrame, names: Sequence[str]) -> Cells | None:
+    """Return the different numbers of several columns if all are of one type of whole numbers."""
+    if len(names) < 2 or not set(names) <= set(frame.columns):
+        return None
+    kinds = set(frame[list(names)].dtypes)
+    if len(kinds) > 1 or not all(isinstance(k, np.dtype) and k.kind in "iu" for k in kinds):
+        return None
+    return np.asarray(pd.unique(frame[list(names)].to_numpy().ravel()))
 
 
 def _numbers(frame: pd.DataFrame, name: str) -> Floats | None:

@@ -52,7 +52,7 @@ def domain_of(schema: TableSchema) -> EncodingDomain:
             isinstance(column, NumericColumn) and not black_and_white for column in schema.columns
         ),
         label_levels=schema.label.level_names,
-        image=None if schema.image is None else (schema.image.height, schema.image.width, 1),
+        image=None if schema.image is None else schema.image.shape,
     )
 
 

@@ -7,7 +7,7 @@ Only booleans and declared names leave.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,8 @@ from privacy.parameters import PrivacyUnit
 from storage.files.diagnostics import DiagnosticsFile
 from storage.files.workspace import load_arrays, store_arrays
 from storage.schema.table import TableSchema
+from storage.sources.declared_images import FILE_NAME
+from storage.sources.image_rules import FileRule, RefusedFiles
 from storage.sources.reading import Fragment
 from tasks.gates import expectations
 from tasks.ingest.contributions import part_of_patients
@@ -50,7 +52,7 @@ class FragmentReport:
     """What is told of a fragment: which checks it passed, and which rules it breaks where."""
 
     gates: tuple[expectations.GateReport, ...]
-    broken: tuple[tuple[str, Rule], ...]
+    broken: tuple[tuple[str, Rule | FileRule], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -99,9 +101,9 @@ def spread_fragment(
     """Check and encode the rows of a fragment, write them as pieces, and keep broken rows apart."""
     n_batches = 0
     # The first of each kind is enough to refuse: memory must not grow with the broken rows.
-    broken: dict[tuple[str, Rule], None] = {}
+    broken: dict[tuple[str, Rule | FileRule], None] = {}
     gate = expectations.SourceGate(rules.schema, rules.unit.column)
-    for whole_frame in frames:
+    for whole_frame in _readable(frames, broken, diagnostics):
         frame = _own_part(rules, whole_frame)
         if frame.empty:
             continue
@@ -118,6 +120,21 @@ def spread_fragment(
     store_arrays(_batches_of(workspace, number), n_batches=np.array([n_batches]))
     gate.judge()
     return FragmentReport(gates=tuple(gate.reports), broken=tuple(broken))
+
+
+def _readable(
+    frames: Iterable[pd.DataFrame],
+    broken: dict[tuple[str, Rule | FileRule], None],
+    diagnostics: DiagnosticsFile,
+) -> Iterator[pd.DataFrame]:
+    """Yield frames, and keep the names of files that break a rule apart."""
+    try:
+        yield from frames
+    except RefusedFiles as refused:
+        for rule in dict.fromkeys(rule for rule, *_ in refused.broken):
+            rows, names = zip(*((r, n) for own, r, n in refused.broken if own is rule), strict=True)
+            diagnostics.add(FILE_NAME, str(rule), rows, names)
+            broken.setdefault((FILE_NAME, rule))
 
 
 def spread_rows(

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from privacy.arrays import Indices
 from privacy.errors import InputError
+from storage.sources.image_rules import FileRule
 
 
 class Rule(StrEnum):
@@ -27,7 +28,7 @@ class Rule(StrEnum):
 class Violation:
     """A rule that some cells of a column break. ``rows`` is private: positions in the chunk."""
 
-    rule: Rule
+    rule: Rule | FileRule
     column: str
     rows: Indices
 

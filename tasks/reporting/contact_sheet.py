@@ -10,13 +10,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from storage.schema.table import TableSchema
+from tasks.reporting.released_images import pixels_of
 
 CONTACT_SHEET_FILE = "contact_sheet.png"
 
 SAMPLES_PER_CLASS = 10
 """Images shown of each class: its first ones in the table."""
 
-MAX_CLASSES = 40
+MAX_CLASSES = 100
 """Classes shown; the first ones of the schema."""
 
 _GAP = 4
@@ -35,22 +36,20 @@ def contact_sheet(frame: pd.DataFrame, schema: TableSchema, *, note: str = "") -
 
     The same bytes for the same rows; a class without rows has an empty place.
     """
-    if schema.image is None:
-        raise ValueError("expected a schema with an image, found one without")
+    pixels = pixels_of(frame, schema)
     # Imported here: only releases of images need it, and it takes half a second.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     names = schema.label.level_names[:MAX_CLASSES]
-    pixels = frame[list(schema.column_names)].to_numpy(dtype=np.uint8)
     labels = frame[schema.label.name].astype(str).to_numpy(dtype=object)
-    shape = (schema.image.height, schema.image.width)
+    shape = pixels.shape[1:3]
     factor = math.ceil(_SIDE / max(shape))
     margin = _SIGN_PIXELS * max(len(_shortened(name)) for name in names) + 3 * _GAP
     step = (shape[0] * factor + _GAP, shape[1] * factor + _GAP)
     height = _HEAD_PIXELS + len(names) * step[0] + _GAP
     width = margin + _GAP + (1 + SAMPLES_PER_CLASS) * step[1] + _GAP
-    sheet = np.full((height, width), 255, dtype=np.uint8)
+    sheet = np.full((height, width, 3), 255, dtype=np.uint8)
     figure = Figure(figsize=(width / _DPI, height / _DPI), dpi=_DPI)
     style: dict[str, Any] = {"fontsize": _FONT_POINTS, "family": "DejaVu Sans", "parse_math": False}
 
@@ -62,12 +61,12 @@ def contact_sheet(frame: pd.DataFrame, schema: TableSchema, *, note: str = "") -
     for row, name in enumerate(names):
         top = _HEAD_PIXELS + row * step[0] + _GAP
         write(_shortened(name), margin - 2 * _GAP, top + shape[0] * factor / 2, "right")
-        for place, image in enumerate(_images_of_class(pixels[labels == name], shape)):
+        for place, image in enumerate(_images_of_class(pixels[labels == name])):
             # The mean stands apart from the samples.
             left = margin + place * step[1] + (_GAP if place else 0)
             large = image.repeat(factor, axis=0).repeat(factor, axis=1)
             sheet[top : top + large.shape[0], left : left + large.shape[1]] = large
-    figure.figimage(sheet[:, :, np.newaxis].repeat(3, axis=2))  # as colours, not scaled
+    figure.figimage(sheet)  # as colours, not scaled
     buffer = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a sign that the font lacks is drawn as a box
@@ -76,14 +75,13 @@ def contact_sheet(frame: pd.DataFrame, schema: TableSchema, *, note: str = "") -
     return buffer.getvalue()
 
 
-def _images_of_class(pixels: NDArray[np.uint8], shape: tuple[int, int]) -> list[NDArray[np.uint8]]:
+def _images_of_class(pixels: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
     """Return the mean image and the first images, none where there are no rows."""
     if not len(pixels):
         return []
     # Whole numbers: a mean that does not depend on the order of a sum in floating point.
     mean = (pixels.sum(axis=0, dtype=np.int64) + len(pixels) // 2) // len(pixels)
-    shown = [mean.astype(np.uint8), *pixels[:SAMPLES_PER_CLASS]]
-    return [image.reshape(shape) for image in shown]
+    return [mean.astype(np.uint8), *pixels[:SAMPLES_PER_CLASS]]
 
 
 def _shortened(name: str) -> str:

@@ -244,10 +244,11 @@ def _dictionary(schema: TableSchema) -> Iterator[tuple[str, ...]]:
     """Describe every released column, the label last; pixels in one row."""
     image = schema.image
     if image is not None:
+        colours = ", then red, green and blue" if image.channels == 3 else ""
         threshold = "" if image.threshold is None else f"; white from {image.threshold} on"
         yield (
             f"{image.columns[0].name} to {image.columns[-1].name}",
-            f"pixels of images, {image.height} x {image.width}: row, then column",
+            f"pixels of images, {image.height} x {image.width}: row, then column{colours}",
             f"0 to 255 in {image.gray_levels} gray levels{threshold}",
             "never",
         )

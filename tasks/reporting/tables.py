@@ -20,10 +20,15 @@ from storage.schema.vocabulary import Vocabulary
 from tasks.gates.agreement import CodedTable
 from tasks.ingest.encoding import encode_chunk
 from tasks.measurement.synthesizer import Released
+from tasks.reporting.released_images import image_files, images_agree
 
 PARQUET_FILE = "synthetic.parquet"
 CSV_FILE = "synthetic.csv"
 SCHEMA_FILE = "schema.json"
+
+MAX_TEXT_PIXELS = 1_024
+"""Pixels and channels of an image up to which there is a CSV file: more are hundreds of megabytes
+that nobody reads as text."""
 
 _CSV_BLOCK_BYTES = 1 << 24
 
@@ -37,21 +42,25 @@ def table_files(
 ) -> dict[str, bytes]:
     """Write rows in both formats and their schema, with the `measured_bins` of what was released.
 
-    ``mark`` is constant text in each of the three files.
+    ``mark`` is constant text in each of the files. Images are also written as such, and not as text
+    where they have more than `MAX_TEXT_PIXELS`.
     """
     marked = frame.assign(**(mark or {}))
     bins = measured_bins(schema, released or {})
     written = {**(mark or {}), **schema.model_dump(mode="json"), **bins}
     parquet, text = io.BytesIO(), io.BytesIO()
     marked.to_parquet(parquet, index=False, compression="zstd")
-    # Several times as fast as pandas, which formats cell by cell.
-    rows = pa.Table.from_pandas(marked, preserve_index=False)
-    pa_csv.write_csv(rows, text, pa_csv.WriteOptions(quoting_style="needed"))
-    return {
+    files = {
         PARQUET_FILE: parquet.getvalue(),
-        CSV_FILE: text.getvalue(),
         SCHEMA_FILE: (json.dumps(written, indent=2, ensure_ascii=False) + "\n").encode("utf-8"),
+        **image_files(frame, schema, mark),
     }
+    if _has_text(schema):
+        # Several times as fast as pandas, which formats cell by cell.
+        rows = pa.Table.from_pandas(marked, preserve_index=False)
+        pa_csv.write_csv(rows, text, pa_csv.WriteOptions(quoting_style="needed"))
+        files[CSV_FILE] = text.getvalue()
+    return files
 
 
 def measured_bins(schema: TableSchema, released: Released) -> dict[str, Any]:
@@ -82,8 +91,12 @@ def read_rows(files: Mapping[str, bytes]) -> pd.DataFrame:
     return pd.read_parquet(io.BytesIO(files[PARQUET_FILE]))
 
 
-def formats_agree(files: Mapping[str, bytes]) -> bool:
-    """Return whether the CSV file has the cells of the Parquet file, in their order."""
+def formats_agree(files: Mapping[str, bytes], schema: TableSchema) -> bool:
+    """Return whether text and images have the cells of the Parquet file, in their order."""
+    if not images_agree(files, read_rows(files), schema):
+        return False
+    if not _has_text(schema):
+        return CSV_FILE not in files
     rows = pq.read_table(io.BytesIO(files[PARQUET_FILE])).replace_schema_metadata(None)
     text = pa_csv.read_csv(
         io.BytesIO(files[CSV_FILE]),
@@ -93,6 +106,10 @@ def formats_agree(files: Mapping[str, bytes]) -> bool:
         ),
     )
     return bool(text.schema.equals(rows.schema) and text.equals(rows))
+
+
+def _has_text(schema: TableSchema) -> bool:
+    return schema.image is None or len(schema.columns) <= MAX_TEXT_PIXELS
 
 
 def is_stated(files: Mapping[str, bytes], schema: TableSchema) -> bool:

@@ -117,7 +117,7 @@ class ReleaseJob:
 def measurement_settings(declared: Mapping[str, Any], *, cohort: str) -> dict[str, Any]:
     """Return what shapes a measurement of a site file, see `ReleaseJob.measurement_settings`."""
     kept = ("dataset", "schema", "privacy_unit", "privacy", "analysis", "method")
-    places = ("path", "data", "images", "labels")
+    places = ("path", "data", "images", "labels", "folder", "table")
     source = {k: v for k, v in declared["source"].items() if k not in places}
     # Site files that were sealed earlier declare no number of patients.
     patients = {"patients": declared["patients"]} if declared.get("patients") else {}

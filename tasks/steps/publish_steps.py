@@ -121,7 +121,7 @@ def output_gate(
     """Check the files that will be published; Withheld names the checks that failed."""
     frame = read_rows(tables)
     report = expectations.output_gate(frame, schema, rows)
-    stated = is_stated(tables, schema) and formats_agree(tables)
+    stated = is_stated(tables, schema) and formats_agree(tables, schema)
     published = coded(frame, schema) if report.passed and stated else None
     checks = [*report.checks, expectations.GateCheck(name="files", column=None, passed=stated)]
     if published is not None:

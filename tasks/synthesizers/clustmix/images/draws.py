@@ -18,7 +18,7 @@ from tasks.measurement.encoded import EncodedRows, row_slices
 from tasks.measurement.plan import MeasurementPlan, StatisticRequest, plan_measurement, sum_request
 from tasks.measurement.statistics import ROOT_SCALE, SECOND_MOMENT_SCALE, SUM_SCALE, softmax
 from tasks.synthesizers.clustmix.images.coefficients import Basis
-from tasks.synthesizers.clustmix.images.layout import BRIGHTEST, ImageLayout
+from tasks.synthesizers.clustmix.images.layout import BRIGHTEST, ImageLayout, values
 from tasks.synthesizers.clustmix.images.rule import (
     CELL_ROUNDS,
     INTENSITY_BINS,
@@ -223,8 +223,8 @@ def norms(rows: EncodedRows, *, layout: ImageLayout) -> NDArray[np.int64]:
 
 
 def brightness(images: NDArray[Any]) -> Array:
-    """Root mean square of the pixels of images (n, channels, height, width), from 0 to 1."""
-    flat = images[:, 0].reshape(len(images), -1).astype(np.float64)
+    """Root mean square of the `values` of images (n, channels, height, width), from 0 to 1."""
+    flat = values(images).reshape(len(images), -1).astype(np.float64)
     return np.asarray(np.sqrt((flat * flat).sum(axis=1) / flat.shape[1]) / BRIGHTEST)
 
 
@@ -246,8 +246,8 @@ def intensity(rows: EncodedRows, *, layout: ImageLayout) -> NDArray[np.int64]:
 
 
 def shares_of_pixels(images: NDArray[Any]) -> Array:
-    """Shares (n, bins) of the pixels of each image in equal bins of brightness."""
-    flat = images[:, 0].reshape(len(images), -1)
+    """Shares (n, bins) of the pixels of each image in equal bins of their `values`."""
+    flat = values(images).reshape(len(images), -1)
     bins = np.floor(flat * (INTENSITY_BINS / (BRIGHTEST + 1))).astype(np.int64)
     place = np.arange(len(flat))[:, None] * INTENSITY_BINS + bins
     counts = np.bincount(place.ravel(), minlength=len(flat) * INTENSITY_BINS)

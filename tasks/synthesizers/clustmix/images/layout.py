@@ -66,3 +66,14 @@ class ImageLayout:
             values = np.stack([red, green, blue], axis=-1)
         scaled = np.rint(np.clip(values, 0.0, BRIGHTEST) * ((self.levels - 1) / BRIGHTEST))
         return np.asarray(scaled, dtype=np.uint16).reshape(len(images), self.n_columns)
+
+
+def values(images: AnyFloats) -> AnyFloats:
+    """Largest of red, green and blue (n, height, width) of images as from `ImageLayout.pixels`."""
+    bright = images[:, 0]
+    if images.shape[1] == 1:
+        return bright
+    red, blue = images[:, 1], images[:, 2]
+    green = (_LUMA[0] * red + _LUMA[2] * blue) / -_LUMA[1]
+    # Brightness is rounded, so that green is not exact.
+    return np.asarray(np.minimum(bright + np.maximum(np.maximum(red, blue), green), BRIGHTEST))

@@ -11,7 +11,7 @@ from scipy.optimize import nnls
 
 from privacy.arrays import Floats, Floats32, Integers
 from tasks.synthesizers.clustmix.images.draws import shares_of_pixels
-from tasks.synthesizers.clustmix.images.layout import BRIGHTEST
+from tasks.synthesizers.clustmix.images.layout import BRIGHTEST, values
 from tasks.synthesizers.clustmix.images.rule import INTENSITY_BINS, NORM_BINS
 
 Images = Floats32
@@ -23,7 +23,7 @@ _STEPS = 12
 _WHITE = 0.97
 """Quantile of an image that is taken for white before its tone."""
 
-_FAINT, _LEAST_STEEP = 0.02, 0.1
+_FAINT, _LEAST_STEEP, _LEAST_BRIGHT = 0.02, 0.1, 0.01
 _BLACK_WEIGHT = 0.3
 """Weight of the darkest bin in the fit: most of it is background."""
 
@@ -86,12 +86,10 @@ def draw_norms(shares: Floats, label: Integers, rng: np.random.Generator) -> Flo
 def _toned(images: Images, curves: Floats, norms: Floats) -> Images:
     """Images under monotone curves with the wanted root mean square; zero stays zero."""
     n = len(images)
-    flat = images.reshape(n, -1)
-    pixels = images[0, 0].size
-    bright = np.maximum(flat[:, :pixels], 0.0)
+    bright = np.maximum(values(images), 0.0).reshape(n, -1)
+    pixels = bright.shape[1]
     rank = min(round(_WHITE * pixels), pixels - 1)
     white = np.partition(bright, rank, axis=1)[:, rank]
-    flat = flat / np.maximum(white, 1e-3)[:, None]
     bright = bright / np.maximum(white, 1e-3)[:, None]
     straight = curves <= 0.0
     steep = np.maximum(curves, _LEAST_STEEP).astype(np.float32)
@@ -109,7 +107,9 @@ def _toned(images: Images, curves: Floats, norms: Floats) -> Images:
             large = np.einsum("np,np->n", found, found) > norms**2 * pixels
             low, high = np.where(large, middle, low), np.where(large, high, middle)
     found[found < _FAINT] = 0.0
-    toned = np.clip(flat, -1.0, 1.0)
-    toned[:, :pixels] = found
-    toned *= BRIGHTEST
-    return np.asarray(toned.reshape(images.shape), dtype=np.float32)
+    found *= BRIGHTEST
+    if images.shape[1] > 1:
+        # The channels of a pixel become as much brighter as the largest of them: hues stay.
+        gain = found / np.maximum(bright, _LEAST_BRIGHT) / np.maximum(white, 1e-3)[:, None]
+        return np.asarray(images * gain.reshape(n, 1, *images.shape[2:]), dtype=np.float32)
+    return np.asarray(found.reshape(images.shape), dtype=np.float32)

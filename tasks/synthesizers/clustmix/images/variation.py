@@ -15,7 +15,11 @@ _ELASTIC = np.outer(np.where(np.arange(5) > 0, _WAVES, 0.0), _WAVES) / 28.0
 
 
 def warped(images: Images, strength: Floats, rng: np.random.Generator) -> Images:
-    """Warp images (n, channels, height, width) by strength (n,); the outside is 0."""
+    """Warp images (n, channels, height, width) by strength (n,).
+
+    The outside of a gray image is black; that of a colour image, which may lie on any ground, is
+    its nearest pixel.
+    """
     n, channels, height, width = images.shape
     rows, columns = _places(n, height, width, strength, rng)
     row = np.clip(rows, 0.0, max(height - 1.001, 0.0))
@@ -23,7 +27,7 @@ def warped(images: Images, strength: Floats, rng: np.random.Generator) -> Images
     top, left = row.astype(np.int32), column.astype(np.int32)
     down, right = (row - top).astype(np.float32), (column - left).astype(np.float32)
     inside = (rows > -0.5) & (rows < height - 0.5) & (columns > -0.5) & (columns < width - 0.5)
-    inside = inside.astype(np.float32)
+    inside = inside.astype(np.float32) if channels == 1 else np.float32(1.0)
     index = top * width + left
     index += (np.arange(n, dtype=np.int32) * (channels * height * width))[:, None, None]
     beside, below = int(width > 1), width * int(height > 1)

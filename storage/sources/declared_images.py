@@ -1,0 +1,180 @@
+"""Where images are: kinds idx, medmnist, png and dicom of a source. Nothing here opens anything."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StrictBool, StrictInt, field_validator, model_validator
+
+from storage.schema.column_blocks import MAX_SIDE, ImageColumns, pixel_names
+from storage.schema.columns import Declaration
+from storage.sources.places import PrintablePath, SourcePlace
+
+LABEL_NAME = "label"
+"""Name of the column of labels where no table names it."""
+
+FILE_NAME = "file"
+"""Name of the column of file names in a table of images."""
+
+PATIENT_TAG = "PatientID"
+"""Keyword of the DICOM element that names the patient, and its column."""
+
+MAX_SHRINK = 64
+"""Largest factor that images are reduced by."""
+
+_MAX_STORED = MAX_SIDE * MAX_SHRINK
+
+
+class IdxSource(SourcePlace):
+    """Gray images and their labels in two idx files, the format of MNIST, plain or compressed.
+
+    A column ``pixel_00_00``, ``pixel_00_01``, ... for each pixel, and the column ``label``.
+    """
+
+    kind: Literal["idx"]
+    images: PrintablePath | None = None
+    """Files of your own. Relative paths start at the current directory."""
+    labels: PrintablePath | None = None
+    """Files of your own. Relative paths start at the current directory."""
+    data: str | None = None
+    """Name from `storage.sources.image_datasets.IMAGE_DATASETS`, instead of files."""
+    split: Literal["train", "test"] = "train"
+    """Part of the public dataset: ``train`` or ``test``."""
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        given = (self.images is not None, self.labels is not None, self.data is not None)
+        if given not in ((True, True, False), (False, False, True)):
+            raise ValueError("give either 'images' and 'labels', or 'data'")
+        if self.data is None and self.split != "train":
+            raise ValueError("give 'split' with 'data' only; files of your own are read whole")
+        return self
+
+
+class MedmnistSource(SourcePlace):
+    """Images and their labels in one npz file in the form of MedMNIST.
+
+    The arrays ``train_images``, of bytes (n, height, width) or (n, height, width, 3), and
+    ``train_labels``, of whole numbers (n,) or (n, 1), or those of another split. A column for each
+    pixel as in ``schema.image``, and the column ``label``.
+    """
+
+    kind: Literal["medmnist"]
+    path: PrintablePath
+    """Relative paths start at the current directory."""
+    split: Literal["train", "val", "test"] = "train"
+    """Arrays that are read: ``train``, ``val`` or ``test``."""
+
+
+class FolderSource(SourcePlace):
+    """What the sources of a file for each image share."""
+
+    folder: PrintablePath
+    """Where the files are. Relative paths start at the current directory."""
+    table: PrintablePath | None = None
+    """CSV file, of UTF-8 with commas, with a line for each image: the column ``file``, its place
+    below the folder, the label, and the patient where no header names one. Without a table the
+    label is the name of the first folder below ``folder``, in a column ``label``, and every file is
+    read."""
+    size: Annotated[
+        tuple[Annotated[StrictInt, Field(ge=1, le=_MAX_STORED)], ...],
+        Field(min_length=2, max_length=2),
+    ]
+    """Rows and columns of pixels of every file: those of ``schema.image``, times ``shrink``."""
+    shrink: Annotated[StrictInt, Field(ge=1, le=MAX_SHRINK)] = 1
+    """Whole factor that images are reduced by, to the means of squares of so many pixels a side."""
+
+    @model_validator(mode="after")
+    def _divisible(self) -> Self:
+        if any(side % self.shrink or side // self.shrink > MAX_SIDE for side in self.size):
+            raise ValueError(
+                f"size: expected multiples of shrink, and at most {MAX_SIDE} times as much"
+            )
+        return self
+
+    @property
+    def channels(self) -> int:
+        """Channels of a pixel."""
+        return 1
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Rows, columns and channels of what is read."""
+        rows, columns = (side // self.shrink for side in self.size)
+        return rows, columns, self.channels
+
+    @property
+    def pixel_names(self) -> tuple[str, ...]:
+        """Names of the columns of pixels."""
+        return pixel_names(*self.shape)
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """Names of the columns that the header of each file tells."""
+        return ()
+
+    def check_image(self, image: ImageColumns | None) -> None:
+        """Refuse (ValueError) a schema of other images."""
+        if image is None or image.shape != self.shape:
+            raise ValueError(
+                "source.size: expected the height, width and channels of schema.image, times shrink"
+            )
+
+
+class PngSource(FolderSource):
+    """Gray or colour images, a PNG file each, of 8 bits a channel.
+
+    A file of another size, depth or number of channels, with a palette or transparent, with several
+    frames, or damaged, is refused before anything is charged; so is a link. A column for each pixel
+    as in ``schema.image``, and those of the table.
+    """
+
+    kind: Literal["png"]
+    colour: StrictBool = False
+    """Whether images are red, green and blue, or gray."""
+
+    @property
+    def channels(self) -> int:
+        """Channels of a pixel."""
+        return 3 if self.colour else 1
+
+
+class Window(Declaration):
+    """The values that become 0 to 255, as DICOM defines it (PS3.3, C.11.2.1.2.1)."""
+
+    center: Annotated[float, Field(allow_inf_nan=False)]
+    """Value that becomes the middle gray, after the slope and intercept of the file."""
+    width: Annotated[float, Field(gt=1, allow_inf_nan=False)]
+    """Range of values, above 1; what is outside is black or white."""
+
+
+class DicomSource(FolderSource):
+    """Gray images, a DICOM file each, of one series for each patient. Needs the extra `hospital`.
+
+    The column ``PatientID`` is read from the files and has to be that of ``privacy_unit``. Further
+    columns are pixels as in ``schema.image``, ``tags`` and those of the table. No other element of
+    a header is kept than these, the series and what pixels are made of. Files with several frames,
+    compressed, or of another kind than MONOCHROME2 are refused before anything is charged, as is a
+    patient without an identifier or with two series.
+    """
+
+    kind: Literal["dicom"]
+    window: Window
+    """Values that become 0 to 255; public, and the same for all files."""
+    burned_in: Literal["refuse", "accept"]
+    """Text in the pixels, such as a name: ``refuse`` takes files only whose element
+    BurnedInAnnotation says NO, ``accept`` does not ask. A release is private either way; what is
+    burned in alike into many images can appear in it."""
+    tags: tuple[str, ...] = ()
+    """Keywords of further elements that become columns, such as ``ViewPosition``."""
+
+    @field_validator("tags")
+    @classmethod
+    def _keywords(cls, tags: tuple[str, ...]) -> tuple[str, ...]:
+        taken = {PATIENT_TAG, FILE_NAME, LABEL_NAME}
+        if len({*tags} - taken) != len(tags) or not all(tag.isidentifier() for tag in tags):
+            raise ValueError("expected each keyword of DICOM once, without PatientID")
+        return tags
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """Names of the columns that the header of each file tells."""
+        return PATIENT_TAG, *self.tags

@@ -1,0 +1,110 @@
+"""One DICOM file as pixels in a declared window. No element is kept but those that are named here.
+
+Source: DICOM PS3.3, C.7.6.3 (image pixel) and C.11.2.1.2.1 (linear window).
+"""
+
+import io
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privacy.errors import ConfigurationError, extra
+from storage.schema.columns import raw_text
+from storage.sources.declared_images import PATIENT_TAG, DicomSource, Window
+from storage.sources.image_rules import FileRule, RefusedFile
+
+_PIXELS = (
+    "Rows", "Columns", "SamplesPerPixel", "PhotometricInterpretation", "BitsAllocated",
+    "BitsStored", "HighBit", "PixelRepresentation", "NumberOfFrames", "RescaleSlope",
+    "RescaleIntercept", "PixelData",
+)  # fmt: skip
+"""Elements that pixels are made of."""
+
+_DEFLATED = b"1.2.840.10008.1.2.1.99"
+"""Transfer syntax of a file that is compressed as a whole."""
+
+_BURNED_IN = "BurnedInAnnotation"
+_SERIES = "SeriesInstanceUID"
+
+
+def read_dicom(content: bytes, source: DicomSource) -> tuple[NDArray[np.uint8], dict[str, str]]:
+    """Return the pixels (rows, columns, 1) and the columns that a header tells, or `RefusedFile`.
+
+    An element that is not there is an empty text.
+    """
+    asked = [_BURNED_IN] if source.burned_in == "refuse" else []
+    with _parsed(content, [*_PIXELS, *asked, *source.told]) as found:
+        if found.file_meta.TransferSyntaxUID.is_compressed:
+            raise RefusedFile(FileRule.UNCOMPRESSED)
+        if int(found.get("NumberOfFrames") or 1) != 1:
+            raise RefusedFile(FileRule.FRAMES)
+        if found.PhotometricInterpretation != "MONOCHROME2" or found.SamplesPerPixel != 1:
+            raise RefusedFile(FileRule.MONOCHROME)
+        if (found.Rows, found.Columns) != source.size:
+            raise RefusedFile(FileRule.SIZE)
+        if asked and found.get(_BURNED_IN) != "NO":
+            raise RefusedFile(FileRule.BURNED_IN)
+        slope, intercept = (
+            float(found.get(name, default))
+            for name, default in (("RescaleSlope", 1.0), ("RescaleIntercept", 0.0))
+        )
+        values = found.pixel_array * slope + intercept
+        if values.shape != source.size:
+            raise RefusedFile(FileRule.WHOLE)
+        told = {name: found.get(name) for name in source.told}
+    columns = {name: "" if text is None else raw_text(text) for name, text in told.items()}
+    return windowed(values, source.window)[..., np.newaxis], columns
+
+
+def windowed(values: NDArray[Any], window: Window) -> NDArray[np.uint8]:
+    """Return values in a window as 0 to 255; a value that is no number is black."""
+    part = (values - (window.center - 0.5)) / (window.width - 1.0) + 0.5
+    return np.rint(255.0 * np.clip(np.nan_to_num(part), 0.0, 1.0)).astype(np.uint8)
+
+
+def series_of(content: bytes) -> tuple[str, str]:
+    """Return the patient and the series of a file; empty texts where nothing tells them."""
+    try:
+        with _parsed(content, [PATIENT_TAG, _SERIES], stop_before_pixels=True) as found:
+            return raw_text(found.get(PATIENT_TAG) or ""), str(found.get(_SERIES) or "")
+    except RefusedFile:
+        return "", ""
+
+
+def check_tags(tags: Sequence[str]) -> None:
+    """Refuse (ConfigurationError) names that are no keywords of DICOM."""
+    with extra("hospital"):
+        from pydicom.datadict import tag_for_keyword
+    unknown = [tag for tag in tags if tag_for_keyword(tag) is None]
+    if unknown:
+        raise ConfigurationError(
+            "DICOM_TAGS",
+            f"source.tags: expected keywords of DICOM such as ViewPosition, found {unknown[0]}",
+        )
+
+
+@contextmanager
+def _parsed(content: bytes, names: Sequence[str], **options: bool) -> Iterator[Any]:
+    """Read the named elements and nothing else; whatever fails meanwhile is `RefusedFile`."""
+    with extra("hospital"):
+        import pydicom
+    if _DEFLATED in content:  # inflated, to whatever size, before anything of it can be asked
+        raise RefusedFile(FileRule.UNCOMPRESSED)
+    # Its warnings quote values.
+    pydicom.config.logger.disabled = logging.getLogger("pydicom").disabled = True
+    rule = FileRule.WHOLE
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield pydicom.dcmread(io.BytesIO(content), specific_tags=list(names), **options)
+            return
+    except RefusedFile as refused:
+        rule = refused.rule
+    except Exception:  # whatever it is, its text may quote the file
+        rule = FileRule.WHOLE
+    raise RefusedFile(rule)

@@ -1,0 +1,258 @@
+"""A folder with a file for each image, listed by a table or by its folders, as a table of pixels.
+
+The guard of what is raised here is `storage.sources.cohorts`. Names of files are private: no
+message has one, and broken files are told by `RefusedFiles`.
+"""
+
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from types import MappingProxyType
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from privacy.errors import InputError
+from storage.schema.table import check_names
+from storage.sources.declared import CsvSource
+from storage.sources.declared_images import FILE_NAME, LABEL_NAME, DicomSource, PngSource
+from storage.sources.dicom_images import check_tags, read_dicom, series_of
+from storage.sources.formats import CsvTable
+from storage.sources.image_rules import FileRule, RefusedFile, RefusedFiles
+from storage.sources.png_images import read_png
+
+FILES_WORTH_A_FRAGMENT = 1_000
+MAX_FILE_BYTES = 64 << 20
+"""Most bytes of a file that are read."""
+
+_BATCH_CELLS = 8_000_000
+_MOST_BROKEN = 1_000
+"""Broken files that are told of a part."""
+
+_ENDINGS = {"png": ".png", "dicom": ".dcm"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ImageFilesPart:
+    """Consecutive files with the cells of the table. Without a repr, as all of it is private."""
+
+    source: PngSource | DicomSource
+    files: tuple[Path, ...]
+    cells: Mapping[str, tuple[str, ...]]
+    first_row: int
+
+    def batches(self, needed: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
+        """Read the wanted columns in batches of at most `chunk_rows`.
+
+        A file that breaks a rule is black; after the last batch that is `RefusedFiles`.
+        """
+        names, broken = self.source.pixel_names, list[tuple[FileRule, int, str]]()
+        places = {name: place for place, name in enumerate(names)}
+        step = max(1, min(chunk_rows, _BATCH_CELLS // len(names)))
+        for start in range(0, len(self.files), step):
+            files = self.files[start : start + step]
+            pixels = np.zeros((len(names), len(files)), dtype=np.uint8)
+            told = {name: [""] * len(files) for name in self.source.told}
+            for place, file in enumerate(files):
+                # A header that was not read breaks no rule by what it does not say.
+                header = dict.fromkeys(told, "-")
+                try:
+                    image, header = _read(file, self.source)
+                    pixels[:, place] = image.ravel()
+                except RefusedFile as refused:
+                    if len(broken) < _MOST_BROKEN:
+                        row = self.first_row + start + place
+                        broken.append((refused.rule, row, self._name(file)))
+                for tag, text in header.items():
+                    told[tag][place] = text
+            listed = {name: cells[start : start + step] for name, cells in self.cells.items()}
+            texts = {**listed, **told}
+            yield pa.RecordBatch.from_arrays(
+                [
+                    pa.array(pixels[places[name]])
+                    if name in places
+                    else pa.array(texts[name], pa.large_string())
+                    for name in needed
+                ],
+                names=list(needed),
+            )
+        if broken:
+            raise RefusedFiles.of(broken)
+
+    def _name(self, file: Path) -> str:
+        return str(file.relative_to(self.source.folder))
+
+
+class ImageFolder:
+    """The images of a source, in the order of their table or of their names, as columns.
+
+    `files` are all that is read, `labels` those of folders, and `names` the columns. What a file is
+    made of is not looked at. It is an InputError if a file is missing, a link, outside of the
+    folder, of another kind, or listed twice, or the table lacks a column.
+    """
+
+    refused_types: Mapping[str, str] = MappingProxyType({})
+
+    def __init__(self, source: PngSource | DicomSource) -> None:
+        folder = source.folder.absolute()  # a worker may be elsewhere
+        self._source = source.model_copy(update={"folder": folder})
+        if isinstance(source, DicomSource):
+            check_tags(source.told)
+        if not folder.is_dir():
+            raise InputError(
+                "SOURCE_MISSING",
+                f"expected a folder at {folder}; correct the path in the site file",
+            )
+        if source.table is None:
+            names = tuple(_below(folder, _ENDINGS[source.kind]))
+            self._cells = {LABEL_NAME: tuple(name.parts[0] for name in names)}
+        else:
+            names, self._cells = _listed(source.table)
+        _check_files(folder, names)
+        self._images = tuple(folder / name for name in names)
+        self.names = (*source.pixel_names, *self._cells, *source.told)
+        self.files = (*self._images, *([] if source.table is None else [source.table]))
+        self.labels = self._cells[LABEL_NAME] if source.table is None else ()
+
+    def batches(self, needed: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
+        """Read the wanted columns of all images, as `ImageFilesPart.batches` does."""
+        for (part,) in self.fragments(1):
+            yield from part.batches(needed, chunk_rows)
+
+    def fragments(self, n_fragments: int) -> list[tuple[ImageFilesPart, ...]]:
+        """Divide the files, in order; the last parts of few files are empty.
+
+        It is an InputError if a patient has two series of DICOM.
+        """
+        if isinstance(self._source, DicomSource):
+            self._check_series()
+        n_files = len(self._images)
+        n_used = max(min(n_fragments, n_files // FILES_WORTH_A_FRAGMENT), 1)
+        ends = [n_files * (number + 1) // n_used for number in range(n_used)]
+        found = [
+            (
+                ImageFilesPart(
+                    source=self._source,
+                    files=self._images[start:stop],
+                    cells={name: cells[start:stop] for name, cells in self._cells.items()},
+                    first_row=start,
+                ),
+            )
+            for start, stop in zip([0, *ends[:-1]], ends, strict=True)
+        ]
+        return [*found, *([()] * (n_fragments - n_used))]
+
+    def _check_series(self) -> None:
+        series: dict[str, str] = {}
+        for file in self._images:
+            patient, own = series_of(_content(file, most=MAX_FILE_BYTES))
+            if patient and series.setdefault(patient, own) != own:
+                raise InputError(
+                    "DICOM_SERIES",
+                    "expected one series for each patient, found a patient with two; leave the "
+                    "others out of the folder or the table",
+                )
+
+
+def _read(file: Path, source: PngSource | DicomSource) -> tuple[NDArray[np.uint8], dict[str, str]]:
+    """Return the reduced pixels of a file, and what its header tells."""
+    content = _content(file, most=MAX_FILE_BYTES + 1)
+    if len(content) > MAX_FILE_BYTES:
+        raise RefusedFile(FileRule.LARGE)
+    if isinstance(source, PngSource):
+        pixels, header = read_png(content, source)
+    else:
+        pixels, header = read_dicom(content, source)
+    return shrunk(pixels, source.shrink), header
+
+
+def _content(file: Path, *, most: int) -> bytes:
+    with open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as handle:
+        return handle.read(most)
+
+
+def shrunk(pixels: NDArray[np.uint8], factor: int) -> NDArray[np.uint8]:
+    """Return the rounded means of squares of `factor` pixels a side."""
+    rows, columns, channels = pixels.shape
+    squares = pixels.reshape(rows // factor, factor, columns // factor, factor, channels)
+    sums = squares.sum(axis=(1, 3), dtype=np.int64)
+    return np.asarray((sums + factor**2 // 2) // factor**2, dtype=np.uint8)
+
+
+def _listed(table: Path) -> tuple[tuple[PurePosixPath, ...], dict[str, tuple[str, ...]]]:
+    """Return the places that a table lists, and its other columns."""
+    if not table.is_file():
+        raise InputError(
+            "SOURCE_MISSING", f"expected a file at {table}; correct the path in the site file"
+        )
+    rows = CsvTable(table, CsvSource(kind="csv", path=table))
+    check_names(rows.names)
+    if FILE_NAME not in rows.names:
+        raise InputError(
+            "COLUMN_MISSING",
+            f"expected a column {FILE_NAME} in {table}, which names the file of each image",
+        )
+    cells: dict[str, list[str]] = {name: [] for name in rows.names}
+    for batch in rows.batches(rows.names, _BATCH_CELLS):
+        for name in rows.names:
+            cells[name] += batch.column(name).to_pylist()
+    names = tuple(PurePosixPath(name) for name in cells.pop(FILE_NAME))
+    return names, {name: tuple(texts) for name, texts in cells.items()}
+
+
+def _below(folder: Path, ending: str) -> Iterator[PurePosixPath]:
+    """Yield what lies in the folders of the labels, sorted; names with a dot first are hidden."""
+    for path in sorted(folder.rglob("*")):
+        name = PurePosixPath(path.relative_to(folder))
+        if any(part.startswith(".") for part in name.parts):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            continue
+        if path.suffix.lower() != ending or len(name.parts) < 2:
+            raise InputError(
+                "IMAGE_FOLDER",
+                f"expected folders of files *{ending} below {folder}, named as the labels, and "
+                "nothing beside them; move other files away, or list the images in a table",
+            )
+        yield name
+
+
+def _check_files(folder: Path, names: Sequence[PurePosixPath]) -> None:
+    """Refuse what is no file of its own in the folder."""
+    known: dict[PurePosixPath, int] = {}
+    for name in names:
+        if name.is_absolute() or ".." in name.parts or not name.parts or "\0" in str(name):
+            raise InputError(
+                "IMAGE_OUTSIDE",
+                f"column {FILE_NAME}: expected places below {folder}, without '..', in every cell",
+            )
+        way = [name, *name.parents][:-1]
+        known |= {part: _kind_of(folder / part) for part in way if part not in known}
+        if any(stat.S_ISLNK(known[part]) for part in way):
+            raise InputError(
+                "IMAGE_LINK",
+                f"expected files and folders of their own below {folder}, found a link; put the "
+                "file itself there ('find FOLDER -type l' lists links)",
+            )
+        if not stat.S_ISREG(known[name]):
+            raise InputError(
+                "IMAGE_MISSING",
+                f"column {FILE_NAME}: expected a file below {folder} for every image, found none "
+                "for one; correct the table or the folder",
+            )
+    if len({*names}) != len(names):
+        raise InputError(
+            "IMAGE_TWICE",
+            f"column {FILE_NAME}: expected each file once, as another line may give it to another "
+            "patient; correct the table",
+        )
+
+
+def _kind_of(path: Path) -> int:
+    try:
+        return path.lstat().st_mode
+    except OSError:
+        return 0

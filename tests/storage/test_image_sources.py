@@ -1,0 +1,348 @@
+"""Folders of PNG and DICOM files and npz files: read as declared, and one line for every defect."""
+
+import io
+import os
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from image_bytes import dicom, png
+from PIL import Image
+from pydicom.uid import DeflatedExplicitVRLittleEndian, JPEGBaseline8Bit
+
+from privacy.errors import ConfigurationError, InputError
+from storage.schema.column_blocks import pixel_names
+from storage.sources import image_folders, npz_images
+from storage.sources.cohorts import CohortReader
+from storage.sources.declared_images import DicomSource, MedmnistSource, PngSource, Window
+from storage.sources.dicom_images import windowed
+from storage.sources.image_folders import shrunk
+from storage.sources.image_rules import FileRule, RefusedFiles
+
+ROWS, COLUMNS = 4, 6
+
+
+def colours(n, seed=1, shape=(ROWS, COLUMNS, 3)):
+    return np.random.default_rng(seed).integers(0, 256, (n, *shape)).astype(np.uint8)
+
+
+class Films:
+    """Colour images of two patients in a folder, listed by a table."""
+
+    def __init__(self, folder, n=5):
+        self.folder, self.table = folder / "films", folder / "films.csv"
+        self.pixels = colours(n)
+        self.names = [f"ward {i % 2}/{i}.png" for i in range(n)]
+        for name, pixels in zip(self.names, self.pixels, strict=True):
+            self.write(name, png(pixels))
+        self.list_()
+
+    def write(self, name, content):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+    def list_(self):
+        lines = [f"{name},p{i % 2},{'ab'[i % 2]}" for i, name in enumerate(self.names)]
+        self.table.write_text("\n".join(["file,patient,kind", *lines]) + "\n")
+
+    def reader(self, **changes):
+        declared = {"folder": self.folder, "table": self.table, "size": (ROWS, COLUMNS)}
+        return CohortReader(PngSource(**{"kind": "png", "colour": True} | declared | changes))
+
+    def read(self, **changes):
+        reader = self.reader(**changes)
+        return list(reader.chunks(reader.header()))
+
+
+@pytest.fixture
+def films(tmp_path):
+    return Films(tmp_path)
+
+
+def test_chunks_and_fragments_are_the_listed_files(films, monkeypatch):
+    monkeypatch.setattr(image_folders, "FILES_WORTH_A_FRAGMENT", 2)
+    monkeypatch.setattr(image_folders, "_BATCH_CELLS", 2 * ROWS * COLUMNS * 3)
+    names = [*pixel_names(ROWS, COLUMNS, 3), "patient", "kind"]
+    assert names[:3] == ["pixel_00_00_red", "pixel_00_00_green", "pixel_00_00_blue"]
+    reader = films.reader()
+    assert list(reader.header()) == names
+    frames = list(reader.chunks(names, 3))
+    parts = [f for fragment in reader.fragments(names, 4) for f in fragment.frames(3)]
+    for found in (frames, parts):
+        assert [row for frame in found for row in frame.index] == list(range(5))
+        cells = np.vstack([frame[names[:-2]].to_numpy(dtype=np.uint8) for frame in found])
+        assert np.array_equal(cells, films.pixels.reshape(5, -1))
+        assert [p for frame in found for p in frame["patient"]] == ["p0", "p1", "p0", "p1", "p0"]
+    (selected,) = films.reader(select={"kind": "b"}).chunks(["patient"])
+    assert selected.index.tolist() == [1, 3]
+
+
+def test_a_folder_for_each_label_and_names_are_content(films):
+    def read():
+        reader = films.reader(table=None)
+        return reader.content_sha256(), list(next(reader.chunks(["label"]))["label"])
+
+    first, labels = read()
+    assert labels == ["ward 0"] * 3 + ["ward 1"] * 2
+    # The same bytes in the same order, one with another label.
+    (films.folder / "ward 1" / "1.png").rename(films.folder / "ward 0" / "9.png")
+    other, labels = read()
+    assert (labels.count("ward 0"), other != first) == (4, True)
+    (films.folder / "ward 0" / "notes.txt").write_text("")
+    with pytest.raises(InputError, match=r"^IMAGE_FOLDER: expected folders of files \*\.png below"):
+        read()
+
+
+@given(factor=st.integers(1, 5), seed=st.integers(0, 99))
+def test_images_are_shrunk_to_rounded_means(factor, seed):
+    pixels = colours(1, seed, (2 * factor, 3 * factor, 3))[0]
+    small = shrunk(pixels, factor)
+    for row, column, channel in np.ndindex(2, 3, 3):
+        block = pixels[row * factor : (row + 1) * factor, column * factor : (column + 1) * factor]
+        assert abs(small[row, column, channel] - block[..., channel].mean()) <= 0.5
+
+
+def bomb(pixels):
+    """A header of 60,000 x 60,000 pixels, and hardly any bytes."""
+    content = bytearray(png(pixels))
+    content[16:24] = (60_000).to_bytes(4, "big") * 2
+    return bytes(content)
+
+
+GRAY = colours(1)[0, ..., 0]
+WHOLE = png(colours(1)[0])
+BROKEN_PNG = {
+    "empty": (b"", FileRule.WHOLE),
+    "truncated": (WHOLE[:-30], FileRule.WHOLE),
+    "without its end": (WHOLE[:-12], FileRule.WHOLE),
+    "damaged": (WHOLE[:60] + b"\0\0" + WHOLE[62:], FileRule.WHOLE),
+    "a JPEG file": (b"\xff\xd8\xff\xe0" + bytes(90), FileRule.WHOLE),
+    "decompression bomb": (bomb(colours(1)[0]), FileRule.SIZE),
+    "mixed sizes": (png(colours(1, shape=(5, 6, 3))[0]), FileRule.SIZE),
+    "16 bits": (png(GRAY.astype(np.uint16)), FileRule.DEPTH),
+    "1 bit": (png(GRAY > 99), FileRule.DEPTH),
+    "palette": (png(Image.fromarray(GRAY).convert("P")), FileRule.DEPTH),
+    "gray": (png(GRAY), FileRule.CHANNELS),
+    "alpha": (png(colours(1, shape=(ROWS, COLUMNS, 4))[0]), FileRule.CHANNELS),
+    "a transparent colour": (png(colours(1)[0], transparency=(1, 2, 3)), FileRule.CHANNELS),
+    "frames": (
+        png(GRAY[..., None].repeat(3, 2), save_all=True, append_images=[Image.new("RGB", (6, 4))]),
+        FileRule.FRAMES,
+    ),
+    "large": (WHOLE + bytes(5_000), FileRule.LARGE),
+    "more behind its end": (WHOLE + b"\0", FileRule.WHOLE),
+}
+
+
+@pytest.mark.parametrize("defect", BROKEN_PNG)
+def test_a_broken_png_is_one_line_without_its_name(films, defect, monkeypatch):
+    monkeypatch.setattr(image_folders, "MAX_FILE_BYTES", 4_000)
+    content, rule = BROKEN_PNG[defect]
+    films.write(films.names[3], content)
+    with pytest.raises(RefusedFiles) as caught:
+        films.read()
+    assert str(caught.value) == f"IMAGE_REFUSED: column file: expected {rule}; correct the source"
+    assert caught.value.broken == [(rule, 3, films.names[3])]
+
+
+def listed(*names):
+    def change(films):
+        films.names = list(names)
+        films.list_()
+
+    return change
+
+
+def linked(films):
+    (films.folder / films.names[0]).unlink()
+    (films.folder / films.names[0]).symlink_to(films.folder / films.names[2])
+
+
+def linked_folder(films):
+    os.rename(films.folder / "ward 0", films.folder.parent / "elsewhere")
+    (films.folder / "ward 0").symlink_to(films.folder.parent / "elsewhere")
+
+
+UNLISTED = {
+    "a link": (linked, "IMAGE_LINK: expected files and folders of their own below"),
+    "a folder that is a link": (linked_folder, "IMAGE_LINK"),
+    "missing": (listed("ward 0/0.png", "x.png"), "IMAGE_MISSING: column file: expected a file"),
+    "a folder": (listed("ward 0/0.png", "ward 1"), "IMAGE_MISSING"),
+    "no name": (listed("ward 0/0.png", ""), "IMAGE_OUTSIDE: column file: expected places below"),
+    "above": (listed("ward 0/../../films.csv"), "IMAGE_OUTSIDE"),
+    "absolute": (listed("/etc/hostname"), "IMAGE_OUTSIDE"),
+    "twice": (listed("ward 0/0.png", "ward 0/0.png"), "IMAGE_TWICE: column file: expected each"),
+    "no column": (
+        lambda films: films.table.write_text("name\nx\n"),
+        "COLUMN_MISSING: expected a column file",
+    ),
+    "no table": (lambda films: films.table.unlink(), "SOURCE_MISSING: expected a file at"),
+}
+
+
+@pytest.mark.parametrize("defect", UNLISTED)
+def test_a_table_that_lists_no_files_of_its_own_is_one_line(films, defect):
+    change, line = UNLISTED[defect]
+    change(films)
+    with pytest.raises(InputError, match=f"^{line}") as caught:
+        films.read()
+    assert "0.png" not in str(caught.value)
+
+
+def test_a_file_that_changes_while_files_are_read(films):
+    chunks = films.reader().chunks(["patient"], 2)
+    next(chunks)
+    films.write(films.names[0], png(films.pixels[1]))
+    with pytest.raises(InputError, match="SOURCE_CHANGED"):
+        list(chunks)
+
+
+VALUES = np.random.default_rng(3).integers(0, 2**12, (3, ROWS, COLUMNS)).astype(np.uint16)
+WINDOW = {"center": 1000.0, "width": 3000.0}
+
+
+def scans(folder, *contents, **changes):
+    for number, content in enumerate(contents):
+        path = folder / "scans" / "chest" / f"{number}.dcm"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    declared = {"folder": folder / "scans", "size": (ROWS, COLUMNS), "window": WINDOW}
+    return CohortReader(
+        DicomSource(**{"kind": "dicom", "burned_in": "refuse"} | declared | changes)
+    )
+
+
+def test_dicom_is_read_in_the_declared_window_with_declared_tags_alone(tmp_path):
+    signed = VALUES[2].astype(np.int16) - 2_000
+    contents = [*(dicom(values) for values in VALUES[:2]), dicom(signed, PatientID="p2")]
+    reader = scans(tmp_path, *contents, tags=("ViewPosition",))
+    names = [*pixel_names(ROWS, COLUMNS), "label", "PatientID", "ViewPosition"]
+    assert list(reader.header()) == names
+    (frame,) = reader.chunks(names)
+    assert frame["PatientID"].tolist() == ["p1", "p1", "p2"]
+    assert set(frame["ViewPosition"]) == {"PA"}
+    found = frame[names[:-3]].to_numpy().reshape(3, ROWS, COLUMNS)
+    for pixels, values in zip(found, (*VALUES[:2], signed), strict=True):
+        for place in np.ndindex(ROWS, COLUMNS):
+            # DICOM PS3.3, C.11.2.1.2.1, as it is printed.
+            x, c, w = 2.0 * values[place] - 100.0, WINDOW["center"], WINDOW["width"]
+            if x <= c - 0.5 - (w - 1) / 2:
+                y = 0
+            elif x > c - 0.5 + (w - 1) / 2:
+                y = 255
+            else:
+                y = round(((x - (c - 0.5)) / (w - 1) + 0.5) * 255)
+            assert pixels[place] == y
+    assert windowed(np.array([np.nan, np.inf]), Window(**WINDOW)).tolist() == [0, 255]
+
+
+BROKEN_DICOM = {
+    "text": (b"PatientID,1\n" * 20, FileRule.WHOLE),
+    "truncated": (dicom(VALUES[0])[:-9], FileRule.WHOLE),
+    "no pixels": (dicom(VALUES[0], Rows=None), FileRule.WHOLE),
+    "frames": (dicom(VALUES, NumberOfFrames=3), FileRule.FRAMES),
+    "compressed": (dicom(VALUES[0], syntax=JPEGBaseline8Bit), FileRule.UNCOMPRESSED),
+    "deflated": (
+        dicom(VALUES[0], syntax=DeflatedExplicitVRLittleEndian),
+        FileRule.UNCOMPRESSED,
+    ),
+    "inverted": (dicom(VALUES[0], PhotometricInterpretation="MONOCHROME1"), FileRule.MONOCHROME),
+    "mixed sizes": (dicom(VALUES[0, 1:]), FileRule.SIZE),
+    "text burned in": (dicom(VALUES[0], BurnedInAnnotation="YES"), FileRule.BURNED_IN),
+    "text perhaps burned in": (dicom(VALUES[0], BurnedInAnnotation=None), FileRule.BURNED_IN),
+}
+
+
+@pytest.mark.parametrize("defect", BROKEN_DICOM)
+def test_a_broken_dicom_file_is_one_line(tmp_path, defect, caplog, recwarn):
+    content, rule = BROKEN_DICOM[defect]
+    reader = scans(tmp_path, dicom(VALUES[1]), content)
+    with pytest.raises(RefusedFiles) as caught:
+        list(reader.chunks(["pixel_00_00", "PatientID"]))
+    assert caught.value.broken == [(rule, 1, "chest/1.dcm")]
+    assert not caplog.records
+    if rule is FileRule.BURNED_IN:
+        reader = scans(tmp_path, burned_in="accept")
+        assert sum(map(len, reader.chunks(["pixel_00_00"]))) == 2
+
+
+def test_a_patient_has_an_identifier_and_one_series(tmp_path):
+    reader = scans(tmp_path, dicom(VALUES[0]), dicom(VALUES[1], PatientID=None))
+    (frame,) = reader.chunks(["PatientID"])
+    # What is empty is refused where rows are checked.
+    assert frame["PatientID"].tolist() == ["p1", ""]
+    reader = scans(tmp_path, dicom(VALUES[0]), dicom(VALUES[1], SeriesInstanceUID="9"))
+    for read in (lambda: list(reader.chunks(["label"])), lambda: reader.fragments(["label"], 2)):
+        with pytest.raises(InputError, match=r"^DICOM_SERIES: expected one series for each pat"):
+            read()
+    with pytest.raises(ConfigurationError, match=r"^DICOM_TAGS: source\.tags: expected keywords"):
+        scans(tmp_path, tags=("Nickname",)).header()
+
+
+def npz(path, **arrays):
+    np.savez_compressed(path, **arrays)
+    return CohortReader(MedmnistSource(kind="medmnist", path=path))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_split_of_medmnist(tmp_path, monkeypatch, channels):
+    monkeypatch.setattr(npz_images, "_READ_BYTES", 70)
+    monkeypatch.setattr(npz_images, "BYTES_WORTH_A_FRAGMENT", 2 * ROWS * COLUMNS * channels)
+    pixels = colours(7, shape=(ROWS, COLUMNS, channels))
+    label = np.arange(7)[:, None] % 3
+    images = pixels.squeeze(3) if channels == 1 else pixels
+    arrays = {"train_images": images, "train_labels": label, "test_images": images[:2]}
+    reader = npz(tmp_path / "set.npz", **arrays)
+    names = list(reader.header())
+    assert names == [*pixel_names(ROWS, COLUMNS, channels), "label"]
+    parts = [f for fragment in reader.fragments(names, 3) for f in fragment.frames(2)]
+    for found in (list(reader.chunks(names, 3)), parts):
+        cells = np.vstack([frame.to_numpy() for frame in found])
+        assert np.array_equal(cells, np.column_stack([pixels.reshape(7, -1), label]))
+
+
+IMAGES, LABELS = colours(4, shape=(ROWS, COLUMNS)), np.arange(4, dtype=np.uint8)
+BROKEN_NPZ = {
+    "no images": ({"train_labels": LABELS}, "NPZ_ARRAYS: expected one array train_images in"),
+    "numbers": ({"train_images": IMAGES * 1.0, "train_labels": LABELS}, "NPZ_IMAGES: expected"),
+    "large": ({"train_images": np.zeros((1, 65, 4), np.uint8)}, "NPZ_IMAGES"),
+    "objects": ({"train_images": IMAGES.astype(object)}, "NPZ_FORM: expected train_images in"),
+    "by columns": ({"train_images": np.asfortranarray(IMAGES)}, "NPZ_FORM"),
+    "several labels": ({"train_labels": np.zeros((4, 2), np.uint8)}, "NPZ_LABELS: expected"),
+    "a label less": ({"train_labels": LABELS[1:]}, "NPZ_LABELS"),
+}
+
+
+@pytest.mark.parametrize("defect", BROKEN_NPZ)
+def test_a_broken_npz_file_is_one_line(tmp_path, defect):
+    arrays, line = BROKEN_NPZ[defect]
+    whole = {"train_images": IMAGES, "train_labels": LABELS}
+    reader = npz(tmp_path / "a.npz", **(arrays if defect == "no images" else whole | arrays))
+    with pytest.raises(InputError, match=f"^{line}") as caught:
+        list(reader.chunks(["label"]))
+    assert "\n" not in str(caught.value)
+
+
+def test_an_archive_that_is_damaged_or_promises_too_much(tmp_path):
+    path = tmp_path / "a.npz"
+    npz(path, train_images=IMAGES, train_labels=LABELS)
+    whole = path.read_bytes()
+    header = np.lib.format.header_data_from_array_1_0(IMAGES)
+    promised = io.BytesIO()
+    np.lib.format.write_array_header_1_0(promised, header | {"shape": (9, ROWS, COLUMNS)})
+    fewer = io.BytesIO()
+    with zipfile.ZipFile(fewer, "w") as archive:
+        archive.writestr("train_images.npy", promised.getvalue() + IMAGES.tobytes())
+        labels = io.BytesIO()
+        np.save(labels, np.zeros(9, np.uint8))
+        archive.writestr("train_labels.npy", labels.getvalue())
+    place = whole.index(b"train_images.npy") + 60
+    damaged = whole[:place] + b"\xff\xff" + whole[place + 2 :]
+    for content in (b"", whole[:-5], whole[:100], damaged, fewer.getvalue()):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=r"^NPZ_UNREADABLE: expected a whole") as e:
+            list(CohortReader(MedmnistSource(kind="medmnist", path=path)).chunks(["pixel_00_00"]))
+        assert e.value.__context__ is None or isinstance(e.value.__context__, InputError)

@@ -13,7 +13,8 @@ from tasks.synthesizers.clustmix.images.coefficients import Basis
 from tasks.synthesizers.clustmix.images.layout import ImageLayout
 from tasks.synthesizers.clustmix.images.rule import MOMENT_NORM
 from tasks.synthesizers.clustmix.images.scattering import feature_bound, scatter
-from tasks.synthesizers.clustmix.images.synthesizer import ImageClustMix, whitening_of
+from tasks.synthesizers.clustmix.images.synthesizer import ImageClustMix
+from tasks.synthesizers.clustmix.images.teacher import whitening_of
 from tasks.synthesizers.clustmix.images.whitening import FEATURE_NORM, FEATURE_ZERO, Whitening
 
 HEIGHT, WIDTH, LEVELS, LABELS = 4, 5, 6, 3

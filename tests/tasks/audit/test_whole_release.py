@@ -108,7 +108,7 @@ def test_a_projection_by_formula_is_that_of_the_contribution_function(name):
     plan, seen, released = drawn_by(synthesizer, rows, mu=gdp_mu(epsilon=4.0, delta=DELTA))
     assert seen.keys() == {planned.name for planned in plan.statistics}
     for statistic, (contribution, public) in seen.items():
-        if statistic == "residual_round_1":
+        if statistic == "residual_round_1" and name == "images":
             rows = with_features(rows, layout=synthesizer._layout, whitening=whitening_of(released))
         planned = plan[statistic]
         direction = np.random.default_rng(2).standard_normal(planned.shape)
@@ -117,7 +117,7 @@ def test_a_projection_by_formula_is_that_of_the_contribution_function(name):
         scale = np.sqrt(slow[1]).max() * np.linalg.norm(direction)
         np.testing.assert_allclose(fast[0], slow[0], atol=1e-5 * scale)
         # A formula leaves out the truncation to the grid, which a small residual feels most.
-        np.testing.assert_allclose(fast[1], slow[1], rtol=3e-4, atol=1e-8 * slow[1].max())
+        np.testing.assert_allclose(fast[1], slow[1], rtol=3e-4, atol=1e-6 * slow[1].max())
         assert fast[1].max() <= planned.l2_sensitivity**2
 
 

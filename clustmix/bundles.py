@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clustmix.guarantee import Charged, Guarantee
-from privacy.errors import ConfigurationError
 from privacy.event_records import event_from_dict
 from privacy.parameters import Adjacency
 from storage.files.private import read_bounded
@@ -76,14 +75,10 @@ class Bundle:
         ConfigurationError
             If the release has none: it is not one of ClustMix on images.
         """
-        from tasks.reporting.released_teacher import TEACHER_FILE, Teacher
+        from tasks.reporting.released_teacher import TEACHER_FILE, Teacher, no_teacher
 
         if TEACHER_FILE not in self.verified.manifest.files:
-            raise ConfigurationError(
-                "NO_TEACHER",
-                "expected a release of ClustMix on images, found one without a teacher; train a "
-                "model on its rows",
-            )
+            raise no_teacher()
         return Teacher.from_bytes(read_bounded(self.verified.path / TEACHER_FILE, _MAX_TABLE_BYTES))
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from privacy.arrays import Codes, Floats
-from privacy.errors import InputError, IntegrityError
+from privacy.errors import ConfigurationError, InputError, IntegrityError
 from storage.files.workspace import read_npz, write_npz
 from storage.schema.table import TableSchema
 from tasks.ingest.encoding import domain_of
@@ -49,6 +49,15 @@ def teacher_files(
     return files
 
 
+def no_teacher() -> ConfigurationError:
+    """Return the refusal where a release has no teacher."""
+    return ConfigurationError(
+        "NO_TEACHER",
+        "expected a release of ClustMix on images, found one without a teacher; train a model on "
+        "its rows",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Teacher:
     """A classifier of images, by what a release of ClustMix has taught it.
@@ -66,8 +75,13 @@ class Teacher:
 
     @classmethod
     def of(cls, released: Released, schema: TableSchema) -> Self:
-        """Return the teacher of a measurement of images, such as `released_` of a fitted model."""
-        layout, starts = ImageLayout.of(domain_of(schema)), schema.columns[0].bin_starts
+        """Return the teacher of a measurement of images, such as `released_` of a fitted model.
+
+        It is a ConfigurationError if the method has taught none.
+        """
+        if schema.image is None or "teacher_weights" not in released:
+            raise no_teacher()
+        layout, starts = ImageLayout.of(domain_of(schema)), schema.image.columns[0].bin_starts
         codes = np.searchsorted(starts, np.arange(BRIGHTEST + 1), side="right") - 1
         return cls(
             {

@@ -120,7 +120,7 @@ def test_the_teacher_of_a_bundle_gives_its_labels_hard_and_soft(desk):
     np.testing.assert_array_equal(
         teacher.predict_proba(desk.pixels), teacher.predict_proba(levels.codes * 85)
     )
-    for wrong in (images[:, :-1], images / 255, images.astype(int) + 1):
+    for wrong in (images[:, :-1], images / 255, images.astype(int) + 256):
         with pytest.raises(InputError, match="expected images of 5 x 4 pixels"):
             teacher.predict_proba(wrong)
 

@@ -21,11 +21,13 @@ from tasks.synthesizers.registry import METHODS
 if TYPE_CHECKING:
     from clustmix.bundles import Bundle, verify
     from clustmix.guarantee import Guarantee, Plan
+    from tasks.reporting.released_teacher import Teacher
 
 _LATE = {
     "Bundle": "clustmix.bundles",
     "Guarantee": "clustmix.guarantee",
     "Plan": "clustmix.guarantee",
+    "Teacher": "tasks.reporting.released_teacher",
     "verify": "clustmix.bundles",
 }
 
@@ -40,6 +42,7 @@ __all__ = [  # noqa: PLE0604 - names, of the methods too
     "Plan",
     "Schema",
     "Synthesizer",
+    "Teacher",
     "verify",
     *(entry.class_name for entry in METHODS),
 ]

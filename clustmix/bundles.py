@@ -19,6 +19,8 @@ from storage.releases.revocations import list_beside, read_revocations
 if TYPE_CHECKING:
     import pandas as pd
 
+    from tasks.reporting.released_teacher import Teacher
+
 _MAX_TABLE_BYTES = 2**33
 
 
@@ -64,6 +66,20 @@ class Bundle:
 
         content = read_bounded(self.verified.path / "synthetic.parquet", _MAX_TABLE_BYTES)
         return pd.read_parquet(io.BytesIO(content))
+
+    def teacher(self) -> Teacher:
+        """Return the classifier that a release of images has taught, free under its guarantee.
+
+        Raises
+        ------
+        ConfigurationError
+            If the release has none: it is not one of ClustMix on images.
+        """
+        from tasks.reporting.released_teacher import TEACHER_FILE, Teacher, no_teacher
+
+        if TEACHER_FILE not in self.verified.manifest.files:
+            raise no_teacher()
+        return Teacher.from_bytes(read_bounded(self.verified.path / TEACHER_FILE, _MAX_TABLE_BYTES))
 
 
 def verify(

@@ -95,7 +95,10 @@ def _measure_for_page(request: ReleaseRequest, settings: Settings) -> Ending:
         if entry.state is not EntryState.PUBLISHED:
             text = f"{job.ref}: this table was measured before, as {entry.release_id}"
             return Ending(text=f"{text}, which is {entry.state.value}; nothing is charged")
-        if Publisher(settings).published_as_asked(entry, rows=job.rows) is None:
+        bundle = Publisher(settings).published_as_asked(
+            entry, rows=job.rows, soft_labels=job.soft_labels
+        )
+        if bundle is None:
             serving.ask_for_publication(entry)
         text = f"{job.ref}: this table was released before, as {entry.release_id}"
         return Ending(text=f"{text}; nothing is charged")

@@ -30,6 +30,7 @@ from tasks.execution.runtime import stage
 from tasks.ingest.conditions import allowed_codes
 from tasks.measurement.randomness import randomness_of_run
 from tasks.reporting.guarantee import Claim
+from tasks.reporting.released_teacher import SOFT_LABELS_FILE
 from tasks.steps import janitor, publish_steps
 from tasks.steps.entries import AFTER_SEAL, WAIT_SECONDS, Entries
 from tasks.steps.job import ReleaseJob
@@ -66,7 +67,9 @@ class Publisher:
         self._releases = ReleaseStore(settings.releases)
         self._keys = open_keys(settings)
 
-    def answer(self, entry: LedgerEntry, *, rows: int, caps: Caps) -> ReleaseOutcome:
+    def answer(
+        self, entry: LedgerEntry, *, rows: int, caps: Caps, soft_labels: bool = False
+    ) -> ReleaseOutcome:
         """Answer a request whose measurement has been paid for: publish, repeat or resample it.
 
         ``caps`` are those of the request, under which it is told what is left.
@@ -77,13 +80,15 @@ class Publisher:
                 return outcome
             entry = self._entries.now(entry)
         # A bundle in an order that was declared since stands, though the suspect one was revoked.
-        bundle = self.published_as_asked(entry, rows=rows)
+        bundle = self.published_as_asked(entry, rows=rows, soft_labels=soft_labels)
         if bundle is not None:
             return self._outcome(entry, caps, self._verified(bundle), bundle, reused=True)
         refuse_withheld(entry)
-        return self.resample(entry.release_id, rows=rows)
+        return self.resample(entry.release_id, rows=rows, soft_labels=soft_labels)
 
-    def published_as_asked(self, entry: LedgerEntry, *, rows: int) -> Path | None:
+    def published_as_asked(
+        self, entry: LedgerEntry, *, rows: int, soft_labels: bool = False
+    ) -> Path | None:
         """Return a bundle of a measurement with so many rows, on no condition; None if none is."""
         # The release that paid comes before those that were sampled from it.
         bundles = sorted(
@@ -91,6 +96,7 @@ class Publisher:
         )
         for manifest in bundles:
             as_asked = manifest.rows == rows and not manifest.conditions and not manifest.is_suspect
+            as_asked &= not soft_labels or SOFT_LABELS_FILE in manifest.files
             if as_asked and manifest.ledger_entry == entry.entry_id:
                 bundle = self._releases.path(manifest.ref)
                 if not self._is_revoked(bundle):
@@ -132,10 +138,12 @@ class Publisher:
         *,
         rows: int | None = None,
         conditions: Mapping[str, str] | None = None,
+        soft_labels: bool = False,
     ) -> ReleaseOutcome:
         """Publish other rows from the measurement of a published release, at no cost.
 
-        As many as in the release if left out, and with conditions on declared levels by column.
+        As many as in the release if left out, and with conditions on declared levels by column;
+        with soft labels if the release has asked for them or these are.
         """
         entry = self._entries.of_release(release_id)
         once = entry.state in _PUBLISHED_ONCE
@@ -149,7 +157,8 @@ class Publisher:
                 "was published once is sampled again",
             )
         job = job_of_measurement(measurement, new_release_id())
-        job = replace(job, rows=job.rows if rows is None else rows)
+        soft_labels = soft_labels or job.soft_labels
+        job = replace(job, rows=job.rows if rows is None else rows, soft_labels=soft_labels)
         allowed_codes(job.table_schema, conditions or {})  # refuses what is not declared
         approval = self._approval_of(entry) if entry.needs_approval else None
         new_id = job.ref.release_id

@@ -10,7 +10,6 @@ from flows.approval import Decisions
 from flows.publication import Publisher, ReleaseOutcome, job_of_measurement
 from flows.serving import Ending
 from flows.site.request import PublishRequest, ReleaseRequest, load_job
-from privacy.charges import Caps
 from privacy.errors import LedgerError
 from privacy.ledger import EntryState, LedgerEntry
 from storage.releases.manifest import MANIFEST_FILE, Manifest
@@ -19,6 +18,7 @@ from storage.schema.declarations import Declarations
 from storage.settings import Settings
 from tasks.execution.runtime import guarded_task
 from tasks.steps.entries import Entries
+from tasks.steps.job import ReleaseJob
 
 _UNSEALED = (EntryState.RESERVED, EntryState.EXECUTING, EntryState.VOID, EntryState.BURNED)
 
@@ -53,8 +53,10 @@ def _publish_for_page(request: PublishRequest, settings: Settings) -> Ending:
             f"{entry.dataset!r}",
         )
     if request.decision is None:
-        rows, caps = _asked(request, settings, entry)
-        outcome = publish(Publisher(settings), entry, rows=rows, caps=caps)
+        job = _asked(request, settings, entry)
+        outcome = publish(
+            Publisher(settings), entry, rows=job.rows, caps=job.caps, soft_labels=job.soft_labels
+        )
     else:
         approval = Approval.from_bytes(request.decision.strip().encode("utf-8"))
         decided = carry_out(Decisions(settings), request.release_id, approval)
@@ -64,19 +66,17 @@ def _publish_for_page(request: PublishRequest, settings: Settings) -> Ending:
     return _shown(outcome, settings)
 
 
-def _asked(request: PublishRequest, settings: Settings, entry: LedgerEntry) -> tuple[int, Caps]:
-    """Return rows and caps: as sealed, or as the site file asks of a published one by now."""
+def _asked(request: PublishRequest, settings: Settings, entry: LedgerEntry) -> ReleaseJob:
+    """Return what is asked: as sealed, or as the site file asks of a published one by now."""
     if entry.state in _UNSEALED:
         raise LedgerError(
             "NOTHING_TO_PUBLISH",
             f"expected a sealed measurement, found {entry.release_id} {entry.state.value}",
         )
     if entry.state is not EntryState.PUBLISHED:
-        job = job_of_measurement(Entries(settings).measurement(entry), entry.release_id)
-    else:
-        asked = ReleaseRequest(dataset=request.dataset, release_id=request.release_id)
-        job = load_job(asked, settings)
-    return job.rows, job.caps
+        return job_of_measurement(Entries(settings).measurement(entry), entry.release_id)
+    asked = ReleaseRequest(dataset=request.dataset, release_id=request.release_id)
+    return load_job(asked, settings)
 
 
 def _shown(outcome: ReleaseOutcome, settings: Settings) -> Ending:

@@ -71,7 +71,9 @@ def _release(request: SiteRequest, settings: Settings) -> ReleaseOutcome:
     serving.clean_up(settings)
     measured = measure(job, settings, new_draw=request.new_draw)
     entry = measured.entry
-    outcome = publish(Publisher(settings), entry, rows=job.rows, caps=job.caps)
+    outcome = publish(
+        Publisher(settings), entry, rows=job.rows, caps=job.caps, soft_labels=job.soft_labels
+    )
     if measured.created:
         return outcome.model_copy(update={"reused": False, "charged_rho": f"{entry.rho:f}"})
     return outcome

@@ -75,6 +75,7 @@ def answered_before(job: ReleaseJob, settings: Settings) -> ReleaseOutcome | Non
     ):
         return None
     publisher = Publisher(settings)
-    if publisher.published_as_asked(entry, rows=job.rows) is None:
+    rows, soft_labels = job.rows, job.soft_labels
+    if publisher.published_as_asked(entry, rows=rows, soft_labels=soft_labels) is None:
         return None
-    return publisher.answer(entry, rows=job.rows, caps=job.caps)
+    return publisher.answer(entry, rows=rows, caps=job.caps, soft_labels=soft_labels)

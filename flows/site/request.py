@@ -148,6 +148,7 @@ def job_of(site: SiteFile, release_id: str, *, requester: str | None = None) -> 
         requester=requester,
         method=site.method,
         rows=site.n_rows,
+        soft_labels=site.soft_labels,
         patients=site.patients,
         site=site.model_dump(mode="json", by_alias=True),
     )

@@ -147,6 +147,10 @@ class SiteFile(_Section):
     rows: Annotated[StrictInt, Field(ge=1, le=10_000_000)] | None = None
     """Number of synthetic rows; public, and no function of the size of the cohort. 250,000 if left
     out, and fewer for more than 200 columns."""
+    soft_labels: StrictBool = False
+    """Whether a release of images by ``clustmix`` has, beside the label, the teacher's probability
+    of every label of each image, in ``soft_labels.parquet``. It is free, and no part of the
+    measurement."""
     patients: Annotated[StrictInt, Field(ge=1, le=10_000_000_000)] | None = Field(
         default=None, exclude_if=lambda patients: patients is None
     )
@@ -202,6 +206,11 @@ class SiteFile(_Section):
             raise ValueError(
                 "privacy_unit.partition: expected adjacency add_remove; a patient who is replaced "
                 "may move from one part to another, so the parts do not protect each other"
+            )
+        if self.soft_labels and (schema.image is None or self.method.kind != "clustmix"):
+            raise ValueError(
+                "soft_labels: expected schema.image and method.kind clustmix, which alone has a "
+                "teacher that gives them; leave it out"
             )
         if self.arrival is not None and self.source.kind not in ("csv", "parquet"):
             raise ValueError(

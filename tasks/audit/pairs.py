@@ -30,6 +30,9 @@ OTHERS = 20
 CANARY_ROWS = 4
 """Rows of a patient who has several."""
 
+SQUARE = 4
+"""Pixels along a side of the squares of a generated image."""
+
 Record = tuple[tuple[int, ...], int]
 """Codes of the columns, and the label."""
 
@@ -112,7 +115,8 @@ class PlantedTable:
     """Generated patients of one row each: canaries with coins (n_canaries,), then the others.
 
     Codes (n, d) and labels (n,) are uniform over the declared domain, so a canary may be anything
-    that a schema allows, and two have little in common. If not `named`, each row is a patient.
+    that a schema allows, and two have little in common. Images are of black and white squares: of
+    single pixels all would look alike to features that pool. If not `named`, each row is a patient.
     """
 
     domain: EncodingDomain
@@ -133,7 +137,10 @@ class PlantedTable:
     ) -> Self:
         """Draw patients with a coin, and others; `rng` is unseeded but in tests."""
         n = canaries + others
-        codes = np.stack([rng.integers(0, k, n) for k in domain.n_codes], axis=1)
+        if domain.image is None:
+            codes = np.stack([rng.integers(0, k, n) for k in domain.n_codes], axis=1)
+        else:
+            codes = _squares(n, *domain.image, rng) * (domain.n_codes[0] - 1)
         return cls(
             domain=domain,
             named=named,
@@ -173,3 +180,12 @@ class PlantedTable:
             weight=np.ones(len(self.labels)),
             fold=fold_of(hashes),
         )
+
+
+def _squares(
+    n: int, height: int, width: int, channels: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Images (n, pixels) of squares of `SQUARE` pixels a side, each 0 or 1."""
+    shape = (n, -(-height // SQUARE), -(-width // SQUARE), channels)
+    squares = rng.integers(0, 2, shape).repeat(SQUARE, axis=1).repeat(SQUARE, axis=2)
+    return squares[:, :height, :width].reshape(n, -1)

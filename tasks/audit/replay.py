@@ -17,7 +17,8 @@ from privacy.events import DiscreteGaussianEvent
 from privacy.randomness import OperatingSystemNoise
 from tasks.audit.pairs import PlantedTable
 from tasks.audit.projections import project
-from tasks.measurement.curator import Contribution, Curator, exact_sum, in_memory
+from tasks.measurement.curator import Contribution, Curator, Recoding, exact_sum, in_memory
+from tasks.measurement.encoded import EncodedRows
 from tasks.measurement.plan import MeasurementPlan, PlannedStatistic
 from tasks.measurement.synthesizer import Synthesizer, measure
 
@@ -51,11 +52,8 @@ class Replay(Curator):
         stated: Mapping[str, DiscreteGaussianEvent],
     ) -> None:
         super().__init__(plan=plan, shards=(), noise_source=OperatingSystemNoise())
-        rows, self._draws, self._stated = table.encoded(), sealed, stated
-        self._present = in_memory([rows.only(table.present)])
-        self._others = in_memory([rows.only(table.others)])
-        self._everybody = in_memory([rows])
-        self._canaries = rows.only(slice(0, table.n_canaries))
+        self._table, self._draws, self._stated = table, sealed, stated
+        self._read(table.encoded())
         self.replayed: list[ReplayedDraw] = []
 
     def release(self, name: str, contribution: Contribution, **public: Any) -> Floats:
@@ -86,6 +84,16 @@ class Replay(Curator):
         self._count(name, 1)
         released: Floats = values / planned.scale
         return released
+
+    def recode(self, recoding: Recoding, **public: Any) -> None:
+        """Code everybody otherwise for the draws that follow."""
+        self._read(recoding(self._everybody[0].load(), **public))
+
+    def _read(self, rows: EncodedRows) -> None:
+        self._present = in_memory([rows.only(self._table.present)])
+        self._others = in_memory([rows.only(self._table.others)])
+        self._everybody = in_memory([rows])
+        self._canaries = rows.only(slice(0, self._table.n_canaries))
 
 
 def replay(

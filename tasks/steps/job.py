@@ -50,6 +50,7 @@ class ReleaseJob:
     requester: str | None
     method: MethodConfig
     rows: int
+    soft_labels: bool = False
     patients: int | None = None
     site: dict[str, Any]
 

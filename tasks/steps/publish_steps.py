@@ -23,6 +23,7 @@ from tasks.ingest.conditions import sample_rows
 from tasks.ingest.encoding import decode, domain_of
 from tasks.measurement.encoded import EncodingDomain
 from tasks.reporting.released_tables import released_tables
+from tasks.reporting.released_teacher import teacher_files
 from tasks.reporting.tables import coded, formats_agree, is_stated, read_rows, table_files
 from tasks.steps.bundle import Provenance, build_bundle
 from tasks.steps.job import ReleaseJob
@@ -50,6 +51,7 @@ def prepare(
         sampled = sample_rows(synthesizer, schema, released, rng, conditions, n_rows=job.rows)
         frame = decode(sampled.codes, sampled.label, schema, rng=rng)
         tables = table_files(frame, schema, released=released)
+        tables |= teacher_files(released, schema, sampled.codes, soft_labels=job.soft_labels)
         # Under conditions the rows are others than those of whom the tables tell.
         if not conditions:
             domain = replace(domain_of(schema), rows_per_patient=job.unit.max_rows)

@@ -93,6 +93,33 @@ def whole_release(folder, name, epsilon, **options):
     return audit_whole_release(path, canaries=20_000, confidence=0.999, **options)
 
 
+# Of 3,000 images; an audit of half of the noise reports it by guesses in 92 % of all cases.
+IMAGES_EXPECTED = 2.0
+
+
+def release_of_images(folder, **options):
+    site = yaml.safe_load((AUDIT_SITE.parent / "audit-images.yaml").read_text(encoding="utf-8"))
+    site["privacy"]["epsilon"] = 4.0
+    path = folder / "site.yaml"
+    path.write_text(yaml.safe_dump(site, sort_keys=False), encoding="utf-8")
+    return audit_whole_release(path, canaries=3_000, confidence=0.999, **options)
+
+
+def test_a_release_of_images_is_within_its_claim_and_not_far_below(tmp_path):
+    found = release_of_images(tmp_path)
+    assert found.verdict == WITHIN, found.to_dict()
+    assert found.expected_epsilon > IMAGES_EXPECTED
+    assert found.measurement.epsilon > 0.7 * IMAGES_EXPECTED
+    assert found.power[3.0] > 0.99
+
+
+def test_half_of_the_noise_in_a_release_of_images_is_found(tmp_path):
+    found = release_of_images(tmp_path, command=(sys.executable, halved_noise))
+    assert found.verdict == ABOVE, found.to_dict()
+    assert found.measurement.epsilon > found.claim.epsilon / 2
+    assert not found.residual.as_stated
+
+
 @pytest.mark.parametrize(("name", "epsilon"), WHOLE_RELEASES)
 def test_a_whole_release_is_within_its_claim_and_not_far_below(tmp_path, name, epsilon):
     found = whole_release(tmp_path, name, epsilon)

@@ -19,6 +19,8 @@ def test_a_bundle_is_checked_and_read(published):
     written = pd.read_csv(published / "bundle" / "synthetic.csv")
     assert len(bundle.rows()) == len(written) == manifest.rows
     assert list(bundle.rows().columns) == list(written.columns)
+    with pytest.raises(ConfigurationError, match="NO_TEACHER: expected a release of ClustMix on"):
+        bundle.teacher()
 
 
 def test_a_bundle_that_was_changed_or_has_no_key_is_refused(published, tmp_path):

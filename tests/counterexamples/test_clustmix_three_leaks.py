@@ -7,7 +7,9 @@ tests/tasks/clustmix and tests/test_docs.py.
 """
 
 import math
+from dataclasses import replace
 from fractions import Fraction
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -21,6 +23,10 @@ from tasks.papers.clustmix.config import AlgorithmConfig
 from tasks.papers.clustmix.constrained_gmm import cluster_means, constrained_gmm
 from tasks.papers.clustmix.noise import noise_sigma
 from tasks.papers.clustmix.stages import AnonymizeItem, Region, anonymize
+from tasks.synthesizers.clustmix.images.draws import residuals, with_features
+from tasks.synthesizers.clustmix.images.layout import ImageLayout
+from tasks.synthesizers.clustmix.images.synthesizer import ImageClustMix
+from tasks.synthesizers.clustmix.images.teacher import whitening_of
 from tasks.synthesizers.clustmix.tables.synthesizer import Effort, TableClustMix
 from tests.counterexamples.attacks import rates
 
@@ -167,9 +173,13 @@ def test_count_is_caught_by_running_it():
     assert measured_delta(n_runs, 0, n_runs) > 10_000 * DELTA
 
 
-# --- the proven form on the same pairs ------------------------------------------------------------
+# --- the proven forms on the same pairs: of tables, and of images of one pixel --------------------
 
-METHOD = TableClustMix(domain_with(11, numeric=[0]), Effort(starts=1, steps=5, fit_rows=200))
+DOMAIN = domain_with(11, numeric=[0])
+METHODS = {
+    "tables": TableClustMix(DOMAIN, Effort(starts=1, steps=5, fit_rows=200)),
+    "images": ImageClustMix(replace(DOMAIN, image=(1, 1, 1), patients=400), points=50),
+}
 MU = gdp_mu(epsilon=EPSILON, delta=DELTA)
 
 PAIRS = {
@@ -184,31 +194,40 @@ def rows_of(tenths):
     return rows_with(tenths[:, None], np.zeros(len(tenths)))
 
 
-def transcript(tenths, *, mu, seed):
-    """Every draw of the proven method, with the public arguments that it was made with."""
-    draws, _ = transcript_of(METHOD, rows_of(tenths), mu=mu, seed=seed)
-    return draws
+def transcript(form, tenths, *, mu, seed):
+    """Every draw of a proven method, and its exact sum on a table at the released arguments."""
+    draws, released = transcript_of(METHODS[form], rows_of(tenths), mu=mu, seed=seed)
+
+    @cache
+    def with_features_of(*tenths):
+        layout, whitening = ImageLayout.of(METHODS[form].domain), whitening_of(released)
+        return with_features(rows_of(np.array(tenths)), layout=layout, whitening=whitening)
+
+    def exact(contribution, public, table):
+        rows = with_features_of(*table) if contribution is residuals else rows_of(table)
+        return contribution(rows, **public)
+
+    return [(noisy, partial(exact, contribution, public)) for noisy, contribution, public in draws]
 
 
 def log_likelihood_ratio(draws, first, second):
     """Of a whole transcript, by somebody who knows both tables: no attack is stronger."""
     total = 0.0
-    for noisy, contribution, public in draws:
-        mine, theirs = (
-            noisy.values - contribution(rows_of(table), **public) for table in (first, second)
-        )
+    for noisy, exact in draws:
+        mine, theirs = (noisy.values - exact(table) for table in (first, second))
         moved = (theirs - mine).astype(float)
         total += float((moved * (mine + theirs)).sum()) / (2 * noisy.event.noise_stddev**2)
     return total
 
 
+@pytest.mark.parametrize("form", METHODS)
 @pytest.mark.parametrize("pair", PAIRS)
-def test_proven_form_keeps_its_claim_on_the_same_pair(pair):
+def test_proven_form_keeps_its_claim_on_the_same_pair(form, pair):
     first, second = PAIRS[pair]
-    draws = transcript(first, mu=MU, seed=3)
+    draws = transcript(form, first, mu=MU, seed=3)
     loss = Fraction(0)
-    for noisy, contribution, public in draws:
-        moved = contribution(rows_of(first), **public) - contribution(rows_of(second), **public)
+    for noisy, exact in draws:
+        moved = exact(first) - exact(second)
         squared = sum(value * value for value in moved.ravel().tolist())
         loss += Fraction(squared) / (Fraction(noisy.event.noise_stddev) ** 2 - 16)
     mu = math.sqrt(loss)
@@ -219,24 +238,25 @@ def test_proven_form_keeps_its_claim_on_the_same_pair(pair):
     assert gaussian_delta(epsilon=epsilon, mu=mu) <= DELTA
 
 
+@pytest.mark.parametrize("form", METHODS)
 @pytest.mark.parametrize("pair", PAIRS)
-def test_proven_draws_have_the_shapes_and_noise_of_the_plan(pair):
+def test_proven_draws_have_the_shapes_and_noise_of_the_plan(form, pair):
     # Neither a count nor a variance can tell the tables apart.
-    planned = METHOD.plan(mu=MU)
+    planned = METHODS[form].plan(mu=MU)
     for table in PAIRS[pair]:
-        draws = transcript(table, mu=MU, seed=3)
-        assert [noisy.event for noisy, _, _ in draws] == list(planned.event.events)
-        assert [noisy.values.shape for noisy, _, _ in draws] == [
+        draws = transcript(form, table, mu=MU, seed=3)
+        assert [noisy.event for noisy, _ in draws] == list(planned.event.events)
+        assert [noisy.values.shape for noisy, _ in draws] == [
             statistic.shape for statistic in planned.statistics
         ]
 
 
-def delta_found(tables, thresholds, *, mu, n_runs=60):
+def delta_found(form, tables, thresholds, *, mu, n_runs=60):
     """The largest delta that the attack shows on runs of the proven method with a budget."""
     scores = [
         np.array(
             [
-                log_likelihood_ratio(transcript(table, mu=mu, seed=seed), *tables)
+                log_likelihood_ratio(transcript(form, table, mu=mu, seed=seed), *tables)
                 for seed in range(first_seed, first_seed + n_runs)
             ]
         )
@@ -249,13 +269,15 @@ def delta_found(tables, thresholds, *, mu, n_runs=60):
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize("form", METHODS)
 @pytest.mark.parametrize("pair", PAIRS)
-def test_proven_form_is_not_caught_by_running_it(pair):
-    assert delta_found(PAIRS[pair], (-0.1, 0.0, 0.1, 0.3), mu=MU) <= DELTA
+def test_proven_form_is_not_caught_by_running_it(form, pair):
+    assert delta_found(form, PAIRS[pair], (-0.1, 0.0, 0.1, 0.3), mu=MU) <= DELTA
 
 
 @pytest.mark.integration
-def test_same_attack_finds_a_budget_that_is_too_large():
+@pytest.mark.parametrize("form", METHODS)
+def test_same_attack_finds_a_budget_that_is_too_large(form):
     # These tables differ in the label counts, which have a tenth of the squared budget: 40 times
     # the budget is some 13 times what the attack may find.
-    assert delta_found(PAIRS["count"], (1.0,), mu=40 * MU) > 10_000 * DELTA
+    assert delta_found(form, PAIRS["count"], (1.0,), mu=40 * MU) > 10_000 * DELTA

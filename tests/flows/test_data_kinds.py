@@ -3,16 +3,22 @@
 import gzip
 import json
 
+import desks
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import softmax
 
+import clustmix
 from clustmix import Schema
 from flows.cli import main
+from privacy.errors import InputError
 from storage.releases.measurements import MeasurementStore
 from storage.schema.vocabulary import Vocabulary
 from storage.settings import load_settings
+from tasks.ingest.encoding import encode_chunk
 from tasks.reporting.tables import measured_bins
+from tasks.synthesizers.clustmix.images.scattering import scatter
 
 HEIGHT, WIDTH, N = 5, 4, 90
 LABEL = {"name": "label", "levels": {"one": [1], "two": [2], "three": [3]}}
@@ -74,6 +80,55 @@ def test_images_are_released_as_a_table_and_as_a_picture(desk):
     assert main(["verify", str(desk.bundle)]) == 0
     assert desk.release() == 0
     assert desk.states == ["published"]
+
+
+def test_the_teacher_of_a_bundle_gives_its_labels_hard_and_soft(desk):
+    write_images(desk)
+    desk.site |= {"method": {"kind": "clustmix"}, "patients": N}
+    assert desk.release() == 0
+    assert not (desk.bundle / "soft_labels.parquet").exists()
+    paid, before = desk.states, desk.bundle
+    # Soft labels are no part of the measurement: asked for later, they cost nothing.
+    desk.site |= {"soft_labels": True}
+    assert desk.release() == 0
+    assert "nothing charged" in desk.output
+    assert desk.states == paid
+    [bundle] = {*before.parent.glob("r-*")} - {before}
+    for folder in (before, bundle):
+        assert main(["verify", str(folder)]) == 0
+        assert "`teacher.npz` is the classifier" in (folder / "data_card.md").read_text()
+    assert desk.release() == 0
+    assert {*before.parent.glob("r-*")} == {before, bundle}
+    teacher = clustmix.verify(bundle, keys=[*desks.HOME.rglob("pipeline.pub")]).teacher()
+    assert teacher.to_bytes() == (bundle / "teacher.npz").read_bytes()
+    table = pd.read_parquet(bundle / "synthetic.parquet")
+    images = table.drop(columns="label").to_numpy().reshape(-1, HEIGHT, WIDTH)
+    soft = pd.read_parquet(bundle / "soft_labels.parquet")
+    assert [*soft] == teacher.classes_.tolist()
+    assert {*soft} == {"one", "two", "three"}
+    assert soft.columns[soft.to_numpy().argmax(axis=1)].tolist() == table["label"].tolist()
+    np.testing.assert_allclose(teacher.predict_proba(images), soft, atol=1e-6)
+    # As docs/methods.md writes it for whoever has the arrays alone.
+    a, x = teacher.arrays, scatter(images[:, None].astype(float))
+    whitened = (x @ a["whitening_matrix"] - a["whitening_shift"]) * a["whitening_scales"]
+    whitened /= np.linalg.norm(whitened, axis=1, keepdims=True)
+    np.testing.assert_allclose(softmax(whitened @ a["teacher_weights"], axis=1), soft, atol=1e-6)
+    assert teacher.predict(table.drop(columns="label")).tolist() == table["label"].tolist()
+    # Any gray of a source is one of the four levels, as by the encoding.
+    frame = pd.DataFrame(desk.pixels.reshape(N, -1), columns=table.columns[:-1])
+    levels = encode_chunk(frame.assign(label="one"), Schema.from_yaml(bundle / "schema.json"))
+    np.testing.assert_array_equal(
+        teacher.predict_proba(desk.pixels), teacher.predict_proba(levels.codes * 85)
+    )
+    for wrong in (images[:, :-1], images / 255, images.astype(int) + 256):
+        with pytest.raises(InputError, match="expected images of 5 x 4 pixels"):
+            teacher.predict_proba(wrong)
+
+
+def test_soft_labels_need_a_teacher(desk, before_the_flow):
+    desk.site |= {"soft_labels": True}
+    assert desk.release() == 2
+    assert "soft_labels: expected schema.image and method.kind clustmix" in desk.line
 
 
 def test_items_and_a_column_that_says_nothing(desk):

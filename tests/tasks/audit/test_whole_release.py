@@ -1,3 +1,4 @@
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from tasks.audit.replay import replay
 from tasks.audit.subjects import subject_of
 from tasks.ingest.encoding import domain_of
 from tasks.measurement.synthesizer import measure
+from tasks.synthesizers.clustmix.images.draws import with_features
+from tasks.synthesizers.clustmix.images.synthesizer import ImageClustMix
+from tasks.synthesizers.clustmix.images.teacher import whitening_of
 from tasks.synthesizers.naive_bayes import NaiveBayes
 
 DELTA = 1e-6
@@ -36,6 +40,12 @@ def schema(columns, codes, labels):
 
 WIDE = schema(8, 40, 20)
 NARROW = schema(3, 4, 2)
+IMAGES = TableSchema.model_validate(
+    {
+        "image": {"height": 28, "width": 28, "gray_levels": 4},
+        "label": {"name": "y", "levels": {"ill": [], "well": []}},
+    }
+)
 
 
 def planted(declared, canaries, *, seed=0, named=True):
@@ -53,24 +63,26 @@ class HalvedNoise(SeededNoise):
         return super().discrete_gaussian(shape, noise_stddev=noise_stddev / 2)
 
 
-def audited(table, *, epsilon, seed=0, noise=SeededNoise, confidence=0.999):
+def audited(
+    table, *, epsilon, method=NaiveBayes, seed=0, noise=SeededNoise, confidence=0.999, rows_out=4000
+):
     """Measure a planted table in this process and attack what was sealed, as the command does."""
     claim = ClaimedGuarantee.of_budget(epsilon=epsilon, delta=DELTA)
-    synthesizer, kept = NaiveBayes(table.domain), {}
+    synthesizer, kept = method(table.domain), {}
     rows = table.encoded().only(table.present)
     curator = curator_of(synthesizer, [rows], noise(seed), mu=claim.mu, seal=kept.__setitem__)
     released = measure(synthesizer, curator, mu=claim.mu)
     sealed = {name: noisy.values for name, noisy in kept.items()}
     stated = {name: noisy.event for name, noisy in kept.items()}
     draws = replay(synthesizer, mu=claim.mu, table=table, sealed=sealed, stated=stated)
-    codes, labels = synthesizer.sample(released, n_rows=4000, rng=np.random.default_rng(seed))
+    codes, labels = synthesizer.sample(released, n_rows=rows_out, rng=np.random.default_rng(seed))
     measured = whole_release.score_measurement(draws)
     bundle = whole_release.score_rows(table, codes, labels)
     tried = {"canaries": table.n_canaries, "confidence": confidence}
     judged = partial(whole_release.judge_scores, delta=DELTA, confidence=confidence)
     return whole_release.WholeRelease(
         dataset="d",
-        method="naive_bayes",
+        method=method.__name__,
         claim=claim,
         confidence=confidence,
         patients=int(table.present.sum()),
@@ -83,14 +95,21 @@ def audited(table, *, epsilon, seed=0, noise=SeededNoise, confidence=0.999):
     )
 
 
-@pytest.mark.parametrize("name", ["naive_bayes", "clustmix"])
+def small_images(domain):
+    return ImageClustMix(replace(domain, patients=1000), points=300)
+
+
+@pytest.mark.parametrize("name", ["naive_bayes", "clustmix", "images"])
 def test_a_projection_by_formula_is_that_of_the_contribution_function(name):
-    table = planted(NARROW, 40)
-    synthesizer = subject_of(name).bind(domain_of(NARROW))
+    bind = small_images if name == "images" else subject_of(name).bind
+    table = planted(IMAGES if name == "images" else NARROW, 40)
+    synthesizer = bind(table.domain)
     rows = table.encoded().only(table.present)
-    plan, seen, _ = drawn_by(synthesizer, rows, mu=gdp_mu(epsilon=4.0, delta=DELTA))
+    plan, seen, released = drawn_by(synthesizer, rows, mu=gdp_mu(epsilon=4.0, delta=DELTA))
     assert seen.keys() == {planned.name for planned in plan.statistics}
     for statistic, (contribution, public) in seen.items():
+        if statistic == "residual_round_1" and name == "images":
+            rows = with_features(rows, layout=synthesizer._layout, whitening=whitening_of(released))
         planned = plan[statistic]
         direction = np.random.default_rng(2).standard_normal(planned.shape)
         fast = project(contribution, public, rows, direction)
@@ -98,7 +117,7 @@ def test_a_projection_by_formula_is_that_of_the_contribution_function(name):
         scale = np.sqrt(slow[1]).max() * np.linalg.norm(direction)
         np.testing.assert_allclose(fast[0], slow[0], atol=1e-5 * scale)
         # A formula leaves out the truncation to the grid, which a small residual feels most.
-        np.testing.assert_allclose(fast[1], slow[1], rtol=3e-4)
+        np.testing.assert_allclose(fast[1], slow[1], rtol=3e-4, atol=1e-6 * slow[1].max())
         assert fast[1].max() <= planned.l2_sensitivity**2
 
 
@@ -111,6 +130,19 @@ def test_an_honest_release_is_within_its_claim_and_not_far_below():
     assert found.residual.n_values == 20 * 321
     assert found.residual.lowest < found.residual.ratio < found.residual.highest
     assert found.power[2.0] > 0.99
+
+
+def test_images_are_audited_as_tables_are():
+    table = planted(IMAGES, 600)
+    audit = partial(audited, table, epsilon=8.0, method=small_images, rows_out=200)
+    honest, halved = audit(), audit(noise=HalvedNoise)
+    assert honest.verdict == WITHIN, honest.to_dict()
+    # Of so few images guesses see a part of epsilon; their noise is seen to a few percent.
+    assert honest.measurement.epsilon > 1.0
+    assert 0.97 < honest.residual.lowest < honest.residual.highest < 1.03
+    assert halved.verdict == ABOVE
+    assert not halved.residual.as_stated
+    assert halved.residual.ratio == pytest.approx(0.5, abs=0.02)
 
 
 def test_half_of_the_noise_is_found_twice():

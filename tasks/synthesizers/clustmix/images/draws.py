@@ -153,11 +153,7 @@ def class_moments(rows: EncodedRows, *, layout: ImageLayout, means: Array) -> ND
     total = np.zeros((layout.n_labels, len(upper[0])), dtype=np.int64)
     for part, images in _blocks(rows, layout):
         label = rows.label[part]
-        apart = basis.vectors(images) - means[label]
-        norms = np.sqrt((apart * apart).sum(axis=1))
-        scale = ROOT_SCALE * np.sqrt(rows.weight[part]) * MOMENT_NORM
-        scale /= np.maximum(norms, MOMENT_NORM)
-        psi = np.trunc(apart * scale[:, None])
+        psi = moment_factors(basis.vectors(images), rows.weight[part], means[label])
         squares = np.trunc(psi * psi / np.sqrt(2.0))
         for index in np.unique(label):
             own = label == index
@@ -165,6 +161,14 @@ def class_moments(rows: EncodedRows, *, layout: ImageLayout, means: Array) -> ND
             moment[diagonal] = squares[own].sum(axis=0)
             total[index] += moment.astype(np.int64)
     return total
+
+
+def moment_factors(vectors: Array, weight: Array, means: Array) -> Array:
+    """``sqrt(w) z`` (n, d) of each row, shortened to `MOMENT_NORM`, in whole grid points."""
+    apart = vectors - means
+    norms = np.sqrt((apart * apart).sum(axis=1))
+    scale = ROOT_SCALE * np.sqrt(weight) * MOMENT_NORM / np.maximum(norms, MOMENT_NORM)
+    return np.asarray(np.trunc(apart * scale[:, None]))
 
 
 def cell_sums(
@@ -215,17 +219,17 @@ def norms(rows: EncodedRows, *, layout: ImageLayout) -> NDArray[np.int64]:
     """
     total = np.zeros((layout.n_labels, NORM_BINS))
     for part, images in _blocks(rows, layout):
-        bins = np.minimum((brightness(images) * NORM_BINS).astype(np.int64), NORM_BINS - 1)
         amount = np.trunc(rows.weight[part] * SUM_SCALE)
-        place = rows.label[part].astype(np.int64) * NORM_BINS + bins
+        place = rows.label[part].astype(np.int64) * NORM_BINS + norm_bins(images)
         total += np.bincount(place, weights=amount, minlength=total.size).reshape(total.shape)
     return total.astype(np.int64)
 
 
-def brightness(images: NDArray[Any]) -> Array:
-    """Root mean square of the `values` of images (n, channels, height, width), from 0 to 1."""
+def norm_bins(images: NDArray[Any]) -> NDArray[np.int64]:
+    """Bins (n,) of the root mean square of the `values` of images (n, channels, height, width)."""
     flat = values(images).reshape(len(images), -1).astype(np.float64)
-    return np.asarray(np.sqrt((flat * flat).sum(axis=1) / flat.shape[1]) / BRIGHTEST)
+    brightness = np.sqrt((flat * flat).sum(axis=1) / flat.shape[1]) / BRIGHTEST
+    return np.asarray(np.minimum((brightness * NORM_BINS).astype(np.int64), NORM_BINS - 1))
 
 
 def intensity(rows: EncodedRows, *, layout: ImageLayout) -> NDArray[np.int64]:
@@ -283,16 +287,22 @@ def residuals(rows: EncodedRows, *, weights: Array, residual_norm: float) -> NDA
     ``u v'``, of norm ``|u| |v|``. The weights of a patient sum to at most one: sensitivity
     `residual_norm` given the released teacher. Event: one discrete Gaussian, composed adaptively.
     """
-    # Whole numbers, so that the product with features is exact: its partial sums are below 2**53.
-    whole = np.rint(np.clip(weights * _WEIGHT_SCALE, -(2.0**36), 2.0**36))
     total = np.zeros(weights.shape, dtype=np.int64)
     for part in row_slices(len(rows), _ROWS_AT_ONCE):
-        features = rows.codes[part].astype(np.float64) - FEATURE_ZERO
-        residual = softmax(features @ whole / (FEATURE_NORM * _WEIGHT_SCALE))
-        residual[np.arange(len(residual)), rows.label[part]] -= 1.0
-        size = np.sqrt((residual * residual).sum(axis=1))
-        residual *= (
-            rows.weight[part] * _RESIDUAL_SCALE * residual_norm / np.maximum(size, residual_norm)
-        )[:, None]
+        features, residual = residual_factors(rows.only(part), weights, residual_norm)
         total += (features.T @ np.trunc(residual)).astype(np.int64)
     return total
+
+
+def residual_factors(
+    rows: EncodedRows, weights: Array, residual_norm: float
+) -> tuple[Array, Array]:
+    """Features (n, k) and weighted residuals (n, C) of rows in grid points, before truncation."""
+    # Whole numbers, so that the product with features is exact: its partial sums are below 2**53.
+    whole = np.rint(np.clip(weights * _WEIGHT_SCALE, -(2.0**36), 2.0**36))
+    features = rows.codes.astype(np.float64) - FEATURE_ZERO
+    residual = softmax(features @ whole / (FEATURE_NORM * _WEIGHT_SCALE))
+    residual[np.arange(len(residual)), rows.label] -= 1.0
+    size = np.sqrt((residual * residual).sum(axis=1))
+    scale = rows.weight * _RESIDUAL_SCALE * residual_norm / np.maximum(size, residual_norm)
+    return features, residual * scale[:, None]

@@ -28,7 +28,7 @@ from tasks.synthesizers.clustmix.images.layout import ImageLayout
 from tasks.synthesizers.clustmix.images.rule import ImageRule
 from tasks.synthesizers.clustmix.images.sampler import ImageSampler, drawn
 from tasks.synthesizers.clustmix.images.scattering import feature_bound, scatter
-from tasks.synthesizers.clustmix.images.teacher import Teacher
+from tasks.synthesizers.clustmix.images.teacher import ReleasedTeacher, Teacher, whitening_of
 from tasks.synthesizers.clustmix.images.tone import Tone, norm_shares
 from tasks.synthesizers.clustmix.images.whitening import Whitening
 
@@ -37,10 +37,14 @@ _TONE_IMAGES, _TONE_TEMPERATURES = 600, (0.8, 0.8)
 
 @dataclass(frozen=True, slots=True)
 class ImageClustMix:
-    """ClustMix bound to a public domain of images; `variation` is the strength of public warps."""
+    """ClustMix bound to a public domain of images; `variation` is the strength of public warps.
+
+    So many inducing `points` are released images; they change neither plan nor guarantee.
+    """
 
     domain: EncodingDomain
     variation: float = 1.0
+    points: int = rule.INDUCING_POINTS
 
     def plan(self, *, mu: float) -> MeasurementPlan:
         """Every noisy statistic and its noise, from public values alone."""
@@ -70,17 +74,11 @@ class ImageClustMix:
         layout = self._layout
         codes = np.empty((n_rows, layout.n_columns), dtype=np.uint16)
         labels = np.empty(n_rows, dtype=np.uint16)
-        # The most likely label does not change with the norm of the features.
-        whitening, weights = whitening_of(released), released["teacher_weights"]
-        matrix = whitening.matrix.astype(np.float64) @ (whitening.scales[:, None] * weights)
-        shift = (whitening.shift * whitening.scales) @ weights
+        teacher = ReleasedTeacher.of(released, layout)
         start = 0
         for batch in self._sampler(released).batches(n_rows, rng):
             part = slice(start, start + len(batch))
-            codes[part] = batch
-            with threadpool_limits(1, user_api="blas"):
-                scores = scatter(layout.pixels(batch)) @ matrix - shift
-            labels[part] = scores.argmax(axis=1)
+            codes[part], labels[part] = batch, teacher.labels(batch)
             start += len(batch)
         return codes, labels
 
@@ -156,9 +154,7 @@ class ImageClustMix:
             tone = Tone.fitted(images, label, shares, intensity, rng)
         toned: dict[str, NDArray[Any]] = {"sharpness": tone.sharpness, "norm_shares": tone.norms}
         sampler = self._sampler({**released, **toned})
-        features = [
-            scatter(layout.pixels(codes)) for codes in sampler.batches(rule.INDUCING_POINTS, rng)
-        ]
+        features = [scatter(layout.pixels(codes)) for codes in sampler.batches(self.points, rng)]
         with threadpool_limits(1, user_api="blas"):
             whitening = Whitening.fitted(
                 np.concatenate(features),
@@ -198,13 +194,4 @@ def _density_of(released: Released) -> Density:
         shares=released["cell_shares"],
         centres=released["cell_centres"],
         factors=released["cell_factors"],
-    )
-
-
-def whitening_of(released: Released) -> Whitening:
-    """Return the whitening map of a measurement."""
-    return Whitening(
-        released["whitening_matrix"].astype(np.float32),
-        released["whitening_scales"],
-        released["whitening_shift"],
     )

@@ -62,9 +62,14 @@ class Whitening:
         """Number k of features."""
         return len(self.scales)
 
+    def directions(self, scattered: Single) -> Floats:
+        """Whitened coordinates (n, k) of (n, m), row by row, of any norm."""
+        found = (scattered @ self.matrix).astype(np.float64)
+        return np.asarray((found - self.shift) * self.scales)
+
     def features(self, scattered: Single) -> Integers:
         """Whole numbers (n, k) of norm at most ``FEATURE_NORM``, of (n, m), row by row."""
-        found = ((scattered @ self.matrix).astype(np.float64) - self.shift) * self.scales
+        found = self.directions(scattered)
         norms = np.sqrt((found * found).sum(axis=1, keepdims=True))
         whole = np.trunc(found * (FEATURE_NORM / np.maximum(norms, _LEAST)))
         return np.asarray(whole, dtype=np.int64)

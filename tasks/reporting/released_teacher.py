@@ -1,0 +1,149 @@
+"""The released teacher of images as a file of a bundle, with all that it needs to label an image.
+
+Post-processing of released values: whoever has the file labels images at no cost.
+"""
+
+import io
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from privacy.arrays import Codes, Floats
+from privacy.errors import ConfigurationError, InputError, IntegrityError
+from storage.files.workspace import read_npz, write_npz
+from storage.schema.table import TableSchema
+from tasks.ingest.encoding import domain_of
+from tasks.measurement.synthesizer import Released
+from tasks.synthesizers.clustmix.images.layout import BRIGHTEST, ImageLayout
+from tasks.synthesizers.clustmix.images.teacher import ReleasedTeacher
+
+TEACHER_FILE = "teacher.npz"
+SOFT_LABELS_FILE = "soft_labels.parquet"
+
+_RELEASED = ("whitening_matrix", "whitening_scales", "whitening_shift", "teacher_weights")
+
+
+def teacher_files(
+    released: Released, schema: TableSchema, codes: Codes, *, soft_labels: bool
+) -> dict[str, bytes]:
+    """Return the teacher as a file, and its probabilities of each image (n, columns) where asked.
+
+    Nothing is returned for a method, or a measurement of an earlier program, that taught none.
+    """
+    if schema.image is None or "teacher_weights" not in released:
+        return {}
+    files = {TEACHER_FILE: Teacher.of(released, schema).to_bytes()}
+    if soft_labels:
+        taught = ReleasedTeacher.of(released, ImageLayout.of(domain_of(schema)))
+        found = taught.probabilities(codes).astype(np.float32)
+        content = io.BytesIO()
+        pd.DataFrame(found, columns=list(schema.label.level_names)).to_parquet(
+            content, index=False, compression="zstd"
+        )
+        files[SOFT_LABELS_FILE] = content.getvalue()
+    return files
+
+
+def no_teacher() -> ConfigurationError:
+    """Return the refusal where a release has no teacher."""
+    return ConfigurationError(
+        "NO_TEACHER",
+        "expected a release of ClustMix on images, found one without a teacher; train a model on "
+        "its rows",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Teacher:
+    """A classifier of images, by what a release of ClustMix has taught it.
+
+    It is free under the guarantee of the release. `arrays` are those of the file.
+
+    Examples
+    --------
+    >>> import clustmix
+    >>> bundle = clustmix.verify("releases/mnist/r-...", keys=["pipeline.pub"])  # doctest: +SKIP
+    >>> bundle.teacher().predict_proba(images)  # doctest: +SKIP
+    """
+
+    arrays: Mapping[str, NDArray[Any]]
+
+    @classmethod
+    def of(cls, released: Released, schema: TableSchema) -> Self:
+        """Return the teacher of a measurement of images, such as `released_` of a fitted model.
+
+        It is a ConfigurationError if the method has taught none.
+        """
+        if schema.image is None or "teacher_weights" not in released:
+            raise no_teacher()
+        layout, starts = ImageLayout.of(domain_of(schema)), schema.image.columns[0].bin_starts
+        codes = np.searchsorted(starts, np.arange(BRIGHTEST + 1), side="right") - 1
+        return cls(
+            {
+                "classes": np.array(schema.label.level_names),
+                "shape": np.array([layout.height, layout.width, layout.channels]),
+                "code_of_pixel": codes.astype(np.uint16),
+                **{name: released[name] for name in _RELEASED},
+            }
+        )
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Self:
+        """Read what `to_bytes` has written (IntegrityError if it is anything else)."""
+        try:
+            arrays = read_npz(io.BytesIO(content))
+        except (ValueError, EOFError, zipfile.BadZipFile, NotImplementedError):
+            arrays = {}
+        if arrays.keys() != {"classes", "shape", "code_of_pixel", *_RELEASED}:
+            raise IntegrityError(
+                "TEACHER_INVALID", f"expected the arrays of a teacher in {TEACHER_FILE}, found none"
+            )
+        return cls(arrays)
+
+    def to_bytes(self) -> bytes:
+        """Write an npz file of plain arrays; the same teacher gives the same bytes."""
+        content = io.BytesIO()
+        write_npz(content, self.arrays)
+        return content.getvalue()
+
+    @property
+    def classes_(self) -> NDArray[np.str_]:
+        """Names (C,) of the labels, in the order of the probabilities."""
+        return self.arrays["classes"]
+
+    def predict_proba(self, images: ArrayLike) -> Floats:
+        """Probabilities (n, C) of the labels of images.
+
+        Images are (n, height, width), with three channels where they are of colour, or (n, pixels)
+        as the columns of a release, in whole numbers from 0 to 255 (else InputError).
+        """
+        given, shape = np.asarray(images), tuple(self.arrays["shape"].tolist())
+        forms = {shape, shape[: 3 if shape[2] > 1 else 2], (int(np.prod(shape)),)}
+        if (
+            given.shape[1:] not in forms
+            or given.dtype.kind not in "iu"
+            or (given.size > 0 and not 0 <= given.min() <= given.max() <= BRIGHTEST)
+        ):
+            raise InputError(
+                "IMAGES_INVALID",
+                f"expected images of {shape[0]} x {shape[1]} pixels and {shape[2]} channels in "
+                f"whole numbers from 0 to {BRIGHTEST}, found others; bring them to this form",
+            )
+        codes = self.arrays["code_of_pixel"][given.reshape(len(given), -1)]
+        return self._taught.probabilities(codes)
+
+    def predict(self, images: ArrayLike) -> NDArray[np.str_]:
+        """Names (n,) of the most likely labels of images, as of `predict_proba`."""
+        return np.asarray(self.classes_[self.predict_proba(images).argmax(axis=1)])
+
+    @property
+    def _taught(self) -> ReleasedTeacher:
+        height, width, channels = self.arrays["shape"].tolist()
+        n_levels = int(self.arrays["code_of_pixel"].max()) + 1
+        layout = ImageLayout(height, width, channels, n_levels, len(self.classes_))
+        return ReleasedTeacher.of(self.arrays, layout)

@@ -32,7 +32,6 @@ from tasks.ingest.patient_rows import (
     unnamed_patients,
 )
 from tasks.ingest.shards import store_shard
-from tasks.ingest.violations import Rule
 from tasks.measurement.sampling import shard_name
 
 
@@ -50,7 +49,7 @@ class FragmentReport:
     """What is told of a fragment: which checks it passed, and which rules it breaks where."""
 
     gates: tuple[expectations.GateReport, ...]
-    broken: tuple[tuple[str, Rule], ...]
+    broken: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -99,7 +98,7 @@ def spread_fragment(
     """Check and encode the rows of a fragment, write them as pieces, and keep broken rows apart."""
     n_batches = 0
     # The first of each kind is enough to refuse: memory must not grow with the broken rows.
-    broken: dict[tuple[str, Rule], None] = {}
+    broken: dict[tuple[str, str], None] = {}
     gate = expectations.SourceGate(rules.schema, rules.unit.column)
     for whole_frame in frames:
         frame = _own_part(rules, whole_frame)

@@ -25,14 +25,17 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Violation:
-    """A rule that some cells of a column break. ``rows`` is private: positions in the chunk."""
+    """A rule that some cells of a column break. ``rows`` is private: positions in the chunk.
 
-    rule: Rule
+    The rule is a `Rule`, or a constraint of the schema in words.
+    """
+
+    rule: str
     column: str
     rows: Indices
 
     def __repr__(self) -> str:
-        return f"Violation(rule={self.rule.name}, column={self.column!r})"
+        return f"Violation(rule={self.rule!r}, column={self.column!r})"
 
 
 def refuse_violations(violations: Sequence[Violation], *, diagnostics: str | None = None) -> None:

@@ -5,6 +5,7 @@ Post-processing throughout.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,6 +16,7 @@ from tasks.measurement.centred import (
     counts_of,
     without_means,
 )
+from tasks.measurement.record_rules import LABEL
 from tasks.synthesizers.clustmix.tables.draws import pair_cells
 from tasks.synthesizers.clustmix.tables.layout import Layout
 from tasks.synthesizers.clustmix.tables.one_ways import smooth_shares
@@ -193,6 +195,28 @@ def targets_of(
         label_weight=drowned * (counts.patients / counts.stddev) ** 2,
         share_weight=max(4.0 * weight, (counts.patients / counts.one_way_stddev) ** 2),
         drowned=drowned,
+    )
+
+
+def with_zeros(
+    layout: Layout, targets: Targets, pairs: Mapping[tuple[int, int], NDArray[np.bool_]]
+) -> Targets:
+    """Put zeros into cells of which no codes go together, by pairs of columns (k_i, k_j).
+
+    They are known without noise, also where nothing was measured; their weight is that of the best
+    cell.
+    """
+    possible = np.ones((layout.width, layout.width), dtype=np.float32)
+    for (first, second), allowed in pairs.items():
+        if first != LABEL != second and first != second:
+            possible[layout.block(first), layout.block(second)] = allowed
+            possible[layout.block(second), layout.block(first)] = allowed.T
+    joins = targets.joins.astype(np.float32)
+    never = joins @ possible @ joins.T == 0.0
+    return replace(
+        targets,
+        tables=np.where(never, 0.0, targets.tables),
+        weights=np.where(never, targets.weights.max(), targets.weights),
     )
 
 

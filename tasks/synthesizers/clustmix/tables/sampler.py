@@ -11,13 +11,18 @@ from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.sparse.linalg import lsqr
 
+from tasks.measurement.record_rules import RecordRules
 from tasks.synthesizers.clustmix.tables.layout import Layout
 from tasks.synthesizers.clustmix.tables.mixture import Mixture
 
 Array = NDArray[np.float64]
 
 _LEAST_SHARE = 1e-12
+_MAX_OVERSAMPLING = 200
+_RAKINGS, _RAKED, _MOVED, _STEPS = 50, 100_000, 1e-5, 100
 
 
 def quotas(shares: Array, total: int, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -44,6 +49,77 @@ def sample_codes(
             )
             codes[column, member] = rng.permutation(values)
     return codes.T[rng.permutation(n_rows)]
+
+
+def sample_kept(
+    mixture: Mixture,
+    layout: Layout,
+    rules: RecordRules | None,
+    *,
+    n_rows: int,
+    rng: np.random.Generator,
+) -> NDArray[np.uint16]:
+    """Sample records that keep the rules, by rejection, which conditions a distribution exactly.
+
+    They are fewer where hardly one of 200 does.
+    """
+    if rules is None:
+        return sample_codes(mixture, layout, n_rows=n_rows, rng=rng)
+    parts: list[NDArray[np.uint16]] = []
+    n_kept, n_sampled, more = 0, 0, n_rows
+    while n_kept < n_rows and n_sampled < _MAX_OVERSAMPLING * n_rows:
+        codes = sample_codes(mixture, layout, n_rows=more, rng=rng)
+        parts.append(codes[rules.labels_allowed(codes[:, : layout.n_declared]).any(axis=1)])
+        n_kept, n_sampled = n_kept + len(parts[-1]), n_sampled + more
+        # As many as are likely to be enough, and not more than were asked for.
+        more = min(n_rows, 1 + (n_rows - n_kept) * n_sampled // max(n_kept, 1))
+    return np.concatenate(parts)[:n_rows]
+
+
+def raked(
+    mixture: Mixture, layout: Layout, rules: RecordRules, shares: Array, rng: np.random.Generator
+) -> Mixture:
+    """Bring the records of a mixture that keep the rules to one-way shares (W,).
+
+    Every component is multiplied by the same factor for a code, and weighs accordingly: the records
+    of the mixture are, by the product of their factors. The factors are found by raking on a sample
+    (Deming and Stephan 1940); a code of which it has no record keeps its own.
+    """
+    codes = sample_kept(mixture, layout, rules, n_rows=_RAKED, rng=rng)
+    if len(codes) == 0:
+        return mixture
+    weights = np.full(len(codes), 1.0 / len(codes))
+    for _ in range(_RAKINGS):
+        farthest = 0.0
+        for column in range(layout.n_columns):
+            own, wanted = codes[:, column], shares[layout.block(column)]
+            found = np.bincount(own, weights=weights, minlength=len(wanted))
+            farthest = max(farthest, float(np.abs(found - wanted).max()))
+            # What a record more or less would change is chance.
+            factor = (wanted + 1.0 / len(codes)) / (found + 1.0 / len(codes))
+            weights *= factor[own]
+            weights /= weights.sum()
+        if farthest < _MOVED:
+            break
+    places, root = layout.offsets[:-1] + codes, np.sqrt(weights * len(codes))
+    ends = np.arange(0, places.size + 1, layout.n_columns)
+    shape = (len(codes), layout.width)
+    ones = csr_array((np.repeat(root, layout.n_columns), places.ravel(), ends), shape)
+    logs = root * np.log(np.maximum(weights * len(codes), _LEAST_SHARE))
+    found = lsqr(ones, logs, damp=1.0, iter_lim=_STEPS)[0]
+    return tilted(mixture, layout, np.exp(found))
+
+
+def tilted(mixture: Mixture, layout: Layout, factors: Array) -> Mixture:
+    """Return the mixture whose records weigh the product of the factors (W,) of their codes."""
+    components = mixture.components * factors
+    sums = np.add.reduceat(components, layout.offsets[:-1], axis=1)
+    weights = np.log(mixture.weights) + np.log(sums).sum(axis=1)
+    weights = np.exp(weights - weights.max())
+    return Mixture(
+        weights=weights / weights.sum(),
+        components=components / np.repeat(sums, layout.n_codes, axis=1),
+    )
 
 
 def of_rows(mixture: Mixture, layout: Layout) -> Mixture:

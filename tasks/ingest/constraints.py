@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,10 +41,16 @@ class CodedRows:
 def rules_of(schema: TableSchema) -> RecordRules | None:
     """Return the rules of a schema, None where it has none.
 
-    It is a ConfigurationError if they leave no record.
+    It is a ConfigurationError if they leave no record: found of columns that rules connect, as far
+    as their combinations are few enough to be listed.
     """
-    if not schema.constraints:
-        return None
+    return _rules_of(schema.model_dump_json()) if schema.constraints else None
+
+
+@lru_cache(maxsize=8)
+def _rules_of(declared: str) -> RecordRules:
+    # What is found of the rules is kept with them, and may have taken seconds.
+    schema = TableSchema.model_validate_json(declared)
     related, decimals = related_columns(schema.constraints, schema.columns)
     boxes = [box for one in schema.constraints for box in _boxes(one, schema)]
     relations = [_relation(one, schema) for one in schema.constraints if one.relation is not None]
@@ -54,14 +61,14 @@ def rules_of(schema: TableSchema) -> RecordRules | None:
         relations=tuple(relations),
         bins={index: _bins(column, decimals) for index, column in related.items()},
     )
-    empty = rules.column_left_empty()
-    if empty is not None:
-        name = schema.label.name if empty == LABEL else schema.column_names[empty]
-        raise ConfigurationError(
-            "CONSTRAINTS_IMPOSSIBLE",
-            f"constraints: expected rules that some record keeps, found none for {name} to have; "
-            "take out the rule that contradicts another",
-        )
+    for group in rules.combinations:
+        if len(group.codes) == 0:
+            names = ", ".join(schema.column_names[column] for column in group.columns)
+            raise ConfigurationError(
+                "CONSTRAINTS_IMPOSSIBLE",
+                f"constraints: expected rules that some record keeps, found none of {names}; take "
+                "out a rule that contradicts others",
+            )
     return rules
 
 

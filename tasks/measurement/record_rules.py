@@ -6,10 +6,10 @@ a record that has them all. Codes break a relation if no numbers inside their bi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,10 @@ from privacy.arrays import Codes, Integers
 LABEL = -1
 """Stands for the label where a column has its number."""
 
+MAX_COMBINATIONS = 200_000
+"""Most combinations of codes of columns that rules connect which are listed."""
+
 _REDRAWS = 16
-_MAX_CELLS = 4_000_000
 
 Bools = NDArray[np.bool_]
 
@@ -30,6 +32,11 @@ class Box:
     """A mask of codes by column: no record has a code of every one of them."""
 
     masks: Mapping[int, Bools]
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """Every column of the box."""
+        return tuple(self.masks)
 
     def broken(self, codes: Codes, label: Codes) -> Bools:
         """Which records (n,) are in the box."""
@@ -73,6 +80,15 @@ class Bins:
     step: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Combinations:
+    """Codes (m, c) of columns that keep the rules with some label, and which labels (m, C)."""
+
+    columns: tuple[int, ...]
+    codes: Codes
+    labels: Bools
+
+
 @dataclass(frozen=True, eq=False)
 class RecordRules:
     """All rules of a table of these numbers of codes, with the bins of related columns."""
@@ -94,8 +110,7 @@ class RecordRules:
 
     def labels_allowed(self, codes: Codes) -> Bools:
         """Which labels (n, C) go with records (n, d); with one that breaks a rule, none."""
-        of_all = any(LABEL in box.masks for box in self.boxes)
-        tried = range(self.n_labels if of_all else 1)
+        tried = range(self.n_labels if self.tells_labels else 1)
         found = [~self.broken(codes, np.full(len(codes), c, dtype=np.uint16)) for c in tried]
         return np.broadcast_to(np.stack(found, axis=1), (len(codes), self.n_labels))
 
@@ -118,74 +133,77 @@ class RecordRules:
     @cached_property
     def _groups(self) -> tuple[tuple[Relation, ...], ...]:
         """Relations that columns connect."""
-        groups: list[tuple[Relation, ...]] = []
-        for relation in self.relations:
-            own = set(relation.columns)
-            met = [one for one in groups if any(own & set(other.columns) for other in one)]
-            groups = [one for one in groups if one not in met]
-            groups.append((*(other for one in met for other in one), relation))
-        return tuple(groups)
+        return tuple(
+            tuple(self.relations[place] for place in group)
+            for group in _connected([set(relation.columns) for relation in self.relations])
+        )
 
     @cached_property
-    def pairs(self) -> Mapping[tuple[int, int], Bools]:
-        """Which codes (k_i, k_j) of two columns go together, where rules of two say so.
+    def combinations(self) -> tuple[Combinations, ...]:
+        """All combinations of codes of columns that rules connect, by the label as well.
 
-        The first column is the smaller one; the label is the last. A rule of a single column is on
-        the diagonal of its table with itself.
+        Columns with more combinations than `MAX_COMBINATIONS`, kept or not, are left out.
         """
-        found: dict[tuple[int, int], Bools] = {}
-        for box in self.boxes:
-            if len(box.masks) <= 2:
-                first, *others = sorted(box.masks, key=lambda column: (column == LABEL, column))
-                second = others[0] if others else first
-                inside = np.outer(box.masks[first], box.masks[second])
-                self._take(found, (first, second), ~inside)
-        for relation in self.relations:
-            for pair in combinations(sorted(relation.columns), 2):
-                sizes = [self.n_codes[column] for column in pair]
-                if sizes[0] * sizes[1] <= _MAX_CELLS:
-                    self._take(found, pair, self._related(relation, pair))
-        return found
+        rules: list[Box | Relation] = [*self.boxes, *self.relations]
+        found = []
+        for group in _connected([set(one.columns) for one in rules]):
+            own = [rules[place] for place in group]
+            columns = tuple(sorted({c for one in own for c in one.columns if c != LABEL}))
+            sizes = [self.n_codes[column] for column in columns]
+            if not columns or prod(sizes) > MAX_COMBINATIONS:
+                continue
+            codes = np.indices(sizes, dtype=np.uint16).reshape(len(sizes), -1).T
+            placed = np.zeros((len(codes), len(self.n_codes)), dtype=np.uint16)
+            placed[:, columns] = codes
+            alone = replace(
+                self,
+                boxes=tuple(one for one in own if isinstance(one, Box)),
+                relations=tuple(one for one in own if isinstance(one, Relation)),
+            )
+            labels = alone.labels_allowed(placed)
+            kept = labels.any(axis=1)
+            found.append(Combinations(columns, codes[kept], labels[kept]))
+        return tuple(found)
 
-    def _take(
-        self, found: dict[tuple[int, int], Bools], pair: tuple[int, int], allowed: Bools
-    ) -> None:
-        found[pair] = found.get(pair, np.ones_like(allowed)) & allowed
+    @property
+    def tells_labels(self) -> bool:
+        """Whether a rule names the label."""
+        return any(LABEL in box.masks for box in self.boxes)
 
-    def _related(self, relation: Relation, pair: tuple[int, int]) -> Bools:
-        """Which codes of two columns of a relation go together, whatever the others are."""
-        sizes = [self.n_codes[column] for column in pair]
-        codes = np.indices(sizes).reshape(2, -1)
-        others = [column for column in relation.columns if column not in pair]
-        if any(self.n_codes[column] > len(self.bins[column].first) for column in others):
-            return np.ones(sizes, dtype=np.bool_)  # where another is missing, all of them
-        placed = np.zeros((codes.shape[1], len(self.n_codes)), dtype=np.uint16)
-        placed[:, pair[0]], placed[:, pair[1]] = codes
-        intervals = _Intervals.of_codes(self.bins, (relation,), placed)
-        for column in others:
-            place, bins = intervals.columns.index(column), self.bins[column]
-            intervals.low[place], intervals.high[place] = bins.first[0], bins.last[-1]
-        return intervals.narrow().reshape(sizes)
+    @property
+    def all_listed(self) -> bool:
+        """Whether a record keeps the rules if it has one of each of the combinations."""
+        listed = {column for group in self.combinations for column in group.columns}
+        rules: list[Box | Relation] = [*self.boxes, *self.relations]
+        return all(listed.intersection(one.columns) for one in rules)
 
-    def column_left_empty(self) -> int | None:
-        """Return a column, or the label, none of whose codes any record may have.
+    def together(self, first: int, second: int) -> Bools:
+        """Which codes (k, l) of a column and of another, or the label, a record may have.
 
-        Found by arc consistency of the rules of two columns (Mackworth 1977): what is not found
-        here, such as rules of three columns that leave nothing, shows when rows are sampled.
+        All of them where no rules that are listed connect the two.
         """
-        sizes = {LABEL: self.n_labels, **dict(enumerate(self.n_codes))}
-        columns = {column for pair in self.pairs for column in pair}
-        left = {column: np.ones(sizes[column], dtype=np.bool_) for column in columns}
-        n_left = -1
-        while n_left != sum(int(codes.sum()) for codes in left.values()):
-            n_left = sum(int(codes.sum()) for codes in left.values())
-            for (first, second), allowed in self.pairs.items():
-                if first == second:
-                    left[first] &= np.diagonal(allowed)
-                    continue
-                left[first] &= (allowed & left[second]).any(axis=1)
-                left[second] &= (allowed & left[first][:, None]).any(axis=0)
-        return next((column for column, codes in left.items() if not codes.any()), None)
+        size = self.n_labels if second == LABEL else self.n_codes[second]
+        for group in self.combinations:
+            if first in group.columns and second in (*group.columns, LABEL):
+                found = np.zeros((self.n_codes[first], size), dtype=np.bool_)
+                own = group.codes[:, group.columns.index(first)]
+                if second == LABEL:
+                    np.logical_or.at(found, own, group.labels)
+                else:
+                    found[own, group.codes[:, group.columns.index(second)]] = True
+                return found
+        return np.ones((self.n_codes[first], size), dtype=np.bool_)
+
+
+def _connected(columns: Sequence[set[int]]) -> list[list[int]]:
+    """Return the places of rules of these columns, in groups that share none."""
+    groups: list[tuple[set[int], list[int]]] = []
+    for place, own in enumerate(columns):
+        met = [group for group in groups if group[0] & own]
+        groups = [group for group in groups if not group[0] & own]
+        places = [other for group in met for other in group[1]]
+        groups.append((own.union(*(group[0] for group in met)), [*places, place]))
+    return [places for _, places in groups]
 
 
 @dataclass(slots=True)

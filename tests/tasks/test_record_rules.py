@@ -3,9 +3,11 @@
 from itertools import product
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tasks.measurement import record_rules
 from tasks.measurement.record_rules import LABEL, Bins, Box, RecordRules, Relation
 from tasks.synthesizers.clustmix.tables import sampler
 from tasks.synthesizers.clustmix.tables.layout import Layout
@@ -96,12 +98,19 @@ def test_codes_are_broken_if_no_numbers_inside_their_bins_keep_the_rules(rules):
     for label in range(2):
         found = rules.broken(records, np.full(len(records), label, dtype=np.uint16))
         np.testing.assert_array_equal(found, ~kept[:, label])
-    # What a table of two columns forbids, no record has; what leaves a column empty, leaves none.
-    for (first, second), allowed in rules.pairs.items():
-        there = records[kept.any(axis=1)]
-        if second != LABEL:
-            assert allowed[there[:, first], there[:, second]].all()
-    assert rules.column_left_empty() is None or not kept.any()
+    # Records are products of the combinations of columns that rules connect.
+    inside = np.ones(len(records), dtype=bool)
+    for group in rules.combinations:
+        listed = {tuple(one) for one in group.codes.tolist()}
+        inside &= [tuple(record) in listed for record in records[:, group.columns].tolist()]
+        for first, second in product(group.columns, (*group.columns, LABEL)):
+            found = rules.together(first, second)
+            if rules.all_listed and kept.any() and second != LABEL:
+                there = np.zeros_like(found)
+                there[records[inside][:, first], records[inside][:, second]] = True
+                assert not (there & ~found).any()
+    if rules.all_listed:
+        np.testing.assert_array_equal(inside, kept.any(axis=1))
 
 
 @settings(deadline=None, max_examples=60)
@@ -130,7 +139,10 @@ def test_numbers_of_one_bin_are_uniform_on_what_keeps_an_order():
     np.testing.assert_allclose(counts[[0, 1, 2, 4, 5, 8]], 1 / 6, atol=0.01)
 
 
-def test_rejection_conditions_a_mixture_and_raking_brings_back_its_one_ways():
+@pytest.mark.parametrize("listed", [200_000, 0])
+def test_a_mixture_is_conditioned_exactly_and_raking_brings_back_its_one_ways(listed, monkeypatch):
+    # Once by combinations, once by rejection.
+    monkeypatch.setattr(record_rules, "MAX_COMBINATIONS", listed)
     layout = Layout(
         n_codes=(3, 3), numeric=(False, False), has_missing=(False, False), n_labels=2, n_visits=0
     )

@@ -5,8 +5,8 @@ Post-processing throughout.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import permutations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from tasks.measurement.centred import (
     counts_of,
     without_means,
 )
-from tasks.measurement.record_rules import LABEL
+from tasks.measurement.record_rules import RecordRules
 from tasks.synthesizers.clustmix.tables.draws import pair_cells
 from tasks.synthesizers.clustmix.tables.layout import Layout
 from tasks.synthesizers.clustmix.tables.one_ways import smooth_shares
@@ -198,19 +198,16 @@ def targets_of(
     )
 
 
-def with_zeros(
-    layout: Layout, targets: Targets, pairs: Mapping[tuple[int, int], NDArray[np.bool_]]
-) -> Targets:
-    """Put zeros into cells of which no codes go together, by pairs of columns (k_i, k_j).
+def with_zeros(layout: Layout, targets: Targets, rules: RecordRules) -> Targets:
+    """Put zeros into cells of which no codes go together, by the rules.
 
     They are known without noise, also where nothing was measured; their weight is that of the best
     cell.
     """
     possible = np.ones((layout.width, layout.width), dtype=np.float32)
-    for (first, second), allowed in pairs.items():
-        if first != LABEL != second and first != second:
-            possible[layout.block(first), layout.block(second)] = allowed
-            possible[layout.block(second), layout.block(first)] = allowed.T
+    for group in rules.combinations:
+        for first, second in permutations(group.columns, 2):
+            possible[layout.block(first), layout.block(second)] = rules.together(first, second)
     joins = targets.joins.astype(np.float32)
     never = joins @ possible @ joins.T == 0.0
     return replace(

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tasks.measurement.centred import centred_norm, count_factor, counts_of, without_means
 from tasks.measurement.encoded import EncodingDomain
-from tasks.measurement.record_rules import LABEL
+from tasks.measurement.record_rules import LABEL, RecordRules
 from tasks.synthesizers.clustmix.tables.draws import pair_cells
 from tasks.synthesizers.clustmix.tables.layout import Layout
 
@@ -70,8 +70,7 @@ def measured_tables(
 ) -> Iterator[Table]:
     """Return the label, every column, every column by label, and every pair of columns."""
     layout = Layout.of(domain)
-    pairs = {} if domain.rules is None else domain.rules.pairs
-    margins = _Margins(layout, released, sealed, pairs)
+    margins = _Margins(layout, released, sealed, domain.rules)
     yield margins.label()
     for column in range(layout.n_declared):
         yield margins.one_way(column)
@@ -88,9 +87,9 @@ class _Margins:
         layout: Layout,
         released: Mapping[str, NDArray[Any]],
         sealed: Sealed,
-        allowed: Mapping[tuple[int, int], NDArray[np.bool_]],
+        rules: RecordRules | None,
     ) -> None:
-        self._layout, self._released, self._allowed = layout, released, allowed
+        self._layout, self._released, self._rules = layout, released, rules
         entry = sealed.label_counts_stddev * centred_norm(layout.n_codes)
         self._entry, self.size_variance = entry**2, (entry / count_factor(layout.n_codes)) ** 2
         self._sizes, self._by_label = counts_of(sealed.label_counts, layout.n_codes)
@@ -143,10 +142,11 @@ class _Margins:
         return self._table((column, LABEL), shares, share, variance)
 
     def allowed(self, first: int, second: int) -> NDArray[np.bool_]:
-        """Which codes (k, l) of two columns go together, by the rules of these two."""
+        """Which codes (k, l) of a column and of another, or the label, go together."""
+        if self._rules is not None:
+            return self._rules.together(first, second)
         other = self._layout.n_labels if second == LABEL else self._layout.n_codes[second]
-        everything = np.ones((self._layout.n_codes[first], other), dtype=np.bool_)
-        return self._allowed.get((first, second), everything)
+        return np.ones((self._layout.n_codes[first], other), dtype=np.bool_)
 
     def _table(
         self, columns: tuple[int, ...], shares: Array, estimates: Array, variances: Array

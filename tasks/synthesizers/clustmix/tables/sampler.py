@@ -7,14 +7,14 @@ probabilities, so that every share is met and nothing is sharpened. Post-process
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.linalg import lsqr
 
-from tasks.measurement.record_rules import RecordRules
+from tasks.measurement.record_rules import Combinations, RecordRules
 from tasks.synthesizers.clustmix.tables.layout import Layout
 from tasks.synthesizers.clustmix.tables.mixture import Mixture
 
@@ -34,21 +34,55 @@ def quotas(shares: Array, total: int, rng: np.random.Generator) -> NDArray[np.in
 
 
 def sample_codes(
-    mixture: Mixture, layout: Layout, *, n_rows: int, rng: np.random.Generator
+    mixture: Mixture,
+    layout: Layout,
+    *,
+    n_rows: int,
+    rng: np.random.Generator,
+    joint: Sequence[Combinations] = (),
 ) -> NDArray[np.uint16]:
-    """Sample records (n_rows, d) of all measured columns, in random order."""
+    """Sample records (n_rows, d) of all measured columns, in random order.
+
+    Columns of which combinations are listed have one of these: a component weighs as much as it has
+    of such records.
+    """
     codes = np.empty((layout.n_columns, n_rows), dtype=np.uint16)
+    together = {column for group in joint for column in group.columns}
+    weights = _weights_of(mixture, layout, joint) if joint else mixture.weights
     start = 0
-    for index, size in enumerate(quotas(mixture.weights, n_rows, rng)):
+    for index, size in enumerate(quotas(weights, n_rows, rng)):
         member = slice(start, start + int(size))
         start += int(size)
+        for group in joint if size else ():
+            share = _densities(mixture.components[index], layout, group)
+            places = np.repeat(np.arange(len(share)), quotas(share, int(size), rng))
+            codes[group.columns, member] = group.codes[rng.permutation(places)].T
         for column in range(layout.n_columns):
+            if column in together:
+                continue
             share = mixture.components[index, layout.block(column)]
             values = np.repeat(
                 np.arange(len(share), dtype=np.uint16), quotas(share, int(size), rng)
             )
             codes[column, member] = rng.permutation(values)
     return codes.T[rng.permutation(n_rows)]
+
+
+def _weights_of(mixture: Mixture, layout: Layout, joint: Sequence[Combinations]) -> Array:
+    """Weights of the components, given that columns have one of the combinations listed."""
+    logs = np.log(mixture.weights)
+    for group in joint:
+        kept = [_densities(one, layout, group).sum() for one in mixture.components]
+        logs = logs + np.log(np.maximum(kept, np.finfo(np.float64).tiny))
+    weights = np.exp(logs - logs.max())
+    return np.asarray(weights / weights.sum())
+
+
+def _densities(component: Array, layout: Layout, group: Combinations) -> Array:
+    found = np.ones(len(group.codes))
+    for column, codes in zip(group.columns, group.codes.T, strict=True):
+        found *= component[layout.block(column)][codes]
+    return found
 
 
 def sample_kept(
@@ -59,18 +93,23 @@ def sample_kept(
     n_rows: int,
     rng: np.random.Generator,
 ) -> NDArray[np.uint16]:
-    """Sample records that keep the rules, by rejection, which conditions a distribution exactly.
+    """Sample records that keep the rules: from the mixture that is conditioned on them.
 
-    They are fewer where hardly one of 200 does.
+    Where rules connect few columns, exactly so, for these are one column of the combinations that
+    keep the rules. By rejection, which comes to the same distribution, where there would be too
+    many; records are then fewer where hardly one of 200 keeps the rules.
     """
     if rules is None:
         return sample_codes(mixture, layout, n_rows=n_rows, rng=rng)
     parts: list[NDArray[np.uint16]] = []
     n_kept, n_sampled, more = 0, 0, n_rows
     while n_kept < n_rows and n_sampled < _MAX_OVERSAMPLING * n_rows:
-        codes = sample_codes(mixture, layout, n_rows=more, rng=rng)
-        parts.append(codes[rules.labels_allowed(codes[:, : layout.n_declared]).any(axis=1)])
-        n_kept, n_sampled = n_kept + len(parts[-1]), n_sampled + more
+        joint = rules.combinations
+        codes = sample_codes(mixture, layout, n_rows=more, rng=rng, joint=joint)
+        if not rules.all_listed:
+            codes = codes[rules.labels_allowed(codes[:, : layout.n_declared]).any(axis=1)]
+        parts.append(codes)
+        n_kept, n_sampled = n_kept + len(codes), n_sampled + more
         # As many as are likely to be enough, and not more than were asked for.
         more = min(n_rows, 1 + (n_rows - n_kept) * n_sampled // max(n_kept, 1))
     return np.concatenate(parts)[:n_rows]

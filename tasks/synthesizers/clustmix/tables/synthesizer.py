@@ -132,7 +132,7 @@ class TableClustMix:
             )
         codes = np.ascontiguousarray(codes[:, : layout.n_declared])
         scores = self.scores(released, codes)
-        if rules is not None:
+        if rules is not None and rules.tells_labels:
             scores = np.where(rules.labels_allowed(codes), scores, -np.inf)
         return codes, scores
 
@@ -233,7 +233,7 @@ class TableClustMix:
             drowned=split.drowned,
         )
         if self.domain.rules is not None:
-            targets = estimates.with_zeros(layout, targets, self.domain.rules.pairs)
+            targets = estimates.with_zeros(layout, targets, self.domain.rules)
         scale = {"pair_stddev": stddev, "patients": counts.patients}
         # By one thread: several would round as the machine has processors.
         with threadpool_limits(1, user_api="blas"):

@@ -173,3 +173,11 @@ def test_a_mixture_is_conditioned_exactly_and_raking_brings_back_its_one_ways(li
     whole = table(mixture)
     ratio = found[1, 1] * found[2, 2] / found[1, 2] / found[2, 1]
     assert abs(np.log(ratio * whole[1, 2] * whole[2, 1] / whole[1, 1] / whole[2, 2])) < 0.15
+
+
+def test_a_mixture_none_of_whose_records_keep_the_rules_gives_none():
+    layout = Layout(n_codes=(2,), numeric=(False,), has_missing=(False,), n_labels=2, n_visits=0)
+    mixture = Mixture(weights=np.ones(2) / 2, components=np.array([[1.0, 0.0], [1.0, 0.0]]))
+    rules = RecordRules((2,), 2, (Box({0: np.array([True, False])}),), (), {})
+    rng = np.random.default_rng(0)
+    assert len(sampler.sample_kept(mixture, layout, rules, n_rows=9, rng=rng)) == 0

@@ -6,7 +6,6 @@ Post-processing throughout.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import permutations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,6 @@ from tasks.measurement.centred import (
     counts_of,
     without_means,
 )
-from tasks.measurement.record_rules import RecordRules
 from tasks.synthesizers.clustmix.tables.draws import pair_cells
 from tasks.synthesizers.clustmix.tables.layout import Layout
 from tasks.synthesizers.clustmix.tables.one_ways import smooth_shares
@@ -195,25 +193,6 @@ def targets_of(
         label_weight=drowned * (counts.patients / counts.stddev) ** 2,
         share_weight=max(4.0 * weight, (counts.patients / counts.one_way_stddev) ** 2),
         drowned=drowned,
-    )
-
-
-def with_zeros(layout: Layout, targets: Targets, rules: RecordRules) -> Targets:
-    """Put zeros into cells of which no codes go together, by the rules.
-
-    They are known without noise, also where nothing was measured; their weight is that of the best
-    cell.
-    """
-    possible = np.ones((layout.width, layout.width), dtype=np.float32)
-    for group in rules.combinations:
-        for first, second in permutations(group.columns, 2):
-            possible[layout.block(first), layout.block(second)] = rules.together(first, second)
-    joins = targets.joins.astype(np.float32)
-    never = joins @ possible @ joins.T == 0.0
-    return replace(
-        targets,
-        tables=np.where(never, 0.0, targets.tables),
-        weights=np.where(never, targets.weights.max(), targets.weights),
     )
 
 

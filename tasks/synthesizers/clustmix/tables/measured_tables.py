@@ -22,6 +22,8 @@ from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.record_rules import LABEL, RecordRules
 from tasks.synthesizers.clustmix.tables.draws import pair_cells
 from tasks.synthesizers.clustmix.tables.layout import Layout
+from tasks.synthesizers.clustmix.tables.mixture import Mixture
+from tasks.synthesizers.clustmix.tables.sampler import kept_weights
 
 Array = NDArray[np.float64]
 Groups = tuple[tuple[int, ...], ...]
@@ -76,7 +78,7 @@ def measured_tables(
         yield margins.one_way(column)
         yield margins.by_label(column)
     if sealed.pair_tables is not None:
-        yield from _pairs(layout, margins, released, sealed)
+        yield from _pairs(layout, margins, released, sealed, domain.rules)
 
 
 class _Margins:
@@ -164,7 +166,11 @@ class _Margins:
 
 
 def _pairs(
-    layout: Layout, margins: _Margins, released: Mapping[str, NDArray[Any]], sealed: Sealed
+    layout: Layout,
+    margins: _Margins,
+    released: Mapping[str, NDArray[Any]],
+    sealed: Sealed,
+    rules: RecordRules | None,
 ) -> Iterator[Table]:
     """Return a table of every pair of declared columns, of codes as they were joined."""
     groups = [released["code_groups"][layout.block(j)] for j in range(layout.n_columns)]
@@ -176,6 +182,8 @@ def _pairs(
     noisy[cells] = values[: int(cells.sum())]
     starts = np.cumsum([0, *sizes])
     weights, components = released["mixture_weights"], released["mixture_components"]
+    if rules is not None:
+        weights = kept_weights(Mixture(weights=weights, components=components), layout, rules)
     joins = [np.eye(k)[:, own] for own, k in zip(groups, sizes, strict=True)]
     variance = (sealed.pair_tables_stddev * margins.norm) ** 2
     parts = [_part(layout, margins, j, own) for j, own in enumerate(groups)]

@@ -20,7 +20,7 @@ from tasks.synthesizers.clustmix.tables.mixture import Mixture
 
 Array = NDArray[np.float64]
 
-_LEAST_SHARE = 1e-12
+_LEAST_SHARE, _TINY = 1e-12, np.finfo(np.float64).tiny
 _MAX_OVERSAMPLING = 200
 _RAKINGS, _RAKED, _MOVED, _STEPS = 50, 100_000, 1e-5, 100
 
@@ -43,14 +43,12 @@ def sample_codes(
 ) -> NDArray[np.uint16]:
     """Sample records (n_rows, d) of all measured columns, in random order.
 
-    Columns of which combinations are listed have one of these: a component weighs as much as it has
-    of such records.
+    Columns of which combinations are listed have one of these.
     """
     codes = np.empty((layout.n_columns, n_rows), dtype=np.uint16)
     together = {column for group in joint for column in group.columns}
-    weights = _weights_of(mixture, layout, joint) if joint else mixture.weights
     start = 0
-    for index, size in enumerate(quotas(weights, n_rows, rng)):
+    for index, size in enumerate(quotas(mixture.weights, n_rows, rng)):
         member = slice(start, start + int(size))
         start += int(size)
         for group in joint if size else ():
@@ -68,14 +66,14 @@ def sample_codes(
     return codes.T[rng.permutation(n_rows)]
 
 
-def _weights_of(mixture: Mixture, layout: Layout, joint: Sequence[Combinations]) -> Array:
-    """Weights of the components, given that columns have one of the combinations listed."""
-    logs = np.log(mixture.weights)
-    for group in joint:
+def kept_weights(mixture: Mixture, layout: Layout, rules: RecordRules) -> Array:
+    """Weights (K,) of the components among records that keep listed rules; 0 where none does."""
+    logs = np.log(np.maximum(mixture.weights, _TINY))
+    for group in rules.combinations:
         kept = [_densities(one, layout, group).sum() for one in mixture.components]
-        logs = logs + np.log(np.maximum(kept, np.finfo(np.float64).tiny))
-    weights = np.exp(logs - logs.max())
-    return np.asarray(weights / weights.sum())
+        logs = logs + np.where(np.array(kept) > 0.0, np.log(np.maximum(kept, _TINY)), -np.inf)
+    weights = np.exp(logs - max(logs.max(), np.finfo(np.float64).min))
+    return np.asarray(weights / max(weights.sum(), _TINY))
 
 
 def _densities(component: Array, layout: Layout, group: Combinations) -> Array:
@@ -101,11 +99,12 @@ def sample_kept(
     """
     if rules is None:
         return sample_codes(mixture, layout, n_rows=n_rows, rng=rng)
-    parts: list[NDArray[np.uint16]] = []
+    weights = kept_weights(mixture, layout, rules)
+    parts = [np.empty((0, layout.n_columns), dtype=np.uint16)]
     n_kept, n_sampled, more = 0, 0, n_rows
-    while n_kept < n_rows and n_sampled < _MAX_OVERSAMPLING * n_rows:
-        joint = rules.combinations
-        codes = sample_codes(mixture, layout, n_rows=more, rng=rng, joint=joint)
+    while weights.any() and n_kept < n_rows and n_sampled < _MAX_OVERSAMPLING * n_rows:
+        kept = Mixture(weights=weights, components=mixture.components)
+        codes = sample_codes(kept, layout, n_rows=more, rng=rng, joint=rules.combinations)
         if not rules.all_listed:
             codes = codes[rules.labels_allowed(codes[:, : layout.n_declared]).any(axis=1)]
         parts.append(codes)
@@ -153,7 +152,7 @@ def tilted(mixture: Mixture, layout: Layout, factors: Array) -> Mixture:
     """Return the mixture whose records weigh the product of the factors (W,) of their codes."""
     components = mixture.components * factors
     sums = np.add.reduceat(components, layout.offsets[:-1], axis=1)
-    weights = np.log(mixture.weights) + np.log(sums).sum(axis=1)
+    weights = np.log(np.maximum(mixture.weights, _TINY)) + np.log(sums).sum(axis=1)
     weights = np.exp(weights - weights.max())
     return Mixture(
         weights=weights / weights.sum(),

@@ -232,8 +232,6 @@ class TableClustMix:
             stddev=stddev,
             drowned=split.drowned,
         )
-        if self.domain.rules is not None:
-            targets = estimates.with_zeros(layout, targets, self.domain.rules)
         scale = {"pair_stddev": stddev, "patients": counts.patients}
         # By one thread: several would round as the machine has processors.
         with threadpool_limits(1, user_api="blas"):

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from storage.schema.columns import (
     Column,
     Declaration,
+    Level,
     Name,
     NumericColumn,
     PrintableText,
@@ -30,7 +31,7 @@ def _sorted(value: object) -> object:
 
 
 _Asked = Annotated[
-    tuple[RawValue | None, ...], BeforeValidator(_of_one), Field(min_length=1, max_length=1000)
+    tuple[Level | None, ...], BeforeValidator(_of_one), Field(min_length=1, max_length=1000)
 ]
 _Condition = Annotated[dict[Name, _Asked], BeforeValidator(_sorted), Field(min_length=1)]
 _Mend = Annotated[

@@ -153,7 +153,7 @@ def tilted(mixture: Mixture, layout: Layout, factors: Array) -> Mixture:
     components = mixture.components * factors
     sums = np.add.reduceat(components, layout.offsets[:-1], axis=1)
     weights = np.log(np.maximum(mixture.weights, _TINY)) + np.log(sums).sum(axis=1)
-    weights = np.exp(weights - weights.max())
+    weights = np.maximum(np.exp(weights - weights.max()), _TINY)
     return Mixture(
         weights=weights / weights.sum(),
         components=components / np.repeat(sums, layout.n_codes, axis=1),

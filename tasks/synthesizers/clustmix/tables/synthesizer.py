@@ -178,7 +178,8 @@ class TableClustMix:
             counts, mixture, measured = self._pairs(curator, counts, mu=mu)
         if self.domain.rules is not None:
             rng = np.random.default_rng(PUBLIC_SEED)
-            mixture = sampler.raked(mixture, layout, self.domain.rules, counts.shares, rng)
+            with threadpool_limits(1, user_api="blas"):
+                mixture = sampler.raked(mixture, layout, self.domain.rules, counts.shares, rng)
         return {
             "counts_by_label": counts.by_label,
             "counts_stddev": np.array(counts.stddev),

@@ -53,8 +53,9 @@ def _in_range(column: NumericColumn, asked: str) -> NDArray[np.bool_]:
     first, end = (math.nan if value is None else value for value in map(number_of, (low, high)))
     if not dots:
         # One number, which has a bin to itself.
-        end = min(round(first + 10.0**-column.grid_decimals, column.grid_decimals), column.upper)
-    if end in (column.upper, column.upper + (column.kind == "integer")):
+        end = round(first + 10.0**-column.grid_decimals, column.grid_decimals)
+        end = math.inf if end > column.upper else end
+    elif end in (column.upper, column.upper + (column.kind == "integer")):
         end = math.inf  # the bound belongs to the last bin, also where that begins with it
     is_known = first in column.bin_starts and end in (*column.bin_starts, math.inf)
     if not is_known or first >= end:

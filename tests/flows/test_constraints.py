@@ -17,7 +17,7 @@ STAY = {"name": "stay", "kind": "integer", "lower": 0, "upper": 100, "bins": 10}
 YOUNG = {"when": {"age": ["0..10", "10..20", "20..30"]}, "then": {"smoker": None}}
 ORDER = {"holds": "stay < age"}
 MENDED = [ORDER, YOUNG | {"mend": {"smoker": None}}]
-QUICK = synthesizer.Effort(starts=1, steps=200, fit_rows=2_000)
+QUICK = synthesizer.Effort(starts=1, steps=60, fit_rows=2_000)
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_every_published_row_keeps_the_constraints_and_so_do_tables_and_resample
     desk, monkeypatch
 ):
     monkeypatch.setattr(synthesizer.TableClustMix.__init__, "__defaults__", (QUICK,))
-    declare(desk, MENDED, method={"kind": "clustmix"}, rows=20_000)
+    declare(desk, MENDED, method={"kind": "clustmix"}, rows=4_000)
     assert desk.release() == 0, desk.line
     assert is_kept(pd.read_csv(desk.bundle / "synthetic.csv"))
     report = (desk.bundle / "manifest.json").read_text("utf-8")

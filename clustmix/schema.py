@@ -33,6 +33,8 @@ class Schema(TableSchema):
         The label column.
     ignore
         Columns that the table has and that are not used.
+    constraints
+        Public rules that every record keeps, as mappings with the keys of a site file.
 
     Raises
     ------

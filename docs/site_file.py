@@ -29,6 +29,7 @@ from storage.codebooks.sheets import HEADINGS
 from storage.schema.catalogue import CatalogueEntry
 from storage.schema.column_blocks import ImageColumns
 from storage.schema.columns import CategoricalColumn, NumericColumn
+from storage.schema.constraints import Constraint
 from storage.schema.table import Buckets, Label, TableSchema
 from storage.sources.datasets import table_names
 from storage.sources.declared import (
@@ -114,6 +115,23 @@ SECTIONS: dict[type[BaseModel], tuple[str, str]] = {
     ImageColumns: ("schema.image", ""),
     Label: ("schema.label", ""),
     Buckets: ("schema.label.buckets", ""),
+    Constraint: (
+        "schema.constraints",
+        "Rules are asked of values as they are released: levels after `groups` and `other`, "
+        "numbers clipped and rounded. So give columns that are compared the same bounds, and a "
+        "sum bounds that hold its parts. A released number is drawn inside its bin, among those "
+        "that keep the rules: `a + b = c` holds to the last decimal, of columns with equally "
+        "many decimals; bins without such numbers are not released together. A sum has no two "
+        "columns that other rules between numbers connect. A condition may also be one number, "
+        "`3`, that has a bin to itself. `mend` is a function of one row, used in the order of "
+        "the list; then every rule is asked of the row again. A row that still breaks one fails "
+        "`clustmix check`, and a release before its charge; the refusal names the rule and its "
+        "columns, and never a value. Rules that leave no record are refused before the charge "
+        "where the columns that they connect have 200,000 combinations of codes or fewer. Where "
+        "there are more, records that break a rule are thrown away, and `CONSTRAINTS_RARE` says "
+        "that hardly one of 200 keeps them. Constraints come from a codebook or from knowledge, "
+        "never from the records. There are none of an `image`, nor with `analysis: published`.",
+    ),
     UnitSection: ("privacy_unit", ""),
     PartitionSection: (
         "privacy_unit.partition",
@@ -230,6 +248,13 @@ schema:
     - {name: creatinine, kind: real, lower: 0.1, upper: 15.0, bins: [0.1, 0.7, 1.3, 2.0, 4.0, 15.0],
        decimals: 1, nullable: true}
     - {name: sex, kind: categorical, levels: [female, male, unknown], other: unknown}
+    - {name: pregnant, kind: categorical, levels: ["no", "yes"], nullable: true}
+    - {name: days, kind: integer, lower: 0, upper: 90, bins: [0, 1, 3, 7, 14, 91]}
+    - {name: days_on_icu, kind: integer, lower: 0, upper: 90, bins: [0, 1, 3, 7, 14, 91]}
+  constraints:
+    - {holds: days_on_icu <= days}
+    - {never: {sex: male, pregnant: "yes"}, mend: {pregnant: null}}
+    - {when: {age: 50..110}, then: {pregnant: ["no", null]}}
   label:
     name: readmitted
     levels:

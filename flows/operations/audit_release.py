@@ -174,11 +174,15 @@ def _attack(
 
 
 def _generated_site(site_path: Path, table: Path) -> dict[Any, Any]:
-    """Return the site file with the generated table as its source, and nobody to ask."""
+    """Return the site file with the generated table as its source, and nobody to ask.
+
+    And without constraints, which a generated table does not keep; no sensitivity depends on them.
+    """
     site = read_mapping(site_path)
     site["source"] = {"kind": "csv", "path": str(table)}
     for key in ("approval", "arrival"):
         site.pop(key, None)
+    site["schema"].pop("constraints", None)
     site["privacy_unit"] = {
         key: value for key, value in site["privacy_unit"].items() if key != "partition"
     }

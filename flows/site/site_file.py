@@ -221,6 +221,8 @@ class SiteFile(_Section):
                 "analysis: expected proven, as the data are not public benchmark data; other "
                 "analyses carry no guarantee that holds"
             )
+        if self.analysis is not Analysis.PROVEN and schema.constraints:
+            raise ValueError("schema.constraints: expected none with analysis published")
         return self
 
     @property

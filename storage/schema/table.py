@@ -32,6 +32,7 @@ from storage.schema.columns import (
     raw_text,
     refuse_duplicates,
 )
+from storage.schema.constraints import Constraint, require_declared
 
 MAX_LISTED_NAMES = 20
 """Column names that a message lists."""
@@ -145,6 +146,11 @@ class TableSchema(Declaration):
     """The label column."""
     ignore: tuple[Name, ...] = ()
     """Columns that the source has and that are not used."""
+    constraints: tuple[Constraint, ...] = Field(
+        default=(), exclude_if=lambda constraints: not constraints
+    )
+    """Public rules that every record keeps, of the source and of a release. A row of the source
+    that breaks one fails the check, before anything is charged, or is mended as the rule says."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -157,6 +163,10 @@ class TableSchema(Declaration):
         names = [*self.column_names, self.label.name, *self.ignore]
         if len(set(names)) != len(names):
             raise ValueError("expected each column once in columns, label and ignore")
+        if self.constraints and self.image is not None:
+            raise ValueError("constraints: expected none of an image")
+        label = self.label
+        require_declared(self.constraints, self.columns, label.name, label.level_names)
         return self
 
     @model_serializer(mode="wrap")

@@ -17,6 +17,7 @@ from storage.schema.column_blocks import ImageColumns
 from storage.schema.columns import CategoricalColumn, NumericColumn, number_of
 from storage.schema.table import Label, TableSchema
 from storage.sources.cells import distinct
+from tasks.ingest.constraints import CodedRows, grid_bins, held, rules_of
 from tasks.ingest.violations import Rule, Violation
 from tasks.measurement.encoded import EncodingDomain
 
@@ -53,15 +54,17 @@ def domain_of(schema: TableSchema) -> EncodingDomain:
         ),
         label_levels=schema.label.level_names,
         image=None if schema.image is None else schema.image.shape,
+        rules=rules_of(schema),
     )
 
 
-def encode_chunk(frame: pd.DataFrame, schema: TableSchema) -> EncodedChunk:
+def encode_chunk(frame: pd.DataFrame, schema: TableSchema, *, mend: bool = True) -> EncodedChunk:
     """Encode the rows of a chunk, each by itself.
 
     A number outside the bounds is clipped and a number with more decimals than declared is rounded;
     an undeclared category goes to the level of the other values; a missing code or an allowed empty
-    cell gets the missing code. Anything else that the schema does not allow is a violation.
+    cell gets the missing code. A row that then breaks a constraint is mended where that says how,
+    unless `mend` is false. Anything else that the schema does not allow is a violation.
 
     Privacy
     -------
@@ -75,16 +78,24 @@ def encode_chunk(frame: pd.DataFrame, schema: TableSchema) -> EncodedChunk:
             "check the source and the schema",
         )
     violations: list[Violation] = []
+    numbers: dict[int, Integers] = {}
     pixels = None if schema.image is None else _whole_numbers(frame[list(schema.column_names)])
     if schema.image is not None and pixels is not None:
         codes = _pixel_codes(pixels, schema.image)
     else:
-        codes = _column_codes(frame, schema, violations)
-    label = _label_codes(frame[schema.label.name], schema.label, violations)
+        codes = _column_codes(frame, schema, violations, numbers)
+    labels = _label_codes(frame[schema.label.name], schema.label, violations)
+    label, valid = np.maximum(labels, 0).astype(np.uint16), labels >= 0
+    if schema.constraints:
+        sound = valid.copy()
+        for violation in violations:
+            sound[violation.rows] = False
+        rows = CodedRows(codes=codes, label=label, numbers=numbers, sound=sound)
+        violations += held(rows, schema, mend=mend)
     return EncodedChunk(
         codes=codes,
-        label=np.maximum(label, 0).astype(np.uint16),
-        valid=label >= 0,
+        label=label,
+        valid=valid,
         violations=tuple(violations),
     )
 
@@ -95,7 +106,8 @@ def decode(
     """Turn codes (n, d) into valid records; encoding them gives the same codes again.
 
     Values inside a bin are drawn from ``rng``, no source of privacy noise: uniformly over the
-    values that the bin holds on the grid of the declared decimals. Pixels need none.
+    values that the bin holds on the grid of the declared decimals, or over those that keep the
+    constraints between numbers, of records that can. Pixels need none.
 
     Privacy
     -------
@@ -104,10 +116,14 @@ def decode(
     if schema.image is not None:
         return _images(codes, label, schema, schema.image)
     columns: dict[str, pd.Series] = {}
-    for own, column in zip(np.ascontiguousarray(codes.T), schema.columns, strict=True):
+    rules = rules_of(schema)
+    related = {} if rules is None else rules.numbers(codes, rng)
+    for j, (own, column) in enumerate(
+        zip(np.ascontiguousarray(codes.T), schema.columns, strict=True)
+    ):
         if isinstance(column, NumericColumn):
             missing = own == column.n_bins
-            grid = _draw(np.where(missing, 0, own), column, rng)
+            grid = related[j] if j in related else _draw(np.where(missing, 0, own), column, rng)
             columns[column.name] = _written(grid, missing, column)
         else:
             columns[column.name] = _named(own, column)
@@ -116,12 +132,19 @@ def decode(
     return pd.DataFrame(columns, copy=False)
 
 
-def _column_codes(frame: pd.DataFrame, schema: TableSchema, violations: list[Violation]) -> Codes:
+def _column_codes(
+    frame: pd.DataFrame,
+    schema: TableSchema,
+    violations: list[Violation],
+    numbers: dict[int, Integers],
+) -> Codes:
     codes = np.zeros((len(frame), len(schema.columns)), dtype=np.uint16)
     for j, column in enumerate(schema.columns):
         if isinstance(column, NumericColumn):
             values, missing = _numbers(frame[column.name], column, violations)
             grid = _to_grid(values, missing, column)
+            if schema.constraints:
+                numbers[j] = grid
             codes[:, j] = np.where(missing, column.n_bins, _bin(grid, column))
         else:
             codes[:, j] = _level_codes(frame[column.name], column, violations)
@@ -197,13 +220,8 @@ def _to_grid(values: Floats, missing: NDArray[np.bool_], column: NumericColumn) 
     return np.rint(clipped * 10**column.grid_decimals).astype(np.int64)
 
 
-def _grid_starts(column: NumericColumn) -> Integers:
-    """Lower ends of the bins in units of the last declared decimal."""
-    return np.rint(np.asarray(column.bin_starts) * 10**column.grid_decimals).astype(np.int64)
-
-
 def _bin(grid: Integers, column: NumericColumn) -> Indices:
-    starts = _grid_starts(column)
+    starts, _ = grid_bins(column)
     width = round(column.upper * 10**column.grid_decimals) - int(starts[0]) + 1
     if width < len(grid):
         # The column has fewer numbers than cells: each is looked for once.
@@ -276,9 +294,8 @@ def _note(violations: list[Violation], rule: Rule, column: str, broken: NDArray[
 
 def _draw(codes: Codes, column: NumericColumn, rng: np.random.Generator) -> Integers:
     """Values inside the bin of each code, in units of the last declared decimal."""
-    starts = _grid_starts(column)
-    last = np.append(starts[1:] - 1, round(column.upper * 10**column.grid_decimals))
-    return rng.integers(starts[codes], last[codes], endpoint=True)
+    first, last = grid_bins(column)
+    return rng.integers(first[codes], last[codes], endpoint=True)
 
 
 def _written(grid: Integers, missing: NDArray[np.bool_], column: NumericColumn) -> pd.Series:

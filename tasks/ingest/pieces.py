@@ -20,7 +20,7 @@ from storage.files.diagnostics import DiagnosticsFile
 from storage.files.workspace import load_arrays, store_arrays
 from storage.schema.table import TableSchema
 from storage.sources.declared_images import FILE_NAME
-from storage.sources.image_rules import FileRule, RefusedFiles
+from storage.sources.image_rules import RefusedFiles
 from storage.sources.reading import Fragment
 from tasks.gates import expectations
 from tasks.ingest.contributions import part_of_patients
@@ -34,7 +34,6 @@ from tasks.ingest.patient_rows import (
     unnamed_patients,
 )
 from tasks.ingest.shards import store_shard
-from tasks.ingest.violations import Rule
 from tasks.measurement.sampling import shard_name
 
 
@@ -52,7 +51,7 @@ class FragmentReport:
     """What is told of a fragment: which checks it passed, and which rules it breaks where."""
 
     gates: tuple[expectations.GateReport, ...]
-    broken: tuple[tuple[str, Rule | FileRule], ...]
+    broken: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -101,7 +100,7 @@ def spread_fragment(
     """Check and encode the rows of a fragment, write them as pieces, and keep broken rows apart."""
     n_batches = 0
     # The first of each kind is enough to refuse: memory must not grow with the broken rows.
-    broken: dict[tuple[str, Rule | FileRule], None] = {}
+    broken: dict[tuple[str, str], None] = {}
     gate = expectations.SourceGate(rules.schema, rules.unit.column)
     for whole_frame in _readable(frames, broken, diagnostics):
         frame = _own_part(rules, whole_frame)
@@ -124,7 +123,7 @@ def spread_fragment(
 
 def _readable(
     frames: Iterable[pd.DataFrame],
-    broken: dict[tuple[str, Rule | FileRule], None],
+    broken: dict[tuple[str, str], None],
     diagnostics: DiagnosticsFile,
 ) -> Iterator[pd.DataFrame]:
     """Yield frames, and keep the names of files that break a rule apart."""

@@ -9,7 +9,6 @@ from enum import StrEnum
 
 from privacy.arrays import Indices
 from privacy.errors import InputError
-from storage.sources.image_rules import FileRule
 
 
 class Rule(StrEnum):
@@ -26,14 +25,17 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Violation:
-    """A rule that some cells of a column break. ``rows`` is private: positions in the chunk."""
+    """A rule that some cells of a column break. ``rows`` is private: positions in the chunk.
 
-    rule: Rule | FileRule
+    The rule is a `Rule`, one of a file, or a constraint of the schema in words.
+    """
+
+    rule: str
     column: str
     rows: Indices
 
     def __repr__(self) -> str:
-        return f"Violation(rule={self.rule.name}, column={self.column!r})"
+        return f"Violation(rule={self.rule!r}, column={self.column!r})"
 
 
 def refuse_violations(violations: Sequence[Violation], *, diagnostics: str | None = None) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.arrays import Codes, Floats, Indices, Integers
+from tasks.measurement.record_rules import RecordRules
 
 N_FOLDS = 5
 """Number of folds into which a hash of the patient splits the patients."""
@@ -24,7 +25,8 @@ class EncodingDomain:
     means "missing". The codes of a `numeric` column are ordered bins of numbers. At most
     `rows_per_patient` rows of a patient are kept. `patients` is about how many there are, declared
     and public, and `image` the rows, columns and channels of the image whose pixels the columns
-    are, from the top left; None where nobody said, and where they are none.
+    are, from the top left; None where nobody said, and where they are none. Every record keeps the
+    `rules`.
     """
 
     column_names: tuple[str, ...]
@@ -35,6 +37,7 @@ class EncodingDomain:
     rows_per_patient: int = 1
     patients: int | None = None
     image: tuple[int, int, int] | None = None
+    rules: RecordRules | None = None
 
     def __post_init__(self) -> None:
         widths = {len(self.column_names), len(self.n_codes), len(self.has_missing)}

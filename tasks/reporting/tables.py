@@ -122,9 +122,13 @@ def is_stated(files: Mapping[str, bytes], schema: TableSchema) -> bool:
     return read.model_dump_json() == schema.model_dump_json()
 
 
-def coded(frame: pd.DataFrame, schema: TableSchema) -> CodedTable | None:
-    """Encode published rows as the rows of the source were, or return None if some cannot be."""
-    chunk = encode_chunk(frame, schema)
-    if chunk.violations or not np.all(chunk.valid):
-        return None
-    return CodedTable(codes=chunk.codes, label=chunk.label)
+def coded(frame: pd.DataFrame, schema: TableSchema) -> tuple[CodedTable | None, frozenset[str]]:
+    """Encode published rows as the rows of the source were, and say which rules they break.
+
+    None is mended; there are no codes if a rule is broken.
+    """
+    chunk = encode_chunk(frame, schema, mend=False)
+    broken = frozenset(violation.rule for violation in chunk.violations)
+    if broken or not np.all(chunk.valid):
+        return None, broken
+    return CodedTable(codes=chunk.codes, label=chunk.label), broken

@@ -20,6 +20,7 @@ from tasks.gates import expectations
 from tasks.gates.agreement import CodedTable
 from tasks.gates.agreement_gate import REFERENCE_ROWS, NoisyCounts, agreement_gate
 from tasks.ingest.conditions import sample_rows
+from tasks.ingest.constraints import words
 from tasks.ingest.encoding import decode, domain_of
 from tasks.measurement.encoded import EncodingDomain
 from tasks.reporting.released_tables import released_tables
@@ -124,8 +125,14 @@ def output_gate(
     frame = read_rows(tables)
     report = expectations.output_gate(frame, schema, rows)
     stated = is_stated(tables, schema) and formats_agree(tables, schema)
-    published = coded(frame, schema) if report.passed and stated else None
+    published = None
     checks = [*report.checks, expectations.GateCheck(name="files", column=None, passed=stated)]
+    if report.passed and stated:
+        published, broken = coded(frame, schema)
+        checks += [
+            expectations.GateCheck(name=rule, column=None, passed=rule not in broken)
+            for rule in map(words, schema.constraints)
+        ]
     if published is not None:
         checks += agreement_gate(
             published,

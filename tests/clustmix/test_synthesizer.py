@@ -269,3 +269,16 @@ def test_a_schema_from_a_site_file_and_from_a_schema_alone(tmp_path):
             Schema.from_yaml(alone)
     with pytest.raises(ConfigurationError, match="SITE_MISSING"):
         Schema.from_yaml(tmp_path / "absent.yaml")
+
+
+def test_rows_of_a_notebook_keep_the_constraints(schema, frame, tmp_path):
+    rule = {"when": {"ward": "A"}, "then": {"died": "no"}}
+    strict = Schema.model_validate({**schema.model_dump(), "constraints": [rule]})
+    with pytest.raises(InputError, match="column died: expected the constraint 'ward=A implies"):
+        NaiveBayes(strict, **BY_PATIENT).fit(frame)
+    mended = {**rule, "mend": {"ward": "B"}}
+    known = Schema.model_validate({**schema.model_dump(), "constraints": [mended]})
+    NaiveBayes(known, **BY_PATIENT).fit(frame).save(tmp_path / "model")
+    rows = clustmix.Synthesizer.load(tmp_path / "model").sample(2_000)
+    assert set(rows["died"][rows["ward"] == "A"]) == {"no"}
+    assert "yes" in set(rows["died"])

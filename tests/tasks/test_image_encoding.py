@@ -34,7 +34,7 @@ def test_all_at_once_is_column_by_column(form, data, dtype):
     chunk = encode_chunk(frame, schema)
     assert chunk.violations == ()
     assert chunk.codes.dtype == np.uint16
-    assert np.array_equal(chunk.codes, encoding._column_codes(frame, schema, []))
+    assert np.array_equal(chunk.codes, encoding._column_codes(frame, schema, [], {}))
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -4,9 +4,11 @@ The kind of data decides which one measures. Measurements are recognised by what
 of the earlier form with slices are sampled as they always were.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privacy.arrays import Records
 from tasks.measurement.encoded import EncodingDomain
@@ -46,3 +48,16 @@ class ClustMix:
             earlier = EarlierClustMix(self.domain, self.config.earlier)
             return earlier.sample(released, n_rows=n_rows, rng=rng)
         return self.form.sample(released, n_rows=n_rows, rng=rng)
+
+    def sample_where(
+        self,
+        released: Released,
+        allowed: Mapping[int, NDArray[np.bool_]],
+        *,
+        n_rows: int,
+        rng: np.random.Generator,
+    ) -> Records:
+        """Sample rows with allowed codes where the form can; of an earlier one, any rows."""
+        if "loadings" in released or not isinstance(self.form, TableClustMix):
+            return self.sample(released, n_rows=n_rows, rng=rng)
+        return self.form.sample_where(released, allowed, n_rows=n_rows, rng=rng)

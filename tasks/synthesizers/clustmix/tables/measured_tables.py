@@ -19,16 +19,16 @@ from numpy.typing import NDArray
 
 from tasks.measurement.centred import centred_norm, count_factor, counts_of, without_means
 from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.record_rules import LABEL, RecordRules
 from tasks.synthesizers.clustmix.tables.draws import pair_cells
 from tasks.synthesizers.clustmix.tables.layout import Layout
+from tasks.synthesizers.clustmix.tables.mixture import Mixture
+from tasks.synthesizers.clustmix.tables.sampler import kept_weights
 
 Array = NDArray[np.float64]
 Groups = tuple[tuple[int, ...], ...]
 
-LABEL = -1
-"""Stands for the label where a column has its number."""
-
-_FITTINGS, _LEAST = 200, 1e-12
+_FITTINGS, _LEAST, _TINY = 200, 1e-12, 1e-300
 
 
 class Origin(StrEnum):
@@ -72,22 +72,26 @@ def measured_tables(
 ) -> Iterator[Table]:
     """Return the label, every column, every column by label, and every pair of columns."""
     layout = Layout.of(domain)
-    margins = _Margins(layout, released, sealed)
+    margins = _Margins(layout, released, sealed, domain.rules)
     yield margins.label()
     for column in range(layout.n_declared):
         yield margins.one_way(column)
         yield margins.by_label(column)
     if sealed.pair_tables is not None:
-        yield from _pairs(layout, margins, released, sealed)
+        yield from _pairs(layout, margins, released, sealed, domain.rules)
 
 
 class _Margins:
     """What the counts say of the label and of single columns."""
 
     def __init__(
-        self, layout: Layout, released: Mapping[str, NDArray[Any]], sealed: Sealed
+        self,
+        layout: Layout,
+        released: Mapping[str, NDArray[Any]],
+        sealed: Sealed,
+        rules: RecordRules | None,
     ) -> None:
-        self._layout, self._released = layout, released
+        self._layout, self._released, self._rules = layout, released, rules
         entry = sealed.label_counts_stddev * centred_norm(layout.n_codes)
         self._entry, self.size_variance = entry**2, (entry / count_factor(layout.n_codes)) ** 2
         self._sizes, self._by_label = counts_of(sealed.label_counts, layout.n_codes)
@@ -135,8 +139,16 @@ class _Margins:
         share = self._by_label[:, layout.block(column)].T / self.patients
         rest = (1.0 / k - share) ** 2 + (layout.n_labels - 1) * share**2
         variance = self._entry * (1.0 - 1.0 / k) + self.size_variance * rest
-        shares = fitted(share, self.shares(column), self._released["label_shares"])
+        allowed = self.allowed(column, LABEL)
+        shares = fitted(share, self.shares(column), self._released["label_shares"], allowed)
         return self._table((column, LABEL), shares, share, variance)
+
+    def allowed(self, first: int, second: int) -> NDArray[np.bool_]:
+        """Which codes (k, l) of a column and of another, or the label, go together."""
+        if self._rules is not None:
+            return self._rules.together(first, second)
+        other = self._layout.n_labels if second == LABEL else self._layout.n_codes[second]
+        return np.ones((self._layout.n_codes[first], other), dtype=np.bool_)
 
     def _table(
         self, columns: tuple[int, ...], shares: Array, estimates: Array, variances: Array
@@ -154,7 +166,11 @@ class _Margins:
 
 
 def _pairs(
-    layout: Layout, margins: _Margins, released: Mapping[str, NDArray[Any]], sealed: Sealed
+    layout: Layout,
+    margins: _Margins,
+    released: Mapping[str, NDArray[Any]],
+    sealed: Sealed,
+    rules: RecordRules | None,
 ) -> Iterator[Table]:
     """Return a table of every pair of declared columns, of codes as they were joined."""
     groups = [released["code_groups"][layout.block(j)] for j in range(layout.n_columns)]
@@ -166,21 +182,23 @@ def _pairs(
     noisy[cells] = values[: int(cells.sum())]
     starts = np.cumsum([0, *sizes])
     weights, components = released["mixture_weights"], released["mixture_components"]
-    joined = [
-        np.stack([components[:, layout.block(j)][:, own == g].sum(axis=1) for g in range(k)])
-        for j, (own, k) in enumerate(zip(groups, sizes, strict=True))
-    ]
+    if rules is not None:
+        weights = kept_weights(Mixture(weights=weights, components=components), layout, rules)
+    joins = [np.eye(k)[:, own] for own, k in zip(groups, sizes, strict=True)]
     variance = (sealed.pair_tables_stddev * margins.norm) ** 2
     parts = [_part(layout, margins, j, own) for j, own in enumerate(groups)]
     for i in range(layout.n_declared):
         for j in range(i + 1, layout.n_declared):
             first, second = parts[i], parts[j]
+            codes = components[:, layout.block(i)], components[:, layout.block(j)]
+            allowed = margins.allowed(i, j)
+            model = joins[i] @ (codes[0].T @ (weights[:, None] * codes[1]) * allowed) @ joins[j].T
             implied = Table(
                 columns=(i, j),
                 groups=(first.groups, second.groups),
                 origin=Origin.IMPLIED,
                 shares=fitted(
-                    joined[i] @ (weights[:, None] * joined[j].T), first.shares, second.shares
+                    model, first.shares, second.shares, joins[i] @ allowed @ joins[j].T > 0.0
                 ),
             )
             if not used[i, j]:
@@ -237,15 +255,16 @@ def _summed(values: Array, own: NDArray[np.int64]) -> Array:
     return np.asarray(np.bincount(own, weights=values), dtype=np.float64)
 
 
-def fitted(table: Array, first: Array, second: Array) -> Array:
+def fitted(table: Array, first: Array, second: Array, allowed: NDArray[np.bool_]) -> Array:
     """Bring a table (a, b) to margins by iterative proportional fitting, cells below 0 to nothing.
 
-    Source: Deming and Stephan 1940.
+    Cells that are not allowed stay zero; where these leave no table of such margins, as the noise
+    of the margins may have it, the second is kept. Source: Deming and Stephan 1940.
     """
-    found = np.maximum(table, _LEAST)
+    found = np.where(allowed, np.maximum(table, _LEAST), 0.0)
     for _ in range(_FITTINGS):
-        found = found * (first / found.sum(axis=1))[:, None]
-        found = found * (second / found.sum(axis=0))
+        found = found * (first / np.maximum(found.sum(axis=1), _TINY))[:, None]
+        found = found * (second / np.maximum(found.sum(axis=0), _TINY))
         if np.abs(found.sum(axis=1) - first).max() < _LEAST:
             break
     return np.asarray(found)

@@ -7,17 +7,22 @@ probabilities, so that every share is met and nothing is sharpened. Post-process
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.sparse.linalg import lsqr
 
+from tasks.measurement.record_rules import Combinations, RecordRules
 from tasks.synthesizers.clustmix.tables.layout import Layout
 from tasks.synthesizers.clustmix.tables.mixture import Mixture
 
 Array = NDArray[np.float64]
 
-_LEAST_SHARE = 1e-12
+_LEAST_SHARE, _TINY = 1e-12, np.finfo(np.float64).tiny
+_MAX_OVERSAMPLING = 200
+_RAKINGS, _RAKED, _MOVED, _STEPS = 50, 100_000, 1e-5, 100
 
 
 def quotas(shares: Array, total: int, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -29,21 +34,130 @@ def quotas(shares: Array, total: int, rng: np.random.Generator) -> NDArray[np.in
 
 
 def sample_codes(
-    mixture: Mixture, layout: Layout, *, n_rows: int, rng: np.random.Generator
+    mixture: Mixture,
+    layout: Layout,
+    *,
+    n_rows: int,
+    rng: np.random.Generator,
+    joint: Sequence[Combinations] = (),
 ) -> NDArray[np.uint16]:
-    """Sample records (n_rows, d) of all measured columns, in random order."""
+    """Sample records (n_rows, d) of all measured columns, in random order.
+
+    Columns of which combinations are listed have one of these.
+    """
     codes = np.empty((layout.n_columns, n_rows), dtype=np.uint16)
+    together = {column for group in joint for column in group.columns}
     start = 0
     for index, size in enumerate(quotas(mixture.weights, n_rows, rng)):
         member = slice(start, start + int(size))
         start += int(size)
+        for group in joint if size else ():
+            share = _densities(mixture.components[index], layout, group)
+            places = np.repeat(np.arange(len(share)), quotas(share, int(size), rng))
+            codes[group.columns, member] = group.codes[rng.permutation(places)].T
         for column in range(layout.n_columns):
+            if column in together:
+                continue
             share = mixture.components[index, layout.block(column)]
             values = np.repeat(
                 np.arange(len(share), dtype=np.uint16), quotas(share, int(size), rng)
             )
             codes[column, member] = rng.permutation(values)
     return codes.T[rng.permutation(n_rows)]
+
+
+def kept_weights(mixture: Mixture, layout: Layout, rules: RecordRules) -> Array:
+    """Weights (K,) of the components among records that keep listed rules; 0 where none does."""
+    logs = np.log(np.maximum(mixture.weights, _TINY))
+    for group in rules.combinations:
+        kept = [_densities(one, layout, group).sum() for one in mixture.components]
+        logs = logs + np.where(np.array(kept) > 0.0, np.log(np.maximum(kept, _TINY)), -np.inf)
+    weights = np.exp(logs - max(logs.max(), np.finfo(np.float64).min))
+    return np.asarray(weights / max(weights.sum(), _TINY))
+
+
+def _densities(component: Array, layout: Layout, group: Combinations) -> Array:
+    found = np.ones(len(group.codes))
+    for column, codes in zip(group.columns, group.codes.T, strict=True):
+        found *= component[layout.block(column)][codes]
+    return found
+
+
+def sample_kept(
+    mixture: Mixture,
+    layout: Layout,
+    rules: RecordRules | None,
+    *,
+    n_rows: int,
+    rng: np.random.Generator,
+) -> NDArray[np.uint16]:
+    """Sample records that keep the rules: from the mixture that is conditioned on them.
+
+    Where rules connect few columns, exactly so, for these are one column of the combinations that
+    keep the rules. By rejection, which comes to the same distribution, where there would be too
+    many; records are then fewer where hardly one of 200 keeps the rules.
+    """
+    if rules is None:
+        return sample_codes(mixture, layout, n_rows=n_rows, rng=rng)
+    weights = kept_weights(mixture, layout, rules)
+    parts = [np.empty((0, layout.n_columns), dtype=np.uint16)]
+    n_kept, n_sampled, more = 0, 0, n_rows
+    while weights.any() and n_kept < n_rows and n_sampled < _MAX_OVERSAMPLING * n_rows:
+        kept = Mixture(weights=weights, components=mixture.components)
+        codes = sample_codes(kept, layout, n_rows=more, rng=rng, joint=rules.combinations)
+        if not rules.all_listed:
+            codes = codes[rules.labels_allowed(codes[:, : layout.n_declared]).any(axis=1)]
+        parts.append(codes)
+        n_kept, n_sampled = n_kept + len(codes), n_sampled + more
+        # As many as are likely to be enough, and not more than were asked for.
+        more = min(n_rows, 1 + (n_rows - n_kept) * n_sampled // max(n_kept, 1))
+    return np.concatenate(parts)[:n_rows]
+
+
+def raked(
+    mixture: Mixture, layout: Layout, rules: RecordRules, shares: Array, rng: np.random.Generator
+) -> Mixture:
+    """Bring the records of a mixture that keep the rules to one-way shares (W,).
+
+    Every component is multiplied by the same factor for a code, and weighs accordingly: the records
+    of the mixture are, by the product of their factors. The factors are found by raking on a sample
+    (Deming and Stephan 1940); a code of which it has no record keeps its own.
+    """
+    codes = sample_kept(mixture, layout, rules, n_rows=_RAKED, rng=rng)
+    if len(codes) == 0:
+        return mixture
+    weights = np.full(len(codes), 1.0 / len(codes))
+    for _ in range(_RAKINGS):
+        farthest = 0.0
+        for column in range(layout.n_columns):
+            own, wanted = codes[:, column], shares[layout.block(column)]
+            found = np.bincount(own, weights=weights, minlength=len(wanted))
+            farthest = max(farthest, float(np.abs(found - wanted).max()))
+            # What a record more or less would change is chance.
+            factor = (wanted + 1.0 / len(codes)) / (found + 1.0 / len(codes))
+            weights *= factor[own]
+            weights /= weights.sum()
+        if farthest < _MOVED:
+            break
+    places, root = layout.offsets[:-1] + codes, np.sqrt(weights * len(codes))
+    ends = np.arange(0, places.size + 1, layout.n_columns)
+    shape = (len(codes), layout.width)
+    ones = csr_array((np.repeat(root, layout.n_columns), places.ravel(), ends), shape)
+    logs = root * np.log(np.maximum(weights * len(codes), _LEAST_SHARE))
+    found = lsqr(ones, logs, damp=1.0, iter_lim=_STEPS)[0]
+    return tilted(mixture, layout, np.exp(found))
+
+
+def tilted(mixture: Mixture, layout: Layout, factors: Array) -> Mixture:
+    """Return the mixture whose records weigh the product of the factors (W,) of their codes."""
+    components = mixture.components * factors
+    sums = np.add.reduceat(components, layout.offsets[:-1], axis=1)
+    weights = np.log(np.maximum(mixture.weights, _TINY)) + np.log(sums).sum(axis=1)
+    weights = np.maximum(np.exp(weights - weights.max()), _TINY)
+    return Mixture(
+        weights=weights / weights.sum(),
+        components=components / np.repeat(sums, layout.n_codes, axis=1),
+    )
 
 
 def of_rows(mixture: Mixture, layout: Layout) -> Mixture:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from privacy.errors import ConfigurationError
 from tasks.measurement.centred import label_counts
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain, row_slices
@@ -121,9 +122,19 @@ class TableClustMix:
     ) -> tuple[NDArray[np.uint16], Array]:
         """Sample records (n, d) of the declared columns, with the scores of their labels."""
         layout = self._layout
-        codes = sampler.sample_codes(mixture, layout, n_rows=n_rows, rng=rng)
+        rules = self.domain.rules
+        codes = sampler.sample_kept(mixture, layout, rules, n_rows=n_rows, rng=rng)
+        if len(codes) < n_rows:
+            raise ConfigurationError(
+                "CONSTRAINTS_RARE",
+                "expected one of 200 sampled records to keep the constraints of the schema, found "
+                "fewer; ask for fewer conditions, or declare fewer constraints",
+            )
         codes = np.ascontiguousarray(codes[:, : layout.n_declared])
-        return codes, self.scores(released, codes)
+        scores = self.scores(released, codes)
+        if rules is not None and rules.tells_labels:
+            scores = np.where(rules.labels_allowed(codes), scores, -np.inf)
+        return codes, scores
 
     def scores(self, released: Released, codes: NDArray[np.uint16]) -> Array:
         """Scores (n, C) of the labels of records (n, d), but for the intercepts."""
@@ -165,6 +176,10 @@ class TableClustMix:
             measured: Released = {"code_groups": np.arange(layout.width)}
         else:
             counts, mixture, measured = self._pairs(curator, counts, mu=mu)
+        if self.domain.rules is not None:
+            rng = np.random.default_rng(PUBLIC_SEED)
+            with threadpool_limits(1, user_api="blas"):
+                mixture = sampler.raked(mixture, layout, self.domain.rules, counts.shares, rng)
         return {
             "counts_by_label": counts.by_label,
             "counts_stddev": np.array(counts.stddev),
@@ -262,12 +277,13 @@ class TableClustMix:
 
     def _public_sample(self, released: Released) -> NDArray[np.uint16]:
         """Rows of the mixture, by a public seed, on which the label model is fitted."""
-        return sampler.sample_codes(
-            _mixture(released),
-            self._layout,
-            n_rows=self.effort.fit_rows,
-            rng=np.random.default_rng(PUBLIC_SEED),
-        )
+        mixture, asked = _mixture(released), {"n_rows": self.effort.fit_rows}
+        for rules in (self.domain.rules, None):
+            rng = np.random.default_rng(PUBLIC_SEED)
+            codes = sampler.sample_kept(mixture, self._layout, rules, **asked, rng=rng)
+            if len(codes) == self.effort.fit_rows:
+                break
+        return codes
 
     def _mixing(self, curator: Curator, released: Released, *, mu: float) -> Released:
         """Fit the label model to the counts, correct it by weighted residuals."""

@@ -1,0 +1,74 @@
+"""What is asked of a column: a declared level, a range of whole bins, or a missing cell.
+
+The language of `constraints:` in the site file and of ``clustmix resample --where``.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from storage.schema.columns import Column, NumericColumn, number_of
+
+_NAMED = 12
+"""Most names of a list that a message gives."""
+
+
+def codes_asked(column: Column, asked: str | None) -> NDArray[np.bool_]:
+    """Return which codes (k,) of a column meet a condition.
+
+    It is a declared level, a range ``LOW..HIGH`` of whole bins of numbers (from the start of one up
+    to the start of another, which is left out, or up to the upper bound), a number that has a bin
+    to itself, or None, which is a missing cell. It is a ValueError if it is anything else.
+    """
+    found = np.zeros(column.n_codes, dtype=np.bool_)
+    if asked is None:
+        if not column.has_missing:
+            raise ValueError(f"expected missing codes or nullable: true of {column.name}")
+        found[-1] = True
+        return found
+    within = (
+        _in_range(column, asked)
+        if isinstance(column, NumericColumn)
+        else levels_asked(column.name, asked, column.levels)
+    )
+    found[: len(within)] = within
+    return found
+
+
+def levels_asked(name: str, asked: str | None, levels: Sequence[str]) -> NDArray[np.bool_]:
+    """Return which levels of a column or a label are asked for; ValueError if there are none."""
+    if asked not in levels:
+        raise ValueError(
+            f"expected a declared level of {name} ({some_of(levels)}), found {name}={asked}"
+        )
+    return np.array([level == asked for level in levels])
+
+
+def _in_range(column: NumericColumn, asked: str) -> NDArray[np.bool_]:
+    low, dots, high = (part.strip() for part in asked.partition(".."))
+    starts = [*column.bin_starts, column.upper]
+    first, end = (math.nan if value is None else value for value in map(number_of, (low, high)))
+    if not dots:
+        # One number, which has a bin to itself.
+        end = round(first + 10.0**-column.grid_decimals, column.grid_decimals)
+        end = math.inf if end > column.upper else end
+    elif end in (column.upper, column.upper + (column.kind == "integer")):
+        end = math.inf  # the bound belongs to the last bin, also where that begins with it
+    is_known = first in column.bin_starts and end in (*column.bin_starts, math.inf)
+    if not is_known or first >= end:
+        places = some_of(f"{start:.{column.grid_decimals}f}" for start in starts)
+        raise ValueError(
+            f"expected LOW..HIGH of {column.name}, each of them the start of a bin or the upper "
+            f"bound ({places}), found {column.name}={asked}"
+        )
+    found = np.asarray(column.bin_starts)
+    return np.asarray((found >= first) & (found < end))
+
+
+def some_of(names: Iterable[str]) -> str:
+    """Name the first few of what was declared."""
+    first = list(islice(names, _NAMED + 1))
+    return ", ".join([*first[:_NAMED], "..."] if len(first) > _NAMED else first)

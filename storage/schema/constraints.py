@@ -1,0 +1,228 @@
+"""Rules that every record keeps, declared once and public, as the columns are."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from storage.schema.columns import (
+    Column,
+    Declaration,
+    Level,
+    Name,
+    NumericColumn,
+    PrintableText,
+    RawValue,
+    number_of,
+)
+from storage.schema.conditions import codes_asked, levels_asked
+
+_RELATION = re.compile(r"(.+) (<=|<|=) (.+)")
+
+
+def _of_one(value: object) -> object:
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+def _sorted(value: object) -> object:
+    # A mapping is written with the names in order, so that it is the same text from any reader.
+    return dict(sorted(value.items(), key=str)) if isinstance(value, dict) else value
+
+
+_Asked = Annotated[
+    tuple[Level | None, ...], BeforeValidator(_of_one), Field(min_length=1, max_length=1000)
+]
+_Condition = Annotated[dict[Name, _Asked], BeforeValidator(_sorted), Field(min_length=1)]
+_Mend = Annotated[
+    dict[Name, RawValue | None], BeforeValidator(_sorted), Field(min_length=1, max_length=100)
+]
+
+
+def _is_none(value: object) -> bool:
+    return value is None
+
+
+class Constraint(Declaration):
+    """A public rule that every record keeps: `holds`, or `never`, or `when` with `then`.
+
+    A condition is a mapping of columns to what their cell is: a declared level, a range
+    ``LOW..HIGH`` of whole bins of numbers, ``null`` for a missing cell, or a list of these, one of
+    which it is. It is met by a record that meets it in every column. It may name the label.
+
+    Examples
+    --------
+    >>> from storage.schema.constraints import Constraint
+    >>> Constraint(holds="diastolic <= systolic").relation
+    (('diastolic',), '<=', 'systolic')
+    >>> Constraint(when={"smoker": "no"}, then={"cigarettes": None}).title
+    'smoker=no implies cigarettes=null'
+    """
+
+    holds: Annotated[PrintableText, Field(max_length=2000)] | None = Field(
+        default=None, exclude_if=_is_none
+    )
+    """``a <= b``, ``a < b`` or ``a + b = c`` (also ``a + b <= c``) between numeric columns, of
+    values as they are released: clipped to their bounds and rounded to their decimals. It holds of
+    a record in which one of them is missing."""
+    never: _Condition | None = Field(default=None, exclude_if=_is_none)
+    """A condition that no record meets."""
+    when: _Condition | None = Field(default=None, exclude_if=_is_none)
+    """A condition."""
+    then: _Condition | None = Field(default=None, exclude_if=_is_none)
+    """What is then the case: every record that meets `when` meets it."""
+    mend: _Mend | None = Field(default=None, exclude_if=_is_none)
+    """Cells that are set in a row of the source that breaks this rule: by column a level, a number
+    or ``null``. Without it, and where the row still breaks a rule, the table is refused."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.when is None) != (self.then is None):
+            raise ValueError("expected when and then together")
+        if sum(part is not None for part in (self.holds, self.never, self.when)) != 1:
+            raise ValueError("expected exactly one of holds, never, and when with then")
+        if set(self.when or ()) & set(self.then or ()):
+            raise ValueError("expected other columns in then than in when")
+        if self.holds is not None and self.relation is None:
+            raise ValueError(
+                "expected holds as a <= b, a < b or a + b = c, the names of numeric columns with "
+                "blanks around the sign"
+            )
+        return self
+
+    @property
+    def relation(self) -> tuple[tuple[str, ...], str, str] | None:
+        """The columns that are added, the sign, and the column on its right, of `holds`."""
+        found = _RELATION.fullmatch(self.holds or "")
+        if found is None:
+            return None
+        left, sign, right = (part.strip() for part in found.groups())
+        return tuple(part.strip() for part in left.split(" + ")), sign, right
+
+    @property
+    def title(self) -> str:
+        """The rule in words."""
+        if self.holds is not None:
+            return self.holds
+        if self.never is not None:
+            return f"never {_in_words(self.never)}"
+        return f"{_in_words(self.when or {})} implies {_in_words(self.then or {})}"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns that the rule is about."""
+        if self.relation is not None:
+            parts, _, total = self.relation
+            return (*parts, total)
+        named = (self.never or {}, self.when or {}, self.then or {})
+        return tuple(dict.fromkeys(name for condition in named for name in condition))
+
+    def forbidden(self) -> tuple[dict[str, tuple[bool, tuple[str | None, ...]]], ...]:
+        """Return conditions of which no record meets one, but for `holds`.
+
+        By column: whether its cell is one of these, or none of them.
+        """
+        if self.never is not None:
+            return ({name: (True, asked) for name, asked in self.never.items()},)
+        given = {name: (True, asked) for name, asked in (self.when or {}).items()}
+        return tuple({**given, name: (False, asked)} for name, asked in (self.then or {}).items())
+
+
+def _in_words(condition: Mapping[str, Sequence[str | None]]) -> str:
+    return " and ".join(
+        f"{name}={' or '.join('null' if one is None else one for one in asked)}"
+        for name, asked in condition.items()
+    )
+
+
+def related_columns(
+    constraints: Sequence[Constraint], columns: Sequence[Column]
+) -> tuple[dict[int, NumericColumn], int]:
+    """Return the columns, by their number, that rules of numbers are about, and the most decimals.
+
+    The rules are held on that grid, in whole numbers.
+    """
+    named = {name for one in constraints if one.relation is not None for name in one.columns}
+    found = {
+        index: column
+        for index, column in enumerate(columns)
+        if column.name in named and isinstance(column, NumericColumn)
+    }
+    return found, max((column.grid_decimals for column in found.values()), default=0)
+
+
+def require_declared(
+    constraints: Sequence[Constraint],
+    columns: Sequence[Column],
+    label: str,
+    label_levels: Sequence[str],
+) -> None:
+    """Refuse (ValueError) constraints that name what is not declared, or that cannot be kept."""
+    by_name = {column.name: column for column in columns}
+    for constraint in constraints:
+        try:
+            _require_names(constraint, by_name, label, label_levels)
+            _require_mend(constraint, by_name)
+        except ValueError as error:
+            raise ValueError(f"constraints, {constraint.title}: {error}") from None
+    related, decimals = related_columns(constraints, columns)
+    for column in related.values():
+        if max(abs(column.lower), abs(column.upper)) * 10**decimals >= 2**53:
+            raise ValueError(
+                f"constraints: expected bounds of {column.name} below 2^53 on a grid of {decimals} "
+                "decimals, the most of a column that a rule compares"
+            )
+    # Order alone may go in circles: what each column may be says what they may be together.
+    groups: list[set[str]] = []
+    for constraint in sorted((one for one in constraints if one.relation), key=_is_sum):
+        own = set(constraint.columns)
+        met = [group for group in groups if group & own]
+        if _is_sum(constraint) and any(len(group & own) > 1 for group in met):
+            raise ValueError(
+                f"constraints, {constraint.title}: expected columns of a sum that no other rule "
+                "between numbers connects; leave out what follows from the sum"
+            )
+        groups = [group for group in groups if not group & own] + [own.union(*met)]
+
+
+def _is_sum(constraint: Constraint) -> bool:
+    parts, sign, _ = constraint.relation or ((), "", "")
+    return len(parts) > 1 or sign == "="
+
+
+def _require_names(
+    constraint: Constraint, columns: Mapping[str, Column], label: str, label_levels: Sequence[str]
+) -> None:
+    names = constraint.columns
+    unknown = set(names) - {*columns, label}
+    if unknown:
+        raise ValueError(f"expected declared columns, found {', '.join(sorted(unknown))}")
+    if constraint.relation is not None:
+        found = [columns.get(name) for name in names]
+        numeric = [column for column in found if isinstance(column, NumericColumn)]
+        if len(numeric) < len(names) or len(set(names)) < len(names):
+            raise ValueError("expected numeric columns, each once")
+        if _is_sum(constraint) and len({column.grid_decimals for column in numeric}) > 1:
+            raise ValueError("expected columns of equally many decimals")
+        return
+    for condition in constraint.forbidden():
+        for name, (_, asked) in condition.items():
+            for one in asked:
+                if name == label:
+                    levels_asked(name, one, label_levels)
+                else:
+                    codes_asked(columns[name], one)
+
+
+def _require_mend(constraint: Constraint, columns: Mapping[str, Column]) -> None:
+    for name, value in (constraint.mend or {}).items():
+        column = columns.get(name)
+        if column is None:
+            raise ValueError(f"mend: expected a feature column, found {name}")
+        if not isinstance(column, NumericColumn) or value is None:
+            codes_asked(column, value)
+            continue
+        number = number_of(value)
+        on_grid = number is not None and round(number, column.grid_decimals) == number
+        if number is None or not on_grid or not column.lower <= number <= column.upper:
+            raise ValueError(f"mend: expected a number of {name} within its bounds and decimals")

@@ -1,0 +1,178 @@
+"""The constraints of a schema as rules of codes and numbers, and rows held against them.
+
+Every rule looks at one row and the declared schema alone, and so does what mends a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privacy.arrays import Codes, Integers
+from privacy.errors import ConfigurationError
+from storage.schema.columns import Column, NumericColumn, number_of
+from storage.schema.conditions import codes_asked, levels_asked
+from storage.schema.constraints import Constraint, related_columns
+from storage.schema.table import TableSchema
+from tasks.ingest.violations import Violation
+from tasks.measurement.record_rules import LABEL, Bins, Box, RecordRules, Relation
+
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True, repr=False)
+class CodedRows:
+    """Codes (n, d), labels (n,), and numbers (n,) of numeric columns on their own grids. Private.
+
+    Constraints are asked of the rows (n,) that are `sound`: they have a label, and no cell that
+    breaks a rule of its own.
+    """
+
+    codes: Codes
+    label: Codes
+    numbers: Mapping[int, Integers]
+    sound: Bools
+
+
+def rules_of(schema: TableSchema) -> RecordRules | None:
+    """Return the rules of a schema, None where it has none.
+
+    It is a ConfigurationError if they leave no record: found of columns that rules connect, as far
+    as their combinations are few enough to be listed.
+    """
+    return _rules_of(schema.model_dump_json()) if schema.constraints else None
+
+
+@lru_cache(maxsize=8)
+def _rules_of(declared: str) -> RecordRules:
+    # What is found of the rules is kept with them, and may have taken seconds.
+    schema = TableSchema.model_validate_json(declared)
+    related, decimals = related_columns(schema.constraints, schema.columns)
+    boxes = [box for one in schema.constraints for box in _boxes(one, schema)]
+    relations = [_relation(one, schema) for one in schema.constraints if one.relation is not None]
+    rules = RecordRules(
+        n_codes=tuple(column.n_codes for column in schema.columns),
+        n_labels=len(schema.label.level_names),
+        boxes=tuple(boxes),
+        relations=tuple(relations),
+        bins={index: _bins(column, decimals) for index, column in related.items()},
+    )
+    for group in rules.combinations:
+        if len(group.codes) == 0:
+            names = ", ".join(schema.column_names[column] for column in group.columns)
+            raise ConfigurationError(
+                "CONSTRAINTS_IMPOSSIBLE",
+                f"constraints: expected rules that some record keeps, found none of {names}; take "
+                "out a rule that contradicts others",
+            )
+    return rules
+
+
+def grid_bins(column: NumericColumn) -> tuple[Integers, Integers]:
+    """Return first and last number of each bin, in units of the last declared decimal."""
+    scale = 10**column.grid_decimals
+    first = np.rint(np.asarray(column.bin_starts) * scale).astype(np.int64)
+    return first, np.append(first[1:] - 1, round(column.upper * scale))
+
+
+def held(rows: CodedRows, schema: TableSchema, *, mend: bool) -> list[Violation]:
+    """Hold rows against the constraints, in place mended as these say, in their order.
+
+    Every constraint is then asked of every row once more.
+
+    Privacy
+    -------
+    A map of each row by itself, by public rules.
+    """
+    violations: list[Violation] = []
+    if mend:
+        for constraint in schema.constraints:
+            if constraint.mend:
+                _mend(rows, np.flatnonzero(_broken(constraint, rows, schema)), constraint, schema)
+    for constraint in schema.constraints:
+        broken = np.flatnonzero(_broken(constraint, rows, schema))
+        if len(broken):
+            violations += [
+                Violation(rule=words(constraint), column=name, rows=broken)
+                for name in constraint.columns
+            ]
+    return violations
+
+
+def words(constraint: Constraint) -> str:
+    """Say a constraint as an error says a rule."""
+    return f"the constraint {constraint.title!r}"
+
+
+def _broken(constraint: Constraint, rows: CodedRows, schema: TableSchema) -> Bools:
+    found = np.zeros(len(rows.label), dtype=np.bool_)
+    for box in _boxes(constraint, schema):
+        found |= box.broken(rows.codes, rows.label)
+    if constraint.relation is not None:
+        relation = _relation(constraint, schema)
+        related, decimals = related_columns(schema.constraints, schema.columns)
+        numbers, present = {}, {}
+        for index in relation.columns:
+            column = related[index]
+            numbers[index] = rows.numbers[index] * 10 ** (decimals - column.grid_decimals)
+            present[index] = rows.codes[:, index] < column.n_bins
+        found |= relation.broken(numbers, present)
+    return found & rows.sound
+
+
+def _mend(
+    rows: CodedRows, broken: NDArray[np.intp], constraint: Constraint, schema: TableSchema
+) -> None:
+    for name, value in (constraint.mend or {}).items():
+        index = schema.column_names.index(name)
+        column = schema.columns[index]
+        number = None if value is None else number_of(value)
+        if isinstance(column, NumericColumn) and number is not None:
+            first, _ = grid_bins(column)
+            on_grid = round(number * 10**column.grid_decimals)
+            rows.codes[broken, index] = np.searchsorted(first, on_grid, side="right") - 1
+            if index in rows.numbers:
+                rows.numbers[index][broken] = on_grid
+        else:
+            rows.codes[broken, index] = codes_asked(column, value).argmax()
+
+
+def _boxes(constraint: Constraint, schema: TableSchema) -> list[Box]:
+    if constraint.relation is not None:
+        return []
+    columns = dict(zip(schema.column_names, enumerate(schema.columns), strict=True))
+    boxes = []
+    for condition in constraint.forbidden():
+        masks: dict[int, Bools] = {}
+        for name, (inside, asked) in condition.items():
+            index, column = columns.get(name, (LABEL, None))
+            found = np.any([_asked(schema, column, one) for one in asked], axis=0)
+            masks[index] = found if inside else ~found
+        boxes.append(Box(masks))
+    return boxes
+
+
+def _asked(schema: TableSchema, column: Column | None, asked: str | None) -> Bools:
+    if column is not None:
+        return codes_asked(column, asked)
+    return levels_asked(schema.label.name, asked, schema.label.level_names)
+
+
+def _relation(constraint: Constraint, schema: TableSchema) -> Relation:
+    parts, sign, total = constraint.relation or ((), "", "")
+    return Relation(
+        parts=tuple(schema.column_names.index(part) for part in parts),
+        total=schema.column_names.index(total),
+        least=int(sign == "<"),
+        most=0 if sign == "=" else None,
+    )
+
+
+def _bins(column: NumericColumn, decimals: int) -> Bins:
+    step = 10 ** (decimals - column.grid_decimals)
+    first, last = grid_bins(column)
+    return Bins(first * step, last * step, step)

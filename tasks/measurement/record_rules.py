@@ -1,0 +1,312 @@
+"""Public rules of whole records: which codes go together, and which numbers inside their bins.
+
+A rule is a box of codes in which no record is, or a relation of numbers on one grid, which holds of
+a record that has them all. Codes break a relation if no numbers inside their bins keep it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privacy.arrays import Codes, Integers
+
+LABEL = -1
+"""Stands for the label where a column has its number."""
+
+MAX_COMBINATIONS = 200_000
+"""Most combinations of codes of columns that rules connect which are listed."""
+
+_REDRAWS = 16
+
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Box:
+    """A mask of codes by column: no record has a code of every one of them."""
+
+    masks: Mapping[int, Bools]
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """Every column of the box."""
+        return tuple(self.masks)
+
+    def broken(self, codes: Codes, label: Codes) -> Bools:
+        """Which records (n,) are in the box."""
+        found = np.ones(len(label), dtype=np.bool_)
+        for column, mask in self.masks.items():
+            found &= mask[label if column == LABEL else codes[:, column]]
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relation:
+    """``least <= x[total] - sum(x[parts]) <= most``, of columns; None is no bound."""
+
+    parts: tuple[int, ...]
+    total: int
+    least: int
+    most: int | None
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """Every column of the relation."""
+        return (*self.parts, self.total)
+
+    def broken(self, numbers: Mapping[int, Integers], present: Mapping[int, Bools]) -> Bools:
+        """Which records (n,) have all of the numbers, in units of the grid, and do not keep it."""
+        left = numbers[self.total] - sum(numbers[part] for part in self.parts)
+        found = left < self.least
+        if self.most is not None:
+            found |= left > self.most
+        for column in self.columns:
+            found &= present[column]
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bins:
+    """First and last number (k,) of each bin, in units of a grid of which it holds each `step`."""
+
+    first: Integers
+    last: Integers
+    step: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Combinations:
+    """Codes (m, c) of columns that keep the rules with some label, and which labels (m, C)."""
+
+    columns: tuple[int, ...]
+    codes: Codes
+    labels: Bools
+
+
+@dataclass(frozen=True, eq=False)
+class RecordRules:
+    """All rules of a table of these numbers of codes, with the bins of related columns."""
+
+    n_codes: tuple[int, ...]
+    n_labels: int
+    boxes: tuple[Box, ...]
+    relations: tuple[Relation, ...]
+    bins: Mapping[int, Bins]
+
+    def broken(self, codes: Codes, label: Codes) -> Bools:
+        """Which records (n, d), (n,) break a rule."""
+        found = np.zeros(len(label), dtype=np.bool_)
+        for box in self.boxes:
+            found |= box.broken(codes, label)
+        for group in self._groups:
+            found |= ~_Intervals.of_codes(self.bins, group, codes).narrow()
+        return found
+
+    def labels_allowed(self, codes: Codes) -> Bools:
+        """Which labels (n, C) go with records (n, d); with one that breaks a rule, none."""
+        tried = range(self.n_labels if self.tells_labels else 1)
+        found = [~self.broken(codes, np.full(len(codes), c, dtype=np.uint16)) for c in tried]
+        return np.broadcast_to(np.stack(found, axis=1), (len(codes), self.n_labels))
+
+    def numbers(self, codes: Codes, rng: np.random.Generator) -> dict[int, Integers]:
+        """Draw a number (n,) inside the bin of each related column, in units of its own grid.
+
+        Columns that relations connect are uniform on what keeps these, where a few draws are enough
+        to find such. Else each in turn is uniform on what it leaves to those after it, which is
+        never nothing, as relations with a sum close no circle (Freuder 1982). Those of records that
+        break a relation are inside their bins alone.
+        """
+        found: dict[int, Integers] = {}
+        for group in self._groups:
+            intervals = _Intervals.of_codes(self.bins, group, codes)
+            values = intervals.draw(rng)
+            for column, own in zip(intervals.columns, values, strict=True):
+                found[column] = own // self.bins[column].step
+        return found
+
+    @cached_property
+    def _groups(self) -> tuple[tuple[Relation, ...], ...]:
+        """Relations that columns connect."""
+        return tuple(
+            tuple(self.relations[place] for place in group)
+            for group in _connected([set(relation.columns) for relation in self.relations])
+        )
+
+    @cached_property
+    def combinations(self) -> tuple[Combinations, ...]:
+        """All combinations of codes of columns that rules connect, by the label as well.
+
+        Columns with more combinations than `MAX_COMBINATIONS`, kept or not, are left out.
+        """
+        rules: list[Box | Relation] = [*self.boxes, *self.relations]
+        found = []
+        for group in _connected([set(one.columns) for one in rules]):
+            own = [rules[place] for place in group]
+            columns = tuple(sorted({c for one in own for c in one.columns if c != LABEL}))
+            sizes = [self.n_codes[column] for column in columns]
+            if not columns or prod(sizes) > MAX_COMBINATIONS:
+                continue
+            codes = np.indices(sizes, dtype=np.uint16).reshape(len(sizes), -1).T
+            placed = np.zeros((len(codes), len(self.n_codes)), dtype=np.uint16)
+            placed[:, columns] = codes
+            alone = replace(
+                self,
+                boxes=tuple(one for one in own if isinstance(one, Box)),
+                relations=tuple(one for one in own if isinstance(one, Relation)),
+            )
+            labels = alone.labels_allowed(placed)
+            kept = labels.any(axis=1)
+            found.append(Combinations(columns, codes[kept], labels[kept]))
+        return tuple(found)
+
+    @property
+    def tells_labels(self) -> bool:
+        """Whether a rule names the label."""
+        return any(LABEL in box.masks for box in self.boxes)
+
+    @property
+    def all_listed(self) -> bool:
+        """Whether a record keeps the rules if it has one of each of the combinations."""
+        listed = {column for group in self.combinations for column in group.columns}
+        rules: list[Box | Relation] = [*self.boxes, *self.relations]
+        return all(listed.intersection(one.columns) for one in rules)
+
+    def together(self, first: int, second: int) -> Bools:
+        """Which codes (k, l) of a column and of another, or the label, a record may have.
+
+        All of them where no rules that are listed connect the two.
+        """
+        size = self.n_labels if second == LABEL else self.n_codes[second]
+        for group in self.combinations:
+            if first in group.columns and second in (*group.columns, LABEL):
+                found = np.zeros((self.n_codes[first], size), dtype=np.bool_)
+                own = group.codes[:, group.columns.index(first)]
+                if second == LABEL:
+                    np.logical_or.at(found, own, group.labels)
+                else:
+                    found[own, group.codes[:, group.columns.index(second)]] = True
+                return found
+        return np.ones((self.n_codes[first], size), dtype=np.bool_)
+
+
+def _connected(columns: Sequence[set[int]]) -> list[list[int]]:
+    """Return the places of rules of these columns, in groups that share none."""
+    groups: list[tuple[set[int], list[int]]] = []
+    for place, own in enumerate(columns):
+        met = [group for group in groups if group[0] & own]
+        groups = [group for group in groups if not group[0] & own]
+        places = [other for group in met for other in group[1]]
+        groups.append((own.union(*(group[0] for group in met)), [*places, place]))
+    return [places for _, places in groups]
+
+
+@dataclass(slots=True)
+class _Intervals:
+    """Smallest and largest number (m, n) of related columns of records, and who has one."""
+
+    columns: list[int]
+    relations: tuple[Relation, ...]
+    low: Integers
+    high: Integers
+    present: Bools
+    steps: Integers
+
+    @classmethod
+    def of_codes(
+        cls, all_bins: Mapping[int, Bins], relations: tuple[Relation, ...], codes: Codes
+    ) -> _Intervals:
+        """Return the bins of the codes (n, d), in units of the common grid."""
+        columns = sorted({column for relation in relations for column in relation.columns})
+        low = np.empty((len(columns), len(codes)), dtype=np.int64)
+        high, present = np.empty_like(low), np.empty(low.shape, dtype=np.bool_)
+        for place, column in enumerate(columns):
+            bins, own = all_bins[column], codes[:, column]
+            present[place] = own < len(bins.first)
+            own = np.where(present[place], own, 0)
+            low[place], high[place] = bins.first[own], bins.last[own]
+        steps = np.array([[all_bins[column].step] for column in columns], dtype=np.int64)
+        return cls(columns, relations, low, high, present, steps)
+
+    def draw(self, rng: np.random.Generator) -> Integers:
+        """Draw a number (m, n) of each interval, so that relations hold where they can."""
+        low, high = self.low.copy(), self.high.copy()
+        kept = self.narrow()
+        self.low, self.high = np.where(kept, self.low, low), np.where(kept, self.high, high)
+        values = self._uniform(slice(None), rng)
+        again = np.flatnonzero(kept)
+        for left in range(_REDRAWS, -1, -1):
+            again = again[self._unrelated(values[:, again], self.present[:, again])]
+            if left:
+                values[:, again] = self._uniform(again, rng)
+        rest = _Intervals(
+            self.columns,
+            self.relations,
+            self.low[:, again],
+            self.high[:, again],
+            self.present[:, again],
+            self.steps,
+        )
+        for place in range(len(rest.columns)):
+            one = rest._uniform(slice(None), rng)[place]
+            rest.low[place] = rest.high[place] = one
+            rest.narrow()
+        values[:, again] = rest.low
+        return values
+
+    def _uniform(self, records: slice | NDArray[np.intp], rng: np.random.Generator) -> Integers:
+        low, high = self.low[:, records] // self.steps, self.high[:, records] // self.steps
+        return rng.integers(low, high, endpoint=True) * self.steps
+
+    def _unrelated(self, values: Integers, present: Bools) -> Bools:
+        numbers = dict(zip(self.columns, values, strict=True))
+        there = dict(zip(self.columns, present, strict=True))
+        found = np.zeros(values.shape[1], dtype=np.bool_)
+        for relation in self.relations:
+            found |= relation.broken(numbers, there)
+        return found
+
+    def narrow(self) -> Bools:
+        """Narrow the intervals to what the relations allow; return which (n,) hold something.
+
+        Propagation of bounds. Of orders it ends after as many passes as there are columns, or never
+        (Bellman 1958); of relations without circles after as many as there are relations.
+        """
+        changed = np.ones(self.low.shape[1], dtype=np.bool_)
+        for _ in range(len(self.columns) + len(self.relations) + 1):
+            before = self.low.copy(), self.high.copy()
+            for relation in self.relations:
+                self._narrow_by(relation)
+            self.low = -(-self.low // self.steps) * self.steps
+            self.high = self.high // self.steps * self.steps
+            changed = ((self.low != before[0]) | (self.high != before[1])).any(axis=0)
+            if not changed.any():
+                break
+        return np.asarray((self.low <= self.high).all(axis=0) & ~changed)
+
+    def _narrow_by(self, relation: Relation) -> None:
+        low, high = self.low, self.high
+        parts = [self.columns.index(part) for part in relation.parts]
+        total = self.columns.index(relation.total)
+        active = self.present[[*parts, total]].all(axis=0)
+
+        def at_least(row: int, bound: Integers) -> None:
+            np.maximum(low[row], bound, out=low[row], where=active)
+
+        def at_most(row: int, bound: Integers) -> None:
+            np.minimum(high[row], bound, out=high[row], where=active)
+
+        at_least(total, low[parts].sum(axis=0) + relation.least)
+        for part in parts:
+            others = low[parts].sum(axis=0) - low[part]
+            at_most(part, high[total] - relation.least - others)
+        if relation.most is not None:
+            at_most(total, high[parts].sum(axis=0) + relation.most)
+            for part in parts:
+                others = high[parts].sum(axis=0) - high[part]
+                at_least(part, low[total] - relation.most - others)

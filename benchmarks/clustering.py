@@ -34,8 +34,8 @@ from privacy.accountants.calibration import gdp_mu
 from privacy.mechanisms import discrete_gaussian_mechanism
 from privacy.parameters import Adjacency
 from privacy.randomness import OperatingSystemNoise
+from storage.public_data.image_datasets import find_images
 from storage.sources.idx_files import read_idx
-from storage.sources.image_datasets import find_images
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.plan import plan_measurement
 from tasks.measurement.vectors import VectorMap

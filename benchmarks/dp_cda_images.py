@@ -47,8 +47,8 @@ from benchmarks.results import RESULTS, ResultRow, keep_rows, read_rows, require
 from privacy.accountants.calibration import gdp_mu
 from privacy.parameters import PrivacyParameters
 from privacy.randomness import OperatingSystemNoise
+from storage.public_data.image_datasets import find_images
 from storage.sources.idx_files import read_idx
-from storage.sources.image_datasets import find_images
 from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.synthesizer import measure

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from privacy.accountants.calibration import gdp_mu
 from privacy.randomness import NoiseSource, OperatingSystemNoise, SeededNoise
+from storage.public_data.image_datasets import find_images
 from storage.sources.idx_files import read_idx
-from storage.sources.image_datasets import find_images
 from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.synthesizer import Released

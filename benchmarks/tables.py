@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
 from flows.site.site_file import SiteFile, load_site
+from storage.public_data.datasets import find
+from storage.public_data.image_datasets import find_images
 from storage.schema.table import Label
 from storage.sources.cohorts import CohortReader
-from storage.sources.datasets import find
 from storage.sources.declared import CsvSource, IdxSource, ParquetSource
 from storage.sources.idx_files import read_idx
-from storage.sources.image_datasets import find_images
 from tasks.synthesizers.registry import method_entry
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -26,12 +26,13 @@ from flows.site.site_file import (
     WindowSection,
 )
 from storage.codebooks.sheets import HEADINGS
+from storage.public_data.datasets import table_names
+from storage.public_data.image_datasets import IMAGE_DATASETS
 from storage.schema.catalogue import CatalogueEntry
 from storage.schema.column_blocks import ImageColumns
 from storage.schema.columns import CategoricalColumn, NumericColumn
 from storage.schema.constraints import Constraint
 from storage.schema.table import Buckets, Label, TableSchema
-from storage.sources.datasets import table_names
 from storage.sources.declared import (
     CsvSource,
     FhirSource,
@@ -48,7 +49,6 @@ from storage.sources.declared_images import (
     Window,
 )
 from storage.sources.fhir import FhirFeature
-from storage.sources.image_datasets import IMAGE_DATASETS
 from storage.sources.omop import OmopFeature, OmopPopulation
 from tasks.synthesizers.registry import METHODS
 

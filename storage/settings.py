@@ -41,7 +41,7 @@ class Settings(BaseSettings):
     """Private folder, in neither of the two, that says how far the ledger had come; None puts it
     beside `home`, under the same name with ``-head``."""
     data_dir: Path | None = None
-    """Folder with copies of the public datasets, see `storage.sources.datasets`."""
+    """Folder with copies of the public datasets, see `storage.public_data.datasets`."""
     offline: bool = False
     """True refuses every download of a public dataset."""
     dask_workers: int | None = Field(default=None, ge=0, le=256)

@@ -17,7 +17,7 @@ from flows.cli import main
 from flows.site.site_file import PLACEHOLDER
 from privacy.errors import InputError
 from storage.codebooks.reading import read_codebook
-from storage.sources.datasets import find
+from storage.public_data.datasets import find
 from tests.documents import blocks
 from tests.processes import ROOT, python
 

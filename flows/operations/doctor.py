@@ -15,11 +15,11 @@ from storage.keys.key_store import KeyStore
 from storage.keys.keys import SigningKey
 from storage.ledger.head import HeadFile
 from storage.ledger.ledger_db import LedgerDatabase
+from storage.public_data import datasets
+from storage.public_data.image_datasets import IMAGE_DATASETS, find_images
 from storage.releases.revocations import REVOKED_FILE, read_revocations
 from storage.releases.store import ReleaseStore, manifests_in
 from storage.settings import Settings
-from storage.sources import datasets
-from storage.sources.image_datasets import IMAGE_DATASETS, find_images
 
 PACKAGES = ("clustmix", "flows", "privacy", "storage", "tasks")
 _TABLES = ("adult", "diabetes130", "physionet2012")

@@ -5,12 +5,11 @@ codebook comes first, and what is proposed from here is marked as a guess.
 """
 
 import re
-import tomllib
 from functools import cache
-from importlib import resources
 from typing import Any
 
 from storage.files.documents import Record
+from storage.files.lists import listed
 
 # Words of a name that do not change what is measured. "urine" or "cord" would.
 _BESIDE = frozenset(
@@ -54,8 +53,7 @@ def citations() -> dict[str, str]:
 
 @cache
 def _entries() -> dict[str, dict[str, Any]]:
-    text = resources.files(__package__).joinpath("ranges.toml").read_text("utf-8")
-    return tomllib.loads(text)
+    return listed(__package__, "ranges.toml")
 
 
 def ranges_named(text: str) -> tuple[ClinicalRange, ...]:

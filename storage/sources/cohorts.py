@@ -8,10 +8,11 @@ from typing import TypeAlias
 import pandas as pd
 
 from privacy.errors import ConfigurationError, InputError
+from storage.public_data.datasets import find
+from storage.public_data.image_datasets import find_images
 from storage.schema.table import check_names
 from storage.settings import Settings, load_settings
 from storage.sources.cells import arrow_frame, type_refused
-from storage.sources.datasets import find
 from storage.sources.declared import (
     CsvSource,
     ParquetSource,
@@ -25,7 +26,6 @@ from storage.sources.fhir import FhirExport, FhirSource, export_files
 from storage.sources.fingerprints import FileState, Fingerprint, Mapper, fingerprint_of, states_of
 from storage.sources.formats import CsvTable, QueryTable, SklearnTable
 from storage.sources.idx_files import IdxTable
-from storage.sources.image_datasets import find_images
 from storage.sources.image_folders import ImageFolder
 from storage.sources.npz_images import NpzTable
 from storage.sources.omop import OmopSource

@@ -41,7 +41,7 @@ class _FileSource(SourcePlace):
     path: PrintablePath | None = None
     """Relative paths start at the current directory."""
     data: str | None = None
-    """Name from `storage.sources.datasets.DATASETS`."""
+    """Name from `storage.public_data.datasets.DATASETS`."""
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:

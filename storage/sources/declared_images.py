@@ -35,7 +35,7 @@ class IdxSource(SourcePlace):
     labels: PrintablePath | None = None
     """Files of your own. Relative paths start at the current directory."""
     data: str | None = None
-    """Name from `storage.sources.image_datasets.IMAGE_DATASETS`, instead of files."""
+    """Name from `storage.public_data.image_datasets.IMAGE_DATASETS`, instead of files."""
     split: Literal["train", "test"] = "train"
     """Part of the public dataset: ``train`` or ``test``."""
 

@@ -10,9 +10,9 @@ from functools import lru_cache
 from typing import Any
 
 from privacy.errors import extra
-from storage.sources.catalogue import listed
+from storage.files.lists import listed
 
-_LISTED = listed("fhir.toml")
+_LISTED = listed(__package__, "fhir.toml")
 SUBJECTS = {
     kind: element for element, kinds in _LISTED["of_patient"].items() for kind in kinds.split()
 }

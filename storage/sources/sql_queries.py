@@ -12,12 +12,12 @@ from sqlglot import exp, parse
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
 
-from storage.sources.catalogue import listed
+from storage.files.lists import listed
 
 # It would print a statement that it knows no grammar of; here that is refused.
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
 
-_LISTED = listed("queries.toml")
+_LISTED = listed(__package__, "queries.toml")
 _PARTS = {name: frozenset(parts.split()) for name, parts in _LISTED["parts"].items()}
 _PLAIN, _PLACES_OF_ROWS, _CLOCKS = (
     frozenset(_LISTED["words"][kind].split()) for kind in ("constructs", "places_of_rows", "clocks")

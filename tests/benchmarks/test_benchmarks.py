@@ -112,7 +112,7 @@ OWN_SITES = sorted(
     path.stem
     for folder in tables.SITES
     for path in folder.glob("*.yaml")
-    if "like:" not in path.read_text(encoding="utf-8") and path.stem != "audit"
+    if "like:" not in path.read_text(encoding="utf-8") and not path.stem.startswith("audit")
 )
 
 

@@ -17,8 +17,8 @@ import pytest
 from benchmarks import tables
 from benchmarks.bundle_rows import label_levels, label_of, text_of
 from privacy.errors import InputError
+from storage.public_data.image_datasets import find_images
 from storage.sources.idx_files import read_idx
-from storage.sources.image_datasets import find_images
 from tests.processes import ROOT, python
 
 PATIENTS, IMAGES, ROWS = 4_000, 2_000, 4_000

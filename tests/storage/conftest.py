@@ -1,8 +1,8 @@
 import ledger_backends
 import pytest
 
+from storage.public_data import datasets
 from storage.settings import Settings
-from storage.sources import datasets
 
 
 @pytest.fixture(params=ledger_backends.BOTH)

@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 
 from privacy.errors import InputError
+from storage.public_data import datasets
+from storage.public_data.datasets import DATASETS, PublicDataset, find
+from storage.public_data.diabetes_items import DRUGS, ITEMS, items_of, items_parquet, items_sha256
 from storage.settings import Settings
-from storage.sources import datasets
-from storage.sources.datasets import DATASETS, PublicDataset, find
-from storage.sources.diabetes_items import DRUGS, ITEMS, items_of, items_parquet, items_sha256
 
 SHARED = datasets._SHARED_DATA
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from privacy.errors import InputError
+from storage.public_data import datasets, image_datasets
+from storage.public_data.image_datasets import IMAGE_DATASETS, find_images
 from storage.settings import Settings
-from storage.sources import datasets, image_datasets
 from storage.sources.cohorts import CohortReader
 from storage.sources.declared import IdxSource
 from storage.sources.idx_files import read_idx
-from storage.sources.image_datasets import IMAGE_DATASETS, find_images
 
 SHARED = datasets._SHARED_DATA
 IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"

@@ -14,8 +14,8 @@ import yaml
 from rdflib.compare import to_canonical_graph
 from rdflib.namespace import DCTERMS, RDF, RDFS, SH
 
+from storage.public_data.datasets import data_folders, get
 from storage.settings import load_settings
-from storage.sources.datasets import data_folders, get
 
 _HEALTH_DCAT = (
     "https://code.europa.eu/healthdataeu/healthdcat-ap/-/raw/cd7841f/public/releases/release-8/"

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from privacy.errors import InputError
 from storage.files.private import ensure_private_directory
+from storage.public_data.catalogue import DATASETS, PublicDataset
+from storage.public_data.diabetes_items import items_parquet, items_sha256
 from storage.settings import Settings, load_settings
-from storage.sources.catalogue import DATASETS, PublicDataset
-from storage.sources.diabetes_items import items_parquet, items_sha256
 
 MAX_DOWNLOAD_BYTES = 200_000_000
 DOWNLOAD_TIMEOUT_SECONDS = 60.0

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import IO
 
 from privacy.errors import InputError
+from storage.files.lists import listed
+from storage.public_data import datasets
 from storage.settings import Settings, load_settings
-from storage.sources import datasets
-from storage.sources.catalogue import listed
 
 MAX_IMAGE_BYTES = 60_000_000
 """More than any of the files holds when it is decompressed."""
@@ -39,16 +39,17 @@ _TEST = ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 
 
 IMAGE_DATASETS = {
-    name: ImageDataset(name=name, **facts) for name, facts in listed("images.toml").items()
+    name: ImageDataset(name=name, **facts)
+    for name, facts in listed(__package__, "images.toml").items()
 }
 
 
 def find_images(name: str, split: str, *, settings: Settings | None = None) -> tuple[Path, Path]:
     """Return the files of a public dataset of images.
 
-    They are looked for where `storage.sources.datasets.find` looks, compressed (``.gz``) or not.
-    `split` is ``train`` or ``test``. The files are those of the images and of the labels, and their
-    decompressed content is the publisher's; otherwise, and for an unknown name, InputError.
+    They are looked for where `storage.public_data.datasets.find` looks, compressed (``.gz``) or
+    not. `split` is ``train`` or ``test``. The files are those of the images and of the labels, and
+    their decompressed content is the publisher's; otherwise, and for an unknown name, InputError.
     """
     dataset = IMAGE_DATASETS.get(name)
     if dataset is None:

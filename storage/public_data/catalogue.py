@@ -6,14 +6,13 @@ do not depend on the version of a library, so that its SHA-256 can be compared.
 
 import csv
 import io
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
+
+from storage.files.lists import listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,12 +134,7 @@ _BUILDS: Mapping[str, Callable[[Mapping[str, bytes]], bytes]] = {
 }
 
 
-def listed(file: str) -> dict[str, Any]:
-    """Return a list of public datasets beside this module."""
-    return tomllib.loads(resources.files(__package__).joinpath(file).read_text("utf-8"))
-
-
 DATASETS = {
     name: PublicDataset(name=name, build=_BUILDS.get(name), **facts)
-    for name, facts in listed("tables.toml").items()
+    for name, facts in listed(__package__, "tables.toml").items()
 }

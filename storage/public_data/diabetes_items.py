@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from privacy.arrays import Indices
-from storage.sources.catalogue import listed
+from storage.files.lists import listed
 
 DRUGS = (
     "metformin repaglinide nateglinide chlorpropamide glimepiride acetohexamide glipizide "
@@ -23,7 +23,9 @@ DRUGS = (
 ).split()
 """The drug columns of the table, in its order; each is an item of the same name."""
 
-DIAGNOSES = tuple((first, last, name) for name, (first, last) in listed("diagnoses.toml").items())
+DIAGNOSES = tuple(
+    (first, last, name) for name, (first, last) in listed(__package__, "diagnoses.toml").items()
+)
 """First code, last code and name of each kind of diagnosis; codes with V and E come after them."""
 
 FACTORS, EXTERNAL_CAUSES = "health-factors-V", "external-causes-E"

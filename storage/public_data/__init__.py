@@ -1,0 +1,1 @@
+"""Public datasets: listed by name, found or fetched by digest."""

@@ -82,6 +82,7 @@ def test_images_are_released_as_a_table_and_as_a_picture(desk):
     assert desk.states == ["published"]
 
 
+@pytest.mark.integration
 def test_the_teacher_of_a_bundle_gives_its_labels_hard_and_soft(desk):
     write_images(desk)
     desk.site |= {"method": {"kind": "clustmix"}, "patients": N}

@@ -62,6 +62,7 @@ def desk(desk):
     return desk
 
 
+@pytest.mark.integration
 def test_colour_images_are_released_as_images_rows_and_a_sheet(desk, monkeypatch):
     monkeypatch.setattr(rule, "INDUCING_POINTS", 100)
     assert desk.release() == 0

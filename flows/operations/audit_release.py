@@ -149,7 +149,7 @@ def _attack(
     )
     measured = score_measurement(replayed)
     rows = encode_chunk(
-        pd.read_csv(Path(outcome["bundle"]) / "synthetic.csv", dtype=str, keep_default_na=False),
+        pd.read_parquet(Path(outcome["bundle"]) / "synthetic.parquet"),
         job.table_schema,
     )
     bundle = score_rows(table, rows.codes, rows.label)

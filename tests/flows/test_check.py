@@ -72,7 +72,7 @@ def test_what_a_table_breaks_is_in_the_restricted_file_and_nowhere_else(desk):
     assert desk.line == (
         f"CHECK_FAILED: the table of {desk.site['dataset']} does not pass; what it breaks is in "
         "ID.jsonl (restricted; folder diagnostics of CLUSTMIX_HOME). Correct the source, or "
-        "declare other or nullable; nothing is charged"
+        "declare other, nullable or, of a constraint, mend; nothing is charged"
     )
     assert desk.output == ""
     *broken, said = desk.diagnostics

@@ -39,7 +39,7 @@ _LEAST_POTENTIAL = 0.05
 _LEAST_RATIO = 0.5
 _FINE_PAIR_NOISE = 0.03
 _KERNEL_PART = 0.15
-_ROUNDS, _ROUNDS_IN_NOISE = 2, 4
+_ROUNDS, _ROUNDS_OF_WIDE, _WIDE = 2, 4, 100
 _PENALTY = 1.3
 
 LABEL_SCALE = 1.7
@@ -98,8 +98,8 @@ def shares_of(layout: Layout, *, patients: int | None, mu: float) -> Shares:
     go to the one-ways as far as their noise stands above 0.006 and the tables of three codes a
     column keep a noise of 0.25. What is left is for the residuals,
     0.15 of it for those of the kernel features, and less where pair tables drown. The others are in
-    two rounds, and in four where even naive Bayes has a noise above 0.02: a round that is drawn at
-    a better model finds what an earlier one could not tell from its noise.
+    two rounds, and in four of more than 100 columns: the mixture does not know how all of them go
+    together, so that what a round says of them is taken for too much, and the next one mends it.
     """
     sizes = np.asarray(layout.n_codes, dtype=np.float64)
     norm = centred_norm(layout.n_codes) * np.sqrt(layout.n_labels)
@@ -119,7 +119,7 @@ def shares_of(layout: Layout, *, patients: int | None, mu: float) -> Shares:
             min(lacking, _MOST_BEFORE_PAIRS * both, both - _pair_part(layout, patients, mu)),
         )
     kernel = _KERNEL_PART * (1.0 - drowned) if layout.n_declared > 1 else 0.0
-    rounds = _ROUNDS if noise <= _TOLERATED else _ROUNDS_IN_NOISE
+    rounds = _ROUNDS_OF_WIDE if layout.n_declared > _WIDE else _ROUNDS
     return Shares(
         label_counts=first,
         pair_tables=both,

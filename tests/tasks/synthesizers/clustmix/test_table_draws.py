@@ -57,7 +57,7 @@ def drawn():
 
 def test_no_patient_moves_a_draw_by_more_than_planned_and_one_nearly_does(drawn):
     plan, seen = drawn
-    rounds = [*(f"residual_round_{n}" for n in (1, 2, 3, 4)), "kernel_residuals"]
+    rounds = ["residual_round_1", "residual_round_2", "kernel_residuals"]
     assert list(seen) == ["label_counts", "pair_tables", *rounds]
     neighbours = [
         *(AuditPatient(records=(record,) * m, fold=0) for record in RECORDS for m in (1, 3)),

@@ -70,6 +70,17 @@ source:
     - {column: diabetes, condition: 201826, take: any, descendants: true}
     - {column: died, death: true, take: any, window: [0d, 30d]}
 privacy_unit: {column: person_id, max_rows_per_patient: 1}
+schema:
+  columns:
+    - {name: age, kind: integer, lower: 18, upper: 110, bins: [18, 40, 50, 60, 70, 80, 111]}
+    - {name: sex, kind: categorical, levels: [FEMALE, MALE, other], other: other, nullable: true}
+    - {name: sodium, kind: real, lower: 100, upper: 180, decimals: 0, nullable: true,
+       bins: [100, 125, 130, 135, 140, 145, 150, 180]}
+    - {name: diabetes, kind: categorical, levels: [0, 1]}
+  label:
+    name: died
+    levels: [{name: alive, values: [0]}, {name: died, values: [1]}]
+    positive: died
 ```
 """
 
@@ -84,6 +95,15 @@ source:
        and code = '2951-2')).last().value.value"}
     - {column: diabetes, expression: "Condition.code.coding.exists(code = '73211009')"}
 privacy_unit: {column: patient, max_rows_per_patient: 1}
+schema:
+  columns:
+    - {name: sex, kind: categorical, levels: [female, male, other, unknown], nullable: true}
+    - {name: sodium, kind: real, lower: 100, upper: 180, decimals: 0, nullable: true,
+       bins: [100, 125, 130, 135, 140, 145, 150, 180]}
+  label:
+    name: diabetes
+    levels: [{name: without, values: ["false"]}, {name: diabetes, values: ["true"]}]
+    positive: diabetes
 ```
 """
 
@@ -121,8 +141,9 @@ SECTIONS: dict[type[BaseModel], tuple[str, str]] = {
         "numbers clipped and rounded. So give columns that are compared the same bounds, and a "
         "sum bounds that hold its parts. A released number is drawn inside its bin, among those "
         "that keep the rules: `a + b = c` holds to the last decimal, of columns with equally "
-        "many decimals; bins without such numbers are not released together. A sum has no two "
-        "columns that other rules between numbers connect. A condition may also be one number, "
+        "many decimals; bins without such numbers are not released together. No other rule "
+        "between numbers may connect two columns of a sum: beside `a + b = c` leave out `a <= c`, "
+        "which follows from it. A condition may also be one number, "
         "`3`, that has a bin to itself. `mend` is a function of one row, used in the order of "
         "the list; then every rule is asked of the row again. A row that still breaks one fails "
         "`clustmix check`, and a release before its charge; the refusal names the rule and its "
@@ -190,8 +211,11 @@ MEANINGS: dict[tuple[str, str], str] = {
     ("SiteFile", "analysis"): "`proven`; or `published`, which is refused by a release and allowed "
     "only with `public_benchmark_data: true`.",
     ("PrivacySection", "epsilon"): "Bound on the privacy loss of one release.",
-    ("PrivacySection", "delta"): "Probability with which the bound may fail: a public constant, "
-    "much smaller than one over the number of patients.",
+    (
+        "PrivacySection",
+        "delta",
+    ): "By how much a probability may exceed what epsilon allows: a public "
+    "constant, much smaller than one over the number of patients.",
     ("BudgetSection", "lifetime_epsilon"): "Cap of the cohort over all time, at the delta and the "
     "adjacency of this file; at least `privacy.epsilon`.",
     ("BudgetSection", "dataset_epsilon"): "Cap of this dataset alone, where several datasets share "
@@ -275,7 +299,9 @@ knowledge, never from the records.
 
 `clustmix init TABLE` writes a template from the column names and, for Parquet, the column types.
 With `--codebook` it fills in what [a codebook](#from-a-codebook) says, and marks what is a guess.
-The first hour with a public table is in [tutorial.md](tutorial.md).
+It reads CSV and Parquet. For a database, a FHIR export or images copy the example of its section,
+or that of [images.md](images.md). The first hour with a public table is in
+[tutorial.md](tutorial.md).
 
 The folder [deployments/sites](../deployments/sites) has complete files for public tables.
 
@@ -310,11 +336,11 @@ This page is written by [site_file.py](site_file.py) from the models that read t
 - Caps can be lowered by a later site file and never raised, and an approval can be switched on and
   never off: the ledger keeps what it was once told. The adjacency of a cohort stays as it was.
 - The same request is measured and charged once. A request is the content of the source, the version
-  of the program, and every key of this file but these: `title`, `rows`, `approval`,
-  `public_benchmark_data`, `catalogue`, the caps of `budget`, and the places in `source` (`path`,
-  `data`, `images`, `labels`, `folder`, `table`). To change those costs nothing. The content of a
-  database is not known before it is read: every release of a `sql` or `omop` source is new, and
-  charged.
+  of the program, and every key of this file but these: `title`, `rows`, `soft_labels`,
+  `approval`, `arrival`, `public_benchmark_data`, `catalogue`, the caps of `budget`, and the places
+  in `source` (`path`, `data`, `images`, `labels`, `folder`, `table`). To change those costs
+  nothing. The content of a database is not known before it is read: every release of a `sql` or
+  `omop` source is new, and charged.
 
 ## From a codebook
 

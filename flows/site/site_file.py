@@ -155,7 +155,7 @@ class SiteFile(_Section):
         default=None, exclude_if=lambda patients: patients is None
     )
     """About how many patients there are: a public, rounded number, and no count of the table. The
-    budget is split by it; it is no part of the guarantee."""
+    budget is split by it, 10,000 if left out; it is no part of the guarantee."""
     public_benchmark_data: StrictBool = False
     """Whether the data are public, so that experiments without a guarantee are allowed."""
     approval: ApprovalPolicy = ApprovalPolicy.NONE
@@ -167,7 +167,7 @@ class SiteFile(_Section):
     """What the catalogue entries of a bundle say of the table and its publisher."""
     arrival: ArrivalSection | None = None
     """Lets a table that arrives in the landing folder take the place of ``source.path`` and start a
-    release; arrivals are refused if left out."""
+    release, of a source of kind csv or parquet; arrivals are refused if left out."""
 
     @model_validator(mode="after")
     def _check(self, info: ValidationInfo) -> Self:

@@ -145,7 +145,10 @@ def executed(source: SqlSource) -> Iterator[sa.CursorResult[tuple[object, ...]]]
             f"environment variable {source.url_env} is not set; set it to the SQLAlchemy URL of "
             "the database",
         )
-    engine = sa.create_engine(url, poolclass=sa.NullPool, hide_parameters=True)
+    place = sa.make_url(url)
+    if place.drivername == "postgresql":  # the driver that is installed
+        place = place.set(drivername="postgresql+psycopg")
+    engine = sa.create_engine(place, poolclass=sa.NullPool, hide_parameters=True)
     try:
         # SQLite would create an empty database under a mistyped name.
         if engine.dialect.name == "sqlite" and not Path(engine.url.database or "").is_file():

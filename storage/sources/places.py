@@ -42,7 +42,8 @@ class DatabasePlace(SourcePlace):
     """What every database has: its address and the language of its queries."""
 
     url_env: str | None = None
-    """Name of the environment variable that holds the SQLAlchemy URL."""
+    """Name of the environment variable that holds the SQLAlchemy URL, such as
+    ``postgresql://reader:PASSWORD@cdm.hospital.example/cdm``."""
     url: str | None = None
     """URL in clear, for a SQLite file only."""
     dialect: Literal["postgresql", "sqlite"] | None = None

@@ -147,11 +147,12 @@ SECTIONS: dict[type[BaseModel], tuple[str, str]] = {
         "`3`, that has a bin to itself. `mend` is a function of one row, used in the order of "
         "the list; then every rule is asked of the row again. A row that still breaks one fails "
         "`clustmix check`, and a release before its charge; the refusal names the rule and its "
-        "columns, and never a value. Rules that leave no record are refused before the charge "
-        "where the columns that they connect have 200,000 combinations of codes or fewer. Where "
-        "there are more, records that break a rule are thrown away, and `CONSTRAINTS_RARE` says "
-        "that hardly one of 200 keeps them. Constraints come from a codebook or from knowledge, "
-        "never from the records. There are none of an `image`, nor with `analysis: published`.",
+        "columns, and never a value. Rules that leave no record, and rules that connect columns of "
+        "more than 200,000 combinations of codes, are refused before the charge. ClustMix samples "
+        "such columns as one; other methods throw records away that break a rule.\n\n"
+        "Constraints come from a codebook or from knowledge, never from the records: that a check "
+        "passes, and that a release exists, tells as an exact fact that no patient breaks a rule "
+        "without `mend`. There are none of an `image`, nor with `analysis: published`.",
     ),
     UnitSection: ("privacy_unit", ""),
     PartitionSection: (

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 from typing import ClassVar
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -12,7 +13,7 @@ from privacy.errors import ConfigurationError
 _SCHEMES = {
     "ledger_url": ("postgresql://",),
     "notify_url": ("http://", "https://"),
-    "lineage_url": ("https://", "http://127.0.0.1:", "http://localhost:"),
+    "lineage_url": ("https://", "http://"),
 }
 
 
@@ -80,6 +81,14 @@ class Settings(BaseSettings):
         schemes = _SCHEMES[info.field_name or ""]
         if url is not None and not url.get_secret_value().startswith(schemes):
             raise ValueError(f"expected an address that begins with {' or '.join(schemes)}")
+        return url
+
+    @field_validator("lineage_url")
+    @classmethod
+    def _in_clear_on_this_machine(cls, url: SecretStr | None) -> SecretStr | None:
+        place = urlsplit("" if url is None else url.get_secret_value())
+        if place.scheme == "http" and place.hostname not in ("127.0.0.1", "localhost", "::1"):
+            raise ValueError("expected https of another machine")
         return url
 
     @field_validator("landing")

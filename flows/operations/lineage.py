@@ -4,6 +4,7 @@ Events are those of the specification 2-0-2 (openlineage.io/spec): small documen
 and the names of datasets. A row that could not be told is told again, with the same run id.
 """
 
+import logging
 from collections.abc import Iterable
 from importlib.metadata import version
 from types import MappingProxyType
@@ -60,6 +61,7 @@ def send(events: Iterable[dict[str, Any]], url: SecretStr) -> None:
     """Post each event (ClustMixError if one is not accepted; the address stays unsaid)."""
     import httpx
 
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it would write the address
     accepted = True
     for event in events:
         try:

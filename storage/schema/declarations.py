@@ -15,22 +15,29 @@ from storage.files.documents import canonical_json
 from storage.files.private import ensure_private_directory, read_bounded, replace_durably
 
 _DECLARED = ("schema", "privacy_unit")
+_PLACES = ("path", "data", "images", "labels", "folder", "table")
 _MAX_BYTES = 20_000_000
 
 MAX_LINES = 200
 """Most lines of a difference."""
 
 
+def without_places(source: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a site file says of its source, but for where it is."""
+    return {key: value for key, value in source.items() if key not in _PLACES}
+
+
 @dataclass(frozen=True, slots=True)
 class Declarations:
-    """Schema and privacy unit of a site file, in canonical JSON; all of it is public."""
+    """Schema, privacy unit and source of a site file, in canonical JSON; all of it is public."""
 
     content: bytes
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
         """Take them from the JSON values of a site file."""
-        return cls(canonical_json({name: values[name] for name in _DECLARED}))
+        declared = {name: values[name] for name in _DECLARED}
+        return cls(canonical_json({**declared, "source": without_places(values["source"])}))
 
     @property
     def sha256(self) -> str:

@@ -201,7 +201,8 @@ def _patient_of(kind: str, resource: Mapping[str, Any]) -> str:
                 "expected one record per patient, found a Patient with a link to another record of "
                 "the same person; merge the two before the export",
             )
-        named = _REFERENCE.fullmatch(f"Patient/{resource.get('id')}")
+        own = resource.get("id")
+        named = _REFERENCE.fullmatch(f"Patient/{own}") if isinstance(own, str) else None
     else:
         subject = resource.get(SUBJECTS[kind])
         reference = subject.get("reference") if isinstance(subject, dict) else None

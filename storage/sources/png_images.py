@@ -6,6 +6,7 @@ Source: Portable Network Graphics (PNG) Specification, third edition, section 11
 import io
 import struct
 import warnings
+from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +34,7 @@ def read_png(content: bytes, source: PngSource) -> tuple[NDArray[np.uint8], dict
         raise RefusedFile(FileRule.CHANNELS)
     if (rows, columns) != source.size:
         raise RefusedFile(FileRule.SIZE)
-    pixels, frames, transparent = _decoded(content)
+    pixels, frames, transparent = _decoded(content, source)
     if frames != 1:
         raise RefusedFile(FileRule.FRAMES)
     if transparent:
@@ -41,21 +42,20 @@ def read_png(content: bytes, source: PngSource) -> tuple[NDArray[np.uint8], dict
     return pixels.reshape(*source.size, source.channels), {}
 
 
-def _decoded(content: bytes) -> tuple[NDArray[np.uint8], int, bool]:
+def _decoded(content: bytes, source: PngSource) -> tuple[NDArray[np.uint8], int, bool]:
     """Return pixels, the number of frames, and whether a colour is transparent."""
     from PIL import Image  # rarely needed
 
-    failed = False
-    try:
+    form = (source.size[::-1], "RGB" if source.channels == 3 else "L")
+    # Whatever goes wrong, its text may quote the file.
+    with suppress(Exception):
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # what a file is warned of is damaged
             with Image.open(io.BytesIO(content), formats=("PNG",)) as image:
                 image.verify()  # the checksums, after which an image cannot be read
             with Image.open(io.BytesIO(content), formats=("PNG",)) as image:
                 frames = int(getattr(image, "n_frames", 1))
-                return np.array(image, dtype=np.uint8), frames, "transparency" in image.info
-    except Exception:  # whatever it is, its text may quote the file
-        failed = True
-    if failed:
-        raise RefusedFile(FileRule.WHOLE)
-    raise AssertionError
+                # A second header would have the last word.
+                if (image.size, image.mode) == form:
+                    return np.array(image, dtype=np.uint8), frames, "transparency" in image.info
+    raise RefusedFile(FileRule.WHOLE)

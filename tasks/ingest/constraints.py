@@ -19,7 +19,7 @@ from storage.schema.conditions import codes_asked, levels_asked
 from storage.schema.constraints import Constraint, related_columns
 from storage.schema.table import TableSchema
 from tasks.ingest.violations import Violation
-from tasks.measurement.record_rules import LABEL, Bins, Box, RecordRules, Relation
+from tasks.measurement.record_rules import LABEL, MAX_COMBINATIONS, Bins, Box, RecordRules, Relation
 
 Bools = NDArray[np.bool_]
 
@@ -41,8 +41,8 @@ class CodedRows:
 def rules_of(schema: TableSchema) -> RecordRules | None:
     """Return the rules of a schema, None where it has none.
 
-    It is a ConfigurationError if they leave no record: found of columns that rules connect, as far
-    as their combinations are few enough to be listed.
+    It is a ConfigurationError if they leave no record, or connect columns of so many combinations
+    of codes that nobody can tell.
     """
     return _rules_of(schema.model_dump_json()) if schema.constraints else None
 
@@ -61,6 +61,13 @@ def _rules_of(declared: str) -> RecordRules:
         relations=tuple(relations),
         bins={index: _bins(column, decimals) for index, column in related.items()},
     )
+    if not rules.all_listed:
+        raise ConfigurationError(
+            "CONSTRAINTS_WIDE",
+            "constraints: expected rules that connect columns with "
+            f"{MAX_COMBINATIONS:,} combinations of codes or fewer, found more; declare fewer bins "
+            "or rules",
+        )
     for group in rules.combinations:
         if len(group.codes) == 0:
             names = ", ".join(schema.column_names[column] for column in group.columns)

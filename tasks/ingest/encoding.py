@@ -152,8 +152,9 @@ def _column_codes(
 
 
 def _whole_numbers(frame: pd.DataFrame) -> NDArray[np.integer] | None:
-    """Return the cells if every column holds integers, which have no missing cell; else None."""
-    if all(isinstance(dtype, np.dtype) and dtype.kind in "iu" for dtype in set(frame.dtypes)):
+    """Return the cells if all columns hold integers of one type, without a missing cell."""
+    types = set(frame.dtypes)
+    if len(types) == 1 and all(isinstance(t, np.dtype) and t.kind in "iu" for t in types):
         return frame.to_numpy()
     return None
 

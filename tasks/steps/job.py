@@ -12,7 +12,7 @@ from privacy.charges import Caps, Charge, Partition, unit_in_words
 from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
 from storage.files.refs import ReleaseRef
 from storage.schema.catalogue import CatalogueEntry
-from storage.schema.declarations import Declarations
+from storage.schema.declarations import Declarations, without_places
 from storage.schema.table import TableSchema
 from storage.sources.declared import Source
 from tasks.ingest.encoding import domain_of
@@ -118,8 +118,7 @@ class ReleaseJob:
 def measurement_settings(declared: Mapping[str, Any], *, cohort: str) -> dict[str, Any]:
     """Return what shapes a measurement of a site file, see `ReleaseJob.measurement_settings`."""
     kept = ("dataset", "schema", "privacy_unit", "privacy", "analysis", "method")
-    places = ("path", "data", "images", "labels", "folder", "table")
-    source = {k: v for k, v in declared["source"].items() if k not in places}
+    source = without_places(declared["source"])
     # Site files that were sealed earlier declare no number of patients.
     patients = {"patients": declared["patients"]} if declared.get("patients") else {}
     return {key: declared[key] for key in kept} | patients | {"cohort": cohort, "source": source}

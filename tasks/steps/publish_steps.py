@@ -65,7 +65,9 @@ def prepare(
             )
             for _ in range(2)
         )
-        histograms = () if conditions else method_entry(job.method.kind).histograms
+        # Rows that are thrown away are none of those that were counted.
+        thrown = conditions or (schema.constraints and job.method.kind != "clustmix")
+        histograms = () if thrown else method_entry(job.method.kind).histograms
         noisy = noisy_counts(histograms, domain_of(schema), measurement)
         gate = output_gate(schema, tables, reference, guide, noisy, rows=job.rows)
     with stage("report"):

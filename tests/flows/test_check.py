@@ -15,6 +15,7 @@ from flows.site.site_file import load_site
 from privacy.ledger import GENESIS_HASH
 from storage.files.diagnostics import KEPT_DAYS, MAX_BYTES, DiagnosticsFile, remove_old_diagnostics
 from storage.ledger.ledger_db import LedgerDatabase
+from storage.schema.declarations import Declarations
 from storage.settings import load_settings
 from tasks.steps.entries import Entries
 
@@ -108,6 +109,14 @@ def test_texts_that_others_take_for_missing_are_texts_until_they_are_declared(de
     columns["smoker"]["missing"] = [*ABSENT[:4], "?"]
     desk.site["schema"]["columns"] = list(columns.values())
     assert desk.run("check") == 0
+
+
+def test_a_source_is_declared_but_for_where_it_is():
+    site = {"schema": {}, "privacy_unit": {}, "source": {"kind": "png", "size": 28, "folder": "a"}}
+    moved = site | {"source": site["source"] | {"folder": "b"}}
+    other = site | {"source": site["source"] | {"size": 32}}
+    first, second, third = (Declarations.of(one).sha256 for one in (site, moved, other))
+    assert first == second != third
 
 
 def test_the_card_says_how_often_a_check_told_what_to_declare(desk):

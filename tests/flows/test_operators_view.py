@@ -186,9 +186,12 @@ def test_a_receiver_that_is_away_is_told_later_and_not_named(site, monkeypatch):
     assert watcher._cursor().lineage == 0
 
 
-@pytest.mark.parametrize("url", ["http://hospital.example/lineage", "ftp://127.0.0.1:1/"])
+@pytest.mark.parametrize(
+    "url",
+    ["http://hospital.example/lineage", "ftp://127.0.0.1:1/", "http://127.0.0.1:x@other.example/"],
+)
 def test_an_open_address_of_a_receiver_is_refused(site, monkeypatch, url):
     monkeypatch.setenv("CLUSTMIX_LINEAGE_URL", url)
-    with pytest.raises(ConfigurationError, match=r"CLUSTMIX_LINEAGE_URL: .*begins with https") as e:
+    with pytest.raises(ConfigurationError, match=r"CLUSTMIX_LINEAGE_URL: .*https") as e:
         load_settings()
     assert url not in str(e.value)

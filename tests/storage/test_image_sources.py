@@ -134,6 +134,11 @@ BROKEN_PNG = {
     ),
     "large": (WHOLE + bytes(5_000), FileRule.LARGE),
     "more behind its end": (WHOLE + b"\0", FileRule.WHOLE),
+    "a second header of 8 bits": (
+        WHOLE[:33] + png(colours(1, shape=(9, 6, 3))[0])[8:],
+        FileRule.WHOLE,
+    ),
+    "a second header of 16 bits": (WHOLE[:33] + png(GRAY.astype(np.uint16))[8:], FileRule.WHOLE),
 }
 
 

@@ -12,6 +12,7 @@ from storage.schema.table import TableSchema
 from tasks.ingest.conditions import sample_rows
 from tasks.ingest.encoding import decode, domain_of, encode_chunk
 from tasks.ingest.violations import refuse_violations
+from tasks.measurement import record_rules
 
 COLUMNS = [
     {"name": "admitted", "kind": "integer", "lower": 0, "upper": 99, "bins": 10},
@@ -200,6 +201,12 @@ def test_constraints_that_leave_no_record_are_refused_before_a_row_is_read():
     circle = [{"holds": "admitted < on ward"}, {"holds": "on ward < admitted"}]
     with pytest.raises(ConfigurationError, match="CONSTRAINTS_IMPOSSIBLE"):
         domain_of(schema_of(*circle))
+
+
+def test_rules_that_connect_too_much_to_be_listed_are_refused_before_a_row_is_read(monkeypatch):
+    monkeypatch.setattr(record_rules, "MAX_COMBINATIONS", 3)
+    with pytest.raises(ConfigurationError, match="CONSTRAINTS_WIDE: constraints: "):
+        domain_of(schema_of({"never": {"sex": "m", "pregnant": "y", "days": "10..20"}}))
 
 
 def test_a_schema_without_constraints_is_written_as_before():

@@ -21,7 +21,6 @@ from tasks.synthesizers.clustmix.tables.mixture import Mixture
 Array = NDArray[np.float64]
 
 _LEAST_SHARE, _TINY = 1e-12, np.finfo(np.float64).tiny
-_MAX_OVERSAMPLING = 200
 _RAKINGS, _RAKED, _MOVED, _STEPS = 50, 100_000, 1e-5, 100
 
 
@@ -93,25 +92,16 @@ def sample_kept(
 ) -> NDArray[np.uint16]:
     """Sample records that keep the rules: from the mixture that is conditioned on them.
 
-    Where rules connect few columns, exactly so, for these are one column of the combinations that
-    keep the rules. By rejection, which comes to the same distribution, where there would be too
-    many; records are then fewer where hardly one of 200 keeps the rules.
+    Columns that rules connect are one column of the combinations that keep the rules. There are no
+    records where no component has one that keeps them.
     """
     if rules is None:
         return sample_codes(mixture, layout, n_rows=n_rows, rng=rng)
     weights = kept_weights(mixture, layout, rules)
-    parts = [np.empty((0, layout.n_columns), dtype=np.uint16)]
-    n_kept, n_sampled, more = 0, 0, n_rows
-    while weights.any() and n_kept < n_rows and n_sampled < _MAX_OVERSAMPLING * n_rows:
-        kept = Mixture(weights=weights, components=mixture.components)
-        codes = sample_codes(kept, layout, n_rows=more, rng=rng, joint=rules.combinations)
-        if not rules.all_listed:
-            codes = codes[rules.labels_allowed(codes[:, : layout.n_declared]).any(axis=1)]
-        parts.append(codes)
-        n_kept, n_sampled = n_kept + len(codes), n_sampled + more
-        # As many as are likely to be enough, and not more than were asked for.
-        more = min(n_rows, 1 + (n_rows - n_kept) * n_sampled // max(n_kept, 1))
-    return np.concatenate(parts)[:n_rows]
+    if not weights.any():
+        return np.empty((0, layout.n_columns), dtype=np.uint16)
+    kept = Mixture(weights=weights, components=mixture.components)
+    return sample_codes(kept, layout, n_rows=n_rows, rng=rng, joint=rules.combinations)
 
 
 def raked(

@@ -127,8 +127,8 @@ class TableClustMix:
         if len(codes) < n_rows:
             raise ConfigurationError(
                 "CONSTRAINTS_RARE",
-                "expected one of 200 sampled records to keep the constraints of the schema, found "
-                "fewer; ask for fewer conditions, or declare fewer constraints",
+                "expected records that meet the conditions and keep the constraints of the schema, "
+                "found none; ask for fewer conditions",
             )
         codes = np.ascontiguousarray(codes[:, : layout.n_declared])
         scores = self.scores(released, codes)

@@ -162,7 +162,9 @@ def test_no_count_of_the_source_is_public(succeeded):
     assert pattern.search(f"of {made.N_ROWS:,} rows")
     (bundle,) = (succeeded.folder / "releases" / "made-up").iterdir()
     texts = [path for path in bundle.iterdir() if path.suffix != ".parquet"]
-    assert {path.suffix for path in texts} == {".csv", ".json", ".md", ".html"}
+    assert {path.suffix for path in texts} == {
+        ".csv", ".json", ".jsonld", ".md", ".html", ".yaml",
+    }  # fmt: skip
     for path in texts:
         assert pattern.findall(path.read_text()) == [], path.name
     cells = list(made.database_cells(succeeded.folder / "home" / "prefect" / "prefect.db"))

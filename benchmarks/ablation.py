@@ -67,6 +67,10 @@ def _without_rounds(shares: rule.Shares) -> rule.Shares:
     return replace(shares, residuals=NOTHING, kernel=0.0, label_counts=shares.label_counts + given)
 
 
+def _in_two_rounds(shares: rule.Shares) -> rule.Shares:
+    return replace(shares, residuals=shares.residuals * shares.rounds / 2.0, rounds=2)
+
+
 def _without_kernel(shares: rule.Shares) -> rule.Shares:
     return replace(shares, kernel=0.0, residuals=shares.residuals + shares.kernel / 2.0)
 
@@ -130,6 +134,7 @@ VARIANTS: dict[str, dict[tuple[Any, str], Any]] = {
     "adapt: without kernel features": _of_shares(_without_kernel),
     "adapt: optimised inducing points": {(kernel_features, "inducing_points"): optimised_points},
     "anonymise: without residual rounds": _of_shares(_without_rounds),
+    "anonymise: two rounds, also of a wide table": _of_shares(_in_two_rounds),
     "mixing: labels and codes by chance": {
         (sampler, "sample_codes"): independent_codes,
         (sampler, "systematic_labels"): independent_labels,

@@ -19,7 +19,7 @@ from tasks.execution.runtime import stage
 from tasks.gates import expectations
 from tasks.gates.agreement import CodedTable
 from tasks.gates.agreement_gate import REFERENCE_ROWS, NoisyCounts, agreement_gate
-from tasks.ingest.conditions import sample_rows
+from tasks.ingest.conditions import Conditional, sample_rows
 from tasks.ingest.constraints import words
 from tasks.ingest.encoding import decode, domain_of
 from tasks.measurement.encoded import EncodingDomain
@@ -66,7 +66,7 @@ def prepare(
             for _ in range(2)
         )
         # Rows that are thrown away are none of those that were counted.
-        thrown = conditions or (schema.constraints and job.method.kind != "clustmix")
+        thrown = conditions or (schema.constraints and not isinstance(synthesizer, Conditional))
         histograms = () if thrown else method_entry(job.method.kind).histograms
         noisy = noisy_counts(histograms, domain_of(schema), measurement)
         gate = output_gate(schema, tables, reference, guide, noisy, rows=job.rows)

@@ -54,58 +54,13 @@ from tasks.synthesizers.registry import METHODS
 
 PAGE = Path(__file__).with_name("site-file.md")
 
-OMOP_EXAMPLE = """\
-The first stay of each adult, sodium of its first 48 hours, and death within 30 days as the label:
 
-```yaml
-source:
-  kind: omop
-  url_env: CDM_URL
-  population: {visit: 9201, descendants: true, take: first, age: [18, 110]}
-  window: [-365d, 0d]
-  features:
-    - {column: age, person: age}
-    - {column: sex, person: gender}
-    - {column: sodium, measurement: 3019550, take: last, window: [0, 48h], unit: 8753}
-    - {column: diabetes, condition: 201826, take: any, descendants: true}
-    - {column: died, death: true, take: any, window: [0d, 30d]}
-privacy_unit: {column: person_id, max_rows_per_patient: 1}
-schema:
-  columns:
-    - {name: age, kind: integer, lower: 18, upper: 110, bins: [18, 40, 50, 60, 70, 80, 111]}
-    - {name: sex, kind: categorical, levels: [FEMALE, MALE, other], other: other, nullable: true}
-    - {name: sodium, kind: real, lower: 100, upper: 180, decimals: 0, nullable: true,
-       bins: [100, 125, 130, 135, 140, 145, 150, 180]}
-    - {name: diabetes, kind: categorical, levels: [0, 1]}
-  label:
-    name: died
-    levels: [{name: alive, values: [0]}, {name: died, values: [1]}]
-    positive: died
-```
-"""
+def _text(name: str) -> str:
+    """Return a text of the page that no model says: examples, and what stands before the keys."""
+    return (PAGE.parent / "site-file" / name).read_text(encoding="utf-8")
 
-FHIR_EXAMPLE = """\
-```yaml
-source:
-  kind: fhir
-  path: export
-  features:
-    - {column: sex, expression: Patient.gender}
-    - {column: sodium, expression: "Observation.where(code.coding.exists(system = 'http://loinc.org'
-       and code = '2951-2')).last().value.value"}
-    - {column: diabetes, expression: "Condition.code.coding.exists(code = '73211009')"}
-privacy_unit: {column: patient, max_rows_per_patient: 1}
-schema:
-  columns:
-    - {name: sex, kind: categorical, levels: [female, male, other, unknown], nullable: true}
-    - {name: sodium, kind: real, lower: 100, upper: 180, decimals: 0, nullable: true,
-       bins: [100, 125, 130, 135, 140, 145, 150, 180]}
-  label:
-    name: diabetes
-    levels: [{name: without, values: ["false"]}, {name: diabetes, values: ["true"]}]
-    positive: diabetes
-```
-"""
+
+OMOP_EXAMPLE, FHIR_EXAMPLE, EXAMPLE = map(_text, ("omop.md", "fhir.md", "example.yaml"))
 
 # Model -> title of its section, and what the docstring of the model does not say.
 SECTIONS: dict[type[BaseModel], tuple[str, str]] = {
@@ -257,120 +212,11 @@ MEANINGS |= {
     )
 }
 
-EXAMPLE = """\
-dataset: ward-admissions
-title: Admissions to the medical ward
-source: {kind: csv, path: admissions.csv}
-privacy_unit: {column: patient_id, max_rows_per_patient: 3}
-privacy: {epsilon: 1.0, delta: 1.0e-6}
-budget: {lifetime_epsilon: 3.0, window: {days: 365, epsilon: 1.5}}
-method: {kind: clustmix}
-rows: 20000
-approval: none
-schema:
-  columns:
-    - {name: age, kind: integer, lower: 0, upper: 110, bins: 11}
-    - {name: creatinine, kind: real, lower: 0.1, upper: 15.0, bins: [0.1, 0.7, 1.3, 2.0, 4.0, 15.0],
-       decimals: 1, nullable: true}
-    - {name: sex, kind: categorical, levels: [female, male, unknown], other: unknown}
-    - {name: pregnant, kind: categorical, levels: ["no", "yes"], nullable: true}
-    - {name: days, kind: integer, lower: 0, upper: 90, bins: [0, 1, 3, 7, 14, 91]}
-    - {name: days_on_icu, kind: integer, lower: 0, upper: 90, bins: [0, 1, 3, 7, 14, 91]}
-  constraints:
-    - {holds: days_on_icu <= days}
-    - {never: {sex: male, pregnant: "yes"}, mend: {pregnant: null}}
-    - {when: {age: 50..110}, then: {pregnant: ["no", null]}}
-  label:
-    name: readmitted
-    levels:
-      - {name: "no", values: ["0"]}
-      - {name: "yes", values: ["1"]}
-    positive: "yes"
-  ignore: [admission_id, admitted_at]
-"""
-
-HEAD = f"""\
-# The site file
-
-A site file is one YAML file that says everything about the releases of one dataset: where the table
-is, what it is declared to hold, whom privacy protects, what a release guarantees and what all
-releases together may cost. Everything in it is public. It is no secret and it is not protected by
-the guarantee, so bounds, bins and levels come from a codebook, a data dictionary or clinical
-knowledge, never from the records.
-
-`clustmix init TABLE` writes a template from the column names and, for Parquet, the column types.
-With `--codebook` it fills in what [a codebook](#from-a-codebook) says, and marks what is a guess.
-It reads CSV and Parquet. For a database, a FHIR export or images copy the example of its section,
-or that of [images.md](images.md). The first hour with a public table is in
-[tutorial.md](tutorial.md).
-
-The folder [deployments/sites](../deployments/sites) has complete files for public tables.
-
-A release that is started by hand names its site file. One that the orchestrator starts, by a
-schedule, an arrival or its page, reads `DATASET.yaml` in the folder `CLUSTMIX_SITES`.
-
-This page is written by [site_file.py](site_file.py) from the models that read the file.
-
-## Rules of the file
-
-- Plain YAML in UTF-8, at most 1 MB and 100,000 nodes with aliases written out.
-- An unknown key, a key that is given twice and a placeholder `FILL_IN` are refused, with one line
-  that names the key and exit code 2.
-- Levels and codes are text or numbers. `3`, `3.0` and `"3"` are the same level. `No`, `Yes`, `On`
-  and `Off` need quotes, because YAML reads them as true and false.
-- A cell is compared as text without outer blanks, and so are patients and `select`. A whole number
-  is `3` however it is stored; a decimal of a database keeps its digits, so `1.10` is not `1.1`;
-  true is `True`; dates and times are `2026-01-31`, `2026-01-31 07:30:00` or
-  `2026-01-31 07:30:00+01:00`, as the source has them; a partition folder `ward=01` is the text
-  `01`. Lists, structures, bytes, durations and JSON are refused by column, and so is a patient or
-  a level with a NUL character.
-- What the schema declares and a row does not keep: a number outside its bounds is clipped; an
-  undeclared category goes to `other`, and is refused where there is no `other`; an empty cell is
-  "missing" where the column is `nullable`, and is refused where it is not; infinity and text that
-  is no number are refused. A refusal names the column and the rule, and never a value.
-- Empty are a cell of a text file with nothing or blanks in it, a null, and NaN of a column of
-  floating-point numbers. The texts `NA`, `NaN`, `None` and `null` are texts: in a category they
-  are levels like others, and in a column of numbers they are refused. Where they mean "missing",
-  declare them: `missing: [NA]`. Upper and lower case differ.
-- One ledger balance belongs to one cohort of patients. Give all site files about the same patients
-  the same `budget.cohort`: balances of different cohorts are not added up.
-- Caps can be lowered by a later site file and never raised, and an approval can be switched on and
-  never off: the ledger keeps what it was once told. The adjacency of a cohort stays as it was.
-- The same request is measured and charged once. A request is the content of the source, the version
-  of the program, and every key of this file but these: `title`, `rows`, `soft_labels`,
-  `approval`, `arrival`, `public_benchmark_data`, `catalogue`, the caps of `budget`, and the places
-  in `source` (`path`, `data`, `images`, `labels`, `folder`, `table`). To change those costs
-  nothing. The content of a database is not known before it is read: every release of a `sql` or
-  `omop` source is new, and charged.
-
-## From a codebook
-
-`clustmix init TABLE --codebook FILE` reads
-
-- a sheet (`.csv`, `.tsv`, `.xlsx`): a line of headings, below a title if there is one, and a row
-  for each column, or for each of its codes; headings and their other spellings are
-  {"; ".join(HEADINGS.values())};
-- a data dictionary of REDCap (`.csv`): types, choices, validation, identifiers, required fields; a
-  checkbox is a column for each choice (`name___code`);
-- a table schema or a data package of Frictionless (`.json`, `.yaml`);
-- JSON Schema of a row, or of a list of rows, with references within the file;
-- LinkML (`.yaml`): slots, attributes and enums.
-
-Levels are written `1=male; 2=female`, `A | B` or, where no level has a comma, `A, B`; a range is
-`0 to 120` or `0-120`. A level that means "missing", "not measured" or "not recorded" becomes a
-missing code. Identifiers, dates and free text go to `ignore`. What contradicts itself is refused in
-one line. An OMOP vocabulary describes concepts and not columns; it is not read.
-
-`clustmix ranges` lists public clinical ranges of adults. `init` proposes one where the codebook has
-no bounds, if the name or the description of the column is that of the quantity, in the same unit if
-one is given. It is marked as a guess, with its sources. `nullable` on every column costs little;
-`clustmix plan` says how much.
-
-## Example
-
-```yaml
-{EXAMPLE}```
-"""
+HEAD = (
+    _text("head.md")
+    .replace("{headings}", "; ".join(HEADINGS.values()))
+    .replace("{example}", EXAMPLE)
+)
 
 
 def page() -> str:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,21 +37,21 @@ class View:
         Number of codes of each column.
     label : int64 array of shape (n,)
         Position in the declared order of levels; -1 where a row has no declared label.
+    shape
+        Height, width and channels of images, whose features are flat.
     """
 
     features: Any
     codes: NDArray[np.int64]
     widths: tuple[int, ...]
     label: NDArray[np.int64]
+    shape: tuple[int, ...] = ()
 
     def labelled(self) -> View:
         """Leave out the rows without a label."""
         keep = self.label >= 0
-        return View(
-            features=self.features[keep],
-            codes=self.codes[keep],
-            widths=self.widths,
-            label=self.label[keep],
+        return replace(
+            self, features=self.features[keep], codes=self.codes[keep], label=self.label[keep]
         )
 
 
@@ -203,7 +204,13 @@ def image_view(pixels: NDArray[Any], labels: pd.Series, schema: Document) -> Vie
         codes=white.astype(np.int64),
         widths=(2,) * pixels.shape[1],
         label=positions(labels, lambda text: label_of(text, label), label_levels(label)).to_numpy(),
+        shape=image_shape(schema["image"]),
     )
+
+
+def image_shape(image: Document) -> tuple[int, int, int]:
+    """Height, width and channels of declared images."""
+    return image["height"], image["width"], image.get("channels") or 1
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
@@ -221,11 +228,16 @@ def views(bundle: Path, table: Path) -> tuple[View, View, Document]:
     schema = json.loads((bundle / "schema.json").read_text(encoding="utf-8"))
     synthetic = pd.read_parquet(bundle / "synthetic.parquet")
     if schema.get("image"):
-        name = schema["label"]["name"]
-        n_pixels = schema["image"]["height"] * schema["image"]["width"]
+        name, n_pixels = schema["label"]["name"], math.prod(image_shape(schema["image"]))
         pixels = synthetic.drop(columns=name).iloc[:, :n_pixels].to_numpy()
-        digits = read_idx(Path(str(table).replace("images-idx3", "labels-idx1")))
-        real = image_view(read_idx(table), pd.Series(digits), schema)
+        if table.suffix == ".npz":
+            # The reader of the pipeline is not used to judge it.
+            with np.load(table, allow_pickle=False) as arrays:  # noqa: TID251
+                images, digits = arrays["test_images"], arrays["test_labels"].ravel()
+        else:
+            images = read_idx(table)
+            digits = read_idx(Path(str(table).replace("images-idx3", "labels-idx1")))
+        real = image_view(images.reshape(len(images), -1), pd.Series(digits), schema)
         return image_view(pixels, synthetic[name], schema), real.labelled(), schema
     if table.suffix == ".parquet":
         frame = pd.read_parquet(table, dtype_backend="pyarrow")

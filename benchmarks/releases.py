@@ -121,10 +121,10 @@ def scored(bundle: Path, test: Path) -> dict[str, Any]:
         ),
         "worst_column": max(found["worst_columns"].values()),
     }
-    if found["query_error"] is not None:
-        figures["query_error"] = found["query_error"]
+    more = ("query_error", "paper_cnn_accuracy", "read_as_class")
+    figures |= {name: found[name] for name in more if found.get(name) is not None}
     return {
-        **{name: found[name] for name in kept},
+        **{name: found.get(name) for name in kept},
         "rows_out": found["rows"],
         "figures": figures,
     }

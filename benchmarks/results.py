@@ -60,9 +60,9 @@ class ResultRow:
     tvd_1way, tvd_2way
         Mean total variation distance to those records, label included.
     cnn_accuracy
-        Accuracy on real test images of a network trained on the released ones.
+        Accuracy on real test images of the small network trained on the released ones.
     teacher_accuracy
-        Share of the released images whose label is found by a network trained on real ones.
+        Accuracy on real test images of the released classifier.
     settings
         What tells apart runs that are equal in everything above.
     figures

@@ -1,9 +1,11 @@
 """What a published bundle is worth to those who get it, judged from its files alone.
 
-Imports nothing of the pipeline: it reads ``schema.json`` and ``synthetic.parquet`` of a bundle and
-a table of real rows, and so sees what a user sees, labels that were turned round or shifted codes
-included. The real rows are a CSV or Parquet file in the form of the source; of images, the idx file
-of their pixels beside that of their labels. They should be rows that the release has not seen.
+It reads ``schema.json`` and ``synthetic.parquet`` of a bundle and a table of real rows, and so
+sees what a user sees, labels that were turned round or shifted codes included. Nothing of the
+pipeline is imported but the public loader of a released teacher. The real rows are a CSV or Parquet
+file in the form of the source; of images, the idx file of their pixels beside that of their labels,
+or the test part of an npz file in the form of MedMNIST. They should be rows that the release has
+not seen.
 
 ``python -m benchmarks.score [--networks] BUNDLE TABLE [BUNDLE TABLE ...]`` prints a JSON list.
 """
@@ -31,8 +33,8 @@ from benchmarks.marginal_distance import MarginalDistance, marginal_distance
 N_QUERIES, LONGEST_QUERY, QUERY_SEED, SANITY_SHARE = 1_000, 5, 20_190_627, 0.001
 TREES = 200
 CALIBRATION_BINS = 10
-NETWORK_STEPS, BATCH = 600, 64
-"""Batches that a network is trained on, however few the images are."""
+PAPER_STEPS, PAPER_BATCH, PAPER_SHAPE = 2_500, 64, (28, 28, 1)
+"""Batches that the papers' network is trained on, however few the images are, and its images."""
 
 
 def distances(synthetic: View, real: View, n_labels: int) -> MarginalDistance:
@@ -99,19 +101,51 @@ def query_error(synthetic: View, real: View) -> float:
 
 
 def network_accuracy(train: View, test: View, n_labels: int) -> float:
-    """Accuracy on the test images of the network of `benchmarks.convolutional`."""
+    """Accuracy on the test images of the network of `benchmarks.small_network`."""
+    from benchmarks.small_network import accuracy, fit
+
+    images, others = (view.features.reshape(-1, *view.shape) for view in (train, test))
+    return accuracy(fit(images, train.label, n_labels=n_labels), others, test.label)
+
+
+def paper_network_accuracy(train: View, test: View, n_labels: int) -> float:
+    """Accuracy on the test images of the papers' network, `benchmarks.convolutional`."""
     from benchmarks.convolutional import accuracy, adapted, fit
 
-    batch = min(BATCH, len(train.label))
+    batch = min(PAPER_BATCH, len(train.label))
     network = fit(
         train.features,
         train.label,
         n_labels=n_labels,
-        epochs=max(NETWORK_STEPS * batch // len(train.label), 1),
+        epochs=max(PAPER_STEPS * batch // len(train.label), 1),
         seed=0,
         batch_size=batch,
     )
     return accuracy(adapted(network, test.features), test.features, test.label)
+
+
+def teacher_accuracy(bundle: Path, real: View, levels: Sequence[str]) -> float | None:
+    """Accuracy on the real images of the classifier in the bundle; None if there is none."""
+    if not (bundle / "teacher.npz").is_file():
+        return None
+    from clustmix import Teacher
+
+    teacher = Teacher.from_bytes((bundle / "teacher.npz").read_bytes())
+    found = teacher.predict(np.rint(real.features * 255).astype(np.uint8))
+    return float(np.mean(found == np.asarray(levels)[real.label]))
+
+
+def network_figures(bundle: Path, synthetic: View, real: View, levels: Sequence[str]) -> Document:
+    """Return what networks say of images: `score` names the figures."""
+    train, n = synthetic.labelled(), len(levels)
+    paper = real.shape == PAPER_SHAPE
+    taught = teacher_accuracy(bundle, real, levels)
+    return {
+        "cnn_accuracy": round(network_accuracy(train, real, n), 5),
+        "paper_cnn_accuracy": round(paper_network_accuracy(train, real, n), 5) if paper else None,
+        "teacher_accuracy": None if taught is None else round(taught, 5),
+        "read_as_class": round(network_accuracy(real, train, n), 5),
+    }
 
 
 def score(bundle: Path, table: Path, *, networks: bool = False, trees: int = TREES) -> Document:
@@ -134,10 +168,11 @@ def score(bundle: Path, table: Path, *, networks: bool = False, trees: int = TRE
         Share of each level, real and synthetic; AUC of each level against the rest and their mean
         (of two levels, that of the positive one), accuracy, log loss and calibration error on the
         real rows of a classifier trained on the bundle; mean total variation distance of columns
-        and of pairs of columns, label included; the five worst columns. Of images also
-        ``cnn_accuracy``, and ``teacher_accuracy``: the share of the synthetic images whose label is
-        found by a network trained on the real ones. Of items ``query_error``. None where it does
-        not apply.
+        and of pairs of columns, label included; the five worst columns. Of images, where networks
+        are asked for, ``cnn_accuracy`` of `benchmarks.small_network` and ``paper_cnn_accuracy`` of
+        `benchmarks.convolutional`; ``teacher_accuracy`` of the classifier in the bundle; and
+        ``read_as_class``, the share of the synthetic images whose label is found by a small network
+        trained on the real ones. Of items ``query_error``. None where it does not apply.
     """
     synthetic, real, schema = views(bundle, table)
     levels, images = label_levels(schema["label"]), bool(schema.get("image"))
@@ -156,8 +191,6 @@ def score(bundle: Path, table: Path, *, networks: bool = False, trees: int = TRE
     columns = [column["name"] for column in schema.get("columns") or ()]
     names = [*(columns or schema.get("items") or range(len(one_way) - 1)), "(label)"]
     worst = sorted(zip(one_way, map(str, names), strict=True), reverse=True)[:5]
-    judged = networks and images and real.codes.shape[1] == 28 * 28
-    labelled = synthetic.labelled()
     return {
         "rows": len(synthetic.label),
         "label_shares": {
@@ -174,10 +207,7 @@ def score(bundle: Path, table: Path, *, networks: bool = False, trees: int = TRE
         "tvd_1way": round(distance.one_way, 5),
         "tvd_2way": round(distance.two_way, 5),
         "worst_columns": {name: round(float(value), 5) for value, name in worst},
-        "cnn_accuracy": round(network_accuracy(labelled, real, len(levels)), 5) if judged else None,
-        "teacher_accuracy": round(network_accuracy(real, labelled, len(levels)), 5)
-        if judged
-        else None,
+        **(network_figures(bundle, synthetic, real, levels) if networks and images else {}),
         "query_error": round(query_error(synthetic, real), 5) if schema.get("items") else None,
     }
 

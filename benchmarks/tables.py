@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
 from flows.site.site_file import SiteFile, load_site
-from storage.public_data.datasets import find
+from storage.files.workspace import read_npz
+from storage.public_data.datasets import data_folders, find
 from storage.public_data.image_datasets import find_images
 from storage.schema.table import Label
+from storage.settings import load_settings
 from storage.sources.cohorts import CohortReader
-from storage.sources.declared import CsvSource, IdxSource, ParquetSource
+from storage.sources.declared import CsvSource, IdxSource, MedmnistSource, ParquetSource
 from storage.sources.idx_files import read_idx
 from tasks.synthesizers.registry import method_entry
 
@@ -117,7 +119,19 @@ def _strata(raw: pd.Series, label: Label) -> NDArray[Any]:
 
 def has_split(name: str) -> bool:
     """Whether a table is divided here: images have test files of their own."""
-    return bool(site_document(name)["source"]["kind"] != "idx")
+    return site_document(name)["source"]["kind"] not in ("idx", "medmnist")
+
+
+def _npz_file(name: Path) -> Path:
+    """Find a public npz file in the data folders."""
+    places = [folder / "medmnist" / name for folder in data_folders(load_settings())]
+    path = next((place for place in places if place.is_file()), None)
+    if path is None:
+        raise ValueError(
+            f"expected medmnist/{name} below CLUSTMIX_DATA_DIR, found none; its site file says "
+            "where it is published"
+        )
+    return path
 
 
 def divided(
@@ -142,11 +156,20 @@ def divided(
         File of the held-out rows; of images that of their pixels.
     rows
         Number of training rows.
+
+    Raises
+    ------
+    ValueError
+        If a public file of images is not on this machine.
     """
     site = write_site(document, folder / "whole.yaml")
     if isinstance(site.source, IdxSource):
         labels = find_images(site.source.data or "", "train")[1]
         return document, find_images(site.source.data or "", "test")[0], len(read_idx(labels))
+    if isinstance(site.source, MedmnistSource):
+        path = _npz_file(site.source.path)
+        rows = len(read_npz(path)["train_labels"])
+        return {**document, "source": {"kind": "medmnist", "path": str(path)}}, path, rows
     train, test = split(read_table(site), site, seed or 0)
     kind = "parquet" if site.source.kind == "parquet" else "csv"
     path = folder / f"train.{kind}"

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.arrays import Codes, Floats, Indices, Records
-from privacy.errors import InputError
+from privacy.errors import ConfigurationError, InputError
 from privacy.parameters import PrivacyParameters
 from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.measurement.encoded import EncodingDomain
@@ -136,6 +136,7 @@ class PaperClustMix:
                 alpha=printed.alpha,
                 ridge=printed.regularisation,
                 scaling=ScalingKind(printed.scaling),
+                convolved_image=self._convolved_image,
             ),
             clock=self.clock,
         )
@@ -149,6 +150,17 @@ class PaperClustMix:
                 "expected a class with enough rows for one cluster, found none; raise sigma_max",
             )
         return np.rint(rows * largest_code).astype(np.uint16), levels.astype(np.uint16)
+
+    @property
+    def _convolved_image(self) -> tuple[int, int, int] | None:
+        if self.config.published.kernel == "fully_connected":
+            return None
+        if self.domain.image is None:
+            raise ConfigurationError(
+                "KERNEL_NEEDS_IMAGES",
+                "expected images for the convolutional kernel, found columns; take fully_connected",
+            )
+        return self.domain.image
 
 
 def _checked(features: NDArray[Any], labels: NDArray[Any]) -> Floats:

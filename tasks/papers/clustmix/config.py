@@ -26,6 +26,8 @@ class AlgorithmConfig(MethodSettings):
     n_cutoffs: int = Field(default=2, ge=1, description="Cut-offs at a time.")
     hidden_layers: int = Field(default=2, ge=0)
     """Depth of the network whose tangent kernel is used."""
+    convolved_image: tuple[int, int, int] | None = None
+    """Height, width and channels of rows that are images, for a convolutional network."""
     kip_steps: int = Field(default=100, ge=1)
     """Adam steps of the adaptation; fewer where the loss settles."""
     learning_rate: float = Field(default=0.01, gt=0, description="Size of an Adam step.")

@@ -7,7 +7,7 @@ can be pickled, so that any worker may take it.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from tasks.papers.clustmix.config import AlgorithmConfig
 from tasks.papers.clustmix.constrained_gmm import cluster_means, constrained_gmm
 from tasks.papers.clustmix.kip import Loss, centred_one_hot, optimise, raw_loss
 from tasks.papers.clustmix.noise import noise_sigma
-from tasks.papers.clustmix.ntk import tangent_kernel
+from tasks.papers.clustmix.tangent_kernels import tangent_kernel
 
 # Weight and bias scale of the network behind the kernel, as in the KIP reference implementation.
 _WEIGHT_STD = math.sqrt(2.0)
@@ -93,7 +93,7 @@ def adapt(item: AdaptItem) -> Floats:
     n_support, n_targets = _padded(len(item.centroids), 8), _padded(len(item.targets), 512)
     start = _pad_rows(item.centroids, n_support)
     points = optimise(
-        _slice_loss(config.hidden_layers),
+        _slice_loss(config.hidden_layers, config.convolved_image),
         start,
         (
             _pad_rows(centred_one_hot(item.centroid_codes, item.n_classes), n_support),
@@ -114,10 +114,12 @@ def adapt(item: AdaptItem) -> Floats:
     return points[: len(item.centroids)]
 
 
-@lru_cache(maxsize=64)
-def _slice_loss(hidden_layers: int) -> Loss:
-    """One loss object per depth, so that jax compiles once per padded shape."""
-    ntk = partial(tangent_kernel, depth=hidden_layers, weight_std=_WEIGHT_STD, bias_std=_BIAS_STD)
+@cache
+def _slice_loss(hidden_layers: int, image: tuple[int, int, int] | None) -> Loss:
+    """One loss object per network, so that jax compiles once per padded shape."""
+    ntk = tangent_kernel(
+        depth=hidden_layers, weight_std=_WEIGHT_STD, bias_std=_BIAS_STD, image=image
+    )
 
     def loss(points: Any, *data: Any) -> Any:
         *arguments, centre, spread, alpha, ridge = data

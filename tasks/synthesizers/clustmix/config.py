@@ -44,6 +44,8 @@ class PaperSettings(MethodSettings):
     """Lambda of kernel ridge regression (Eq. 5)."""
     scaling: Literal["min_max", "normal_quantile"] = Field(default="min_max")
     """Scaling of the features, by the data themselves."""
+    kernel: Literal["fully_connected", "convolutional"] = "fully_connected"
+    """Network whose tangent kernel the inducing points are optimised by; the second for images."""
 
 
 class EarlierSettings(BaseModel):

@@ -42,7 +42,8 @@ def figures() -> str:
             "| table | training rows | epsilon | delta | AUC on real test rows | runs | scored |\n"
             "|---|---|---|---|---|---|---|\n" + "".join(map(_utility_line, _groups(releases)))
         )
-    images = [row for row in _rows("releases.json") if _is_of_images(row)]
+    both = [*_rows("releases.json"), *_rows("image_releases.json")]
+    images = [row for row in both if _is_of_images(row)]
     if images:
         parts.append(
             "| images | training rows | epsilon | accuracy of a network |"

@@ -121,9 +121,11 @@ def test_public_table_is_what_its_site_file_declares(name, tmp_path):
     site = tables.write_site(tables.site_document(name), tmp_path / "site.yaml")
     try:
         reader = CohortReader(site.source, settings=Settings(home=tmp_path, offline=True))
+        check_source(site.columns_to_read, site.table_schema, reader)
     except InputError as absent:
+        if absent.code not in ("DATA_UNAVAILABLE", "SOURCE_MISSING"):
+            raise
         pytest.skip(f"{name}: {absent.code}")
-    check_source(site.columns_to_read, site.table_schema, reader)
     levels = set()
     codes = [np.zeros(column.n_codes, bool) for column in site.table_schema.columns]
     for frame in reader.chunks(site.columns_to_read):

@@ -201,6 +201,6 @@ def _adapt_slices(
         )
         for index, positions in by_slice.items()
     ]
-    points = np.concatenate(list(executor.map(stages.adapt, items)))
+    points = np.concatenate(executor.map(stages.adapt, items, gpu=True))
     # The regions are in the order of their slices, so the points are in the order of the regions.
     return np.split(points, np.cumsum([len(cluster.centroids) for cluster in clusters])[:-1])

@@ -124,3 +124,15 @@ def test_a_step_to_a_loss_that_is_not_finite_ends_the_run_with_the_best_so_far()
         blows_up, np.zeros((1, 1)), steps=100, learning_rate=0.1, lower=-1.0, upper=1.0
     )
     np.testing.assert_allclose(result, 0.2, atol=1e-6)
+
+
+def test_a_gpu_takes_the_same_steps():
+    try:
+        gpu = jax.devices("gpu")[0]
+    except RuntimeError:
+        pytest.skip("needs a GPU that jax has a plugin for")
+    found = []
+    for device in (gpu, jax.devices("cpu")[0]):
+        with jax.default_device(device):
+            found.append(optimised())
+    np.testing.assert_allclose(*found, atol=1e-4)

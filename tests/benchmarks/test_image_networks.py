@@ -1,0 +1,85 @@
+"""What judges released images: the small network, and the views of images it is given."""
+
+import json
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+
+from benchmarks import kip_step, small_network
+from benchmarks.bundle_rows import views
+from benchmarks.score import network_figures
+
+RNG, LEVELS = np.random.default_rng(5), ["red", "green", "blue"]
+
+
+def slow_scores(layers, image):
+    """Scores of one image: windows of every second pixel, one filter at a time."""
+    hidden = image
+    for weights, biases in layers[:2]:
+        side, (height, width) = len(weights), hidden.shape[:2]
+        # Zeros around the image, the larger half after it, as many as the last window needs.
+        lacks = [max(2 * (-(-n // 2) - 1) + side - n, 0) for n in (height, width)]
+        padded = np.pad(hidden, [*((n // 2, n - n // 2) for n in lacks), (0, 0)])
+        hidden = np.array([
+            [
+                [np.sum(padded[i : i + side, j : j + side] * w) for w in np.moveaxis(weights, 3, 0)]
+                for j in range(0, width, 2)
+            ]
+            for i in range(0, height, 2)
+        ])  # fmt: skip
+        hidden = np.maximum(hidden + biases, 0.0)
+    (weights, biases), (last, bias) = layers[2:]
+    return np.maximum(hidden.ravel() @ weights + biases, 0.0) @ last + bias
+
+
+@pytest.mark.parametrize("shape", [(6, 6, 1), (5, 7, 3)])
+def test_scores_equal_a_loop_over_windows(shape):
+    layers = small_network.initial(shape, 4, seed=1)
+    images = RNG.uniform(size=(2, *shape)).astype(np.float32)
+    slow = [slow_scores([tuple(map(np.asarray, pair)) for pair in layers], one) for one in images]
+    np.testing.assert_allclose(small_network.scores(layers, jnp.asarray(images)), slow, rtol=1e-4)
+
+
+@pytest.fixture
+def colours(tmp_path):
+    """Bundle and npz file of images in colour, whose label is the channel that is bright."""
+
+    def drawn(n):
+        label = RNG.integers(3, size=n)
+        bright = 120 * np.eye(3, dtype=int)[label][:, None, None]
+        return (RNG.integers(100, size=(n, 8, 6, 3)) + bright).astype(np.uint8), label
+
+    (made, label), (real, answers) = drawn(400), drawn(300)
+    frame = pd.DataFrame(made.reshape(400, -1), columns=[f"pixel_{n}" for n in range(144)])
+    frame.assign(channel=np.array(LEVELS)[label]).to_parquet(tmp_path / "synthetic.parquet")
+    levels = {name: [number] for number, name in enumerate(LEVELS)}
+    image = {"height": 8, "width": 6, "channels": 3}
+    schema = {"label": {"name": "channel", "levels": levels}, "image": image}
+    (tmp_path / "schema.json").write_text(json.dumps(schema))
+    np.savez(tmp_path / "real.npz", test_images=real, test_labels=answers[:, None])
+    return tmp_path
+
+
+def test_networks_judge_a_bundle_in_colour_by_an_npz_file(colours, monkeypatch):
+    synthetic, real, _ = views(colours, colours / "real.npz")
+    assert synthetic.shape == real.shape == (8, 6, 3)
+    monkeypatch.setattr(small_network.fit, "__kwdefaults__", {"seed": 0, "steps": 60})
+    found = network_figures(colours, synthetic, real, LEVELS)
+    assert found["paper_cnn_accuracy"] is found["teacher_accuracy"] is None
+    assert min(found["cnn_accuracy"], found["read_as_class"]) > 0.97
+    turned = replace(real, label=(real.label + 1) % 3)
+    assert network_figures(colours, synthetic, turned, LEVELS)["cnn_accuracy"] < 0.1
+
+
+def test_a_step_over_batches_is_a_step_over_all_rows(monkeypatch):
+    points, targets = (RNG.uniform(size=(n, 5)).astype(np.float32) for n in (6, 40))
+    labels, answers = (RNG.standard_normal((n, 3)).astype(np.float32) for n in (6, 40))
+    found = []
+    for size in (10, 40):
+        monkeypatch.setattr(kip_step, "BATCH", size)
+        found.append(kip_step.step_of(40 // size)(points, labels, targets, answers))
+    np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-5)
+    np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-3, atol=1e-4)

@@ -223,9 +223,10 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     return values.reshape(shape[0], -1) if n_axes > 1 else values
 
 
-def views(bundle: Path, table: Path) -> tuple[View, View, Document]:
-    """Synthetic rows, real rows and schema."""
+def views(bundle: Path, table: Path, label: int = 0) -> tuple[View, View, Document]:
+    """Synthetic rows, real rows and schema, where one of several labels is the label."""
     schema = json.loads((bundle / "schema.json").read_text(encoding="utf-8"))
+    schema["label"] = (schema["label"], *schema.get("more_labels", ()))[label]
     synthetic = pd.read_parquet(bundle / "synthetic.parquet")
     if schema.get("image"):
         name, n_pixels = schema["label"]["name"], math.prod(image_shape(schema["image"]))

@@ -123,6 +123,8 @@ def scored(bundle: Path, test: Path) -> dict[str, Any]:
     }
     more = ("query_error", "paper_cnn_accuracy", "read_as_class")
     figures |= {name: found[name] for name in more if found.get(name) is not None}
+    for label, of_label in found["more_labels"].items():
+        figures |= {f"{name}, {label}": of_label[name] for name in ("auc", "accuracy", "log_loss")}
     return {
         **{name: found.get(name) for name in kept},
         "rows_out": found["rows"],

@@ -64,6 +64,24 @@ def predicted(
     return probability / probability.sum(axis=1, keepdims=True)
 
 
+def utility(probability: NDArray[np.float64], real: NDArray[np.int64], label: Document) -> Document:
+    """Return AUC, by level and together, accuracy and log loss of probabilities of real labels."""
+    levels = label_levels(label)
+    by_level = {
+        name: round(float(roc_auc_score(real == place, probability[:, place])), 5)
+        for place, name in enumerate(levels)
+        if (real == place).any()
+    }
+    positive = label.get("positive") or levels[-1]
+    auc = by_level[positive] if len(levels) == 2 else float(np.mean(list(by_level.values())))
+    return {
+        "auc": round(auc, 5),
+        "auc_by_level": by_level,
+        "accuracy": round(float((probability.argmax(axis=1) == real).mean()), 5),
+        "log_loss": round(float(-np.log(probability[np.arange(len(real)), real]).mean()), 5),
+    }
+
+
 def calibration_error(probability: NDArray[np.float64], label: NDArray[np.int64]) -> float:
     """Return the expected calibration error: how far predicted shares are from true ones.
 
@@ -172,20 +190,22 @@ def score(bundle: Path, table: Path, *, networks: bool = False, trees: int = TRE
         are asked for, ``cnn_accuracy`` of `benchmarks.small_network` and ``paper_cnn_accuracy`` of
         `benchmarks.convolutional`; ``teacher_accuracy`` of the classifier in the bundle; and
         ``read_as_class``, the share of the synthetic images whose label is found by a small network
-        trained on the real ones. Of items ``query_error``. None where it does not apply.
+        trained on the real ones. Of items ``query_error``. None where it does not apply. Of a
+        release with several labels all is said of the first; of each other one, by its name, AUC,
+        accuracy and log loss.
     """
     synthetic, real, schema = views(bundle, table)
     levels, images = label_levels(schema["label"]), bool(schema.get("image"))
     if len(np.unique(real.label)) < 2:
         raise ValueError("expected real rows of two label levels or more, to judge a bundle by")
     probability = predicted(synthetic, real, len(levels), images=images, trees=trees)
-    by_level = {
-        name: round(float(roc_auc_score(real.label == place, probability[:, place])), 5)
-        for place, name in enumerate(levels)
-        if (real.label == place).any()
-    }
-    positive = schema["label"].get("positive") or levels[-1]
-    auc = by_level[positive] if len(levels) == 2 else float(np.mean(list(by_level.values())))
+    others = {}
+    for number in range(1, 1 + len(schema.get("more_labels", ()))):
+        made, kept, declared = views(bundle, table, number)
+        found = predicted(
+            made, kept, len(label_levels(declared["label"])), images=False, trees=trees
+        )
+        others[declared["label"]["name"]] = utility(found, kept.label, declared["label"])
     distance = distances(synthetic, real, len(levels))
     one_way = distance.by_column
     columns = [column["name"] for column in schema.get("columns") or ()]
@@ -197,12 +217,8 @@ def score(bundle: Path, table: Path, *, networks: bool = False, trees: int = TRE
             name: [round(float((view.label == place).mean()), 5) for view in (real, synthetic)]
             for place, name in enumerate(levels)
         },
-        "auc": round(auc, 5),
-        "auc_by_level": by_level,
-        "accuracy": round(float((probability.argmax(axis=1) == real.label).mean()), 5),
-        "log_loss": round(
-            float(-np.log(probability[np.arange(len(real.label)), real.label]).mean()), 5
-        ),
+        **utility(probability, real.label, schema["label"]),
+        "more_labels": others,
         "calibration_error": round(calibration_error(probability, real.label), 5),
         "tvd_1way": round(distance.one_way, 5),
         "tvd_2way": round(distance.two_way, 5),

@@ -1,7 +1,8 @@
 """Tables of the benchmarks: their site files, and their rows in training and held-out files.
 
 The site files are those of ``deployments/sites`` and ``benchmarks/sites``. One of the latter with
-the key ``like`` is the site file of that name with other values for the keys that it has.
+the key ``like`` is the site file of that name with other values for the keys that it has; its
+``more_labels`` are those of the schema, whose columns or ignored columns they are in the other one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from flows.site.site_file import SiteFile, load_site
 from storage.files.workspace import read_npz
 from storage.public_data.datasets import data_folders, find
 from storage.public_data.image_datasets import find_images
-from storage.schema.table import Label
+from storage.schema.labels import Label
 from storage.settings import load_settings
 from storage.sources.cohorts import CohortReader
 from storage.sources.declared import CsvSource, IdxSource, MedmnistSource, ParquetSource
@@ -48,8 +49,17 @@ def site_document(name: str) -> dict[str, Any]:
     if path is None:
         raise ValueError(f"expected a site file of {SITES[0]} or {SITES[1]}, found {name!r}")
     document: dict[str, Any] = copy.deepcopy(_parsed(path))
-    other = document.pop("like", None)
-    return document if other is None else {**site_document(other), **document}
+    other, labels = document.pop("like", None), document.pop("more_labels", [])
+    if other is None:
+        return document
+    document = {**site_document(other), **document}
+    if labels:
+        schema, names = document["schema"], [label["name"] for label in labels]
+        columns = [column for column in schema["columns"] if column["name"] not in names]
+        ignore = [name for name in schema.get("ignore", []) if name not in names]
+        more = {"columns": columns, "more_labels": labels, "ignore": ignore}
+        document["schema"] = {**schema, **more}
+    return document
 
 
 @cache

@@ -7,8 +7,9 @@ from pydantic import ValidationError
 
 from storage.schema.column_blocks import ImageColumns
 from storage.schema.columns import CategoricalColumn, NumericColumn
+from storage.schema.labels import Label
 from storage.schema.plain_yaml import one_line, read_mapping, refusal
-from storage.schema.table import Label, TableSchema
+from storage.schema.table import TableSchema
 
 __all__ = ["CategoricalColumn", "ImageColumns", "Label", "NumericColumn", "Schema"]
 
@@ -31,6 +32,9 @@ class Schema(TableSchema):
         Names of columns of 0 and 1, instead of ``columns``.
     label
         The label column.
+    more_labels
+        More columns that models are to predict: all labels are measured as one, with a level for
+        each of at most 50 combinations.
     ignore
         Columns that the table has and that are not used.
     constraints

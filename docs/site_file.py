@@ -32,7 +32,8 @@ from storage.schema.catalogue import CatalogueEntry
 from storage.schema.column_blocks import ImageColumns
 from storage.schema.columns import CategoricalColumn, NumericColumn
 from storage.schema.constraints import Constraint
-from storage.schema.table import Buckets, Label, TableSchema
+from storage.schema.labels import Buckets, Label
+from storage.schema.table import TableSchema
 from storage.sources.declared import (
     CsvSource,
     FhirSource,

@@ -154,14 +154,13 @@ def related_columns(
 def require_declared(
     constraints: Sequence[Constraint],
     columns: Sequence[Column],
-    label: str,
-    label_levels: Sequence[str],
+    labels: Mapping[str, Sequence[str]],
 ) -> None:
     """Refuse (ValueError) constraints that name what is not declared, or that cannot be kept."""
     by_name = {column.name: column for column in columns}
     for constraint in constraints:
         try:
-            _require_names(constraint, by_name, label, label_levels)
+            _require_names(constraint, by_name, labels)
             _require_mend(constraint, by_name)
         except ValueError as error:
             raise ValueError(f"constraints, {constraint.title}: {error}") from None
@@ -191,10 +190,10 @@ def _is_sum(constraint: Constraint) -> bool:
 
 
 def _require_names(
-    constraint: Constraint, columns: Mapping[str, Column], label: str, label_levels: Sequence[str]
+    constraint: Constraint, columns: Mapping[str, Column], labels: Mapping[str, Sequence[str]]
 ) -> None:
     names = constraint.columns
-    unknown = set(names) - {*columns, label}
+    unknown = set(names) - {*columns, *labels}
     if unknown:
         raise ValueError(f"expected declared columns, found {', '.join(sorted(unknown))}")
     if constraint.relation is not None:
@@ -208,8 +207,8 @@ def _require_names(
     for condition in constraint.forbidden():
         for name, (_, asked) in condition.items():
             for one in asked:
-                if name == label:
-                    levels_asked(name, one, label_levels)
+                if name in labels:
+                    levels_asked(name, one, labels[name])
                 else:
                     codes_asked(columns[name], one)
 

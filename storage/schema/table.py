@@ -5,128 +5,19 @@ range) and is written down before a record is read. Nothing here is ever inferre
 whatever is derived from a schema alone costs no privacy budget.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Self
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    PlainSerializer,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from privacy.errors import InputError
 from storage.schema.column_blocks import ImageColumns, item_columns
-from storage.schema.columns import (
-    MAX_CODES,
-    Column,
-    Declaration,
-    Finite,
-    Level,
-    Name,
-    RawValue,
-    number_of,
-    raw_text,
-    refuse_duplicates,
-)
+from storage.schema.columns import MAX_CODES, Column, Declaration, Name
 from storage.schema.constraints import Constraint, require_declared
+from storage.schema.labels import Label, Labels
 
 MAX_LISTED_NAMES = 20
 """Column names that a message lists."""
-
-
-def _of_entries(value: object) -> object:
-    """Read ``[{name: ..., values: ...}, ...]`` as a mapping in that order."""
-    if not isinstance(value, list | tuple):
-        return value
-    if any(not isinstance(entry, dict) or set(entry) != {"name", "values"} for entry in value):
-        raise ValueError("expected a list of entries with the keys name and values")
-    if len({raw_text(entry["name"]) for entry in value}) != len(value):
-        raise ValueError("expected each level once")
-    return {entry["name"]: entry["values"] for entry in value}
-
-
-def _as_entries(levels: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [{"name": name, "values": values} for name, values in levels.items()]
-
-
-# The order of label levels is the order of their codes. It is written as a list, because JSON with
-# sorted keys, and most who read and write it, lose the order of a mapping. What a person writes as
-# a mapping is read in the order of the lines.
-_Levels = Annotated[
-    dict[Level, tuple[RawValue, ...]], BeforeValidator(_of_entries), PlainSerializer(_as_entries)
-]
-
-
-class Buckets(Declaration):
-    """Label levels cut out of a number: ``levels[i]`` holds ``edges[i-1] <= value < edges[i]``."""
-
-    edges: Annotated[tuple[Finite, ...], Field(min_length=1)]
-    """Inner edges, increasing; the first bucket has no lower end and the last no upper end."""
-    levels: tuple[Level, ...]
-    """Names of the buckets, one more than edges."""
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if any(a >= b for a, b in pairwise(self.edges)):
-            raise ValueError("expected edges in increasing order")
-        if len(self.levels) != len(self.edges) + 1:
-            raise ValueError("expected one level more than edges")
-        if any(number_of(level) is not None for level in self.levels):
-            raise ValueError("expected names of buckets that are not numbers")
-        return self
-
-
-class Label(Declaration):
-    """The column that a model trained on the release is to predict.
-
-    Examples
-    --------
-    >>> from storage.schema.table import Label
-    >>> Label(name="died", levels={"no": ("0",), "yes": ("1",)}).level_names
-    ('no', 'yes')
-    >>> Label(name="days", buckets={"edges": (7,), "levels": ("short", "long")}).level_names
-    ('short', 'long')
-    """
-
-    name: Name
-    """Column name."""
-    levels: _Levels | None = None
-    """Raw values by level, in the order of their codes: a list of ``{name, values}``. A level's own
-    name also stands for itself."""
-    buckets: Buckets | None = None
-    """Levels cut out of a numeric label; instead of ``levels``."""
-    positive: Level | None = None
-    """The level that a two-level label counts as positive, if any."""
-    missing: tuple[RawValue, ...] = ()
-    """Raw codes that mean "no label". Such rows are left out, a rule on that row alone."""
-    nullable: bool = False
-    """Whether an empty cell is allowed and means "no label"."""
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if (self.levels is None) == (self.buckets is None):
-            raise ValueError("expected exactly one of levels and buckets")
-        if len(self.level_names) < 2:
-            raise ValueError("expected two or more label levels")
-        raw = [
-            value
-            for level, values in (self.levels or {}).items()
-            for value in values
-            if value != level
-        ]
-        refuse_duplicates((*self.level_names, *raw, *self.missing))
-        if self.positive is not None and self.positive not in self.level_names:
-            raise ValueError("expected positive to name a label level")
-        return self
-
-    @property
-    def level_names(self) -> tuple[str, ...]:
-        """Names of the label levels, in the order of their codes."""
-        return tuple(self.levels or ()) if self.buckets is None else self.buckets.levels
 
 
 class TableSchema(Declaration):
@@ -144,6 +35,9 @@ class TableSchema(Declaration):
     instead of ``columns``."""
     label: Label
     """The label column."""
+    more_labels: tuple[Label, ...] = Field(default=(), exclude_if=lambda labels: not labels)
+    """More columns that models are to predict. All labels are measured as one, with a level for
+    each of at most 50 combinations, and cost what one costs. A row that lacks one is left out."""
     ignore: tuple[Name, ...] = ()
     """Columns that the source has and that are not used."""
     constraints: tuple[Constraint, ...] = Field(
@@ -160,13 +54,15 @@ class TableSchema(Declaration):
             object.__setattr__(self, "columns", self.image.columns)
         if self.items is not None:
             object.__setattr__(self, "columns", item_columns(self.items))
-        names = [*self.column_names, self.label.name, *self.ignore]
+        names = [*self.released_columns, *self.ignore]
         if len(set(names)) != len(names):
-            raise ValueError("expected each column once in columns, label and ignore")
-        if self.constraints and self.image is not None:
-            raise ValueError("constraints: expected none of an image")
-        label = self.label
-        require_declared(self.constraints, self.columns, label.name, label.level_names)
+            raise ValueError("expected each column once in columns, labels and ignore")
+        if self.image is not None and (self.constraints or self.more_labels):
+            key = "constraints" if self.constraints else "more_labels"
+            raise ValueError(f"{key}: expected none of an image")
+        levels = {label.name: label.level_names for label in (self.label, *self.more_labels)}
+        require_declared(self.constraints, self.columns, levels)
+        _ = self.labels  # refuses too many levels
         return self
 
     @model_serializer(mode="wrap")
@@ -183,9 +79,19 @@ class TableSchema(Declaration):
         return tuple(column.name for column in self.columns)
 
     @property
+    def labels(self) -> Labels:
+        """The labels together."""
+        return Labels((self.label, *self.more_labels))
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """Names of the label columns."""
+        return tuple(label.name for label in (self.label, *self.more_labels))
+
+    @property
     def released_columns(self) -> tuple[str, ...]:
-        """Names of the columns of a release: the features, then the label."""
-        return (*self.column_names, self.label.name)
+        """Names of the columns of a release: the features, then the labels."""
+        return (*self.column_names, *self.label_names)
 
     def check_header(self, header: Sequence[str], *, also: Iterable[str] = ()) -> None:
         """Compare a header with the columns of the schema and those in `also` (InputError)."""

@@ -58,7 +58,7 @@ class Vocabulary(Record):
                 CodedColumns(names=tuple(column.name for column in columns), codes=codes)
                 for codes, columns in groupby(schema.columns, key=_codes_of)
             ),
-            label=CodedColumns(names=(schema.label.name,), codes=schema.label.level_names),
+            label=CodedColumns(names=(schema.labels.name,), codes=schema.labels.level_names),
         )
 
     def require(self, schema: TableSchema) -> None:

@@ -185,15 +185,15 @@ def source_rules(frame: pd.DataFrame, schema: TableSchema, patient_column: str |
     else:
         for column in schema.columns:
             _ask_of_source(rules, column, frame)
-    label = schema.label
-    texts = _texts(frame, [label.name])
-    accepted = {*label.level_names, *label.missing, *([""] if label.nullable else [])}
-    if label.buckets is None:
-        accepted.update(*(label.levels or {}).values())
-        rules.of_cells("label", label.name, texts, _IN_SET, value_set=sorted(accepted))
-    else:
-        regex = _one_of(accepted, _NUMBER)
-        rules.of_cells("label", label.name, texts, _MATCHES, regex=regex)
+    for label in (schema.label, *schema.more_labels):
+        texts = _texts(frame, [label.name])
+        accepted = {*label.level_names, *label.missing, *([""] if label.nullable else [])}
+        if label.buckets is None:
+            accepted.update(*(label.levels or {}).values())
+            rules.of_cells("label", label.name, texts, _IN_SET, value_set=sorted(accepted))
+        else:
+            regex = _one_of(accepted, _NUMBER)
+            rules.of_cells("label", label.name, texts, _MATCHES, regex=regex)
     return rules
 
 
@@ -214,8 +214,9 @@ def release_rules(frame: pd.DataFrame, schema: TableSchema, rows: int) -> Rules:
     else:
         for column in schema.columns:
             _ask_of_release(rules, column, frame)
-    label, levels = schema.label.name, list(schema.label.level_names)
-    rules.of_cells("label", label, _texts(frame, [label]), _IN_SET, value_set=levels)
+    for label in (schema.label, *schema.more_labels):
+        levels, texts = list(label.level_names), _texts(frame, [label.name])
+        rules.of_cells("label", label.name, texts, _IN_SET, value_set=levels)
     return rules
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from privacy.arrays import Codes, Records
 from privacy.errors import ConfigurationError
-from storage.schema.conditions import codes_asked, levels_asked, some_of
+from storage.schema.conditions import codes_asked, some_of
 from storage.schema.table import TableSchema
 from tasks.gates.agreement import CodedTable
 from tasks.ingest.constraints import rules_of
@@ -110,11 +110,12 @@ def allowed_codes(schema: TableSchema, conditions: Mapping[str, str]) -> Allowed
     labels = None
     for name, asked in conditions.items():
         try:
-            if name == schema.label.name:
-                labels = levels_asked(name, asked, schema.label.level_names)
+            if name in schema.label_names:
+                met = schema.labels.asked(name, asked)
+                labels = met if labels is None else labels & met
                 continue
             if name not in schema.column_names or schema.image is not None:
-                known = some_of((*schema.column_names, schema.label.name))
+                known = some_of(schema.released_columns)
                 raise ValueError(f"expected a column ({known}), found {name}={asked}")
             index = schema.column_names.index(name)
             columns[index] = codes_asked(schema.columns[index], asked)

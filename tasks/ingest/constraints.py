@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from privacy.arrays import Codes, Integers
 from privacy.errors import ConfigurationError
 from storage.schema.columns import Column, NumericColumn, number_of
-from storage.schema.conditions import codes_asked, levels_asked
+from storage.schema.conditions import codes_asked
 from storage.schema.constraints import Constraint, related_columns
 from storage.schema.table import TableSchema
 from tasks.ingest.violations import Violation
@@ -56,7 +56,7 @@ def _rules_of(declared: str) -> RecordRules:
     relations = [_relation(one, schema) for one in schema.constraints if one.relation is not None]
     rules = RecordRules(
         n_codes=tuple(column.n_codes for column in schema.columns),
-        n_labels=len(schema.label.level_names),
+        n_labels=len(schema.labels.level_names),
         boxes=tuple(boxes),
         relations=tuple(relations),
         bins={index: _bins(column, decimals) for index, column in related.items()},
@@ -157,16 +157,16 @@ def _boxes(constraint: Constraint, schema: TableSchema) -> list[Box]:
         masks: dict[int, Bools] = {}
         for name, (inside, asked) in condition.items():
             index, column = columns.get(name, (LABEL, None))
-            found = np.any([_asked(schema, column, one) for one in asked], axis=0)
-            masks[index] = found if inside else ~found
+            found = np.any([_asked(schema, column, name, one) for one in asked], axis=0)
+            found = found if inside else ~found
+            # Several labels are one.
+            masks[index] = found & masks[index] if index in masks else found
         boxes.append(Box(masks))
     return boxes
 
 
-def _asked(schema: TableSchema, column: Column | None, asked: str | None) -> Bools:
-    if column is not None:
-        return codes_asked(column, asked)
-    return levels_asked(schema.label.name, asked, schema.label.level_names)
+def _asked(schema: TableSchema, column: Column | None, name: str, asked: str | None) -> Bools:
+    return schema.labels.asked(name, asked) if column is None else codes_asked(column, asked)
 
 
 def _relation(constraint: Constraint, schema: TableSchema) -> Relation:

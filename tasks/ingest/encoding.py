@@ -15,7 +15,8 @@ from privacy.arrays import Codes, Floats, Indices, Integers
 from privacy.errors import InputError
 from storage.schema.column_blocks import ImageColumns
 from storage.schema.columns import CategoricalColumn, NumericColumn, number_of
-from storage.schema.table import Label, TableSchema
+from storage.schema.labels import Label
+from storage.schema.table import TableSchema
 from storage.sources.cells import distinct
 from tasks.ingest.constraints import CodedRows, grid_bins, held, rules_of
 from tasks.ingest.violations import Rule, Violation
@@ -52,7 +53,7 @@ def domain_of(schema: TableSchema) -> EncodingDomain:
         numeric=tuple(
             isinstance(column, NumericColumn) and not black_and_white for column in schema.columns
         ),
-        label_levels=schema.label.level_names,
+        label_levels=schema.labels.level_names,
         image=None if schema.image is None else schema.image.shape,
         rules=rules_of(schema),
     )
@@ -84,7 +85,8 @@ def encode_chunk(frame: pd.DataFrame, schema: TableSchema, *, mend: bool = True)
         codes = _pixel_codes(pixels, schema.image)
     else:
         codes = _column_codes(frame, schema, violations, numbers)
-    labels = _label_codes(frame[schema.label.name], schema.label, violations)
+    every = (schema.label, *schema.more_labels)
+    labels = schema.labels.joined([_label_codes(frame[one.name], one, violations) for one in every])
     label, valid = np.maximum(labels, 0).astype(np.uint16), labels >= 0
     if schema.constraints:
         sound = valid.copy()
@@ -127,8 +129,8 @@ def decode(
             columns[column.name] = _written(grid, missing, column)
         else:
             columns[column.name] = _named(own, column)
-    names = np.array(schema.label.level_names, dtype=object)
-    columns[schema.label.name] = pd.Series(names[label], dtype="str")
+    for name, levels in schema.labels.columns(label).items():
+        columns[name] = pd.Series(levels, dtype="str")
     return pd.DataFrame(columns, copy=False)
 
 

@@ -108,7 +108,7 @@ def bounded_rows(rows: KeyedRows, unit: PrivacyUnit) -> EncodedRows:
 def levels_of(rows: EncodedRows, schema: TableSchema) -> tuple[bool, ...]:
     """Return for each level of the label whether a row that is kept has it."""
     levels = set(np.unique(rows.label).tolist())
-    return tuple(level in levels for level in range(len(schema.label.level_names)))
+    return tuple(level in levels for level in range(len(schema.labels.level_names)))
 
 
 def require_levels(levels: Sequence[tuple[bool, ...]], schema: TableSchema) -> None:
@@ -116,12 +116,12 @@ def require_levels(levels: Sequence[tuple[bool, ...]], schema: TableSchema) -> N
     present = np.any(levels, axis=0)
     if not present.any():
         raise InputError(
-            "EMPTY_TABLE", f"column {schema.label.name}: expected rows with a label, found none"
+            "EMPTY_TABLE", f"column {schema.labels.name}: expected rows with a label, found none"
         )
     if np.count_nonzero(present) < 2:
         raise InputError(
             "ONE_LABEL_LEVEL",
-            f"column {schema.label.name}: expected two or more label levels in the "
+            f"column {schema.labels.name}: expected two or more label levels in the "
             "source, found one; a classifier cannot be trained on it",
         )
 

@@ -176,7 +176,7 @@ class RecordRules:
         """Whether a record keeps the rules if it has one of each of the combinations."""
         listed = {column for group in self.combinations for column in group.columns}
         rules: list[Box | Relation] = [*self.boxes, *self.relations]
-        return all(listed.intersection(one.columns) for one in rules)
+        return all(listed.intersection(one.columns) or {*one.columns} == {LABEL} for one in rules)
 
     def together(self, first: int, second: int) -> Bools:
         """Which codes (k, l) of a column and of another, or the label, a record may have.

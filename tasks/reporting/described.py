@@ -81,7 +81,7 @@ class Described:
         )
 
     def columns(self) -> Iterator[ReleasedColumn]:
-        """Return every released column, the label last."""
+        """Return every released column, the labels last."""
         pixels = self.schema.image is not None
         for column in self.schema.columns:
             about = "gray level of a pixel" if pixels else described_column(column)
@@ -94,5 +94,5 @@ class Described:
                 )
             else:
                 yield ReleasedColumn(column.name, "text", about, column.levels, None, *shared)
-        label = self.schema.label
-        yield ReleasedColumn(label.name, "text", "label", label.level_names, None, None, False)
+        for label in (self.schema.label, *self.schema.more_labels):
+            yield ReleasedColumn(label.name, "text", "label", label.level_names, None, None, False)

@@ -256,8 +256,9 @@ def _dictionary(schema: TableSchema) -> Iterator[tuple[str, ...]]:
         missing = column.missing[0] or "empty text" if column.missing else "never"
         kind, domain = _numbers(column) if isinstance(column, NumericColumn) else _levels(column)
         yield column.name, kind, domain, "empty cell" if column.nullable else missing
-    names = schema.label.level_names
-    yield schema.label.name, f"label, {len(names)} levels", listed(names), "never"
+    for label in (schema.label, *schema.more_labels):
+        names = label.level_names
+        yield label.name, f"label, {len(names)} levels", listed(names), "never"
 
 
 def _numbers(column: NumericColumn) -> tuple[str, str]:

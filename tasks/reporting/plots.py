@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from privacy.arrays import Floats, Indices
 from storage.schema.columns import NumericColumn, raw_text
-from storage.schema.table import Label, TableSchema
+from storage.schema.table import TableSchema
 
 MAX_BARS = 24
 """Bars of a histogram of rows; more values are put together."""
@@ -94,15 +94,11 @@ class Plot:
         return math.ceil(reach / step - 1e-9) * step
 
 
-def highlighted_level(label: Label) -> str:
-    """Return the label level that is drawn in colour: the positive one, else the last."""
-    return label.positive if label.positive is not None else label.level_names[-1]
-
-
 def column_plots(frame: pd.DataFrame, schema: TableSchema) -> list[Plot]:
     """Count every released column in its order, or the label alone where the others are pixels."""
-    labels = _texts(frame[schema.label.name])
-    highlighted = labels == highlighted_level(schema.label)
+    together = {name: _texts(frame[name]) for name in schema.label_names}
+    labels = schema.labels.texts(together)
+    highlighted = labels == schema.labels.positive
     plots = []
     for column in schema.columns if schema.image is None else ():
         if isinstance(column, NumericColumn):
@@ -113,9 +109,9 @@ def column_plots(frame: pd.DataFrame, schema: TableSchema) -> list[Plot]:
             codes[codes < 0] = len(column.levels)
             bars = most_frequent(_bars(levels, codes, highlighted))
             plots.append(Plot(name=column.name, bars=bars))
-    names = schema.label.level_names
+    names = schema.labels.level_names
     bars = _bars(names, _positions(labels, names), None)
-    return [*plots, Plot(name=schema.label.name, bars=most_frequent(bars))]
+    return [*plots, Plot(name=schema.labels.name, bars=most_frequent(bars))]
 
 
 def _percent(share: float, interval: tuple[float, float] | None) -> str:

@@ -13,7 +13,6 @@ from tasks.reporting.plots import (
     TAIL,
     Bar,
     Plot,
-    highlighted_level,
     most_frequent,
     range_name,
     ticks,
@@ -28,7 +27,7 @@ _Told = tuple[float | None, tuple[float, float] | None]
 
 def released_plots(tables: bytes, schema: TableSchema) -> list[Plot]:
     """Draw the released shares of every column in its order, then those of the label."""
-    label, level = schema.label.name, highlighted_level(schema.label)
+    label, level = schema.labels.name, schema.labels.positive
     told = pd.read_parquet(io.BytesIO(tables), filters=[("by", "in", ["", label])])
     told = told[(told["by"] == "") | (told["by_level"] == level)]
     by_column = dict(list(told.groupby("column", sort=False)))

@@ -16,7 +16,7 @@ from storage.schema.table import TableSchema
 from tasks.reporting.contact_sheet import contact_sheet
 from tasks.reporting.facts import public_facts
 from tasks.reporting.guarantee import FALSE_ALARMS, Claim
-from tasks.reporting.plots import MAX_LEVELS, column_plots, highlighted_level
+from tasks.reporting.plots import MAX_LEVELS, column_plots
 from tasks.reporting.released_plots import released_plots
 from tasks.reporting.rendering import render
 
@@ -57,8 +57,8 @@ def render_report(
         plots=[label, *columns],
         plots_per_group=PLOTS_PER_GROUP,
         max_levels=MAX_LEVELS,
-        label=schema.label.name,
-        highlighted=highlighted_level(schema.label),
+        label=schema.labels.name,
+        highlighted=schema.labels.positive,
     )
 
 

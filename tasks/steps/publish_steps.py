@@ -141,7 +141,7 @@ def output_gate(
             reference,
             domain_of(schema),
             guide=guide,
-            label_name=schema.label.name,
+            label_name=schema.labels.name,
             noisy=noisy,
         ).checks
     report = expectations.GateReport(checks=tuple(checks))

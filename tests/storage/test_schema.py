@@ -13,7 +13,8 @@ from pydantic import ValidationError
 from privacy.errors import InputError
 from storage.schema.column_blocks import ImageColumns
 from storage.schema.columns import CategoricalColumn, NumericColumn, number_of, raw_text
-from storage.schema.table import Buckets, Label, TableSchema
+from storage.schema.labels import Buckets, Label
+from storage.schema.table import TableSchema
 
 
 def number(**changes):

@@ -13,7 +13,8 @@ from measuring import random_records
 
 from privacy.errors import ConfigurationError
 from storage.schema.columns import CategoricalColumn
-from storage.schema.table import Buckets, Label, TableSchema
+from storage.schema.labels import Buckets, Label
+from storage.schema.table import TableSchema
 from tasks.gates import expectations, table_rules
 from tasks.gates.expectations import GateReport, SourceGate, input_gate, merge, output_gate
 from tasks.ingest.encoding import decode, domain_of, encode_chunk

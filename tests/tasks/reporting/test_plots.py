@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 from storage.schema.columns import CategoricalColumn
-from storage.schema.table import Label, TableSchema
+from storage.schema.labels import Label
+from storage.schema.table import TableSchema
 from tasks.reporting.plots import MAX_LEVELS, TAIL, column_plots
 from tasks.reporting.released_plots import released_plots
 from tasks.reporting.report import render_report

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from storage.releases.manifest import GateRecord, MethodRecord
 from storage.schema.columns import CategoricalColumn, NumericColumn
-from storage.schema.table import Label, TableSchema
+from storage.schema.labels import Label
+from storage.schema.table import TableSchema
 from tasks.reporting.rendering import render
 from tasks.reporting.report import render_data_card, render_report
 

@@ -39,7 +39,7 @@ from tasks.synthesizers.clustmix.tables.rounds import CONSTANT, Rounds
 Array = NDArray[np.float64]
 
 
-_SHIFTS, _SHIFT_TOLERANCE = 50, 1e-6
+_SHIFTS, _SHIFT_TOLERANCE, _NO_SHARE = 50, 1e-6, 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -353,7 +353,13 @@ def _mixture(released: Released) -> Mixture:
 
 
 def _intercepts(scores: Array, shares: Array) -> Array:
-    """Return intercepts (C,) with which mean probabilities of scores (n, C) are the shares."""
+    """Return intercepts (C,) with which mean probabilities of scores (n, C) are the shares.
+
+    A label that no row may have has none, whatever noise says.
+    """
+    possible = np.isfinite(scores).any(axis=0)
+    if not possible.all():
+        shares = np.where(possible, shares, _NO_SHARE) / shares[possible].sum()
     intercepts = np.log(shares)
     for _ in range(_SHIFTS):
         mean = softmax(scores + intercepts).mean(axis=0)

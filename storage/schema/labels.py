@@ -1,0 +1,194 @@
+"""The labels of a table: the columns that models trained on a release are to predict.
+
+Several labels are measured as one: a level of all of them together, so that a release serves every
+one of them, and what they have to do with each other, for what one label costs.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise, product
+from math import prod
+from typing import Annotated, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
+
+from storage.schema.columns import (
+    Declaration,
+    Finite,
+    Level,
+    Name,
+    RawValue,
+    number_of,
+    raw_text,
+    refuse_duplicates,
+)
+from storage.schema.conditions import levels_asked
+
+MAX_LABEL_LEVELS = 50
+"""Most levels of several labels together."""
+
+
+def _of_entries(value: object) -> object:
+    """Read ``[{name: ..., values: ...}, ...]`` as a mapping in that order."""
+    if not isinstance(value, list | tuple):
+        return value
+    if any(not isinstance(entry, dict) or set(entry) != {"name", "values"} for entry in value):
+        raise ValueError("expected a list of entries with the keys name and values")
+    if len({raw_text(entry["name"]) for entry in value}) != len(value):
+        raise ValueError("expected each level once")
+    return {entry["name"]: entry["values"] for entry in value}
+
+
+def _as_entries(levels: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{"name": name, "values": values} for name, values in levels.items()]
+
+
+# The order of label levels is the order of their codes. It is written as a list, because JSON with
+# sorted keys, and most who read and write it, lose the order of a mapping. What a person writes as
+# a mapping is read in the order of the lines.
+_Levels = Annotated[
+    dict[Level, tuple[RawValue, ...]], BeforeValidator(_of_entries), PlainSerializer(_as_entries)
+]
+
+
+class Buckets(Declaration):
+    """Label levels cut out of a number: ``levels[i]`` holds ``edges[i-1] <= value < edges[i]``."""
+
+    edges: Annotated[tuple[Finite, ...], Field(min_length=1)]
+    """Inner edges, increasing; the first bucket has no lower end and the last no upper end."""
+    levels: tuple[Level, ...]
+    """Names of the buckets, one more than edges."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if any(a >= b for a, b in pairwise(self.edges)):
+            raise ValueError("expected edges in increasing order")
+        if len(self.levels) != len(self.edges) + 1:
+            raise ValueError("expected one level more than edges")
+        if any(number_of(level) is not None for level in self.levels):
+            raise ValueError("expected names of buckets that are not numbers")
+        return self
+
+
+class Label(Declaration):
+    """The column that a model trained on the release is to predict.
+
+    Examples
+    --------
+    >>> from storage.schema.table import Label
+    >>> Label(name="died", levels={"no": ("0",), "yes": ("1",)}).level_names
+    ('no', 'yes')
+    >>> Label(name="days", buckets={"edges": (7,), "levels": ("short", "long")}).level_names
+    ('short', 'long')
+    """
+
+    name: Name
+    """Column name."""
+    levels: _Levels | None = None
+    """Raw values by level, in the order of their codes: a list of ``{name, values}``. A level's own
+    name also stands for itself."""
+    buckets: Buckets | None = None
+    """Levels cut out of a numeric label; instead of ``levels``."""
+    positive: Level | None = None
+    """The level that a two-level label counts as positive, if any."""
+    missing: tuple[RawValue, ...] = ()
+    """Raw codes that mean "no label". Such rows are left out, a rule on that row alone."""
+    nullable: bool = False
+    """Whether an empty cell is allowed and means "no label"."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.levels is None) == (self.buckets is None):
+            raise ValueError("expected exactly one of levels and buckets")
+        if len(self.level_names) < 2:
+            raise ValueError("expected two or more label levels")
+        raw = [
+            value
+            for level, values in (self.levels or {}).items()
+            for value in values
+            if value != level
+        ]
+        refuse_duplicates((*self.level_names, *raw, *self.missing))
+        if self.positive is not None and self.positive not in self.level_names:
+            raise ValueError("expected positive to name a label level")
+        return self
+
+    @property
+    def level_names(self) -> tuple[str, ...]:
+        """Names of the label levels, in the order of their codes."""
+        return tuple(self.levels or ()) if self.buckets is None else self.buckets.levels
+
+
+class Labels:
+    """Labels together, in their order, as one that has a level for each combination of theirs.
+
+    Examples
+    --------
+    >>> from storage.schema.labels import Label, Labels
+    >>> died = Label(name="died", levels={"no": ("0",), "yes": ("1",)})
+    >>> stay = Label(name="stay", buckets={"edges": (7,), "levels": ("short", "long")})
+    >>> Labels((died, stay)).level_names
+    ('died=no, stay=short', 'died=no, stay=long', 'died=yes, stay=short', 'died=yes, stay=long')
+    >>> Labels((died,)).level_names
+    ('no', 'yes')
+    """
+
+    def __init__(self, labels: Sequence[Label]) -> None:
+        self._labels = tuple(labels)
+        self._sizes = tuple(len(label.level_names) for label in labels)
+        if len(labels) > 1 and prod(self._sizes) > MAX_LABEL_LEVELS:
+            raise ValueError(
+                f"expected labels of {MAX_LABEL_LEVELS} levels or fewer together, found more; "
+                "declare fewer levels, or fewer labels"
+            )
+
+    @property
+    def name(self) -> str:
+        """Their names."""
+        return ", ".join(label.name for label in self._labels)
+
+    @property
+    def level_names(self) -> tuple[str, ...]:
+        """Names of the levels together, in the order of their codes."""
+        return tuple(map(self._together, product(*(one.level_names for one in self._labels))))
+
+    @property
+    def positive(self) -> str:
+        """The level that a report draws in colour: of each label its positive or last one."""
+        return self._together(tuple(one.positive or one.level_names[-1] for one in self._labels))
+
+    def texts(self, columns: Mapping[str, NDArray[np.object_]]) -> NDArray[np.object_]:
+        """Return the level together of each row (n,), of columns of levels by their names."""
+        if len(self._labels) == 1:
+            return columns[self._labels[0].name]
+        rows = zip(*(columns[label.name] for label in self._labels), strict=True)
+        return np.array([*map(self._together, rows)], dtype=np.object_)
+
+    def _together(self, levels: Sequence[str]) -> str:
+        if len(self._labels) == 1:
+            return levels[0]
+        own = zip(self._labels, levels, strict=True)
+        return ", ".join(f"{label.name}={level}" for label, level in own)
+
+    def joined(self, codes: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
+        """Return the codes (n,) together of those of each label, negative where one is."""
+        found = np.zeros_like(codes[0])
+        for own, size in zip(codes, self._sizes, strict=True):
+            found = np.where((found < 0) | (own < 0), np.minimum(own, -1), found * size + own)
+        return found
+
+    def columns(self, codes: NDArray[Any]) -> dict[str, NDArray[np.object_]]:
+        """Return the columns of levels, by the name of the label, of codes (n,) together."""
+        parts = np.unravel_index(codes.astype(np.int64), self._sizes)
+        return {
+            label.name: np.array(label.level_names, dtype=object)[part]
+            for label, part in zip(self._labels, parts, strict=True)
+        }
+
+    def asked(self, name: str, asked: str | None) -> NDArray[np.bool_]:
+        """Which levels together a condition on one label allows (ValueError if none is meant)."""
+        places = np.unravel_index(np.arange(prod(self._sizes)), self._sizes)
+        place = [label.name for label in self._labels].index(name)
+        allowed = levels_asked(name, asked, self._labels[place].level_names)
+        return np.asarray(allowed)[places[place]]

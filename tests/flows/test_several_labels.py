@@ -1,0 +1,48 @@
+"""A release for two predictions, judged from its files."""
+
+from pathlib import Path
+
+import made_up_release as made
+import numpy as np
+import pandas as pd
+import pytest
+
+from flows.publication import Publisher
+from privacy.errors import ConfigurationError
+from storage.settings import load_settings
+from tasks.synthesizers.clustmix.tables import synthesizer
+
+STAY = {"name": "stay", "buckets": {"edges": [7], "levels": ["short", "long"]}, "missing": [999]}
+LONG = {"when": {"died": "yes"}, "then": {"stay": "long"}}
+QUICK = synthesizer.Effort(starts=1, steps=60, fit_rows=2_000)
+
+
+@pytest.mark.parametrize("method", ["clustmix", "naive_bayes"])
+@pytest.mark.parametrize("constraints", [[], [LONG]], ids=["free", "kept"])
+def test_labels_and_what_they_have_to_do_with_each_other(desk, monkeypatch, method, constraints):
+    monkeypatch.setattr(synthesizer.TableClustMix.__init__, "__defaults__", (QUICK,))
+    desk.declare_cohort()
+    frame, rng = made.made_up_cohort(), np.random.default_rng(3)
+    long = (frame["died"] == "y") | (rng.random(len(frame)) < 0.3)
+    frame["stay"] = np.where(long, 9, rng.integers(1, 7, size=len(frame)))
+    frame.loc[:49, "stay"] = 999  # left out, with the label that they have
+    frame.to_csv(desk.table, index=False)
+    desk.site["schema"] = {**made.SCHEMA, "more_labels": [STAY], "constraints": constraints}
+    desk.site |= {"method": {"kind": method}, "rows": 4_000, "budget": {"lifetime_epsilon": 9.0}}
+    desk.site["privacy"] = {"epsilon": 5.0, "delta": 1e-6}
+    assert desk.release() == 0, desk.line
+    released = desk.bundle.name
+    rows = pd.read_csv(desk.bundle / "synthetic.csv")
+    assert rows.columns[-2:].tolist() == ["died", "stay"]
+    real = frame[frame["stay"] < 999]
+    wanted = pd.crosstab(real["died"] == "y", real["stay"] >= 7, normalize=True)
+    found = pd.crosstab(rows["died"] == "yes", rows["stay"] == "long", normalize=True)
+    assert np.abs(found.to_numpy() - wanted.to_numpy()).max() < 0.05
+    if constraints:
+        assert not ((rows["died"] == "yes") & (rows["stay"] == "short")).any()
+    asked, publisher = {"died": "no", "stay": "long"}, Publisher(load_settings())
+    outcome = publisher.resample(released, rows=200, conditions=asked)
+    again = pd.read_parquet(Path(outcome.bundle) / "synthetic.parquet")
+    assert set(map(tuple, again[["died", "stay"]].to_numpy())) == {("no", "long")}
+    with pytest.raises(ConfigurationError, match="CONDITION_UNKNOWN"):
+        publisher.resample(released, rows=200, conditions={"stay": "medium"})

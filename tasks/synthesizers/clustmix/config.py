@@ -44,7 +44,9 @@ class PaperSettings(MethodSettings):
     """Lambda of kernel ridge regression (Eq. 5)."""
     scaling: Literal["min_max", "normal_quantile"] = Field(default="min_max")
     """Scaling of the features, by the data themselves."""
-    kernel: Literal["fully_connected", "convolutional"] = "fully_connected"
+    kernel: Literal["fully_connected", "convolutional"] = Field(
+        default="fully_connected", exclude_if=lambda kernel: kernel == "fully_connected"
+    )
     """Network whose tangent kernel the inducing points are optimised by; the second for images."""
 
 

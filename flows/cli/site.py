@@ -14,6 +14,8 @@ from flows.cli.options import EXIT_CODES, AsJson, argument, option
 from privacy.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from flows.operations.simulation import Utility
+    from tasks.steps.job import ReleaseJob
     from tasks.synthesizers.registry import MethodEntry
 
 _SETTING_FACTS = ("description", "default", "type", "minimum", "maximum", "enum")
@@ -124,13 +126,21 @@ def plan(
         option("NUMBER", "what to ask for, beside the declared one; may be given several times"),
     ] = None,
     plot: Annotated[Path | None, option("FILE", "draw it: .svg, .pdf or .png")] = None,
+    simulate: Annotated[
+        bool, option(None, "also try releases of made-up rows, which takes minutes", "--simulate")
+    ] = False,
+    like: Annotated[
+        Path | None,
+        option("BUNDLE", "try releases of the rows of an earlier bundle instead of made-up ones"),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what a release would tell at several budgets. No row is read.
 
     For each epsilon: how many such releases the lifetime budget allows, and how far noise alone
     moves a number of patients, of a label and of one bin or level. A bin that fewer patients have
-    is not told from an empty one.
+    is not told from an empty one. With rows that stand in for the table also what a model learns
+    from a release of them.
     """
     from flows.operations.planning import EPSILONS, Planning, draw_prospects
     from flows.site.request import job_of
@@ -144,9 +154,13 @@ def plan(
     nullable = planning.nullable_error
     if plot is not None:
         draw_prospects(found, n_patients, plot)
+    tried = {}
+    if simulate or like is not None:
+        epsilons = [each.epsilon for each in found]
+        tried = _tried(job, n_patients, epsilons, like, quiet=as_json)
     if as_json:
         told = {"patients": n_patients, "nullable_error": nullable, "prospects": found}
-        terminal.answer(told, as_json=True)
+        terminal.answer(told | ({"simulated": tried} if tried else {}), as_json=True)
         return
     declared = "declared" if job.patients else "assumed, as the site file declares no number"
     terminal.line(job.title, style="bold")
@@ -157,6 +171,11 @@ def plan(
             "Errors": "of noise alone, in patients, exceeded once in 20 times",
             "Drowned": "a column whose bins or levels, were they equally frequent, would each have "
             "fewer patients than the error of one; declare fewer of them",
+            "Simulated": None
+            if not tried
+            else "AUC of a model trained on a release of rows that stand in for the table, where "
+            f"one trained on the rows themselves has {next(iter(tried.values())).auc_of_rows:.3f}; "
+            "mean distance of the shares of a column. Your table may tell more or less",
             "Nullable": None
             if nullable is None
             else f"were an empty cell allowed in every column: bin +- {_patients(nullable)} at the "
@@ -175,11 +194,35 @@ def plan(
                 "-"
                 if each.code_error is None
                 else f"{len(each.drowned)} of {len(job.table_schema.columns)}",
+                *_learnt(tried.get(each.epsilon)),
             )
             for each in found
         ],
-        ("epsilon", ">releases", ">label +-", ">bin +-", ">of all", ">drowned columns"),
+        (
+            *("epsilon", ">releases", ">label +-", ">bin +-", ">of all", ">drowned columns"),
+            *((">AUC", ">distance") if tried else ()),
+        ),
     )
+
+
+def _learnt(tried: Utility | None) -> tuple[str, ...]:
+    return () if tried is None else (f"{tried.auc:.3f}", f"{tried.one_way:.3f}")
+
+
+def _tried(
+    job: ReleaseJob, n_patients: int, epsilons: list[float], like: Path | None, *, quiet: bool
+) -> dict[float, Utility]:
+    """Try releases at these epsilons."""
+    from flows.cli.progress import Progress
+    from flows.operations.simulation import Simulation, rows_of
+
+    with Progress("making rows up", quiet=quiet) as progress:
+        simulation = Simulation(job, n_patients, None if like is None else rows_of(like))
+        found = {}
+        for epsilon in epsilons:
+            progress.begin(f"epsilon {epsilon:g}")
+            found[epsilon] = simulation.utility(epsilon)
+    return found
 
 
 def _patients(error: float | None) -> str:

@@ -33,15 +33,18 @@ class ImageSampler:
     def batches(self, n: int, rng: np.random.Generator) -> Iterator[Codes]:
         """Yield codes (at most 500, columns) of so many images."""
         for start in range(0, n, _IMAGES_AT_ONCE):
-            with threadpool_limits(1, user_api="blas"):
-                codes = self._codes(min(_IMAGES_AT_ONCE, n - start), rng)
-            yield codes
+            yield self.labelled(min(_IMAGES_AT_ONCE, n - start), rng)[0]
 
-    def _codes(self, n: int, rng: np.random.Generator) -> Codes:
+    def labelled(self, n: int, rng: np.random.Generator) -> tuple[Codes, Integers]:
+        """Return codes (n, columns) of a few images, and the labels (n,) of their cells."""
+        with threadpool_limits(1, user_api="blas"):
+            return self._labelled(n, rng)
+
+    def _labelled(self, n: int, rng: np.random.Generator) -> tuple[Codes, Integers]:
         images, label = drawn(self.density, self.layout, n, rng, temperatures=self.temperatures)
         if self.warps[1] > 0.0:
             images = warped(images, rng.uniform(*self.warps, size=n), rng)
-        return self.layout.codes(self.tone.applied(images, label, rng))
+        return self.layout.codes(self.tone.applied(images, label, rng)), label
 
 
 def drawn(

@@ -1,0 +1,183 @@
+"""Inducing points of images: sampled from the released density against optimised by KIP.
+
+Sampled points are images of the density. Optimised ones start there and take `STEPS` steps of Adam
+on the loss of kernel inducing points (Eq. 5 of the 3A paper) over other released images with their
+labels, in the leading directions of the scattering features; the whitening is then fitted to them.
+Nothing of that looks at a row. Two measurements in one process share the noise of all draws but for
+what the map changes in them; what counts is the accuracy of the teacher on the test images.
+
+``python -m benchmarks.image_points [--dataset NAME] [--epsilon E] [--run N]`` measures what
+`RESULT_FILE` lacks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.results import IN_PROCESS, RESULTS, ResultRow, keep_rows, read_rows, run_table
+from privacy.accountants.calibration import release_mu
+from privacy.parameters import Adjacency, PrivacyParameters
+from privacy.randomness import SeededNoise
+from storage.public_data.image_datasets import find_images
+from storage.sources.idx_files import read_idx
+from tasks.measurement.curator import Curator, in_memory
+from tasks.measurement.encoded import N_FOLDS, EncodedRows, EncodingDomain
+from tasks.measurement.synthesizer import measure
+from tasks.papers.clustmix.kip import centred_one_hot, optimise, ridge_solve
+from tasks.synthesizers.clustmix.images.scattering import feature_bound, scatter
+from tasks.synthesizers.clustmix.images.synthesizer import ImageClustMix
+from tasks.synthesizers.clustmix.images.teacher import ReleasedTeacher
+from tasks.synthesizers.clustmix.images.whitening import Whitening
+
+RESULT_FILE = RESULTS / "image_points.json"
+DATASETS, EPSILONS, RUNS, DELTA = ("mnist", "fashion_mnist"), (0.2, 1.0, 10.0), (0, 1), 1e-5
+STEPS, RATE, RIDGE, DIRECTIONS, TARGETS = 40, 0.02, 1e-2, 600, 3_000
+SIDE, LABELS, SHARD, BATCH = 28, 10, 10_000, 500
+
+Images = tuple[NDArray[np.uint16], NDArray[np.uint16]]
+
+
+@cache
+def images_of(name: str, part: str) -> Images:
+    """Pixels (n, 784) and labels (n,) of a public dataset."""
+    pixels, labels = (read_idx(path) for path in find_images(name, part))
+    return pixels.reshape(len(pixels), -1).astype(np.uint16), labels.astype(np.uint16)
+
+
+def domain(n_images: int) -> EncodingDomain:
+    """Return the public shape of 28 x 28 pixels of 256 levels and ten labels."""
+    n_pixels = SIDE * SIDE
+    return EncodingDomain(
+        column_names=tuple(map(str, range(n_pixels))),
+        n_codes=(256,) * n_pixels,
+        has_missing=(False,) * n_pixels,
+        numeric=(True,) * n_pixels,
+        label_levels=tuple(map(str, range(LABELS))),
+        patients=n_images,
+        image=(SIDE, SIDE, 1),
+    )
+
+
+def optimised(
+    points: NDArray[Any], labels: NDArray[Any], targets: NDArray[Any], answers: NDArray[Any]
+) -> NDArray[np.float64]:
+    """Move points (s, m) to where ridge regression on them says the labels of targets (t, m)."""
+
+    def loss(at: Any, own: Any, others: Any, wanted: Any) -> Any:
+        weights = at.T @ ridge_solve(at @ at.T, own, RIDGE)
+        return 0.5 * jnp.mean(jnp.sum((wanted - others @ weights) ** 2, axis=1))
+
+    data = (centred_one_hot(labels, LABELS), targets, centred_one_hot(answers, LABELS))
+    ends = {"lower": np.full(points.shape[1], -np.inf), "upper": np.full(points.shape[1], np.inf)}
+    return optimise(loss, points, data, steps=STEPS, learning_rate=RATE, **ends)
+
+
+class OptimisedClustMix(ImageClustMix):
+    """ClustMix on images whose inducing points KIP has moved."""
+
+    def _kip(self, curator: Any, released: Any, settings: Any) -> Any:
+        found = super()._kip(curator, released, settings)
+        sampler, rng = self._sampler({**released, **found}), np.random.default_rng(1)
+        drawn = [sampler.labelled(BATCH, rng) for _ in range((self.points + TARGETS) // BATCH)]
+        features = np.concatenate([scatter(self._layout.pixels(codes)) for codes, _ in drawn])
+        labels = np.concatenate([label for _, label in drawn])
+        moved = self._moved(features.astype(np.float64), labels)
+        map_of_moved = Whitening.fitted(
+            moved.astype(np.float32),
+            directions=settings.directions,
+            flat=settings.flat,
+            bound=feature_bound(1),
+        )
+        return {
+            **found,
+            "whitening_matrix": map_of_moved.matrix.astype(np.int16),
+            "whitening_scales": map_of_moved.scales,
+            "whitening_shift": map_of_moved.shift,
+        }
+
+    def _moved(self, features: NDArray[Any], labels: NDArray[Any]) -> NDArray[Any]:
+        """Move the first features, in their leading directions, by what the others say."""
+        n, mean = self.points, features.mean(axis=0)
+        axes = np.linalg.eigh((features - mean).T @ (features - mean))[1][:, -DIRECTIONS:]
+        short = (features - mean) @ axes
+        scale = float(np.sqrt((short**2).sum(axis=1).mean()))
+        short /= scale
+        change = optimised(short[:n], labels[:n], short[n:], labels[n:]) - short[:n]
+        return np.asarray(features[:n] + scale * change @ axes.T)
+
+
+FORMS = {"sampled": ImageClustMix, "optimised": OptimisedClustMix}
+
+
+def measured(name: str, epsilon: float, run: int, form: str) -> ResultRow:
+    """Measure images once, and score the teacher by the test images."""
+    (pixels, labels), (others, answers) = images_of(name, "train"), images_of(name, "test")
+    method = FORMS[form](domain(len(labels)))
+    mu = release_mu(PrivacyParameters(epsilon=epsilon, delta=DELTA), adjacency=Adjacency.ADD_REMOVE)
+    shards = [
+        EncodedRows(
+            codes=pixels[start : start + SHARD],
+            label=labels[start : start + SHARD],
+            weight=np.ones(len(labels[start : start + SHARD])),
+            fold=np.arange(len(labels[start : start + SHARD]), dtype=np.uint8) % N_FOLDS,
+        )
+        for start in range(0, len(labels), SHARD)
+    ]
+    curator = Curator(
+        plan=method.plan(mu=mu), shards=in_memory(shards), noise_source=SeededNoise(run)
+    )
+    started = time.process_time()
+    released = measure(method, curator, mu=mu)
+    seconds = time.process_time() - started
+    teacher = ReleasedTeacher.of(released, method._layout)
+    found = np.concatenate([
+        teacher.labels(others[start : start + BATCH]) for start in range(0, len(others), BATCH)
+    ])  # fmt: skip
+    return ResultRow(
+        dataset=name,
+        method="clustmix",
+        analysis="proven",
+        epsilon=epsilon,
+        delta=DELTA,
+        seed=run,
+        source=IN_PROCESS,
+        rows=len(labels),
+        columns=pixels.shape[1] + 1,
+        teacher_accuracy=round(float((found == answers).mean()), 5),
+        cpu_seconds=round(seconds, 1),
+        settings={"points": form},
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="benchmarks.image_points", description=__doc__)
+    parser.add_argument("--dataset", action="append", choices=DATASETS, help="repeatable")
+    parser.add_argument("--epsilon", action="append", type=float, help="repeatable")
+    parser.add_argument("--run", action="append", type=int, choices=RUNS, help="repeatable")
+    options = parser.parse_args(arguments)
+    known = {
+        (row.dataset, row.epsilon, row.seed, str(row.settings)) for row in read_rows(RESULT_FILE)
+    }
+    for run in options.run or RUNS:
+        for epsilon in options.epsilon or EPSILONS:
+            for name in options.dataset or DATASETS:
+                for form in FORMS:
+                    if (name, epsilon, run, str({"points": form})) not in known:
+                        row = measured(name, epsilon, run, form)
+                        keep_rows(RESULT_FILE, [row])
+                        print(name, epsilon, run, form, row.teacher_accuracy, file=sys.stderr)
+    print(run_table(read_rows(RESULT_FILE)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

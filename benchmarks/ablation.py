@@ -5,8 +5,8 @@ Every run is one measurement in this process with the noise of the operating sys
 split of a public table; rows are scored as codes, by LightGBM and by distances to held-out rows.
 This changes no setting of the product: the rule that splits the budget is replaced for a run.
 
-``python -m benchmarks.ablation [--dataset SITE] [--runs N]`` measures what `RESULT_FILE` lacks and
-writes `PAGE` from all it holds.
+``python -m benchmarks.ablation [--dataset SITE] [--epsilon E] [--variant V] [--runs N]`` measures
+what `RESULT_FILE` lacks and writes `PAGE` from all it holds.
 """
 
 from __future__ import annotations
@@ -295,22 +295,29 @@ def _cell(name: str, runs: dict[int, ResultRow], whole: dict[int, ResultRow]) ->
     return f"{mean(moved):+.4f}{error}"
 
 
-def _runs(datasets: Iterable[str], n_runs: int) -> Iterator[tuple[str, str, int, float]]:
-    for seed in range(n_runs):
-        for dataset in datasets:
-            for epsilon in EPSILONS:
-                for variant in (*VARIANTS, YARDSTICK):
-                    yield dataset, variant, seed, epsilon
+def _runs(
+    datasets: Iterable[str], n_runs: int, epsilons: Iterable[float], variants: Iterable[str]
+) -> Iterator[tuple[str, str, int, float]]:
+    return (
+        (dataset, variant, seed, epsilon)
+        for seed in range(n_runs)
+        for dataset in datasets
+        for epsilon in epsilons
+        for variant in variants
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.ablation", description=__doc__)
     parser.add_argument("--dataset", action="append", help="repeatable")
+    parser.add_argument("--epsilon", action="append", type=float, help="repeatable")
+    parser.add_argument("--variant", action="append", choices=(*VARIANTS, YARDSTICK))
     parser.add_argument("--runs", type=int, default=RUNS, help="splits")
     options = parser.parse_args(arguments)
+    asked = options.epsilon or EPSILONS, options.variant or (*VARIANTS, YARDSTICK)
     rows = read_rows(RESULT_FILE) if RESULT_FILE.exists() else []
     known = {(row.dataset, row.settings["variant"], row.seed, row.epsilon) for row in rows}
-    for run in _runs(options.dataset or DATASETS, options.runs):
+    for run in _runs(options.dataset or DATASETS, options.runs, *asked):
         if run not in known:
             print(*run, file=sys.stderr, flush=True)
             rows.append(measured(*run))

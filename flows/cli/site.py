@@ -14,8 +14,8 @@ from flows.cli.options import EXIT_CODES, AsJson, argument, option
 from privacy.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from flows.operations.planning import Planning
     from flows.operations.simulation import Utility
-    from tasks.steps.job import ReleaseJob
     from tasks.synthesizers.registry import MethodEntry
 
 _SETTING_FACTS = ("description", "default", "type", "minimum", "maximum", "enum")
@@ -157,7 +157,7 @@ def plan(
     tried = {}
     if simulate or like is not None:
         epsilons = [each.epsilon for each in found]
-        tried = _tried(job, n_patients, epsilons, like, quiet=as_json)
+        tried = _tried(planning, epsilons, like, quiet=as_json)
     if as_json:
         told = {"patients": n_patients, "nullable_error": nullable, "prospects": found}
         terminal.answer(told | ({"simulated": tried} if tried else {}), as_json=True)
@@ -210,14 +210,14 @@ def _learnt(tried: Utility | None) -> tuple[str, ...]:
 
 
 def _tried(
-    job: ReleaseJob, n_patients: int, epsilons: list[float], like: Path | None, *, quiet: bool
+    planning: Planning, epsilons: list[float], like: Path | None, *, quiet: bool
 ) -> dict[float, Utility]:
     """Try releases at these epsilons."""
     from flows.cli.progress import Progress
     from flows.operations.simulation import Simulation, rows_of
 
     with Progress("making rows up", quiet=quiet) as progress:
-        simulation = Simulation(job, n_patients, None if like is None else rows_of(like))
+        simulation = Simulation(planning, None if like is None else rows_of(like))
         found = {}
         for epsilon in epsilons:
             progress.begin(f"epsilon {epsilon:g}")

@@ -9,9 +9,10 @@ from decimal import Decimal
 from pathlib import Path
 
 from privacy.parameters import PrivacyParameters
+from storage.schema.table import TableSchema
 from tasks.measurement.centred import centred_norm, count_factor
 from tasks.measurement.plan import MeasurementPlan, PlannedStatistic
-from tasks.measurement.synthesizer import checked_plan
+from tasks.measurement.synthesizer import Synthesizer, checked_plan
 from tasks.reporting.released_tables import DEVIATIONS
 from tasks.steps.job import ReleaseJob
 from tasks.synthesizers.clustmix.tables.rule import declared_patients
@@ -44,6 +45,21 @@ class Planning:
 
     def __init__(self, job: ReleaseJob) -> None:
         self._job = job
+
+    @property
+    def schema(self) -> TableSchema:
+        """The declared schema, without constraints."""
+        return self._job.table_schema.model_copy(update={"constraints": ()})
+
+    def method(self, epsilon: float) -> tuple[Synthesizer, float]:
+        """Return the method for such a schema and a row a patient, and mu of an epsilon."""
+        job = replace(
+            self._job,
+            table_schema=self.schema,
+            unit=replace(self._job.unit, max_rows=1),
+            parameters=PrivacyParameters(epsilon=epsilon, delta=self._job.parameters.delta),
+        )
+        return job.synthesizer, job.mu
 
     @property
     def patients(self) -> int:

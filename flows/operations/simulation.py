@@ -6,15 +6,15 @@ structure is that of a model already: what they promise is rather too much than 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from scipy.special import ndtr
 
+from flows.operations.planning import Planning
 from privacy.errors import ConfigurationError, InputError
-from privacy.parameters import PrivacyParameters
 from privacy.randomness import OperatingSystemNoise
 from storage.schema.table import TableSchema
 from tasks.gates.agreement import CodedTable, total_variation
@@ -23,7 +23,6 @@ from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.encoded import N_FOLDS, EncodedRows, EncodingDomain
 from tasks.measurement.statistics import softmax
 from tasks.measurement.synthesizer import PUBLIC_SEED, measure
-from tasks.steps.job import ReleaseJob
 
 MOST_PATIENTS, TESTED = 100_000, 20_000
 _FACTORS, _RARE, _SIGNAL, _LOUDNESS, _STEPS = 3, 0.15, 3.0, 0.7, 20
@@ -47,10 +46,8 @@ class Simulation:
 
     Parameters
     ----------
-    job
-        Whose declarations count; its table is not read.
-    patients
-        As many rows are released, or `MOST_PATIENTS`, if these are fewer.
+    planning
+        Of the job; as many rows are released as it has patients, `MOST_PATIENTS` at most.
     like
         Synthetic rows of an earlier release of the table; rows by the public rule if None.
 
@@ -62,16 +59,15 @@ class Simulation:
         If the rows are not of the declared schema, or too few.
     """
 
-    def __init__(self, job: ReleaseJob, patients: int, like: pd.DataFrame | None = None) -> None:
-        if job.table_schema.image is not None:
+    def __init__(self, planning: Planning, like: pd.DataFrame | None = None) -> None:
+        if planning.schema.image is not None:
             raise ConfigurationError(
                 "SIMULATION_IMAGES", "expected columns or items to try a release of, found images"
             )
         # One row a patient, and no constraints: whole visits and records would have to be made up.
-        schema = job.table_schema.model_copy(update={"constraints": ()})
-        self._job = replace(job, table_schema=schema, unit=replace(job.unit, max_rows=1))
+        self._planning, schema = planning, planning.schema
         self._domain, self._rng = domain_of(schema), np.random.default_rng(PUBLIC_SEED)
-        n_rows = min(patients, MOST_PATIENTS)
+        n_rows = min(planning.patients, MOST_PATIENTS)
         if like is None:
             rows = made_up(self._domain, n_rows + TESTED, self._rng)
         else:
@@ -81,8 +77,7 @@ class Simulation:
 
     def utility(self, epsilon: float) -> Utility:
         """Measure and sample the rows at an epsilon, and judge what comes out by other rows."""
-        parameters = PrivacyParameters(epsilon=epsilon, delta=self._job.parameters.delta)
-        job, rows = replace(self._job, parameters=parameters), self._rows
+        (synthesizer, mu), rows = self._planning.method(epsilon), self._rows
         encoded = EncodedRows(
             codes=rows.codes,
             label=rows.label,
@@ -91,13 +86,13 @@ class Simulation:
             patient=np.arange(len(rows), dtype=np.uint32),
         )
         curator = Curator(
-            plan=job.synthesizer.plan(mu=job.mu),
+            plan=synthesizer.plan(mu=mu),
             shards=in_memory([encoded]),
             noise_source=OperatingSystemNoise(),
         )
-        released = measure(job.synthesizer, curator, mu=job.mu)
+        released = measure(synthesizer, curator, mu=mu)
         n_rows = max(len(rows), TESTED)
-        codes, label = job.synthesizer.sample(released, n_rows=n_rows, rng=self._rng)
+        codes, label = synthesizer.sample(released, n_rows=n_rows, rng=self._rng)
         made = CodedTable(codes=codes, label=label)
         return Utility(
             auc=self._auc(made), auc_of_rows=self._own, one_way=_one_way(made, rows, self._domain)

@@ -10,6 +10,7 @@ import yaml
 
 from flows.cli import main
 from flows.operations import simulation
+from flows.operations.planning import Planning
 from flows.operations.simulation import Simulation, made_up
 from flows.site.request import job_of
 from flows.site.site_file import load_site
@@ -39,12 +40,12 @@ def site(tmp_path, monkeypatch):
     return written
 
 
-def job(path):
-    return job_of(load_site(path), "r-20260101-00000000")
+def planning(path):
+    return Planning(job_of(load_site(path), "r-20260101-00000000"))
 
 
 def test_made_up_rows_fill_the_domain_and_tell_their_label(site):
-    domain = domain_of(job(site()).table_schema)
+    domain = domain_of(planning(site()).schema)
     rows = made_up(domain, 20_000, np.random.default_rng(1))
     assert np.bincount(rows.label) / 20_000 == pytest.approx([0.85, 0.15], abs=0.1)
     for column, size in enumerate(domain.n_codes):
@@ -56,7 +57,7 @@ def test_made_up_rows_fill_the_domain_and_tell_their_label(site):
 
 
 def test_noise_is_what_a_release_loses_by(site):
-    tried = Simulation(job(site()), 3_000)
+    tried = Simulation(planning(site()))
     loud, quiet = tried.utility(0.02), tried.utility(50.0)
     assert loud.auc_of_rows == quiet.auc_of_rows > 0.6
     assert quiet.one_way < 0.03 < loud.one_way
@@ -79,17 +80,17 @@ def test_rows_of_an_earlier_release_stand_in(site, tmp_path, capsys, monkeypatch
     assert found["5.0"]["auc"] > 0.9
     assert found["5.0"]["auc_of_rows"] > 0.95
     with pytest.raises(InputError, match="SIMULATION_ROWS"):
-        Simulation(job(path), 6_000, frame.assign(died=died))
+        Simulation(planning(site(patients=6_000)), frame.assign(died=died))
     with pytest.raises(InputError, match="SIMULATION_ROWS"):
-        Simulation(job(path), 3_000, frame.assign(died="maybe"))
+        Simulation(planning(path), frame.assign(died="maybe"))
 
 
 def test_images_are_not_made_up(site):
     with pytest.raises(ConfigurationError, match="SIMULATION_IMAGES"):
-        Simulation(job(site(schema=IMAGES)), 3_000)
+        Simulation(planning(site(schema=IMAGES)))
 
 
 def test_visits_and_constraints_are_not_made_up(site):
     kept = {**made.SCHEMA, "constraints": [{"holds": "lactate <= age"}]}
-    tried = Simulation(job(site(schema=kept)), 2_000)
+    tried = Simulation(planning(site(schema=kept)))
     assert tried.utility(5.0).one_way < 0.1

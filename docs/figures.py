@@ -42,6 +42,13 @@ def figures() -> str:
             "| table | training rows | epsilon | delta | AUC on real test rows | runs | scored |\n"
             "|---|---|---|---|---|---|---|\n" + "".join(map(_utility_line, _groups(releases)))
         )
+    untouched = _untouched(_rows("public_tables.json"))
+    if untouched:
+        parts.append(
+            "| table that nothing was chosen on | AUC of a release at epsilon 1 | naive Bayes |"
+            " real rows | log-loss | naive Bayes | real rows | splits |\n"
+            "|---|---|---|---|---|---|---|---|\n" + "".join(untouched)
+        )
     both = [*_rows("releases.json"), *_rows("image_releases.json")]
     images = [row for row in both if _is_of_images(row)]
     if images:
@@ -98,6 +105,34 @@ def _groups(rows: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
         return (places.index(first["dataset"]), first["epsilon"] or 0.0, method)
 
     return sorted(groups.values(), key=place)
+
+
+def _untouched(rows: list[dict[str, Any]]) -> list[str]:
+    """Lines of the tables that are judged, of the last look at all of them, at epsilon 1."""
+    methods = ("clustmix", "naive_bayes", "real")
+    groups: dict[tuple[str, int, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        if row["epsilon"] in (None, 1.0):
+            look = 0 if row["method"] == "real" else row["settings"].get("look", 1)
+            groups.setdefault((row["dataset"], look, row["method"]), []).append(row)
+    lines = []
+    for dataset in dict.fromkeys(name for name, _, _ in groups):
+        both = [
+            {look for name, look, method in groups if (name, method) == (dataset, kind)}
+            for kind in methods[:2]
+        ]
+        looks = [look for look in both[0] & both[1] if len(groups[dataset, look, methods[1]]) > 2]
+        if not looks:
+            continue
+        own = [groups.get((dataset, max(looks), method)) for method in methods[:2]]
+        own.append(groups.get((dataset, 0, methods[2])))
+        cells = [
+            "-" if group is None else f"{mean(row[name] for row in group):.3f}"
+            for name in ("auc", "log_loss")
+            for group in own
+        ]
+        lines.append(_line((dataset, *cells, str(len(own[0] or ())))))
+    return lines
 
 
 def _utility_line(group: list[dict[str, Any]]) -> str:

@@ -186,8 +186,8 @@ class Synthesizer(Estimator):
         n
             Number of rows, at most 10,000,000 at once.
         where
-            Level by column, for columns with levels and the label, or ``LOW..HIGH`` of whole bins
-            of numbers: only such rows.
+            Level by column, for columns with levels and labels, or ``LOW..HIGH`` of whole bins of
+            numbers: only such rows. ``balanced`` for as many rows of each level of a label.
 
         Returns
         -------

@@ -44,8 +44,8 @@ def resample(
         list[str] | None,
         option(
             "COLUMN=LEVEL",
-            "a declared level that every row has, or LOW..HIGH of whole bins; may be given "
-            "several times",
+            "a declared level that every row has, LOW..HIGH of whole bins, or balanced, of a label; "
+            "may be given several times",
         ),
     ] = None,
     as_json: AsJson = False,

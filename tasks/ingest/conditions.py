@@ -3,7 +3,7 @@
 Post-processing of released values: free, as often as wanted.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from privacy.arrays import Codes, Records
 from privacy.errors import ConfigurationError
 from storage.schema.conditions import codes_asked, some_of
+from storage.schema.labels import Label
 from storage.schema.table import TableSchema
 from tasks.gates.agreement import CodedTable
 from tasks.ingest.constraints import rules_of
@@ -20,6 +21,9 @@ from tasks.measurement.synthesizer import Released, Synthesizer
 
 MAX_OVERSAMPLING = 200
 """Most rows that are sampled for each row that has to meet the conditions."""
+
+BALANCED = "balanced"
+"""What is asked of a label for as many rows of each of its levels, if none has that name."""
 
 
 def sample_rows(
@@ -36,8 +40,26 @@ def sample_rows(
 
     A method that can is asked for rows that meet those on columns; rows that do not meet the others
     are thrown away. So are those that break a constraint of the schema, of any method: what is
-    left has the method's distribution, given that it keeps them.
+    left has the method's distribution, given that it keeps them. Of a label that is to be
+    `BALANCED` every level is sampled by itself.
     """
+    for asked in (schema.label, *schema.more_labels):
+        if _is_balanced(asked, conditions.get(asked.name)):
+            sizes = map(len, np.array_split(np.arange(n_rows), len(asked.level_names)))
+            each = [
+                sample_rows(
+                    synthesizer,
+                    schema,
+                    released,
+                    rng,
+                    {**conditions, asked.name: level},
+                    n_rows=size,
+                    all_of_them=all_of_them,
+                )
+                for level, size in zip(asked.level_names, sizes, strict=True)
+                if size
+            ]
+            return _shuffled(each, rng)
     allowed, rules = allowed_codes(schema, conditions), rules_of(schema)
     # Other conditions cost nothing. Without any a release is at stake that was paid for.
     most = MAX_OVERSAMPLING * (1 if conditions else 100)
@@ -67,6 +89,18 @@ def sample_rows(
     return CodedTable(
         codes=np.concatenate([part.codes for part in parts])[:n_rows],
         label=np.concatenate([part.label for part in parts])[:n_rows],
+    )
+
+
+def _is_balanced(label: Label, asked: str | None) -> bool:
+    return asked == BALANCED and BALANCED not in label.level_names
+
+
+def _shuffled(parts: Sequence[CodedTable], rng: np.random.Generator) -> CodedTable:
+    order = rng.permutation(sum(map(len, parts)))
+    return CodedTable(
+        codes=np.concatenate([part.codes for part in parts])[order],
+        label=np.concatenate([part.label for part in parts])[order],
     )
 
 
@@ -111,8 +145,10 @@ def allowed_codes(schema: TableSchema, conditions: Mapping[str, str]) -> Allowed
     for name, asked in conditions.items():
         try:
             if name in schema.label_names:
-                met = schema.labels.asked(name, asked)
-                labels = met if labels is None else labels & met
+                label = (schema.label, *schema.more_labels)[schema.label_names.index(name)]
+                if not _is_balanced(label, asked):
+                    met = schema.labels.asked(name, asked)
+                    labels = met if labels is None else labels & met
                 continue
             if name not in schema.column_names or schema.image is not None:
                 known = some_of(schema.released_columns)

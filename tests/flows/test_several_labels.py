@@ -44,5 +44,10 @@ def test_labels_and_what_they_have_to_do_with_each_other(desk, monkeypatch, meth
     outcome = publisher.resample(released, rows=200, conditions=asked)
     again = pd.read_parquet(Path(outcome.bundle) / "synthetic.parquet")
     assert set(map(tuple, again[["died", "stay"]].to_numpy())) == {("no", "long")}
+    outcome = publisher.resample(released, rows=201, conditions={"stay": "balanced"})
+    even = pd.read_parquet(Path(outcome.bundle) / "synthetic.parquet")
+    assert even["stay"].value_counts().to_dict() == {"short": 101, "long": 100}
+    given = rows[rows["stay"] == "long"]["died"].eq("yes").mean()
+    assert even[even["stay"] == "long"]["died"].eq("yes").mean() == pytest.approx(given, abs=0.2)
     with pytest.raises(ConfigurationError, match="CONDITION_UNKNOWN"):
         publisher.resample(released, rows=200, conditions={"stay": "medium"})

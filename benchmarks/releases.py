@@ -211,13 +211,15 @@ def measure_real(
 ) -> ResultRow:
     """Score the real training rows as if they were a bundle: the ceiling, without privacy.
 
-    Rows without a label are left out, as they are by a release.
+    Rows without one of the labels are left out, as they are by a release.
     """
-    label = site.table_schema.label.model_dump(mode="json")
     (folder / "schema.json").write_text(site.table_schema.model_dump_json(), encoding="utf-8")
     frame = read_table(site)
-    levels = mapped(frame[label["name"]], lambda text: label_of(text, label))
-    frame[levels != MISSING].to_parquet(folder / "synthetic.parquet", index=False)
+    for declared in (site.table_schema.label, *site.table_schema.more_labels):
+        label = declared.model_dump(mode="json")
+        levels = mapped(frame[label["name"]], lambda text, of=label: label_of(text, of))
+        frame = frame[levels != MISSING]
+    frame.to_parquet(folder / "synthetic.parquet", index=False)
     return ResultRow(
         dataset=site.dataset,
         method="real",

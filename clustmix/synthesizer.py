@@ -192,7 +192,7 @@ class Synthesizer(Estimator):
         Returns
         -------
         DataFrame
-            Features in the order of the schema, then the label. ``attrs["guarantee"]`` says what
+            Features in the order of the schema, then the labels. ``attrs["guarantee"]`` says what
             is guaranteed and whether it was charged; pandas keeps it in a Parquet file.
 
         Raises

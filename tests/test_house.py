@@ -5,8 +5,8 @@ import subprocess
 from benchmarks.house import MAX_LINES, House
 
 LIMITS = {
-    "product lines": 46_650,
-    "test lines": 40_100,
+    "product lines": 46_800,
+    "test lines": 40_150,
     f"modules over {MAX_LINES} lines": 0,
     "folder arrows that run up": 0,
     "arrows among the methods": 15,

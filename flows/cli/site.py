@@ -14,6 +14,8 @@ from flows.cli.options import EXIT_CODES, AsJson, argument, option
 from privacy.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from flows.operations.planning import Planning
     from flows.operations.simulation import Utility
     from tasks.synthesizers.registry import MethodEntry
@@ -173,7 +175,8 @@ def plan(
             "fewer patients than the error of one; declare fewer of them",
             "Simulated": None
             if not tried
-            else "AUC of a model trained on a release of rows that stand in for the table, where "
+            else f"releases of {next(iter(tried.values())).rows:,} rows that stand in for the "
+            "table, one a patient and without constraints: AUC of a model trained on one, where "
             f"one trained on the rows themselves has {next(iter(tried.values())).auc_of_rows:.3f}; "
             "mean distance of the shares of a column. Your table may tell more or less",
             "Nullable": None
@@ -209,15 +212,32 @@ def _learnt(tried: Utility | None) -> tuple[str, ...]:
     return () if tried is None else (f"{tried.auc:.3f}", f"{tried.one_way:.3f}")
 
 
+def _released(bundle: Path, planning: Planning) -> pd.DataFrame:
+    """Read the rows of a bundle that this installation has published, and not taken back."""
+    from flows.operations.simulation import rows_of
+    from storage.keys.key_store import KeyStore
+    from storage.releases.bundles import verify_bundle
+    from storage.releases.revocations import list_beside, read_revocations
+    from storage.settings import load_settings
+
+    keys = KeyStore(load_settings().key_folder)
+    trusted = keys.pipeline_public()
+    verified = verify_bundle(bundle, trusted=trusted, officers=keys.officers())
+    place = list_beside(bundle)
+    if place is not None:
+        read_revocations(place, trusted=trusted).require_not_revoked(verified)
+    return rows_of(verified, planning)
+
+
 def _tried(
     planning: Planning, epsilons: list[float], like: Path | None, *, quiet: bool
 ) -> dict[float, Utility]:
     """Try releases at these epsilons."""
     from flows.cli.progress import Progress
-    from flows.operations.simulation import Simulation, rows_of
+    from flows.operations.simulation import Simulation
 
     with Progress("making rows up", quiet=quiet) as progress:
-        simulation = Simulation(planning, None if like is None else rows_of(like))
+        simulation = Simulation(planning, None if like is None else _released(like, planning))
         found = {}
         for epsilon in epsilons:
             progress.begin(f"epsilon {epsilon:g}")

@@ -51,15 +51,25 @@ class Planning:
         """The declared schema, without constraints."""
         return self._job.table_schema.model_copy(update={"constraints": ()})
 
-    def method(self, epsilon: float) -> tuple[Synthesizer, float]:
-        """Return the method for such a schema and a row a patient, and mu of an epsilon."""
+    @property
+    def dataset(self) -> str:
+        """Name of the dataset."""
+        return self._job.ref.dataset
+
+    def method(self, epsilon: float, patients: int) -> tuple[Synthesizer, float]:
+        """Return the method for such a schema, a row a patient and so many patients, and mu.
+
+        Where these are not as many as are declared, mu is larger by what they are fewer: noise
+        moves a share as far as it would.
+        """
         job = replace(
             self._job,
             table_schema=self.schema,
+            patients=patients,
             unit=replace(self._job.unit, max_rows=1),
             parameters=PrivacyParameters(epsilon=epsilon, delta=self._job.parameters.delta),
         )
-        return job.synthesizer, job.mu
+        return job.synthesizer, job.mu * self.patients / patients
 
     @property
     def patients(self) -> int:
@@ -102,7 +112,7 @@ class Planning:
         measured = n_codes + (hidden,) * (hidden > 0)
         one = DEVIATIONS * planned.unit_noise_stddev * centred_norm(measured)
         code_error = one * math.sqrt(planned.shape[0])
-        of_label = math.sqrt(planned.shape[0] / len(job.table_schema.labels.level_names))
+        of_label = math.sqrt(planned.shape[0] / len(job.table_schema.label.level_names))
         return replace(
             found,
             label_error=one * of_label / count_factor(measured),

@@ -7,7 +7,6 @@ structure is that of a model already: what they promise is rather too much than 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -16,6 +15,7 @@ from scipy.special import ndtr
 from flows.operations.planning import Planning
 from privacy.errors import ConfigurationError, InputError
 from privacy.randomness import OperatingSystemNoise
+from storage.releases.bundles import VerifiedBundle
 from storage.schema.table import TableSchema
 from tasks.gates.agreement import CodedTable, total_variation
 from tasks.ingest.encoding import domain_of, encode_chunk
@@ -33,9 +33,11 @@ class Utility:
     """What a model learns from a release of rows that stand in for the table.
 
     Area under the curve of a model that is trained on it, and of one that is trained on the rows
-    themselves, on others like them; and the mean distance of the shares of one column.
+    themselves, on others like them, the mean over the labels; and the mean distance of the shares
+    of one column.
     """
 
+    rows: int
     auc: float
     auc_of_rows: float
     one_way: float
@@ -77,7 +79,8 @@ class Simulation:
 
     def utility(self, epsilon: float) -> Utility:
         """Measure and sample the rows at an epsilon, and judge what comes out by other rows."""
-        (synthesizer, mu), rows = self._planning.method(epsilon), self._rows
+        rows = self._rows
+        synthesizer, mu = self._planning.method(epsilon, len(rows))
         encoded = EncodedRows(
             codes=rows.codes,
             label=rows.label,
@@ -95,31 +98,53 @@ class Simulation:
         codes, label = synthesizer.sample(released, n_rows=n_rows, rng=self._rng)
         made = CodedTable(codes=codes, label=label)
         return Utility(
-            auc=self._auc(made), auc_of_rows=self._own, one_way=_one_way(made, rows, self._domain)
+            rows=len(rows),
+            auc=self._auc(made),
+            auc_of_rows=self._own,
+            one_way=_one_way(made, rows, self._domain),
         )
 
     def _auc(self, rows: CodedTable) -> float:
+        """Mean over the labels, and over the levels of each against its others."""
         from sklearn.ensemble import HistGradientBoostingClassifier
         from sklearn.metrics import roc_auc_score
 
-        model = HistGradientBoostingClassifier(max_iter=60, random_state=0)
-        if len(np.unique(rows.label)) < 2:
-            return 0.5
-        model.fit(rows.codes, rows.label)
         found = np.zeros((len(self._others), self._domain.n_labels))
-        found[:, model.classes_] = model.predict_proba(self._others.codes)
-        present = np.unique(self._others.label)
-        return float(
-            np.mean([roc_auc_score(self._others.label == c, found[:, c]) for c in present])
+        if len(np.unique(rows.label)) > 1:
+            model = HistGradientBoostingClassifier(max_iter=60, random_state=0)
+            model.fit(rows.codes, rows.label)
+            found[:, model.classes_] = model.predict_proba(self._others.codes)
+        means = []
+        for parts in self._planning.schema.labels.parts.values():
+            levels = np.array(parts, dtype=object)
+            of = [(levels == level) for level in dict.fromkeys(parts)]
+            true = [own[self._others.label] for own in of]
+            told = [
+                roc_auc_score(one, found[:, own].sum(axis=1))
+                for one, own in zip(true, of, strict=True)
+                if 0 < one.sum() < len(one)
+            ]
+            if not told:
+                raise InputError(
+                    "SIMULATION_ROWS",
+                    "expected rows with two or more levels of each label, found one; take others",
+                )
+            means.append(np.mean(told))
+        return float(np.mean(means))
+
+
+def rows_of(bundle: VerifiedBundle, planning: Planning) -> pd.DataFrame:
+    """Read the rows of a release of the same dataset (InputError if it is another)."""
+    manifest = bundle.manifest
+    rows = pd.read_parquet(bundle.path / "synthetic.parquet")
+    absent = {*planning.schema.released_columns} - {*rows.columns}
+    if manifest.dataset != planning.dataset or absent:
+        raise InputError(
+            "SIMULATION_ROWS",
+            f"expected a release of {planning.dataset} with the columns of its schema, found one "
+            f"of {manifest.dataset}" + (f" without {', '.join(sorted(absent))}" if absent else ""),
         )
-
-
-def rows_of(bundle: Path) -> pd.DataFrame:
-    """Read the rows of a bundle (InputError if there are none)."""
-    path = bundle / "synthetic.parquet"
-    if not path.is_file():
-        raise InputError("SIMULATION_ROWS", f"expected a bundle with {path.name}, found none")
-    return pd.read_parquet(path)
+    return rows
 
 
 def made_up(domain: EncodingDomain, n_rows: int, rng: np.random.Generator) -> CodedTable:

@@ -175,7 +175,7 @@ class SiteFile(_Section):
         declared = {*schema.released_columns, *schema.ignore}
         if self.privacy_unit.column in declared:
             raise ValueError(
-                "privacy_unit.column: expected a column outside schema.columns, schema.label and "
+                "privacy_unit.column: expected a column outside schema.columns, labels and "
                 "schema.ignore; the patient column is never released"
             )
         if info.context != KEPT:

@@ -154,16 +154,10 @@ class Labels:
         return tuple(map(self._together, product(*(one.level_names for one in self._labels))))
 
     @property
-    def positive(self) -> str:
-        """The level that a report draws in colour: of each label its positive or last one."""
-        return self._together(tuple(one.positive or one.level_names[-1] for one in self._labels))
-
-    def texts(self, columns: Mapping[str, NDArray[np.object_]]) -> NDArray[np.object_]:
-        """Return the level together of each row (n,), of columns of levels by their names."""
-        if len(self._labels) == 1:
-            return columns[self._labels[0].name]
-        rows = zip(*(columns[label.name] for label in self._labels), strict=True)
-        return np.array([*map(self._together, rows)], dtype=np.object_)
+    def parts(self) -> dict[str, list[str]]:
+        """The level of each label, by its name, in every level together."""
+        own = self.columns(np.arange(prod(self._sizes)))
+        return {name: levels.tolist() for name, levels in own.items()}
 
     def _together(self, levels: Sequence[str]) -> str:
         if len(self._labels) == 1:

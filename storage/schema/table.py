@@ -37,7 +37,9 @@ class TableSchema(Declaration):
     """The label column."""
     more_labels: tuple[Label, ...] = Field(default=(), exclude_if=lambda labels: not labels)
     """More columns that models are to predict. All labels are measured as one, with a level for
-    each of at most 50 combinations, and cost what one costs. A row that lacks one is left out."""
+    each of at most 50 combinations: epsilon is what it is, and the noise of a bin grows with the
+    root of the number of combinations (`clustmix plan` says how far). A row that lacks a label is
+    left out."""
     ignore: tuple[Name, ...] = ()
     """Columns that the source has and that are not used."""
     constraints: tuple[Constraint, ...] = Field(
@@ -62,7 +64,15 @@ class TableSchema(Declaration):
             raise ValueError(f"{key}: expected none of an image")
         levels = {label.name: label.level_names for label in (self.label, *self.more_labels)}
         require_declared(self.constraints, self.columns, levels)
-        _ = self.labels  # refuses too many levels
+        together = self.labels  # refuses too many levels
+        if self.more_labels and (
+            len(set(together.level_names)) < len(together.level_names)
+            or together.name in (*names, *self.label_names)
+        ):
+            raise ValueError(
+                "more_labels: expected names that tell combinations of levels apart, and no column "
+                f"{together.name!r}; leave ', ' and '=' out of names and levels of labels"
+            )
         return self
 
     @model_serializer(mode="wrap")

@@ -68,9 +68,11 @@ def _rules_of(declared: str) -> RecordRules:
             f"{MAX_COMBINATIONS:,} combinations of codes or fewer, found more; declare fewer bins "
             "or rules",
         )
-    for group in rules.combinations:
-        if len(group.codes) == 0:
-            names = ", ".join(schema.column_names[column] for column in group.columns)
+    groups = [(group.columns, len(group.codes)) for group in rules.combinations]
+    for columns, n_kept in [*groups, ((), int(rules.possible_labels.sum()))]:
+        if n_kept == 0:
+            names = ", ".join(schema.column_names[column] for column in columns)
+            names = names or schema.labels.name
             raise ConfigurationError(
                 "CONSTRAINTS_IMPOSSIBLE",
                 f"constraints: expected rules that some record keeps, found none of {names}; take "

@@ -113,17 +113,19 @@ def levels_of(rows: EncodedRows, schema: TableSchema) -> tuple[bool, ...]:
 
 def require_levels(levels: Sequence[tuple[bool, ...]], schema: TableSchema) -> None:
     """Refuse a table without a label, or with one level of it only."""
-    present = np.any(levels, axis=0)
-    if not present.any():
-        raise InputError(
-            "EMPTY_TABLE", f"column {schema.labels.name}: expected rows with a label, found none"
-        )
-    if np.count_nonzero(present) < 2:
-        raise InputError(
-            "ONE_LABEL_LEVEL",
-            f"column {schema.labels.name}: expected two or more label levels in the "
-            "source, found one; a classifier cannot be trained on it",
-        )
+    together = np.flatnonzero(np.any(levels, axis=0))
+    for name, own in schema.labels.columns(together).items():
+        if len(own) == 0:
+            names = schema.labels.name
+            raise InputError(
+                "EMPTY_TABLE", f"column {names}: expected rows with a label, found none"
+            )
+        if len(set(own)) < 2:
+            raise InputError(
+                "ONE_LABEL_LEVEL",
+                f"column {name}: expected two or more label levels in the source, found one; a "
+                "classifier cannot be trained on it",
+            )
 
 
 def unnamed_patients(frame: pd.DataFrame, column: str | None) -> tuple[Violation, ...]:

@@ -178,6 +178,15 @@ class RecordRules:
         rules: list[Box | Relation] = [*self.boxes, *self.relations]
         return all(listed.intersection(one.columns) or {*one.columns} == {LABEL} for one in rules)
 
+    @property
+    def possible_labels(self) -> Bools:
+        """Which labels (C,) no rule of the label alone forbids."""
+        found = np.ones(self.n_labels, dtype=np.bool_)
+        for box in self.boxes:
+            if {*box.columns} == {LABEL}:
+                found &= ~box.masks[LABEL]
+        return found
+
     def together(self, first: int, second: int) -> Bools:
         """Which codes (k, l) of a column and of another, or the label, a record may have.
 
@@ -193,7 +202,8 @@ class RecordRules:
                 else:
                     found[own, group.codes[:, group.columns.index(second)]] = True
                 return found
-        return np.ones((self.n_codes[first], size), dtype=np.bool_)
+        every = np.ones((self.n_codes[first], size), dtype=np.bool_)
+        return every & self.possible_labels if second == LABEL else every
 
 
 def _connected(columns: Sequence[set[int]]) -> list[list[int]]:

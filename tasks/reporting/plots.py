@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from privacy.arrays import Floats, Indices
 from storage.schema.columns import NumericColumn, raw_text
+from storage.schema.labels import Label
 from storage.schema.table import TableSchema
 
 MAX_BARS = 24
@@ -94,11 +95,14 @@ class Plot:
         return math.ceil(reach / step - 1e-9) * step
 
 
+def highlighted_level(label: Label) -> str:
+    """Return the label level that is drawn in colour: the positive one, else the last."""
+    return label.positive if label.positive is not None else label.level_names[-1]
+
+
 def column_plots(frame: pd.DataFrame, schema: TableSchema) -> list[Plot]:
-    """Count every released column in its order, or the label alone where the others are pixels."""
-    together = {name: _texts(frame[name]) for name in schema.label_names}
-    labels = schema.labels.texts(together)
-    highlighted = labels == schema.labels.positive
+    """Count every released column in its order, or the labels alone where the others are pixels."""
+    highlighted = _texts(frame[schema.label.name]) == highlighted_level(schema.label)
     plots = []
     for column in schema.columns if schema.image is None else ():
         if isinstance(column, NumericColumn):
@@ -109,9 +113,11 @@ def column_plots(frame: pd.DataFrame, schema: TableSchema) -> list[Plot]:
             codes[codes < 0] = len(column.levels)
             bars = most_frequent(_bars(levels, codes, highlighted))
             plots.append(Plot(name=column.name, bars=bars))
-    names = schema.labels.level_names
-    bars = _bars(names, _positions(labels, names), None)
-    return [*plots, Plot(name=schema.labels.name, bars=most_frequent(bars))]
+    for label in (schema.label, *schema.more_labels):
+        names = label.level_names
+        bars = _bars(names, _positions(_texts(frame[label.name]), names), None)
+        plots.append(Plot(name=label.name, bars=most_frequent(bars)))
+    return plots
 
 
 def _percent(share: float, interval: tuple[float, float] | None) -> str:

@@ -13,6 +13,7 @@ from tasks.reporting.plots import (
     TAIL,
     Bar,
     Plot,
+    highlighted_level,
     most_frequent,
     range_name,
     ticks,
@@ -26,30 +27,38 @@ _Told = tuple[float | None, tuple[float, float] | None]
 
 
 def released_plots(tables: bytes, schema: TableSchema) -> list[Plot]:
-    """Draw the released shares of every column in its order, then those of the label."""
-    label, level = schema.labels.name, schema.labels.positive
-    told = pd.read_parquet(io.BytesIO(tables), filters=[("by", "in", ["", label])])
-    told = told[(told["by"] == "") | (told["by_level"] == level)]
+    """Draw the released shares of every column in its order, then those of the labels."""
+    own = schema.labels.parts
+    level, of_first = highlighted_level(schema.label), own[schema.label.name]
+    names = schema.labels.level_names
+    coloured = [name for name, of in zip(names, of_first, strict=True) if of == level]
+    told = pd.read_parquet(io.BytesIO(tables), filters=[("by", "in", ["", schema.labels.name])])
+    told = told[(told["by"] == "") | told["by_level"].isin(coloured)]
     by_column = dict(list(told.groupby("column", sort=False)))
-    (highlighted,) = by_column[label][by_column[label]["level"] == level][_NUMBERS].to_numpy()
-    plots = []
-    for column in (*schema.columns, None):
-        name = label if column is None else column.name
+    together = by_column.pop(schema.labels.name)
+    for name, levels in own.items():
+        by_column[name] = _summed(together.assign(level=levels), together)
+    of_label = by_column[schema.label.name]
+    (highlighted,) = of_label[of_label["level"] == level][_NUMBERS].to_numpy()
+    plots: list[Plot] = []
+    for column in (*schema.columns, *([None] * len(own))):
+        name = [*own][len(plots) - len(schema.columns)] if column is None else column.name
         cells = by_column[name]
         alone, inside = cells[cells["by"] == ""], cells[cells["by"] != ""]
+        inside = _summed(inside, together)
         told_of = alone[_NUMBERS].to_numpy()
         parts: list[_Told] = [(None, None)] * len(alone)
         if column is not None:
             parts = _within(inside[_NUMBERS].to_numpy(), highlighted)
-        names = alone["level"].tolist()
+        levels = alone["level"].tolist()
         if isinstance(column, NumericColumn):
-            names[: column.n_bins] = [_bin_name(column, i) for i in range(column.n_bins)]
+            levels[: column.n_bins] = [_bin_name(column, i) for i in range(column.n_bins)]
         if column is not None and column.has_missing:
-            names[-1] = MISSING
+            levels[-1] = MISSING
         bars = [
             Bar(text, share, part, (low, high), between, of="all patients")
             for text, (share, low, high, _), (part, between) in zip(
-                names, told_of.tolist(), parts, strict=True
+                levels, told_of.tolist(), parts, strict=True
             )
         ]
         notes = [f"noise ± {DEVIATIONS * told_of[:, -1].max():,.0f} patients"]
@@ -60,6 +69,31 @@ def released_plots(tables: bytes, schema: TableSchema) -> list[Plot]:
         else:
             plots.append(Plot(name=name, bars=most_frequent(bars), notes=tuple(notes)))
     return plots
+
+
+def _summed(cells: pd.DataFrame, labels: pd.DataFrame) -> pd.DataFrame:
+    """Sum the cells of each level, whose errors are independent; those of labels tell the scale.
+
+    The interval of a cell ends at none and at all: where it is whole, its half is the noise in
+    patients over how many there are.
+    """
+    if len(cells) == cells["level"].nunique():
+        return cells
+    whole = labels[(labels["low"] > 0.0) & (labels["high"] < 1.0)]
+    half, middle = np.ones(len(cells)), cells["share"].to_numpy()
+    if len(whole):  # else nobody can tell how many patients there are
+        unit = (whole["high"] - whole["low"]).iloc[0] / 2.0 / whole["noise_patients"].iloc[0]
+        half = cells["noise_patients"].to_numpy() * unit
+        middle = np.where(cells["low"] > 0.0, cells["low"] + half, cells["high"] - half)
+    squares = cells.assign(low=middle, high=half**2, noise_patients=cells["noise_patients"] ** 2)
+    found = squares.groupby("level", sort=False, as_index=False)[_NUMBERS].sum()
+    half = np.sqrt(found["high"])
+    return found.assign(
+        by=cells["by"].iloc[0],
+        high=np.clip(found["low"] + half, 0.0, 1.0),
+        low=np.clip(found["low"] - half, 0.0, 1.0),
+        noise_patients=np.sqrt(found["noise_patients"]),
+    )
 
 
 def _within(cells: Floats, label: Floats) -> list[_Told]:

@@ -16,7 +16,7 @@ from storage.schema.table import TableSchema
 from tasks.reporting.contact_sheet import contact_sheet
 from tasks.reporting.facts import public_facts
 from tasks.reporting.guarantee import FALSE_ALARMS, Claim
-from tasks.reporting.plots import MAX_LEVELS, column_plots
+from tasks.reporting.plots import MAX_LEVELS, column_plots, highlighted_level
 from tasks.reporting.released_plots import released_plots
 from tasks.reporting.rendering import render
 
@@ -45,20 +45,19 @@ def render_report(
     if schema.image is not None:
         note = "; ".join(Claim(manifest).markers)
         sheet = base64.b64encode(contact_sheet(frame, schema, note=note)).decode("ascii")
-    *columns, label = (
-        column_plots(frame, schema) if tables is None else released_plots(tables, schema)
-    )
+    plots = column_plots(frame, schema) if tables is None else released_plots(tables, schema)
+    n_labels = len(schema.label_names)
     return render(
         REPORT_FILE,
         **public_facts(manifest, schema, title),
         false_alarms=FALSE_ALARMS,
         sheet=sheet,
         measured=tables is not None,
-        plots=[label, *columns],
+        plots=[*plots[-n_labels:], *plots[:-n_labels]],
         plots_per_group=PLOTS_PER_GROUP,
         max_levels=MAX_LEVELS,
-        label=schema.labels.name,
-        highlighted=schema.labels.positive,
+        label=schema.label.name,
+        highlighted=highlighted_level(schema.label),
     )
 
 

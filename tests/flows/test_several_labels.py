@@ -40,6 +40,15 @@ def test_labels_and_what_they_have_to_do_with_each_other(desk, monkeypatch, meth
     assert np.abs(found.to_numpy() - wanted.to_numpy()).max() < 0.05
     if constraints:
         assert not ((rows["died"] == "yes") & (rows["stay"] == "short")).any()
+    if method == "clustmix":
+        tables = pd.read_csv(desk.bundle / "tables.csv", keep_default_na=False)
+        never = "died=yes, stay=short"
+        impossible = tables[(tables["level"] == never) | (tables["by_level"] == never)]["share"]
+        assert len(impossible) > 10
+        assert (impossible.max() == 0.0) == bool(constraints)
+        page = (desk.bundle / "report.html").read_text("utf-8")
+        assert "patients with died = yes" in page
+        assert "Shares of the levels of stay" in page
     asked, publisher = {"died": "no", "stay": "long"}, Publisher(load_settings())
     outcome = publisher.resample(released, rows=200, conditions=asked)
     again = pd.read_parquet(Path(outcome.bundle) / "synthetic.parquet")

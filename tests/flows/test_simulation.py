@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from stores import Stores
 
 from flows.cli import main
 from flows.operations import simulation
@@ -14,7 +15,8 @@ from flows.operations.planning import Planning
 from flows.operations.simulation import Simulation, made_up
 from flows.site.request import job_of
 from flows.site.site_file import load_site
-from privacy.errors import ConfigurationError, InputError
+from privacy.errors import ConfigurationError
+from storage.settings import load_settings
 from tasks.ingest.encoding import domain_of
 
 IMAGES = {"image": {"height": 2, "width": 2}, "label": made.SCHEMA["label"]}
@@ -65,24 +67,34 @@ def test_noise_is_what_a_release_loses_by(site):
     assert quiet.auc > loud.auc
 
 
-def test_rows_of_an_earlier_release_stand_in(site, tmp_path, capsys, monkeypatch):
-    rng = np.random.default_rng(2)
-    frame = pd.DataFrame({
-        "age": rng.integers(18, 95, 6_000), "lactate": np.round(rng.gamma(2.0, 1.0, 6_000), 1),
-        "ward": rng.choice(["icu", "surgery", "medicine"], 6_000), "smoker": "?",
-    })  # fmt: skip
-    died = np.where(frame["age"] + rng.normal(0, 5, 6_000) > 70, "yes", "no")
-    frame.assign(died=died).to_parquet(tmp_path / "synthetic.parquet")
-    path = site()
-    monkeypatch.setenv("CLUSTMIX_HOME", str(tmp_path))
-    assert main(["plan", str(path), "--epsilon", "5", "--like", str(tmp_path), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["simulated"]
-    assert found["5.0"]["auc"] > 0.9
-    assert found["5.0"]["auc_of_rows"] > 0.95
-    with pytest.raises(InputError, match="SIMULATION_ROWS"):
-        Simulation(planning(site(patients=6_000)), frame.assign(died=died))
-    with pytest.raises(InputError, match="SIMULATION_ROWS"):
-        Simulation(planning(path), frame.assign(died="maybe"))
+def released_bundle(entry):
+    store = Stores(load_settings()).releases
+    return store.path(store.find(entry.release_id))
+
+
+def test_rows_of_an_earlier_release_stand_in(after_a_release, released, monkeypatch, capsys):
+    monkeypatch.setattr(simulation, "TESTED", 100)
+    path, bundle = after_a_release / "site.yaml", released_bundle(released)
+    document = yaml.safe_load(path.read_text())
+    path.write_text(yaml.safe_dump(document | {"patients": 150}))
+    asked = ["plan", str(path), "--epsilon", "5", "--json", "--like"]
+    assert main([*asked, str(bundle)]) == 0
+    found = json.loads(capsys.readouterr().out)["simulated"]["5.0"]
+    assert found["rows"] == 150
+    assert 0.0 < found["auc"] < 1.0
+    for change, said in (
+        ({"dataset": "others"}, "expected a release of others"),
+        ({"patients": 10_000}, "expected more than 10,000 rows"),
+    ):
+        path.write_text(yaml.safe_dump(document | change))
+        assert main([*asked, str(bundle)]) == 2
+        assert said in capsys.readouterr().err
+    # A table of the hospital's own, under the name of one in a bundle, is none.
+    private = after_a_release / "private"
+    private.mkdir()
+    pd.read_parquet(bundle / "synthetic.parquet").to_parquet(private / "synthetic.parquet")
+    assert main([*asked, str(private)]) != 0
+    assert "simulated" not in capsys.readouterr().out
 
 
 def test_images_are_not_made_up(site):

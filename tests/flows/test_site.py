@@ -138,7 +138,7 @@ PART = {"scheme": "s", "parts": 2, "part": 0}
         (
             "privacy_unit.column",
             "age",
-            "privacy_unit.column: expected a column outside schema.columns, schema.label and "
+            "privacy_unit.column: expected a column outside schema.columns, labels and "
             "schema.ignore; the patient column is never released",
         ),
         (

@@ -33,7 +33,8 @@ def test_codes_together_have_the_levels_of_each(sizes, seed):
         assert code < 0 or combinations[code] == parts
     known = together[together >= 0]
     columns = labels.columns(known)
-    assert labels.texts(columns).tolist() == [labels.level_names[code] for code in known]
+    for name, levels in labels.parts.items():
+        assert columns[name].tolist() == [levels[code] for code in known]
     place = int(rng.integers(len(sizes)))
     asked = labels.asked(f"l{place}", f"{place}1")
     assert asked.tolist() == [parts[place] == 1 for parts in combinations]
@@ -45,6 +46,25 @@ def test_codes_together_have_the_levels_of_each(sizes, seed):
         ({"more_labels": made([2])}, "expected each column once in columns, labels and ignore"),
         ({"more_labels": made([2, 4, 4])[1:]}, None),
         ({"more_labels": made([2, 26])[1:]}, "expected labels of 50 levels or fewer together"),
+        (
+            {
+                "more_labels": [
+                    {
+                        "name": "b",
+                        "levels": [{"name": name, "values": []} for name in ("z", "y, b=z")],
+                    }
+                ],
+                "label": {"name": "a", "levels": {"x": [], "x, b=y": []}},
+            },
+            "tell combinations of",
+        ),
+        (
+            {
+                "more_labels": made([2, 2])[1:],
+                "columns": [{"name": "l0, l1", "kind": "categorical", "levels": ["a", "b"]}],
+            },
+            "and no column 'l0, l1'",
+        ),
         ({"more_labels": made([2, 2])[1:], "image": {"height": 2, "width": 2}}, "of an image"),
     ],
 )

@@ -124,6 +124,9 @@ class _Margins:
         rest = (self._layout.n_labels - 1) * share**2
         variance = self.size_variance * ((1.0 - share) ** 2 + rest)
         shares = self._released["label_shares"]
+        if self._rules is not None:
+            shares = shares * self._rules.possible_labels
+            shares = shares / shares.sum()
         return self._table((LABEL,), shares[:, None], share[:, None], variance[:, None])
 
     def one_way(self, column: int) -> Table:
@@ -140,7 +143,7 @@ class _Margins:
         rest = (1.0 / k - share) ** 2 + (layout.n_labels - 1) * share**2
         variance = self._entry * (1.0 - 1.0 / k) + self.size_variance * rest
         allowed = self.allowed(column, LABEL)
-        shares = fitted(share, self.shares(column), self._released["label_shares"], allowed)
+        shares = fitted(share, self.shares(column), self.label().shares[:, 0], allowed)
         return self._table((column, LABEL), shares, share, variance)
 
     def allowed(self, first: int, second: int) -> NDArray[np.bool_]:

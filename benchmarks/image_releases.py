@@ -41,7 +41,7 @@ EPSILONS, DELTA, RUNS = (1.0, 0.2, 10.0), 1e-5, (0, 1, 2)
 PRINTED, PRINTED_EPSILON, PRINTED_SIGMA_MAX = "mnist", 10.0, 0.5
 """The printed form makes nothing at epsilon 1: its smallest cluster is more than a slice has."""
 
-CONVOLVED = 2_000
+CONVOLVED = 1_000
 """Images of the convolutional kernel, which costs as many times more as an image has pixels."""
 
 ASKED = {

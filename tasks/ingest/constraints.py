@@ -61,13 +61,6 @@ def _rules_of(declared: str) -> RecordRules:
         relations=tuple(relations),
         bins={index: _bins(column, decimals) for index, column in related.items()},
     )
-    if not rules.all_listed:
-        raise ConfigurationError(
-            "CONSTRAINTS_WIDE",
-            "constraints: expected rules that connect columns with "
-            f"{MAX_COMBINATIONS:,} combinations of codes or fewer, found more; declare fewer bins "
-            "or rules",
-        )
     groups = [(group.columns, len(group.codes)) for group in rules.combinations]
     for columns, n_kept in [*groups, ((), int(rules.possible_labels.sum()))]:
         if n_kept == 0:
@@ -78,6 +71,13 @@ def _rules_of(declared: str) -> RecordRules:
                 f"constraints: expected rules that some record keeps, found none of {names}; take "
                 "out a rule that contradicts others",
             )
+    if not rules.all_listed:
+        raise ConfigurationError(
+            "CONSTRAINTS_WIDE",
+            "constraints: expected rules that connect columns with "
+            f"{MAX_COMBINATIONS:,} combinations of codes or fewer, found more; declare fewer bins "
+            "or rules",
+        )
     return rules
 
 

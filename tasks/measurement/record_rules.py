@@ -176,7 +176,8 @@ class RecordRules:
         """Whether a record keeps the rules if it has one of each of the combinations."""
         listed = {column for group in self.combinations for column in group.columns}
         rules: list[Box | Relation] = [*self.boxes, *self.relations]
-        return all(listed.intersection(one.columns) or {*one.columns} == {LABEL} for one in rules)
+        told = all(listed.intersection(one.columns) or {*one.columns} == {LABEL} for one in rules)
+        return told and bool(self.possible_labels.any())
 
     @property
     def possible_labels(self) -> Bools:

@@ -42,7 +42,7 @@ class ImageRule:
     directions: int
     flat: int
     warps: tuple[float, float]
-    temperatures: tuple[float, float] = (0.4, 1.0)
+    temperatures: tuple[float, float]
 
     @property
     def residuals(self) -> float:
@@ -74,4 +74,5 @@ def rule_of(
         directions=directions,
         flat=directions // 6,
         warps=(0.0, 2.0 * variation),
+        temperatures=(at(0.4, 0.4, 0.7), at(1.0, 1.0, 1.2)),
     )

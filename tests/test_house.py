@@ -5,8 +5,8 @@ import subprocess
 from benchmarks.house import MAX_LINES, House
 
 LIMITS = {
-    "product lines": 46_800,
-    "test lines": 40_150,
+    "product lines": 46_850,
+    "test lines": 40_200,
     f"modules over {MAX_LINES} lines": 0,
     "folder arrows that run up": 0,
     "arrows among the methods": 15,

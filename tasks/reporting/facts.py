@@ -48,6 +48,7 @@ def public_facts(manifest: Manifest, schema: TableSchema, title: str | None) -> 
     claim, said = Claim(manifest), words()
     return {
         "manifest": manifest,
+        "n_labels": len(schema.label_names),
         "claim": claim,
         "title": manifest.dataset if title is None else title,
         "origin": " ".join(origin(manifest)),

@@ -35,9 +35,7 @@ def released_plots(tables: bytes, schema: TableSchema) -> list[Plot]:
     told = pd.read_parquet(io.BytesIO(tables), filters=[("by", "in", ["", schema.labels.name])])
     told = told[(told["by"] == "") | told["by_level"].isin(coloured)]
     by_column = dict(list(told.groupby("column", sort=False)))
-    together = by_column.pop(schema.labels.name)
-    for name, levels in own.items():
-        by_column[name] = _summed(together.assign(level=levels), together)
+    together = by_column[schema.labels.name]
     of_label = by_column[schema.label.name]
     (highlighted,) = of_label[of_label["level"] == level][_NUMBERS].to_numpy()
     plots: list[Plot] = []
@@ -72,10 +70,10 @@ def released_plots(tables: bytes, schema: TableSchema) -> list[Plot]:
 
 
 def _summed(cells: pd.DataFrame, labels: pd.DataFrame) -> pd.DataFrame:
-    """Sum the cells of each level, whose errors are independent; those of labels tell the scale.
+    """Sum the cells of each level over levels of the labels; those of labels tell the scale.
 
-    The interval of a cell ends at none and at all: where it is whole, its half is the noise in
-    patients over how many there are.
+    Their noise is independent. The interval of a cell ends at none and at all: where it is whole,
+    its half is the noise in patients over how many there are.
     """
     if len(cells) == cells["level"].nunique():
         return cells

@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 from privacy.event_records import event_from_dict
 from privacy.events import DiscreteGaussianEvent
 from storage.releases.measurements import Measurement
+from storage.schema.labels import Labels
 from storage.schema.table import TableSchema
 from storage.schema.vocabulary import Vocabulary
 from tasks.measurement.centred import counts_of
 from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.record_rules import LABEL
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.synthesizers.clustmix.tables import draws
 from tasks.synthesizers.clustmix.tables.layout import Layout
@@ -91,9 +93,41 @@ def frame_of(
     columns = Vocabulary.of(schema)
     names = [name for coded in columns.columns for name in coded.names]
     codes = [coded.codes for coded in columns.columns for _ in coded.names]
+    if schema.more_labels:
+        tables = _with_each_label(tables, schema.labels, first=len(names))
+        names += schema.label_names
+        codes += [tuple(dict.fromkeys(levels)) for levels in schema.labels.parts.values()]
     names, codes = [*names, columns.label.names[0]], [*codes, columns.label.codes]
     parts = [_cells(table, names, codes, noisy_patients) for table in _within_limit(tables)]
     return pd.DataFrame({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+
+
+def _with_each_label(tables: Iterable[Table], labels: Labels, *, first: int) -> Iterator[Table]:
+    """Put a table of each of several labels behind that of all of them together.
+
+    A share ``a / n`` of noisy counts, of which ``k`` of C add up to ``a``, has the variance
+    ``(k (1 - a / n)^2 + (C - k) (a / n)^2) s^2 / n^2`` with s of one count.
+    """
+    for table in tables:
+        yield table
+        if table.columns != (LABEL,) or table.estimates is None or table.stddevs is None:
+            continue
+        share, own = table.estimates[:, 0], table.stddevs[:, 0]
+        n_labels = len(share)
+        unit = own[0] / np.hypot(1.0 - share[0], np.sqrt(n_labels - 1.0) * share[0])
+        for place, levels in enumerate(labels.parts.values()):
+            every = tuple(dict.fromkeys(levels))
+            has = np.array([[level == one for level in levels] for one in every])
+            shares, estimates = has @ table.shares, has @ table.estimates
+            k = has.sum(axis=1, keepdims=True)
+            yield Table(
+                columns=(first + place,),
+                groups=(tuple((code,) for code in range(len(every))),),
+                origin=table.origin,
+                shares=shares,
+                estimates=estimates,
+                stddevs=unit * np.sqrt(k * (1.0 - estimates) ** 2 + (n_labels - k) * estimates**2),
+            )
 
 
 def _within_limit(tables: Iterable[Table]) -> Iterator[Table]:

@@ -9,8 +9,12 @@ import pytest
 
 from flows.publication import Publisher
 from privacy.errors import ConfigurationError
+from storage.schema.labels import Label, Labels
 from storage.settings import load_settings
+from tasks.measurement.record_rules import LABEL
+from tasks.reporting import released_tables
 from tasks.synthesizers.clustmix.tables import synthesizer
+from tasks.synthesizers.clustmix.tables.measured_tables import Origin, Table
 
 STAY = {"name": "stay", "buckets": {"edges": [7], "levels": ["short", "long"]}, "missing": [999]}
 LONG = {"when": {"died": "yes"}, "then": {"stay": "long"}}
@@ -46,6 +50,11 @@ def test_labels_and_what_they_have_to_do_with_each_other(desk, monkeypatch, meth
         impossible = tables[(tables["level"] == never) | (tables["by_level"] == never)]["share"]
         assert len(impossible) > 10
         assert (impossible.max() == 0.0) == bool(constraints)
+        shares = tables[tables["by"] == ""].set_index(["column", "level"])[["share"]]
+        for name, level in (("died", "yes"), ("stay", "short")):
+            whole = shares.loc["died, stay"]
+            parts = whole[[f"{name}={level}" in text for text in whole.index]]["share"].sum()
+            assert float(shares.loc[name, level]["share"]) == pytest.approx(parts, abs=1e-5)
         page = (desk.bundle / "report.html").read_text("utf-8")
         assert "patients with died = yes" in page
         assert "Shares of the levels of stay" in page
@@ -60,3 +69,29 @@ def test_labels_and_what_they_have_to_do_with_each_other(desk, monkeypatch, meth
     assert even[even["stay"] == "long"]["died"].eq("yes").mean() == pytest.approx(given, abs=0.2)
     with pytest.raises(ConfigurationError, match="CONDITION_UNKNOWN"):
         publisher.resample(released, rows=200, conditions={"stay": "medium"})
+
+
+def test_the_error_of_a_label_is_that_of_the_noise_of_its_combinations():
+    """By 20,000 draws of noise, whose own error of a standard deviation is half a percent."""
+    sizes, stddev, rng = (
+        np.array([900.0, 50.0, 20.0, 10.0, 15.0, 5.0]),
+        8.0,
+        np.random.default_rng(1),
+    )
+    levels = {"a": ("x", "y", "z"), "b": ("0", "1")}
+    labels = Labels([Label(name=n, levels=dict.fromkeys(own, ())) for n, own in levels.items()])
+    share, total = sizes / sizes.sum(), sizes.sum()
+    one = stddev / total * np.sqrt((1.0 - share) ** 2 + (len(sizes) - 1) * share**2)
+    whole = Table(
+        columns=(LABEL,), groups=(), origin=Origin.MEASURED,
+        shares=share[:, None], estimates=share[:, None], stddevs=one[:, None],
+    )  # fmt: skip
+    _, of_a, of_b = released_tables._with_each_label([whole], labels, first=4)
+    noisy = sizes + rng.normal(0.0, stddev, (20_000, 6))
+    noisy /= noisy.sum(axis=1, keepdims=True)
+    for table, found in (
+        (of_a, noisy.reshape(-1, 3, 2).sum(axis=2)),
+        (of_b, noisy.reshape(-1, 3, 2).sum(axis=1)),
+    ):
+        np.testing.assert_allclose(table.stddevs[:, 0], found.std(axis=0), rtol=0.03)
+        np.testing.assert_allclose(table.shares[:, 0], found.mean(axis=0), atol=1e-3)

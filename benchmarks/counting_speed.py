@@ -24,6 +24,7 @@ import psutil
 from benchmarks.tables import ROOT
 from flows.site.request import job_of
 from flows.site.site_file import load_site
+from privacy.arrays import Integers
 from storage.files.diagnostics import DiagnosticsFile
 from storage.files.workspace import PrivateWorkspace
 from storage.settings import Settings
@@ -31,7 +32,7 @@ from storage.sources.cohorts import CohortReader
 from storage.sources.reading import Fragment
 from tasks.execution.cluster import local_cluster
 from tasks.execution.dask_executor import DaskExecutor
-from tasks.execution.executor import IN_PROCESS, Executor, IntegerSum
+from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.ingest.shards import ShardFile
 from tasks.measurement.curator import Curator
 from tasks.measurement.randomness import randomness_of_run
@@ -79,8 +80,8 @@ class _Timed:
         return result
 
     def sum(
-        self, function: Callable[..., IntegerSum], shards: Sequence[S], public: Mapping[str, Any]
-    ) -> IntegerSum:
+        self, function: Callable[..., Integers], shards: Sequence[S], public: Mapping[str, Any]
+    ) -> Integers:
         """As `Executor.sum`, timed."""
         names = ("counting", str(public["contribution"].__name__))
         return self.timed(names, lambda: self._executor.sum(function, shards, public))

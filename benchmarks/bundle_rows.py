@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,10 @@ def label_levels(label: Document) -> list[str]:
     return list(label["buckets"]["levels"])
 
 
+def _value_of(text: str, column: Document) -> float:
+    return np.nan if is_missing(text, column) else number_of(text)
+
+
 def label_of(text: str, label: Document) -> str:
     """Return the declared level of a raw label."""
     if is_missing(text, label):
@@ -169,14 +174,14 @@ def table_view(frame: pd.DataFrame, schema: Document) -> View:
             widths.append(2)
         elif column["kind"] == "categorical":
             levels = [*column["levels"], MISSING]
-            code = positions(cells, lambda text, of=column: level_of(text, of), levels)
-            features[name] = pd.Categorical.from_codes(code, categories=levels)
+            code = positions(cells, partial(level_of, column=column), levels)
+            features[name] = pd.Categorical.from_codes(code.to_numpy(), categories=pd.Index(levels))
             codes.append(code.to_numpy() % (len(levels) + 1))
             widths.append(len(levels) + 1)
         else:
             value = mapped(
                 cells,
-                lambda text, of=column: np.nan if is_missing(text, of) else number_of(text),
+                partial(_value_of, column=column),
             )
             value = value.astype(float).clip(column["lower"], column["upper"])
             features[name] = value.round(decimals_of(column)).to_numpy()

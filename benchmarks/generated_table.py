@@ -75,10 +75,10 @@ def chunks(n_rows: int, rng: np.random.Generator, n_columns: int = 30) -> Iterat
             value = np.clip(rng.normal(50 + 5 * (j % 8) * risk, 20), 0, 99)
             frame[f"count_{j}"] = value.astype(np.int64)
         for j in range(n_real):
-            value = np.round(np.clip(rng.normal(risk * (j % 6) / 6), -4, 4), 2)
+            real = np.round(np.clip(rng.normal(risk * (j % 6) / 6), -4, 4), 2)
             if j % 2 == 0:
-                value[rng.random(n) < 0.1] = np.nan
-            frame[f"value_{j}"] = value
+                real[rng.random(n) < 0.1] = np.nan
+            frame[f"value_{j}"] = real
         for j in range(n_categorical):
             top = 1 + j % 14
             level = np.clip(np.rint((rng.normal(risk) + 2) * top / 4), 0, top).astype(int)

@@ -77,8 +77,8 @@ def optimised(
         return 0.5 * jnp.mean(jnp.sum((wanted - others @ weights) ** 2, axis=1))
 
     data = (centred_one_hot(labels, LABELS), targets, centred_one_hot(answers, LABELS))
-    ends = {"lower": np.full(points.shape[1], -np.inf), "upper": np.full(points.shape[1], np.inf)}
-    return optimise(loss, points, data, steps=STEPS, learning_rate=RATE, **ends)
+    far = np.full(points.shape[1], np.inf)
+    return optimise(loss, points, data, steps=STEPS, learning_rate=RATE, lower=-far, upper=far)
 
 
 class OptimisedClustMix(ImageClustMix):

@@ -30,6 +30,7 @@ import time
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import coverage
 import hypothesis
@@ -45,7 +46,7 @@ PRELOADED = (
     "opendp.prelude", "dp_accounting.pld.privacy_loss_distribution", "dp_accounting.rdp",
     "hypothesis.extra.numpy", "pydantic", "yaml",
 )  # fmt: skip
-SWAPPED = {
+SWAPPED: dict[type[ast.AST], Any] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
     ast.NotEq: ast.Eq, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult,
@@ -58,7 +59,7 @@ ARGUMENTS = (
 )  # fmt: skip
 
 
-def slots(node: ast.AST) -> Iterator[tuple[ast.AST, str, int | None, ast.AST]]:
+def slots(node: ast.AST) -> Iterator[tuple[ast.AST, str, int | None, Any]]:
     """Every place of a tree that holds a node: parent, field, position in a list, node."""
     for field, value in ast.iter_fields(node):
         if field in NOT_MUTATED or isinstance(node, ast.JoinedStr):
@@ -71,9 +72,10 @@ def slots(node: ast.AST) -> Iterator[tuple[ast.AST, str, int | None, ast.AST]]:
 
 def faults(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
     """Yield what can stand in place of a node, by the name of the fault."""
-    match changed := copy.deepcopy(node):
+    changed: Any = copy.deepcopy(node)
+    match changed:
         case ast.Compare(ops=[first, *_]) if type(first) in SWAPPED:
-            changed.ops[0] = SWAPPED[type(first)]()
+            changed.ops = [SWAPPED[type(first)](), *changed.ops[1:]]
             yield "comparison swapped", changed
         case ast.BinOp(op=op) | ast.BoolOp(op=op) if type(op) in SWAPPED:
             changed.op = SWAPPED[type(op)]()
@@ -98,8 +100,8 @@ def mutants(path: Path) -> Iterator[tuple[str, int, ast.Module]]:
     """Every mutant of a file: its id, its line and its tree, which is good until the next one."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for parent, field, position, node in list(slots(tree)):
-        held = vars(parent) if position is None else getattr(parent, field)
-        at = field if position is None else position
+        held: Any = vars(parent) if position is None else getattr(parent, field)
+        at: Any = field if position is None else position
         for kind, replacement in faults(node):
             held[at] = ast.copy_location(replacement, node)
             ast.fix_missing_locations(tree)

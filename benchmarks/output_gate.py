@@ -44,7 +44,8 @@ def faults_of(domain: EncodingDomain, groups: list[list[int]]) -> dict[str, Faul
         return replace(t, label=rng.permutation(t.label)), None
 
     def moved(t: CodedTable, _: np.random.Generator) -> tuple[CodedTable, list[int]]:
-        codes, touched = t.codes.copy(), []
+        codes = t.codes.copy()
+        touched: list[int] = []
         for j, width in enumerate(domain.n_codes):
             present = width - domain.has_missing[j]
             if present < 2:
@@ -63,14 +64,16 @@ def faults_of(domain: EncodingDomain, groups: list[list[int]]) -> dict[str, Faul
         return replace(t, codes=np.zeros_like(t.codes)), list(range(domain.n_columns))
 
     def missing(t: CodedTable, _: np.random.Generator) -> tuple[CodedTable, list[int]]:
-        codes, touched = t.codes.copy(), []
+        codes = t.codes.copy()
+        touched: list[int] = []
         for j in np.flatnonzero(domain.has_missing):
             codes[codes[:, j] == domain.n_codes[j] - 1, j] = 0
             touched.append(int(j))
         return replace(t, codes=codes), touched
 
     def exchanged(t: CodedTable, _: np.random.Generator) -> tuple[CodedTable, list[int]]:
-        codes, touched = t.codes.copy(), []
+        codes = t.codes.copy()
+        touched: list[int] = []
         for group in groups:
             codes[:, group] = t.codes[:, [*group[1:], group[0]]]
             touched += group
@@ -129,10 +132,10 @@ def measure(release_id: str, repetitions: int) -> None:
         "releases stopped"
     )
     print("| fault | columns | found in .99 or more | in fewer |\n|---|---|---|---|")
-    for name, columns in found.items():
-        sure = [column for column, hits in columns.items() if np.mean(hits) >= 0.99]
-        rest = {c: round(float(np.mean(h)), 2) for c, h in columns.items() if c not in sure}
-        print(f"| {name} | {len(columns)} | {len(sure)} | {rest or '-'} |")
+    for name, hit in found.items():
+        sure = [column for column, hits in hit.items() if np.mean(hits) >= 0.99]
+        rest = {c: round(float(np.mean(h)), 2) for c, h in hit.items() if c not in sure}
+        print(f"| {name} | {len(hit)} | {len(sure)} | {rest or '-'} |")
 
 
 def main() -> None:

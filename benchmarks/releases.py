@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
@@ -217,7 +218,7 @@ def measure_real(
     frame = read_table(site)
     for declared in (site.table_schema.label, *site.table_schema.more_labels):
         label = declared.model_dump(mode="json")
-        levels = mapped(frame[label["name"]], lambda text, of=label: label_of(text, of))
+        levels = mapped(frame[label["name"]], partial(label_of, label=label))
         frame = frame[levels != MISSING]
     frame.to_parquet(folder / "synthetic.parquet", index=False)
     return ResultRow(

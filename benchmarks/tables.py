@@ -25,7 +25,8 @@ from storage.public_data.image_datasets import find_images
 from storage.schema.labels import Label
 from storage.settings import load_settings
 from storage.sources.cohorts import CohortReader
-from storage.sources.declared import CsvSource, IdxSource, MedmnistSource, ParquetSource
+from storage.sources.declared import CsvSource, ParquetSource
+from storage.sources.declared_images import IdxSource, MedmnistSource
 from storage.sources.idx_files import read_idx
 from tasks.synthesizers.registry import method_entry
 

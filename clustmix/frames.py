@@ -24,10 +24,10 @@ def declared_columns(
     also = () if patient_column is None else (patient_column,)
     needed = [*schema.released_columns, *also]
     if isinstance(frame, pd.DataFrame):
-        _check_header([str(name) for name in frame.columns], schema, also)
+        _check_header([str(name) for name in frame.columns], schema, needed)
         return frame[needed]
     table = _arrow_table(frame)
-    _check_header(table.column_names, schema, also)
+    _check_header(table.column_names, schema, needed)
     table = table.select(needed)
     for name, kind in zip(needed, table.schema.types, strict=True):
         if not arrow_is_read(kind):
@@ -45,9 +45,9 @@ def rows_of(table: pd.DataFrame | pa.Table) -> pd.DataFrame:
     return arrow_frame(table)
 
 
-def _check_header(names: Sequence[str], schema: TableSchema, also: Sequence[str]) -> None:
+def _check_header(names: Sequence[str], schema: TableSchema, needed: Sequence[str]) -> None:
     check_names(names)
-    schema.check_header(names, also=also)
+    schema.check_header(names, needed)
 
 
 def _arrow_table(frame: Any) -> pa.Table:

@@ -34,6 +34,7 @@ from storage.schema.columns import CategoricalColumn, NumericColumn
 from storage.schema.constraints import Constraint
 from storage.schema.labels import Buckets, Label
 from storage.schema.table import TableSchema
+from storage.schema.visits import VisitColumns
 from storage.sources.declared import (
     CsvSource,
     FhirSource,
@@ -111,6 +112,11 @@ SECTIONS: dict[type[BaseModel], tuple[str, str]] = {
         "without `mend`. There are none of an `image`, nor with `analysis: published`.",
     ),
     UnitSection: ("privacy_unit", ""),
+    VisitColumns: (
+        "privacy_unit.visits",
+        "As in `visits: {first: 3, order: admitted, columns: [weight, ward]}`. The unit is the "
+        "patient with all visits, as ever.",
+    ),
     PartitionSection: (
         "privacy_unit.partition",
         "Releases of different parts of one scheme fall on different patients, so the ledger "

@@ -6,7 +6,7 @@ from benchmarks.house import MAX_LINES, House
 
 LIMITS = {
     "product lines": 46_850,
-    "test lines": 40_200,
+    "test lines": 40_400,
     f"modules over {MAX_LINES} lines": 0,
     "folder arrows that run up": 0,
     "arrows among the methods": 15,

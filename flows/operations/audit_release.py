@@ -184,7 +184,9 @@ def _generated_site(site_path: Path, table: Path) -> dict[Any, Any]:
         site.pop(key, None)
     site["schema"].pop("constraints", None)
     site["privacy_unit"] = {
-        key: value for key, value in site["privacy_unit"].items() if key != "partition"
+        key: value
+        for key, value in site["privacy_unit"].items()
+        if key not in ("partition", "visits")
     }
     return site
 

@@ -131,6 +131,7 @@ def job_of(site: SiteFile, release_id: str, *, requester: str | None = None) -> 
         table_schema=site.table_schema,
         columns_to_read=site.columns_to_read,
         unit=site.unit,
+        visits=site.privacy_unit.visits,
         parameters=site.parameters,
         adjacency=site.privacy.adjacency,
         cohort=site.cohort,

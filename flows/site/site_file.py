@@ -24,6 +24,7 @@ from storage.schema.catalogue import CatalogueEntry
 from storage.schema.columns import PrintableText
 from storage.schema.plain_yaml import key_path, one_line, read_mapping, refusal
 from storage.schema.table import TableSchema
+from storage.schema.visits import VisitColumns
 from storage.sources.declared import Source, check_source_unit
 from storage.sources.declared_images import FolderSource
 from tasks.synthesizers.clustmix.tables.rule import default_rows
@@ -63,10 +64,11 @@ class UnitSection(_Section):
     """Column that names the patient; None where every row is another patient."""
     max_rows_per_patient: Annotated[StrictInt, Field(ge=1, le=10_000)]
     """Rows of one patient that are used. Where there are more, a digest of the patient and the row
-    chooses, whatever the order of the source. For the first stays of a patient let the source hold
-    no others."""
+    chooses, whatever the order of the source."""
     partition: PartitionSection | None = None
     """Part of the patients that is read, chosen by their keys; all of them if left out."""
+    visits: VisitColumns | None = Field(default=None, exclude_if=lambda visits: visits is None)
+    """The first visits of a patient as columns of one row, of a source with a row for each."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -74,6 +76,11 @@ class UnitSection(_Section):
             raise ValueError("expected no partition where no column names the patient")
         if self.column is None and self.max_rows_per_patient != 1:
             raise ValueError("expected max_rows_per_patient: 1 where no column names the patient")
+        if self.visits is not None and (self.column is None or self.max_rows_per_patient != 1):
+            raise ValueError(
+                "expected max_rows_per_patient: 1 and a column that names the patient, as visits "
+                "make one row of each"
+            )
         return self
 
 
@@ -171,8 +178,12 @@ class SiteFile(_Section):
 
     @model_validator(mode="after")
     def _check(self, info: ValidationInfo) -> Self:
-        schema = self.table_schema
-        declared = {*schema.released_columns, *schema.ignore}
+        schema, visits = self.table_schema, self.privacy_unit.visits
+        if visits is not None:
+            visits.check_schema(schema)
+            if self.analysis is not Analysis.PROVEN:
+                raise ValueError("privacy_unit.visits: expected none with analysis published")
+        declared = {*self._source_columns, *schema.released_columns, *schema.ignore}
         if self.privacy_unit.column in declared:
             raise ValueError(
                 "privacy_unit.column: expected a column outside schema.columns, labels and "
@@ -182,7 +193,7 @@ class SiteFile(_Section):
             check_source_unit(self.source, self.privacy_unit.column)
         if isinstance(self.source, FolderSource):
             self.source.check_image(schema.image)
-        stray = sorted(set(self.source.select) - declared)
+        stray = sorted(set(self.source.select) - {*self._source_columns, *schema.ignore})
         if stray:
             raise ValueError(
                 f"source.select: expected declared columns, found {', '.join(stray)}; list them "
@@ -251,7 +262,12 @@ class SiteFile(_Section):
     def columns_to_read(self) -> tuple[str, ...]:
         """Columns that a release needs from the source: features, label, patient."""
         unit = self.privacy_unit.column
-        return (*self.table_schema.released_columns, *(() if unit is None else (unit,)))
+        return (*self._source_columns, *(() if unit is None else (unit,)))
+
+    @property
+    def _source_columns(self) -> tuple[str, ...]:
+        visits, schema = self.privacy_unit.visits, self.table_schema
+        return schema.released_columns if visits is None else visits.source_columns(schema)
 
 
 def load_site(path: Path) -> SiteFile:

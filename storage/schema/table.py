@@ -103,9 +103,9 @@ class TableSchema(Declaration):
         """Names of the columns of a release: the features, then the labels."""
         return (*self.column_names, *self.label_names)
 
-    def check_header(self, header: Sequence[str], *, also: Iterable[str] = ()) -> None:
-        """Compare a header with the columns of the schema and those in `also` (InputError)."""
-        declared = {*self.released_columns, *self.ignore, *also}
+    def check_header(self, header: Sequence[str], needed: Iterable[str]) -> None:
+        """Refuse (InputError) a header that lacks a column, or has one more than is ignored."""
+        declared = {*needed, *self.ignore}
         absent = sorted(declared.difference(header))
         unknown = [name for name in header if name not in declared]
         if absent:

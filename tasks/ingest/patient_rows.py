@@ -36,12 +36,16 @@ N_SHARDS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class KeyedRows:
-    """Coded rows (n, d) of one shard with their patients' keys; empty where a row is one."""
+    """Coded rows (n, d) of one shard with their patients' keys; empty where a row is one.
+
+    Moments (n,) order the visits of a patient, where they become columns; else there are none.
+    """
 
     codes: Codes
     label: Codes
     fold: NDArray[np.uint8]
     keys: NDArray[np.str_]
+    moments: Floats
 
 
 def encoded_shards(
@@ -56,9 +60,15 @@ def encoded_shards(
 
 
 def rows_by_shard(
-    frame: pd.DataFrame, chunk: EncodedChunk, unit: PrivacyUnit, n_shards: int
+    frame: pd.DataFrame,
+    chunk: EncodedChunk,
+    unit: PrivacyUnit,
+    n_shards: int,
+    *,
+    moments: Floats | None = None,
 ) -> tuple[KeyedRows, ...]:
     """Divide the rows of a batch, raw and coded, that have a label by a hash of the patient."""
+    moments = np.empty(0) if moments is None else moments[chunk.valid]
     codes, label = chunk.codes[chunk.valid], chunk.label[chunk.valid]
     index, names = np.zeros(len(label), dtype=np.intp), [""]
     if unit.column is None:
@@ -76,6 +86,7 @@ def rows_by_shard(
             label=label[member],
             fold=folds[member],
             keys=keys[index[member]],
+            moments=moments[member] if len(moments) else moments,
         )
         for member in np.split(np.argsort(shards, kind="stable"), ends)
     )

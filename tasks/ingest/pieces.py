@@ -19,6 +19,7 @@ from privacy.parameters import PrivacyUnit
 from storage.files.diagnostics import DiagnosticsFile
 from storage.files.workspace import load_arrays, store_arrays
 from storage.schema.table import TableSchema
+from storage.schema.visits import VisitColumns
 from storage.sources.declared_images import FILE_NAME
 from storage.sources.image_rules import RefusedFiles
 from storage.sources.reading import Fragment
@@ -34,6 +35,7 @@ from tasks.ingest.patient_rows import (
     unnamed_patients,
 )
 from tasks.ingest.shards import store_shard
+from tasks.ingest.visits import Places, at_every_place, first_visits, moments_of, unordered
 from tasks.measurement.sampling import shard_name
 
 
@@ -44,6 +46,7 @@ class IngestRules:
     schema: TableSchema
     unit: PrivacyUnit
     partition: Partition | None
+    visits: VisitColumns | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -106,9 +109,14 @@ def spread_fragment(
         frame = _own_part(rules, whole_frame)
         if frame.empty:
             continue
-        gate.add(frame)
+        visits = rules.visits
+        if visits is not None:
+            frame = at_every_place(frame, visits)
+        gate.add(frame if visits is None else frame.drop(columns=visits.order))
         chunk = encode_chunk(frame, rules.schema)
         violations = (*chunk.violations, *unnamed_patients(frame, rules.unit.column))
+        if visits is not None:
+            violations += unordered(frame[visits.order])
         for violation in violations:
             values = frame[violation.column].iloc[violation.rows]
             diagnostics.add(violation.column, str(violation.rule), values.index, values)
@@ -145,13 +153,16 @@ def spread_rows(
     piece: tuple[int, int],
 ) -> None:
     """Write the rows of a batch to one piece per shard, by a hash of the patient."""
-    for shard, rows in enumerate(rows_by_shard(frame, chunk, rules.unit, N_SHARDS)):
+    moments = None if rules.visits is None else moments_of(frame[rules.visits.order])
+    divided = rows_by_shard(frame, chunk, rules.unit, N_SHARDS, moments=moments)
+    for shard, rows in enumerate(divided):
         store_arrays(
             _piece(folder, shard, piece),
             codes=rows.codes,
             label=rows.label,
             fold=rows.fold,
             keys=rows.keys,
+            moments=rows.moments,
         )
 
 
@@ -165,9 +176,12 @@ def bound_shard(item: ShardItem) -> tuple[bool, ...]:
         for number in range(item.n_fragments)
         for batch in range(int(load_arrays(_batches_of(item.workspace, number))["n_batches"][0]))
     ]
-    rows = bounded_rows(joined(pieces), item.rules.unit)
+    rules, keyed = item.rules, joined(pieces)
+    if rules.visits is not None:
+        keyed = first_visits(keyed, Places.of(rules.schema, rules.visits))
+    rows = bounded_rows(keyed, rules.unit)
     store_shard(shard_path(item.workspace, item.shard), rows)
-    return levels_of(rows, item.rules.schema)
+    return levels_of(rows, rules.schema)
 
 
 def remove_pieces(workspace: Path) -> None:

@@ -30,7 +30,7 @@ MAX_TEXT_PIXELS = 1_024
 """Pixels and channels of an image up to which there is a CSV file: more are hundreds of megabytes
 that nobody reads as text."""
 
-_CSV_BLOCK_BYTES = 1 << 24
+_CSV_BLOCK_BYTES, _BATCH_ROWS = 1 << 22, 20_000
 
 
 def table_files(
@@ -60,6 +60,9 @@ def table_files(
         rows = pa.Table.from_pandas(marked, preserve_index=False)
         pa_csv.write_csv(rows, text, pa_csv.WriteOptions(quoting_style="needed"))
         files[CSV_FILE] = text.getvalue()
+        del rows
+    # Arrow keeps what it has used: hundreds of megabytes of a large release.
+    pa.default_memory_pool().release_unused()
     return files
 
 
@@ -88,24 +91,39 @@ def measured_bins(schema: TableSchema, released: Released) -> dict[str, Any]:
 
 def read_rows(files: Mapping[str, bytes]) -> pd.DataFrame:
     """Read the rows of a bundle as a researcher does."""
-    return pd.read_parquet(io.BytesIO(files[PARQUET_FILE]))
+    frame = pd.read_parquet(io.BytesIO(files[PARQUET_FILE]))
+    pa.default_memory_pool().release_unused()
+    return frame
 
 
-def formats_agree(files: Mapping[str, bytes], schema: TableSchema) -> bool:
-    """Return whether text and images have the cells of the Parquet file, in their order."""
-    if not images_agree(files, read_rows(files), schema):
+def formats_agree(files: Mapping[str, bytes], frame: pd.DataFrame, schema: TableSchema) -> bool:
+    """Return whether text and images have the cells of the Parquet file, read, in their order."""
+    if not images_agree(files, frame, schema):
         return False
     if not _has_text(schema):
         return CSV_FILE not in files
-    rows = pq.read_table(io.BytesIO(files[PARQUET_FILE])).replace_schema_metadata(None)
-    text = pa_csv.read_csv(
+    rows = pq.ParquetFile(io.BytesIO(files[PARQUET_FILE]))
+    declared = rows.schema_arrow.remove_metadata()
+    blocks = pa_csv.open_csv(
         io.BytesIO(files[CSV_FILE]),
-        read_options=pa_csv.ReadOptions(block_size=_CSV_BLOCK_BYTES),
+        read_options=pa_csv.ReadOptions(block_size=_CSV_BLOCK_BYTES, use_threads=False),
         convert_options=pa_csv.ConvertOptions(
-            column_types=rows.schema, null_values=[""], strings_can_be_null=True
+            column_types=declared, null_values=[""], strings_can_be_null=True
         ),
     )
-    return bool(text.schema.equals(rows.schema) and text.equals(rows))
+    # Block by block: all rows in two more forms would be most of the memory of a release.
+    text = declared.empty_table()
+    for batch in rows.iter_batches(_BATCH_ROWS):
+        wanted = pa.Table.from_batches([batch]).replace_schema_metadata(None)
+        while len(text) < len(wanted):
+            block = next(blocks, None)
+            if block is None or not block.schema.equals(declared):
+                return False
+            text = pa.concat_tables([text, pa.Table.from_batches([block])])
+        if not text.slice(0, len(wanted)).equals(wanted):
+            return False
+        text = text.slice(len(wanted))
+    return len(text) == 0 and next(blocks, None) is None
 
 
 def _has_text(schema: TableSchema) -> bool:

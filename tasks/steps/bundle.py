@@ -89,7 +89,8 @@ def build_manifest(
         **asdict(totals),
         "delta": delta,
         "adjacency": adjacency.value,
-        "privacy_unit": unit_in_words(job.unit, job.partition),
+        "privacy_unit": unit_in_words(job.unit, job.partition)
+        + ("" if job.visits is None else f"; {job.visits.words}"),
         "max_rows_per_patient": job.unit.max_rows,
         "ledger_entry": provenance.ledger_entry,
         "measurement_sha256": provenance.measurement_sha256,

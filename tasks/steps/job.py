@@ -14,6 +14,7 @@ from storage.files.refs import ReleaseRef
 from storage.schema.catalogue import CatalogueEntry
 from storage.schema.declarations import Declarations, without_places
 from storage.schema.table import TableSchema
+from storage.schema.visits import VisitColumns
 from storage.sources.declared import Source
 from tasks.ingest.encoding import domain_of
 from tasks.measurement.synthesizer import Synthesizer
@@ -40,6 +41,7 @@ class ReleaseJob:
     table_schema: TableSchema
     columns_to_read: tuple[str, ...]
     unit: PrivacyUnit
+    visits: VisitColumns | None = None
     parameters: PrivacyParameters
     adjacency: Adjacency
     cohort: str
@@ -84,7 +86,12 @@ class ReleaseJob:
         """What is public of reading the table, and all that a worker has to know."""
         from tasks.ingest.pieces import IngestRules
 
-        return IngestRules(schema=self.table_schema, unit=self.unit, partition=self.partition)
+        return IngestRules(
+            schema=self.table_schema,
+            unit=self.unit,
+            partition=self.partition,
+            visits=self.visits,
+        )
 
     @property
     def synthesizer(self) -> Synthesizer:

@@ -53,6 +53,8 @@ def prepare(
         frame = decode(sampled.codes, sampled.label, schema, rng=rng)
         tables = table_files(frame, schema, released=released)
         tables |= teacher_files(released, schema, sampled.codes, soft_labels=job.soft_labels)
+        # From here on the files tell: memory holds the rows once.
+        del frame, sampled
         # Under conditions the rows are others than those of whom the tables tell.
         if not conditions:
             domain = replace(domain_of(schema), rows_per_patient=job.unit.max_rows)
@@ -76,7 +78,7 @@ def prepare(
         files, manifest = build_bundle(
             job,
             tables,
-            frame,
+            read_rows(tables),
             provenance=Provenance(
                 events=tuple(event_from_dict(event) for event in record.events),
                 ledger_entry=entry.entry_id,
@@ -126,7 +128,7 @@ def output_gate(
     """Check the files that will be published; Withheld names the checks that failed."""
     frame = read_rows(tables)
     report = expectations.output_gate(frame, schema, rows)
-    stated = is_stated(tables, schema) and formats_agree(tables, schema)
+    stated = is_stated(tables, schema) and formats_agree(tables, frame, schema)
     published = None
     checks = [*report.checks, expectations.GateCheck(name="files", column=None, passed=stated)]
     if report.passed and stated:

@@ -9,9 +9,7 @@ from tasks.execution.executor import Executor
 
 def check_source(columns: tuple[str, ...], schema: TableSchema, reader: CohortReader) -> None:
     """Refuse (InputError) a source that lacks a needed column, or has one not declared or read."""
-    released = set(schema.released_columns)
-    beside = tuple(column for column in columns if column not in released)
-    schema.check_header(reader.header(), also=beside)
+    schema.check_header(reader.header(), columns)
     reader.check_types(columns)
 
 

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from typing import Any, Literal, Self
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     ModelWrapValidatorHandler,
     PrivateAttr,
@@ -50,17 +48,6 @@ class PaperSettings(MethodSettings):
     """Network whose tangent kernel the inducing points are optimised by; the second for images."""
 
 
-class EarlierSettings(BaseModel):
-    """What sampling from a measurement of the earlier form needs of its settings."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    features: Literal["auto", "one_hot", "ordinal"] = "auto"
-    random_features: int = 32
-    skip_weight: float = 0.9
-    label_sharpness: float = 1.0
-
-
 class ClustMixConfig(MethodSettings):
     """Settings of ClustMix. All are public: none may be chosen by looking at the private table."""
 
@@ -70,11 +57,6 @@ class ClustMixConfig(MethodSettings):
     published: PaperSettings = Field(default_factory=PaperSettings)
 
     _earlier: dict[str, Any] = PrivateAttr(default_factory=dict)
-
-    @property
-    def earlier(self) -> EarlierSettings:
-        """Settings of a measurement that was sealed by the earlier form."""
-        return EarlierSettings.model_validate(self._earlier)
 
     @model_validator(mode="wrap")
     @classmethod

@@ -1,7 +1,6 @@
 """The proven forms of ClustMix: that of tables and item sets, and that of images.
 
-The kind of data decides which one measures. Measurements are recognised by what was released: those
-of the earlier form with slices are sampled as they always were.
+The kind of data decides which one. What version 0.1.0 has sealed, in slices, is refused.
 """
 
 from collections.abc import Mapping
@@ -11,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.arrays import Records
+from privacy.errors import ConfigurationError
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.plan import MeasurementPlan
 from tasks.measurement.synthesizer import Released, Stage, Synthesizer
 from tasks.synthesizers.clustmix.config import ClustMixConfig
-from tasks.synthesizers.clustmix.earlier.sampler import EarlierClustMix
 from tasks.synthesizers.clustmix.images.synthesizer import ImageClustMix
 from tasks.synthesizers.clustmix.tables.synthesizer import TableClustMix
 
@@ -43,10 +42,8 @@ class ClustMix:
         return self.form.stages(mu=mu)
 
     def sample(self, released: Released, *, n_rows: int, rng: np.random.Generator) -> Records:
-        """Sample from a measurement of any form; see `Synthesizer.sample`."""
-        if "loadings" in released:
-            earlier = EarlierClustMix(self.domain, self.config.earlier)
-            return earlier.sample(released, n_rows=n_rows, rng=rng)
+        """Sample from a measurement; see `Synthesizer.sample`."""
+        _refuse_slices(released)
         return self.form.sample(released, n_rows=n_rows, rng=rng)
 
     def sample_where(
@@ -57,7 +54,17 @@ class ClustMix:
         n_rows: int,
         rng: np.random.Generator,
     ) -> Records:
-        """Sample rows with allowed codes where the form can; of an earlier one, any rows."""
-        if "loadings" in released or not isinstance(self.form, TableClustMix):
+        """Sample rows with allowed codes where the form can, else any rows."""
+        _refuse_slices(released)
+        if not isinstance(self.form, TableClustMix):
             return self.sample(released, n_rows=n_rows, rng=rng)
         return self.form.sample_where(released, allowed, n_rows=n_rows, rng=rng)
+
+
+def _refuse_slices(released: Released) -> None:
+    if "loadings" in released:
+        raise ConfigurationError(
+            "SEALED_BY_SLICES",
+            "expected a measurement of a form that is still there, found that of ClustMix with "
+            "slices; sample it with version 0.1.0, or measure anew",
+        )

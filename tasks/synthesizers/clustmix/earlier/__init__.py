@@ -1,1 +1,0 @@
-"""Opens measurements that an earlier form of ClustMix has sealed."""

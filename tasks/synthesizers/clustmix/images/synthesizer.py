@@ -31,8 +31,11 @@ from tasks.synthesizers.clustmix.images.scattering import feature_bound, scatter
 from tasks.synthesizers.clustmix.images.teacher import ReleasedTeacher, Teacher, whitening_of
 from tasks.synthesizers.clustmix.images.tone import Tone, norm_shares
 from tasks.synthesizers.clustmix.images.whitening import Whitening
+from tasks.synthesizers.clustmix.tables.sampler import quotas
 
 _TONE_IMAGES, _TONE_TEMPERATURES = 600, (0.8, 0.8)
+_MOST_DRAWN = 4
+"""Images that are drawn for each that is published, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +73,32 @@ class ImageClustMix:
         )
 
     def sample(self, released: Released, *, n_rows: int, rng: np.random.Generator) -> Records:
-        """Sample images of the mixture, labelled by the teacher; see `Synthesizer.sample`."""
+        """Sample images of the mixture, labelled by the teacher; see `Synthesizer.sample`.
+
+        There are as many of each label as the released sizes say, as far as so many are found.
+        """
         layout = self._layout
         codes = np.empty((n_rows, layout.n_columns), dtype=np.uint16)
         labels = np.empty(n_rows, dtype=np.uint16)
         teacher = ReleasedTeacher.of(released, layout)
-        start = 0
-        for batch in self._sampler(released).batches(n_rows, rng):
-            part = slice(start, start + len(batch))
-            codes[part], labels[part] = batch, teacher.labels(batch)
-            start += len(batch)
-        return codes, labels
+        left, every = quotas(released["label_sizes"], n_rows, rng), np.arange(layout.n_labels)
+        start, to_draw = 0, _MOST_DRAWN * n_rows
+        for batch in self._sampler(released).batches(to_draw, rng):
+            found = teacher.labels(batch)
+            to_draw -= len(batch)
+            rank = (found[:, None] == every).cumsum(axis=0)[np.arange(len(found)), found]
+            # The last images are taken as they come.
+            kept = np.flatnonzero((rank <= left[found]) | (to_draw < n_rows - start))
+            kept = kept[: n_rows - start]
+            part = slice(start, start + len(kept))
+            codes[part], labels[part] = batch[kept], found[kept]
+            left -= np.bincount(found[kept], minlength=layout.n_labels)
+            start += len(kept)
+            if start == n_rows:
+                break
+        # Labels that are found late stand among the others.
+        order = rng.permutation(n_rows)
+        return codes[order], labels[order]
 
     @property
     def _layout(self) -> ImageLayout:

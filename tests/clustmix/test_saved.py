@@ -3,14 +3,13 @@
 import io
 import json
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import clustmix
-from clustmix import MWEM, ClustMix, DPMix, NaiveBayes, Schema, Synthesizer, saved
+from clustmix import MWEM, DPMix, NaiveBayes, Synthesizer
 from privacy.errors import ConfigurationError, IntegrityError
 from tasks.measurement.randomness import fixed_randomness
 
@@ -145,31 +144,3 @@ def test_the_guarantee_of_a_file_is_that_of_its_events(model, tmp_path):
     model.save(path)
     rewritten(path, lambda record: record["events"][0].update(noise_stddev=1e9))
     assert Synthesizer.load(path).guarantee_.epsilon < model.guarantee_.epsilon
-
-
-def test_a_model_of_the_earlier_form_samples_by_its_own_settings(tmp_path):
-    folder = Path(__file__).parents[1] / "tasks" / "synthesizers" / "clustmix"
-    sealed = json.loads((folder / "earlier_measurements.json").read_text())
-    measured = sealed["measurements"][0]
-    number = {"kind": "integer", "lower": 0}
-    schema = Schema(
-        columns=[
-            {**number, "name": "age", "upper": 4, "bins": 5},
-            {"name": "ward", "kind": "categorical", "levels": ["a", "b", "c"]},
-            {**number, "name": "lab", "upper": 2, "bins": 3, "nullable": True},
-        ],
-        label={"name": "end", "levels": {"home": [], "ward": [], "died": []}},
-    )
-    rows = {"age": [1, 4], "ward": ["a", "b"], "lab": [0, 2], "end": ["home", "died"]}
-    model = NaiveBayes(schema, epsilon=1.0, delta=1e-6).fit(pd.DataFrame(rows))
-    settings = {name: value for name, value in measured["settings"].items() if name != "kind"}
-    method = {"name": "clustmix", "settings": settings}
-    facts = model._as_saved(model.guarantee_) | {"method": method}
-    released = {name: np.array(value) for name, value in measured["released"].items()}
-    (tmp_path / "a.clustmix").write_bytes(saved.written(facts, released))
-    loaded = ClustMix.load(tmp_path / "a.clustmix")
-    rng = np.random.default_rng(sealed["seed"])
-    codes, _ = loaded._method.sample(released, n_rows=sealed["n_rows"], rng=rng)
-    assert "".join(map(str, codes.ravel())) == measured["codes"]
-    config = loaded._method.config
-    assert config.model_dump(mode="json", exclude={"kind"}) == {"variation": 1.0, **settings}

@@ -21,6 +21,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.measurement.encoded import row_slices
 from tasks.synthesizers.clustmix.tables.layout import Layout
 
 Array = NDArray[np.float64]
@@ -38,6 +39,7 @@ _LEVEL, _WIDEST = 0.8, 8.0
 _LEAST_PART = 0.03
 _LEAST_SPREAD, _LEAST = 0.05, 1e-9
 _FLAT, _FLATTEST = 30, 1e-3
+_ROWS_AT_ONCE = 512  # their kernel stays in the cache of a processor
 _TABLE = np.rint(_KERNEL * np.exp(-_FARTHEST * np.arange(_TABLE_STEPS + 1) / _TABLE_STEPS))
 
 
@@ -127,7 +129,9 @@ class KernelMap:
     def features(self, layout: Layout, codes: NDArray[Any]) -> Array:
         """Whole numbers (n, q), of norm ``FEATURE_NORM`` at most, of records (n, d)."""
         embedded = _embed(layout, self.embedding, codes)
-        found = _kernel(embedded, self.points, self.reach) @ self.matrix
+        found = np.empty((len(codes), self.n_features))
+        for part in row_slices(len(codes), _ROWS_AT_ONCE):
+            found[part] = _kernel(embedded[part], self.points, self.reach) @ self.matrix
         found -= embedded @ self.linear
         found = (found - self.shift) * self.factors
         norms = np.sqrt((found * found).sum(axis=1, keepdims=True))

@@ -176,7 +176,8 @@ def _attack(
 def _generated_site(site_path: Path, table: Path) -> dict[Any, Any]:
     """Return the site file with the generated table as its source, and nobody to ask.
 
-    And without constraints, which a generated table does not keep; no sensitivity depends on them.
+    And without constraints, which a generated table does not keep, and visits, as it has one row of
+    each patient already; no sensitivity depends on them.
     """
     site = read_mapping(site_path)
     site["source"] = {"kind": "csv", "path": str(table)}

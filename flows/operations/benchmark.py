@@ -60,6 +60,12 @@ def benchmark_paper(site: SiteFile, settings: Settings, output: Path) -> dict[st
             "expected a method with a published form (clustmix methods lists them), found "
             f"{site.method.kind!r}",
         )
+    if site.privacy_unit.visits is not None:
+        raise ConfigurationError(
+            "VISITS_PUBLISHED",
+            "expected no privacy_unit.visits, which no published form knows; make the columns at "
+            "the source",
+        )
     answer: dict[str, Any] = _flow(site.dataset, _Benchmark(site, settings, output))
     return answer
 

@@ -181,8 +181,11 @@ class SiteFile(_Section):
         schema, visits = self.table_schema, self.privacy_unit.visits
         if visits is not None:
             visits.check_schema(schema)
-            if self.analysis is not Analysis.PROVEN:
-                raise ValueError("privacy_unit.visits: expected none with analysis published")
+            if self.analysis is not Analysis.PROVEN or self.source.kind in ("fhir", "omop"):
+                raise ValueError(
+                    "privacy_unit.visits: expected none with analysis published, nor of a source "
+                    "of kind fhir or omop, which has one row of each patient"
+                )
         declared = {*self._source_columns, *schema.released_columns, *schema.ignore}
         if self.privacy_unit.column in declared:
             raise ValueError(

@@ -112,13 +112,13 @@ class TableSchema(Declaration):
             # What stands there instead is not said: without a header it is a patient's row.
             raise InputError(
                 "HEADER_MISMATCH",
-                f"expected the declared columns, found none named {_listed(absent)}; "
+                f"expected the declared columns, found none named {in_short(absent)}; "
                 "check the delimiter and the names in the schema",
             )
         if unknown:
             raise InputError(
                 "HEADER_MISMATCH",
-                f"expected declared columns only, found {_listed(unknown)}; "
+                f"expected declared columns only, found {in_short(unknown)}; "
                 "declare them in the schema or list them under ignore",
             )
 
@@ -142,7 +142,7 @@ def check_names(names: Sequence[str]) -> None:
             )
 
 
-def _listed(names: Sequence[str]) -> str:
+def in_short(names: Sequence[str]) -> str:
     """Write names as a list, shortened where there are many, such as those of pixels."""
     shown = ", ".join(names[:MAX_LISTED_NAMES])
     more = len(names) - MAX_LISTED_NAMES

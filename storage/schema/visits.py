@@ -1,23 +1,25 @@
 """The first visits of a patient as columns of one row, as declared."""
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, StrictInt, model_validator
 
-from storage.schema.columns import Declaration, Name
-from storage.schema.table import TableSchema
+from storage.schema.columns import Column, Declaration, Name
+from storage.schema.table import TableSchema, in_short
 
 
 class VisitColumns(Declaration):
     """Makes one row of a patient's first visits, where the source has a row for each visit.
 
     The column ``weight`` becomes ``weight_1``, ``weight_2`` and so on, which `schema.columns`
-    declares, each by itself; they follow the visits in time. A patient with fewer visits has none
-    of the later ones, so these are nullable or have a code in ``missing``. All other columns, and
-    the labels, are those of the first visit. A row without a label is no visit.
+    declares, all alike; they follow the visits in time. A patient with fewer visits has none of the
+    later ones, so these columns are nullable or have a code in ``missing``. All other columns, and
+    the labels, are those of the first visit. A row without a label is no visit, and a row that
+    stands twice is two.
 
     The schema has neither ``weight`` nor the column of the order. Constraints may name no column of
-    a visit, and are asked of every row of the source. There are none with ``analysis: published``.
+    a visit, and are asked of every row of the source. There are none with ``analysis: published``,
+    nor of a source of kind omop or fhir, which has one row of each patient.
 
     Examples
     --------
@@ -30,8 +32,11 @@ class VisitColumns(Declaration):
     first: Annotated[StrictInt, Field(ge=2, le=50)]
     """How many visits of a patient are used, the earliest ones."""
     order: Name
-    """Column that orders a patient's visits: numbers, or dates and times as ISO 8601 writes them.
-    It is read and never released. What falls on one moment is ordered by a digest of the row."""
+    """Column that orders a patient's visits. It is read and never released. Visits of one moment
+    are ordered by a digest of the patient and the row."""
+    order_by: Literal["dates", "numbers"] = "dates"
+    """What that column holds: ``dates``, with or without a time of day, as ISO 8601 writes them, to
+    the microsecond; or ``numbers`` below 2^53."""
     columns: Annotated[tuple[Name, ...], Field(min_length=1)]
     """Columns of the source that every visit has its own of."""
 
@@ -42,49 +47,64 @@ class VisitColumns(Declaration):
             raise ValueError("expected each column once in order and columns")
         return self
 
+    @property
+    def words(self) -> str:
+        """What a record is made of."""
+        return f"with the first {self.first} visits by column {self.order} as one record"
+
     def places(self, column: str) -> tuple[str, ...]:
         """Return the released columns that a column of the source becomes."""
         return tuple(f"{column}_{visit}" for visit in range(1, self.first + 1))
 
     @property
-    def released(self) -> frozenset[str]:
+    def released(self) -> tuple[str, ...]:
         """All columns of the release that are of one visit."""
-        return frozenset(name for column in self.columns for name in self.places(column))
+        return tuple(name for column in self.columns for name in self.places(column))
 
-    @property
-    def words(self) -> str:
-        """What a record is made of."""
-        return f"a record has the first {self.first} visits by column {self.order}"
+    def row_schema(self, schema: TableSchema) -> TableSchema:
+        """Return the schema of a row of the source; `check_schema` has passed."""
+        own = {name: column for column in self.columns for name in self.places(column)}
+        columns = dict[str, Column]()
+        for column in schema.columns:
+            name = own.get(column.name, column.name)
+            columns.setdefault(name, column.model_copy(update={"name": name}))
+        return TableSchema(
+            columns=tuple(columns.values()),
+            label=schema.label,
+            more_labels=schema.more_labels,
+            constraints=schema.constraints,
+        )
 
     def source_columns(self, schema: TableSchema) -> tuple[str, ...]:
         """Return the columns of the source that make the released ones, with the order."""
-        alike = [name for name in schema.released_columns if name not in self.released]
-        return (*alike, *self.columns, self.order)
+        return (*self.row_schema(schema).released_columns, self.order)
 
     def check_schema(self, schema: TableSchema) -> None:
         """Refuse (ValueError) a schema that does not declare these columns, or them alone."""
         declared = {column.name: column for column in schema.columns}
-        absent = sorted(self.released - declared.keys())
-        if absent:
-            raise ValueError(f"visits: expected schema.columns to declare {', '.join(absent)}")
-        later = [name for column in self.columns for name in self.places(column)[1:]]
-        never = [name for name in later if not declared[name].has_missing]
-        if never:
-            raise ValueError(
-                f"visits: expected {', '.join(never)} to be nullable or to have missing codes, as "
-                "a patient may have fewer visits"
+        problem = None
+        if absent := [name for name in self.released if name not in declared]:
+            problem = f"expected schema.columns to declare {in_short(absent)}"
+        elif unlike := [
+            column
+            for column in self.columns
+            if len({repr(declared[n].model_copy(update={"name": ""})) for n in self.places(column)})
+            > 1
+        ]:
+            problem = f"expected the columns of {in_short(unlike)} to be declared alike"
+        elif never := [c for c in self.columns if not declared[self.places(c)[0]].has_missing]:
+            problem = (
+                f"expected the columns of {in_short(never)} to be nullable or to have missing "
+                "codes, as a patient may have fewer visits"
             )
-        twice = {*schema.released_columns, *schema.ignore} & {self.order, *self.columns}
-        if twice:
-            raise ValueError(
-                f"visits: expected {', '.join(sorted(twice))} in visits alone, and not in the "
-                "schema, which declares what is released"
-            )
-        rules = schema.constraints
-        ruled = {name for rule in rules for name in (*rule.columns, *(rule.mend or ()))}
-        ruled &= self.released
-        if ruled:
-            raise ValueError(
-                f"schema.constraints: expected none of {', '.join(sorted(ruled))}, a column of one "
-                "visit; rules are asked of the rows of the source"
-            )
+        elif twice := sorted(
+            {*schema.released_columns, *schema.ignore} & {self.order, *self.columns}
+        ):
+            problem = f"expected {in_short(twice)} here alone, and not in the schema"
+        elif ruled := sorted(
+            {n for rule in schema.constraints for n in (*rule.columns, *(rule.mend or ()))}
+            & {*self.released}
+        ):
+            problem = f"expected no constraint of {in_short(ruled)}"
+        if problem is not None:
+            raise ValueError(f"privacy_unit.visits: {problem}")

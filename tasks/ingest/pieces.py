@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from privacy.arrays import Floats
 from privacy.charges import Partition
 from privacy.parameters import PrivacyUnit
 from storage.files.diagnostics import DiagnosticsFile
@@ -35,18 +36,26 @@ from tasks.ingest.patient_rows import (
     unnamed_patients,
 )
 from tasks.ingest.shards import store_shard
-from tasks.ingest.visits import Places, at_every_place, first_visits, moments_of, unordered
+from tasks.ingest.visits import first_visits, moments_of, unordered
 from tasks.measurement.sampling import shard_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestRules:
-    """What is public of an ingest; ``partition`` is the part of the patients that is read."""
+    """What is public of an ingest; ``partition`` is the part of the patients that is read.
+
+    The schema is that of a release; a row of the source has the same, but for `visits`.
+    """
 
     schema: TableSchema
     unit: PrivacyUnit
     partition: Partition | None
     visits: VisitColumns | None = None
+
+    @property
+    def row_schema(self) -> TableSchema:
+        """Schema of a row of the source."""
+        return self.schema if self.visits is None else self.visits.row_schema(self.schema)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -104,25 +113,27 @@ def spread_fragment(
     n_batches = 0
     # The first of each kind is enough to refuse: memory must not grow with the broken rows.
     broken: dict[tuple[str, str], None] = {}
-    gate = expectations.SourceGate(rules.schema, rules.unit.column)
+    schema, visits, moments = rules.row_schema, rules.visits, None
+    gate = expectations.SourceGate(schema, rules.unit.column)
     for whole_frame in _readable(frames, broken, diagnostics):
         frame = _own_part(rules, whole_frame)
         if frame.empty:
             continue
-        visits = rules.visits
-        if visits is not None:
-            frame = at_every_place(frame, visits)
         gate.add(frame if visits is None else frame.drop(columns=visits.order))
-        chunk = encode_chunk(frame, rules.schema)
+        chunk = encode_chunk(frame, schema)
         violations = (*chunk.violations, *unnamed_patients(frame, rules.unit.column))
         if visits is not None:
-            violations += unordered(frame[visits.order])
+            # A row without a label is no visit, and has no moment either.
+            moments = np.where(chunk.valid, moments_of(frame[visits.order], visits), 0.0)
+            violations += unordered(moments, visits)
         for violation in violations:
             values = frame[violation.column].iloc[violation.rows]
             diagnostics.add(violation.column, str(violation.rule), values.index, values)
             broken.setdefault((violation.column, violation.rule))
         if not violations:
-            spread_rows(frame, chunk, rules, folder=workspace, piece=(number, n_batches))
+            spread_rows(
+                *(frame, chunk, rules), moments=moments, folder=workspace, piece=(number, n_batches)
+            )
             n_batches += 1
     store_arrays(_batches_of(workspace, number), n_batches=np.array([n_batches]))
     gate.judge()
@@ -149,11 +160,11 @@ def spread_rows(
     chunk: EncodedChunk,
     rules: IngestRules,
     *,
+    moments: Floats | None,
     folder: Path,
     piece: tuple[int, int],
 ) -> None:
     """Write the rows of a batch to one piece per shard, by a hash of the patient."""
-    moments = None if rules.visits is None else moments_of(frame[rules.visits.order])
     divided = rows_by_shard(frame, chunk, rules.unit, N_SHARDS, moments=moments)
     for shard, rows in enumerate(divided):
         store_arrays(
@@ -178,7 +189,7 @@ def bound_shard(item: ShardItem) -> tuple[bool, ...]:
     ]
     rules, keyed = item.rules, joined(pieces)
     if rules.visits is not None:
-        keyed = first_visits(keyed, Places.of(rules.schema, rules.visits))
+        keyed = first_visits(keyed, rules.schema, rules.visits)
     rows = bounded_rows(keyed, rules.unit)
     store_shard(shard_path(item.workspace, item.shard), rows)
     return levels_of(rows, rules.schema)

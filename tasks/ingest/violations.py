@@ -21,7 +21,8 @@ class Rule(StrEnum):
     INTEGER = "whole numbers only"
     LEVEL = "declared levels only, as no level is declared for other values"
     LABEL = "declared label values only"
-    MOMENT = "a number, or a date as ISO 8601 writes it, in every cell"
+    DATE = "a full date as ISO 8601 writes it in every cell"
+    ORDER = "a number below 2^53 in every cell"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -1,92 +1,73 @@
 """The first visits of a patient as columns of one row. Private throughout.
 
-Which place a visit has is known only where all rows of a patient have met. So each row is coded
-with its cells at every place, and a patient's row takes of each visit the codes at its own place.
+Rows are coded as the source has them, each by itself. Where all rows of a patient have met, the
+earliest become one.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from privacy.arrays import Codes, Floats
+from privacy.arrays import Floats
 from storage.schema.columns import number_of
 from storage.schema.table import TableSchema
 from storage.schema.visits import VisitColumns
 from storage.sources.cells import distinct
-from tasks.ingest.contributions import hash_records
+from tasks.ingest.contributions import hash_names, hash_records
 from tasks.ingest.patient_rows import KeyedRows
 from tasks.ingest.violations import Rule, Violation
+from tasks.measurement.encoded import mixed_bits
 
-_MICROSECONDS = 1e6
-
-
-def at_every_place(frame: pd.DataFrame, visits: VisitColumns) -> pd.DataFrame:
-    """Return the rows as the schema declares them: each has its own cells at every place."""
-    copies = {name: frame[column] for column in visits.columns for name in visits.places(column)}
-    return frame.drop(columns=list(visits.columns)).assign(**copies)
+_MICROSECONDS, _LARGEST = 1e6, 2.0**53
 
 
-def moments_of(cells: pd.Series) -> Floats:
-    """Read numbers, or dates as microseconds since 1970, each cell by itself; NaN for others."""
+def moments_of(cells: pd.Series, visits: VisitColumns) -> Floats:
+    """Read what orders visits, each cell by itself; NaN where it is not of the declared form."""
     index, texts = distinct(cells)
-    return np.array([*(_moment(text) for text in texts), np.nan])[index]
+    read = _date if visits.order_by == "dates" else number_of
+    found = np.array([*(read(text) for text in texts), np.nan], dtype=np.float64)[index]
+    return np.where(np.abs(found) < _LARGEST, found, np.nan)
 
 
-def unordered(cells: pd.Series) -> tuple[Violation, ...]:
+def unordered(moments: Floats, visits: VisitColumns) -> tuple[Violation, ...]:
     """Return the rows that cannot be put in order."""
-    broken = np.flatnonzero(np.isnan(moments_of(cells)))
-    found = Violation(rule=Rule.MOMENT, column=str(cells.name), rows=broken)
-    return (found,) if len(broken) else ()
+    rule = Rule.DATE if visits.order_by == "dates" else Rule.ORDER
+    found = Violation(rule=rule, column=visits.order, rows=np.flatnonzero(np.isnan(moments)))
+    return (found,) if len(found.rows) else ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
-    """Where the columns of each visit stand among the codes, and their codes of no visit.
-
-    Both have the shape (visits, columns of a visit).
-    """
-
-    columns: NDArray[np.intp]
-    missing: Codes
-
-    @classmethod
-    def of(cls, schema: TableSchema, visits: VisitColumns) -> "Places":
-        """Return the places of a schema; public."""
-        names = {column.name: place for place, column in enumerate(schema.columns)}
-        columns = [[names[name] for name in visits.places(column)] for column in visits.columns]
-        missing = [[schema.columns[place].n_codes - 1 for place in own] for own in columns]
-        return cls(columns=np.array(columns).T, missing=np.array(missing, dtype=np.uint16).T)
-
-
-def first_visits(rows: KeyedRows, places: Places) -> KeyedRows:
-    """Make one row of each patient in a shard, by moment, and of one moment by a digest.
+def first_visits(rows: KeyedRows, schema: TableSchema, visits: VisitColumns) -> KeyedRows:
+    """Make one row by the schema of a release of each patient in a shard, coded as the source.
 
     Privacy
     -------
-    A patient's row is a function of that patient's rows, as a set. There is one for each patient,
-    so its weight is one.
+    A patient's row is a function of that patient's rows, in whatever order the source has them; a
+    row that stands twice is two visits. There is one for each patient, so its weight is one.
     """
-    patient = np.unique(rows.keys, return_inverse=True)[1]
-    order = np.lexsort((hash_records(rows.codes, rows.label), rows.moments, patient))
+    names, patient = np.unique(rows.keys, return_inverse=True)
+    ties = hash_records(rows.codes, rows.label) ^ hash_names(names.tolist())[patient]
+    order = np.lexsort((mixed_bits(ties), rows.moments, patient))
     firsts = np.flatnonzero(np.diff(patient[order], prepend=-1))
     rank = np.arange(len(order)) - np.repeat(firsts, np.diff(firsts, append=len(order)))
-    first = order[firsts]
-    codes = rows.codes[first]
-    for visit in range(1, len(places.columns)):
-        own, at = places.columns[visit], order[rank == visit]
-        codes[:, own] = places.missing[visit]
-        codes[np.ix_(patient[at], own)] = rows.codes[np.ix_(at, own)]
-    kept = {name: getattr(rows, name)[first] for name in ("label", "fold", "keys", "moments")}
+    at = [order[rank == visit] for visit in range(visits.first)]
+    own = {
+        name: (column, visit)
+        for column in visits.columns
+        for visit, name in enumerate(visits.places(column))
+    }
+    places = {name: place for place, name in enumerate(visits.row_schema(schema).column_names)}
+    codes = np.empty((len(firsts), len(schema.columns)), dtype=np.uint16)
+    for j, column in enumerate(schema.columns):
+        name, visit = own.get(column.name, (column.name, 0))
+        codes[:, j] = column.n_codes - 1  # missing, where there is no such visit
+        codes[patient[at[visit]], j] = rows.codes[at[visit], places[name]]
+    kept = {name: getattr(rows, name)[at[0]] for name in ("label", "fold", "keys", "moments")}
     return replace(rows, codes=codes, **kept)
 
 
-def _moment(text: str) -> float:
-    number = number_of(text)
-    if number is not None:
-        return number
+def _date(text: str) -> float:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

@@ -13,7 +13,6 @@ from typing import Any
 
 import pandas as pd
 
-from privacy.charges import unit_in_words
 from privacy.event_records import event_to_dict
 from privacy.events import Event
 from privacy.parameters import Analysis
@@ -89,8 +88,7 @@ def build_manifest(
         **asdict(totals),
         "delta": delta,
         "adjacency": adjacency.value,
-        "privacy_unit": unit_in_words(job.unit, job.partition)
-        + ("" if job.visits is None else f"; {job.visits.words}"),
+        "privacy_unit": job.unit_in_words,
         "max_rows_per_patient": job.unit.max_rows,
         "ledger_entry": provenance.ledger_entry,
         "measurement_sha256": provenance.measurement_sha256,

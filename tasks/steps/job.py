@@ -94,6 +94,12 @@ class ReleaseJob:
         )
 
     @property
+    def unit_in_words(self) -> str:
+        """What one neighbour adds or removes, and what a record is made of."""
+        words = unit_in_words(self.unit, self.partition)
+        return words if self.visits is None else f"{words}, {self.visits.words}"
+
+    @property
     def synthesizer(self) -> Synthesizer:
         """The method, bound to the public domain."""
         domain = domain_of(self.table_schema)
@@ -113,7 +119,7 @@ class ReleaseJob:
             epsilon=self.parameters.epsilon,
             delta=self.parameters.delta,
             adjacency=self.adjacency,
-            unit=unit_in_words(self.unit, self.partition),
+            unit=self.unit_in_words,
             caps=self.caps,
             partition=self.partition,
             owner=owner,

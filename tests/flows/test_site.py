@@ -120,12 +120,7 @@ PART = {"scheme": "s", "parts": 2, "part": 0}
         ),
         ("method", {"slices": 2}, "method: expected the key 'kind', found none"),
         ("method", "clustmix", "method: expected a mapping of keys"),
-        (
-            "method.slices",
-            65,
-            "method: expected no settings of the earlier form of ClustMix, found slices; a public "
-            "rule has taken their place: leave them out",
-        ),
+        ("method.slices", 65, "method.slices: unknown key"),
         ("method", {"kind": "naive_bayes", "slices": 2}, "method.slices: unknown key"),
         ("analysis", "hoped", "analysis: expected 'proven' or 'published'"),
         (

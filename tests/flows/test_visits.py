@@ -47,7 +47,7 @@ def test_visits_are_columns_in_order(desk):
     broken.iloc[7, 1] = "some-day"
     broken.to_csv(desk.table, index=False)
     assert desk.release() != 0
-    assert "column day: expected a number, or a date as ISO 8601" in desk.line
+    assert "column day: expected a full date as ISO 8601 writes it" in desk.line
     assert "some-day" not in desk.line
     frame.to_csv(desk.table, index=False)
     assert desk.release() == 0, desk.line
@@ -63,6 +63,6 @@ def test_visits_are_columns_in_order(desk):
         )
         assert np.abs(own - wanted).sum() / 2 < 0.03
     manifest = json.loads((desk.bundle / "manifest.json").read_text("utf-8"))
-    assert manifest["privacy_unit"].endswith("a record has the first 3 visits by column day")
+    assert manifest["privacy_unit"].endswith("with the first 3 visits by column day as one record")
     assert "the first 3 visits by column day" in (desk.bundle / "data_card.md").read_text("utf-8")
     assert "day" not in yaml.safe_load((desk.bundle / "schema.json").read_text("utf-8"))

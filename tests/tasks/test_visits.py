@@ -7,13 +7,14 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import chisquare
 
 from privacy.parameters import PrivacyUnit
 from storage.schema.table import TableSchema
 from storage.schema.visits import VisitColumns
 from tasks.ingest.encoding import encode_chunk
 from tasks.ingest.patient_rows import bounded_rows, joined, rows_by_shard
-from tasks.ingest.visits import Places, at_every_place, first_visits, moments_of
+from tasks.ingest.visits import first_visits, moments_of, unordered
 
 WEIGHT = {"kind": "integer", "lower": 0, "upper": 9, "bins": 10, "nullable": True}
 WARD = {"kind": "categorical", "levels": ["a", "b"], "missing": ["?"]}
@@ -31,7 +32,8 @@ SCHEMA = TableSchema.model_validate(
         "label": {"name": "died", "levels": {"no": ["n"], "yes": ["y"]}, "missing": ["?"]},
     }
 )
-VISITS = VisitColumns(first=3, order="day", columns=("weight", "ward"))
+VISITS = VisitColumns(first=3, order="day", order_by="numbers", columns=("weight", "ward"))
+ROWS = VISITS.row_schema(SCHEMA)
 UNIT, N_SHARDS = PrivacyUnit(column="patient", max_rows=1), 2
 
 _visit = st.fixed_dictionaries(
@@ -50,14 +52,14 @@ def ingested(frame, batches=1):
     """Return the rows of all shards, by batches of a source, as sorted tuples."""
     parts = [[] for _ in range(N_SHARDS)]
     for rows in np.array_split(np.arange(len(frame)), batches):
-        own = at_every_place(frame.iloc[rows], VISITS)
-        moments = moments_of(own[VISITS.order])
-        divided = rows_by_shard(own, encode_chunk(own, SCHEMA), UNIT, N_SHARDS, moments=moments)
+        own = frame.iloc[rows]
+        chunk, moments = encode_chunk(own, ROWS), moments_of(own[VISITS.order], VISITS)
+        divided = rows_by_shard(own, chunk, UNIT, N_SHARDS, moments=moments)
         for shard, keyed in enumerate(divided):
             parts[shard].append({field.name: getattr(keyed, field.name) for field in fields(keyed)})
     found = []
     for shard in parts:
-        rows = bounded_rows(first_visits(joined(shard), Places.of(SCHEMA, VISITS)), UNIT)
+        rows = bounded_rows(first_visits(joined(shard), SCHEMA, VISITS), UNIT)
         assert (rows.weight == 1.0).all()
         assert len(np.unique(rows.patient)) == len(rows)
         found += [(*codes, label) for codes, label in zip(rows.codes, rows.label, strict=True)]
@@ -95,32 +97,55 @@ def test_a_patient_s_row_is_the_first_visits_in_order(visits, random, batches):
         assert not set(left) - set(found)
 
 
-def test_moments_are_numbers_or_dates_each_cell_by_itself():
-    dates = ["2024-02-01", "2024-02-01T00:00:01", "2024-02-01 02:00:02+02:00"]
-    cells = pd.Series([*dates, " 7.5 ", "", "1e999", "soon", None])
+def test_no_visit_of_one_moment_is_preferred_for_all_patients():
+    """A chi-squared test of 2,000 patients, which a fair choice fails once in 10,000."""
+    weights = np.random.default_rng(5).integers(0, 10, 4_000)
+    frame = pd.DataFrame({"patient": np.arange(4_000) // 2, "day": 1, "weight": weights})
+    rows = ingested(frame.assign(ward="a", age=5, died="n"))
+    shares = np.bincount(weights, minlength=10) / 4_000
+    for place in (1, 3):
+        found = np.bincount([row[place] for row in rows], minlength=10)
+        assert chisquare(found, 2_000 * shares).pvalue > 1e-4
+
+
+def test_moments_are_read_cell_by_cell_and_what_is_none_is_refused():
     day = pd.Timestamp("2024-02-01").value / 1e3
-    found = moments_of(cells)
-    assert found[:4].tolist() == [day, day + 1e6, day + 2e6, 7.5]
-    assert np.isnan(found[4:]).all()
+    dates = ["2024-02-01", "20240201T000001", "2024-02-01 02:00:02+02:00"]
+    cells = pd.Series([*dates, " 7.5 ", "", "soon", None, "9" * 16], name="day")
+    read = moments_of(cells, VISITS.model_copy(update={"order_by": "dates"}))
+    assert read[:3].tolist() == [day, day + 1e6, day + 2e6]
+    assert np.isnan(read[3:]).all()
+    numbers = moments_of(cells, VISITS)
+    assert np.flatnonzero(~np.isnan(numbers)).tolist() == [3]
     for place, cell in enumerate(cells):
-        np.testing.assert_array_equal(moments_of(pd.Series([cell]))[0], found[place])
+        np.testing.assert_array_equal(moments_of(pd.Series([cell]), VISITS)[0], numbers[place])
+    (broken,) = unordered(numbers, VISITS)
+    assert (broken.column, broken.rows.tolist()) == ("day", [0, 1, 2, 4, 5, 6, 7])
+    assert unordered(numbers[3:4], VISITS) == ()
 
 
 @pytest.mark.parametrize(
     ("visits", "schema", "problem"),
     [
-        ({"first": 4}, {}, "declare ward_4, weight_4"),
+        ({"first": 4}, {}, "declare weight_4, ward_4"),
         ({"columns": ["weight", "age"]}, {}, "declare age_1, age_2, age_3"),
-        ({"order": "age"}, {}, "age in visits alone"),
-        ({}, {"ignore": ["ward"]}, "ward in visits alone"),
-        ({}, {"constraints": [{"holds": "weight_1 <= weight_2"}]}, "none of weight_1, weight_2"),
-        ({}, {"nullable": False}, "weight_2 to be nullable"),
+        ({"order": "age"}, {}, "expected age here alone"),
+        ({}, {"ignore": ["ward"]}, "expected ward here alone"),
+        (
+            {},
+            {"constraints": [{"holds": "weight_1 <= weight_2"}]},
+            "no constraint of weight_1, weight_2",
+        ),
+        ({}, {"nullable": [3]}, "columns of weight to be declared alike"),
+        ({}, {"nullable": [1, 3, 6]}, "columns of weight to be nullable"),
     ],
 )
 def test_a_schema_that_does_not_fit_is_refused(visits, schema, problem):
     document = SCHEMA.model_dump(mode="json")
     if "nullable" in schema:
-        document["columns"][3]["nullable"] = schema.pop("nullable")
+        for place in schema["nullable"]:
+            document["columns"][place]["nullable"] = False
+        schema = {}
     fitting = VisitColumns.model_validate({**VISITS.model_dump(), **visits})
     with pytest.raises(ValueError, match=problem):
         fitting.check_schema(TableSchema.model_validate({**document, **schema}))

@@ -1,6 +1,6 @@
 """The proven forms of ClustMix: that of tables and item sets, and that of images.
 
-The kind of data decides which one. What version 0.1.0 has sealed, in slices, is refused.
+The kind of data decides which one.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.arrays import Records
-from privacy.errors import ConfigurationError
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.plan import MeasurementPlan
 from tasks.measurement.synthesizer import Released, Stage, Synthesizer
@@ -43,7 +42,6 @@ class ClustMix:
 
     def sample(self, released: Released, *, n_rows: int, rng: np.random.Generator) -> Records:
         """Sample from a measurement; see `Synthesizer.sample`."""
-        _refuse_slices(released)
         return self.form.sample(released, n_rows=n_rows, rng=rng)
 
     def sample_where(
@@ -55,16 +53,6 @@ class ClustMix:
         rng: np.random.Generator,
     ) -> Records:
         """Sample rows with allowed codes where the form can, else any rows."""
-        _refuse_slices(released)
         if not isinstance(self.form, TableClustMix):
             return self.sample(released, n_rows=n_rows, rng=rng)
         return self.form.sample_where(released, allowed, n_rows=n_rows, rng=rng)
-
-
-def _refuse_slices(released: Released) -> None:
-    if "loadings" in released:
-        raise ConfigurationError(
-            "SEALED_BY_SLICES",
-            "expected a measurement of a form that is still there, found that of ClustMix with "
-            "slices; sample it with version 0.1.0, or measure anew",
-        )

@@ -34,7 +34,7 @@ from tasks.synthesizers.clustmix.images.whitening import Whitening
 from tasks.synthesizers.clustmix.tables.sampler import quotas
 
 _TONE_IMAGES, _TONE_TEMPERATURES = 600, (0.8, 0.8)
-_MOST_DRAWN = 4
+_MOST_DRAWN = 2
 """Images that are drawn for each that is published, at most."""
 
 
@@ -87,9 +87,10 @@ class ImageClustMix:
             found = teacher.labels(batch)
             to_draw -= len(batch)
             rank = (found[:, None] == every).cumsum(axis=0)[np.arange(len(found)), found]
-            # The last images are taken as they come.
-            kept = np.flatnonzero((rank <= left[found]) | (to_draw < n_rows - start))
-            kept = kept[: n_rows - start]
+            kept = np.flatnonzero(rank <= left[found])
+            # As many of the others as could not be drawn any more.
+            more = max(0, n_rows - start - len(kept) - to_draw)
+            kept = np.append(kept, np.flatnonzero(rank > left[found])[:more])
             part = slice(start, start + len(kept))
             codes[part], labels[part] = batch[kept], found[kept]
             left -= np.bincount(found[kept], minlength=layout.n_labels)

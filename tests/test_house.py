@@ -6,12 +6,12 @@ from benchmarks.house import MAX_LINES, House
 
 LIMITS = {
     "product lines": 46_850,
-    "test lines": 40_400,
+    "test lines": 40_350,
     f"modules over {MAX_LINES} lines": 0,
     "folder arrows that run up": 0,
     "arrows among the methods": 15,
     "most lines in one folder's own files": 4_000,
-    "lines of tasks/synthesizers": 9_300,
+    "lines of tasks/synthesizers": 9_050,
     "functions that take a site or a job whole": 17,
 }
 

@@ -83,9 +83,9 @@ SECTIONS: dict[type[BaseModel], tuple[str, str]] = {
     MedmnistSource: ("source, kind medmnist", ""),
     TableSchema: (
         "schema",
-        "Every column of the source is declared: in `columns`, as `label`, in `ignore`, or as the "
-        "column of `privacy_unit`. A source with another column is refused. Hundreds of columns of "
-        "one kind are declared in one key, `image` or `items`.",
+        "Every column of the source is declared: in `columns`, as `label`, in `ignore`, or in "
+        "`privacy_unit`, as its column or in its `visits`. A source with another column is "
+        "refused. Hundreds of columns of one kind are declared in one key, `image` or `items`.",
     ),
     NumericColumn: ("schema.columns, kind integer or real", ""),
     CategoricalColumn: ("schema.columns, kind categorical", ""),
@@ -114,8 +114,13 @@ SECTIONS: dict[type[BaseModel], tuple[str, str]] = {
     UnitSection: ("privacy_unit", ""),
     VisitColumns: (
         "privacy_unit.visits",
-        "As in `visits: {first: 3, order: admitted, columns: [weight, ward]}`. The unit is the "
-        "patient with all visits, as ever.",
+        "The unit is the patient with all visits, as ever:\n\n```yaml\n"
+        "privacy_unit:\n  column: patient_id\n  max_rows_per_patient: 1\n"
+        "  visits: {first: 2, order: admitted, columns: [weight]}\n"
+        "schema:\n  columns:\n"
+        "    - {name: weight_1, kind: integer, lower: 30, upper: 200, bins: 17, nullable: true}\n"
+        "    - {name: weight_2, kind: integer, lower: 30, upper: 200, bins: 17, nullable: true}\n"
+        "```",
     ),
     PartitionSection: (
         "privacy_unit.partition",

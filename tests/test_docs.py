@@ -92,12 +92,15 @@ def test_figures_are_means_and_largest_peaks(tmp_path, monkeypatch):
     run |= {"source": "bundle", "settings": {}, "seed": 0}
     runs = [run | {"auc": 0.90, "peak_rss_mib": 900.4}, run | {"auc": 0.91, "peak_rss_mib": 1800.0}]
     inside = run | {"auc": 0.99, "peak_rss_mib": 9000.0, "source": "in-process"}
-    (tmp_path / "releases.json").write_text(json.dumps([*runs, inside]))
+    yardstick = run | {"auc": 0.8, "method": "naive_bayes"}
+    alone = run | {"auc": 0.7, "dataset": "alone"}
+    (tmp_path / "releases.json").write_text(json.dumps([*runs, inside, yardstick, alone]))
     text = figures.figures()
     assert "| adult | ClustMix, proven | 1 | 1e-05 | 0.905 ± 0.007 | 2 | bundle |" in text
     assert "| adult | ClustMix, proven | 1 | 1e-05 | 0.990 | 1 | in-process |" in text
     assert "| adult, ClustMix, proven | 24,421 | 9.0 | 2.0 | 1,800 | 2 |" in text
     assert "9,000" not in text
+    assert "| alone |" not in text
 
 
 def test_picture_is_what_its_script_draws():

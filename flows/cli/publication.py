@@ -44,7 +44,7 @@ def resample(
         list[str] | None,
         option(
             "COLUMN=LEVEL",
-            "a declared level that every row has, LOW..HIGH of whole bins, or of a label balanced; "
+            "a declared level that every row has, LOW..HIGH of whole bins, or LABEL=balanced; "
             "may be given several times",
         ),
     ] = None,

@@ -54,8 +54,8 @@ def release(
 
     The table that the site file names is read and measured once under differential privacy, and a
     bundle of synthetic rows is published with its manifest, data card and report. The budget is
-    charged before anything is computed of the rows, and is not given back afterwards. A table that
-    breaks a declared rule is refused before, and costs nothing.
+    charged before anything is computed of the rows, and is not given back afterwards. For a table
+    that breaks a declared rule it is given back.
     """
     from storage.settings import load_settings
 

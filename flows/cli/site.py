@@ -141,7 +141,7 @@ def plan(
 
     For each epsilon: how many such releases the lifetime budget allows, and how far noise alone
     moves a number of patients, of a label and of one bin or level. A bin that fewer patients have
-    is not told from an empty one. With rows that stand in for the table also what a model learns
+    cannot be told from an empty one. With rows that stand in for the table also what a model learns
     from a release of them.
     """
     from flows.operations.planning import EPSILONS, Planning, draw_prospects

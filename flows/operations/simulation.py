@@ -168,7 +168,11 @@ def made_up(domain: EncodingDomain, n_rows: int, rng: np.random.Generator) -> Co
     others = domain.n_labels - 1
     rare = min(_RARE, 1.0 / domain.n_labels)
     shares = np.array([1.0 - others * rare, *[rare] * others])
-    directions = rng.normal(0.0, _SIGNAL / np.sqrt(2.0 * _FACTORS), (_FACTORS, domain.n_labels))
+    directions = rng.standard_normal((_FACTORS, domain.n_labels))
+    directions -= directions.mean(axis=1, keepdims=True)
+    # The log-odds of two labels have this standard deviation, on average, whatever was drawn.
+    apart = 2.0 * (directions**2).sum() / max(domain.n_labels - 1, 1)
+    directions *= _SIGNAL / np.sqrt(apart)
     scores = factors @ directions + np.log(shares)
     for _ in range(_STEPS):
         scores += np.log(shares / softmax(scores).mean(axis=0))

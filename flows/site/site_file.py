@@ -153,7 +153,7 @@ class SiteFile(_Section):
     """Synthesizer and its settings."""
     rows: Annotated[StrictInt, Field(ge=1, le=10_000_000)] | None = None
     """Number of synthetic rows; public, and no function of the size of the cohort. 250,000 if left
-    out, and fewer for more than 200 columns."""
+    out, or as many as have 50 million cells, where the schema has more than 200 columns."""
     soft_labels: StrictBool = False
     """Whether a release of images by ``clustmix`` has, beside the label, the teacher's probability
     of every label of each image, in ``soft_labels.parquet``. It is free, and no part of the

@@ -14,12 +14,13 @@ class VisitColumns(Declaration):
     The column ``weight`` becomes ``weight_1``, ``weight_2`` and so on, which `schema.columns`
     declares, all alike; they follow the visits in time. A patient with fewer visits has none of the
     later ones, so these columns are nullable or have a code in ``missing``. All other columns, and
-    the labels, are those of the first visit. A row without a label is no visit, and a row that
-    stands twice is two.
+    the labels, are those of the first visit. A row without a label is no visit; two identical rows
+    are two visits.
 
-    The schema has neither ``weight`` nor the column of the order. Constraints may name no column of
-    a visit, and are asked of every row of the source. There are none with ``analysis: published``,
-    nor of a source of kind omop or fhir, which has one row of each patient.
+    ``max_rows_per_patient`` is 1. The schema has neither ``weight`` nor the column of the order.
+    Constraints may name no column of a visit, and are asked of every row of the source. Visits are
+    refused with ``analysis: published``, and of a source of kind omop or fhir, which makes the rows
+    of patients itself.
 
     Examples
     --------

@@ -107,7 +107,7 @@ def test_wrong_usage_is_one_line(arguments, line, capsys):
 
 def test_the_version(capsys):
     assert main(["--version"]) == 0
-    assert re.fullmatch(r"clustmix \d+\.\d+\.\d+\n", capsys.readouterr().out)
+    assert re.fullmatch(r"clustmix \d+\.\d+\.\d+(\.dev\d+)?\n", capsys.readouterr().out)
 
 
 def test_a_release_shows_stages_guarantee_budget_and_bundle(environment, bundle, capsys):

@@ -162,8 +162,7 @@ def targets_of(
 ) -> Targets:
     """Put pair tables onto the estimated one-ways.
 
-    The noisy cells of the chosen pairs are doubly centred, in patients. The weight of the codes by
-    label, by their noise, is multiplied by how far the tables are noise.
+    The noisy cells of the chosen pairs are doubly centred, in patients.
     """
     sizes = np.asarray(choice.n_groups)
     width = int(sizes.sum())
@@ -190,7 +189,7 @@ def targets_of(
         weights=np.where(measured, weight, 0.0),
         shares=counts.shares,
         by_label=_by_label(layout, counts),
-        label_weight=drowned * (counts.patients / counts.stddev) ** 2,
+        label_weight=(counts.patients / counts.stddev) ** 2,
         share_weight=max(4.0 * weight, (counts.patients / counts.one_way_stddev) ** 2),
         drowned=drowned,
     )

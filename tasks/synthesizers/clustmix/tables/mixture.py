@@ -9,8 +9,8 @@ pair shares of the mixture are ``A = P' diag(w) P``. Minimised is
 where the factor 1/4 counts every pair twice, B are the released shares of codes by label and L the
 labels of the components, which are a column of P as well. The last term, the mutual information of
 component and codes, is the prior that keeps noise out: what a component does not need, it shares.
-The weight u is 0 where pair tables are told: a label of few patients would draw the components to
-its noise. Where the tables are noise, what is left is that columns go together by the label.
+The codes by label weigh what their noise allows: that columns go together by the label is known well
+where pair tables are little more than noise, and sharpens them where they are more.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Shares:
         Part of the draw of pair tables that goes to one-ways.
     drowned
         How far pair tables are noise, from 0 to 1: as far as even naive Bayes has a noise above
-        0.05. The mixture is fitted to codes by label in its place.
+        0.05.
     """
 
     label_counts: float

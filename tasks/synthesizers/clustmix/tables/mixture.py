@@ -9,7 +9,7 @@ pair shares of the mixture are ``A = P' diag(w) P``. Minimised is
 where the factor 1/4 counts every pair twice, B are the released shares of codes by label and L the
 labels of the components, which are a column of P as well. The last term, the mutual information of
 component and codes, is the prior that keeps noise out: what a component does not need, it shares.
-The codes by label weigh what their noise allows: that columns go together by the label is known well
+Codes by label weigh what their noise allows: that columns go together by the label is known well
 where pair tables are little more than noise, and sharpens them where they are more.
 """
 

@@ -62,9 +62,7 @@ def benchmark_paper(site: SiteFile, settings: Settings, output: Path) -> dict[st
         )
     if site.privacy_unit.visits is not None:
         raise ConfigurationError(
-            "VISITS_PUBLISHED",
-            "expected no privacy_unit.visits, which no published form knows; make the columns at "
-            "the source",
+            "VISITS_PUBLISHED", "expected no privacy_unit.visits: no published form knows them"
         )
     answer: dict[str, Any] = _flow(site.dataset, _Benchmark(site, settings, output))
     return answer

@@ -69,12 +69,7 @@ class VisitColumns(Declaration):
         for column in schema.columns:
             name = own.get(column.name, column.name)
             columns.setdefault(name, column.model_copy(update={"name": name}))
-        return TableSchema(
-            columns=tuple(columns.values()),
-            label=schema.label,
-            more_labels=schema.more_labels,
-            constraints=schema.constraints,
-        )
+        return schema.model_copy(update={"columns": tuple(columns.values())})
 
     def source_columns(self, schema: TableSchema) -> tuple[str, ...]:
         """Return the columns of the source that make the released ones, with the order."""

@@ -34,8 +34,8 @@ def moments_of(cells: pd.Series, visits: VisitColumns) -> Floats:
 def unordered(moments: Floats, visits: VisitColumns) -> tuple[Violation, ...]:
     """Return the rows that cannot be put in order."""
     rule = Rule.DATE if visits.order_by == "dates" else Rule.ORDER
-    found = Violation(rule=rule, column=visits.order, rows=np.flatnonzero(np.isnan(moments)))
-    return (found,) if len(found.rows) else ()
+    rows = np.flatnonzero(np.isnan(moments))
+    return (Violation(rule=rule, column=visits.order, rows=rows),) if len(rows) else ()
 
 
 def first_visits(rows: KeyedRows, schema: TableSchema, visits: VisitColumns) -> KeyedRows:

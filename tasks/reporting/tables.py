@@ -111,7 +111,7 @@ def formats_agree(files: Mapping[str, bytes], frame: pd.DataFrame, schema: Table
             column_types=declared, null_values=[""], strings_can_be_null=True
         ),
     )
-    # Block by block: all rows in two more forms would be most of the memory of a release.
+    # All rows in two more forms would be most of the memory of a release.
     text = declared.empty_table()
     for batch in rows.iter_batches(_BATCH_ROWS):
         wanted = pa.Table.from_batches([batch]).replace_schema_metadata(None)

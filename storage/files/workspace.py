@@ -4,8 +4,8 @@ import os
 import resource
 import shutil
 import zipfile
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -108,10 +108,17 @@ def store_arrays(path: Path, **arrays: NDArray[Any]) -> None:
                 f"array {key!r} holds Python objects, which would be pickled; "
                 "convert it to a numeric or text type",
             )
+    with replaced(path) as handle:
+        write_npz(handle, arrays)
+
+
+@contextmanager
+def replaced(path: Path) -> Iterator[IO[bytes]]:
+    """Give a file of mode 0600 to write, which then takes the place of another all at once."""
     staged = _staged(path.parent)
     try:
         with private.open_private(staged, "x") as handle:
-            write_npz(handle, arrays)
+            yield handle
         os.replace(staged, path)
     finally:
         staged.unlink(missing_ok=True)

@@ -117,30 +117,35 @@ def input_gate(
 
 
 class SourceGate:
-    """The input gate of rows that come in batches, in one process: its rows do not leave it.
+    """The input gate of rows that come in batches, few of each (`table_rules.condensed`).
 
-    It holds few `rows` (`table_rules.condensed`) until it is asked, or they have become many. A
-    check passes if it passes whenever it is made.
+    It holds them until it is asked, or they have become many. A check passes if it passes whenever
+    it is made.
     """
 
     def __init__(self, schema: TableSchema, patient_column: str | None) -> None:
         self._asked = (schema, patient_column)
-        self.rows = pd.DataFrame()
+        self._held: list[pd.DataFrame] = []
         self.reports: list[GateReport] = []
 
     def add(self, rows: pd.DataFrame) -> None:
         """Take some rows; judge where what is held of them has become much."""
-        few = [part for part in (self.rows, condensed(rows, *self._asked)) if len(part)]
-        self.rows = few[0] if len(few) == 1 else condensed(pd.concat(few), *self._asked)
-        if self.rows.size > _MOST_CELLS:
+        self._held.append(rows)
+        if self._cells() > _MOST_CELLS:
+            self._held = [condensed(pd.concat(self._held), *self._asked)]
+        if self._cells() > _MOST_CELLS / 2:
             self.judge()
 
     def judge(self) -> None:
         """Judge the rows that are held, and hold them no longer."""
-        if len(self.rows):
+        if self._held:
             schema, patient_column = self._asked
-            self.reports.append(input_gate(self.rows, schema, patient_column=patient_column))
-        self.rows = pd.DataFrame()
+            rows = pd.concat(self._held)
+            self.reports.append(input_gate(rows, schema, patient_column=patient_column))
+        self._held = []
+
+    def _cells(self) -> int:
+        return sum(rows.size for rows in self._held)
 
 
 def output_gate(frame: pd.DataFrame, schema: TableSchema, rows: int) -> GateReport:

@@ -21,7 +21,7 @@ _FNV_PRIME = np.uint64(0x100000001B3)
 
 def bound_contributions(
     patient_keys: ArrayLike, records: Codes, max_rows: int
-) -> tuple[NDArray[np.bool_], Floats]:
+) -> tuple[NDArray[np.bool_], Floats, Indices]:
     """Keep at most `max_rows` rows of each patient and share a weight of one among them.
 
     Kept are the rows whose digest is smallest: a digest of the patient's key and the row's own
@@ -29,8 +29,9 @@ def bound_contributions(
     does not change. Rows of equal digest are equal.
 
     ``records`` (n, d + 1) hold codes and label. Rows without a label are left out before, so that
-    weights are shared among the rows that are used. Returns which rows are kept, and the weight of
-    each: one over the number of rows kept of its patient, 0 where it is not kept.
+    weights are shared among the rows that are used. Returns which rows are kept, the weight of
+    each, one over the number of rows kept of its patient and 0 where it is not kept, and the number
+    of its patient.
 
     Privacy
     -------
@@ -57,7 +58,7 @@ def bound_contributions(
     keep = np.ones(len(patient), dtype=np.bool_)
     keep[order] = rank < max_rows
     n_kept = np.minimum(n_rows, max_rows)[patient]
-    return keep, np.where(keep, 1.0 / n_kept, 0.0)
+    return keep, np.where(keep, 1.0 / n_kept, 0.0), patient
 
 
 def part_of_patients(patient_keys: ArrayLike, *, scheme: str, parts: int) -> Integers:

@@ -78,7 +78,7 @@ def rows_by_shard(
         index, names = named_patients(frame[unit.column][chunk.valid])
         hashes = hash_names(names)[index]
     folds, keys = fold_of(hashes), np.array(names or [""], dtype=np.str_)
-    shards = shard_of(hashes, n_shards)
+    shards = shard_of(hashes, n_shards).astype(np.uint16)  # small numbers are sorted in one go
     ends = np.cumsum(np.bincount(shards, minlength=n_shards))[:-1]
     return tuple(
         KeyedRows(
@@ -105,8 +105,7 @@ def bounded_rows(rows: KeyedRows, unit: PrivacyUnit) -> EncodedRows:
     patient = np.arange(len(keep))
     if unit.column is not None:
         records = np.column_stack([rows.codes, rows.label])
-        keep, weight = bound_contributions(rows.keys, records, unit.max_rows)
-        patient = np.unique(rows.keys, return_inverse=True)[1]
+        keep, weight, patient = bound_contributions(rows.keys, records, unit.max_rows)
     return EncodedRows(
         codes=rows.codes[keep],
         label=rows.label[keep],

@@ -3,13 +3,15 @@
 A fragment is read in bounded batches; each batch is checked, encoded by the schema alone and
 written as one piece per shard. A shard is made of its pieces in the order of the source, whoever
 wrote them and when. A piece that is written twice, because a worker was lost, is the same piece.
-Only booleans and declared names leave.
+Beside the pieces lie the few rows of each batch that the input gate has to judge. Only declared
+names leave.
 """
 
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -18,13 +20,13 @@ from privacy.arrays import Floats
 from privacy.charges import Partition
 from privacy.parameters import PrivacyUnit
 from storage.files.diagnostics import DiagnosticsFile
-from storage.files.workspace import load_arrays, store_arrays
+from storage.files.workspace import load_arrays, replaced, store_arrays
 from storage.schema.table import TableSchema
 from storage.schema.visits import VisitColumns
 from storage.sources.declared_images import FILE_NAME
 from storage.sources.image_rules import RefusedFiles
 from storage.sources.reading import Fragment
-from tasks.gates import expectations
+from tasks.gates.table_rules import condensed
 from tasks.ingest.contributions import part_of_patients
 from tasks.ingest.encoding import EncodedChunk, encode_chunk
 from tasks.ingest.patient_rows import (
@@ -38,6 +40,9 @@ from tasks.ingest.patient_rows import (
 from tasks.ingest.shards import store_shard
 from tasks.ingest.visits import first_visits, moments_of, unordered
 from tasks.measurement.sampling import shard_name
+
+BrokenRules: TypeAlias = tuple[tuple[str, str], ...]
+"""Columns, and the rules that rows break there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,14 +61,6 @@ class IngestRules:
     def row_schema(self) -> TableSchema:
         """Schema of a row of the source."""
         return self.schema if self.visits is None else self.visits.row_schema(self.schema)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class FragmentReport:
-    """What is told of a fragment: which checks it passed, and which rules it breaks where."""
-
-    gates: tuple[expectations.GateReport, ...]
-    broken: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -86,19 +83,19 @@ class ShardItem:
     rules: IngestRules
 
 
-def read_fragment(item: FragmentItem) -> FragmentReport:
+def read_fragment(item: FragmentItem) -> BrokenRules:
     """Read, check and spread one fragment on a worker; see `diagnostics_of` for broken rows."""
     staged = item.workspace / f"staged-{os.urandom(8).hex()}.jsonl"
-    report = spread_fragment(
+    broken = spread_fragment(
         item.fragment.frames(),
         item.rules,
         number=item.number,
         workspace=item.workspace,
         diagnostics=DiagnosticsFile(staged),
     )
-    if report.broken:
+    if broken:
         os.replace(staged, diagnostics_of(item.workspace, item.number))
-    return report
+    return broken
 
 
 def spread_fragment(
@@ -108,18 +105,20 @@ def spread_fragment(
     number: int,
     workspace: Path,
     diagnostics: DiagnosticsFile,
-) -> FragmentReport:
+) -> BrokenRules:
     """Check and encode the rows of a fragment, write them as pieces, and keep broken rows apart."""
-    n_batches = 0
+    n_batches = n_judged = 0
     # The first of each kind is enough to refuse: memory must not grow with the broken rows.
     broken: dict[tuple[str, str], None] = {}
     schema, visits, moments = rules.row_schema, rules.visits, None
-    gate = expectations.SourceGate(schema, rules.unit.column)
     for whole_frame in _readable(frames, broken, diagnostics):
         frame = _own_part(rules, whole_frame)
         if frame.empty:
             continue
-        gate.add(frame if visits is None else frame.drop(columns=visits.order))
+        asked = frame if visits is None else frame.drop(columns=visits.order)
+        with replaced(workspace / f"rows-{number:06d}-{n_judged:06d}.parquet") as handle:
+            condensed(asked, schema, rules.unit.column).to_parquet(handle)
+        n_judged += 1
         chunk = encode_chunk(frame, schema)
         violations = (*chunk.violations, *unnamed_patients(frame, rules.unit.column))
         if visits is not None:
@@ -136,8 +135,7 @@ def spread_fragment(
             )
             n_batches += 1
     store_arrays(_batches_of(workspace, number), n_batches=np.array([n_batches]))
-    gate.judge()
-    return FragmentReport(gates=tuple(gate.reports), broken=tuple(broken))
+    return tuple(broken)
 
 
 def _readable(
@@ -195,9 +193,14 @@ def bound_shard(item: ShardItem) -> tuple[bool, ...]:
     return levels_of(rows, rules.schema)
 
 
+def rows_to_judge(workspace: Path) -> Iterator[pd.DataFrame]:
+    """Give the rows that the input gate has to judge, batch by batch."""
+    return map(pd.read_parquet, sorted(workspace.glob("rows-*.parquet")))
+
+
 def remove_pieces(workspace: Path) -> None:
     """Delete what the shards were made of."""
-    for pattern in ("piece-*.npz", "batches-*.npz"):
+    for pattern in ("piece-*.npz", "batches-*.npz", "rows-*.parquet"):
         for path in workspace.glob(pattern):
             path.unlink()
 

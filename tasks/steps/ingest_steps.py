@@ -8,6 +8,7 @@ and are read in this process, in chunks. See `tasks.ingest.pieces`.
 """
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -45,11 +46,11 @@ def ingest(
     to the diagnostics file.
     """
     with stage("ingest"):
-        reports = _read(columns, rules, reader, workspace, diagnostics, executor)
+        broken = _read(columns, rules, reader, workspace, diagnostics, executor)
     with stage("input-gate"):
-        _refuse(reports, diagnostics)
+        _refuse(broken, rules, workspace, diagnostics)
     with stage("bound-contributions"):
-        return bound(rules, workspace, len(reports), executor)
+        return bound(rules, workspace, len(broken), executor)
 
 
 def _read(
@@ -59,27 +60,27 @@ def _read(
     workspace: PrivateWorkspace,
     diagnostics: DiagnosticsFile,
     executor: Executor,
-) -> Sequence[pieces.FragmentReport]:
+) -> Sequence[pieces.BrokenRules]:
     fragments = reader.fragments(columns, N_FRAGMENTS, map=executor.map)
     if fragments is None:
-        report = pieces.spread_fragment(
+        own = pieces.spread_fragment(
             reader.chunks(columns),
             rules,
             number=0,
             workspace=workspace.folder,
             diagnostics=diagnostics,
         )
-        return [report]
+        return [own]
     items = [
         pieces.FragmentItem(
             fragment=fragment, number=number, workspace=workspace.folder, rules=rules
         )
         for number, fragment in enumerate(fragments)
     ]
-    reports: list[pieces.FragmentReport] = []
+    broken: list[pieces.BrokenRules] = []
     unreadable: InputError | None = None
     try:
-        reports = executor.map(pieces.read_fragment, items)
+        broken = executor.map(pieces.read_fragment, items)
     except InputError as error:
         unreadable = error
     # First of all: a change may be why a file could not be read, or why a rule is broken.
@@ -88,21 +89,31 @@ def _read(
         raise unreadable
     for item in items:
         diagnostics.take(pieces.diagnostics_of(workspace.folder, item.number))
-    return reports
+    return broken
 
 
-def _refuse(reports: Sequence[pieces.FragmentReport], diagnostics: DiagnosticsFile) -> None:
+def _refuse(
+    broken: Sequence[pieces.BrokenRules],
+    rules: pieces.IngestRules,
+    workspace: PrivateWorkspace,
+    diagnostics: DiagnosticsFile,
+) -> None:
     """Refuse a table without rows, and one that breaks a rule."""
-    broken = dict.fromkeys(rule for report in reports for rule in report.broken)
     no_rows = np.empty(0, dtype=np.intp)  # they are in the diagnostics
     refuse_violations(
-        [Violation(rule=rule, column=column, rows=no_rows) for column, rule in broken],
+        [
+            Violation(rule=rule, column=column, rows=no_rows)
+            for column, rule in dict.fromkeys(chain(*broken))
+        ],
         diagnostics=f"{diagnostics.pointer} (restricted; folder diagnostics of CLUSTMIX_HOME)",
     )
-    gates = [judged for report in reports for judged in report.gates]
-    if not gates:
+    gate = expectations.SourceGate(rules.row_schema, rules.unit.column)
+    for rows in pieces.rows_to_judge(workspace.folder):
+        gate.add(rows)
+    gate.judge()
+    if not gate.reports:
         raise InputError("EMPTY_TABLE", "expected rows in the source, found an empty table")
-    if failed_checks := expectations.merge(gates).failed_checks:
+    if failed_checks := expectations.merge(gate.reports).failed_checks:
         failed = "; ".join(check.title for check in failed_checks)
         raise InputError(
             "INPUT_GATE", f"the source breaks these declared rules: {failed}; correct the feed"

@@ -24,7 +24,7 @@ def bound(rows, max_rows):
     """Return how often each row of (patient, code) is kept with each weight."""
     keys = np.array([key for key, _ in rows], dtype=object)
     codes = np.array([[code, 1] for _, code in rows], dtype=np.uint16).reshape(-1, 2)
-    keep, weight = bound_contributions(keys, codes, max_rows)
+    keep, weight, _ = bound_contributions(keys, codes, max_rows)
     assert keep.tolist() == (weight > 0).tolist()
     kept = zip(rows, weight.tolist(), strict=True)
     return Counter((row, share) for row, share in kept if share)
@@ -46,14 +46,14 @@ def test_no_record_is_preferred():
     """Two rows for each of 4,000 patients, one kept: 6 standard deviations around one half."""
     keys = np.repeat(np.arange(4_000), 2)
     records = np.tile([[0, 1], [1, 1]], (4_000, 1)).astype(np.uint16)
-    keep, _ = bound_contributions(keys, records, 1)
+    keep, *_ = bound_contributions(keys, records, 1)
     assert keep.sum() == 4_000
     assert abs(keep[::2].sum() - 2_000) < 6 * 31.7
 
 
 def test_a_key_is_the_same_patient_however_it_is_stored():
     mixed = pd.Series([7, "7", 7.0, " 7 "], dtype=object)
-    keep, _ = bound_contributions(mixed, RECORDS[:4], 1)
+    keep, *_ = bound_contributions(mixed, RECORDS[:4], 1)
     assert keep.sum() == 1
     assert len(set(hash_patients(mixed).tolist())) == 1
     assert hash_patients(pd.Series([7]))[0] == hash_patients(mixed)[0]

@@ -18,6 +18,7 @@ from collections import defaultdict
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
+from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -297,8 +298,7 @@ def outcome(source, table):
         for module in (ingest_pieces, shards):
             patch.setattr(module, "store_arrays", lambda path, **a: stored.update({path: a}))
         patch.setattr(ingest_pieces, "load_arrays", stored.__getitem__)
-        patch.setattr(ingest_pieces.expectations, "input_gate", lambda *_, **__: None)
-        patch.setattr(ingest_pieces.expectations, "merge", lambda _: None)
+        patch.setattr(ingest_pieces, "replaced", lambda _: BytesIO())
         patch.setattr(parquet_files, "ROWS_WORTH_A_FRAGMENT", 2)
         reader = CohortReader(source)
         fragments = [reader.chunks(COLUMNS, table.chunk_rows)]

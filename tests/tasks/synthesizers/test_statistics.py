@@ -124,7 +124,7 @@ def rows_of(patients):
     records = [record for _, own in patients for record in own]
     codes = np.array([codes for codes, _ in records], dtype=np.uint16)
     label = np.array([label for _, label in records], dtype=np.uint16)
-    keep, weight = bound_contributions(
+    keep, weight, _ = bound_contributions(
         np.array(keys, dtype=object), np.column_stack([codes, label]), MAX_ROWS
     )
     fold = np.array([fold for fold, own in patients for _ in own], dtype=np.uint8)

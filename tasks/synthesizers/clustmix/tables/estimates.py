@@ -10,11 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.measurement.centred import (
-    centred_norm,
-    counts_of,
-    without_means,
-)
+from tasks.measurement.centred import centred_norm, count_factor, counts_of, without_means
 from tasks.synthesizers.clustmix.tables.draws import pair_cells
 from tasks.synthesizers.clustmix.tables.layout import Layout
 from tasks.synthesizers.clustmix.tables.one_ways import smooth_shares
@@ -23,6 +19,8 @@ from tasks.synthesizers.clustmix.tables.rule import PairChoice
 Array = NDArray[np.float64]
 
 _POOLED_CODES = 3.0
+_OWN_EVENNESS = 0.25
+_LEAST_SCALE = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +44,14 @@ def first_counts(layout: Layout, noisy: Array, *, unit_stddev: float) -> Counts:
     """Return the counts of the first draw, of noisy label counts (C, 1 + W)."""
     sizes, by_label = counts_of(noisy, layout.n_codes)
     stddev = unit_stddev * centred_norm(layout.n_codes)
-    return _counts(layout, sizes, by_label, stddev, np.zeros(layout.width), np.inf)
+    patients = max(float(sizes.sum()), 1.0)
+    # Nearly even labels where noise hides them: the other ones are then not taken for all.
+    labels = _possible(sizes / patients, np.full(layout.n_labels, stddev / patients))
+    counts = _counts(layout, labels, patients, by_label, stddev=stddev)
+    deviation = stddev / count_factor(layout.n_codes) / patients
+    labels = _possible(*label_shares(layout, counts, sizes / patients, deviation))
+    moved = (labels * patients - sizes)[:, None] / layout.sizes
+    return _counts(layout, labels, patients, by_label + moved, stddev=stddev)
 
 
 def better_counts(
@@ -59,29 +64,31 @@ def better_counts(
 
     The one-ways (W,) are centred, in patients.
     """
-    sizes = first.by_label[:, layout.block(0)].sum(axis=1)
     mine = without_means(first.by_label.sum(axis=0), layout.offsets)
     theirs = without_means(one_ways, layout.offsets)
     variances = layout.n_labels * first.stddev**2, one_way_stddev**2
     moved = (theirs - mine) * variances[0] / sum(variances)
     return replace(
-        _counts(layout, sizes, first.by_label, first.stddev, theirs, one_way_stddev),
+        _counts(
+            *(layout, first.labels, first.patients, first.by_label),
+            stddev=first.stddev,
+            one_ways=theirs,
+            one_way_stddev=one_way_stddev,
+        ),
         by_label=first.by_label + moved / layout.n_labels,
     )
 
 
 def _counts(
     layout: Layout,
-    sizes: Array,
+    labels: Array,
+    patients: float,
     by_label: Array,
+    *,
     stddev: float,
-    one_ways: Array,
-    one_way_stddev: float,
+    one_ways: Array | float = 0.0,
+    one_way_stddev: float = np.inf,
 ) -> Counts:
-    patients = max(float(sizes.sum()), 1.0)
-    # A label that noise has lost keeps what the noise allows: half a standard deviation.
-    labels = np.maximum(sizes, 0.5 * stddev)
-    labels = labels / labels.sum()
     centred = without_means(by_label, layout.offsets) / patients
     weights, precision = label_weights(layout, labels, centred, stddev=stddev / patients)
     more = (patients / one_way_stddev) ** 2
@@ -99,6 +106,53 @@ def _counts(
     )
 
 
+def _possible(shares: Array, deviations: Array) -> Array:
+    """Return shares that are a distribution; one that noise has lost keeps half a deviation."""
+    found = np.maximum(shares, 0.5 * deviations)
+    return np.asarray(found / found.sum())
+
+
+def label_shares(
+    layout: Layout, counts: Counts, counted: Array, deviation: float
+) -> tuple[Array, Array]:
+    """Shares of the labels (C,) and their standard deviations, of their counts and their codes.
+
+    Had a label the codes of all patients, its centred counts would be the centred one-ways times
+    its share: each column would count it again, the louder the less even its codes are. A label has
+    codes of its own, in each column with the variance that `label_weights` learns, and in all
+    together more or less even ones: by a quarter, as in fifteen public tables, of what the other
+    labels are of all. Both are errors of what codes say; counts ``counted`` have the deviation.
+    """
+    share, stddev = counts.labels, counts.stddev / counts.patients
+    centred = without_means(counts.by_label, layout.offsets) / counts.patients
+    uneven, starts = counts.shares - 1.0 / layout.sizes, layout.offsets[:-1]
+    own = own_variances(layout, share, centred, stddev=stddev)[:, None]
+    variances = stddev**2 + own * (share**2 - share**4 / (share @ share))
+    loudness = np.add.reduceat(uneven**2, starts)[:, None] / variances
+    told = (np.add.reduceat(centred * uneven, starts, axis=1).T / variances).sum(axis=0)
+    precision = np.maximum(loudness.sum(axis=0), 1e-12)
+    # One-ways are drawn to even ones where they are noise; what that makes louder is the same.
+    scale = max(float((told / precision).sum()), _LEAST_SCALE)
+    errors = 1.0 / (precision * scale**2) + (_OWN_EVENNESS * share * (1.0 - share)) ** 2
+    both = 1.0 / deviation**2 + 1.0 / errors
+    return (counted / deviation**2 + told / (precision * scale) / errors) / both, both**-0.5
+
+
+def own_variances(layout: Layout, labels: Array, by_label: Array, *, stddev: float) -> Array:
+    """Variance (d,) of what is a label's own in the shares of a column's codes.
+
+    The counts (C, W) are centred, in shares of all patients, with this noise.
+    """
+    squared = float(labels @ labels)
+    left = by_label - labels[:, None] * by_label.sum(axis=0)
+    free = np.asarray(layout.n_codes, dtype=np.float64) - 1.0
+    squares = np.add.reduceat((left**2).sum(axis=0), layout.offsets[:-1])
+    noise = stddev**2 * (len(labels) * (1.0 + squared) - 2.0)
+    excess = (squares - free * noise) / (squared - float((labels**4).sum()) / squared)
+    pooled = max(0.0, float(excess.sum() / free.sum()))
+    return np.asarray(np.maximum(0.0, (excess + _POOLED_CODES * pooled) / (free + _POOLED_CODES)))
+
+
 def label_weights(
     layout: Layout, labels: Array, by_label: Array, *, stddev: float
 ) -> tuple[Array, Array]:
@@ -113,13 +167,7 @@ def label_weights(
     The counts (C, W) are centred, in shares of all patients, with this noise.
     """
     squared = float(labels @ labels)
-    left = by_label - labels[:, None] * by_label.sum(axis=0)
-    free = np.asarray(layout.n_codes, dtype=np.float64) - 1.0
-    squares = np.add.reduceat((left**2).sum(axis=0), layout.offsets[:-1])
-    noise = stddev**2 * (len(labels) * (1.0 + squared) - 2.0)
-    excess = (squares - free * noise) / (squared - float((labels**4).sum()) / squared)
-    pooled = max(0.0, float(excess.sum() / free.sum()))
-    own = np.maximum(0.0, (excess + _POOLED_CODES * pooled) / (free + _POOLED_CODES))
+    own = own_variances(layout, labels, by_label, stddev=stddev)
     projected = np.diag(labels**2) - np.outer(labels**2, labels**2) / squared
     covariance = own[:, None, None] * projected + stddev**2 * np.eye(len(labels))
     weights = np.linalg.solve(

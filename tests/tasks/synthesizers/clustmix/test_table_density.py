@@ -8,7 +8,12 @@ from measuring import domain_with
 from scipy.optimize import minimize
 from scipy.special import softmax
 
-from tasks.measurement.centred import blocks_to_simplex, without_means
+from tasks.measurement.centred import (
+    blocks_to_simplex,
+    centred_norm,
+    count_factor,
+    without_means,
+)
 from tasks.synthesizers.clustmix.tables import estimates, rule, sampler
 from tasks.synthesizers.clustmix.tables.layout import Layout, prior_covariance
 from tasks.synthesizers.clustmix.tables.mixture import Mixture, _Fit, fit_mixture
@@ -127,9 +132,7 @@ def test_one_ways_of_both_draws_are_weighed_by_their_noise():
             [np.tile((b.sum(axis=1, keepdims=True) - 500) / b.shape[1], b.shape[1])
              for b in np.split(noisy, LAYOUT.offsets[1:-1], axis=1)], axis=1
         )  # fmt: skip
-        first = estimates._counts(
-            LAYOUT, noisy[:, :4].sum(axis=1), noisy, 20.0, np.zeros(LAYOUT.width), np.inf
-        )
+        first = estimates._counts(LAYOUT, np.full(2, 0.5), 1000.0, noisy, stddev=20.0)
         second = shares * 1000 + rng.normal(0, 10, LAYOUT.width)
         both = estimates.better_counts(LAYOUT, first, second, one_way_stddev=10.0)
         first_error.append(first.by_label.sum(axis=0) - 1000 * shares)
@@ -161,6 +164,23 @@ def test_a_rare_label_counts_for_little_where_noise_hides_what_is_its_own():
             assert spread["sum"] / spread["best"] == pytest.approx(2 * 0.905, rel=0.2)
         else:
             assert spread["best"] < 1.1 * spread["sum"]
+
+
+@pytest.mark.parametrize(("patients", "evener", "asked"), [(1e3, 0.0, 0.6), (1e5, 0.5, 1.1)])
+def test_codes_tell_the_shares_of_labels_as_far_as_they_are_those_of_all(patients, evener, asked):
+    layout, labels, rng = layout_of(20, 4), np.array([0.1, 0.9]), np.random.default_rng(9)
+    uneven = rng.dirichlet(np.full(4, 0.5), 20).ravel() - 0.25
+    # By so much are the codes of the rare label evener than those of all.
+    centred = np.outer(labels * (1.0 - evener * np.array([0.9, -0.1])), uneven)
+    exact = np.column_stack([labels * count_factor(layout.n_codes), centred])
+    exact *= patients / centred_norm(layout.n_codes)
+    errors = []
+    for _ in range(100):
+        noisy = exact + rng.normal(0, 20.0, exact.shape)
+        found = estimates.first_counts(layout, noisy, unit_stddev=20.0).labels
+        errors.append([noisy[0, 0] / noisy[:, 0].sum() - 0.1, found[0] - 0.1])
+    counted, both = np.sqrt(np.mean(np.square(errors), axis=0))
+    assert both < asked * counted
 
 
 def test_one_ways_are_the_mode_of_their_posterior_and_nothing_else_where_patients_are_many():

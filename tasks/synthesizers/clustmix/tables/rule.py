@@ -34,7 +34,7 @@ _PAIR_NOISE = 0.40
 _ONE_WAY_PART, _TOLERATED = 0.22, 0.02
 _TOLERATED_BEFORE_PAIRS, _MOST_BEFORE_PAIRS = 0.006, 0.7
 _FEW_CODES, _FEW_CODES_NOISE = 3, 0.25
-_DROWNING = 0.05
+_DROWNING = 0.03
 _LEAST_POTENTIAL = 0.05
 _LEAST_RATIO = 0.5
 _FINE_PAIR_NOISE = 0.03
@@ -69,7 +69,7 @@ class Shares:
         Part of the draw of pair tables that goes to one-ways.
     drowned
         How far pair tables are noise, from 0 to 1: as far as even naive Bayes has a noise above
-        0.05.
+        0.03.
     """
 
     label_counts: float
@@ -91,7 +91,7 @@ def shares_of(layout: Layout, *, patients: int | None, mu: float) -> Shares:
 
     The label counts get as much as brings the noise of one-way shares to 0.014 in total variation
     distance, between a tenth and three tenths, and up to nine tenths as the pair tables drown:
-    where even naive Bayes has a noise above 0.05. One-ways without the label are measured beside
+    where even naive Bayes has a noise above 0.03. One-ways without the label are measured beside
     the pair tables, with a fifth of their part at least. Together they tell of the one-ways what
     naive Bayes tells, which gives all to the label counts, as far as its noise stands above 0.02.
     Of the rest two fifths go to the pair tables, and less where they drown; up to 0.7 of both parts

@@ -145,7 +145,11 @@ def missing(jobs: Iterable[Job], rows: Iterable[ResultRow], settings: dict[str, 
 
 
 def compare(rows: Sequence[ResultRow]) -> list[Comparison]:
-    """Compare every method with the yardstick of the same look, on the splits that both have."""
+    """Compare every method with the yardstick, on the splits that both have.
+
+    The yardstick is of the same look, or of the last look before it at which that split was made:
+    it has not changed since the third.
+    """
     groups: dict[tuple[str, str, str, float], dict[int | None, ResultRow]] = {}
     for row in rows:
         if row.epsilon is not None:
@@ -153,7 +157,9 @@ def compare(rows: Sequence[ResultRow]) -> list[Comparison]:
             groups.setdefault((row.dataset, row.method, look, row.epsilon), {})[row.seed] = row
     found = []
     for (dataset, method, look, epsilon), own in groups.items():
-        theirs = groups.get((dataset, YARDSTICK, look, epsilon), {})
+        theirs: dict[int | None, ResultRow] = {}
+        for earlier in range(1, int(look) + 1):
+            theirs |= groups.get((dataset, YARDSTICK, str(earlier), epsilon), {})
         pairs = [(row, theirs[seed]) for seed, row in own.items() if seed in theirs]
         if method == YARDSTICK or not pairs:
             continue

@@ -110,30 +110,26 @@ def _groups(rows: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
 
 def _untouched(rows: list[dict[str, Any]]) -> list[str]:
-    """Lines of the tables that are judged, of the last look at all of them, at epsilon 1."""
-    methods = ("clustmix", "naive_bayes", "real")
-    groups: dict[tuple[str, int, str], list[dict[str, Any]]] = {}
+    """Lines of the tables that are judged, at epsilon 1: of three splits at the last look."""
+    groups: dict[tuple[str, str], dict[int, list[dict[str, Any]]]] = {}
     for row in rows:
         if row["epsilon"] in (None, 1.0):
-            look = 0 if row["method"] == "real" else row["settings"].get("look", 1)
-            groups.setdefault((row["dataset"], look, row["method"]), []).append(row)
+            looks = groups.setdefault((row["dataset"], row["method"]), {})
+            looks.setdefault(row["settings"].get("look", 1), []).append(row)
     lines = []
-    for dataset in dict.fromkeys(name for name, _, _ in groups):
-        both = [
-            {look for name, look, method in groups if (name, method) == (dataset, kind)}
-            for kind in methods[:2]
-        ]
-        looks = [look for look in both[0] & both[1] if len(groups[dataset, look, methods[1]]) > 2]
-        if not looks:
-            continue
-        own = [groups.get((dataset, max(looks), method)) for method in methods[:2]]
-        own.append(groups.get((dataset, 0, methods[2])))
-        cells = [
-            "-" if group is None else f"{mean(row[name] for row in group):.3f}"
-            for name in ("auc", "log_loss")
-            for group in own
-        ]
-        lines.append(_line((dataset, *cells, str(len(own[0] or ())))))
+    for dataset in dict.fromkeys(name for name, _ in groups):
+        own = []
+        for method in ("clustmix", "naive_bayes", "real"):
+            looks = groups.get((dataset, method), {})
+            last = max((look for look, group in looks.items() if len(group) > 2), default=None)
+            own.append([] if last is None else looks[last])
+        if own[0] and own[1]:
+            cells = [
+                f"{mean(row[name] for row in group):.3f}" if group else "-"
+                for name in ("auc", "log_loss")
+                for group in own
+            ]
+            lines.append(_line((dataset, *cells, str(len(own[0])))))
     return lines
 
 

@@ -46,7 +46,7 @@ def first_counts(layout: Layout, noisy: Array, *, unit_stddev: float) -> Counts:
     stddev = unit_stddev * centred_norm(layout.n_codes)
     patients = max(float(sizes.sum()), 1.0)
     # Nearly even labels where noise hides them: the other ones are then not taken for all.
-    labels = _possible(sizes / patients, np.full(layout.n_labels, stddev / patients))
+    labels = _possible(sizes / patients, np.full(layout.n_labels, 0.5 * stddev / patients))
     counts = _counts(layout, labels, patients, by_label, stddev=stddev)
     deviation = stddev / count_factor(layout.n_codes) / patients
     labels = _possible(*label_shares(layout, counts, sizes / patients, deviation))
@@ -106,9 +106,9 @@ def _counts(
     )
 
 
-def _possible(shares: Array, deviations: Array) -> Array:
-    """Return shares that are a distribution; one that noise has lost keeps half a deviation."""
-    found = np.maximum(shares, 0.5 * deviations)
+def _possible(shares: Array, least: Array) -> Array:
+    """Return shares that are a distribution; one that noise has lost keeps what noise allows."""
+    found = np.maximum(shares, least)
     return np.asarray(found / found.sum())
 
 

@@ -5,7 +5,7 @@ import subprocess
 from benchmarks.house import MAX_LINES, House
 
 LIMITS = {
-    "product lines": 46_920,
+    "product lines": 46_932,
     "test lines": 40_350,
     f"modules over {MAX_LINES} lines": 0,
     "folder arrows that run up": 0,

@@ -107,7 +107,7 @@ def spread_fragment(
     diagnostics: DiagnosticsFile,
 ) -> BrokenRules:
     """Check and encode the rows of a fragment, write them as pieces, and keep broken rows apart."""
-    n_batches = n_judged = 0
+    n_batches = 0
     # The first of each kind is enough to refuse: memory must not grow with the broken rows.
     broken: dict[tuple[str, str], None] = {}
     schema, visits, moments = rules.row_schema, rules.visits, None
@@ -116,9 +116,9 @@ def spread_fragment(
         if frame.empty:
             continue
         asked = frame if visits is None else frame.drop(columns=visits.order)
-        with replaced(workspace / f"rows-{number:06d}-{n_judged:06d}.parquet") as handle:
+        # The next batch takes the place of one that breaks a rule, which is refused before.
+        with replaced(_to_judge(workspace, (number, n_batches))) as handle:
             condensed(asked, schema, rules.unit.column).to_parquet(handle)
-        n_judged += 1
         chunk = encode_chunk(frame, schema)
         violations = (*chunk.violations, *unnamed_patients(frame, rules.unit.column))
         if visits is not None:
@@ -181,9 +181,8 @@ def bound_shard(item: ShardItem) -> tuple[bool, ...]:
     The pieces stay, as another worker may have to do the same again.
     """
     pieces = [
-        load_arrays(_piece(item.workspace, item.shard, (number, batch)))
-        for number in range(item.n_fragments)
-        for batch in range(int(load_arrays(_batches_of(item.workspace, number))["n_batches"][0]))
+        load_arrays(_piece(item.workspace, item.shard, piece))
+        for piece in _pieces_of(item.workspace, item.n_fragments)
     ]
     rules, keyed = item.rules, joined(pieces)
     if rules.visits is not None:
@@ -193,9 +192,10 @@ def bound_shard(item: ShardItem) -> tuple[bool, ...]:
     return levels_of(rows, rules.schema)
 
 
-def rows_to_judge(workspace: Path) -> Iterator[pd.DataFrame]:
-    """Give the rows that the input gate has to judge, batch by batch."""
-    return map(pd.read_parquet, sorted(workspace.glob("rows-*.parquet")))
+def rows_to_judge(workspace: Path, n_fragments: int) -> Iterator[pd.DataFrame]:
+    """Give the rows that the input gate has to judge, batch by batch; none may be missing."""
+    for piece in _pieces_of(workspace, n_fragments):
+        yield pd.read_parquet(_to_judge(workspace, piece))
 
 
 def remove_pieces(workspace: Path) -> None:
@@ -218,6 +218,18 @@ def diagnostics_of(workspace: Path, number: int) -> Path:
 def _piece(folder: Path, shard: int, piece: tuple[int, int]) -> Path:
     number, batch = piece
     return folder / f"piece-{shard:04d}-{number:06d}-{batch:06d}.npz"
+
+
+def _to_judge(folder: Path, piece: tuple[int, int]) -> Path:
+    number, batch = piece
+    return folder / f"rows-{number:06d}-{batch:06d}.parquet"
+
+
+def _pieces_of(folder: Path, n_fragments: int) -> Iterator[tuple[int, int]]:
+    """Give fragment and batch of every piece, in the order of the source."""
+    for number in range(n_fragments):
+        n_batches = int(load_arrays(_batches_of(folder, number))["n_batches"][0])
+        yield from ((number, batch) for batch in range(n_batches))
 
 
 def _batches_of(folder: Path, number: int) -> Path:

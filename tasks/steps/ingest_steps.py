@@ -108,7 +108,7 @@ def _refuse(
         diagnostics=f"{diagnostics.pointer} (restricted; folder diagnostics of CLUSTMIX_HOME)",
     )
     gate = expectations.SourceGate(rules.row_schema, rules.unit.column)
-    for rows in pieces.rows_to_judge(workspace.folder):
+    for rows in pieces.rows_to_judge(workspace.folder, len(broken)):
         gate.add(rows)
     gate.judge()
     if not gate.reports:

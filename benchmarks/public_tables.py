@@ -101,6 +101,8 @@ class Comparison:
         By the figures of `FIGURES`.
     calibration, real_calibration
         Mean expected calibration error of a model trained on the release, and on the real rows.
+    by_chance
+        Mean of what that error of the release would be if all that the model says were true.
     """
 
     dataset: str
@@ -110,6 +112,7 @@ class Comparison:
     differences: dict[str, Difference]
     calibration: float | None
     real_calibration: float | None
+    by_chance: float | None
 
     @property
     def calibrated(self) -> bool:
@@ -181,6 +184,7 @@ def compare(rows: Sequence[ResultRow]) -> list[Comparison]:
                 differences=differences,
                 calibration=_mean(row.calibration_error for row, _ in pairs),
                 real_calibration=_mean(row.calibration_error for row in real),
+                by_chance=_mean(row.figures.get("calibration_by_chance") for row, _ in pairs),
             )
         )
     return found
@@ -258,15 +262,17 @@ def verdict_table(compared: Iterable[Comparison]) -> str:
             one.method,
             str(len(one.differences["auc"].gains)),
             *(str(one.differences[name]) for name in FIGURES),
-            "-" if one.calibration is None else f"{one.calibration:.4f}",
-            "-" if one.real_calibration is None else f"{one.real_calibration:.4f}",
+            *(
+                "-" if value is None else f"{value:.4f}"
+                for value in (one.calibration, one.real_calibration, one.by_chance)
+            ),
         )
         for one in sorted(
             compared, key=lambda one: (one.dataset, one.method, one.look, one.epsilon)
         )
     ]
     header = ("table", "epsilon", "look", "method", "splits", "AUC", "accuracy", "log-loss",
-              "2-way", "1-way", "calibration", "of real rows")  # fmt: skip
+              "2-way", "1-way", "calibration", "of real rows", "by chance")  # fmt: skip
     return markdown_table(header, lines)
 
 

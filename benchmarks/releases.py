@@ -122,7 +122,7 @@ def scored(bundle: Path, test: Path) -> dict[str, Any]:
         ),
         "worst_column": max(found["worst_columns"].values()),
     }
-    more = ("query_error", "paper_cnn_accuracy", "read_as_class")
+    more = ("calibration_by_chance", "query_error", "paper_cnn_accuracy", "read_as_class")
     figures |= {name: found[name] for name in more if found.get(name) is not None}
     for label, of_label in found["more_labels"].items():
         figures |= {f"{name}, {label}": of_label[name] for name in ("auc", "accuracy", "log_loss")}

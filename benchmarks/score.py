@@ -32,7 +32,7 @@ from benchmarks.marginal_distance import MarginalDistance, marginal_distance
 
 N_QUERIES, LONGEST_QUERY, QUERY_SEED, SANITY_SHARE = 1_000, 5, 20_190_627, 0.001
 TREES = 200
-CALIBRATION_BINS = 10
+CALIBRATION_BINS, CHANCE_DRAWS, CHANCE_SEED = 10, 200, 20_190_628
 PAPER_STEPS, PAPER_BATCH, PAPER_SHAPE = 2_500, 64, (28, 28, 1)
 """Batches that the papers' network is trained on, however few the images are, and its images."""
 
@@ -103,6 +103,20 @@ def calibration_error(probability: NDArray[np.float64], label: NDArray[np.int64]
     place = np.minimum((said * CALIBRATION_BINS).astype(np.int64), CALIBRATION_BINS - 1)
     excess = np.bincount(place, weights=said - (label == predicted))
     return float(np.abs(excess).sum() / len(label))
+
+
+def calibration_by_chance(probability: NDArray[np.float64]) -> float:
+    """Return the calibration error that these probabilities would have if they were true.
+
+    Few rows are never as many as was said of them: it is the mean of `calibration_error` over
+    labels that are drawn from the probabilities.
+    """
+    rng, above = np.random.default_rng(CHANCE_SEED), probability.cumsum(axis=1)[:, :-1]
+    draws = (
+        (rng.random((len(above), 1)) > above).sum(axis=1, dtype=np.int64)
+        for _ in range(CHANCE_DRAWS)
+    )
+    return float(np.mean([calibration_error(probability, label) for label in draws]))
 
 
 def query_error(synthetic: View, real: View) -> float:
@@ -185,7 +199,8 @@ def score(bundle: Path, table: Path, *, networks: bool = False, trees: int = TRE
     dict
         Share of each level, real and synthetic; AUC of each level against the rest and their mean
         (of two levels, that of the positive one), accuracy, log loss and calibration error on the
-        real rows of a classifier trained on the bundle; mean total variation distance of columns
+        real rows of a classifier trained on the bundle, and what that error would be if all that it
+        says were true; mean total variation distance of columns
         and of pairs of columns, label included; the five worst columns. Of images, where networks
         are asked for, ``cnn_accuracy`` of `benchmarks.small_network` and ``paper_cnn_accuracy`` of
         `benchmarks.convolutional`; ``teacher_accuracy`` of the classifier in the bundle; and
@@ -220,6 +235,7 @@ def score(bundle: Path, table: Path, *, networks: bool = False, trees: int = TRE
         **utility(probability, real.label, schema["label"]),
         "more_labels": others,
         "calibration_error": round(calibration_error(probability, real.label), 5),
+        "calibration_by_chance": round(calibration_by_chance(probability), 5),
         "tvd_1way": round(distance.one_way, 5),
         "tvd_2way": round(distance.two_way, 5),
         "worst_columns": {name: round(float(value), 5) for value, name in worst},

@@ -19,7 +19,7 @@ from benchmarks.results import (
     run_table,
     write_rows,
 )
-from benchmarks.score import score
+from benchmarks.score import calibration_by_chance, calibration_error, score
 from privacy.errors import InputError
 from storage.settings import Settings
 from storage.sources.cohorts import CohortReader
@@ -235,6 +235,16 @@ def test_cells_are_read_by_the_declared_rules():
     assert [text_of(cell) for cell in (None, float("nan"), 3.0, 3, " a ", True, 0.5)] == [
         "", "", "3", "3", "a", "True", "0.5",
     ]  # fmt: skip
+
+
+def test_few_rows_have_a_calibration_error_by_chance():
+    # Of 100 rows of one half each, the sum is binomial: its mean distance to 50 is 3.98.
+    for n_labels, share in ((2, 0.0398), (3, 0.0376)):
+        probability = np.full((100, n_labels), 1.0 / n_labels)
+        assert calibration_by_chance(probability) == pytest.approx(share, abs=0.006)
+    certain = np.eye(2)[[0, 1, 1]]
+    assert calibration_by_chance(certain) == 0.0
+    assert calibration_error(certain, np.array([0, 1, 0])) == pytest.approx(1 / 3)
 
 
 def split_rows(method, aucs, **changes):

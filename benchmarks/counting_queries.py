@@ -136,7 +136,8 @@ def read_items(dataset: str) -> Items:
     keep = np.ones(len(frame), dtype=np.bool_)
     if site.unit.column is not None:
         records = np.column_stack([coded.codes, coded.label])
-        keep, *_ = contributions.bound_contributions(frame[site.unit.column], records, 1)
+        named = contributions.named_patients(frame[site.unit.column])
+        keep, _ = contributions.bound_contributions(*named, records, 1)
     n_rows = int(keep.sum())
     return Items(
         domain=encoding.domain_of(site.table_schema),

@@ -20,18 +20,18 @@ _FNV_PRIME = np.uint64(0x100000001B3)
 
 
 def bound_contributions(
-    patient_keys: ArrayLike, records: Codes, max_rows: int
-) -> tuple[NDArray[np.bool_], Floats, Indices]:
+    patient: Indices, names: list[str], records: Codes, max_rows: int
+) -> tuple[NDArray[np.bool_], Floats]:
     """Keep at most `max_rows` rows of each patient and share a weight of one among them.
 
     Kept are the rows whose digest is smallest: a digest of the patient's key and the row's own
     codes, so a choice at random among the patient's different rows that another order of the source
     does not change. Rows of equal digest are equal.
 
-    ``records`` (n, d + 1) hold codes and label. Rows without a label are left out before, so that
-    weights are shared among the rows that are used. Returns which rows are kept, the weight of
-    each, one over the number of rows kept of its patient and 0 where it is not kept, and the number
-    of its patient.
+    ``patient`` (n,) and the names are those of `named_patients`, and ``records`` (n, d + 1) hold
+    codes and label. Rows without a label are left out before, so that weights are shared among the
+    rows that are used. Returns which rows are kept, and the weight of each: one over the number of
+    rows kept of its patient, and 0 where it is not kept.
 
     Privacy
     -------
@@ -41,7 +41,6 @@ def bound_contributions(
     """
     if max_rows < 1:
         raise ValueError("expected max_rows of at least 1")
-    patient, names = named_patients(patient_keys)
     n_rows = np.bincount(patient, minlength=len(names))
     over = np.flatnonzero(n_rows[patient] > max_rows)
     # A record has a fixed length, so no two pairs of key and record are the same bytes.
@@ -58,7 +57,7 @@ def bound_contributions(
     keep = np.ones(len(patient), dtype=np.bool_)
     keep[order] = rank < max_rows
     n_kept = np.minimum(n_rows, max_rows)[patient]
-    return keep, np.where(keep, 1.0 / n_kept, 0.0), patient
+    return keep, np.where(keep, 1.0 / n_kept, 0.0)
 
 
 def part_of_patients(patient_keys: ArrayLike, *, scheme: str, parts: int) -> Integers:

@@ -105,7 +105,8 @@ def bounded_rows(rows: KeyedRows, unit: PrivacyUnit) -> EncodedRows:
     patient = np.arange(len(keep))
     if unit.column is not None:
         records = np.column_stack([rows.codes, rows.label])
-        keep, weight, patient = bound_contributions(rows.keys, records, unit.max_rows)
+        patient, names = pd.factorize(rows.keys.astype(object))  # names already: `rows_by_shard`
+        keep, weight = bound_contributions(patient, list(names), records, unit.max_rows)
     return EncodedRows(
         codes=rows.codes[keep],
         label=rows.label[keep],

@@ -238,10 +238,9 @@ def test_cells_are_read_by_the_declared_rules():
 
 
 def test_few_rows_have_a_calibration_error_by_chance():
-    # Of 100 rows of one half each, the sum is binomial: its mean distance to 50 is 3.98.
-    for n_labels, share in ((2, 0.0398), (3, 0.0376)):
-        probability = np.full((100, n_labels), 1.0 / n_labels)
-        assert calibration_by_chance(probability) == pytest.approx(share, abs=0.006)
+    for n_labels, share in ((2, 0.0398), (3, 0.0376)):  # of a binomial sum of 100 rows
+        found = calibration_by_chance(np.full((100, n_labels), 1 / n_labels))
+        assert found == pytest.approx(share, abs=0.006)
     certain = np.eye(2)[[0, 1, 1]]
     assert calibration_by_chance(certain) == 0.0
     assert calibration_error(certain, np.array([0, 1, 0])) == pytest.approx(1 / 3)

@@ -12,6 +12,7 @@ from tasks.ingest.contributions import (
     fold_of,
     hash_patients,
     hash_records,
+    named_patients,
     shard_of,
 )
 from tasks.measurement.encoded import N_FOLDS
@@ -22,9 +23,8 @@ ROWS = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 3)), max_size=
 
 def bound(rows, max_rows):
     """Return how often each row of (patient, code) is kept with each weight."""
-    keys = np.array([key for key, _ in rows], dtype=object)
     codes = np.array([[code, 1] for _, code in rows], dtype=np.uint16).reshape(-1, 2)
-    keep, weight, _ = bound_contributions(keys, codes, max_rows)
+    keep, weight = bound_contributions(*named_patients([key for key, _ in rows]), codes, max_rows)
     assert keep.tolist() == (weight > 0).tolist()
     kept = zip(rows, weight.tolist(), strict=True)
     return Counter((row, share) for row, share in kept if share)
@@ -46,14 +46,14 @@ def test_no_record_is_preferred():
     """Two rows for each of 4,000 patients, one kept: 6 standard deviations around one half."""
     keys = np.repeat(np.arange(4_000), 2)
     records = np.tile([[0, 1], [1, 1]], (4_000, 1)).astype(np.uint16)
-    keep, *_ = bound_contributions(keys, records, 1)
+    keep, _ = bound_contributions(*named_patients(keys), records, 1)
     assert keep.sum() == 4_000
     assert abs(keep[::2].sum() - 2_000) < 6 * 31.7
 
 
 def test_a_key_is_the_same_patient_however_it_is_stored():
     mixed = pd.Series([7, "7", 7.0, " 7 "], dtype=object)
-    keep, *_ = bound_contributions(mixed, RECORDS[:4], 1)
+    keep, _ = bound_contributions(*named_patients(mixed), RECORDS[:4], 1)
     assert keep.sum() == 1
     assert len(set(hash_patients(mixed).tolist())) == 1
     assert hash_patients(pd.Series([7]))[0] == hash_patients(mixed)[0]
@@ -62,12 +62,8 @@ def test_a_key_is_the_same_patient_however_it_is_stored():
 @pytest.mark.parametrize("empty", [None, np.nan, "", "  "])
 def test_a_row_without_a_patient_is_refused(empty):
     keys = pd.Series(["a", empty], dtype=object)
-    for function in (
-        lambda: bound_contributions(keys, RECORDS[:2], 1),
-        lambda: hash_patients(keys),
-    ):
-        with pytest.raises(InputError, match="PATIENT_MISSING: expected a patient key in every"):
-            function()
+    with pytest.raises(InputError, match="PATIENT_MISSING: expected a patient key in every"):
+        named_patients(keys)
 
 
 def test_record_hash_depends_on_the_record_alone():

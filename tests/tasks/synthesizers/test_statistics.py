@@ -14,7 +14,7 @@ from measuring import domain_with, drawn_by, in_shards, take
 
 from privacy.accountants.calibration import gdp_mu
 from privacy.sensitivity import weighted_sum_l2_sensitivity
-from tasks.ingest.contributions import bound_contributions
+from tasks.ingest.contributions import bound_contributions, named_patients
 from tasks.measurement import centred, statistics
 from tasks.measurement.centred import label_counts
 from tasks.measurement.encoded import EncodedRows
@@ -124,8 +124,8 @@ def rows_of(patients):
     records = [record for _, own in patients for record in own]
     codes = np.array([codes for codes, _ in records], dtype=np.uint16)
     label = np.array([label for _, label in records], dtype=np.uint16)
-    keep, weight, _ = bound_contributions(
-        np.array(keys, dtype=object), np.column_stack([codes, label]), MAX_ROWS
+    keep, weight = bound_contributions(
+        *named_patients(keys), np.column_stack([codes, label]), MAX_ROWS
     )
     fold = np.array([fold for fold, own in patients for _ in own], dtype=np.uint8)
     return EncodedRows(codes=codes[keep], label=label[keep], weight=weight[keep], fold=fold[keep])

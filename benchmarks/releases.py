@@ -373,7 +373,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kinds = ["real", *(entry.kind for entry in METHODS)]
     parser.add_argument("--method", action="append", choices=kinds, help="repeatable")
     parser.add_argument("--analysis", choices=("proven", "published", "none"))
-    parser.add_argument("--seed", action="append", type=int, choices=SEEDS + MORE_SEEDS, help="repeatable")
+    parser.add_argument(
+        "--seed", action="append", type=int, choices=SEEDS + MORE_SEEDS, help="repeatable"
+    )
     options = parser.parse_args(arguments)
     named = any(vars(options).values())
     jobs = named_jobs(options) if named else missing_jobs()

@@ -166,15 +166,18 @@ def label_weights(
 
     The counts (C, W) are centred, in shares of all patients, with this noise.
     """
-    squared = float(labels @ labels)
     own = own_variances(layout, labels, by_label, stddev=stddev)
-    projected = np.diag(labels**2) - np.outer(labels**2, labels**2) / squared
-    covariance = own[:, None, None] * projected + stddev**2 * np.eye(len(labels))
+    covariance = own[:, None, None] * own_covariance(labels) + stddev**2 * np.eye(len(labels))
     weights = np.linalg.solve(
         covariance, np.broadcast_to(labels[:, None], (len(own), len(labels), 1))
     )
     found: Array = weights[..., 0].astype(np.float64)
     return found, found @ labels
+
+
+def own_covariance(labels: Array) -> Array:
+    """Covariance (C, C) of what is the labels' own in a share of all patients, at variance one."""
+    return np.asarray(np.diag(labels**2) - np.outer(labels**2, labels**2) / (labels @ labels))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,11 +247,21 @@ def targets_of(
 
 
 def _by_label(layout: Layout, counts: Counts) -> Array:
-    """Shares of codes by label (C, W) with the estimated shares of labels and of codes."""
-    surplus = counts.by_label / counts.patients
-    # What a label has beyond its part of every code: rows and blocks sum to zero.
-    surplus = without_means(surplus, layout.offsets)
-    surplus -= surplus.mean(axis=0)
+    """Shares of codes by label (C, W) with the estimated shares of labels and of codes.
+
+    What a label has beyond its part of every code is scaled so that it varies as much as is the
+    labels' own in the codes of a column: as it is counted, noise would make labels differ more, and
+    the likeliest values differ less than the true ones do (Louis, JASA 79, 1984).
+    """
+    stddev = counts.stddev / counts.patients
+    centred = without_means(counts.by_label, layout.offsets) / counts.patients
+    own = own_variances(layout, counts.labels, centred, stddev=stddev)
     expected = counts.labels[:, None] * counts.shares
-    mine = without_means(expected, layout.offsets)
-    return np.asarray(expected + surplus - (mine - mine.mean(axis=0)))
+    beyond = centred - without_means(expected, layout.offsets)
+    # Rows and blocks sum to zero.
+    beyond -= beyond.mean(axis=0)
+    variances, directions = np.linalg.eigh(own_covariance(counts.labels))
+    true = np.maximum(variances, 0.0)[:, None] * np.repeat(own, layout.n_codes)
+    return np.asarray(
+        expected + directions @ (np.sqrt(true / (true + stddev**2)) * (directions.T @ beyond))
+    )

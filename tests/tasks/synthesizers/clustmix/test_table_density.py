@@ -166,6 +166,19 @@ def test_a_rare_label_counts_for_little_where_noise_hides_what_is_its_own():
             assert spread["best"] < 1.1 * spread["sum"]
 
 
+@pytest.mark.parametrize("own", [0.0, 0.05])
+def test_labels_differ_by_what_is_their_own_and_not_by_the_noise(own):
+    layout, labels, rng = layout_of(200, 4), np.array([0.6, 0.4]), np.random.default_rng(8)
+    delta = without_means(rng.normal(0, own, 800), layout.offsets)
+    true = labels[:, None] * 0.25 + np.outer([0.48, -0.48], delta)
+    by_label = 1000 * true + rng.normal(0, 20.0, true.shape)
+    counts = estimates._counts(layout, labels, 1000.0, by_label, stddev=20.0)
+    found = estimates._by_label(layout, replace(counts, shares=np.full(800, 0.25)))
+    size = np.square(found - labels[:, None] * 0.25).sum()
+    assert size == pytest.approx(np.square(true - labels[:, None] * 0.25).sum(), rel=0.15, abs=0.08)
+    np.testing.assert_allclose(found.sum(axis=0), 0.25)
+
+
 @pytest.mark.parametrize(("patients", "evener", "asked"), [(1e3, 0.0, 0.6), (1e5, 0.5, 1.1)])
 def test_codes_tell_the_shares_of_labels_as_far_as_they_are_those_of_all(patients, evener, asked):
     layout, labels, rng = layout_of(20, 4), np.array([0.1, 0.9]), np.random.default_rng(9)

@@ -6,7 +6,7 @@ from benchmarks.house import MAX_LINES, House
 
 LIMITS = {
     "product lines": 46_945,
-    "test lines": 40_350,
+    "test lines": 40_363,
     f"modules over {MAX_LINES} lines": 0,
     "folder arrows that run up": 0,
     "arrows among the methods": 15,

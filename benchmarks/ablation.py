@@ -132,8 +132,10 @@ VARIANTS: dict[str, dict[tuple[Any, str], Any]] = {
     "approximate: without pair tables": _of_shares(_without_pairs),
     "approximate: without counts by label": _of_shares(_without_counts),
     "adapt: without kernel features": _of_shares(_without_kernel),
-    "adapt: optimised inducing points": {(kernel_features, "inducing_points"): optimised_points},
-    "anonymise: without residual rounds": _of_shares(_without_rounds),
+    "adapt: inducing points by pivoted Cholesky": {
+        (kernel_features, "inducing_points"): optimised_points
+    },
+    "anonymise: without residuals and kernel features": _of_shares(_without_rounds),
     "anonymise: two rounds, also of a wide table": _of_shares(_in_two_rounds),
     "mixing: labels and codes by chance": {
         (sampler, "sample_codes"): independent_codes,
@@ -275,9 +277,10 @@ def page(rows: Sequence[ResultRow]) -> str:
 _HEAD = """# What each part of ClustMix on tables is worth
 
 Made by `python -m benchmarks.ablation`: measurements in one process, with noise of the operating
-system, rows scored as codes on held-out records. A draw that is left out gets a millionth of the
-budget, and others what it would have got. Of the whole release stands the mean over the splits; of
-the others the mean difference to it on the same splits, with its standard error.
+system, 100,000 rows, scored as codes on held-out records. A draw that is left out gets a millionth
+of the budget or is not drawn, and others get what it would have got. The last changes of the rule
+and of the density (see the changelog) came after them. Of the whole release stands the mean over
+the splits; of the others the mean difference to it on the same splits, with its standard error.
 """
 
 

@@ -197,6 +197,7 @@ def weighted_residuals(
     likely label: ``|e_c - p|^2 = 1 - 2 p_c + |p|^2``. No larger weight that is a function of p
     alone would do. Event: one discrete Gaussian, composed adaptively.
     """
+    _require_finite(log_odds, intercepts, *features)
     sizes, n_labels = [len(table) for table in features], len(intercepts)
     rows.require_inside(sizes, n_labels)
     by_place = np.zeros((1 + sum(sizes), n_labels), dtype=np.int64)
@@ -233,6 +234,7 @@ def kernel_residuals(
     map, by which a record's features are the same whatever stands beside it. Event: one discrete
     Gaussian, composed adaptively.
     """
+    _require_finite(log_odds, intercepts, *vars(kernel).values())
     rows.require_inside([len(table) for table in features], len(intercepts))
     total = np.zeros((kernel.n_features, len(intercepts)), dtype=np.int64)
     for part in map(rows.only, row_slices(len(rows), _ROWS_AT_ONCE)):
@@ -241,6 +243,14 @@ def kernel_residuals(
         # At most 2^12 * 2^18 for each of 2^13 rows: exact in float64.
         total += (kernel.features(layout, part.codes).T @ amount).astype(np.int64)
     return total
+
+
+def _require_finite(*model: Array | float) -> None:
+    """Refuse a released model by which the bound of a row would not hold."""
+    if not all(np.isfinite(part).all() for part in model):
+        raise ValueError(
+            "expected a label model of finite numbers, found others; draw no residuals"
+        )
 
 
 def _residuals(rows: EncodedRows, probabilities: Array, shrunk: Array) -> Array:

@@ -12,6 +12,7 @@ Source of the chain: Madl et al., "Approximate, Adapt, Anonymize (3A)", Algorith
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -234,19 +235,20 @@ class TableClustMix:
             drowned=split.drowned,
         )
         scale = {"pair_stddev": stddev, "patients": counts.patients}
-        # By one thread: several would round as the machine has processors.
-        with threadpool_limits(1, user_api="blas"):
-            fits = [
-                fit_mixture(
-                    layout,
-                    targets,
-                    n_components=rule.n_components(choice, **scale),
-                    penalty=rule.penalty(choice, **scale),
-                    steps=self.effort.steps,
-                    seed=PUBLIC_SEED + start,
-                )
-                for start in range(self.effort.starts)
-            ]
+
+        def fitted(start: int) -> Mixture:
+            return fit_mixture(
+                layout,
+                targets,
+                n_components=rule.n_components(choice, **scale),
+                penalty=rule.penalty(choice, **scale),
+                steps=self.effort.steps,
+                seed=PUBLIC_SEED + start,
+            )
+
+        # A start by one thread: several would round as the machine has processors.
+        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(2) as pool:
+            fits = list(pool.map(fitted, range(self.effort.starts)))
         measured = {
             "code_groups": choice.groups,
             "pair_used": choice.used,

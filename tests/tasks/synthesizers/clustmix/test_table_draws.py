@@ -171,6 +171,16 @@ def test_kernel_residuals_are_those_of_their_definition(drawn):
     np.testing.assert_allclose(found, expected, atol=2e-3)
 
 
+@pytest.mark.parametrize("name", ["residual_round_2", "kernel_residuals"])
+@pytest.mark.parametrize("part", ["log_odds", "intercepts"])
+def test_a_model_that_is_not_finite_is_refused_since_its_bound_would_not_hold(drawn, name, part):
+    contribution, public = drawn[1][name]
+    broken = public[part].copy()
+    broken.flat[0] = np.nan
+    with pytest.raises(ValueError, match="finite numbers"):
+        contribution(rows_of(patients(15, 6)), **{**public, part: broken})
+
+
 def test_kernel_features_of_a_record_do_not_depend_on_the_records_beside_it(drawn):
     public = drawn[1]["kernel_residuals"][1]
     kernel, layout = public["kernel"], public["layout"]

@@ -8,6 +8,7 @@ the key ``like`` is the site file of that name with other values for the keys th
 from __future__ import annotations
 
 import copy
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -51,15 +52,21 @@ def site_document(name: str) -> dict[str, Any]:
         raise ValueError(f"expected a site file of {SITES[0]} or {SITES[1]}, found {name!r}")
     document: dict[str, Any] = copy.deepcopy(_parsed(path))
     other, labels = document.pop("like", None), document.pop("more_labels", [])
+    left_out = document.pop("left_out", None)
     if other is None:
         return document
     document = {**site_document(other), **document}
+    schema = document["schema"]
     if labels:
-        schema, names = document["schema"], [label["name"] for label in labels]
+        names = [label["name"] for label in labels]
         columns = [column for column in schema["columns"] if column["name"] not in names]
         ignore = [name for name in schema.get("ignore", []) if name not in names]
-        more = {"columns": columns, "more_labels": labels, "ignore": ignore}
-        document["schema"] = {**schema, **more}
+        schema |= {"columns": columns, "more_labels": labels, "ignore": ignore}
+    if left_out:
+        names = [column["name"] for column in schema["columns"]]
+        names = [name for name in names if re.search(left_out, name)]
+        columns = [column for column in schema["columns"] if column["name"] not in names]
+        schema |= {"columns": columns, "ignore": schema.get("ignore", []) + names}
     return document
 
 

@@ -5,13 +5,13 @@ import subprocess
 from benchmarks.house import MAX_LINES, House
 
 LIMITS = {
-    "product lines": 46_963,
+    "product lines": 46_957,
     "test lines": 40_373,
     f"modules over {MAX_LINES} lines": 0,
     "folder arrows that run up": 0,
     "arrows among the methods": 15,
     "most lines in one folder's own files": 4_000,
-    "lines of tasks/synthesizers": 9_081,
+    "lines of tasks/synthesizers": 9_075,
     "functions that take a site or a job whole": 17,
 }
 

@@ -29,7 +29,6 @@ _INTERCEPT_VARIANCE = 4.0
 _PSEUDO_COUNT, _POOLED_COUNT = 3.0, 20.0
 _DESCENTS, _BACKTRACKS, _LONGEST_STEP = 8, 6, 3.0
 _NEAR_STEP, _SMALL_STEP = 0.1, 0.02
-_CURVED_ROWS, _CURVED_CONTRASTS = 4, 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,22 +267,17 @@ class _Newton:
         return found, left
 
     def information(self, current: tuple[_Array32, list[Array]]) -> tuple[Array, list[Array]]:
-        """Return the curvature by contrast but for the prior, and the inverse variances.
-
-        Of many contrasts on the first rows alone, which are in random order: it takes no exacter.
-        """
-        basis, design = self._basis.astype(np.float32), self._posterior.design
-        n_rows = _CURVED_CONTRASTS * len(design) // basis.shape[1]
-        design = design[: max(n_rows, _CURVED_ROWS * design.shape[1])]
-        found, scale = current[0][: len(design)], self._posterior.patients / len(design)
-        variance = np.maximum(found @ basis**2 - (found @ basis) ** 2, 0.0)
+        """Return the curvature by contrast but for the prior, and the inverse variances."""
+        design, scale = self._posterior.design, self._posterior.row_scale
+        basis = self._basis.astype(np.float32)
+        variance = np.maximum(current[0] @ basis**2 - (current[0] @ basis) ** 2, 0.0)
         total = np.zeros((basis.shape[1], design.shape[1], design.shape[1]))
         squares = design * design
         all_noise = []
-        for sums, (all_weights, _) in zip(self._posterior.sums, self._drawn, strict=True):
-            noise, weights = np.empty_like(total), all_weights[: len(design), None]
-            rows = weights * variance
-            sampled = scale * (squares.T @ (weights * rows)).astype(np.float64)
+        for sums, (weights, _) in zip(self._posterior.sums, self._drawn, strict=True):
+            noise = np.empty_like(total)
+            rows = weights[:, None] * variance
+            sampled = scale * (squares.T @ (weights[:, None] * rows)).astype(np.float64)
             sampled *= self._posterior.dispersion
             sampled = sums.loudness[:, None] ** 2 * sampled + 1e-6
             for c in range(basis.shape[1]):

@@ -2,7 +2,8 @@
 
 The site files are those of ``deployments/sites`` and ``benchmarks/sites``. One of the latter with
 the key ``like`` is the site file of that name with other values for the keys that it has; its
-``more_labels`` are those of the schema, whose columns or ignored columns they are in the other one.
+``more_labels`` are those of the schema, whose columns or ignored columns they are in the other one,
+and columns whose names its ``left_out``, a regular expression, finds are ignored.
 """
 
 from __future__ import annotations

@@ -248,9 +248,7 @@ def kernel_residuals(
 def _require_finite(*model: Array | float) -> None:
     """Refuse a released model by which the bound of a row would not hold."""
     if not all(np.isfinite(part).all() for part in model):
-        raise ValueError(
-            "expected a label model of finite numbers, found others; draw no residuals"
-        )
+        raise ValueError("expected a label model of finite numbers, found others; report this")
 
 
 def _residuals(rows: EncodedRows, probabilities: Array, shrunk: Array) -> Array:

@@ -39,10 +39,10 @@ BEGINNINGS = [
     "=cmd|' /C calc'!A0", "+1+", "-1+", "@SUM(1)", "\t=", '"', '""', "'", ",", ";", "\n", "\r\n",
     "\0", "\ufeff", "\u202e", "\u2066", "\x1b[2J", "<script>", "${jndi:ldap://x}", "{{7*7}}",
     "%s", "NaN", "inf", "-inf", "1e999", "0x1F", "1_000", "\u0661", "\uff19", "null", "None", "",
-    "I", "\x85", "9" * 400, "a" * 70_000, "\\", "\\N", "..", "../../etc/passwd", "1;DROP TABLE x",
-    "\ud7ff",
+    "I", "\x85", "9" * 400, "\\", "\\N", "..", "../../etc/passwd", "1;DROP TABLE x", "\ud7ff",
 ]  # fmt: skip
 cells = st.one_of(
+    st.just("a").map(lambda letter: letter * 70_000 + CANARY),  # hypothesis prints a list
     st.sampled_from(BEGINNINGS).map(lambda beginning: beginning + CANARY),
     st.text(max_size=12).map(lambda text: text + CANARY),
     st.text(max_size=12).map(lambda text: CANARY + text),

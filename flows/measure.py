@@ -267,10 +267,8 @@ def executor_of(
 def _workers(settings: Settings, reader: CohortReader) -> int:
     """Return how many workers a run starts; 0 keeps everything in this process.
 
-    Privacy
-    -------
-    Where nothing is set the size of the source decides, in which nothing is released: sums are the
-    same bits on any number of workers, and noise is drawn in this process.
+    Where nothing is set the size of the source decides. Nothing released tells: sums are the same
+    bits on any number of workers, and noise is drawn in this process.
     """
     size = reader.size_bytes() if settings.dask_workers is None else None
     return 0 if size is not None and size <= HELD_BYTES else settings.workers

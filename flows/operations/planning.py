@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 
+from privacy.errors import ConfigurationError
 from privacy.parameters import PrivacyParameters
 from storage.schema.table import TableSchema
 from tasks.measurement.centred import centred_norm, count_factor
@@ -19,6 +20,7 @@ from tasks.synthesizers.clustmix.tables.rule import declared_patients
 from tasks.synthesizers.registry import method_entry
 
 EPSILONS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+PLOT_FORMATS = (".svg", ".pdf", ".png")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +143,10 @@ class Planning:
 
 def draw_prospects(found: Sequence[Prospect], n_patients: int, path: Path) -> None:
     """Draw the errors over epsilon, in percent of the patients, and the number of releases."""
+    if path.suffix.lower() not in PLOT_FORMATS:
+        raise ConfigurationError(
+            "PLOT_FORMAT", f"expected a file ending in {' or '.join(PLOT_FORMATS)}, found {path}"
+        )
     from matplotlib.figure import Figure
     from matplotlib.ticker import FormatStrFormatter, NullLocator
 

@@ -31,15 +31,18 @@ class FailureNote(AbstractContextManager["FailureNote"]):
     """
 
     failed = False
+    about = ""
 
     def refuse(self, kind: str) -> None:
         """Refuse a source of this kind if the block failed (InputError)."""
         if self.failed:
-            raise unreadable(kind)
+            raise unreadable(kind, self.about)
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
         if isinstance(error, Exception) and not isinstance(error, ClustMixError):
-            self.failed = True
+            self.failed, text = True, str(error)
+            encoding = "UTF8" in text or isinstance(error, UnicodeError)
+            self.about = "encoding" if encoding else "cells" if "columns, got" in text else ""
         elif isinstance(error, ClustMixError):
             error.__context__ = None  # what a reader failed with before it said so
         return self.failed
@@ -66,11 +69,15 @@ def rechunk(batches: Iterable[pa.RecordBatch], chunk_rows: int) -> Iterator[pa.T
         yield pa.Table.from_batches(held)
 
 
-def unreadable(kind: str) -> InputError:
+def unreadable(kind: str, about: str = "") -> InputError:
     """Return the error for a source that cannot be read; it says what the source has to be."""
-    rule = {
+    rules = {
         "csv": "the file must have a header line, the declared encoding and delimiter, and as many "
         "cells in every row as in the header; export it again or correct the site file",
+        "csv cells": "every row must have as many cells as the header; export it again, with cells "
+        "that hold the delimiter in quotes, or correct delimiter in the site file",
+        "csv encoding": "the text is not in the declared encoding; declare encoding in the site "
+        "file, such as latin-1, or export it again",
         "parquet": "every file must be Parquet with the same columns and types; write it again",
         "sql": "the query could not be run or its result not be read; try the query, the address "
         "and the driver with the database's own client",
@@ -80,8 +87,8 @@ def unreadable(kind: str) -> InputError:
         "fhir": "the folder must hold files '*.ndjson' of a FHIR bulk export; export it again",
         "idx": "the images and the labels must each be a whole idx file; get them again",
         "sklearn": "the dataset could not be loaded; install scikit-learn",
-    }[kind]
-    return InputError("SOURCE_UNREADABLE", rule)
+    }
+    return InputError("SOURCE_UNREADABLE", rules.get(f"{kind} {about}", rules[kind]))
 
 
 def chosen(

@@ -45,6 +45,10 @@ def catalogue_files(described: Described) -> dict[str, bytes]:
     }
 
 
+def _steps(described: Described) -> dict[str, str]:
+    return steps(described.manifest, images=described.schema.image is not None)
+
+
 def croissant(described: Described) -> Facts:
     """Return the entry in Croissant; with a field for every column, of images for every pixel."""
     form, said, facts = _form("croissant"), words(), _facts(described)
@@ -66,14 +70,14 @@ def croissant(described: Described) -> Facts:
         ]
         about = "One released share, with its interval."
         records.append({"set": "tables", "about": about, "fields": cells})
-    date = described.manifest.created_on
+    date, made = described.manifest.created_on, _steps(described)
     return _entry(
         form,
         facts
         | {
             "version": f"{date.year}.{date.month}.{date.day}",
             "agent": filled(form["agent"], facts) if described.declared.publisher else None,
-            "steps": [f"{name}: {text}" for name, text in steps(described.manifest).items()],
+            "steps": [": ".join(each) for each in made.items()],
             "limitations": [f"{name} {text}" for name, text in said["not_to_conclude"].items()],
             "protects": said["protects"],
             "does_not_protect": " ".join(said["does_not_protect"]),
@@ -166,7 +170,7 @@ def deployment_record(described: Described) -> Facts:
     """Return the record for the registry of deployments of differential privacy."""
     manifest, declared, said = described.manifest, described.declared, words()
     kind = declared.publisher_kind
-    before, *after = steps(manifest).items()
+    before, *after = _steps(described).items()
     curator = declared.publisher or f"Publisher {NOT_DECLARED}"
     return _entry(
         _form("deployment_record"),

@@ -55,7 +55,7 @@ def public_facts(manifest: Manifest, schema: TableSchema, title: str | None) -> 
         "protects": said["protects"],
         "does_not_protect": said["does_not_protect"],
         "budget": budget_sentence(manifest),
-        "steps": steps(manifest),
+        "steps": steps(manifest, images=schema.image is not None),
         "noise": noise_table(manifest),
         "noise_caption": (
             "Every look at the records, in the units of its integer grid. Everything else is "
@@ -77,12 +77,14 @@ def public_facts(manifest: Manifest, schema: TableSchema, title: str | None) -> 
     }
 
 
-def steps(manifest: Manifest) -> dict[str, str]:
+def steps(manifest: Manifest, *, images: bool = False) -> dict[str, str]:
     """Return the description of each step that made the release, by title and in order."""
     said, methods = words()["steps"], words()["methods"]
     if manifest.analysis == Analysis.PAPER:
         return {**said["published"], **said["decode"]}
     own = methods.get(manifest.method.name, said["other"])
+    if images:
+        own = methods.get(f"{manifest.method.name}_images", own)
     return {**said["encode"], **own, **said["decode"]}
 
 
@@ -115,10 +117,11 @@ def described_column(column: Column) -> str:
 
 
 def listed(levels: Sequence[str]) -> str:
-    """Return levels separated by commas, shortened where there are many."""
+    """Return levels separated by commas, or bars where they have commas; shortened if many."""
+    between = " | " if any("," in level for level in levels) else ", "
     if len(levels) <= MAX_LISTED_LEVELS:
-        return ", ".join(levels)
-    return f"{', '.join(levels[:MAX_LISTED_LEVELS])} and {len(levels) - MAX_LISTED_LEVELS} more"
+        return between.join(levels)
+    return f"{between.join(levels[:MAX_LISTED_LEVELS])} and {len(levels) - MAX_LISTED_LEVELS} more"
 
 
 def origin(manifest: Manifest) -> Iterator[str]:

@@ -62,6 +62,8 @@ def released_plots(tables: bytes, schema: TableSchema) -> list[Plot]:
         notes = [f"noise ± {DEVIATIONS * told_of[:, -1].max():,.0f} patients"]
         if lost := sum(bar.lost for bar in bars):
             notes.append(f"{lost} of {len(bars)} lost in noise")
+        if column is not None and bars[0].highlighted_share is None:
+            notes.append(f"{schema.label.name} = {level} is lost in noise")
         if isinstance(column, NumericColumn):
             plots.append(_along_axis(column, bars, notes))
         else:
@@ -101,9 +103,9 @@ def _within(cells: Floats, label: Floats) -> list[_Told]:
     a part and of its whole go together, which would make the interval narrower and is left out.
     """
     (shares, low, high, noise), (share, least, most, noise_of_label) = cells.T, label
-    told = (shares / max(share, 1e-9)).tolist()
     if least <= 0.0 or most >= 1.0:  # then nobody can tell how many they are
-        return [(one, None) for one in told]
+        return [(None, None)] * len(cells)
+    told = (shares / max(share, 1e-9)).tolist()
     base, half_base = (least + most) / 2.0, (most - least) / 2.0
     half = noise * (half_base / noise_of_label)
     ratio = np.where(low > 0.0, low + half, high - half) / base

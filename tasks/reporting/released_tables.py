@@ -32,6 +32,7 @@ from tasks.synthesizers.clustmix.tables.measured_tables import (
     Table,
     measured_tables,
 )
+from tasks.synthesizers.clustmix.tables.synthesizer import TableClustMix
 
 TABLES_PARQUET_FILE = "tables.parquet"
 TABLES_CSV_FILE = "tables.csv"
@@ -52,7 +53,8 @@ def released_tables(
         return {}
     sealed = sealed_of(measurement)
     sizes, _ = counts_of(sealed.label_counts, Layout.of(domain).n_codes)
-    tables = measured_tables(domain, released, sealed)
+    by_label = TableClustMix(domain).shares_by_label(released)
+    tables = measured_tables(domain, released, sealed, by_label=by_label)
     frame = frame_of(tables, schema, noisy_patients=float(sizes.sum()))
     parquet, text = io.BytesIO(), io.BytesIO()
     frame.to_parquet(parquet, index=False, compression="zstd")

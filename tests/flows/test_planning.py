@@ -99,4 +99,5 @@ def test_the_command_reads_no_table_and_draws(path, capsys):
     assert drawing.read_bytes().startswith(b"<?xml")
     assert main(["plan", str(path)]) == 0
     assert "1 (declared)" in capsys.readouterr().out
+    assert main(["plan", str(path), "--plot", "plan.xyz"]) == 2
     assert main(["plan", str(path), "--epsilon", "-1"]) == 2

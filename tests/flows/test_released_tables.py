@@ -50,4 +50,8 @@ def test_the_files_of_a_release_hold_the_tables(desk):
     rows = pd.read_parquet(desk.bundle / "synthetic.parquet")
     said = alone[alone["column"] == "smoker"].set_index("level")["share"]
     assert abs((rows["smoker"] == "y").mean() - said["y"]) < 0.05
+    by_label = parquet[(parquet["column"] == "ward") & (parquet["by"] == "died")]
+    counted = pd.crosstab(rows["ward"], rows["died"], normalize=True)
+    by_label = by_label.pivot_table("share", "level", "by_level")
+    assert (by_label - counted).abs().max(axis=None) < 0.02
     assert "tables.csv" in (desk.bundle / "data_card.md").read_text("utf-8")

@@ -32,8 +32,8 @@ def test_every_method_has_steps_of_its_own(kind):
 def test_unknown_and_published_methods_have_general_steps():
     first, general, last = steps(manifest_of("another"))
     assert (first, general, last) == ("Encode", "Measure and synthesise", "Decode and check")
-    [published, _] = steps(manifest_of("dpgm", Analysis.PAPER))
-    assert published == "Published algorithm"
+    assert next(iter(steps(manifest_of("dpgm", Analysis.PAPER)))) == "Published algorithm"
+    assert "Images" in steps(manifest_of("clustmix"), images=True)["Anonymise"]
 
 
 def test_series_and_choices_are_told_in_the_table_of_noise():
@@ -53,14 +53,8 @@ def test_series_and_choices_are_told_in_the_table_of_noise():
 
 
 def test_a_sampled_release_is_charged_what_was_asked_for():
-    asked = {
-        "accountant": "approximate_gaussian",
-        "request": {"epsilon": 1.0},
-        "delta": 1e-6,
-        "rho": 0.02793,
-        "mu": 0.2364,
-        "ledger_entry": "e-0",
-    }
+    asked = {"accountant": "approximate_gaussian", "request": {"epsilon": 1.0}, "delta": 1e-6}
+    asked |= {"rho": 0.02793, "mu": 0.2364, "ledger_entry": "e-0"}
     charged = float(gdp_rho(epsilon=1.0, delta=1e-6))
     assert asked["rho"] < charged
     sentence = facts.budget_sentence(SimpleNamespace(**asked))

@@ -249,9 +249,8 @@ def targets_of(
 def _by_label(layout: Layout, counts: Counts) -> Array:
     """Shares of codes by label (C, W) with the estimated shares of labels and of codes.
 
-    What a label has beyond its part of every code is scaled so that it varies as much as is the
-    labels' own in the codes of a column: as it is counted, noise would make labels differ more, and
-    the likeliest values differ less than the true ones do (Louis, JASA 79, 1984).
+    What a label has beyond its part of every code is scaled to vary as much as is the labels' own
+    in a column: noise makes it vary more, the likeliest values less (Louis, JASA 79, 1984).
     """
     stddev = counts.stddev / counts.patients
     centred = without_means(counts.by_label, layout.offsets) / counts.patients

@@ -68,11 +68,18 @@ class Sealed:
 
 
 def measured_tables(
-    domain: EncodingDomain, released: Mapping[str, NDArray[Any]], sealed: Sealed
+    domain: EncodingDomain,
+    released: Mapping[str, NDArray[Any]],
+    sealed: Sealed,
+    *,
+    by_label: Array,
 ) -> Iterator[Table]:
-    """Return the label, every column, every column by label, and every pair of columns."""
+    """Return the label, every column, every column by label, and every pair of columns.
+
+    Shares by label (W, C) are those of the model, before they are brought to the one-ways.
+    """
     layout = Layout.of(domain)
-    margins = _Margins(layout, released, sealed, domain.rules)
+    margins = _Margins(layout, released, sealed, domain.rules, by_label)
     yield margins.label()
     for column in range(layout.n_declared):
         yield margins.one_way(column)
@@ -90,8 +97,10 @@ class _Margins:
         released: Mapping[str, NDArray[Any]],
         sealed: Sealed,
         rules: RecordRules | None,
+        of_model: Array,
     ) -> None:
         self._layout, self._released, self._rules = layout, released, rules
+        self._of_model = of_model
         entry = sealed.label_counts_stddev * centred_norm(layout.n_codes)
         self._entry, self.size_variance = entry**2, (entry / count_factor(layout.n_codes)) ** 2
         self._sizes, self._by_label = counts_of(sealed.label_counts, layout.n_codes)
@@ -143,7 +152,8 @@ class _Margins:
         rest = (1.0 / k - share) ** 2 + (layout.n_labels - 1) * share**2
         variance = self._entry * (1.0 - 1.0 / k) + self.size_variance * rest
         allowed = self.allowed(column, LABEL)
-        shares = fitted(share, self.shares(column), self.label().shares[:, 0], allowed)
+        model = self._of_model[layout.block(column)]
+        shares = fitted(model, self.shares(column), self.label().shares[:, 0], allowed)
         return self._table((column, LABEL), shares, share, variance)
 
     def allowed(self, first: int, second: int) -> NDArray[np.bool_]:

@@ -55,21 +55,10 @@ _MOST_ROWS, _MOST_VALUES = 250_000, 50_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Shares:
-    """Shares of ``mu**2``.
+    """Shares of ``mu**2`` of the draws, `residuals` of each of the `rounds`.
 
-    Parameters
-    ----------
-    label_counts, pair_tables
-        Of the first two draws.
-    residuals
-        Of each of the `rounds` of residuals.
-    kernel
-        Of the round of kernel features.
-    one_ways
-        Part of the draw of pair tables that goes to one-ways.
-    drowned
-        How far pair tables are noise, from 0 to 1: as far as even naive Bayes has a noise above
-        0.03.
+    `one_ways` is the part of the draw of pair tables that goes to one-ways; `drowned` says how far
+    pair tables are noise, from 0 to 1: as far as even naive Bayes has a noise above 0.03.
     """
 
     label_counts: float
@@ -87,19 +76,10 @@ def declared_patients(patients: int | None) -> float:
 
 
 def shares_of(layout: Layout, *, patients: int | None, mu: float) -> Shares:
-    """Split the budget, before a row is read.
+    """Split the budget, before a row is read: step 1 of the public rule in ``docs/methods.md``.
 
-    The label counts get as much as brings the noise of one-way shares to 0.014 in total variation
-    distance, between a tenth and three tenths, and up to nine tenths as the pair tables drown:
-    where even naive Bayes has a noise above 0.03. One-ways without the label are measured beside
-    the pair tables, with a fifth of their part at least. Together they tell of the one-ways what
-    naive Bayes tells, which gives all to the label counts, as far as its noise stands above 0.02.
-    Of the rest two fifths go to the pair tables, and less where they drown; up to 0.7 of both parts
-    go to the one-ways as far as their noise stands above 0.006 and the tables of three codes a
-    column keep a noise of 0.25. What is left is for the residuals,
-    0.15 of it for those of the kernel features, and less where pair tables drown. The others are in
-    two rounds, and in four of more than 100 columns: the mixture does not know how all of them go
-    together, so that what a round says of them is taken for too much, and the next one mends it.
+    Label counts and one-ways together tell of the one-ways what naive Bayes tells, which gives all
+    to the label counts, as far as its noise is felt. The rest is for pair tables and residuals.
     """
     sizes = np.asarray(layout.n_codes, dtype=np.float64)
     norm = centred_norm(layout.n_codes) * np.sqrt(layout.n_labels)
@@ -158,10 +138,7 @@ def pair_noise(
 
 
 def most_codes(layout: Layout, *, patients: int | None, mu: float) -> int:
-    """Codes of a column in the pair tables: as many as allow all pairs, or two.
-
-    That is within the length of the draw, and with a mean noise of 0.4.
-    """
+    """Codes of a column in the pair tables: as many as a mean noise of 0.4 allows, or two."""
     n, shares = declared_patients(patients), shares_of(layout, patients=patients, mu=mu)
     pair_mu = mu * float(np.sqrt(shares.pair_tables))
     for most in range(max(layout.n_codes), 2, -1):
@@ -320,10 +297,9 @@ def penalty(choice: PairChoice, *, pair_stddev: float, patients: float) -> float
 
 
 def label_scale(layout: Layout, *, drowned: float) -> float:
-    """Prior standard deviation of the log-odds of a code: ``1.7 / sqrt(d)``.
+    """Prior standard deviation of the log-odds of a code: ``1.7 / sqrt(d)``, twice if all drowns.
 
-    It is up to twice as wide as the pair tables drown: what is then known comes from counts alone,
-    and a rare code that tells much is not drawn back to what the others tell.
+    What is known then comes from counts alone.
     """
     return float(LABEL_SCALE * (1.0 + drowned) / np.sqrt(layout.n_declared))
 
@@ -331,7 +307,6 @@ def label_scale(layout: Layout, *, drowned: float) -> float:
 def default_rows(n_columns: int) -> int:
     """Return the synthetic rows of a site file that names no number: 250,000, or 50,000,000 values.
 
-    Rows cost no privacy. A label that is drawn has much chance in it, and a classifier needs many
-    rows to see through it, the more the rarer the label.
+    Rows cost no privacy, and a classifier needs many to see through the chance in a label.
     """
     return min(_MOST_ROWS, max(_MOST_VALUES // n_columns, 10_000))

@@ -150,6 +150,15 @@ class TableClustMix:
                 scores[part] += found @ released["kernel_scores"]
         return scores
 
+    def shares_by_label(self, released: Released) -> Array:
+        """Shares (W, C) of patients by declared code and label, as of records by a public seed."""
+        rng, n_rows = np.random.default_rng(PUBLIC_SEED), 2 * self.effort.fit_rows
+        with threadpool_limits(1, user_api="blas"):
+            codes, scores = self._records(_mixture(released), released, n_rows=n_rows, rng=rng)
+        each = softmax(scores + _intercepts(scores, released["label_shares"])) / len(scores)
+        ones = draws.one_hot(codes, [np.empty(k) for k in self.domain.n_codes])
+        return np.asarray(ones.T @ each)[1:]
+
     @property
     def _layout(self) -> Layout:
         return Layout.of(self.domain)

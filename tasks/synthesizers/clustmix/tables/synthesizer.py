@@ -152,7 +152,7 @@ class TableClustMix:
 
     def shares_by_label(self, released: Released) -> Array:
         """Shares (W, C) of patients by declared code and label, as of records by a public seed."""
-        rng, n_rows = np.random.default_rng(PUBLIC_SEED), 2 * self.effort.fit_rows
+        rng, n_rows = np.random.default_rng(PUBLIC_SEED), self.effort.fit_rows
         with threadpool_limits(1, user_api="blas"):
             codes, scores = self._records(_mixture(released), released, n_rows=n_rows, rng=rng)
         each = softmax(scores + _intercepts(scores, released["label_shares"])) / len(scores)

@@ -170,7 +170,8 @@ def plan(
         {
             "Patients": f"{n_patients:,} ({declared})",
             "Guarantee": f"epsilon as below, delta {job.parameters.delta:g}, {job.method.kind}",
-            "Errors": "of noise alone, in patients, exceeded once in 20 times",
+            "Errors": "of noise in the counts by label, in patients, exceeded once in 20 times; "
+            "what else counts bins makes theirs smaller in a release",
             "Drowned": "a column whose bins or levels, were they equally frequent, would each have "
             "fewer patients than the error of one; declare fewer of them",
             "Simulated": None
@@ -182,7 +183,7 @@ def plan(
             "Nullable": None
             if nullable is None
             else f"were an empty cell allowed in every column: bin +- {_patients(nullable)} at the "
-            "declared epsilon",
+            "declared epsilon, where the rule may give counts more of the budget",
         }
     )
     terminal.table(

@@ -101,7 +101,7 @@ def test_a_codebook_fills_in_what_it_says_and_marks_the_rest():
         "kind": "integer",
         "lower": 0,
         "upper": 120,
-        "bins": [0, 30, 40, 50, 60, 70, 80, 120],
+        "bins": [0, 30, 40, 50, 60, 70, 80, 90, 120],
     }
     assert (lactate["lower"], lactate["upper"], lactate["missing"]) == (0, 30, ["?"])
     assert ward == {"name": "ward", "kind": "categorical", "levels": ["A", "B"], "nullable": True}

@@ -40,10 +40,12 @@ from tasks.ingest.encoding import domain_of
 from tasks.ingest.patient_rows import encoded_shards
 from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
-from tasks.measurement.synthesizer import measure
-from tasks.synthesizers.clustmix.tables import kernel_features, rule, sampler
-from tasks.synthesizers.clustmix.tables.synthesizer import TableClustMix
-from tasks.synthesizers.naive_bayes import NaiveBayes
+from tasks.measurement.method import measure
+from tasks.methods.clustmix.tables import kernel_features
+from tasks.methods.clustmix.tables import table_rule as rule
+from tasks.methods.clustmix.tables import table_sampler as sampler
+from tasks.methods.clustmix.tables.table_clustmix import TableClustMix
+from tasks.methods.naive_bayes import NaiveBayes
 
 RESULT_FILE = RESULTS / "ablation.json"
 PAGE = RESULTS.parent / "ablation.md"

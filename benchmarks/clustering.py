@@ -39,10 +39,10 @@ from storage.sources.idx_files import read_idx
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.plan import plan_measurement
 from tasks.measurement.vectors import VectorMap
-from tasks.synthesizers.kmeans.config import FeatureKind
-from tasks.synthesizers.kmeans.dp_kmeans import PUBLIC_SEED, round_requests
-from tasks.synthesizers.kmeans.embedding import build_embedding
-from tasks.synthesizers.kmeans.kernel_kmeans import (
+from tasks.methods.dpgm.dp_kmeans import PUBLIC_SEED, round_requests
+from tasks.methods.dpgm.dp_kmeans_settings import FeatureKind
+from tasks.methods.dpgm.embedding import build_embedding
+from tasks.methods.dpgm.kernel_kmeans import (
     lines_of,
     move_centres,
     start_clustering,

@@ -46,13 +46,13 @@ from storage.sources.cohorts import CohortReader
 from tasks.ingest import contributions, encoding
 from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
-from tasks.measurement.synthesizer import Synthesizer, measure
+from tasks.measurement.method import Synthesizer, measure
+from tasks.methods.dpgm.dpgm import Dpgm
+from tasks.methods.dpgm.dpgm_settings import BudgetShares, DpgmConfig
+from tasks.methods.mwem.config import MwemConfig
+from tasks.methods.mwem.synthesizer import Mwem
+from tasks.methods.naive_bayes import NaiveBayes
 from tasks.papers.mwem import PaperMwem
-from tasks.synthesizers.dpgm.config import BudgetShares, DpgmConfig
-from tasks.synthesizers.dpgm.synthesizer import Dpgm
-from tasks.synthesizers.mwem.config import MwemConfig
-from tasks.synthesizers.mwem.synthesizer import Mwem
-from tasks.synthesizers.naive_bayes import NaiveBayes
 
 DATASETS = ("mnist-binarised", "diabetes130-items")
 EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0)

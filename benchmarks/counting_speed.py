@@ -35,8 +35,8 @@ from tasks.execution.dask_executor import DaskExecutor
 from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.ingest.shards import ShardFile
 from tasks.measurement.curator import Curator
-from tasks.measurement.randomness import randomness_of_run
-from tasks.measurement.synthesizer import checked_plan, measure
+from tasks.measurement.method import checked_plan, measure
+from tasks.measurement.run_randomness import randomness_of_run
 from tasks.steps.ingest_steps import N_FRAGMENTS, ingest
 
 S = TypeVar("S")

@@ -51,11 +51,11 @@ from storage.public_data.image_datasets import find_images
 from storage.sources.idx_files import read_idx
 from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
-from tasks.measurement.synthesizer import measure
+from tasks.measurement.method import measure
+from tasks.methods.dp_cda.dp_cda import DpCda
+from tasks.methods.dp_cda.dp_cda_settings import DpCdaConfig
 from tasks.papers.dp_cda import ZScore, class_pools, mix_classes, theorem_1_noise
 from tasks.papers.printed_noise import clip_rows
-from tasks.synthesizers.dp_cda.config import DpCdaConfig
-from tasks.synthesizers.dp_cda.synthesizer import DpCda
 
 SEEDS = (0, 1, 2)
 N_LABELS = 10

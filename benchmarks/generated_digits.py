@@ -30,9 +30,9 @@ from storage.public_data.image_datasets import find_images
 from storage.sources.idx_files import read_idx
 from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
-from tasks.measurement.synthesizer import Released
-from tasks.synthesizers.dpgm.config import DpgmConfig
-from tasks.synthesizers.dpgm.synthesizer import Dpgm
+from tasks.measurement.method import Released
+from tasks.methods.dpgm.dpgm import Dpgm
+from tasks.methods.dpgm.dpgm_settings import DpgmConfig
 
 EPSILON, DELTA = 1.74, 1e-5
 """Of the paper's Fig. 4; here proven."""

@@ -31,12 +31,12 @@ from storage.public_data.image_datasets import find_images
 from storage.sources.idx_files import read_idx
 from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.encoded import N_FOLDS, EncodedRows, EncodingDomain
-from tasks.measurement.synthesizer import measure
+from tasks.measurement.method import measure
+from tasks.methods.clustmix.images.image_clustmix import ImageClustMix
+from tasks.methods.clustmix.images.scattering import feature_bound, scatter
+from tasks.methods.clustmix.images.teacher import ReleasedTeacher
+from tasks.methods.clustmix.images.whitening import Whitening
 from tasks.papers.clustmix.kip import centred_one_hot, optimise, ridge_solve
-from tasks.synthesizers.clustmix.images.scattering import feature_bound, scatter
-from tasks.synthesizers.clustmix.images.synthesizer import ImageClustMix
-from tasks.synthesizers.clustmix.images.teacher import ReleasedTeacher
-from tasks.synthesizers.clustmix.images.whitening import Whitening
 
 RESULT_FILE = RESULTS / "image_points.json"
 DATASETS, EPSILONS, RUNS, DELTA = ("mnist", "fashion_mnist"), (0.2, 1.0, 10.0), (0, 1), 1e-5

@@ -38,7 +38,7 @@ import pytest
 
 ROOT = Path.cwd()
 SOURCES = ("privacy/**/*.py", "tasks/ingest/encoding.py", "tasks/measurement/curator.py")
-TESTS = ("privacy", "tasks/test_encoding.py", "tasks/synthesizers/test_curator.py")
+TESTS = ("privacy", "tasks/test_encoding.py", "tasks/methods/test_curator.py")
 SEED = 20_260_101
 # Imported once, in the process that the children are copies of; nothing of this project is.
 PRELOADED = (

@@ -22,11 +22,11 @@ from storage.schema.vocabulary import Vocabulary
 from storage.settings import load_settings
 from tasks.gates.agreement import CodedTable
 from tasks.gates.agreement_gate import REFERENCE_ROWS, agreement_gate
-from tasks.ingest.conditions import sample_rows
+from tasks.ingest.conditional_rows import sample_rows
 from tasks.ingest.encoding import domain_of
 from tasks.measurement.encoded import EncodingDomain
+from tasks.methods.registry import method_entry
 from tasks.steps.publish_steps import noisy_counts
-from tasks.synthesizers.registry import method_entry
 
 Fault = Callable[[CodedTable, np.random.Generator], tuple[CodedTable, list[int] | None]]
 """Returns the faulty table and the columns that are at fault; None where it is the label."""

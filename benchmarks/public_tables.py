@@ -33,7 +33,7 @@ from benchmarks.results import (
     requirement_table,
 )
 from benchmarks.tables import site_names
-from tasks.synthesizers.registry import METHODS
+from tasks.methods.registry import METHODS
 
 RESULT_FILE = RESULTS / "public_tables.json"
 SEEDS, EPSILONS = (0, 1, 2, 3, 4), (1.0, 0.2, 10.0)

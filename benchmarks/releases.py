@@ -49,7 +49,7 @@ from benchmarks.tables import (
 )
 from flows.site.site_file import SiteFile, load_site
 from tasks.ingest.encoding import domain_of
-from tasks.synthesizers.registry import METHODS, build
+from tasks.methods.registry import METHODS, build
 
 RESULT_FILE = RESULTS / "releases.json"
 SEEDS, MORE_SEEDS = (0, 1, 2), (3, 4)

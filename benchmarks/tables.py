@@ -30,7 +30,7 @@ from storage.sources.cohorts import CohortReader
 from storage.sources.declared import CsvSource, ParquetSource
 from storage.sources.declared_images import IdxSource, MedmnistSource
 from storage.sources.idx_files import read_idx
-from tasks.synthesizers.registry import method_entry
+from tasks.methods.registry import method_entry
 
 ROOT = Path(__file__).resolve().parents[1]
 DEPLOYED = ROOT / "deployments" / "sites"

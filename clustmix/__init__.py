@@ -16,7 +16,7 @@ from clustmix.estimator import NotFittedError
 from clustmix.methods import class_of
 from clustmix.schema import CategoricalColumn, ImageColumns, Label, NumericColumn, Schema
 from clustmix.synthesizer import Synthesizer
-from tasks.synthesizers.registry import METHODS
+from tasks.methods.registry import METHODS
 
 if TYPE_CHECKING:
     from clustmix.bundles import Bundle, verify

@@ -12,11 +12,11 @@ from privacy.errors import ClustMixError, ConfigurationError
 from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
 from storage.schema.plain_yaml import one_line, refusal
 from storage.schema.table import TableSchema
-from tasks.synthesizers.registry import MethodEntry, build
+from tasks.methods.registry import MethodEntry, build
 
 if TYPE_CHECKING:
     from clustmix.guarantee import Guarantee
-    from tasks.measurement import synthesizer
+    from tasks.measurement import method as synthesizer
 
 _Model = TypeVar("_Model", bound=BaseModel)
 

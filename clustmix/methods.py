@@ -5,7 +5,7 @@ from functools import cache
 
 from clustmix.estimator import settings_of
 from clustmix.synthesizer import Synthesizer
-from tasks.synthesizers.registry import MethodEntry
+from tasks.methods.registry import MethodEntry
 
 
 @cache

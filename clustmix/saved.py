@@ -26,8 +26,8 @@ from storage.releases.manifest import MethodRecord
 from storage.releases.measurements import RELEASED_FILE, arrays_of_bytes, arrays_to_bytes
 from storage.schema.table import TableSchema
 from storage.schema.vocabulary import Vocabulary
+from tasks.methods.registry import METHODS, method_entry
 from tasks.steps.request_key import code_sha256
-from tasks.synthesizers.registry import METHODS, method_entry
 
 
 class ModelRecord(Document):

@@ -18,7 +18,7 @@ from privacy.charges import unit_in_words
 from privacy.errors import ConfigurationError
 from privacy.event_records import event_to_dict
 from storage.schema.columns import raw_text
-from tasks.synthesizers.registry import method_entry
+from tasks.methods.registry import method_entry
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,7 +87,7 @@ class Synthesizer(Estimator):
             If a setting is out of its range, or does not fit the table or the guarantee.
         """
         from clustmix.guarantee import Plan
-        from tasks.measurement.synthesizer import checked_plan
+        from tasks.measurement.method import checked_plan
 
         parameters, adjacency = self._target()
         plan = checked_plan(self._bound(), parameters=parameters, adjacency=adjacency)
@@ -143,8 +143,8 @@ class Synthesizer(Estimator):
         from clustmix.frames import declared_columns, rows_of
         from tasks.ingest.patient_rows import encoded_shards
         from tasks.measurement.curator import Curator, in_memory
-        from tasks.measurement.randomness import randomness_of_run
-        from tasks.measurement.synthesizer import checked_plan, measure
+        from tasks.measurement.method import checked_plan, measure
+        from tasks.measurement.run_randomness import randomness_of_run
 
         self._require_unspent()
         parameters, adjacency = self._target()
@@ -203,9 +203,9 @@ class Synthesizer(Estimator):
             If `n` is out of its range, a condition names no declared level, or hardly any row meets
             the conditions.
         """
-        from tasks.ingest.conditions import sample_rows
+        from tasks.ingest.conditional_rows import sample_rows
         from tasks.ingest.encoding import decode
-        from tasks.measurement.randomness import randomness_of_run
+        from tasks.measurement.run_randomness import randomness_of_run
 
         self._require_fitted()
         n_rows = index(n) if hasattr(n, "__index__") else 0

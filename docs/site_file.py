@@ -28,13 +28,13 @@ from flows.site.site_file import (
 from storage.codebooks.sheets import HEADINGS
 from storage.public_data.datasets import table_names
 from storage.public_data.image_datasets import IMAGE_DATASETS
-from storage.schema.catalogue import CatalogueEntry
+from storage.schema.catalogue_entry import CatalogueEntry
 from storage.schema.column_blocks import ImageColumns
 from storage.schema.columns import CategoricalColumn, NumericColumn
 from storage.schema.constraints import Constraint
 from storage.schema.labels import Buckets, Label
 from storage.schema.table import TableSchema
-from storage.schema.visits import VisitColumns
+from storage.schema.visit_columns import VisitColumns
 from storage.sources.declared import (
     CsvSource,
     FhirSource,
@@ -52,7 +52,7 @@ from storage.sources.declared_images import (
 )
 from storage.sources.fhir import FhirFeature
 from storage.sources.omop import OmopFeature, OmopPopulation
-from tasks.synthesizers.registry import METHODS
+from tasks.methods.registry import METHODS
 
 PAGE = Path(__file__).with_name("site-file.md")
 

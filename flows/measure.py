@@ -38,10 +38,10 @@ from tasks.execution.executor import Executor, InProcessExecutor
 from tasks.execution.runtime import guarded_stage, guarded_task, stage
 from tasks.ingest.shards import ShardFile
 from tasks.measurement.curator import Curator
+from tasks.measurement.method import Stage, checked_plan, run_stage
+from tasks.measurement.method import measure as measure_stages
 from tasks.measurement.plan import MeasurementPlan
-from tasks.measurement.randomness import randomness_of_run
-from tasks.measurement.synthesizer import Stage, checked_plan, run_stage
-from tasks.measurement.synthesizer import measure as measure_stages
+from tasks.measurement.run_randomness import randomness_of_run
 from tasks.steps import ingest_steps, measure_steps, source
 from tasks.steps.entries import Entries
 from tasks.steps.job import ReleaseJob

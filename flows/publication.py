@@ -22,13 +22,13 @@ from storage.releases.bundles import verify_bundle
 from storage.releases.manifest import Manifest
 from storage.releases.measurements import Measurement
 from storage.releases.pending import PendingBundles
+from storage.releases.release_store import ReleaseStore, manifests_in
 from storage.releases.revocations import list_beside, read_revocations
 from storage.releases.signatures import APPROVAL_FILE, Approval
-from storage.releases.store import ReleaseStore, manifests_in
 from storage.settings import Settings
 from tasks.execution.runtime import stage
-from tasks.ingest.conditions import allowed_codes
-from tasks.measurement.randomness import randomness_of_run
+from tasks.ingest.conditional_rows import allowed_codes
+from tasks.measurement.run_randomness import randomness_of_run
 from tasks.reporting.guarantee import Claim
 from tasks.reporting.released_teacher import SOFT_LABELS_FILE
 from tasks.steps import janitor, publish_steps

@@ -15,9 +15,9 @@ from storage.installation import open_keys, open_ledger
 from storage.keys.keys import SigningKey
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.releases.manifest import Manifest
+from storage.releases.release_store import ReleaseStore, manifests_in
 from storage.releases.revocations import REVOKED_FILE, Revocation, list_revocations
 from storage.releases.signatures import require_reason
-from storage.releases.store import ReleaseStore, manifests_in
 from storage.settings import Settings
 from tasks.steps.janitor import clean_up
 

@@ -19,7 +19,7 @@ from flows.site.request import PublishRequest, ReleaseRequest, load_job
 from flows.stages import MEASURE, PUBLISH, place_of, text_of
 from privacy.errors import BudgetRefused, ClustMixError, Withheld
 from privacy.ledger import Balance, EntryState, LedgerEntry
-from storage.arrivals.store import ArrivalStore
+from storage.arrivals.arrival_store import ArrivalStore
 from storage.releases.manifest import Manifest
 from storage.settings import Settings, load_settings, require_fixed_places
 from tasks.execution import runtime

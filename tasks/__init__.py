@@ -1,1 +1,1 @@
-"""The work: encoding, gates, synthesizers, and the thin orchestrated steps around them."""
+"""The work: encoding, gates, methods, and the thin orchestrated steps around them."""

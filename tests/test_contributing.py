@@ -50,7 +50,7 @@ def house(tmp_path_factory):
     [place] = re.findall(r"^The file, `(.+)`\. ", PAGE, flags=re.M)
     assert not (copy / place).exists()
     (copy / place).write_text(file, encoding="utf-8")
-    with (copy / "tasks" / "synthesizers" / "methods.toml").open("a", encoding="utf-8") as listed:
+    with (copy / "tasks" / "methods" / "methods.toml").open("a", encoding="utf-8") as listed:
         listed.write(f"\n{entry}")
     return copy
 

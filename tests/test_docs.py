@@ -27,19 +27,19 @@ from privacy.accountants.calibration import gdp_mu
 from privacy.accountants.gaussian import GaussianAccountant
 from privacy.ledger import TRANSITIONS, EntryState
 from privacy.parameters import Adjacency
-from storage.arrivals.store import _RETRY_AFTER, MAX_FAILURES
+from storage.arrivals.arrival_store import _RETRY_AFTER, MAX_FAILURES
 from storage.settings import Settings
 from tasks.execution.cluster_certificates import make_certificates
 from tasks.execution.dask_executor import TRIES, WORKER_WAIT_SECONDS
-from tasks.ingest.conditions import MAX_OVERSAMPLING
+from tasks.ingest.conditional_rows import MAX_OVERSAMPLING
 from tasks.measurement.plan import PlannedSelection
 from tasks.measurement.statistics import SUM_SCALE
+from tasks.methods.clustmix.images.image_clustmix import ImageClustMix
+from tasks.methods.clustmix.tables.table_clustmix import TableClustMix
+from tasks.methods.method_config import MethodConfig
+from tasks.methods.registry import METHODS as ENTRIES
+from tasks.methods.registry import build
 from tasks.steps.entries import WAIT_SECONDS
-from tasks.synthesizers.clustmix.images.synthesizer import ImageClustMix
-from tasks.synthesizers.clustmix.tables.synthesizer import TableClustMix
-from tasks.synthesizers.registry import METHODS as ENTRIES
-from tasks.synthesizers.registry import build
-from tasks.synthesizers.settings import MethodConfig
 from tests.documents import module_at, table_after
 from tests.processes import ROOT
 

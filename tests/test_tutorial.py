@@ -16,7 +16,7 @@ import yaml
 from flows.cli import main
 from flows.site.site_file import PLACEHOLDER
 from privacy.errors import InputError
-from storage.codebooks.reading import read_codebook
+from storage.codebooks.codebook_files import read_codebook
 from storage.public_data.datasets import find
 from tests.documents import blocks
 from tests.processes import ROOT, python

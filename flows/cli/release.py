@@ -179,7 +179,7 @@ def _checked_request(
     """Check the request, the folders and the header of the source; no row is read."""
     from flows.site.request import SiteRequest, asked_job
     from storage.files.private import ensure_private_directory
-    from storage.releases.store import ReleaseStore
+    from storage.releases.release_store import ReleaseStore
     from storage.sources.cohorts import CohortReader
     from tasks.steps.source import check_source
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from flows.operations.planning import Planning
     from flows.operations.simulation import Utility
-    from tasks.synthesizers.registry import MethodEntry
+    from tasks.methods.registry import MethodEntry
 
 _SETTING_FACTS = ("description", "default", "type", "minimum", "maximum", "enum")
 
@@ -58,7 +58,7 @@ def init(
     guess, such as bins and public clinical ranges, is marked as one. No row is read.
     """
     from flows.site.template import describe_table, site_template, source_of
-    from storage.codebooks.reading import read_codebook
+    from storage.codebooks.codebook_files import read_codebook
 
     source = source_of(table, delimiter=delimiter)
     text = site_template(
@@ -257,7 +257,7 @@ def _share(error: float | None, n_patients: int) -> str:
 @app.command(epilog=EXIT_CODES)
 def methods(as_json: AsJson = False) -> None:
     """List the methods that a site file can name: paper, guarantee, data and settings."""
-    from tasks.synthesizers.registry import METHODS
+    from tasks.methods.registry import METHODS
 
     listed = [_facts(entry) for entry in METHODS]
     if as_json:

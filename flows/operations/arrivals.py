@@ -10,9 +10,9 @@ from uuid import NAMESPACE_URL, uuid5
 from flows.events import PublicEvent
 from flows.site.site_file import ArrivalSection, SiteFile, load_site
 from privacy.errors import ClustMixError, ConfigurationError, InputError
+from storage.arrivals.arrival_store import Arrival, ArrivalStore
 from storage.arrivals.landing import LandingFolder
 from storage.arrivals.ready_files import ReadyFile, parse_ready_file
-from storage.arrivals.store import Arrival, ArrivalStore
 from storage.files.private import ensure_private_directory, open_private
 from storage.keys.key_store import KeyStore
 from storage.settings import Settings

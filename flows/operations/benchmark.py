@@ -30,12 +30,12 @@ from tasks.execution.runtime import guarded_task, stage
 from tasks.gates import expectations
 from tasks.ingest.encoding import decode, domain_of, encode_chunk
 from tasks.ingest.violations import refuse_violations
+from tasks.methods.registry import build_paper, method_entry
 from tasks.reporting.guarantee import PAPER_MARKER
 from tasks.reporting.tables import table_files
 from tasks.steps.bundle import NO_MEASUREMENT, Provenance, build_bundle
 from tasks.steps.job import ReleaseJob
 from tasks.steps.source import check_source
-from tasks.synthesizers.registry import build_paper, method_entry
 
 MARK_COLUMN = "not_proven"
 """Column of every synthetic row that carries the mark with it."""

@@ -17,8 +17,8 @@ from storage.ledger.head import HeadFile
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.public_data import datasets
 from storage.public_data.image_datasets import IMAGE_DATASETS, find_images
+from storage.releases.release_store import ReleaseStore, manifests_in
 from storage.releases.revocations import REVOKED_FILE, read_revocations
-from storage.releases.store import ReleaseStore, manifests_in
 from storage.settings import Settings
 
 PACKAGES = ("clustmix", "flows", "privacy", "storage", "tasks")

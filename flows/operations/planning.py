@@ -12,12 +12,12 @@ from privacy.errors import ConfigurationError
 from privacy.parameters import PrivacyParameters
 from storage.schema.table import TableSchema
 from tasks.measurement.centred import centred_norm, count_factor
+from tasks.measurement.method import Synthesizer, checked_plan
 from tasks.measurement.plan import MeasurementPlan, PlannedStatistic
-from tasks.measurement.synthesizer import Synthesizer, checked_plan
+from tasks.methods.clustmix.tables.table_rule import declared_patients
+from tasks.methods.registry import method_entry
 from tasks.reporting.released_tables import DEVIATIONS
 from tasks.steps.job import ReleaseJob
-from tasks.synthesizers.clustmix.tables.rule import declared_patients
-from tasks.synthesizers.registry import method_entry
 
 EPSILONS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 PLOT_FORMATS = (".svg", ".pdf", ".png")

@@ -21,8 +21,8 @@ from tasks.gates.agreement import CodedTable, total_variation
 from tasks.ingest.encoding import domain_of, encode_chunk
 from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.encoded import N_FOLDS, EncodedRows, EncodingDomain
+from tasks.measurement.method import PUBLIC_SEED, measure
 from tasks.measurement.statistics import softmax
-from tasks.measurement.synthesizer import PUBLIC_SEED, measure
 
 MOST_PATIENTS, TESTED = 100_000, 20_000
 _FACTORS, _RARE, _SIGNAL, _LOUDNESS, _STEPS = 3, 0.15, 3.0, 0.7, 20

@@ -25,7 +25,7 @@ from flows.server.record import read_record
 from privacy.accountants.spending import moment
 from privacy.errors import ClustMixError
 from privacy.ledger import EntryState, LedgerEntry, latest_entries
-from storage.arrivals.store import ArrivalStore
+from storage.arrivals.arrival_store import ArrivalStore
 from storage.installation import existing_ledger
 from storage.settings import Settings
 

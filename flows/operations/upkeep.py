@@ -16,7 +16,7 @@ from flows.operations.deployment_file import TAG
 from flows.operations.notices import Cursor, Repetition, about, event_id
 from flows.operations.schedules import review_schedules
 from privacy.ledger import EntryState, LedgerEntry, latest_entries
-from storage.arrivals.store import ArrivalStore
+from storage.arrivals.arrival_store import ArrivalStore
 from storage.files.workspace import live_run_ids
 from storage.installation import installation_id
 from storage.releases.pending import PendingBundles

@@ -20,15 +20,15 @@ from pydantic import (
 from privacy.parameters import Adjacency, Analysis, PrivacyParameters, PrivacyUnit
 from storage.files.documents import KEPT
 from storage.files.refs import check_name
-from storage.schema.catalogue import CatalogueEntry
+from storage.schema.catalogue_entry import CatalogueEntry
 from storage.schema.columns import PrintableText
 from storage.schema.plain_yaml import key_path, one_line, read_mapping, refusal
 from storage.schema.table import TableSchema
-from storage.schema.visits import VisitColumns
+from storage.schema.visit_columns import VisitColumns
 from storage.sources.declared import Source, check_source_unit
 from storage.sources.declared_images import FolderSource
-from tasks.synthesizers.clustmix.tables.rule import default_rows
-from tasks.synthesizers.settings import MethodConfig
+from tasks.methods.clustmix.tables.table_rule import default_rows
+from tasks.methods.method_config import MethodConfig
 
 PLACEHOLDER = "FILL_IN"
 """Stands in a template where a person has to decide; refused by `load_site`."""

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from privacy.errors import InputError
 from storage.files.private import ensure_private_directory
-from storage.public_data.catalogue import DATASETS, PublicDataset
 from storage.public_data.diabetes_items import items_parquet, items_sha256
+from storage.public_data.public_tables import DATASETS, PublicDataset
 from storage.settings import Settings, load_settings
 
 MAX_DOWNLOAD_BYTES = 200_000_000

@@ -19,8 +19,8 @@ from storage.files.private import replace_durably
 from storage.files.refs import check_name
 from storage.keys.keys import KeyId, PublicKey, SigningKey
 from storage.releases.bundles import VerifiedBundle
+from storage.releases.release_store import ReleaseStore
 from storage.releases.signatures import Reason, SignedDocument
-from storage.releases.store import ReleaseStore
 
 REVOKED_FILE = "revoked.json"
 

@@ -19,9 +19,9 @@ from tasks.audit.pairs import AuditPatient, NeighbourPair
 from tasks.execution.executor import InProcessExecutor
 from tasks.measurement.curator import Curator, exact_sum, in_memory
 from tasks.measurement.encoded import EncodedRows
+from tasks.measurement.method import Synthesizer, measure
 from tasks.measurement.plan import MeasurementPlan
 from tasks.measurement.sampling import COINS, PoissonCoins
-from tasks.measurement.synthesizer import Synthesizer, measure
 
 SYNTHETIC_ROWS = 40
 """Synthetic rows that the attack looks at after each run."""

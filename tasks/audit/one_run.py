@@ -25,7 +25,7 @@ from tasks.audit.pairs import AuditPatient, encode
 from tasks.execution.executor import InProcessExecutor
 from tasks.measurement.curator import Curator, exact_sum, in_memory
 from tasks.measurement.encoded import N_FOLDS, EncodingDomain
-from tasks.measurement.synthesizer import Synthesizer, measure
+from tasks.measurement.method import Synthesizer, measure
 
 _BISECTIONS = 60
 

@@ -15,7 +15,7 @@ from privacy.randomness import OperatingSystemNoise
 from tasks.audit.findings import ClaimedGuarantee, judge_pair
 from tasks.audit.game import Scores, Transcript, play_once
 from tasks.audit.pairs import NeighbourPair
-from tasks.measurement.synthesizer import Synthesizer
+from tasks.measurement.method import Synthesizer
 
 FACTORS = (1.5, 2.0, 3.0)
 """Factors of mu that the power is stated for."""

@@ -23,10 +23,10 @@ from tasks.measurement.centred import (
 from tasks.measurement.curator import Contribution, exact_sum, in_memory
 from tasks.measurement.encoded import EncodedRows, row_slices
 from tasks.measurement.statistics import SUM_SCALE
-from tasks.synthesizers.clustmix.images import draws as image_draws
-from tasks.synthesizers.clustmix.images.coefficients import Basis
-from tasks.synthesizers.clustmix.images.layout import ImageLayout
-from tasks.synthesizers.clustmix.tables import draws
+from tasks.methods.clustmix.images import image_draws
+from tasks.methods.clustmix.images.coefficients import Basis
+from tasks.methods.clustmix.images.image_layout import ImageLayout
+from tasks.methods.clustmix.tables import table_draws as draws
 
 Projection = tuple[Floats, Floats]
 """Inner product with the direction, and squared norm, of the vector of each row."""

@@ -19,8 +19,8 @@ from tasks.audit.pairs import PlantedTable
 from tasks.audit.projections import project
 from tasks.measurement.curator import Contribution, Curator, Recoding, exact_sum, in_memory
 from tasks.measurement.encoded import EncodedRows
+from tasks.measurement.method import Synthesizer, measure
 from tasks.measurement.plan import MeasurementPlan, PlannedStatistic
-from tasks.measurement.synthesizer import Synthesizer, measure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,19 +25,19 @@ from tasks.audit.pairs import AUDIT_DOMAIN, neighbour_pairs
 from tasks.audit.power import detection_rates, strengths_of
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.method import Released, Stage, Synthesizer
 from tasks.measurement.plan import MeasurementPlan, plan_measurement, sum_request
 from tasks.measurement.statistics import patient_count
-from tasks.measurement.synthesizer import Released, Stage, Synthesizer
-from tasks.synthesizers.clustmix.tables.synthesizer import Effort, TableClustMix
-from tasks.synthesizers.dp_cda.config import DpCdaConfig
-from tasks.synthesizers.dp_merf.config import DpMerfConfig
-from tasks.synthesizers.dp_mix.config import DPMixConfig
-from tasks.synthesizers.dpgm.config import DpgmConfig
-from tasks.synthesizers.kmeans.config import DpKMeansConfig
-from tasks.synthesizers.mwem.config import MwemConfig
-from tasks.synthesizers.naive_bayes import NaiveBayesConfig
-from tasks.synthesizers.registry import build
-from tasks.synthesizers.slots.config import LocalPerturbationConfig, RandomProjectionConfig
+from tasks.methods.clustmix.tables.table_clustmix import Effort, TableClustMix
+from tasks.methods.dp_cda.dp_cda_settings import DpCdaConfig
+from tasks.methods.dp_merf.config import DpMerfConfig
+from tasks.methods.dp_mix.config import DPMixConfig
+from tasks.methods.dpgm.dp_kmeans_settings import DpKMeansConfig
+from tasks.methods.dpgm.dpgm_settings import DpgmConfig
+from tasks.methods.mwem.config import MwemConfig
+from tasks.methods.naive_bayes import NaiveBayesConfig
+from tasks.methods.registry import build
+from tasks.methods.slots.config import LocalPerturbationConfig, RandomProjectionConfig
 
 MIN_RUNS = 20
 """Fewest runs of each table: half of them choose a threshold."""

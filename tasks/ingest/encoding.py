@@ -18,7 +18,7 @@ from storage.schema.columns import CategoricalColumn, NumericColumn, number_of
 from storage.schema.labels import Label
 from storage.schema.table import TableSchema
 from storage.sources.cells import distinct
-from tasks.ingest.constraints import CodedRows, grid_bins, held, rules_of
+from tasks.ingest.constraint_rules import CodedRows, grid_bins, held, rules_of
 from tasks.ingest.violations import Rule, Violation
 from tasks.measurement.encoded import EncodingDomain
 

@@ -22,7 +22,7 @@ from privacy.parameters import PrivacyUnit
 from storage.files.diagnostics import DiagnosticsFile
 from storage.files.workspace import load_arrays, replaced, store_arrays
 from storage.schema.table import TableSchema
-from storage.schema.visits import VisitColumns
+from storage.schema.visit_columns import VisitColumns
 from storage.sources.declared_images import FILE_NAME
 from storage.sources.image_rules import RefusedFiles
 from storage.sources.reading import Fragment

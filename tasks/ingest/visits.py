@@ -13,7 +13,7 @@ import pandas as pd
 from privacy.arrays import Floats
 from storage.schema.columns import number_of
 from storage.schema.table import TableSchema
-from storage.schema.visits import VisitColumns
+from storage.schema.visit_columns import VisitColumns
 from storage.sources.cells import distinct
 from tasks.ingest.contributions import hash_names, hash_records
 from tasks.ingest.patient_rows import KeyedRows

@@ -8,8 +8,8 @@ import numpy as np
 from privacy.arrays import Floats
 from privacy.errors import ConfigurationError
 from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.method import PUBLIC_SEED
 from tasks.measurement.statistics import logits_by_record
-from tasks.measurement.synthesizer import PUBLIC_SEED
 from tasks.measurement.vectors import VectorMap
 
 

@@ -43,8 +43,8 @@ from privacy.parameters import PrivacyParameters
 from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.vectors import VectorMap
+from tasks.methods.dp_cda.dp_cda_settings import DpCdaConfig
 from tasks.papers.printed_noise import claimed_epsilon, clip_rows, least_noise, sampled_bound
-from tasks.synthesizers.dp_cda.config import DpCdaConfig
 
 ORDERS = (*range(3, 33), 40, 48, 64, 96, 128)
 """Orders alpha of the theorem that are tried; leaving some out can only raise its epsilon."""

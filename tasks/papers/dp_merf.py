@@ -39,9 +39,9 @@ from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.measurement.encoded import EncodingDomain, row_slices
 from tasks.measurement.marginals import draw_codes
 from tasks.measurement.vectors import VectorMap
-from tasks.synthesizers.dp_merf.config import PUBLIC_SEED, DpMerfConfig
-from tasks.synthesizers.dp_merf.features import EmbeddingFeatures, draw_frequencies
-from tasks.synthesizers.dp_merf.generator import Generator
+from tasks.methods.dp_merf.config import PUBLIC_SEED, DpMerfConfig
+from tasks.methods.dp_merf.features import EmbeddingFeatures, draw_frequencies
+from tasks.methods.dp_merf.generator import Generator
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class PaperDpMerf:
         -------
         Claimed: (epsilon, delta) under replacement of one record. See the module docstring.
         """
-        from tasks.synthesizers.dp_merf.training import TrainingItem, train
+        from tasks.methods.dp_merf.training import TrainingItem, train
 
         config, n_labels = self.config, self.domain.n_labels
         aside, kept = np.split(rng.permutation(len(labels)), [config.published.held_aside])

@@ -32,8 +32,8 @@ from privacy.parameters import PrivacyParameters
 from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.vectors import VectorMap
+from tasks.methods.dp_mix.config import DPMixConfig
 from tasks.papers.printed_noise import claimed_epsilon, least_noise, sampled_bound
-from tasks.synthesizers.dp_mix.config import DPMixConfig
 
 ORDERS = (*range(2, 33), 40, 48, 64, 96, 128, 512, 1024)
 """Orders alpha over which epsilon is minimised; a missing one costs a little accuracy."""

@@ -17,16 +17,16 @@ from privacy.parameters import PrivacyParameters
 from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.statistics import SUM_SCALE
-from tasks.synthesizers.mwem.config import MwemConfig
-from tasks.synthesizers.mwem.distribution import (
+from tasks.methods.mwem.config import MwemConfig
+from tasks.methods.mwem.distribution import (
     FactoredDistribution,
     NoisyAnswer,
     iterates,
     printed_tilt,
     update,
 )
-from tasks.synthesizers.mwem.synthesizer import sample_iterates
-from tasks.synthesizers.mwem.workload import draw_workload, workload_answers
+from tasks.methods.mwem.synthesizer import sample_iterates
+from tasks.methods.mwem.workload import draw_workload, workload_answers
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.measurement.encoded import EncodingDomain, row_slices
 from tasks.measurement.projection import Projection, random_projection
 from tasks.measurement.vectors import VectorMap
-from tasks.synthesizers.slots.config import LocalPerturbationConfig, RandomProjectionConfig
+from tasks.methods.slots.config import LocalPerturbationConfig, RandomProjectionConfig
 
 
 @dataclass(frozen=True, slots=True)

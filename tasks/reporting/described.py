@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from storage.files.digests import FileDigest
 from storage.releases.manifest import Manifest
-from storage.schema.catalogue import CatalogueEntry
+from storage.schema.catalogue_entry import CatalogueEntry
 from storage.schema.columns import NumericColumn, number_of
 from storage.schema.table import TableSchema
 from tasks.reporting.facts import described_column, origin

@@ -24,15 +24,15 @@ from tasks.measurement.centred import counts_of
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.record_rules import LABEL
 from tasks.measurement.statistics import SUM_SCALE
-from tasks.synthesizers.clustmix.tables import draws
-from tasks.synthesizers.clustmix.tables.layout import Layout
-from tasks.synthesizers.clustmix.tables.measured_tables import (
+from tasks.methods.clustmix.tables import table_draws as draws
+from tasks.methods.clustmix.tables.measured_tables import (
     Origin,
     Sealed,
     Table,
     measured_tables,
 )
-from tasks.synthesizers.clustmix.tables.synthesizer import TableClustMix
+from tasks.methods.clustmix.tables.table_clustmix import TableClustMix
+from tasks.methods.clustmix.tables.table_layout import Layout
 
 TABLES_PARQUET_FILE = "tables.parquet"
 TABLES_CSV_FILE = "tables.csv"

@@ -18,9 +18,9 @@ from privacy.errors import ConfigurationError, InputError, IntegrityError
 from storage.files.workspace import read_npz, write_npz
 from storage.schema.table import TableSchema
 from tasks.ingest.encoding import domain_of
-from tasks.measurement.synthesizer import Released
-from tasks.synthesizers.clustmix.images.layout import BRIGHTEST, ImageLayout
-from tasks.synthesizers.clustmix.images.teacher import ReleasedTeacher
+from tasks.measurement.method import Released
+from tasks.methods.clustmix.images.image_layout import BRIGHTEST, ImageLayout
+from tasks.methods.clustmix.images.teacher import ReleasedTeacher
 
 TEACHER_FILE = "teacher.npz"
 SOFT_LABELS_FILE = "soft_labels.parquet"

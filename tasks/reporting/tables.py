@@ -19,7 +19,7 @@ from storage.schema.table import TableSchema
 from storage.schema.vocabulary import Vocabulary
 from tasks.gates.agreement import CodedTable
 from tasks.ingest.encoding import encode_chunk
-from tasks.measurement.synthesizer import Released
+from tasks.measurement.method import Released
 from tasks.reporting.released_images import image_files, images_agree
 
 PARQUET_FILE = "synthetic.parquet"
@@ -70,7 +70,7 @@ def measured_bins(schema: TableSchema, released: Released) -> dict[str, Any]:
     """Return which declared codes of a column ClustMix has measured as one, for the schema file.
 
     Of each column with such codes the names of the codes that its pair tables tell apart, in groups
-    (`tasks.synthesizers.clustmix.tables.rule.coarse_codes`): post-processing. Nothing is returned
+    (`tasks.methods.clustmix.tables.table_rule.coarse_codes`): post-processing. Nothing is returned
     where nobody knows: of other methods, and of measurements of an earlier program.
     """
     if "code_groups" not in released:

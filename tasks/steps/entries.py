@@ -18,7 +18,7 @@ from storage.ledger.ledger_db import Reservation
 from storage.releases.bundles import verify_bundle
 from storage.releases.checkpoints import CheckpointStore
 from storage.releases.measurements import Measurement, MeasurementStore
-from storage.releases.store import ReleaseStore
+from storage.releases.release_store import ReleaseStore
 from storage.schema.declarations import Declarations
 from storage.settings import Settings
 

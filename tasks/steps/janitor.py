@@ -6,7 +6,7 @@ from storage.files.private import ensure_private_directory, remove_staging, stag
 from storage.files.workspace import live_run_ids, purge_abandoned
 from storage.releases.checkpoints import CheckpointStore
 from storage.releases.pending import PendingBundles
-from storage.releases.store import ReleaseStore
+from storage.releases.release_store import ReleaseStore
 from storage.settings import Settings
 from tasks.steps.entries import AFTER_SEAL, Entries
 

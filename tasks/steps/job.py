@@ -11,15 +11,15 @@ from privacy.accountants.calibration import release_mu, release_rho
 from privacy.charges import Caps, Charge, Partition, unit_in_words
 from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
 from storage.files.refs import ReleaseRef
-from storage.schema.catalogue import CatalogueEntry
+from storage.schema.catalogue_entry import CatalogueEntry
 from storage.schema.declarations import Declarations, without_places
 from storage.schema.table import TableSchema
-from storage.schema.visits import VisitColumns
+from storage.schema.visit_columns import VisitColumns
 from storage.sources.declared import Source
 from tasks.ingest.encoding import domain_of
-from tasks.measurement.synthesizer import Synthesizer
-from tasks.synthesizers.registry import build
-from tasks.synthesizers.settings import MethodConfig
+from tasks.measurement.method import Synthesizer
+from tasks.methods.method_config import MethodConfig
+from tasks.methods.registry import build
 
 if TYPE_CHECKING:
     from tasks.ingest.pieces import IngestRules  # which loads the gates

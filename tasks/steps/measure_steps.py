@@ -25,8 +25,8 @@ from storage.releases.measurements import (
 )
 from storage.schema.vocabulary import Vocabulary
 from tasks.measurement.curator import Curator
+from tasks.measurement.method import Stage
 from tasks.measurement.plan import MeasurementPlan
-from tasks.measurement.synthesizer import Stage
 from tasks.steps.entries import Entries
 from tasks.steps.job import ReleaseJob
 from tasks.steps.request_key import code_sha256

@@ -19,16 +19,16 @@ from tasks.execution.runtime import stage
 from tasks.gates import expectations
 from tasks.gates.agreement import CodedTable
 from tasks.gates.agreement_gate import REFERENCE_ROWS, NoisyCounts, agreement_gate
-from tasks.ingest.conditions import Conditional, sample_rows
-from tasks.ingest.constraints import words
+from tasks.ingest.conditional_rows import Conditional, sample_rows
+from tasks.ingest.constraint_rules import words
 from tasks.ingest.encoding import decode, domain_of
 from tasks.measurement.encoded import EncodingDomain
+from tasks.methods.registry import method_entry
 from tasks.reporting.released_tables import released_tables
 from tasks.reporting.released_teacher import teacher_files
 from tasks.reporting.tables import coded, formats_agree, is_stated, read_rows, table_files
 from tasks.steps.bundle import Provenance, build_bundle
 from tasks.steps.job import ReleaseJob
-from tasks.synthesizers.registry import method_entry
 
 
 def prepare(

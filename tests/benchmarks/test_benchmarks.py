@@ -24,8 +24,8 @@ from privacy.errors import InputError
 from storage.settings import Settings
 from storage.sources.cohorts import CohortReader
 from tasks.ingest.encoding import encode_chunk
+from tasks.methods.registry import METHODS
 from tasks.steps.source import check_source
-from tasks.synthesizers.registry import METHODS
 
 ASKED_KEYS = {
     "dataset", "method", "analysis", "epsilon", "delta", "seed", "source", "auc", "accuracy",

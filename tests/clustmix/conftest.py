@@ -9,7 +9,7 @@ import pytest
 
 from clustmix import Schema
 from privacy.randomness import SeededNoise
-from tasks.measurement.randomness import Randomness
+from tasks.measurement.run_randomness import Randomness
 
 SCHEMA = Schema(
     columns=[

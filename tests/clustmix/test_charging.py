@@ -84,7 +84,7 @@ def test_a_fit_that_stops_is_burned(schema, frame, path, monkeypatch, stop):
         seen.extend(entry.state for entry in entries(path))
         raise stop
 
-    monkeypatch.setattr("tasks.measurement.synthesizer.measure", raising)
+    monkeypatch.setattr("tasks.measurement.method.measure", raising)
     with pytest.raises(stop):
         NaiveBayes(schema, **TARGET).fit(frame, ledger=path, cohort="c", lifetime_epsilon=5.0)
     assert seen == [EntryState.EXECUTING]

@@ -12,8 +12,8 @@ from clustmix import Schema
 from privacy.errors import Withheld
 from privacy.randomness import SeededNoise
 from storage.releases.measurements import MeasurementStore
-from storage.releases.store import ReleaseStore
-from tasks.measurement.randomness import Randomness, fixed_randomness
+from storage.releases.release_store import ReleaseStore
+from tasks.measurement.run_randomness import Randomness, fixed_randomness
 
 RELEASE_ID = "r-20250101-00c0ffee"
 

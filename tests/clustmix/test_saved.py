@@ -11,7 +11,7 @@ import pytest
 import clustmix
 from clustmix import MWEM, DPMix, NaiveBayes, Synthesizer
 from privacy.errors import ConfigurationError, IntegrityError
-from tasks.measurement.randomness import fixed_randomness
+from tasks.measurement.run_randomness import fixed_randomness
 
 BY_PATIENT = {"epsilon": 1.0, "delta": 1e-6, "patient_column": "patient", "max_rows_per_patient": 2}
 

@@ -16,8 +16,8 @@ import clustmix
 from clustmix import MWEM, DPMix, NaiveBayes, NotFittedError, Schema, Synthesizer
 from clustmix.guarantee import NOT_CHARGED
 from privacy.errors import ConfigurationError, InputError
-from tasks.measurement.randomness import fixed_randomness
-from tasks.synthesizers.registry import METHODS
+from tasks.measurement.run_randomness import fixed_randomness
+from tasks.methods.registry import METHODS
 
 TARGET = {"epsilon": 1.0, "delta": 1e-6}
 BY_PATIENT = {**TARGET, "patient_column": "patient", "max_rows_per_patient": 2}
@@ -91,7 +91,7 @@ def test_a_second_fit_is_a_second_charge_and_refused(schema, frame):
 def test_a_fit_that_stopped_after_its_draw_is_not_made_again(schema, frame, monkeypatch):
     model = NaiveBayes(schema, **BY_PATIENT)
     with monkeypatch.context() as patch:
-        patch.setattr("tasks.measurement.synthesizer.check_draws", lambda *_: 1 / 0)
+        patch.setattr("tasks.measurement.method.check_draws", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             model.fit(frame)
     with pytest.raises(ConfigurationError, match=r"FITTED"):

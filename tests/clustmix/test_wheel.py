@@ -30,7 +30,7 @@ schema = Schema(items=tuple("abcdefghij"), label={"name": "y", "levels": {"no": 
 frame = pd.DataFrame(rng.integers(0, 2, (400, 10)), columns=list("abcdefghij"))
 frame["y"] = np.where(frame["a"] == 1, "yes", "no")
 settings = json.loads(sys.argv[1])
-from tasks.synthesizers.registry import METHODS
+from tasks.methods.registry import METHODS
 for name in [entry.class_name for entry in METHODS]:
     model = getattr(clustmix, name)(schema, epsilon=1.0, delta=1e-5, **settings.get(name, {}))
     model.fit(frame, ledger="ledger.db", cohort="c", lifetime_epsilon=20.0)
@@ -42,7 +42,7 @@ from privacy.errors import MissingExtra
 from privacy.parameters import PrivacyParameters
 from storage.ledger.ledger_db import LedgerDatabase
 from tasks.ingest.encoding import domain_of
-from tasks.synthesizers.registry import build_paper, method_entry
+from tasks.methods.registry import build_paper, method_entry
 
 config, parameters = method_entry("clustmix").config(), PrivacyParameters(epsilon=1.0, delta=1e-5)
 for attempt in (

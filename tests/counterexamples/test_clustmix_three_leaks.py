@@ -18,16 +18,16 @@ from scipy.stats import chi2, norm
 
 from privacy.accountants.calibration import gdp_mu
 from privacy.accountants.gaussian import gaussian_delta, gaussian_epsilon
+from tasks.methods.clustmix.images.image_clustmix import ImageClustMix
+from tasks.methods.clustmix.images.image_draws import residuals, with_features
+from tasks.methods.clustmix.images.image_layout import ImageLayout
+from tasks.methods.clustmix.images.teacher import whitening_of
+from tasks.methods.clustmix.tables.table_clustmix import Effort, TableClustMix
 from tasks.papers.clustmix.algorithm import ClustMixAlgorithm
 from tasks.papers.clustmix.config import AlgorithmConfig
 from tasks.papers.clustmix.constrained_gmm import cluster_means, constrained_gmm
 from tasks.papers.clustmix.noise import noise_sigma
 from tasks.papers.clustmix.stages import AnonymizeItem, Region, anonymize
-from tasks.synthesizers.clustmix.images.draws import residuals, with_features
-from tasks.synthesizers.clustmix.images.layout import ImageLayout
-from tasks.synthesizers.clustmix.images.synthesizer import ImageClustMix
-from tasks.synthesizers.clustmix.images.teacher import whitening_of
-from tasks.synthesizers.clustmix.tables.synthesizer import Effort, TableClustMix
 from tests.counterexamples.attacks import rates
 
 EPSILON, DELTA, LEAST = 1.0, 1e-5, 20

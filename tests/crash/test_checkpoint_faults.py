@@ -11,9 +11,9 @@ from privacy.randomness import SeededNoise
 from storage.releases.checkpoints import CheckpointStore
 from storage.releases.measurements import arrays_to_bytes
 from tasks.measurement.curator import Curator
+from tasks.measurement.method import Stage
+from tasks.measurement.method import measure as measure_stages
 from tasks.measurement.plan import SelectionRequest, StatisticRequest, plan_measurement
-from tasks.measurement.synthesizer import Stage
-from tasks.measurement.synthesizer import measure as measure_stages
 from tasks.steps.measure_steps import CheckpointSeals
 
 RELEASE_ID = "r-20260101-0badcafe"

@@ -12,7 +12,7 @@ from flows import cli
 from flows.operations import arrivals as module
 from flows.operations.arrivals import arrived, scan
 from privacy.errors import ConfigurationError
-from storage.arrivals.store import ArrivalStore
+from storage.arrivals.arrival_store import ArrivalStore
 from storage.sources.cohorts import CohortReader
 from storage.sources.declared import CsvSource, ParquetSource
 from tests.processes import ROOT, at_once, python

@@ -13,7 +13,7 @@ from privacy.errors import Withheld
 from storage.files.refs import ReleaseRef
 from storage.keys.keys import SigningKey
 from storage.releases.manifest import Manifest
-from storage.releases.store import ReleaseStore
+from storage.releases.release_store import ReleaseStore
 from tasks.reporting.guarantee import PAPER_MARKER
 
 pytestmark = pytest.mark.integration

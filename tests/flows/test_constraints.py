@@ -10,8 +10,8 @@ import pytest
 from flows.publication import Publisher
 from privacy.errors import ConfigurationError, Withheld
 from storage.settings import load_settings
+from tasks.methods.clustmix.tables import table_clustmix as synthesizer
 from tasks.steps import publish_steps
-from tasks.synthesizers.clustmix.tables import synthesizer
 
 STAY = {"name": "stay", "kind": "integer", "lower": 0, "upper": 100, "bins": 10}
 YOUNG = {"when": {"age": ["0..10", "10..20", "20..30"]}, "then": {"smoker": None}}

@@ -17,8 +17,8 @@ from storage.releases.measurements import MeasurementStore
 from storage.schema.vocabulary import Vocabulary
 from storage.settings import load_settings
 from tasks.ingest.encoding import encode_chunk
+from tasks.methods.clustmix.images.scattering import scatter
 from tasks.reporting.tables import measured_bins
-from tasks.synthesizers.clustmix.images.scattering import scatter
 
 HEIGHT, WIDTH, N = 5, 4, 90
 LABEL = {"name": "label", "levels": {"one": [1], "two": [2], "three": [3]}}

@@ -14,7 +14,7 @@ from flows.cli import main
 from flows.site.site_file import load_site
 from storage.schema.column_blocks import pixel_names
 from storage.sources.image_rules import FileRule
-from tasks.synthesizers.clustmix.images import rule
+from tasks.methods.clustmix.images import image_rule as rule
 from tests.processes import ROOT
 
 HEIGHT, WIDTH, N = 10, 8, 80

@@ -4,7 +4,7 @@ import json
 
 from flows.cli import main
 from flows.stages import MEASURE, place_of, text_of
-from tasks.synthesizers.registry import METHODS
+from tasks.methods.registry import METHODS
 
 
 def test_json_names_every_method_with_its_facts(capsys):

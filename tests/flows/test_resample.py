@@ -15,7 +15,7 @@ from privacy.errors import ConfigurationError, IntegrityError, LedgerError, With
 from storage.releases.bundles import verify_bundle
 from storage.schema.table import TableSchema
 from storage.settings import load_settings
-from tasks.ingest.conditions import allowed_codes
+from tasks.ingest.conditional_rows import allowed_codes
 from tasks.measurement import curator
 from tasks.steps import publish_steps
 
@@ -91,7 +91,7 @@ def test_condition_on_no_declared_level(released, site, column, level, expected)
 
 
 def test_rare_condition_ends(released, site, monkeypatch):
-    monkeypatch.setattr("tasks.ingest.conditions.MAX_OVERSAMPLING", 2)
+    monkeypatch.setattr("tasks.ingest.conditional_rows.MAX_OVERSAMPLING", 2)
     decode = publish_steps.decode
     without_icu = mock.Mock(side_effect=lambda *a, **o: decode(*a, **o).assign(ward="surgery"))
     monkeypatch.setattr(publish_steps, "decode", without_icu)

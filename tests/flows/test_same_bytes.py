@@ -22,14 +22,14 @@ from storage.ledger import ledger_db
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.releases.manifest import MANIFEST_FILE
 from storage.releases.measurements import MeasurementStore
-from storage.releases.store import ReleaseStore
+from storage.releases.release_store import ReleaseStore
 from storage.settings import load_settings
 from tasks.execution.runtime import listen_to_stages
 from tasks.ingest.shards import load_shard
 from tasks.measurement import curator
 from tasks.measurement.curator import Curator, in_memory
-from tasks.measurement.randomness import Randomness, fixed_randomness
-from tasks.measurement.synthesizer import measure
+from tasks.measurement.method import measure
+from tasks.measurement.run_randomness import Randomness, fixed_randomness
 from tasks.steps import ingest_steps
 
 pytestmark = pytest.mark.integration

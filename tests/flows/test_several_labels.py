@@ -12,9 +12,9 @@ from privacy.errors import ConfigurationError
 from storage.schema.labels import Label, Labels
 from storage.settings import load_settings
 from tasks.measurement.record_rules import LABEL
+from tasks.methods.clustmix.tables import table_clustmix as synthesizer
+from tasks.methods.clustmix.tables.measured_tables import Origin, Table
 from tasks.reporting import released_tables
-from tasks.synthesizers.clustmix.tables import synthesizer
-from tasks.synthesizers.clustmix.tables.measured_tables import Origin, Table
 
 STAY = {"name": "stay", "buckets": {"edges": [7], "levels": ["short", "long"]}, "missing": [999]}
 LONG = {"when": {"died": "yes"}, "then": {"stay": "long"}}

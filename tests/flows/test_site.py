@@ -14,8 +14,8 @@ from storage.schema.columns import CategoricalColumn
 from storage.schema.plain_yaml import MAX_BYTES
 from storage.schema.table import TableSchema
 from tasks.ingest.encoding import decode, domain_of, encode_chunk
+from tasks.methods.registry import METHODS as ENTRIES
 from tasks.steps.source import check_source
-from tasks.synthesizers.registry import METHODS as ENTRIES
 
 METHODS = ", ".join(repr(entry.kind) for entry in ENTRIES)
 SITES = sorted((Path(__file__).parents[2] / "deployments" / "sites").glob("*.yaml"))

@@ -21,7 +21,7 @@ from flows.operations.watcher_lock import only_watcher
 from flows.server.record import Part, ServerRecord, write_record
 from privacy.charges import Caps
 from privacy.ledger import EntryState
-from storage.arrivals.store import ArrivalState
+from storage.arrivals.arrival_store import ArrivalState
 from storage.settings import load_settings
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from privacy.errors import ConfigurationError, IntegrityError
 from storage.files.refs import ReleaseRef, check_file_name, check_name
 from storage.files.workspace import PrivateWorkspace, store_arrays
-from storage.releases.store import ReleaseStore
+from storage.releases.release_store import ReleaseStore
 
 RELEASE_ID = "r-20250131-0f3a9c21"
 PARTS = [

@@ -20,11 +20,11 @@ from privacy.errors import (
     LedgerError,
     Withheld,
 )
+from storage.arrivals import arrival_store as arrivals
 from storage.arrivals import landing as arrival_copies
-from storage.arrivals import store as arrivals
+from storage.arrivals.arrival_store import ArrivalState, ArrivalStore, Outcome
 from storage.arrivals.landing import LandingFolder
 from storage.arrivals.ready_files import parse_ready_file
-from storage.arrivals.store import ArrivalState, ArrivalStore, Outcome
 from tests.processes import ROOT, python
 
 R1, R2 = "r-20261121-00000001", "r-20261121-00000002"
@@ -232,7 +232,7 @@ def test_a_failed_arrival_is_tried_again_later_and_not_for_ever(place, store, mo
 def dead_run(place, *arrival_ids):
     program = (
         "import contextlib, os, sys; from pathlib import Path\n"
-        "from storage.arrivals.store import ArrivalStore\n"
+        "from storage.arrivals.arrival_store import ArrivalStore\n"
         "taken, store = contextlib.ExitStack(), ArrivalStore(Path(sys.argv[1]))\n"
         "for arrival in sys.argv[2:]:\n"
         f"    taken.enter_context(store.released_as(arrival, dataset='wards', release_id='{R1}'))\n"

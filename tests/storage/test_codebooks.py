@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privacy.errors import ConfigurationError
+from storage.codebooks.codebook_files import read_codebook
 from storage.codebooks.ranges import citations, clinical_ranges, range_of, ranges_named
-from storage.codebooks.reading import read_codebook
 from storage.codebooks.variables import levels_in, range_in
 from storage.schema.columns import NumericColumn
 

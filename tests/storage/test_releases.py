@@ -15,11 +15,11 @@ from privacy.event_records import event_to_dict
 from storage.files.digests import digest_of
 from storage.files.documents import canonical_json
 from storage.files.refs import ReleaseRef
-from storage.releases import store as releases
+from storage.releases import release_store as releases
 from storage.releases.bundles import verify_bundle
 from storage.releases.manifest import file_digests
+from storage.releases.release_store import ReleaseStore
 from storage.releases.signatures import ApprovalStatement, Signature, sign_approval
-from storage.releases.store import ReleaseStore
 from tests.processes import ROOT, python
 
 PIPELINE, ANNA, BERT, STRANGER = (key_of(number) for number in range(1, 5))
@@ -272,7 +272,7 @@ def test_crash_leaves_no_release_and_is_cleaned(store, tmp_path, step):
     program = (
         "import os, signal, sys; from pathlib import Path\n"
         "from storage.releases.manifest import Manifest\n"
-        "from storage.releases.store import ReleaseStore\n"
+        "from storage.releases.release_store import ReleaseStore\n"
         "from storage.keys.keys import SigningKey\n"
         "signer = SigningKey.create(Path(sys.argv[2]).with_name('pipeline.key'))\n"
         f"os.{step} = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"

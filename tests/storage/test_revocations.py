@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from privacy.errors import ConfigurationError, IntegrityError
 from storage.files.documents import canonical_json
 from storage.releases.bundles import VerifiedBundle
+from storage.releases.release_store import ReleaseStore, manifests_in
 from storage.releases.revocations import (
     REVOKED_FILE,
     Revocation,
@@ -20,7 +21,6 @@ from storage.releases.revocations import (
     list_revocations,
     read_revocations,
 )
-from storage.releases.store import ReleaseStore, manifests_in
 
 PIPELINE, ANNA, STRANGER = (key_of(number) for number in range(1, 4))
 TRUSTED = [PIPELINE.public]

@@ -15,13 +15,13 @@ from tasks.gates.agreement_gate import NoisyCounts, agreement_gate
 from tasks.ingest.encoding import decode, domain_of
 from tasks.measurement.centred import label_counts
 from tasks.measurement.encoded import N_FOLDS, EncodedRows
+from tasks.measurement.method import measure
 from tasks.measurement.statistics import SUM_SCALE
-from tasks.measurement.synthesizer import measure
+from tasks.methods.clustmix.tables.table_clustmix import Effort, TableClustMix
+from tasks.methods.clustmix.tables.table_draws import LABEL_COUNTS
+from tasks.methods.naive_bayes import HISTOGRAMS, NaiveBayes
 from tasks.reporting.tables import table_files
 from tasks.steps.publish_steps import output_gate
-from tasks.synthesizers.clustmix.tables.draws import LABEL_COUNTS
-from tasks.synthesizers.clustmix.tables.synthesizer import Effort, TableClustMix
-from tasks.synthesizers.naive_bayes import HISTOGRAMS, NaiveBayes
 
 N_ROWS = 20_000
 MU = 0.27  # about epsilon 1 at delta 1e-5

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from privacy.errors import ConfigurationError, InputError
 from storage.schema.table import TableSchema
-from tasks.ingest.conditions import sample_rows
+from tasks.ingest.conditional_rows import sample_rows
 from tasks.ingest.encoding import decode, domain_of, encode_chunk
 from tasks.ingest.violations import refuse_violations
 from tasks.measurement import record_rules

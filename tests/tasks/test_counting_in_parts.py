@@ -9,7 +9,7 @@ from storage.schema.columns import NumericColumn, raw_text
 from storage.sources.cells import distinct
 from tasks.ingest.encoding import _bin
 from tasks.measurement.encoded import EncodedRows
-from tasks.synthesizers.clustmix.tables.synthesizer import Effort, TableClustMix
+from tasks.methods.clustmix.tables.table_clustmix import Effort, TableClustMix
 
 DOMAIN = domain_with(4, 2, 3, numeric=(0,), labels=("a", "b", "c"), rows_per_patient=3)
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.measurement.record_rules import LABEL, Bins, Box, RecordRules, Relation
-from tasks.synthesizers.clustmix.tables import sampler
-from tasks.synthesizers.clustmix.tables.layout import Layout
-from tasks.synthesizers.clustmix.tables.mixture import Mixture
+from tasks.methods.clustmix.tables import table_sampler as sampler
+from tasks.methods.clustmix.tables.mixture import Mixture
+from tasks.methods.clustmix.tables.table_layout import Layout
 
 
 @st.composite

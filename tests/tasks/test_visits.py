@@ -11,7 +11,7 @@ from scipy.stats import chisquare
 
 from privacy.parameters import PrivacyUnit
 from storage.schema.table import TableSchema
-from storage.schema.visits import VisitColumns
+from storage.schema.visit_columns import VisitColumns
 from tasks.ingest.encoding import encode_chunk
 from tasks.ingest.patient_rows import bounded_rows, joined, rows_by_shard
 from tasks.ingest.visits import first_visits, moments_of, unordered

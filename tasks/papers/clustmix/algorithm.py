@@ -20,12 +20,12 @@ from privacy.errors import ConfigurationError, InputError
 from privacy.parameters import PrivacyParameters
 from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.measurement.encoded import EncodingDomain
+from tasks.methods.clustmix.clustmix_settings import ClustMixConfig
 from tasks.papers.clustmix import stages
 from tasks.papers.clustmix.config import AlgorithmConfig
 from tasks.papers.clustmix.noise import minimum_cluster_size
 from tasks.papers.clustmix.scaling import ScalingKind, fit_scaling
 from tasks.papers.clustmix.slices import random_slices
-from tasks.synthesizers.clustmix.config import ClustMixConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from tasks.measurement.settings import MethodSettings
+from tasks.measurement.method_settings import MethodSettings
 from tasks.papers.clustmix.scaling import ScalingKind
 
 

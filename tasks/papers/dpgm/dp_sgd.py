@@ -17,9 +17,9 @@ from scipy.special import logsumexp
 
 from privacy.arrays import Floats, Floats32
 from tasks.measurement.descent import Descent
+from tasks.methods.dpgm.network import GenerativeNetwork
+from tasks.methods.dpgm.record_gradients import BatchGradients
 from tasks.papers.printed_noise import least_noise
-from tasks.synthesizers.dpgm.network import GenerativeNetwork
-from tasks.synthesizers.dpgm.record_gradients import BatchGradients
 
 MAX_ORDER = 32
 """Moments of orders 1 to 32 are computed (section 6.1)."""

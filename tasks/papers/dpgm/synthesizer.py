@@ -14,6 +14,10 @@ from privacy.parameters import PrivacyParameters
 from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.vectors import VectorMap
+from tasks.methods.dpgm.dpgm import build_network
+from tasks.methods.dpgm.dpgm_settings import DpgmConfig
+from tasks.methods.dpgm.embedding import public_length_scale
+from tasks.methods.dpgm.network import GenerativeNetwork
 from tasks.papers.dpgm.dp_sgd import (
     Cluster,
     NoiseSettings,
@@ -23,10 +27,6 @@ from tasks.papers.dpgm.dp_sgd import (
     train,
 )
 from tasks.papers.dpgm.kernel_kmeans import fourier_features, private_kernel_kmeans
-from tasks.synthesizers.dpgm.config import DpgmConfig
-from tasks.synthesizers.dpgm.network import GenerativeNetwork
-from tasks.synthesizers.dpgm.synthesizer import build_network
-from tasks.synthesizers.kmeans.embedding import public_length_scale
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,11 @@ from tasks.audit.projections import project, project_one_by_one
 from tasks.audit.replay import replay
 from tasks.audit.subjects import subject_of
 from tasks.ingest.encoding import domain_of
-from tasks.measurement.synthesizer import measure
-from tasks.synthesizers.clustmix.images.draws import with_features
-from tasks.synthesizers.clustmix.images.synthesizer import ImageClustMix
-from tasks.synthesizers.clustmix.images.teacher import whitening_of
-from tasks.synthesizers.naive_bayes import NaiveBayes
+from tasks.measurement.method import measure
+from tasks.methods.clustmix.images.image_clustmix import ImageClustMix
+from tasks.methods.clustmix.images.image_draws import with_features
+from tasks.methods.clustmix.images.teacher import whitening_of
+from tasks.methods.naive_bayes import NaiveBayes
 
 DELTA = 1e-6
 

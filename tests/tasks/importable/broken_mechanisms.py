@@ -16,8 +16,8 @@ from tasks.audit.findings import AuditResult, ClaimedGuarantee, judge_pair
 from tasks.audit.game import ATTACKS, Scores, play
 from tasks.audit.pairs import AUDIT_DOMAIN, AuditPatient, neighbour_pairs
 from tasks.audit.subjects import PatientCount, subject_of
+from tasks.measurement.method import Stage
 from tasks.measurement.statistics import SUM_SCALE, patient_count
-from tasks.measurement.synthesizer import Stage
 
 PAIRS = {pair.name: pair for pair in neighbour_pairs(AUDIT_DOMAIN)}
 CLAIM = ClaimedGuarantee.of_budget(epsilon=4.0, delta=1e-6)

@@ -31,7 +31,7 @@ def _places():
     from storage.files import workspace
     from storage.ledger import head as ledger_head
     from storage.releases import pending
-    from storage.releases import store as releases
+    from storage.releases import release_store as releases
     from tasks.measurement import curator
     from tasks.steps import janitor, measure_steps
 

@@ -155,7 +155,7 @@ STOPS = {"kill": lambda: os._exit(9), "disk full": no_space}
 def main(folder):
     """Stop a scan of two tables and a forgery at every step, then look once more."""
     from flows.operations.arrivals import scan
-    from storage.arrivals.store import ArrivalStore
+    from storage.arrivals.arrival_store import ArrivalStore
 
     findings = []
     for how in STOPS:

@@ -262,7 +262,7 @@ def record_draws(path):
 def killer_at(point):
     """Return a context manager in which a run dies at a stage or at a point between stages."""
     from flows.publication import Publisher
-    from storage.releases import store as releases
+    from storage.releases import release_store as releases
     from storage.releases.measurements import MeasurementStore
     from tasks.execution.runtime import listen_to_stages
     from tasks.steps.entries import Entries
@@ -425,7 +425,7 @@ def fail_in_every_stage(folder, report):
 
     configure_prefect(load_settings())
     from flows import release  # noqa: F401 -- Prefect comes after its configuration
-    from storage.releases.store import ReleaseStore
+    from storage.releases.release_store import ReleaseStore
     from tasks.execution.runtime import listen_to_stages
     from tasks.measurement import curator
     from tasks.steps import measure_steps

@@ -10,7 +10,7 @@ from privacy.randomness import SeededNoise
 from tasks.execution.executor import InProcessExecutor
 from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
-from tasks.measurement.synthesizer import measure
+from tasks.measurement.method import measure
 
 
 def domain_with(*n_codes, numeric=(), missing=(), labels=("no", "yes"), **others):

@@ -118,7 +118,7 @@ def _hurry(arrivals):
 
 
 _PATCHES = {
-    "storage.arrivals.store": _hurry,
+    "storage.arrivals.arrival_store": _hurry,
     "tasks.measurement.curator": _record_draws,
     "flows.server.database": _hide_postgres,
 }

@@ -29,8 +29,8 @@ from flows.server.database import find_postgres
 from flows.server.ports import free_port
 from flows.server.processes import _lives
 from privacy.ledger import EntryState
+from storage.arrivals.arrival_store import ArrivalStore
 from storage.arrivals.ready_files import build_ready_file, write_ready_file
-from storage.arrivals.store import ArrivalStore
 from storage.keys.key_store import KeyStore
 
 MARK = "E2E_INSTALLATION"

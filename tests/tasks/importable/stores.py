@@ -7,7 +7,7 @@ from storage.installation import installation_id, open_keys, open_ledger
 from storage.releases.checkpoints import CheckpointStore
 from storage.releases.measurements import MeasurementStore
 from storage.releases.pending import PendingBundles
-from storage.releases.store import ReleaseStore
+from storage.releases.release_store import ReleaseStore
 from storage.settings import Settings
 
 

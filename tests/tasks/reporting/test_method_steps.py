@@ -8,9 +8,9 @@ from privacy.accountants.calibration import gdp_rho
 from privacy.event_records import event_to_dict
 from privacy.events import ExponentialMechanismEvent, PoissonSampledGaussianEvent, RepeatedEvent
 from privacy.parameters import Analysis
+from tasks.methods.registry import METHODS
 from tasks.reporting import facts
 from tasks.reporting.facts import steps
-from tasks.synthesizers.registry import METHODS
 
 
 def manifest_of(kind, analysis=Analysis.PROVEN):

@@ -1,0 +1,165 @@
+"""Rows of a finished measurement that meet conditions on declared levels and bins, and keep rules.
+
+Post-processing of released values: free, as often as wanted.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privacy.arrays import Codes, Records
+from privacy.errors import ConfigurationError
+from storage.schema.conditions import codes_asked, some_of
+from storage.schema.labels import Label
+from storage.schema.table import TableSchema
+from tasks.gates.agreement import CodedTable
+from tasks.ingest.constraint_rules import rules_of
+from tasks.measurement.method import Released, Synthesizer
+
+MAX_OVERSAMPLING = 200
+"""Most rows that are sampled for each row that has to meet the conditions."""
+
+BALANCED = "balanced"
+"""What is asked of a label for as many rows of each of its levels, if none has that name."""
+
+
+def sample_rows(
+    synthesizer: Synthesizer,
+    schema: TableSchema,
+    released: Released,
+    rng: np.random.Generator,
+    conditions: Mapping[str, str],
+    *,
+    n_rows: int,
+    all_of_them: bool = True,
+) -> CodedTable:
+    """Sample coded rows that meet conditions, or fewer, at least one, where not all are needed.
+
+    A method that can is asked for rows that meet those on columns; rows that do not meet the others
+    are thrown away. So are those that break a constraint of the schema, of any method: what is
+    left has the method's distribution, given that it keeps them. Of a label that is to be
+    `BALANCED` every level is sampled by itself.
+    """
+    for asked in (schema.label, *schema.more_labels):
+        if _is_balanced(asked, conditions.get(asked.name)):
+            sizes = map(len, np.array_split(np.arange(n_rows), len(asked.level_names)))
+            each = [
+                sample_rows(
+                    synthesizer,
+                    schema,
+                    released,
+                    rng,
+                    {**conditions, asked.name: level},
+                    n_rows=size,
+                    all_of_them=all_of_them,
+                )
+                for level, size in zip(asked.level_names, sizes, strict=True)
+                if size
+            ]
+            return _shuffled(each, rng)
+    allowed, rules = allowed_codes(schema, conditions), rules_of(schema)
+    # Other conditions cost nothing. Without any a release is at stake that was paid for.
+    most = MAX_OVERSAMPLING * (1 if conditions else 100)
+    parts: list[CodedTable] = []
+    n_kept, n_sampled = 0, 0
+    while n_kept < n_rows:
+        if n_sampled >= most * n_rows:
+            if n_kept and not all_of_them:
+                break
+            raise ConfigurationError(
+                "CONDITION_RARE",
+                f"expected one of {most} sampled rows to meet "
+                f"{_in_words(conditions, schema)}, found fewer; ask for fewer conditions",
+            )
+        if allowed.columns and isinstance(synthesizer, Conditional):
+            codes, label = synthesizer.sample_where(
+                released, allowed.columns, n_rows=n_rows, rng=rng
+            )
+        else:
+            codes, label = synthesizer.sample(released, n_rows=n_rows, rng=rng)
+        n_sampled += len(label)
+        keep = allowed.met_by(codes, label)
+        if rules is not None:
+            keep &= ~rules.broken(codes, label)
+        parts.append(CodedTable(codes=codes[keep], label=label[keep]))
+        n_kept += int(keep.sum())
+    return CodedTable(
+        codes=np.concatenate([part.codes for part in parts])[:n_rows],
+        label=np.concatenate([part.label for part in parts])[:n_rows],
+    )
+
+
+def _is_balanced(label: Label, asked: str | None) -> bool:
+    return asked == BALANCED and BALANCED not in label.level_names
+
+
+def _shuffled(parts: Sequence[CodedTable], rng: np.random.Generator) -> CodedTable:
+    order = rng.permutation(sum(map(len, parts)))
+    return CodedTable(
+        codes=np.concatenate([part.codes for part in parts])[order],
+        label=np.concatenate([part.label for part in parts])[order],
+    )
+
+
+@runtime_checkable
+class Conditional(Protocol):
+    """A method that samples what columns are asked to be, without throwing rows away."""
+
+    def sample_where(
+        self,
+        released: Released,
+        allowed: Mapping[int, NDArray[np.bool_]],
+        *,
+        n_rows: int,
+        rng: np.random.Generator,
+    ) -> Records:
+        """As `Synthesizer.sample`, of records with an allowed code in each of these columns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowed:
+    """Which codes rows may have, by the number of the column, and which labels; None: all."""
+
+    columns: Mapping[int, NDArray[np.bool_]]
+    labels: NDArray[np.bool_] | None
+
+    def met_by(self, codes: Codes, label: Codes) -> NDArray[np.bool_]:
+        """Which rows have them."""
+        keep = np.ones(len(label), dtype=np.bool_)
+        for column, allowed in self.columns.items():
+            keep &= allowed[codes[:, column]]
+        return keep if self.labels is None else keep & self.labels[label]
+
+
+def allowed_codes(schema: TableSchema, conditions: Mapping[str, str]) -> Allowed:
+    """Return the codes that conditions allow.
+
+    A condition is one of `storage.schema.conditions`, of a column or of the label, but for a
+    missing cell. It is a ConfigurationError if it is anything else.
+    """
+    columns: dict[int, NDArray[np.bool_]] = {}
+    labels = None
+    for name, asked in conditions.items():
+        try:
+            if name in schema.label_names:
+                label = (schema.label, *schema.more_labels)[schema.label_names.index(name)]
+                if not _is_balanced(label, asked):
+                    met = schema.labels.asked(name, asked)
+                    labels = met if labels is None else labels & met
+                continue
+            if name not in schema.column_names or schema.image is not None:
+                known = some_of(schema.released_columns)
+                raise ValueError(f"expected a column ({known}), found {name}={asked}")
+            index = schema.column_names.index(name)
+            columns[index] = codes_asked(schema.columns[index], asked)
+        except ValueError as error:
+            raise ConfigurationError("CONDITION_UNKNOWN", str(error)) from None
+    return Allowed(columns=columns, labels=labels)
+
+
+def _in_words(conditions: Mapping[str, str], schema: TableSchema) -> str:
+    asked = [f"{column}={level}" for column, level in conditions.items()]
+    return ", ".join([*asked, *(["the constraints"] if schema.constraints else [])])

@@ -1,0 +1,218 @@
+"""ClustMix on images: approximate, adapt, anonymise, mix, by one public rule.
+
+Approximate: sums and second moments of each label and of its cells are released, in low
+frequencies, and a mixture of Gaussians is fitted to them. Adapt: images of it are the inducing
+points of a Nystroem map of scattering features. Anonymise: a teacher, softmax regression on that
+map, is taught by noisy sums of its residuals. Mix: images come from the mixture, varied by public
+warps, and labels from the teacher. Every look at the rows is one planned Gaussian draw, and the
+whole is mu-GDP by composition (Dong, Roth and Su 2019, Corollary 3.3).
+
+Source of the chain: Madl et al., "Approximate, Adapt, Anonymize (3A)", Algorithm 2.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from privacy.arrays import Floats, Records
+from tasks.measurement.curator import Curator
+from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.method import PUBLIC_SEED, Released, Stage
+from tasks.measurement.plan import MeasurementPlan, hold_against
+from tasks.methods.clustmix.images import density
+from tasks.methods.clustmix.images import image_draws as draws
+from tasks.methods.clustmix.images import image_rule as rule
+from tasks.methods.clustmix.images.density import Classes, Density
+from tasks.methods.clustmix.images.image_layout import ImageLayout
+from tasks.methods.clustmix.images.image_rule import ImageRule
+from tasks.methods.clustmix.images.image_sampler import ImageSampler, drawn
+from tasks.methods.clustmix.images.scattering import feature_bound, scatter
+from tasks.methods.clustmix.images.teacher import ReleasedTeacher, Teacher, whitening_of
+from tasks.methods.clustmix.images.tone import Tone, norm_shares
+from tasks.methods.clustmix.images.whitening import Whitening
+from tasks.methods.clustmix.tables.table_sampler import quotas
+
+_TONE_IMAGES, _TONE_TEMPERATURES = 600, (0.8, 0.8)
+_MOST_DRAWN = 2
+"""Images that are drawn for each that is published, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageClustMix:
+    """ClustMix bound to a public domain of images; `variation` is the strength of public warps.
+
+    So many inducing `points` are released images; they change neither plan nor guarantee.
+    """
+
+    domain: EncodingDomain
+    variation: float = 1.0
+    points: int = rule.INDUCING_POINTS
+
+    def plan(self, *, mu: float) -> MeasurementPlan:
+        """Every noisy statistic and its noise, from public values alone."""
+        return draws.plan_of(self._layout, self._rule(mu), mu=mu)
+
+    def stages(self, *, mu: float) -> tuple[Stage, ...]:
+        """Return the five stages; the last draws are made by mixing."""
+        settings = self._rule(mu)
+        return (
+            Stage(name="partition", run=lambda *_: self._partition(settings)),
+            Stage(name="constrained-gmm", run=lambda curator, _: self._density(curator, settings)),
+            Stage(name="kip", run=lambda curator, released: self._kip(curator, released, settings)),
+            Stage(
+                name="noise-calibration",
+                run=lambda curator, _: {
+                    "mu_left": np.array(hold_against(self.plan(mu=mu), curator.event, mu=mu))
+                },
+            ),
+            Stage(
+                name="mixing",
+                run=lambda curator, released: self._mixing(curator, released, settings),
+            ),
+        )
+
+    def sample(self, released: Released, *, n_rows: int, rng: np.random.Generator) -> Records:
+        """Sample images of the mixture, labelled by the teacher; see `Synthesizer.sample`.
+
+        There are as many of each label as the released sizes say, as far as so many are found.
+        """
+        layout = self._layout
+        codes = np.empty((n_rows, layout.n_columns), dtype=np.uint16)
+        labels = np.empty(n_rows, dtype=np.uint16)
+        teacher = ReleasedTeacher.of(released, layout)
+        left, every = quotas(released["label_sizes"], n_rows, rng), np.arange(layout.n_labels)
+        start, to_draw = 0, _MOST_DRAWN * n_rows
+        for batch in self._sampler(released).batches(to_draw, rng):
+            found = teacher.labels(batch)
+            to_draw -= len(batch)
+            rank = (found[:, None] == every).cumsum(axis=0)[np.arange(len(found)), found]
+            kept = np.flatnonzero(rank <= left[found])
+            # As many of the others as could not be drawn any more.
+            more = max(0, n_rows - start - len(kept) - to_draw)
+            kept = np.append(kept, np.flatnonzero(rank > left[found])[:more])
+            part = slice(start, start + len(kept))
+            codes[part], labels[part] = batch[kept], found[kept]
+            left -= np.bincount(found[kept], minlength=layout.n_labels)
+            start += len(kept)
+            if start == n_rows:
+                break
+        # Labels that are found late stand among the others.
+        order = rng.permutation(n_rows)
+        return codes[order], labels[order]
+
+    @property
+    def _layout(self) -> ImageLayout:
+        return ImageLayout.of(self.domain)
+
+    def _rule(self, mu: float) -> ImageRule:
+        return rule.rule_of(
+            self._layout, patients=self.domain.patients, mu=mu, variation=self.variation
+        )
+
+    def _sampler(self, released: Released) -> ImageSampler:
+        return ImageSampler(
+            layout=self._layout,
+            density=_density_of(released),
+            tone=Tone(sharpness=released["sharpness"], norms=released["norm_shares"]),
+            temperatures=_range(released["temperatures"]),
+            warps=_range(released["warps"]),
+        )
+
+    def _partition(self, settings: ImageRule) -> Released:
+        """Say how images are sampled later; public."""
+        return {"temperatures": np.array(settings.temperatures), "warps": np.array(settings.warps)}
+
+    def _density(self, curator: Curator, settings: ImageRule) -> Released:
+        """Draw sums, moments and cells of the labels; fit the mixture."""
+        layout, rng = self._layout, np.random.default_rng(PUBLIC_SEED)
+        classes = Classes.of(curator.release(draws.CLASS_SUMS, draws.class_sums, layout=layout))
+        noisy = curator.release(
+            draws.CLASS_MOMENTS, draws.class_moments, layout=layout, means=classes.means
+        )
+        stddev = curator.plan[draws.CLASS_MOMENTS].unit_noise_stddev
+        with threadpool_limits(1, user_api="blas"):
+            spread = density.spread_of(noisy, classes, stddev=stddev)
+            cells = density.first_cells(classes, spread, settings.n_cells, rng)
+        for index in range(rule.CELL_ROUNDS):
+            name = draws.cell_round(index)
+            if index:
+                with threadpool_limits(1, user_api="blas"):
+                    cells = density.restarted(cells, classes, spread, rng)
+            noisy = curator.release(
+                name,
+                draws.cell_sums,
+                layout=layout,
+                directions=spread.leading,
+                centres=cells.centres @ spread.leading,
+            )
+            stddev = curator.plan[name].unit_noise_stddev
+            with threadpool_limits(1, user_api="blas"):
+                cells = density.moved(cells, noisy, classes, spread, stddev=stddev)
+        with threadpool_limits(1, user_api="blas"):
+            fitted = Density.of(cells, classes, spread)
+        return {
+            "label_sizes": classes.sizes,
+            "cell_shares": fitted.shares,
+            "cell_centres": fitted.centres,
+            "cell_factors": fitted.factors,
+        }
+
+    def _kip(self, curator: Curator, released: Released, settings: ImageRule) -> Released:
+        """Draw brightness and intensities; whiten features on released images."""
+        layout, rng = self._layout, np.random.default_rng(PUBLIC_SEED)
+        shares = norm_shares(
+            curator.release(draws.NORMS, draws.norms, layout=layout),
+            stddev=curator.plan[draws.NORMS].unit_noise_stddev,
+        )
+        intensity = curator.release(draws.INTENSITY, draws.intensity, layout=layout)
+        with threadpool_limits(1, user_api="blas"):
+            images, label = drawn(
+                _density_of(released), layout, _TONE_IMAGES, rng, temperatures=_TONE_TEMPERATURES
+            )
+            tone = Tone.fitted(images, label, shares, intensity, rng)
+        toned: dict[str, NDArray[Any]] = {"sharpness": tone.sharpness, "norm_shares": tone.norms}
+        sampler = self._sampler({**released, **toned})
+        features = [scatter(layout.pixels(codes)) for codes in sampler.batches(self.points, rng)]
+        with threadpool_limits(1, user_api="blas"):
+            whitening = Whitening.fitted(
+                np.concatenate(features),
+                directions=settings.directions,
+                flat=settings.flat,
+                bound=feature_bound(layout.channels),
+            )
+        return {
+            **toned,
+            "whitening_matrix": whitening.matrix.astype(np.int16),
+            "whitening_scales": whitening.scales,
+            "whitening_shift": whitening.shift,
+        }
+
+    def _mixing(self, curator: Curator, released: Released, settings: ImageRule) -> Released:
+        """Teach the teacher by its residuals."""
+        curator.recode(draws.with_features, layout=self._layout, whitening=whitening_of(released))
+        teacher = Teacher(settings.directions, self._layout.n_labels, rounds=settings.rounds)
+        step = settings.step / float(released["label_sizes"].sum())
+        for index in range(settings.rounds):
+            noisy = curator.release(
+                draws.residual_round(index),
+                draws.residuals,
+                weights=teacher.weights,
+                residual_norm=settings.residual_norm,
+            )
+            teacher.learn(noisy, step=step)
+        return {"teacher_weights": teacher.averaged}
+
+
+def _range(ends: Floats) -> tuple[float, float]:
+    return float(ends[0]), float(ends[1])
+
+
+def _density_of(released: Released) -> Density:
+    return Density(
+        shares=released["cell_shares"],
+        centres=released["cell_centres"],
+        factors=released["cell_factors"],
+    )

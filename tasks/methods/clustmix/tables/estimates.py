@@ -1,0 +1,266 @@
+"""What the released counts say: one least-squares estimate of everything that counts codes.
+
+Post-processing throughout.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.measurement.centred import centred_norm, count_factor, counts_of, without_means
+from tasks.methods.clustmix.tables.one_ways import smooth_shares
+from tasks.methods.clustmix.tables.table_draws import pair_cells
+from tasks.methods.clustmix.tables.table_layout import Layout
+from tasks.methods.clustmix.tables.table_rule import PairChoice
+
+Array = NDArray[np.float64]
+
+_POOLED_CODES = 3.0
+_OWN_EVENNESS = 0.25
+_LEAST_SCALE = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """Estimated numbers of patients, at least 1, by label and code (C, W), with noise.
+
+    Every block of ``by_label`` sums to the size of the label. `stddev` is of one of its entries,
+    `one_way_stddev` about that of one code's number over all labels. Shares of labels (C,) are each
+    above 0, and every block of the shares of codes (W,) is a distribution.
+    """
+
+    by_label: Array
+    stddev: float
+    one_way_stddev: float
+    patients: float
+    labels: Array
+    shares: Array
+
+
+def first_counts(layout: Layout, noisy: Array, *, unit_stddev: float) -> Counts:
+    """Return the counts of the first draw, of noisy label counts (C, 1 + W)."""
+    sizes, by_label = counts_of(noisy, layout.n_codes)
+    stddev = unit_stddev * centred_norm(layout.n_codes)
+    patients = max(float(sizes.sum()), 1.0)
+    # Nearly even labels where noise hides them: the other ones are then not taken for all.
+    labels = _possible(sizes / patients, np.full(layout.n_labels, 0.5 * stddev / patients))
+    counts = _counts(layout, labels, patients, by_label, stddev=stddev)
+    deviation = stddev / count_factor(layout.n_codes) / patients
+    labels = _possible(*label_shares(layout, counts, sizes / patients, deviation))
+    moved = (labels * patients - sizes)[:, None] / layout.sizes
+    return _counts(layout, labels, patients, by_label + moved, stddev=stddev)
+
+
+def better_counts(
+    layout: Layout, first: Counts, one_ways: Array, *, one_way_stddev: float
+) -> Counts:
+    """Combine the first draw with the one-ways measured beside the pair tables.
+
+    What these move the sum over labels is shared equally by the labels, whose counts have equal
+    noise: the least-squares estimate of all of them.
+
+    The one-ways (W,) are centred, in patients.
+    """
+    mine = without_means(first.by_label.sum(axis=0), layout.offsets)
+    theirs = without_means(one_ways, layout.offsets)
+    variances = layout.n_labels * first.stddev**2, one_way_stddev**2
+    moved = (theirs - mine) * variances[0] / sum(variances)
+    return replace(
+        _counts(
+            *(layout, first.labels, first.patients, first.by_label),
+            stddev=first.stddev,
+            one_ways=theirs,
+            one_way_stddev=one_way_stddev,
+        ),
+        by_label=first.by_label + moved / layout.n_labels,
+    )
+
+
+def _counts(
+    layout: Layout,
+    labels: Array,
+    patients: float,
+    by_label: Array,
+    *,
+    stddev: float,
+    one_ways: Array | float = 0.0,
+    one_way_stddev: float = np.inf,
+) -> Counts:
+    centred = without_means(by_label, layout.offsets) / patients
+    weights, precision = label_weights(layout, labels, centred, stddev=stddev / patients)
+    more = (patients / one_way_stddev) ** 2
+    total = np.einsum("cw,wc->w", centred, np.repeat(weights, layout.n_codes, axis=0))
+    total += more * one_ways / patients
+    deviations = (precision + more) ** -0.5
+    total *= np.repeat(deviations**2, layout.n_codes)
+    return Counts(
+        by_label=by_label,
+        stddev=stddev,
+        one_way_stddev=float(np.sqrt((deviations**2).mean())) * patients,
+        patients=patients,
+        labels=labels,
+        shares=smooth_shares(layout, total + 1.0 / layout.sizes, stddev=deviations),
+    )
+
+
+def _possible(shares: Array, least: Array) -> Array:
+    """Return shares that are a distribution; one that noise has lost keeps what noise allows."""
+    found = np.maximum(shares, least)
+    return np.asarray(found / found.sum())
+
+
+def label_shares(
+    layout: Layout, counts: Counts, counted: Array, deviation: float
+) -> tuple[Array, Array]:
+    """Shares of the labels (C,) and their standard deviations, of their counts and their codes.
+
+    Had a label the codes of all patients, its centred counts would be the centred one-ways times
+    its share: each column would count it again, the louder the less even its codes are. A label has
+    codes of its own, in each column with the variance that `label_weights` learns, and in all
+    together more or less even ones: by a quarter, as in fifteen public tables, of what the other
+    labels are of all. Both are errors of what codes say; counts ``counted`` have the deviation.
+    """
+    share, stddev = counts.labels, counts.stddev / counts.patients
+    centred = without_means(counts.by_label, layout.offsets) / counts.patients
+    uneven, starts = counts.shares - 1.0 / layout.sizes, layout.offsets[:-1]
+    own = own_variances(layout, share, centred, stddev=stddev)[:, None]
+    variances = stddev**2 + own * (share**2 - share**4 / (share @ share))
+    loudness = np.add.reduceat(uneven**2, starts)[:, None] / variances
+    told = (np.add.reduceat(centred * uneven, starts, axis=1).T / variances).sum(axis=0)
+    precision = np.maximum(loudness.sum(axis=0), 1e-12)
+    # One-ways are drawn to even ones where they are noise; what that makes louder is the same.
+    scale = max(float((told / precision).sum()), _LEAST_SCALE)
+    errors = 1.0 / (precision * scale**2) + (_OWN_EVENNESS * share * (1.0 - share)) ** 2
+    both = 1.0 / deviation**2 + 1.0 / errors
+    return (counted / deviation**2 + told / (precision * scale) / errors) / both, both**-0.5
+
+
+def own_variances(layout: Layout, labels: Array, by_label: Array, *, stddev: float) -> Array:
+    """Variance (d,) of what is a label's own in the shares of a column's codes.
+
+    The counts (C, W) are centred, in shares of all patients, with this noise.
+    """
+    squared = float(labels @ labels)
+    left = by_label - labels[:, None] * by_label.sum(axis=0)
+    free = np.asarray(layout.n_codes, dtype=np.float64) - 1.0
+    squares = np.add.reduceat((left**2).sum(axis=0), layout.offsets[:-1])
+    noise = stddev**2 * (len(labels) * (1.0 + squared) - 2.0)
+    excess = (squares - free * noise) / (squared - float((labels**4).sum()) / squared)
+    pooled = max(0.0, float(excess.sum() / free.sum()))
+    return np.asarray(np.maximum(0.0, (excess + _POOLED_CODES * pooled) / (free + _POOLED_CODES)))
+
+
+def label_weights(
+    layout: Layout, labels: Array, by_label: Array, *, stddev: float
+) -> tuple[Array, Array]:
+    """Weights (d, C) of the labels' counts in a column's one-ways, and their precision (d,).
+
+    Counts of a label of share ``a_c`` tell ``a_c (p + delta_c)``, with the shares p of all and what
+    is the label's own. Where the noise hides what is its own, a rare label is mostly noise and the
+    large one tells p; else p is the sum. The weights are the best linear ones (Gauss-Markov) for
+    ``delta`` with a variance that each column learns from its counts, subject to
+    ``sum a_c delta_c = 0``; p times the precision is the weighted sum.
+
+    The counts (C, W) are centred, in shares of all patients, with this noise.
+    """
+    own = own_variances(layout, labels, by_label, stddev=stddev)
+    covariance = own[:, None, None] * own_covariance(labels) + stddev**2 * np.eye(len(labels))
+    weights = np.linalg.solve(
+        covariance, np.broadcast_to(labels[:, None], (len(own), len(labels), 1))
+    )
+    found: Array = weights[..., 0].astype(np.float64)
+    return found, found @ labels
+
+
+def own_covariance(labels: Array) -> Array:
+    """Covariance (C, C) of what is the labels' own in a share of all patients, at variance one."""
+    return np.asarray(np.diag(labels**2) - np.outer(labels**2, labels**2) / (labels @ labels))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Targets:
+    """What the mixture is fitted to.
+
+    Joins (M, W) say by 0 or 1 which codes are in which group. The tables (M, M) are shares of pairs
+    of groups, symmetric; rows and columns sum to the one-ways. Weights (M, M) are the inverse
+    variance of each share, 0 where nothing was measured; `share_weight` is that of the squared
+    error of a one-way share (W,). Codes by label (C, W) are shares as well, of inverse variance
+    `label_weight`; their blocks sum to the shares of the labels. `drowned` says how far the tables
+    are noise, from 0 to 1.
+    """
+
+    joins: Array
+    tables: Array
+    weights: Array
+    shares: Array
+    share_weight: float
+    by_label: Array
+    label_weight: float
+    drowned: float
+
+
+def targets_of(
+    layout: Layout,
+    choice: PairChoice,
+    counts: Counts,
+    noisy: Array,
+    *,
+    stddev: float,
+    drowned: float,
+) -> Targets:
+    """Put pair tables onto the estimated one-ways.
+
+    The noisy cells of the chosen pairs are doubly centred, in patients.
+    """
+    sizes = np.asarray(choice.n_groups)
+    width = int(sizes.sum())
+    column = np.repeat(np.arange(len(sizes)), sizes)
+    row = np.repeat(np.cumsum(sizes) - sizes, layout.n_codes) + choice.groups
+    joins = np.zeros((width, layout.width))
+    joins[row, np.arange(layout.width)] = 1.0
+    tables = np.zeros((width, width))
+    cells = pair_cells(choice.n_groups, choice.used)
+    tables[cells] = noisy[: int(cells.sum())] / counts.patients
+    tables += tables.T
+    # Rows and columns of a doubly centred table sum to zero; what they sum to is noise.
+    starts = np.cumsum(sizes) - sizes
+    for _ in range(2):
+        means = np.add.reduceat(tables, starts, axis=1) / sizes
+        tables = (tables - means[:, column]).T
+    margin, each = joins @ counts.shares, 1.0 / sizes[column]
+    tables += np.outer(margin, each) + np.outer(each, margin) - np.outer(each, each)
+    measured = choice.used[np.ix_(column, column)]
+    weight = (counts.patients / stddev) ** 2
+    return Targets(
+        joins=joins,
+        tables=np.where(measured, tables, 0.0),
+        weights=np.where(measured, weight, 0.0),
+        shares=counts.shares,
+        by_label=_by_label(layout, counts),
+        label_weight=(counts.patients / counts.stddev) ** 2,
+        share_weight=max(4.0 * weight, (counts.patients / counts.one_way_stddev) ** 2),
+        drowned=drowned,
+    )
+
+
+def _by_label(layout: Layout, counts: Counts) -> Array:
+    """Shares of codes by label (C, W) with the estimated shares of labels and of codes.
+
+    What a label has beyond its part of every code is scaled to vary as much as is the labels' own
+    in a column: noise makes it vary more, the likeliest values less (Louis, JASA 79, 1984).
+    """
+    stddev = counts.stddev / counts.patients
+    centred = without_means(counts.by_label, layout.offsets) / counts.patients
+    own = own_variances(layout, counts.labels, centred, stddev=stddev)
+    expected = counts.labels[:, None] * counts.shares
+    beyond = centred - without_means(expected, layout.offsets)
+    # Rows and blocks sum to zero.
+    beyond -= beyond.mean(axis=0)
+    variances, directions = np.linalg.eigh(own_covariance(counts.labels))
+    true = np.maximum(variances, 0.0)[:, None] * np.repeat(own, layout.n_codes)
+    return np.asarray(
+        expected + directions @ (np.sqrt(true / (true + stddev**2)) * (directions.T @ beyond))
+    )

@@ -1,0 +1,225 @@
+"""Kernel features of a record: what its columns say together, by inducing points.
+
+Records are embedded (numbers as standardised ordinals, levels as indicators, each column as far as
+it tells the label) and compared with inducing points by a Gaussian kernel. The features are the
+Nystroem map of that kernel, less what is linear in the embedding, in the directions that vary the
+most over the released mixture, brought to norm one.
+
+A record's features are the same to the last bit whatever stands beside it: the embedding and both
+matrices are whole numbers, with products and sums that float64 holds exactly, and the kernel is
+read from a table. Fitting is post-processing of released values.
+
+Source: Williams and Seeger, "Using the Nystroem method to speed up kernel machines", 2000.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.measurement.encoded import row_slices
+from tasks.methods.clustmix.tables.table_layout import Layout
+
+Array = NDArray[np.float64]
+
+FEATURE_NORM = 2**12
+"""Grid points of a feature vector of norm one."""
+
+N_FEATURES = 60
+
+_EMBEDDED = 2**10
+_KERNEL = 2**14
+_EXACT = 2.0**50
+_FARTHEST, _TABLE_STEPS = 12.0, 2**17
+_LEVEL, _WIDEST = 0.8, 8.0
+_LEAST_PART = 0.03
+_LEAST_SPREAD, _LEAST = 0.05, 1e-9
+_FLAT, _FLATTEST = 30, 1e-3
+_ROWS_AT_ONCE = 512  # their kernel stays in the cache of a processor
+_TABLE = np.rint(_KERNEL * np.exp(-_FARTHEST * np.arange(_TABLE_STEPS + 1) / _TABLE_STEPS))
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelMap:
+    """Features (n, q) of records; all arrays are float64.
+
+    The embedding (W, E) of each code of a declared column, the inducing points (M, E), the matrix
+    (M, q) on the kernel and the linear part (E, q) are whole numbers. The reach is the squared
+    distance at which the kernel has fallen to 1 / e; shift and factors (q,) come after both.
+    """
+
+    embedding: Array
+    points: Array
+    reach: float
+    matrix: Array
+    linear: Array
+    shift: Array
+    factors: Array
+
+    @classmethod
+    def fitted(
+        cls,
+        layout: Layout,
+        shares: Array,
+        told: Array,
+        codes: NDArray[np.uint16],
+        *,
+        n_points: int,
+    ) -> Self:
+        """Fit the map to released values alone.
+
+        Shares (W,) of codes, how far each declared column tells the label (d,), and codes (N, d) of
+        a sample of the mixture.
+        """
+        embedding = _embedding(layout, shares, told)
+        embedded = _embed(layout, embedding, codes)
+        centres = inducing_points(embedded, n_points)
+        reach = typical_distance(embedded)
+        gram = _kernel(centres, centres, reach) / _KERNEL
+        values, vectors = np.linalg.eigh(gram)
+        root = (vectors * np.maximum(values, 1e-4 * values[-1]) ** -0.5) / _KERNEL
+        found = _kernel(embedded, centres, reach) @ root
+        line = np.column_stack([np.ones(len(embedded)), embedded / _EMBEDDED])
+        moments = line.T @ line + 1e-6 * len(line) * np.eye(line.shape[1])
+        known = np.linalg.solve(moments, line.T @ found)
+        left = found - line @ known
+        values, vectors = np.linalg.eigh(left.T @ left / len(left))
+        kept = np.argsort(-values)[: min(N_FEATURES, len(values))]
+        # Directions that hardly vary are rounding alone, and would drown the others.
+        variances = np.maximum(values[kept], _FLATTEST * values.max() + _LEAST)
+        axes = vectors[:, kept] * (variances + variances[min(_FLAT, len(kept)) - 1]) ** -0.5
+        matrix, linear = root @ axes, known[1:] @ axes / _EMBEDDED
+        # No partial sum of the products leaves the numbers that float64 holds exactly.
+        largest = _KERNEL * np.abs(matrix).sum(axis=0)
+        largest += float(np.abs(embedding).sum(axis=1).max()) * np.abs(linear).sum(axis=0)
+        units = _EXACT / np.maximum(largest, _LEAST)
+        return cls(
+            embedding=embedding,
+            points=centres,
+            reach=reach,
+            matrix=np.rint(matrix * units),
+            linear=np.rint(linear * units),
+            shift=np.rint(known[0] @ axes * units),
+            factors=1.0 / units,
+        )
+
+    @classmethod
+    def of(cls, released: Mapping[str, NDArray[Any]]) -> Self:
+        """Return the map of a measurement."""
+        arrays: dict[str, Any] = {
+            name: released[f"kernel_{name}"] for name in cls.__dataclass_fields__
+        }
+        arrays["reach"] = float(arrays["reach"])
+        return cls(**arrays)
+
+    @property
+    def released(self) -> dict[str, NDArray[Any]]:
+        """Everything that `of` reads."""
+        return {f"kernel_{name}": np.asarray(value) for name, value in vars(self).items()}
+
+    @property
+    def n_features(self) -> int:
+        """Number q of features."""
+        return len(self.factors)
+
+    def features(self, layout: Layout, codes: NDArray[Any]) -> Array:
+        """Whole numbers (n, q), of norm ``FEATURE_NORM`` at most, of records (n, d)."""
+        embedded = _embed(layout, self.embedding, codes)
+        found = np.empty((len(codes), self.n_features))
+        for part in row_slices(len(codes), _ROWS_AT_ONCE):
+            found[part] = _kernel(embedded[part], self.points, self.reach) @ self.matrix
+        found -= embedded @ self.linear
+        found = (found - self.shift) * self.factors
+        norms = np.sqrt((found * found).sum(axis=1, keepdims=True))
+        return np.asarray(np.trunc(found * (FEATURE_NORM / np.maximum(norms, _LEAST))))
+
+
+def _embedding(layout: Layout, shares: Array, told: Array) -> Array:
+    """Embed every code of a declared column: whole numbers (W', E) with blocks on the diagonal."""
+    blocks = []
+    for column in range(layout.n_declared):
+        block = layout.block(column)
+        share, size = shares[block], layout.n_codes[column]
+        if layout.numeric[column]:
+            missing = layout.has_missing[column]
+            n_bins = size - int(missing)
+            place, weight = np.arange(n_bins), share[:n_bins] / share[:n_bins].sum()
+            mean = float(weight @ place)
+            spread = np.sqrt(max(float(weight @ (place - mean) ** 2), _LEAST_SPREAD))
+            found = np.zeros((size, 1 + int(missing)))
+            # Bounded, so that squared distances are whole numbers that float64 holds exactly.
+            found[:n_bins, 0] = np.clip((place - mean) / spread, -_WIDEST, _WIDEST)
+            found[n_bins:, 1:] = 1.0
+        else:
+            found = _LEVEL * np.eye(size)
+        blocks.append(found - share @ found)
+    sizes = np.sqrt((told + _LEAST_PART * told.mean() + _LEAST) / (told.max() + _LEAST))
+    result = np.zeros((sum(len(b) for b in blocks), sum(b.shape[1] for b in blocks)))
+    row = start = 0
+    for found, size in zip(blocks, sizes, strict=True):
+        end = start + found.shape[1]
+        result[row : row + len(found), start:end] = np.rint(_EMBEDDED * size * found)
+        row, start = row + len(found), end
+    return result
+
+
+def told_by_columns(layout: Layout, by_label: Array, labels: Array, *, stddev: float) -> Array:
+    """How far each declared column (d,) tells the label: Pearson's mean square contingency.
+
+    What noise of this standard deviation adds to noisy counts (C, W) is taken off, down to zero.
+    """
+    total = by_label.sum(axis=0)
+    patients = total[layout.block(0)].sum()
+    expected = np.maximum(labels[:, None] * total, stddev)
+    squares = ((by_label - labels[:, None] * total) ** 2 - stddev**2) / expected
+    found = np.add.reduceat(squares.sum(axis=0), layout.offsets[:-1])[: layout.n_declared]
+    return np.asarray(np.maximum(found, 0.0) / max(float(patients), 1.0))
+
+
+def _embed(layout: Layout, embedding: Array, codes: NDArray[Any]) -> Array:
+    """Return the embedding (n, E) of records, as whole numbers."""
+    result = np.zeros((len(codes), embedding.shape[1]))
+    start = 0
+    for column in range(layout.n_declared):
+        block = layout.block(column)
+        end = start + _dimensions(layout, column)
+        result[:, start:end] = embedding[block, start:end][codes[:, column]]
+        start = end
+    return result
+
+
+def _dimensions(layout: Layout, column: int) -> int:
+    if layout.numeric[column]:
+        return 1 + int(layout.has_missing[column])
+    return layout.n_codes[column]
+
+
+def _distances(embedded: Array, points: Array) -> Array:
+    """Squared distances (n, M) of whole numbers; exact."""
+    crossed = embedded @ (-2.0 * points.T)
+    crossed += (points * points).sum(axis=1)
+    crossed += (embedded * embedded).sum(axis=1, keepdims=True)
+    return crossed
+
+
+def _kernel(embedded: Array, points: Array, reach: float) -> Array:
+    """Whole numbers (n, M) up to ``_KERNEL``: ``exp(-distance / reach)`` by a table."""
+    place = _distances(embedded, points) * (_TABLE_STEPS / (_FARTHEST * reach))
+    index = np.rint(np.minimum(place, _TABLE_STEPS)).astype(np.int64)
+    return np.asarray(_TABLE[index])
+
+
+def inducing_points(embedded: Array, n_points: int) -> Array:
+    """Return the inducing points: the first records; benchmarks/ablation.md has optimised ones."""
+    return embedded[:n_points]
+
+
+def typical_distance(embedded: Array) -> float:
+    """Median squared distance of two records, 1 at least."""
+    half = min(len(embedded) // 2, 2_000)
+    apart = ((embedded[:half] - embedded[half : 2 * half]) ** 2).sum(axis=1)
+    return max(float(np.median(apart)), 1.0)

@@ -1,0 +1,142 @@
+"""Features of the label model: white directions of each column, and how loudly each is measured.
+
+What a column says about the label is a function of its code with a Gaussian prior: smooth along
+bins, free for levels and for the missing code. In coordinates in which the released shares are
+white, the eigenvectors of that prior are the features; a released gradient of all of them has equal
+noise, so they are scaled before: a direction gets the more, the less is known of it, as far as the
+noise allows it to be learned at all (reverse water-filling). Where patients are many that is every
+code; where they are few it is the slope along the bins.
+
+Post-processing of released values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.methods.clustmix.tables.table_layout import Layout, prior_covariance
+
+Array = NDArray[np.float64]
+
+_WATER_STEPS = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelFeatures:
+    """White features of every declared column.
+
+    Tables (k_j, k_j - 1) hold the features of each code: mean zero and variance one under the
+    released shares. The prior (q,) is the variance of each feature's coefficient at unit scale,
+    largest first in a column; `column` (q,) is the column of each feature. The rarity (q,) makes of
+    the features the sum over columns of ``-log`` of the share of a record's code, but for its mean.
+    """
+
+    tables: tuple[Array, ...]
+    prior: Array
+    column: NDArray[np.int64]
+    rarity: Array
+
+    @property
+    def n_features(self) -> int:
+        """Number q of features."""
+        return len(self.prior)
+
+    def only(self, chosen: NDArray[np.bool_]) -> LabelFeatures:
+        """Return the features of a mask of shape (q,) alone."""
+        return LabelFeatures(
+            tables=tuple(table[:, part] for table, part in self._with(chosen)),
+            prior=self.prior[chosen],
+            column=self.column[chosen],
+            rarity=self.rarity[chosen],
+        )
+
+    def design(self, codes: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return one and the features of records, float32 of shape (n, 1 + q)."""
+        result = np.ones((len(codes), 1 + self.n_features), dtype=np.float32)
+        start = 1
+        for column, table in enumerate(self.tables):
+            end = start + table.shape[1]
+            result[:, start:end] = table.astype(np.float32)[codes[:, column]]
+            start = end
+        return result
+
+    def scaled(self, loudness: Array) -> tuple[Array, ...]:
+        """Return the tables with every feature times its loudness, shape (q,)."""
+        return tuple(table * part for table, part in self._with(loudness))
+
+    def by_code(self, coefficients: Array) -> Array:
+        """Turn coefficients of shape (q, c) to what every code adds, shape (W, c)."""
+        return np.concatenate([table @ part for table, part in self._with(coefficients)])
+
+    def _with(self, values: NDArray[Any]) -> Iterable[tuple[Array, NDArray[Any]]]:
+        ends = np.cumsum([table.shape[1] for table in self.tables])[:-1]
+        return zip(self.tables, np.split(values, ends), strict=True)
+
+    def of_counts(self, counts: Array) -> Array:
+        """Return sums of the features, shape (q, c), from numbers of codes, shape (W, c)."""
+        ends = np.cumsum([len(table) for table in self.tables])[:-1]
+        return np.concatenate(
+            [
+                table.T @ part
+                for table, part in zip(self.tables, np.split(counts, ends), strict=True)
+            ]
+        )
+
+
+def white_features(layout: Layout, shares: Array, *, floor: float) -> LabelFeatures:
+    """Make the features of released one-way shares (W,); the hidden column has none.
+
+    The floor is mixed into each code: about its noise, so that no code is thought rarer.
+    """
+    tables, priors, columns, rarities = [], [], [], []
+    for column in range(layout.n_declared):
+        block = shares[layout.block(column)] + floor
+        block = block / block.sum()
+        prior = prior_covariance(
+            layout.n_codes[column],
+            numeric=layout.numeric[column],
+            has_missing=layout.has_missing[column],
+        )
+        values, vectors = np.linalg.eigh(np.diag(block) - np.outer(block, block))
+        # One direction, that of the constant, has no variance.
+        values, vectors = values[1:], vectors[:, 1:]
+        root = (vectors * np.sqrt(values)) @ vectors.T
+        inverse = (vectors / np.sqrt(values)) @ vectors.T
+        strength, directions = np.linalg.eigh(root @ prior @ root)
+        order = np.argsort(-strength, kind="stable")[: len(block) - 1]
+        white = inverse @ directions[:, order]
+        tables.append(white - block @ white)
+        priors.append(np.maximum(strength[order], 1e-9))
+        columns.append(np.full(len(order), column))
+        rarities.append(tables[-1].T @ (-np.log(block) * block))
+    return LabelFeatures(
+        tables=tuple(tables),
+        prior=np.concatenate(priors),
+        column=np.concatenate(columns),
+        rarity=np.concatenate(rarities),
+    )
+
+
+def loudness_of(variances: Array, *, information: float) -> Array:
+    """Scale features so that what remains unknown of their coefficients is least in sum.
+
+    Measured at loudness c, a coefficient of variance v keeps ``1 / (1 / v + c^2 information)``. The
+    least sum under ``sum c^2 = 1`` is at ``c^2 = max(0, level - 1 / (v information))``.
+
+    The variances (q,) are what is not known yet, each above 0; the information is the precision of
+    a coefficient at loudness one. The result is not negative, and its squares sum to one.
+
+    Source: Cover and Thomas 2006, section 10.3.3.
+    """
+    needed = 1.0 / np.maximum(variances * information, 1e-300)
+    low, high = float(needed.min()), float(needed.min()) + 1.0
+    for _ in range(_WATER_STEPS):
+        level = (low + high) / 2.0
+        low, high = (low, level) if np.maximum(level - needed, 0.0).sum() > 1.0 else (level, high)
+    power = np.maximum(high - needed, 0.0)
+    return np.asarray(np.sqrt(power / power.sum()))

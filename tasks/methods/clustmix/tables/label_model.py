@@ -1,0 +1,323 @@
+"""The released label model: the posterior mode of a multinomial logistic model.
+
+Everything known of the label is a noisy sum over the patients, ``sum h phi (e_y - p_t)``, with
+features phi, a row weight h and a model p_t that were public when it was drawn. A model p predicts
+it on N rows of the released mixture as ``(n / N) sum h phi (p - p_t)``, with the variance of the
+noise and of the sampling of patients. The mode of the posterior under a Gaussian prior is found by
+conjugate gradients; the prior's scale of each column by expectation-maximisation.
+
+Labels are handled in C - 1 orthonormal contrasts, best with the rarest label last. The curvature,
+of Gauss and Newton, leaves out what two contrasts have to do with each other; it is the
+preconditioner of a gradient that does not. Post-processing of released values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import block_diag, helmert
+
+from tasks.measurement.statistics import softmax
+from tasks.methods.clustmix.tables.table_draws import residual_weights
+
+Array = NDArray[np.float64]
+_Array32 = NDArray[np.float32]
+
+_INTERCEPT_VARIANCE = 4.0
+_PSEUDO_COUNT, _POOLED_COUNT = 3.0, 20.0
+_DESCENTS, _BACKTRACKS, _LONGEST_STEP = 8, 6, 3.0
+_NEAR_STEP, _SMALL_STEP = 0.1, 0.02
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sums:
+    """One released set of sums by contrast (1 + q, C - 1); the first feature is one.
+
+    The loudness (1 + q,) is the factor of each feature in them, the noise a covariance. They were
+    drawn at a model p_t of these coefficients, weighted as a residual round is where the norms (N,)
+    of the rows of the mixture's sample are given.
+    """
+
+    values: Array
+    loudness: Array
+    noise: Array
+    coefficients: Array
+    norms: Array | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelModel:
+    """Coefficients (1 + q, C - 1) of the contrasts, with what is known of them.
+
+    Variances are posterior ones; scales (d,) are the prior variance of each column, but for the
+    factor of each contrast.
+    """
+
+    coefficients: Array
+    variances: Array
+    scales: Array
+
+
+def contrasts(n_labels: int) -> Array:
+    """Return an orthonormal basis of the vectors that sum to zero, of shape (C, C - 1)."""
+    return np.asarray(helmert(n_labels).T)
+
+
+def reaches(labels: Array, *, scale: float) -> Array:
+    """Prior variance of each contrast (C - 1,), over that of two equally frequent labels.
+
+    Labels (C,) are shares, the most frequent first. To say that a record has one of share a, and
+    none of the others, takes log-odds of ``log((1 - a) / a)``; the prior reaches as far at least,
+    where its standard deviation of a record's log-odds is `scale` for two equally frequent labels.
+    Those of label j to the mean of the j before it are ``sqrt((j + 1) / j)`` times their contrast.
+    """
+    rare, before = labels[1:], np.arange(1.0, len(labels))
+    wider = np.maximum(1.0, np.log((1.0 - rare) / rare) / scale)
+    return np.asarray(wider**2 * 2.0 * before / (before + 1.0))
+
+
+def start_model(
+    labels: Array, prior: Array, column: NDArray[np.int64], *, scale: float, reach: Array
+) -> LabelModel:
+    """Return the model that knows the shares of the labels (C,), above 0, alone.
+
+    The prior (q,) is the variance of each feature at unit scale of its column, `scale` the prior
+    standard deviation of the log-odds of two labels, and `reach` what `reaches` returns.
+    """
+    basis = contrasts(len(labels))
+    coefficients = np.zeros((1 + len(prior), basis.shape[1]))
+    coefficients[0] = np.log(labels) @ basis
+    # The log-odds of two labels are sqrt(2) times a contrast.
+    scales = np.full(int(column.max()) + 1, scale**2 / 2.0)
+    return LabelModel(
+        coefficients=coefficients,
+        variances=_prior_variances(scales[column] * prior, reach),
+        scales=scales,
+    )
+
+
+def with_features(sums: Sums, more: int) -> Sums:
+    """Return sums that say nothing of so many features more."""
+    return Sums(
+        values=np.pad(sums.values, ((0, more), (0, 0))),
+        loudness=np.pad(sums.loudness, (0, more)),
+        noise=block_diag(sums.noise, np.eye(more)),
+        coefficients=np.pad(sums.coefficients, ((0, more), (0, 0))),
+        norms=sums.norms,
+    )
+
+
+def grown(model: LabelModel, prior: Array, *, scale: float, reach: Array) -> LabelModel:
+    """Return the model with a block of features of this prior (q,) that it knows nothing of."""
+    more = len(prior)
+    variances = _prior_variances(scale**2 / 2.0 * prior, reach)[1:]
+    return LabelModel(
+        coefficients=np.pad(model.coefficients, ((0, more), (0, 0))),
+        variances=np.concatenate([model.variances, variances]),
+        scales=np.append(model.scales, scale**2 / 2.0),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Posterior:
+    """Everything that a fit reads, beside the released sums.
+
+    The design (N, 1 + q) has ones and features of rows of the mixture; prior, column and reach are
+    those of `start_model`. Means (1 + q, C - 1) are prior ones of the coefficients; scales of
+    columns are drawn to the prior variance `reference`. By the dispersion the sums vary more than
+    those of as many patients, since the rows are not theirs (quasi-likelihood; McCullagh 1983).
+    """
+
+    design: _Array32
+    patients: float
+    sums: tuple[Sums, ...]
+    prior: Array
+    column: NDArray[np.int64]
+    reach: Array
+    means: Array
+    reference: float
+    dispersion: float = 1.0
+
+    @property
+    def row_scale(self) -> float:
+        """Patients for each row of the sample."""
+        return self.patients / len(self.design)
+
+
+def probabilities(design: _Array32, coefficients: Array) -> Array:
+    """Label probabilities of rows, float64 of shape (N, C)."""
+    basis = contrasts(coefficients.shape[1] + 1)
+    scores = (design @ coefficients.astype(np.float32)).astype(np.float64)
+    return softmax(scores @ basis.T)
+
+
+def fit(posterior: Posterior, model: LabelModel, *, steps: int) -> tuple[LabelModel, float]:
+    """Go from a model to the mode of the posterior, by at most so many steps of its scales.
+
+    The second result is the log, but for a constant, of how likely the released sums are, all
+    coefficients together, by Laplace's approximation.
+    """
+    found, place, moved = _Newton(posterior), model, np.inf
+    for step in range(steps):
+        if moved > _NEAR_STEP:
+            information, noise = found.information(found.at(place.coefficients))
+        precision = _prior_precision(posterior, place.scales)
+        inverses: Array = np.asarray(np.linalg.inv(_with_diagonals(information, precision)))
+        coefficients = _descend(found, place.coefficients, inverses, noise, precision)
+        moved = float(np.abs(coefficients - place.coefficients).max())
+        variances = np.diagonal(inverses, axis1=1, axis2=2).T
+        scales = _scales(posterior, coefficients - posterior.means, variances)
+        place = LabelModel(coefficients=coefficients, variances=variances, scales=scales)
+        if moved < _SMALL_STEP and step > 1:
+            break
+    precision = _prior_precision(posterior, place.scales)
+    total = found.loss(place.coefficients, found.at(place.coefficients), noise, precision)
+    total += float(np.linalg.slogdet(_with_diagonals(information, precision))[1].sum())
+    total -= float(np.log(precision).sum())
+    total -= sum(float(np.linalg.slogdet(inverse)[1].sum()) for inverse in noise)
+    return place, -total / 2.0
+
+
+def _descend(
+    found: _Newton, start: Array, inverses: Array, noise: list[Array], precision: Array
+) -> Array:
+    """Go down by conjugate gradients (Polak and Ribiere 1969), the curvature as preconditioner."""
+    place, current = start, found.at(start)
+    before, last, direction = np.inf, np.zeros_like(start), np.zeros_like(start)
+    for _ in range(_DESCENTS):
+        loss = found.loss(place, current, noise, precision)
+        gradient = found.gradient(place, current, noise, precision)
+        step = np.einsum("cij,jc->ic", inverses, gradient)
+        turned = max(0.0, float(((gradient - last) * step).sum()) / before)
+        before, last = max(float((gradient * step).sum()), 1e-300), gradient
+        direction = step + turned * direction
+        length = min(1.0, _LONGEST_STEP / max(float(np.abs(direction).max()), 1e-12))
+        for _ in range(_BACKTRACKS):
+            tried = place + length * direction
+            seen = found.at(tried)
+            if found.loss(tried, seen, noise, precision) <= loss:
+                break
+            length *= 0.4
+        else:
+            break
+        place, current = tried, seen
+        if float(np.abs(length * direction).max()) < _SMALL_STEP:
+            break
+    return place
+
+
+def _prior_variances(features: Array, reach: Array) -> Array:
+    """Prior variances (1 + q, C - 1) of the intercept and of features of these variances (q,)."""
+    intercept = np.full((1, len(reach)), _INTERCEPT_VARIANCE)
+    return np.concatenate([intercept, features[:, None] * reach])
+
+
+def _prior_precision(posterior: Posterior, scales: Array) -> Array:
+    variances = scales[posterior.column] * posterior.prior
+    return 1.0 / _prior_variances(variances, posterior.reach)
+
+
+def _with_diagonals(matrices: Array, values: Array) -> Array:
+    """Matrices (c, m, m) with columns (m, c) added to their diagonals."""
+    found, place = matrices.copy(), np.arange(len(values))
+    found[:, place, place] += values.T
+    return found
+
+
+def _scales(posterior: Posterior, offsets: Array, variances: Array) -> Array:
+    """Expectation-maximisation of each column's prior variance, drawn to a common one."""
+    squares = (offsets[1:] ** 2 + variances[1:]) / posterior.reach
+    squares = squares.sum(axis=1) / posterior.prior
+    n_columns = int(posterior.column.max()) + 1
+    total = np.bincount(posterior.column, weights=squares, minlength=n_columns)
+    size = np.bincount(posterior.column, minlength=n_columns) * len(posterior.reach)
+    common = total.sum() + _POOLED_COUNT * posterior.reference
+    common = max(common / (size.sum() + _POOLED_COUNT), 1e-4 / 2.0)
+    return np.asarray((total + _PSEUDO_COUNT * common) / (size + _PSEUDO_COUNT))
+
+
+class _Newton:
+    """Residuals, their variance and derivatives at coefficients."""
+
+    def __init__(self, posterior: Posterior) -> None:
+        self._posterior = posterior
+        self._basis = contrasts(posterior.sums[0].values.shape[1] + 1)
+        self._drawn = [self._at_draw(sums) for sums in posterior.sums]
+
+    def _at_draw(self, sums: Sums) -> tuple[_Array32, _Array32]:
+        """Weights (N,) of the rows, and the probabilities that the sums were drawn at."""
+        found = probabilities(self._posterior.design, sums.coefficients)
+        weights = np.ones(len(found))
+        if sums.norms is not None:
+            weights = residual_weights(found) / np.maximum(1.0, sums.norms)
+        return weights.astype(np.float32), found.astype(np.float32)
+
+    def at(self, coefficients: Array) -> tuple[_Array32, list[Array]]:
+        """Probabilities of the rows, and what the released sums leave unexplained."""
+        posterior = self._posterior
+        found = probabilities(posterior.design, coefficients).astype(np.float32)
+        left = []
+        for sums, (weights, drawn_at) in zip(posterior.sums, self._drawn, strict=True):
+            moved = (found - drawn_at) @ self._basis.astype(np.float32)
+            moved *= (posterior.row_scale * weights)[:, None]
+            predicted = posterior.design.T @ moved.astype(np.float32)
+            left.append(sums.values - sums.loudness[:, None] * predicted.astype(np.float64))
+        return found, left
+
+    def information(self, current: tuple[_Array32, list[Array]]) -> tuple[Array, list[Array]]:
+        """Return the curvature by contrast but for the prior, and the inverse variances."""
+        design, scale = self._posterior.design, self._posterior.row_scale
+        basis = self._basis.astype(np.float32)
+        variance = np.maximum(current[0] @ basis**2 - (current[0] @ basis) ** 2, 0.0)
+        total = np.zeros((basis.shape[1], design.shape[1], design.shape[1]))
+        squares = design * design
+        all_noise = []
+        for sums, (weights, _) in zip(self._posterior.sums, self._drawn, strict=True):
+            noise = np.empty_like(total)
+            rows = weights[:, None] * variance
+            sampled = scale * (squares.T @ (weights[:, None] * rows)).astype(np.float64)
+            sampled *= self._posterior.dispersion
+            sampled = sums.loudness[:, None] ** 2 * sampled + 1e-6
+            for c in range(basis.shape[1]):
+                noise[c] = np.linalg.inv(sums.noise + np.diag(sampled[:, c]))
+                # A matrix times its own transpose takes half as long.
+                root = design * np.sqrt(rows[:, c])[:, None]
+                derivative = scale * sums.loudness[:, None] * (root.T @ root).astype(np.float64)
+                total[c] += derivative.T @ noise[c] @ derivative
+            all_noise.append(noise)
+        return total, all_noise
+
+    def gradient(
+        self,
+        coefficients: Array,
+        current: tuple[_Array32, list[Array]],
+        noise: list[Array],
+        precision: Array,
+    ) -> Array:
+        """Gradient with all contrasts: rows pull by their own covariance of contrasts."""
+        design, (found, left) = self._posterior.design, current
+        total = -precision * (coefficients - self._posterior.means)
+        for i, (sums, inverses) in enumerate(zip(self._posterior.sums, noise, strict=True)):
+            weighted = sums.loudness[:, None] * np.einsum("cij,jc->ic", inverses, left[i])
+            pull = design @ weighted.astype(np.float32)
+            pull *= (self._posterior.row_scale * self._drawn[i][0])[:, None]
+            full = pull @ self._basis.T.astype(np.float32)
+            full = found * (full - (found * full).sum(axis=1, keepdims=True))
+            total += (design.T @ (full @ self._basis.astype(np.float32))).astype(np.float64)
+        return total
+
+    def loss(
+        self,
+        coefficients: Array,
+        current: tuple[_Array32, list[Array]],
+        noise: list[Array],
+        precision: Array,
+    ) -> float:
+        """Squared residuals in their variances, and the prior."""
+        offsets = coefficients - self._posterior.means
+        total = float((precision * offsets**2).sum())
+        for residual, inverses in zip(current[1], noise, strict=True):
+            total += float((residual * np.einsum("cij,jc->ic", inverses, residual)).sum())
+        return total

@@ -1,0 +1,283 @@
+"""Tables of shares that a release has measured, with what the noise leaves open of each.
+
+Of a cell two numbers are told. The estimate is a weighted sum of sealed values: its error is noise
+alone, of a known standard deviation. The share is what the model says: not negative, and the same
+in every table. Post-processing of released values.
+
+Shares are of patients; a row of a patient with m rows counts 1 / m.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.measurement.centred import centred_norm, count_factor, counts_of, without_means
+from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.record_rules import LABEL, RecordRules
+from tasks.methods.clustmix.tables.mixture import Mixture
+from tasks.methods.clustmix.tables.table_draws import pair_cells
+from tasks.methods.clustmix.tables.table_layout import Layout
+from tasks.methods.clustmix.tables.table_sampler import kept_weights
+
+Array = NDArray[np.float64]
+Groups = tuple[tuple[int, ...], ...]
+
+_FITTINGS, _LEAST, _TINY = 200, 1e-12, 1e-300
+
+
+class Origin(StrEnum):
+    """How a table is known."""
+
+    MEASURED = "measured"
+    COARSENED = "coarsened"  # measured, some codes as one
+    IMPLIED = "implied"  # not measured: what the model says
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Shares (a, b) of one or two columns, by groups of codes; of one column b is 1.
+
+    Estimates and their standard deviations (a, b) are None where nothing was measured.
+    """
+
+    columns: tuple[int, ...]
+    groups: tuple[Groups, ...]
+    origin: Origin
+    shares: Array
+    estimates: Array | None = None
+    stddevs: Array | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sealed:
+    """Noisy values of the first two draws, and the noise of one, all in patients before norms.
+
+    Label counts (C, 1 + W); pair tables as one vector, None where there is one column.
+    """
+
+    label_counts: Array
+    label_counts_stddev: float
+    pair_tables: Array | None = None
+    pair_tables_stddev: float = 0.0
+
+
+def measured_tables(
+    domain: EncodingDomain,
+    released: Mapping[str, NDArray[Any]],
+    sealed: Sealed,
+    *,
+    by_label: Array,
+) -> Iterator[Table]:
+    """Return the label, every column, every column by label, and every pair of columns.
+
+    Shares by label (W, C) are those of the model, before they are brought to the one-ways.
+    """
+    layout = Layout.of(domain)
+    margins = _Margins(layout, released, sealed, domain.rules, by_label)
+    yield margins.label()
+    for column in range(layout.n_declared):
+        yield margins.one_way(column)
+        yield margins.by_label(column)
+    if sealed.pair_tables is not None:
+        yield from _pairs(layout, margins, released, sealed, domain.rules)
+
+
+class _Margins:
+    """What the counts say of the label and of single columns."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        released: Mapping[str, NDArray[Any]],
+        sealed: Sealed,
+        rules: RecordRules | None,
+        of_model: Array,
+    ) -> None:
+        self._layout, self._released, self._rules = layout, released, rules
+        self._of_model = of_model
+        entry = sealed.label_counts_stddev * centred_norm(layout.n_codes)
+        self._entry, self.size_variance = entry**2, (entry / count_factor(layout.n_codes)) ** 2
+        self._sizes, self._by_label = counts_of(sealed.label_counts, layout.n_codes)
+        self.patients = float(self._sizes.sum())
+        centred = without_means(self._by_label.sum(axis=0), layout.offsets)
+        self.code_variance = self._entry * layout.n_labels
+        self.norm = 1.0
+        if sealed.pair_tables is not None:
+            self.norm, one_way = released["pair_scale"]
+            scale = self.norm / one_way
+            more = without_means(sealed.pair_tables[: layout.width] * scale, layout.offsets)
+            variance = (sealed.pair_tables_stddev * scale) ** 2
+            part = self.code_variance / (self.code_variance + variance)
+            centred += part * (more - centred)
+            self.code_variance *= 1.0 - part
+        self.centred = centred
+
+    @property
+    def total_variance(self) -> float:
+        """Variance of the noisy number of patients."""
+        return self._layout.n_labels * self.size_variance
+
+    def shares(self, column: int) -> Array:
+        """Released shares of a column's codes."""
+        found = np.asarray(self._released["code_shares"][self._layout.block(column)])
+        return np.asarray(found / found.sum())
+
+    def label(self) -> Table:
+        share = self._sizes / self.patients
+        rest = (self._layout.n_labels - 1) * share**2
+        variance = self.size_variance * ((1.0 - share) ** 2 + rest)
+        shares = self._released["label_shares"]
+        if self._rules is not None:
+            shares = shares * self._rules.possible_labels
+            shares = shares / shares.sum()
+        return self._table((LABEL,), shares[:, None], share[:, None], variance[:, None])
+
+    def one_way(self, column: int) -> Table:
+        k = self._layout.n_codes[column]
+        share = self.centred[self._layout.block(column)] / self.patients + 1.0 / k
+        of_total = self.total_variance * (1.0 / k - share) ** 2
+        variance = self.code_variance * (1.0 - 1.0 / k) + of_total
+        shares = self.shares(column)
+        return self._table((column,), shares[:, None], share[:, None], variance[:, None])
+
+    def by_label(self, column: int) -> Table:
+        layout, k = self._layout, self._layout.n_codes[column]
+        share = self._by_label[:, layout.block(column)].T / self.patients
+        rest = (1.0 / k - share) ** 2 + (layout.n_labels - 1) * share**2
+        variance = self._entry * (1.0 - 1.0 / k) + self.size_variance * rest
+        allowed = self.allowed(column, LABEL)
+        model = self._of_model[layout.block(column)]
+        shares = fitted(model, self.shares(column), self.label().shares[:, 0], allowed)
+        return self._table((column, LABEL), shares, share, variance)
+
+    def allowed(self, first: int, second: int) -> NDArray[np.bool_]:
+        """Which codes (k, l) of a column and of another, or the label, go together."""
+        if self._rules is not None:
+            return self._rules.together(first, second)
+        other = self._layout.n_labels if second == LABEL else self._layout.n_codes[second]
+        return np.ones((self._layout.n_codes[first], other), dtype=np.bool_)
+
+    def _table(
+        self, columns: tuple[int, ...], shares: Array, estimates: Array, variances: Array
+    ) -> Table:
+        """Return a table of all codes."""
+        sizes = shares.shape[: len(columns)]
+        return Table(
+            columns=columns,
+            groups=tuple(tuple((code,) for code in range(size)) for size in sizes),
+            origin=Origin.MEASURED,
+            shares=shares,
+            estimates=estimates,
+            stddevs=np.sqrt(variances) / self.patients,
+        )
+
+
+def _pairs(
+    layout: Layout,
+    margins: _Margins,
+    released: Mapping[str, NDArray[Any]],
+    sealed: Sealed,
+    rules: RecordRules | None,
+) -> Iterator[Table]:
+    """Return a table of every pair of declared columns, of codes as they were joined."""
+    groups = [released["code_groups"][layout.block(j)] for j in range(layout.n_columns)]
+    sizes = [int(own.max()) + 1 for own in groups]
+    used = released["pair_used"].astype(bool)
+    cells = pair_cells(sizes, used)
+    noisy = np.zeros(cells.shape)
+    values = np.asarray(sealed.pair_tables)[layout.width :] * margins.norm
+    noisy[cells] = values[: int(cells.sum())]
+    starts = np.cumsum([0, *sizes])
+    weights, components = released["mixture_weights"], released["mixture_components"]
+    if rules is not None:
+        weights = kept_weights(Mixture(weights=weights, components=components), layout, rules)
+    joins = [np.eye(k)[:, own] for own, k in zip(groups, sizes, strict=True)]
+    variance = (sealed.pair_tables_stddev * margins.norm) ** 2
+    parts = [_part(layout, margins, j, own) for j, own in enumerate(groups)]
+    for i in range(layout.n_declared):
+        for j in range(i + 1, layout.n_declared):
+            first, second = parts[i], parts[j]
+            codes = components[:, layout.block(i)], components[:, layout.block(j)]
+            allowed = margins.allowed(i, j)
+            model = joins[i] @ (codes[0].T @ (weights[:, None] * codes[1]) * allowed) @ joins[j].T
+            implied = Table(
+                columns=(i, j),
+                groups=(first.groups, second.groups),
+                origin=Origin.IMPLIED,
+                shares=fitted(
+                    model, first.shares, second.shares, joins[i] @ allowed @ joins[j].T > 0.0
+                ),
+            )
+            if not used[i, j]:
+                yield implied
+                continue
+            table = noisy[starts[i] : starts[i + 1], starts[j] : starts[j + 1]]
+            # What rows and columns of a doubly centred table sum to is noise.
+            table = table - table.mean(axis=0)
+            table = table - table.mean(axis=1, keepdims=True)
+            each, other = 1.0 / sizes[i], 1.0 / sizes[j]
+            constant = first.constant[:, None] * other + second.constant * each - each * other
+            share = (
+                table + first.centred[:, None] * other + second.centred * each
+            ) / margins.patients + constant
+            variances = (
+                variance * (1.0 - each) * (1.0 - other)
+                + first.variances[:, None] * other**2
+                + second.variances * each**2
+                + margins.total_variance * (constant - share) ** 2
+            )
+            whole = sizes[i] == layout.n_codes[i] and sizes[j] == layout.n_codes[j]
+            yield replace(
+                implied,
+                origin=Origin.MEASURED if whole else Origin.COARSENED,
+                estimates=share,
+                stddevs=np.sqrt(variances) / margins.patients,
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    """A column by its joined codes: centred counts, their variance, and m / k of m codes of k."""
+
+    groups: Groups
+    shares: Array
+    centred: Array
+    variances: Array
+    constant: Array
+
+
+def _part(layout: Layout, margins: _Margins, column: int, own: NDArray[np.int64]) -> _Part:
+    k, n_groups = layout.n_codes[column], int(own.max()) + 1
+    size = np.bincount(own, minlength=n_groups)
+    return _Part(
+        groups=tuple(tuple(np.flatnonzero(own == g).tolist()) for g in range(n_groups)),
+        shares=_summed(margins.shares(column), own),
+        centred=_summed(margins.centred[layout.block(column)], own),
+        variances=margins.code_variance * (size - size**2 / k),
+        constant=size / k,
+    )
+
+
+def _summed(values: Array, own: NDArray[np.int64]) -> Array:
+    return np.asarray(np.bincount(own, weights=values), dtype=np.float64)
+
+
+def fitted(table: Array, first: Array, second: Array, allowed: NDArray[np.bool_]) -> Array:
+    """Bring a table (a, b) to margins by iterative proportional fitting, cells below 0 to nothing.
+
+    Cells that are not allowed stay zero; where these leave no table of such margins, as the noise
+    of the margins may have it, the second is kept. Source: Deming and Stephan 1940.
+    """
+    found = np.where(allowed, np.maximum(table, _LEAST), 0.0)
+    for _ in range(_FITTINGS):
+        found = found * (first / np.maximum(found.sum(axis=1), _TINY))[:, None]
+        found = found * (second / np.maximum(found.sum(axis=0), _TINY))
+        if np.abs(found.sum(axis=1) - first).max() < _LEAST:
+            break
+    return np.asarray(found)

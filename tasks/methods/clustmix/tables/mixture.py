@@ -1,0 +1,176 @@
+"""A mixture of product distributions, fitted to released pair tables by Adam.
+
+Post-processing of released values. With components ``P`` of shape (K, W) and weights ``w``, the
+pair shares of the mixture are ``A = P' diag(w) P``. Minimised is
+
+    1/4 sum V (A - T)^2 + 1/2 u sum (L' diag(w) P - B)^2 + 1/2 v sum (w P - p)^2
+        + r sum w_k KL(P_k | w P),
+
+where the factor 1/4 counts every pair twice, B are the released shares of codes by label and L the
+labels of the components, which are a column of P as well. The last term, the mutual information of
+component and codes, is the prior that keeps noise out: what a component does not need, it shares.
+Codes by label weigh what their noise allows: that columns go together by the label is known well
+where pair tables are little more than noise, and sharpens them where they are more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.methods.clustmix.tables.estimates import Targets
+from tasks.methods.clustmix.tables.table_layout import Layout
+
+Array = NDArray[np.float64]
+_Array32 = NDArray[np.float32]
+
+_RATE, _FIRST, _SECOND, _FLOOR = 0.05, 0.9, 0.99, 1e-8
+_LEAST_SHARE = 1e-5
+_MARGIN_STEPS, _MARGIN_TOLERANCE, _LEAST_MEAN = 100, 1e-7, 1e-12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixture:
+    """Released mixture of products: weights (K,), and components (K, W) of distributions."""
+
+    weights: Array
+    components: Array
+
+
+def fit_mixture(
+    layout: Layout, targets: Targets, *, n_components: int, penalty: float, steps: int, seed: int
+) -> Mixture:
+    """Fit one mixture from a public random start.
+
+    The penalty r is the weight of the divergence of the components from their mean. The rate of
+    Adam falls to nearly nothing over the second half of the steps.
+    """
+    width = layout.width + layout.n_labels
+    start = np.random.default_rng(seed).standard_normal((n_components, width))
+    fit = _Fit(layout, targets, penalty)
+    adam = [_Adam(np.zeros(n_components, dtype=np.float32)), _Adam(start.astype(np.float32))]
+    for step in range(steps):
+        rate = _RATE * min(1.0, 2.0 * (1.0 - step / steps) + 0.02)
+        gradients = fit.gradients(*(one.parameters for one in adam))
+        for one, gradient in zip(adam, gradients, strict=True):
+            one.step(gradient, rate)
+    parameters = [one.parameters for one in adam]
+    weights, components = (part.astype(np.float64) for part in fit.distribution(*parameters))
+    weights = weights / weights.sum()
+    components = _normalised(layout, components[:, : layout.width])
+    if targets.drowned > 0.0:
+        mean = weights @ components
+        shares = mean + targets.drowned * (targets.shares - mean)
+        components = with_one_ways(layout, weights, components, shares)
+    return Mixture(weights=weights, components=components)
+
+
+def with_one_ways(layout: Layout, weights: Array, components: Array, shares: Array) -> Array:
+    """Bring the weighted mean of components (K, W) to shares (W,), in a hundred rounds at most.
+
+    Pair tables that are noise move the mean of a fit. Every component is multiplied by the same
+    factor for a code (iterative proportional fitting; Deming and Stephan 1940), so that odds ratios
+    between components stay.
+    """
+    for _ in range(_MARGIN_STEPS):
+        mean = weights @ components
+        if np.abs(mean - shares).max() < _MARGIN_TOLERANCE:
+            break
+        components = _normalised(layout, components * (shares / np.maximum(mean, _LEAST_MEAN)))
+    return components
+
+
+def _normalised(layout: Layout, components: Array) -> Array:
+    sums = np.add.reduceat(components, layout.offsets[:-1], axis=1)
+    return np.asarray(components / np.repeat(sums, layout.n_codes, axis=1))
+
+
+def pooled(mixtures: list[Mixture]) -> Mixture:
+    """Return the mixture of several mixtures, with equal weights."""
+    return Mixture(
+        weights=np.concatenate([mixture.weights for mixture in mixtures]) / len(mixtures),
+        components=np.concatenate([mixture.components for mixture in mixtures]),
+    )
+
+
+class _Adam:
+    """One array on its way down; in place, for the arrays are large and the steps many."""
+
+    def __init__(self, parameters: _Array32) -> None:
+        self.parameters = parameters
+        self._first, self._second = np.zeros_like(parameters), np.zeros_like(parameters)
+        self._n_steps = 0
+
+    def step(self, gradient: _Array32, rate: float) -> None:
+        """Descend along a gradient (Kingma and Ba 2015, Algorithm 1)."""
+        self._n_steps += 1
+        self._first *= np.float32(_FIRST)
+        self._first += np.float32(1.0 - _FIRST) * gradient
+        self._second *= np.float32(_SECOND)
+        self._second += np.float32(1.0 - _SECOND) * gradient * gradient
+        spread = np.sqrt(self._second / np.float32(1.0 - _SECOND**self._n_steps))
+        rate /= 1.0 - _FIRST**self._n_steps
+        self.parameters -= np.float32(rate) * self._first / (spread + np.float32(_FLOOR))
+
+
+class _Fit:
+    """The loss, by its gradient."""
+
+    def __init__(self, layout: Layout, targets: Targets, penalty: float) -> None:
+        shares = np.concatenate([targets.shares, targets.by_label.sum(axis=1) / layout.n_columns])
+        self._starts, self._width = layout.offsets, layout.width
+        self._sizes = np.append(np.diff(layout.offsets), layout.n_labels)
+        self._base = np.log(shares + _LEAST_SHARE).astype(np.float32)
+        self._shares = shares.astype(np.float32)
+        self._by_label = targets.by_label.astype(np.float32)
+        self._label_weight = np.float32(targets.label_weight)
+        self._share_weight = np.float32(targets.share_weight)
+        # Codes that stand for themselves need no matrix.
+        rows, width = targets.joins.shape
+        self._joins = None if rows == width else targets.joins.astype(np.float32)
+        self._tables = targets.tables.astype(np.float32)
+        self._weights = (0.5 * targets.weights).astype(np.float32)
+        self._penalty = np.float32(penalty)
+
+    def distribution(self, scores: _Array32, logits: _Array32) -> tuple[_Array32, _Array32]:
+        """Weights and components of parameters."""
+        weights = np.exp(scores - scores.max())
+        shifted = logits + self._base
+        shifted -= np.repeat(
+            np.maximum.reduceat(shifted, self._starts, axis=1), self._sizes, axis=1
+        )
+        np.exp(shifted, out=shifted)
+        shifted /= np.repeat(np.add.reduceat(shifted, self._starts, axis=1), self._sizes, axis=1)
+        return weights / weights.sum(), shifted
+
+    def gradients(self, scores: _Array32, logits: _Array32) -> tuple[_Array32, _Array32]:
+        """Gradients by the parameters."""
+        weights, components = self.distribution(scores, logits)
+        codes, labels = components[:, : self._width], components[:, self._width :]
+        joined = codes if self._joins is None else codes @ self._joins.T
+        table = joined.T @ (weights[:, None] * joined)
+        table -= self._tables
+        table *= self._weights
+        pulled = joined @ table
+        by_weight = (pulled * joined).sum(axis=1)
+        pulled *= 2.0
+        by_label = labels.T @ (weights[:, None] * codes)
+        by_label -= self._by_label
+        by_label *= self._label_weight
+        of_codes = labels @ by_label
+        by_weight += (of_codes * codes).sum(axis=1)
+        of_codes += pulled if self._joins is None else pulled @ self._joins
+        by_component = np.concatenate([of_codes, codes @ by_label.T], axis=1)
+        mean = weights @ components
+        by_component += self._share_weight * (mean - self._shares)
+        divergence = np.log(components + np.float32(1e-9)) - np.log(mean + np.float32(1e-9))
+        by_weight += components @ (self._share_weight * (mean - self._shares))
+        by_weight += self._penalty * (components * divergence).sum(axis=1)
+        by_component += self._penalty * divergence
+        by_component *= weights[:, None]
+        by_component *= components
+        sums = np.add.reduceat(by_component, self._starts, axis=1)
+        by_component -= components * np.repeat(sums, self._sizes, axis=1)
+        return weights * (by_weight - weights @ by_weight), by_component

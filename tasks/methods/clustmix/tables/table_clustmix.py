@@ -1,0 +1,383 @@
+"""ClustMix on tables and item sets: approximate, adapt, anonymise, mix, by one public rule.
+
+Approximate: counts of codes by label and tables of pairs of columns are released, and a mixture of
+product distributions is fitted to them. Adapt: a label model is fitted to what the counts say.
+Anonymise: the model is corrected by residuals, each as large as its bound allows. Mix: rows come
+from the mixture and labels from the model. Every look at the rows is one planned Gaussian draw, and
+the whole is mu-GDP by composition (Dong, Roth and Su 2019, Corollary 3.3).
+
+Source of the chain: Madl et al., "Approximate, Adapt, Anonymize (3A)", Algorithm 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from privacy.errors import ConfigurationError
+from tasks.measurement.centred import label_counts
+from tasks.measurement.curator import Curator
+from tasks.measurement.encoded import EncodingDomain, row_slices
+from tasks.measurement.method import PUBLIC_SEED, Released, Stage
+from tasks.measurement.plan import MeasurementPlan, hold_against
+from tasks.measurement.statistics import softmax
+from tasks.methods.clustmix.tables import estimates
+from tasks.methods.clustmix.tables import table_draws as draws
+from tasks.methods.clustmix.tables import table_rule as rule
+from tasks.methods.clustmix.tables import table_sampler as sampler
+from tasks.methods.clustmix.tables.kernel_features import (
+    FEATURE_NORM,
+    KernelMap,
+    told_by_columns,
+)
+from tasks.methods.clustmix.tables.label_features import white_features
+from tasks.methods.clustmix.tables.mixture import Mixture, fit_mixture, pooled
+from tasks.methods.clustmix.tables.rounds import CONSTANT, Rounds
+from tasks.methods.clustmix.tables.table_layout import Layout
+
+Array = NDArray[np.float64]
+
+
+_SHIFTS, _SHIFT_TOLERANCE, _NO_SHARE = 50, 1e-6, 1e-12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How much computing follows the draws; it changes neither them nor what they guarantee.
+
+    The mixtures of public random starts are pooled; the label model is fitted on rows of them.
+    """
+
+    starts: int = 2
+    steps: int = 1_000
+    fit_rows: int = 25_000
+    points: int = 300
+
+
+@dataclass(frozen=True, slots=True)
+class TableClustMix:
+    """ClustMix bound to the public domain of a table or of item sets."""
+
+    domain: EncodingDomain
+    effort: Effort = Effort()
+
+    def plan(self, *, mu: float) -> MeasurementPlan:
+        """Every noisy statistic and its noise, from public values alone."""
+        return draws.plan_of(self._layout, patients=self.domain.patients, mu=mu)
+
+    def stages(self, *, mu: float) -> tuple[Stage, ...]:
+        """Return the stages; the last draws are made by mixing."""
+        return (
+            Stage(name="partition", run=self._partition),
+            Stage(
+                name="constrained-gmm",
+                run=lambda curator, released: self._density(curator, released, mu=mu),
+            ),
+            Stage(name="kip", run=lambda _, released: self._inducing(released, mu=mu)),
+            Stage(
+                name="noise-calibration",
+                run=lambda curator, _: {
+                    "mu_left": np.array(hold_against(self.plan(mu=mu), curator.event, mu=mu))
+                },
+            ),
+            Stage(
+                name="mixing",
+                run=lambda curator, released: self._mixing(curator, released, mu=mu),
+            ),
+        )
+
+    def sample(
+        self, released: Released, *, n_rows: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+        """Sample rows from the mixture, labels from the model; see `Synthesizer.sample`."""
+        codes, scores = self._records(self._of_rows(released), released, n_rows=n_rows, rng=rng)
+        intercepts = _intercepts(scores, released["row_label_shares"])
+        return codes, sampler.systematic_labels(softmax(scores + intercepts), rng)
+
+    def sample_where(
+        self,
+        released: Released,
+        allowed: Mapping[int, NDArray[np.bool_]],
+        *,
+        n_rows: int,
+        rng: np.random.Generator,
+    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+        """Sample rows with allowed codes, exactly: from the mixture that is conditioned on them.
+
+        What the shares of the labels are among all rows says where those of the asked ones begin.
+        """
+        whole = self._of_rows(released)
+        _, scores = self._records(whole, released, n_rows=self.effort.fit_rows, rng=rng)
+        intercepts = _intercepts(scores, released["row_label_shares"])
+        asked = sampler.conditioned(whole, self._layout, allowed)
+        codes, scores = self._records(asked, released, n_rows=n_rows, rng=rng)
+        return codes, sampler.systematic_labels(softmax(scores + intercepts), rng)
+
+    def _of_rows(self, released: Released) -> Mixture:
+        return sampler.of_rows(_mixture(released), self._layout)
+
+    def _records(
+        self, mixture: Mixture, released: Released, *, n_rows: int, rng: np.random.Generator
+    ) -> tuple[NDArray[np.uint16], Array]:
+        """Sample records (n, d) of the declared columns, with the scores of their labels."""
+        layout = self._layout
+        rules = self.domain.rules
+        codes = sampler.sample_kept(mixture, layout, rules, n_rows=n_rows, rng=rng)
+        if len(codes) < n_rows:
+            raise ConfigurationError(
+                "CONSTRAINTS_RARE",
+                "expected records that meet the conditions and keep the constraints of the schema, "
+                "found none; ask for fewer conditions",
+            )
+        codes = np.ascontiguousarray(codes[:, : layout.n_declared])
+        scores = self.scores(released, codes)
+        if rules is not None and rules.tells_labels:
+            scores = np.where(rules.labels_allowed(codes), scores, -np.inf)
+        return codes, scores
+
+    def scores(self, released: Released, codes: NDArray[np.uint16]) -> Array:
+        """Scores (n, C) of the labels of records (n, d), but for the intercepts."""
+        layout = self._layout
+        scores = np.zeros((len(codes), layout.n_labels))
+        for column in range(layout.n_declared):
+            scores += released["label_scores"][layout.block(column)][codes[:, column]]
+        if "kernel_scores" in released:
+            kernel = KernelMap.of(released)
+            for part in row_slices(len(codes)):
+                found = kernel.features(layout, codes[part]) / FEATURE_NORM
+                scores[part] += found @ released["kernel_scores"]
+        return scores
+
+    def shares_by_label(self, released: Released) -> Array:
+        """Shares (W, C) of patients by declared code and label, as of records by a public seed."""
+        rng, n_rows = np.random.default_rng(PUBLIC_SEED), self.effort.fit_rows
+        with threadpool_limits(1, user_api="blas"):
+            codes, scores = self._records(_mixture(released), released, n_rows=n_rows, rng=rng)
+        each = softmax(scores + _intercepts(scores, released["label_shares"])) / len(scores)
+        ones = draws.one_hot(codes, [np.empty(k) for k in self.domain.n_codes])
+        return np.asarray(ones.T @ each)[1:]
+
+    @property
+    def _layout(self) -> Layout:
+        return Layout.of(self.domain)
+
+    def _partition(self, curator: Curator, released: Released) -> Released:
+        """Say what is measured of each column; public."""
+        layout = self._layout
+        return {"n_codes": np.array(layout.n_codes), "n_visits": np.array(layout.n_visits)}
+
+    def _density(self, curator: Curator, released: Released, *, mu: float) -> Released:
+        """Draw the counts and the pair tables; fit the mixture."""
+        layout, plan = self._layout, curator.plan
+        noisy = curator.release(
+            draws.LABEL_COUNTS,
+            label_counts,
+            n_codes=layout.n_codes,
+            n_labels=layout.n_labels,
+            n_visits=layout.n_visits,
+        )
+        counts = estimates.first_counts(
+            layout, noisy, unit_stddev=plan[draws.LABEL_COUNTS].unit_noise_stddev
+        )
+        if layout.n_columns == 1:
+            mixture = Mixture(weights=np.ones(1), components=counts.shares[None])
+            measured: Released = {"code_groups": np.arange(layout.width)}
+        else:
+            counts, mixture, measured = self._pairs(curator, counts, mu=mu)
+        if self.domain.rules is not None:
+            rng = np.random.default_rng(PUBLIC_SEED)
+            with threadpool_limits(1, user_api="blas"):
+                mixture = sampler.raked(mixture, layout, self.domain.rules, counts.shares, rng)
+        return {
+            "counts_by_label": counts.by_label,
+            "counts_stddev": np.array(counts.stddev),
+            "one_way_stddev": np.array(counts.one_way_stddev),
+            "patients": np.array(counts.patients),
+            "label_shares": counts.labels,
+            "code_shares": counts.shares,
+            "mixture_weights": mixture.weights,
+            "mixture_components": mixture.components,
+            **measured,
+        }
+
+    def _pairs(
+        self, curator: Curator, counts: estimates.Counts, *, mu: float
+    ) -> tuple[estimates.Counts, Mixture, Released]:
+        layout, planned = self._layout, curator.plan[draws.PAIR_TABLES]
+        declared = self.domain.patients
+        split = rule.shares_of(layout, patients=declared, mu=mu)
+        choice = rule.choose_pairs(
+            layout,
+            counts.shares,
+            most=rule.most_codes(layout, patients=declared, mu=mu),
+            one_ways=split.one_ways,
+            pair_mu=planned.mu,
+            patients=counts.patients,
+        )
+        noisy = curator.release(
+            draws.PAIR_TABLES,
+            draws.pair_tables,
+            n_codes=layout.n_codes,
+            n_visits=layout.n_visits,
+            groups=choice.groups,
+            n_groups=choice.n_groups,
+            used=choice.used,
+            one_way=choice.one_way,
+            norm=choice.norm,
+            length=planned.shape[0],
+        )
+        stddev = planned.unit_noise_stddev * choice.norm
+        counts = estimates.better_counts(
+            layout,
+            counts,
+            noisy[: layout.width] * (choice.norm / choice.one_way),
+            one_way_stddev=stddev / choice.one_way,
+        )
+        targets = estimates.targets_of(
+            layout,
+            choice,
+            counts,
+            noisy[layout.width :] * choice.norm,
+            stddev=stddev,
+            drowned=split.drowned,
+        )
+        scale = {"pair_stddev": stddev, "patients": counts.patients}
+
+        def fitted(start: int) -> Mixture:
+            return fit_mixture(
+                layout,
+                targets,
+                n_components=rule.n_components(choice, **scale),
+                penalty=rule.penalty(choice, **scale),
+                steps=self.effort.steps,
+                seed=PUBLIC_SEED + start,
+            )
+
+        # A start by one thread: several would round as the machine has processors.
+        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(2) as pool:
+            fits = list(pool.map(fitted, range(self.effort.starts)))
+        measured = {
+            "code_groups": choice.groups,
+            "pair_used": choice.used,
+            "pair_scale": np.array([choice.norm, choice.one_way]),
+        }
+        return counts, pooled(fits), measured
+
+    def _inducing(self, released: Released, *, mu: float) -> Released:
+        """Take inducing points from the mixture, and fit the map of kernel features to them."""
+        layout = self._layout
+        if rule.shares_of(layout, patients=self.domain.patients, mu=mu).kernel == 0.0:
+            return {}
+        told = told_by_columns(
+            layout,
+            released["counts_by_label"],
+            released["label_shares"],
+            stddev=float(released["counts_stddev"]),
+        )
+        with threadpool_limits(1, user_api="blas"):
+            kernel = KernelMap.fitted(
+                layout,
+                released["code_shares"],
+                told,
+                self._public_sample(released),
+                n_points=self.effort.points,
+            )
+        return kernel.released
+
+    def _public_sample(self, released: Released) -> NDArray[np.uint16]:
+        """Rows of the mixture, by a public seed, on which the label model is fitted."""
+        mixture, asked = _mixture(released), {"n_rows": self.effort.fit_rows}
+        for rules in (self.domain.rules, None):
+            rng = np.random.default_rng(PUBLIC_SEED)
+            codes = sampler.sample_kept(mixture, self._layout, rules, **asked, rng=rng)
+            if len(codes) == self.effort.fit_rows:
+                break
+        return codes
+
+    def _mixing(self, curator: Curator, released: Released, *, mu: float) -> Released:
+        """Fit the label model to the counts, correct it by weighted residuals."""
+        layout, shares = self._layout, released["label_shares"]
+        patients = float(released["patients"])
+        features = white_features(
+            layout,
+            released["code_shares"],
+            floor=max(0.5 * float(released["one_way_stddev"]) / patients, 1e-4),
+        )
+        codes = self._public_sample(released)
+        split = rule.shares_of(layout, patients=self.domain.patients, mu=mu)
+        scale = rule.label_scale(layout, drowned=split.drowned)
+        with threadpool_limits(1, user_api="blas"):
+            rounds = Rounds(layout, features, released, codes, scale=scale)
+        for index in range(split.rounds):
+            name = draws.residual_round(index)
+            stddev = curator.plan[name].unit_noise_stddev
+            loudness = rounds.loudness(stddev=stddev)
+            noisy = curator.release(
+                name,
+                draws.weighted_residuals,
+                features=features.scaled(loudness),
+                constant=CONSTANT,
+                log_odds=rounds.scores,
+                intercepts=rounds.intercepts,
+            )
+            with threadpool_limits(1, user_api="blas"):
+                rounds.learn(noisy, loudness, stddev=stddev)
+        kernel_scores = {}
+        if "kernel_points" in released:
+            kernel, planned = KernelMap.of(released), curator.plan[draws.KERNEL_ROUND]
+            noisy = curator.release(
+                draws.KERNEL_ROUND,
+                draws.kernel_residuals,
+                layout=layout,
+                kernel=kernel,
+                features=features.tables,
+                log_odds=rounds.scores,
+                intercepts=rounds.intercepts,
+            )
+            with threadpool_limits(1, user_api="blas"):
+                rounds.learn_kernel(
+                    noisy,
+                    kernel.features(layout, codes) / FEATURE_NORM,
+                    stddev=planned.unit_noise_stddev,
+                )
+            kernel_scores = {"kernel_scores": rounds.kernel_scores}
+        row_shares = shares
+        if layout.n_visits:
+            row_shares = sampler.row_label_shares(
+                shares,
+                released["counts_by_label"],
+                released["code_shares"],
+                layout,
+                stddev=float(released["counts_stddev"]),
+            )
+        return {
+            "label_scores": rounds.scores,
+            "row_label_shares": row_shares,
+            **kernel_scores,
+        }
+
+
+def _mixture(released: Released) -> Mixture:
+    return Mixture(weights=released["mixture_weights"], components=released["mixture_components"])
+
+
+def _intercepts(scores: Array, shares: Array) -> Array:
+    """Return intercepts (C,) with which mean probabilities of scores (n, C) are the shares.
+
+    A label that no row may have has none, whatever noise says.
+    """
+    possible = np.isfinite(scores).any(axis=0)
+    if not possible.all():
+        shares = np.where(possible, shares, _NO_SHARE) / shares[possible].sum()
+    intercepts = np.log(shares)
+    for _ in range(_SHIFTS):
+        mean = softmax(scores + intercepts).mean(axis=0)
+        if np.abs(mean - shares).max() < _SHIFT_TOLERANCE:
+            break
+        intercepts = intercepts + np.log(shares / np.maximum(mean, 1e-12))
+    return np.asarray(intercepts)

@@ -1,0 +1,292 @@
+"""The draws of ClustMix on tables: requests, and exact sums of private rows with their proofs.
+
+Written like `tasks.measurement.statistics`: rows of one shard and public arrays to int64, every
+value an integer from the start, so that sums are exact in any order. The first draw, counts of
+codes by label, is `tasks.measurement.centred.label_counts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from privacy.sensitivity import weighted_sum_l2_sensitivity
+from tasks.measurement.centred import counts_request, measured_codes
+from tasks.measurement.encoded import EncodedRows, row_slices
+from tasks.measurement.plan import MeasurementPlan, Request, StatisticRequest, sum_request
+from tasks.measurement.plan import plan_measurement as plan_draws
+from tasks.measurement.statistics import SUM_SCALE, softmax
+from tasks.methods.clustmix.tables import table_rule as rule
+from tasks.methods.clustmix.tables.kernel_features import FEATURE_NORM, N_FEATURES, KernelMap
+from tasks.methods.clustmix.tables.table_layout import Layout
+
+Array = NDArray[np.float64]
+
+LABEL_COUNTS = "label_counts"
+PAIR_TABLES = "pair_tables"
+KERNEL_ROUND = "kernel_residuals"
+
+_FEATURE_SCALE, _RESIDUAL_SCALE = 2**16, 2**18
+"""Grid points per unit of a feature and of a residual."""
+
+RESIDUAL_SUM_SCALE = _FEATURE_SCALE * _RESIDUAL_SCALE
+"""Grid points per unit of their product."""
+
+KERNEL_SUM_SCALE = FEATURE_NORM * _RESIDUAL_SCALE
+
+_ROWS_AT_ONCE = 8192
+
+
+def residual_round(index: int) -> str:
+    """Name of the statistic of residual round ``index``, from 0."""
+    return f"residual_round_{index + 1}"
+
+
+def plan_of(layout: Layout, *, patients: int | None, mu: float) -> MeasurementPlan:
+    """Plan every draw from public values alone; nobody may have said the number of patients.
+
+    Privacy
+    -------
+    Reads no data. The sensitivities are those proved beside the sums.
+    """
+    shares = rule.shares_of(layout, patients=patients, mu=mu)
+    requests: list[Request] = [
+        counts_request(
+            LABEL_COUNTS, layout.n_codes, n_labels=layout.n_labels, share=shares.label_counts
+        )
+    ]
+    if layout.n_columns > 1:
+        most = rule.most_codes(layout, patients=patients, mu=mu)
+        shape = (rule.n_cells(layout, most),)
+        requests.append(sum_request(PAIR_TABLES, shape, share=shares.pair_tables))
+    scale = RESIDUAL_SUM_SCALE
+    requests += [
+        StatisticRequest(
+            name=residual_round(index),
+            shape=(1 + n_features(layout), layout.n_labels),
+            l2_sensitivity=weighted_sum_l2_sensitivity(bound=1.0, scale=scale),
+            scale=scale,
+            share=shares.residuals,
+        )
+        for index in range(shares.rounds)
+    ]
+    if shares.kernel > 0.0:
+        requests.append(
+            StatisticRequest(
+                name=KERNEL_ROUND,
+                shape=(N_FEATURES, layout.n_labels),
+                l2_sensitivity=weighted_sum_l2_sensitivity(bound=1.0, scale=KERNEL_SUM_SCALE),
+                scale=KERNEL_SUM_SCALE,
+                share=shares.kernel,
+            )
+        )
+    return plan_draws(requests, mu=mu)
+
+
+def n_features(layout: Layout) -> int:
+    """Return the number of features of the label model: one code less for every declared column."""
+    declared = layout.n_codes[: layout.n_declared]
+    return int(sum(declared)) - len(declared)
+
+
+def pair_cells(n_groups: Sequence[int], used: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Cells (M, M) of joined codes that are measured: those above the diagonal, by pairs.
+
+    M is the sum of ``n_groups``.
+    """
+    column = np.repeat(np.arange(len(n_groups)), n_groups)
+    upper = np.triu(used, 1)
+    return np.asarray(upper[np.ix_(column, column)])
+
+
+def pair_tables(
+    rows: EncodedRows,
+    *,
+    n_codes: tuple[int, ...],
+    n_visits: int,
+    groups: NDArray[np.int64],
+    n_groups: tuple[int, ...],
+    used: NDArray[np.bool_],
+    one_way: float,
+    norm: float,
+    length: int,
+) -> NDArray[np.int64]:
+    """Centred one-ways and doubly centred tables of chosen pairs, over `norm`.
+
+    The groups (W,) are of each code within its column, and the symmetric `used` (d, d) says which
+    pairs are chosen. `one_way` is the factor of the one-ways; `norm` divides everything, and is at
+    least the norm of what a row adds before. What the pairs leave of the `length` stays zero. The
+    result, in units of ``1 / SUM_SCALE``, has the centred one-ways of all W codes, then the cells
+    of `pair_cells` row by row.
+
+    Privacy
+    -------
+    Adjacency: add or remove one patient. A row adds ``b_j (k_j onehot_j - 1)`` for every column and
+    ``a_ij (g_i e_i - 1)(g_j e_j - 1)'`` for every chosen pair of groups, with the integers
+    ``b_j = trunc(w f SUM_SCALE / (S k_j))`` and ``a_ij = trunc(w SUM_SCALE / (S g_i g_j))``. The
+    squared norm of ``k onehot - 1`` is ``k^2 (1 - 1 / k)``, and the norm of an outer product is the
+    product of the norms, so that the row has a squared norm of at most ``(w SUM_SCALE / S)^2 (f^2
+    sum (1 - 1 / k_j) + sum (1 - 1 / g_i)(1 - 1 / g_j))``. It is refused to divide by an S whose
+    square is smaller than that sum. The weights of a patient sum to at most one: sensitivity 1
+    (``SUM_SCALE`` grid points). Event: one discrete Gaussian.
+    """
+    sizes = np.asarray(n_groups, dtype=np.int64)
+    k = np.asarray(n_codes, dtype=np.int64)
+    inner, outer = 1.0 - 1.0 / sizes, 1.0 - 1.0 / k
+    squared = one_way**2 * outer.sum() + (np.triu(used, 1) * np.outer(inner, inner)).sum()
+    if not squared <= norm**2 * (1.0 + 1e-12):
+        raise ValueError("expected a norm that bounds what a row adds, found a smaller one")
+    rows.require_inside(n_codes[: rows.codes.shape[1]], 2**16)
+    starts, width = np.cumsum(k) - k, int(k.sum())
+    joined = groups + np.repeat(np.cumsum(sizes) - sizes, k)
+    column = np.repeat(np.arange(len(sizes)), sizes)
+    per_code = np.repeat(sizes, sizes)
+    cells = pair_cells(n_groups, used)
+    total = np.zeros(length, dtype=np.int64)
+    for weight, parts in rows.by_weight(_ROWS_AT_ONCE):
+        fine = np.zeros(width, dtype=np.int64)
+        table = np.zeros((len(column), len(column)), dtype=np.int64)
+        for part in parts:
+            places = starts + measured_codes(part, n_visits)
+            fine += np.bincount(places.ravel(), minlength=width)
+            # Whole numbers, small enough in each part for single precision.
+            indicator = np.zeros((len(part), len(column)), dtype=np.float32)
+            np.put_along_axis(indicator, joined[places], 1.0, axis=1)
+            table += (indicator.T @ indicator).astype(np.int64)
+        n_rows = int(fine[: k[0]].sum())
+        amount = np.trunc(weight * one_way * SUM_SCALE / (norm * k)).astype(np.int64)
+        total[:width] += np.repeat(amount, k) * (np.repeat(k, k) * fine - n_rows)
+        margin = per_code * np.diagonal(table)
+        amounts = np.trunc(weight * SUM_SCALE / (norm * np.outer(sizes, sizes))).astype(np.int64)
+        centred = np.outer(per_code, per_code) * table - margin[:, None] - margin + n_rows
+        centred *= amounts[np.ix_(column, column)]
+        chosen = centred[cells]
+        total[width : width + len(chosen)] += chosen
+    return total
+
+
+def weighted_residuals(
+    rows: EncodedRows,
+    *,
+    features: tuple[Array, ...],
+    constant: float,
+    log_odds: Array,
+    intercepts: Array,
+) -> NDArray[np.int64]:
+    """Sum features times the residual of a released label model, as large as it may be.
+
+    A row has the features ``phi = (constant, z_1[x_1], ..., z_d[x_d])`` and the residual
+    ``e_y - p``, ``p`` the probabilities of the model. It adds
+    ``w phi (e_y - p)' / (max(1, |phi|) max_c |e_c - p|)``.
+
+    The features are of each code (k_j, r_j) of each declared column, beside the constant that every
+    row has; log-odds (W, C) are what each such code adds to the score of each label, beside the
+    intercepts (C,). The result (1 + sum of r_j, C) is in units of ``2**-34``.
+
+    Privacy
+    -------
+    Adjacency: add or remove one patient. With ``u = trunc(2^16 phi)`` and
+    ``v = trunc(2^18 w (e_y - p) / (max(1, |phi|) max_c |e_c - p|))`` a row adds ``u v'``, of norm
+    ``|u| |v| <= 2^16 |phi| 2^18 w / max(1, |phi|) <= 2^34 w``, since truncation shrinks magnitudes
+    and ``|e_y - p| <= max_c |e_c - p|``. The weights of a patient sum to at most one: sensitivity 1
+    (``2**34`` grid points) given the released model. The largest residual is that of the least
+    likely label: ``|e_c - p|^2 = 1 - 2 p_c + |p|^2``. No larger weight that is a function of p
+    alone would do. Event: one discrete Gaussian, composed adaptively.
+    """
+    _require_finite(log_odds, intercepts, *features)
+    sizes, n_labels = [len(table) for table in features], len(intercepts)
+    rows.require_inside(sizes, n_labels)
+    by_place = np.zeros((1 + sum(sizes), n_labels), dtype=np.int64)
+    for part in map(rows.only, row_slices(len(rows), _ROWS_AT_ONCE)):
+        ones = one_hot(part.codes, features)
+        probabilities = probabilities_of(ones, log_odds, intercepts)
+        shrunk = 1.0 / np.maximum(1.0, row_norms(ones, features, constant))
+        by_place += (ones.T @ _residuals(part, probabilities, shrunk)).astype(np.int64)
+    parts = [int(constant * _FEATURE_SCALE) * by_place[:1]]
+    for table, sums in zip(features, np.split(by_place[1:], np.cumsum(sizes)[:-1]), strict=True):
+        parts.append(np.trunc(table * _FEATURE_SCALE).astype(np.int64).T @ sums)
+    return np.concatenate(parts)
+
+
+def kernel_residuals(
+    rows: EncodedRows,
+    *,
+    layout: Layout,
+    kernel: KernelMap,
+    features: tuple[Array, ...],
+    log_odds: Array,
+    intercepts: Array,
+) -> NDArray[np.int64]:
+    """Sum kernel features times the residual of a released label model, as large as it may be.
+
+    As `weighted_residuals`, with features of norm one that come of a whole record. The result
+    (q, C) is in units of ``2**-30``.
+
+    Privacy
+    -------
+    Adjacency: add or remove one patient. A row adds ``u v'`` with ``|u| <= 2^12`` and
+    ``v = trunc(2^18 w (e_y - p) / max_c |e_c - p|)``, of norm ``2^30 w`` at most. The weights of a
+    patient sum to at most one: sensitivity 1 (``2**30`` grid points) given the released model and
+    map, by which a record's features are the same whatever stands beside it. Event: one discrete
+    Gaussian, composed adaptively.
+    """
+    _require_finite(log_odds, intercepts, *vars(kernel).values())
+    rows.require_inside([len(table) for table in features], len(intercepts))
+    total = np.zeros((kernel.n_features, len(intercepts)), dtype=np.int64)
+    for part in map(rows.only, row_slices(len(rows), _ROWS_AT_ONCE)):
+        probabilities = probabilities_of(one_hot(part.codes, features), log_odds, intercepts)
+        amount = _residuals(part, probabilities, np.ones(len(part)))
+        # At most 2^12 * 2^18 for each of 2^13 rows: exact in float64.
+        total += (kernel.features(layout, part.codes).T @ amount).astype(np.int64)
+    return total
+
+
+def _require_finite(*model: Array | float) -> None:
+    """Refuse a released model by which the bound of a row would not hold."""
+    if not all(np.isfinite(part).all() for part in model):
+        raise ValueError("expected a label model of finite numbers, found others; report this")
+
+
+def _residuals(rows: EncodedRows, probabilities: Array, shrunk: Array) -> Array:
+    """Residuals (n, C) with their largest weights, times those given, as whole numbers."""
+    amount = np.eye(probabilities.shape[1])[rows.label] - probabilities
+    amount *= (rows.weight * residual_weights(probabilities) * shrunk * _RESIDUAL_SCALE)[:, None]
+    return np.asarray(np.trunc(amount))
+
+
+def one_hot(codes: NDArray[np.integer[Any]], features: Sequence[Array]) -> csr_array:
+    """Return a one and the one-hot codes of each record, of shape (n, 1 + W).
+
+    In a product with this matrix every row is summed by itself, from the one on.
+    """
+    sizes = np.array([len(table) for table in features])
+    places = np.zeros((len(codes), 1 + len(sizes)), dtype=np.int32)
+    places[:, 1:] = codes[:, : len(sizes)] + (1 + np.cumsum(sizes) - sizes)
+    ends = np.arange(0, places.size + 1, places.shape[1])
+    shape = (len(codes), 1 + int(sizes.sum()))
+    return csr_array((np.ones(places.size), places.ravel(), ends), shape)
+
+
+def probabilities_of(ones: csr_array, log_odds: Array, intercepts: Array) -> Array:
+    """Label probabilities of records, each by itself, float64 of shape (n, C)."""
+    return softmax(ones @ np.concatenate([intercepts[None], log_odds]))
+
+
+def residual_weights(probabilities: Array) -> Array:
+    """Return ``1 / max_c |e_c - p|`` of each row: the largest weight of a residual within one.
+
+    The least likely label is the farthest. The distance is at least ``sqrt(1 - 1 / C)``, of two
+    labels ``sqrt(2) max(p, 1 - p)``.
+    """
+    farthest = 1.0 - 2.0 * probabilities.min(axis=1) + (probabilities**2).sum(axis=1)
+    return np.asarray(1.0 / np.sqrt(np.maximum(farthest, 0.5)))
+
+
+def row_norms(ones: csr_array, features: Sequence[Array], constant: float) -> Array:
+    """Norms of the features of records, each by itself."""
+    squares = [[constant**2], *((table**2).sum(axis=1) for table in features)]
+    return np.asarray(np.sqrt(ones @ np.concatenate(squares)))

@@ -1,0 +1,312 @@
+"""The public rule: everything that would be a setting, from schema, patients, epsilon and delta.
+
+Its first part is applied before a row is read: shares of the budget, and how many codes a column
+has in the pair tables. The second part reads the released one-ways as well: which pairs are
+measured, which codes are joined, how the mixture is fitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.measurement.centred import centred_norm
+from tasks.methods.clustmix.tables.table_layout import Layout
+
+Array = NDArray[np.float64]
+
+DEFAULT_PATIENTS = 10_000
+"""Patients that the rule assumes where the site file declares no number."""
+
+MAX_CELLS = 400_000
+"""Most values of the draw of pair tables."""
+
+DEVIATION = float(np.sqrt(0.5 / np.pi))
+"""Half of ``E|N(0, 1)|``: what noise of one standard deviation adds to a distance, cell by cell."""
+
+_ONE_WAY_NOISE = 0.014
+_LEAST_ONE_WAY, _MOST_ONE_WAY, _DROWNED_ONE_WAY = 0.10, 0.30, 0.90
+_PAIR_PART, _LEAST_PAIR_PART = 0.4, 0.25
+_PAIR_NOISE = 0.40
+_ONE_WAY_PART, _TOLERATED = 0.22, 0.02
+_TOLERATED_BEFORE_PAIRS, _MOST_BEFORE_PAIRS = 0.006, 0.7
+_FEW_CODES, _FEW_CODES_NOISE = 3, 0.25
+_DROWNING = 0.03
+_LEAST_POTENTIAL = 0.05
+_LEAST_RATIO = 0.5
+_FINE_PAIR_NOISE = 0.03
+_KERNEL_PART = 0.15
+_ROUNDS, _ROUNDS_OF_WIDE, _WIDE = 2, 4, 100
+_PENALTY = 1.3
+
+LABEL_SCALE = 1.7
+"""Prior standard deviation of a record's log-odds of two labels that are equally frequent."""
+
+RARITY_MEAN, RARITY_SPREAD = 0.2, 0.25
+"""What a patient's rarity, in its standard deviations, takes from the log shares of the labels, and
+the prior standard deviation of its log-odds: rare labels go with rare codes, as far as is known.
+"""
+
+_MOST_ROWS, _MOST_VALUES = 250_000, 50_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shares:
+    """Shares of ``mu**2`` of the draws, `residuals` of each of the `rounds`.
+
+    `one_ways` is the part of the draw of pair tables that goes to one-ways; `drowned` says how far
+    pair tables are noise, from 0 to 1: as far as even naive Bayes has a noise above 0.03.
+    """
+
+    label_counts: float
+    pair_tables: float
+    residuals: float
+    rounds: int
+    kernel: float
+    one_ways: float
+    drowned: float
+
+
+def declared_patients(patients: int | None) -> float:
+    """Return the declared number of patients, or what is assumed without one."""
+    return float(patients or DEFAULT_PATIENTS)
+
+
+def shares_of(layout: Layout, *, patients: int | None, mu: float) -> Shares:
+    """Split the budget, before a row is read: step 1 of the public rule in ``docs/methods.md``.
+
+    Label counts and one-ways together tell of the one-ways what naive Bayes tells, which gives all
+    to the label counts, as far as its noise is felt. The rest is for pair tables and residuals.
+    """
+    sizes = np.asarray(layout.n_codes, dtype=np.float64)
+    norm = centred_norm(layout.n_codes) * np.sqrt(layout.n_labels)
+    noise = DEVIATION * sizes.mean() * norm / (mu * declared_patients(patients))
+    drowned = 1.0 - min(1.0, _DROWNING / noise)
+    first = float(np.clip((noise / _ONE_WAY_NOISE) ** 2, _LEAST_ONE_WAY, _MOST_ONE_WAY))
+    first += (_DROWNED_ONE_WAY - first) * drowned
+    # What the label counts lack of one-ways that are told as by naive Bayes, at its tolerance.
+    lacking = (noise / (noise + _TOLERATED) - first) / layout.n_labels
+    one_ways = max(lacking, _ONE_WAY_PART * _PAIR_PART * (1.0 - first))
+    pairs = (1.0 - first - one_ways) * (_PAIR_PART - (_PAIR_PART - _LEAST_PAIR_PART) * drowned)
+    both = one_ways + pairs if layout.n_columns > 1 else 0.0
+    if both:
+        lacking = (noise / (noise + _TOLERATED_BEFORE_PAIRS) - first) / layout.n_labels
+        one_ways = max(
+            one_ways,
+            min(lacking, _MOST_BEFORE_PAIRS * both, both - _pair_part(layout, patients, mu)),
+        )
+    kernel = _KERNEL_PART * (1.0 - drowned) if layout.n_declared > 1 else 0.0
+    rounds = _ROUNDS_OF_WIDE if layout.n_declared > _WIDE else _ROUNDS
+    return Shares(
+        label_counts=first,
+        pair_tables=both,
+        residuals=(1.0 - first - both) * (1.0 - kernel) / rounds,
+        rounds=rounds,
+        kernel=(1.0 - first - both) * kernel,
+        one_ways=one_ways / both if both else 1.0,
+        drowned=drowned,
+    )
+
+
+def _pair_part(layout: Layout, patients: int | None, mu: float) -> float:
+    """Share of ``mu**2`` at which tables of all pairs of three codes have a noise of 0.25."""
+    few = [min(k, _FEW_CODES) for k in layout.n_codes]
+    noise = pair_noise(few, one_ways=0.0, pair_mu=mu, patients=declared_patients(patients))
+    return (noise / _FEW_CODES_NOISE) ** 2
+
+
+def pair_noise(
+    n_codes: Sequence[int],
+    *,
+    n_pairs: float | None = None,
+    one_ways: float,
+    pair_mu: float,
+    patients: float,
+) -> float:
+    """Mean noise of the shares of pair tables of these codes, in total variation distance."""
+    sizes = np.asarray(n_codes, dtype=np.float64)
+    inner = 1.0 - 1.0 / sizes
+    all_pairs = len(sizes) * (len(sizes) - 1) / 2.0
+    part = 1.0 if n_pairs is None else n_pairs / all_pairs
+    squared = (inner.sum() ** 2 - (inner**2).sum()) / 2.0 * part
+    stddev = np.sqrt(squared / (1.0 - one_ways)) / pair_mu
+    cells = (sizes.sum() ** 2 - (sizes**2).sum()) / (2.0 * all_pairs)
+    return float(DEVIATION * cells * stddev / patients)
+
+
+def most_codes(layout: Layout, *, patients: int | None, mu: float) -> int:
+    """Codes of a column in the pair tables: as many as a mean noise of 0.4 allows, or two."""
+    n, shares = declared_patients(patients), shares_of(layout, patients=patients, mu=mu)
+    pair_mu = mu * float(np.sqrt(shares.pair_tables))
+    for most in range(max(layout.n_codes), 2, -1):
+        n_codes = [min(k, most) for k in layout.n_codes]
+        if _all_cells(n_codes) > MAX_CELLS:
+            continue
+        noise = pair_noise(n_codes, one_ways=shares.one_ways, pair_mu=pair_mu, patients=n)
+        if noise <= _PAIR_NOISE:
+            return most
+    return 2
+
+
+def n_cells(layout: Layout, most: int) -> int:
+    """Length of the draw of pair tables: one-ways, and all pairs as far as `MAX_CELLS` goes."""
+    return layout.width + min(_all_cells([min(k, most) for k in layout.n_codes]), MAX_CELLS)
+
+
+def _all_cells(n_codes: Sequence[int]) -> int:
+    sizes = np.asarray(n_codes)
+    return int((sizes.sum() ** 2 - (sizes**2).sum()) // 2)
+
+
+def coarse_codes(
+    shares: Array, *, most: int, numeric: bool, has_missing: bool
+) -> NDArray[np.int64]:
+    """Say which codes of a column are one in the pair tables.
+
+    Adjacent bins are joined to groups of about equal released share, the missing code stays by
+    itself where it is large; of levels the largest stay and the others become one.
+
+    The group (k,) of each code is numbered from 0, at `most` so many.
+    """
+    k = len(shares)
+    if k <= most:
+        return np.arange(k)
+    if not numeric:
+        groups = np.full(k, most - 1)
+        groups[np.argsort(-shares, kind="stable")[: most - 1]] = np.arange(most - 1)
+        return groups
+    n_bins = k - int(has_missing)
+    alone = has_missing and most > 2 and bool(shares[-1] > 0.5 / most)
+    n_groups = most - 1 if alone else most
+    weight = shares[:n_bins] + 1e-6
+    middle = (np.cumsum(weight) - weight / 2.0) / weight.sum()
+    groups = np.zeros(k, dtype=np.int64)
+    groups[:n_bins] = np.minimum((middle * n_groups).astype(np.int64), n_groups - 1)
+    groups[:n_bins] = np.unique(groups[:n_bins], return_inverse=True)[1]
+    if has_missing:
+        largest = int(np.argmax(np.bincount(groups[:n_bins], weights=weight)))
+        groups[-1] = int(groups[:n_bins].max()) + 1 if alone else largest
+    return groups
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairChoice:
+    """What the draw of pair tables measures; made from public and released values.
+
+    Groups (W,) are of each code within its column, and `used` (d, d), symmetric, says which pairs
+    are measured. `one_way` is the factor of the centred one-ways that are measured beside them, and
+    `norm` that of what a row adds before it is divided by it.
+    """
+
+    groups: NDArray[np.int64]
+    n_groups: tuple[int, ...]
+    used: NDArray[np.bool_]
+    one_way: float
+    norm: float
+
+    @property
+    def n_pairs(self) -> int:
+        """Number of measured pairs."""
+        return int(self.used.sum()) // 2
+
+
+def choose_pairs(
+    layout: Layout,
+    shares: Array,
+    *,
+    most: int,
+    one_ways: float,
+    pair_mu: float,
+    patients: float,
+) -> PairChoice:
+    """Choose pairs whose tables can stand out of their noise, the strongest first.
+
+    A pair's potential is the geometric mean of its columns' Gini indices. Pairs are taken by
+    potential per cell as long as that exceeds half the noise of a cell, and `layout.n_columns - 1`
+    of them at least. Of the squared norm a part goes to one-ways; more where the pair tables would
+    be noise even so.
+
+    Shares (W,) are released one-way ones, as is the number of patients, above 0.
+    """
+    d = layout.n_columns
+    groups = [
+        coarse_codes(
+            shares[layout.block(j)],
+            most=most,
+            numeric=layout.numeric[j],
+            has_missing=layout.has_missing[j],
+        )
+        for j in range(d)
+    ]
+    sizes = np.array([int(group.max()) + 1 for group in groups])
+    gini = np.array(
+        [
+            1.0 - float((np.bincount(group, weights=shares[layout.block(j)]) ** 2).sum())
+            for j, group in enumerate(groups)
+        ]
+    )
+    first, second = np.triu_indices(d, 1)
+    potential, cells = np.sqrt(gini[first] * gini[second]), sizes[first] * sizes[second]
+    ratio = np.where(potential > _LEAST_POTENTIAL, potential / cells, 0.0)
+    order = np.argsort(-ratio, kind="stable")
+    noise = DEVIATION * np.sqrt(np.arange(1, len(order) + 1)) / (pair_mu * patients)
+    passed = np.flatnonzero(ratio[order] >= _LEAST_RATIO * noise)
+    n_pairs = max(int(passed[-1]) + 1 if len(passed) else 0, min(len(order), d - 1))
+    taken = order[:n_pairs]
+    taken = taken[np.cumsum(cells[taken]) <= MAX_CELLS]
+    used = np.zeros((d, d), dtype=np.bool_)
+    used[first[taken], second[taken]] = True
+    inner, outer = 1.0 - 1.0 / sizes, 1.0 - 1.0 / np.asarray(layout.n_codes, dtype=np.float64)
+    of_pairs = float((inner[first] * inner[second])[taken].sum())
+    of_one_ways = float(outer.sum())
+    pair_part = 1.0 - one_ways
+    if len(taken):
+        noise_level = pair_noise(
+            sizes.tolist(),
+            n_pairs=len(taken),
+            one_ways=one_ways,
+            pair_mu=pair_mu,
+            patients=max(patients, 1.0),
+        )
+        pair_part *= min(1.0, (_PAIR_NOISE / noise_level) ** 2)
+    one_way = np.sqrt(of_pairs * (1.0 / pair_part - 1.0) / of_one_ways) if of_pairs else 1.0
+    return PairChoice(
+        groups=np.concatenate(groups),
+        n_groups=tuple(int(size) for size in sizes),
+        used=used | used.T,
+        one_way=float(one_way),
+        norm=float(np.sqrt(of_pairs + one_way**2 * of_one_ways)),
+    )
+
+
+def n_components(choice: PairChoice, *, pair_stddev: float, patients: float) -> int:
+    """Components of one mixture: 128 where the pair tables are fine, else 64."""
+    sizes = np.asarray(choice.n_groups, dtype=np.float64)
+    cells = float(np.outer(sizes, sizes)[choice.used].mean()) if choice.n_pairs else 1.0
+    return 128 if DEVIATION * cells * pair_stddev / patients < _FINE_PAIR_NOISE else 64
+
+
+def penalty(choice: PairChoice, *, pair_stddev: float, patients: float) -> float:
+    """Weight of the divergence of the components from their mean."""
+    d, width = len(choice.n_groups), float(sum(choice.n_groups))
+    part = choice.n_pairs / max(d * (d - 1) / 2.0, 1.0)
+    return float(_PENALTY * np.sqrt(width * part) * patients * d / (pair_stddev * width))
+
+
+def label_scale(layout: Layout, *, drowned: float) -> float:
+    """Prior standard deviation of the log-odds of a code: ``1.7 / sqrt(d)``, twice if all drowns.
+
+    What is known then comes from counts alone.
+    """
+    return float(LABEL_SCALE * (1.0 + drowned) / np.sqrt(layout.n_declared))
+
+
+def default_rows(n_columns: int) -> int:
+    """Return the synthetic rows of a site file that names no number: 250,000, or 50,000,000 values.
+
+    Rows cost no privacy, and a classifier needs many to see through the chance in a label.
+    """
+    return min(_MOST_ROWS, max(_MOST_VALUES // n_columns, 10_000))

@@ -1,0 +1,227 @@
+"""Rows of the released mixture, and their labels, with as little chance as can be.
+
+Chance in the rows is no privacy: it is error. Components have quotas of rows and codes quotas in
+each component, rounded at random to whole numbers; labels are drawn systematically along their
+probabilities, so that every share is met and nothing is sharpened. Post-processing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.sparse.linalg import lsqr
+
+from tasks.measurement.record_rules import Combinations, RecordRules
+from tasks.methods.clustmix.tables.mixture import Mixture
+from tasks.methods.clustmix.tables.table_layout import Layout
+
+Array = NDArray[np.float64]
+
+_LEAST_SHARE, _TINY = 1e-12, np.finfo(np.float64).tiny
+_RAKINGS, _RAKED, _MOVED, _STEPS = 50, 100_000, 1e-5, 100
+
+
+def quotas(shares: Array, total: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Round ``total * shares`` to whole numbers of this sum, each up or down, right in the mean."""
+    ends = np.cumsum(shares)
+    ends = np.floor(ends / ends[-1] * total + rng.random())
+    ends[-1] = total
+    return np.asarray(np.diff(ends, prepend=0.0), dtype=np.int64)
+
+
+def sample_codes(
+    mixture: Mixture,
+    layout: Layout,
+    *,
+    n_rows: int,
+    rng: np.random.Generator,
+    joint: Sequence[Combinations] = (),
+) -> NDArray[np.uint16]:
+    """Sample records (n_rows, d) of all measured columns, in random order.
+
+    Columns of which combinations are listed have one of these.
+    """
+    codes = np.empty((layout.n_columns, n_rows), dtype=np.uint16)
+    together = {column for group in joint for column in group.columns}
+    start = 0
+    for index, size in enumerate(quotas(mixture.weights, n_rows, rng)):
+        member = slice(start, start + int(size))
+        start += int(size)
+        for group in joint if size else ():
+            share = _densities(mixture.components[index], layout, group)
+            places = np.repeat(np.arange(len(share)), quotas(share, int(size), rng))
+            codes[group.columns, member] = group.codes[rng.permutation(places)].T
+        for column in range(layout.n_columns):
+            if column in together:
+                continue
+            share = mixture.components[index, layout.block(column)]
+            values = np.repeat(
+                np.arange(len(share), dtype=np.uint16), quotas(share, int(size), rng)
+            )
+            codes[column, member] = rng.permutation(values)
+    return codes.T[rng.permutation(n_rows)]
+
+
+def kept_weights(mixture: Mixture, layout: Layout, rules: RecordRules) -> Array:
+    """Weights (K,) of the components among records that keep listed rules; 0 where none does."""
+    logs = np.log(np.maximum(mixture.weights, _TINY))
+    for group in rules.combinations:
+        kept = [_densities(one, layout, group).sum() for one in mixture.components]
+        logs = logs + np.where(np.array(kept) > 0.0, np.log(np.maximum(kept, _TINY)), -np.inf)
+    weights = np.exp(logs - max(logs.max(), np.finfo(np.float64).min))
+    return np.asarray(weights / max(weights.sum(), _TINY))
+
+
+def _densities(component: Array, layout: Layout, group: Combinations) -> Array:
+    found = np.ones(len(group.codes))
+    for column, codes in zip(group.columns, group.codes.T, strict=True):
+        found *= component[layout.block(column)][codes]
+    return found
+
+
+def sample_kept(
+    mixture: Mixture,
+    layout: Layout,
+    rules: RecordRules | None,
+    *,
+    n_rows: int,
+    rng: np.random.Generator,
+) -> NDArray[np.uint16]:
+    """Sample records that keep the rules: from the mixture that is conditioned on them.
+
+    Columns that rules connect are one column of the combinations that keep the rules. There are no
+    records where no component has one that keeps them.
+    """
+    if rules is None:
+        return sample_codes(mixture, layout, n_rows=n_rows, rng=rng)
+    weights = kept_weights(mixture, layout, rules)
+    if not weights.any():
+        return np.empty((0, layout.n_columns), dtype=np.uint16)
+    kept = Mixture(weights=weights, components=mixture.components)
+    return sample_codes(kept, layout, n_rows=n_rows, rng=rng, joint=rules.combinations)
+
+
+def raked(
+    mixture: Mixture, layout: Layout, rules: RecordRules, shares: Array, rng: np.random.Generator
+) -> Mixture:
+    """Bring the records of a mixture that keep the rules to one-way shares (W,).
+
+    Every component is multiplied by the same factor for a code, and weighs accordingly: the records
+    of the mixture are, by the product of their factors. The factors are found by raking on a sample
+    (Deming and Stephan 1940); a code of which it has no record keeps its own.
+    """
+    codes = sample_kept(mixture, layout, rules, n_rows=_RAKED, rng=rng)
+    if len(codes) == 0:
+        return mixture
+    weights = np.full(len(codes), 1.0 / len(codes))
+    for _ in range(_RAKINGS):
+        farthest = 0.0
+        for column in range(layout.n_columns):
+            own, wanted = codes[:, column], shares[layout.block(column)]
+            found = np.bincount(own, weights=weights, minlength=len(wanted))
+            farthest = max(farthest, float(np.abs(found - wanted).max()))
+            # What a record more or less would change is chance.
+            factor = (wanted + 1.0 / len(codes)) / (found + 1.0 / len(codes))
+            weights *= factor[own]
+            weights /= weights.sum()
+        if farthest < _MOVED:
+            break
+    places, root = layout.offsets[:-1] + codes, np.sqrt(weights * len(codes))
+    ends = np.arange(0, places.size + 1, layout.n_columns)
+    shape = (len(codes), layout.width)
+    ones = csr_array((np.repeat(root, layout.n_columns), places.ravel(), ends), shape)
+    logs = root * np.log(np.maximum(weights * len(codes), _LEAST_SHARE))
+    found = lsqr(ones, logs, damp=1.0, iter_lim=_STEPS)[0]
+    return tilted(mixture, layout, np.exp(found))
+
+
+def tilted(mixture: Mixture, layout: Layout, factors: Array) -> Mixture:
+    """Return the mixture whose records weigh the product of the factors (W,) of their codes."""
+    components = mixture.components * factors
+    sums = np.add.reduceat(components, layout.offsets[:-1], axis=1)
+    weights = np.log(np.maximum(mixture.weights, _TINY)) + np.log(sums).sum(axis=1)
+    weights = np.maximum(np.exp(weights - weights.max()), _TINY)
+    return Mixture(
+        weights=weights / weights.sum(),
+        components=components / np.repeat(sums, layout.n_codes, axis=1),
+    )
+
+
+def of_rows(mixture: Mixture, layout: Layout) -> Mixture:
+    """Turn a mixture of patients into that of their rows: a patient with m rows counts m times."""
+    if layout.n_visits == 0:
+        return mixture
+    components = mixture.components.copy()
+    block = layout.block(layout.n_columns - 1)
+    counted = components[:, block] * np.arange(1, layout.n_visits + 1)
+    mean = counted.sum(axis=1)
+    components[:, block] = counted / mean[:, None]
+    weights = mixture.weights * mean
+    return Mixture(weights=weights / weights.sum(), components=components)
+
+
+def conditioned(
+    mixture: Mixture, layout: Layout, allowed: Mapping[int, NDArray[np.bool_]]
+) -> Mixture:
+    """Return the mixture of the records with an allowed code (k_j,) in each of these columns.
+
+    By Bayes: a component weighs as much as it has of such records, and keeps the allowed codes. A
+    code that it has hardly any of is as likely as its release says; nothing is impossible.
+    """
+    components, weights = mixture.components.copy(), np.log(mixture.weights)
+    for column, mask in allowed.items():
+        block = layout.block(column)
+        kept = np.where(mask, np.maximum(components[:, block], _LEAST_SHARE), 0.0)
+        total = kept.sum(axis=1, keepdims=True)
+        components[:, block] = kept / total
+        weights = weights + np.log(total[:, 0])
+    weights = np.exp(weights - weights.max())
+    return Mixture(weights=weights / weights.sum(), components=components)
+
+
+def row_label_shares(
+    labels: Array, by_label: Array, shares: Array, layout: Layout, *, stddev: float
+) -> Array:
+    """Shares of the labels among rows, where patients have several.
+
+    A label has more of the rows than of the patients as its patients have more rows than others.
+    That surplus is shrunk by the part of it that noise explains (positive-part James-Stein).
+
+    Given are the shares of the labels among patients (C,), counts of patients (C, W), with a
+    hidden column and this noise, and shares of all codes (W,).
+    """
+    block, n_rows = layout.block(layout.n_columns - 1), np.arange(1.0, layout.n_visits + 1.0)
+    mean = float(shares[block] @ n_rows)
+    surplus = by_label[:, block] @ (n_rows - mean)
+    noise = stddev * float(np.linalg.norm(n_rows - mean))
+    explained = len(labels) * noise**2 / max(float((surplus**2).sum()), 1e-12)
+    patients = max(float(by_label[:, block].sum()), 1.0)
+    rows = mean * labels + max(0.0, 1.0 - explained) * surplus / patients
+    rows = np.maximum(rows, 0.1 * mean * labels)
+    return np.asarray(rows / rows.sum())
+
+
+def systematic_labels(probabilities: Array, rng: np.random.Generator) -> NDArray[np.uint16]:
+    """Draw a label for every row of probabilities (n, C), with hardly any error in the shares.
+
+    Labels are decided one after the other among the rows that have none yet. Along rows sorted by
+    the conditional probability of a label, it is given wherever the running sum passes a whole
+    number plus a common random fraction.
+    """
+    labels = np.full(len(probabilities), probabilities.shape[1] - 1, dtype=np.uint16)
+    open_rows = np.arange(len(probabilities))
+    left = np.ones(len(probabilities))
+    for label in range(probabilities.shape[1] - 1):
+        wanted = np.clip(probabilities[open_rows, label] / np.maximum(left, 1e-12), 0.0, 1.0)
+        order = np.argsort(wanted, kind="stable")
+        passed = np.floor(np.cumsum(wanted[order]) + rng.random())
+        given = np.diff(passed, prepend=0.0) > 0.0
+        labels[open_rows[order[given]]] = label
+        left = left - probabilities[open_rows, label]
+        kept = np.ones(len(open_rows), dtype=np.bool_)
+        kept[order[given]] = False
+        open_rows, left = open_rows[kept], left[kept]
+    return labels

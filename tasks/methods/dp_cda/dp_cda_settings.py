@@ -1,0 +1,80 @@
+"""Public settings of DP-CDA."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from privacy.errors import ConfigurationError
+from tasks.measurement.method_settings import MethodSettings
+
+MAX_ORDER = 100_000
+
+
+class PaperSettings(MethodSettings):
+    """What Algorithm 1 leaves open; read by ``analysis: published`` only."""
+
+    l2_clip_norm: float = Field(default=10.0, gt=0)
+    """Largest norm c of a record after the z-score."""
+    label_share: float = Field(default=0.25, gt=0, lt=1)
+    """Share of the privacy loss that is spent on the one-hot labels (sigma_y)."""
+
+
+class DpCdaConfig(MethodSettings):
+    """Settings of DP-CDA. All are public: none may be chosen by looking at the private table.
+
+    Declared sizes need not be exact: they fix the sampling rate and the number of groups, and a
+    wrong one costs utility, never privacy.
+    """
+
+    kind: Literal["dp_cda"] = "dp_cda"
+    order_of_mixture: int = Field(default=128, ge=1, le=MAX_ORDER)
+    """Records of one class in a mixture (l)."""
+    sampling: Literal["poisson", "groups"] = Field(default="poisson")
+    """Mixtures of secret random samples, or of disjoint groups of patients."""
+    declared_patients: int = Field(default=10_000, ge=1)
+    """Declared number of patients, in classes of equal size."""
+    class_sizes: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(default=None)
+    """Declared patients of each class, instead of equal sizes."""
+    mixtures_per_class: int = Field(default=400, ge=2, le=100_000)
+    """Mixtures of each class, published and poisson; groups follow from the sizes."""
+    one_hot_levels: int = Field(default=64, ge=0, le=1024)
+    """Numeric columns of at most this many codes have a coordinate for each code."""
+    l2_clip_norm: float | None = Field(default=None, gt=0)
+    """Largest norm c of a record; left out: no clipping."""
+    centre: float | None = Field(default=None, ge=-10, le=10)
+    """Subtracted from features in [0, 1]; left out: the middle, or 0 where records are clipped."""
+    scale: float = Field(default=1.0, gt=0, le=1000)
+    """Divides the features after the centre."""
+    count_share: float = Field(default=0.02, gt=0, lt=1)
+    """Share of the budget for the sizes of the classes."""
+    published: PaperSettings = Field(default_factory=PaperSettings)
+
+    @model_validator(mode="after")
+    def _check_class_sizes(self) -> Self:
+        smallest = min(self.class_sizes, default=0) if self.class_sizes is not None else None
+        if smallest is not None and smallest < self.order_of_mixture:
+            raise ValueError(
+                "expected every declared class to have as many patients as order_of_mixture, "
+                "found a smaller one; lower order_of_mixture, or join or leave out rare classes"
+            )
+        return self
+
+    def sizes(self, n_labels: int) -> tuple[float, ...]:
+        """Return declared class sizes; ConfigurationError if not `n_labels`, or below the order."""
+        if self.class_sizes is None:
+            size = self.declared_patients / n_labels
+            if size < self.order_of_mixture:
+                raise ConfigurationError(
+                    "ORDER_ABOVE_CLASS",
+                    "expected order_of_mixture of at most declared_patients / classes = "
+                    f"{size:g}, found {self.order_of_mixture}: the sampling rate would be above 1; "
+                    "lower it, or declare more patients",
+                )
+            return (size,) * n_labels
+        if len(self.class_sizes) != n_labels:
+            raise ConfigurationError(
+                "CLASS_SIZES_INVALID",
+                f"expected one of class_sizes for each of the {n_labels} labels, found "
+                f"{len(self.class_sizes)}; give them in the order of the labels",
+            )
+        return tuple(map(float, self.class_sizes))

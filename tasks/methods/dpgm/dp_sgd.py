@@ -1,0 +1,148 @@
+"""Private stochastic gradient descent of one network per cluster, all in one draw.
+
+A step samples patients by secret coins, once for all clusters. A record trains the network of its
+cluster, which is a public function of the record; so a record touches one network, and one Poisson
+sampled Gaussian of sensitivity 1 pays for the step of all networks (parallel composition, also for
+a patient whose records are in several clusters).
+
+The paper chooses the clipping norm by a noisy histogram of the same batch and adds up the two costs
+by its Theorem 3, which is false. Here the histogram and the gradients are one vector of one draw,
+and a step clips at the norm that the histogram of the step before chose.
+
+Source: DPGM paper (Acs, Melis, Castelluccia and De Cristofaro 2019), Algorithms 3 and 4, in the
+proven form; Abadi et al. 2016 for the descent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from privacy.arrays import Floats, Floats32, Indices, Integers
+from tasks.measurement.encoded import EncodedRows, row_slices
+from tasks.measurement.sampling import PoissonCoins
+from tasks.measurement.statistics import SUM_SCALE
+from tasks.measurement.vectors import VectorMap
+from tasks.methods.dpgm.kernel_kmeans import Clustering
+
+if TYPE_CHECKING:  # jax takes seconds to load, and a plan does not need it.
+    from tasks.methods.dpgm.network import GenerativeNetwork
+
+
+_CLEAR = 3.0
+"""A count is believed from this many standard deviations of its noise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormHistogram:
+    """Rule for the clipping norm: w bins up to C_max, and their share; without bins it stays."""
+
+    max_norm: float
+    n_bins: int
+    share: float
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.share < 1.0 or (self.n_bins > 0) is not (self.share > 0.0):
+            raise ValueError("expected a share in (0, 1) with bins and of 0 without, found another")
+
+    def counts(self, norms: Floats, weights: Floats) -> Integers:
+        """Weighted counts (n_bins,) of bins ``(C_{j-1}, C_j]``, int64; above is in the last."""
+        amount = np.trunc(weights * (math.sqrt(self.share) * SUM_SCALE))
+        position = np.ceil(np.minimum(norms, self.max_norm) / self.max_norm * self.n_bins) - 1.0
+        index = np.clip(position, 0, self.n_bins - 1).astype(np.int64)
+        return np.bincount(index, weights=amount, minlength=self.n_bins).astype(np.int64)
+
+    def next_norm(self, noisy: Floats, current: float, *, noise_stddev: float) -> float:
+        """Upper end of the fullest bin; the current norm where noise may have filled it."""
+        if self.n_bins == 0 or noisy.max() < _CLEAR * noise_stddev:
+            return current
+        return self.max_norm * (int(noisy.argmax()) + 1) / self.n_bins
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingStep:
+    """Everything public that a step needs: released values and settings.
+
+    The k networks have parameters (k, P) and persistent chains (k, n_chains, D), where n_chains may
+    be 0; `histogram` finds the next `l2_clip_norm`.
+    """
+
+    clustering: Clustering
+    vector_map: VectorMap
+    networks: Sequence[GenerativeNetwork]
+    parameters: Floats
+    chains: Floats32
+    histogram: NormHistogram
+    l2_clip_norm: float
+    seed: int
+
+    @property
+    def n_values(self) -> int:
+        """Number of values of a draw: bins, then the gradients of all clusters."""
+        return self.histogram.n_bins + self.parameters.size
+
+    @property
+    def gradient_scale(self) -> int:
+        """Grid points per unit of a gradient: a clipped one has its part of the sensitivity."""
+        return int(math.sqrt(1.0 - self.histogram.share) * SUM_SCALE / self.l2_clip_norm)
+
+
+def gradient_sums(rows: EncodedRows, *, coins: PoissonCoins, step: TrainingStep) -> Any:
+    """Histogram of gradient norms and clipped gradients of all networks, over sampled patients.
+
+    The step, the public state of the training, is the same for all draws of the coins.
+
+    Returns
+    -------
+    int64 array of shape (n_draws, n_bins + k * P), in units of ``1 / SUM_SCALE``
+        The histogram times ``sqrt(s)``; then, cluster by cluster, the sum of clipped gradients
+        divided by the clipping norm, times ``sqrt(1 - s)``; s is the histogram's share.
+
+    Privacy
+    -------
+    Adjacency: add or remove one patient, who is in the sample with the probability of the coins.
+    A sampled record adds ``weight * (sqrt(s) e_j, sqrt(1 - s) g / C)`` with a unit vector ``e_j``
+    and ``|g| <= C`` to the histogram and to one cluster: norm at most its weight. The weights of a
+    patient sum to at most one, so the Euclidean sensitivity of the whole vector is 1
+    (``SUM_SCALE`` grid points), whatever C is: it was chosen from earlier releases. Event: one
+    Poisson sampled Gaussian per draw; histogram and gradients share the sample and are one vector,
+    so no composition of dependent mechanisms is needed.
+    """
+    return np.stack([_sums_of(rows, member, step) for member in coins.rows(rows)])
+
+
+def _sums_of(rows: EncodedRows, member: Indices, step: TrainingStep) -> Integers:
+    n_bins, n_parameters = step.histogram.n_bins, step.parameters.shape[1]
+    total = np.zeros(step.n_values, dtype=np.int64)
+    gradients = total[n_bins:].reshape(step.clustering.n_clusters, n_parameters)
+    for block in (member[part] for part in row_slices(len(member))):
+        codes, label, weight = rows.codes[block], rows.label[block], rows.weight[block]
+        vectors = step.vector_map.vectors(codes, label if step.vector_map.with_label else None)
+        cluster = step.clustering.assign(codes, label)
+        for index in np.unique(cluster):
+            of_cluster = cluster == index
+            clipped = step.networks[index].clipped_sum(
+                step.parameters[index],
+                vectors[of_cluster],
+                weight[of_cluster],
+                l2_clip_norm=step.l2_clip_norm,
+                scale=step.gradient_scale,
+                step_seed=step.seed,
+                state=step.chains[index],
+            )
+            gradients[index] += clipped.total
+            if n_bins:
+                total[:n_bins] += step.histogram.counts(clipped.norms, weight[of_cluster])
+    return total
+
+
+def split_draw(noisy: Floats, step: TrainingStep) -> tuple[Floats, Floats]:
+    """Noisy histogram in patients, and noisy sums of clipped gradients (k, P); post-processing."""
+    n_bins = step.histogram.n_bins
+    histogram = noisy[:n_bins] / (math.sqrt(step.histogram.share) if n_bins else 1.0)
+    gradients = noisy[n_bins:].reshape(step.parameters.shape) * (SUM_SCALE / step.gradient_scale)
+    return histogram, gradients

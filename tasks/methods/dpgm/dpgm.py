@@ -1,0 +1,261 @@
+"""DPGM in the proven analysis: released clusters, one network each, records drawn from both.
+
+Every look at the rows is a planned draw: some rounds of k-means, one draw of the clusters' sizes
+and means, and a series of Poisson sampled gradients that trains the networks of all clusters at
+once. The schedule, the rates and all noise are public and set in advance.
+
+Source of the method: Acs, Melis, Castelluccia and De Cristofaro 2019, Algorithm 1, which here picks
+no cluster by its private size: every step trains every cluster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from privacy.arrays import Floats, Floats32, Records
+from tasks.measurement.curator import Curator
+from tasks.measurement.descent import Descent
+from tasks.measurement.encoded import EncodingDomain, row_slices
+from tasks.measurement.marginals import draw_codes
+from tasks.measurement.method import Released, Stage
+from tasks.measurement.plan import MeasurementPlan, plan_measurement, sum_request
+from tasks.measurement.vectors import VectorMap, one_hot_numbers
+from tasks.methods.dpgm.cluster_means import cluster_means, size_noise, sizes_and_means
+from tasks.methods.dpgm.dp_kmeans import round_requests, run_rounds
+from tasks.methods.dpgm.dp_sgd import NormHistogram, TrainingStep, gradient_sums, split_draw
+from tasks.methods.dpgm.dpgm_settings import PUBLIC_SEED, DpgmConfig
+from tasks.methods.dpgm.embedding import Embedding, build_embedding
+from tasks.methods.dpgm.kernel_kmeans import Clustering, start_clustering
+
+if TYPE_CHECKING:
+    from tasks.methods.dpgm.network import GenerativeNetwork
+
+MEANS = "cluster_means"
+GRADIENTS = "gradients"
+
+
+@dataclass(frozen=True, slots=True)
+class Dpgm:
+    """DPGM bound to a public domain and public settings."""
+
+    domain: EncodingDomain
+    config: DpgmConfig
+
+    def plan(self, *, mu: float) -> MeasurementPlan:
+        """Plan the rounds of k-means, the sizes and means, then the gradients."""
+        config, shares = self.config, self.config.shares
+        requests = round_requests(
+            self._embedding,
+            n_clusters=config.clusters,
+            rounds=config.clustering_rounds,
+            share=shares.clustering,
+        )
+        shape = (config.clusters + 1, 1 + self._vector_map.width)
+        requests.append(sum_request(MEANS, shape, share=shares.means))
+        n_parameters = config.clusters * build_network(self._vector_map, config, None).n_parameters
+        requests.append(
+            sum_request(
+                GRADIENTS,
+                (self._histogram.n_bins + n_parameters,),
+                share=shares.training,
+                sampling_probability=config.sampling_probability,
+                n_draws=config.n_steps,
+            )
+        )
+        return plan_measurement(requests, mu=mu)
+
+    def stages(self, *, mu: float) -> tuple[Stage, ...]:
+        """Return the clusters, then one stage per epoch of the training."""
+        count = self.config.epochs
+        return (
+            Stage(name="clustering", run=self._clustering, checkpoint=True),
+            *(
+                Stage(name=f"train-{epoch:02d}-of-{count:02d}", run=self._epoch, checkpoint=True)
+                for epoch in range(1, count + 1)
+            ),
+        )
+
+    def sample(self, released: Released, *, n_rows: int, rng: np.random.Generator) -> Records:
+        """Sample a cluster by its noisy weight, then its network; see `Synthesizer.sample`."""
+        cluster = draw_codes(released["weights"], n_rows, rng)
+        networks = self._networks(released["means"])
+        codes = np.empty((n_rows, self.domain.n_columns), dtype=np.uint16)
+        labels = np.empty(n_rows, dtype=np.uint16)
+        for index in np.unique(cluster):
+            member = np.flatnonzero(cluster == index)
+            for rows in (member[block] for block in row_slices(len(member))):
+                vectors = networks[index].sample(
+                    released["parameters"][index], len(rows), rng, state=released["chains"][index]
+                )
+                made, label = self._vector_map.codes(vectors)
+                codes[rows], labels[rows] = made, np.asarray(label)
+        return codes, labels
+
+    @property
+    def _vector_map(self) -> VectorMap:
+        # A bias per code follows any distribution of a number; one expected value has none.
+        domain = one_hot_numbers(self.domain, most_codes=self.config.one_hot_levels)
+        return VectorMap(domain, with_label=True)
+
+    @property
+    def _embedding(self) -> Embedding:
+        return build_embedding(
+            self._vector_map,
+            features="fourier",
+            n_features=self.config.fourier_features,
+            length_scale=self.config.length_scale,
+            l2_clip_norm=None,
+            public_seed=PUBLIC_SEED,
+        )
+
+    @property
+    def _histogram(self) -> NormHistogram:
+        config = self.config
+        adaptive = config.adaptive_clipping
+        return NormHistogram(
+            max_norm=config.max_norm,
+            n_bins=config.norm_bins if adaptive else 0,
+            share=config.histogram_share if adaptive else 0.0,
+        )
+
+    def _networks(self, means: Floats) -> tuple[GenerativeNetwork, ...]:
+        return tuple(build_network(self._vector_map, self.config, mean) for mean in means)
+
+    def _clustering(self, curator: Curator, released: Released) -> Released:
+        """Place the centres, draw sizes and means, and start the networks."""
+        config = self.config
+        clustering = run_rounds(
+            curator,
+            start_clustering(self._embedding, n_clusters=config.clusters, public_seed=PUBLIC_SEED),
+            rounds=config.clustering_rounds,
+        )
+        noisy = curator.release(
+            MEANS, cluster_means, clustering=clustering, vector_map=self._vector_map
+        )
+        noise = curator.plan[MEANS].unit_noise_stddev
+        sizes, means = sizes_and_means(noisy, vector_map=self._vector_map, noise_stddev=noise)
+        noise_of_sizes = size_noise(self._vector_map, noise_stddev=noise)
+        least = max(float(config.min_cluster_size), 2.0 * noise_of_sizes)
+        alive = sizes >= least
+        if not alive.any():
+            # All noise: the clusters are as good as each other.
+            alive, sizes = np.ones_like(alive), np.full_like(sizes, least)
+        sizes = np.where(alive, sizes, 0.0)
+        largest_norm = config.max_norm if config.adaptive_clipping else config.l2_clip_norm
+        networks = self._networks(means)
+        seeds = [PUBLIC_SEED + index for index in range(len(networks))]
+        parameters = np.stack([net.start(seed) for net, seed in zip(networks, seeds, strict=True)])
+        chains = [net.first_chains(seed) for net, seed in zip(networks, seeds, strict=True)]
+        return {
+            "centres": clustering.centres,
+            "alive": alive,
+            "sizes": sizes,
+            "weights": sizes / sizes.sum(),
+            "means": means,
+            "parameters": parameters.astype(np.float32),
+            "first_moment": np.zeros_like(parameters, dtype=np.float32),
+            "second_moment": np.zeros_like(parameters, dtype=np.float32),
+            "chains": np.stack(chains),
+            "l2_clip_norm": np.array(min(config.l2_clip_norm, largest_norm)),
+            "steps_taken": np.array(0),
+        }
+
+    def _epoch(self, curator: Curator, released: Released) -> Released:
+        """Take the steps of one epoch; what comes back starts the next."""
+        config, histogram = self.config, self._histogram
+        clustering = Clustering(
+            embedding=self._embedding, centres=released["centres"], alive=released["alive"]
+        )
+        networks = self._networks(released["means"])
+        descent = Descent(
+            kind=config.descent,
+            learning_rate=config.step_size,
+            momentum=config.momentum,
+            parameters=released["parameters"].astype(np.float64),
+            first=released["first_moment"].astype(np.float64),
+            second=released["second_moment"].astype(np.float64),
+            n_steps=int(released["steps_taken"]),
+        )
+        chains, norm = released["chains"], float(released["l2_clip_norm"])
+        # Expected number of sampled patients of each cluster; a dead cluster has no gradient.
+        batch = config.sampling_probability * np.maximum(released["sizes"], 1.0)[:, None]
+        for _ in range(config.steps_per_epoch):
+            step = TrainingStep(
+                clustering=clustering,
+                vector_map=self._vector_map,
+                networks=networks,
+                parameters=descent.parameters,
+                chains=chains,
+                histogram=histogram,
+                l2_clip_norm=norm,
+                seed=PUBLIC_SEED + descent.n_steps,
+            )
+            noisy = curator.release_sample(GRADIENTS, gradient_sums, 1, step=step)
+            counts, gradients = split_draw(noisy[0], step)
+            noise = curator.plan[GRADIENTS].unit_noise_stddev
+            if histogram.n_bins:
+                noise /= float(np.sqrt(histogram.share))
+                norm = histogram.next_norm(counts, norm, noise_stddev=noise)
+            descent = descent.step(gradients / batch * released["alive"][:, None])
+            chains = _moved(curator, step, descent.parameters)
+        parameters = descent.parameters
+        if descent.n_steps == config.n_steps:
+            parameters = _fitted(curator, networks, parameters, chains)
+        return {
+            "parameters": parameters.astype(np.float32),
+            "first_moment": descent.first.astype(np.float32),
+            "second_moment": descent.second.astype(np.float32),
+            "chains": chains,
+            "l2_clip_norm": np.array(norm),
+            "steps_taken": np.array(descent.n_steps),
+        }
+
+
+def build_network(
+    vector_map: VectorMap, config: DpgmConfig, mean: Floats | None
+) -> GenerativeNetwork:
+    """Network of one cluster, with the released mean of the cluster where there is one."""
+    if config.network == "rbm":
+        from tasks.methods.dpgm.rbm import Rbm
+
+        machine = Rbm(blocks=vector_map.blocks, mean=mean, hidden_units=config.hidden_units)
+        # Without a mean it is the paper's: thousands of steps, one sweep each (Tieleman 2008).
+        return machine if mean is not None else replace(machine, gibbs_steps=1)
+    from tasks.methods.dpgm.vae import Vae
+
+    return Vae(
+        blocks=vector_map.blocks,
+        mean=mean,
+        hidden_units=config.hidden_units,
+        latent_dimensions=config.latent_dimensions,
+    )
+
+
+def _fitted(
+    curator: Curator, networks: tuple[GenerativeNetwork, ...], parameters: Floats, chains: Floats32
+) -> Floats:
+    """Trained parameters of all clusters, fitted to the released means; one item per cluster."""
+    items = list(zip(networks, parameters, chains, strict=True))
+    return np.stack(curator.map(_fit_to_mean, items))
+
+
+def _fit_to_mean(item: tuple[GenerativeNetwork, Floats, Floats32]) -> Floats:
+    network, parameters, chains = item
+    return network.fitted_to_mean(parameters, state=chains)
+
+
+def _moved(curator: Curator, step: TrainingStep, parameters: Floats) -> Floats32:
+    """Chains of all clusters under the new parameters; one item per cluster."""
+    if step.chains.shape[1] == 0:
+        return step.chains
+    items = list(zip(step.networks, parameters, step.chains, strict=True))
+    moved = curator.map(_move_chains, [(*item, step.seed) for item in items])
+    return np.stack(moved)
+
+
+def _move_chains(item: tuple[GenerativeNetwork, Floats, Floats32, int]) -> Floats32:
+    network, parameters, chains, seed = item
+    return network.chains(parameters, chains, step_seed=seed)

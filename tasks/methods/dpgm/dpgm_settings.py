@@ -1,0 +1,103 @@
+"""Public settings of DPGM."""
+
+import math
+from typing import Literal
+
+from pydantic import Field
+
+from tasks.measurement.method_settings import MethodSettings
+
+PUBLIC_SEED = 20_190_627
+"""Seed of every public random choice (frequencies, first centres and weights, chains)."""
+
+
+_LEARNING_RATES = {"adam": 0.04, "momentum": 0.8}
+"""Rates for sixteen steps that everybody is in."""
+
+
+class BudgetShares(MethodSettings):
+    """How ``mu**2`` is split over the stages; only the ratios count."""
+
+    clustering: float = Field(default=0.12, gt=0, description="Noisy rounds that place centres.")
+    means: float = Field(default=0.30, gt=0, description="Sizes and means of the clusters.")
+    training: float = Field(default=0.58, gt=0, description="Noisy gradients of all steps.")
+
+
+class PaperSettings(MethodSettings):
+    """Parameters of Algorithms 1 to 4 as printed; read by ``analysis: published`` only."""
+
+    sigma_c: float = Field(default=4.0, gt=0, description="Noise scale of the norm histograms.")
+    sigma_k: float = Field(default=40.0, gt=0, description="Noise scale of k-means.")
+    sigma_g: float | None = Field(default=None, gt=0)
+    """Noise scale of gradients; none: by the claimed epsilon."""
+    sampling_probability: float = Field(default=0.0017, gt=0, le=1)
+    """Batch size over number of records, L / |D|."""
+    epochs: int = Field(default=20, ge=1, le=1000, description="Epochs of 1 / q iterations each.")
+    clustering_rounds: int = Field(default=20, ge=1, le=1000, description="k-means iterations.")
+    assignment: Literal["simultaneous", "sequential"] = Field(default="simultaneous")
+    """Assign once per k-means iteration, or before every cluster as typeset."""
+    learning_rate: float = Field(default=0.01, gt=0, description="Step of gradient descent.")
+
+
+class DpgmConfig(MethodSettings):
+    """Settings of DPGM. All are public: none may be chosen by looking at the private table."""
+
+    kind: Literal["dpgm"] = "dpgm"
+    clusters: int = Field(default=10, ge=1, le=200, description="Clusters, one network each.")
+    clustering_rounds: int = Field(default=5, ge=1, le=100)
+    """Noisy rounds that place the cluster centres."""
+    fourier_features: int = Field(default=200, ge=2, le=4000, multiple_of=2)
+    """Random Fourier features."""
+    length_scale: float | None = Field(default=None, gt=0)
+    """Length scale of the kernel; none: by the public domain."""
+    min_cluster_size: int = Field(default=50, ge=1)
+    """Clusters with a smaller noisy size are not used."""
+    one_hot_levels: int = Field(default=64, ge=0, le=1024)
+    """Numeric columns of at most this many codes have a coordinate for each code."""
+    network: Literal["rbm", "vae"] = Field(default="rbm", description="Network of each cluster.")
+    hidden_units: int = Field(default=200, ge=1, le=2000, description="Hidden units of a layer.")
+    latent_dimensions: int = Field(default=2, ge=1, le=200)
+    """Latent dimensions of the autoencoder."""
+    epochs: int = Field(default=16, ge=1, le=200, description="Epochs of 1 / q steps each.")
+    sampling_probability: float = Field(default=1.0, gt=0, le=1)
+    """Probability that a patient is in a step's sample, q."""
+    optimiser: Literal["adam", "momentum"] | None = Field(default=None)
+    """Optimiser; none: momentum for rbm, Adam for vae."""
+    learning_rate: float | None = Field(default=None, gt=0, le=100)
+    """Step; none: 0.04 with Adam, 0.8 with momentum."""
+    momentum: float = Field(default=0.8, ge=0, lt=1)
+    """Share of the last direction that a step keeps."""
+    l2_clip_norm: float = Field(default=4.0, gt=0, le=1e6)
+    """Norm that gradients are clipped to, at first."""
+    adaptive_clipping: bool = Field(default=True)
+    """Clip at the most frequent norm of the step before."""
+    max_norm: float = Field(default=4.0, gt=0, le=1e6, description="Largest clipping norm, C_max.")
+    norm_bins: int = Field(default=100, ge=2, le=1000, description="Bins of the norm histogram.")
+    histogram_share: float = Field(default=0.02, gt=0, lt=1)
+    """Squared sensitivity that the histogram gets."""
+    shares: BudgetShares = Field(default_factory=BudgetShares)
+    published: PaperSettings = Field(default_factory=PaperSettings)
+
+    @property
+    def descent(self) -> Literal["adam", "momentum"]:
+        """What is done with a noisy gradient, by the network where it is left out."""
+        if self.optimiser is not None:
+            return self.optimiser
+        return "momentum" if self.network == "rbm" else "adam"
+
+    @property
+    def step_size(self) -> float:
+        """Learning rate, by the optimiser where it is left out."""
+        if self.learning_rate is not None:
+            return self.learning_rate
+        return _LEARNING_RATES[self.descent]
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps that show every patient once, on average."""
+        return math.ceil(1.0 / self.sampling_probability)
+
+    @property
+    def n_steps(self) -> int:
+        """Steps of the whole training."""
+        return self.epochs * self.steps_per_epoch

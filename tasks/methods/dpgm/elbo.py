@@ -1,0 +1,154 @@
+"""Lower bound of the variational autoencoder and its derivatives, compiled: one record, or a batch.
+
+Source: DPGM paper, section 3.2; Kingma and Welling 2014.
+"""
+
+from functools import partial
+from itertools import chain
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from tasks.methods.dpgm.record_gradients import ONE_THREAD, sum_of_clipped
+from tasks.methods.dpgm.visible_units import VisibleUnits
+
+_HASH_SEED = 20_190_426
+"""Public seed of the odd multipliers that turn the bits of a record into a number."""
+
+
+class Layers(NamedTuple):
+    """Weights (inputs, outputs) and biases (outputs,) of the four layers."""
+
+    encoder: Array
+    encoder_bias: Array
+    latent: Array
+    latent_bias: Array
+    decoder: Array
+    decoder_bias: Array
+    output: Array
+    output_bias: Array
+
+
+class _Biases(NamedTuple):
+    """One vector per layer: biases, derivatives by them, or what the layer was fed."""
+
+    encoder: Array
+    latent: Array
+    decoder: Array
+    output: Array
+
+
+def decode(layers: Layers, latent: Array) -> Array:
+    """Scores of the visible units, (..., D), for latent vectors of shape (..., L)."""
+    hidden = jax.nn.relu(latent @ layers.decoder + layers.decoder_bias)
+    return hidden @ layers.output + layers.output_bias
+
+
+def key_of(key: Array, record: Array) -> Array:
+    """Key of one record of shape (D,): the key of the step and a hash of the record's own bits."""
+    random = np.random.default_rng(_HASH_SEED)
+    multipliers = random.integers(2**32, size=record.shape[0], dtype=np.uint32) | np.uint32(1)
+    bits = jax.lax.bitcast_convert_type(record, jnp.uint32)
+    return jax.random.fold_in(key, jnp.sum(bits * multipliers, dtype=jnp.uint32))
+
+
+def _negative_elbo(
+    biases: _Biases,
+    layers: Layers,
+    offset: Array,
+    noise: Array,
+    record: Array,
+    *,
+    units: VisibleUnits,
+) -> tuple[Array, _Biases]:
+    """Negative evidence lower bound of one record, and what each layer was fed."""
+    # Biases are apart: the derivative by them is that by the sums that enter the layers.
+    centred = record - offset
+    hidden = jax.nn.relu(centred @ layers.encoder + biases.encoder)
+    centre, log_variance = jnp.split(hidden @ layers.latent + biases.latent, 2)
+    stddev = jnp.exp(0.5 * log_variance)
+    divergence = 0.5 * jnp.sum(centre**2 + stddev**2 - log_variance - 1.0)
+    latent = centre + stddev * noise
+    features = jax.nn.relu(latent @ layers.decoder + biases.decoder)
+    scores = features @ layers.output + biases.output
+    fed = _Biases(encoder=centred, latent=hidden, decoder=latent, output=features)
+    return divergence - units.log_likelihood(scores, record), fed
+
+
+def _slopes_and_fed(
+    layers: Layers, offset: Array, key: Array, record: Array, *, units: VisibleUnits
+) -> tuple[_Biases, _Biases]:
+    """Differentiate the loss of one record by the biases; and give what each layer was fed."""
+    latent_shape = (layers.decoder.shape[0],)
+    noise = jax.random.normal(key_of(key, record), latent_shape, dtype=record.dtype)
+    biases = _Biases(*layers[1::2])
+    derivatives: tuple[_Biases, _Biases] = jax.grad(_negative_elbo, has_aux=True)(
+        biases, layers, offset, noise, record, units=units
+    )
+    return derivatives
+
+
+def _gradient(
+    layers: Layers, offset: Array, key: Array, record: Array, *, units: VisibleUnits
+) -> Layers:
+    slopes, fed = _slopes_and_fed(layers, offset, key, record, units=units)
+    # By the chain rule the derivative by a layer's weights is an outer product. Written so, it is
+    # made inside the loops that read it and is never stored.
+    by_layer = ((into[:, None] * own, own) for into, own in zip(fed, slopes, strict=True))
+    return Layers(*chain.from_iterable(by_layer))
+
+
+def _slopes_and_fed_of_batch(
+    layers: Layers, offset: Array, key: Array, vectors: Array, *, units: VisibleUnits
+) -> tuple[_Biases, _Biases]:
+    each = partial(_slopes_and_fed, layers, offset, key, units=units)
+    found: tuple[_Biases, _Biases] = jax.vmap(each)(vectors)
+    return found
+
+
+@partial(jax.jit, static_argnames="units", compiler_options=ONE_THREAD)
+def batch_norms(
+    layers: Layers, offset: Array, key: Array, vectors: Array, *, units: VisibleUnits
+) -> Array:
+    """Norms (n,) of a batch (n, D), for the paper form: ``(|fed|**2 + 1) |slope|**2`` a layer."""
+    slopes, fed = _slopes_and_fed_of_batch(layers, offset, key, vectors, units=units)
+    squared = sum(
+        (jnp.sum(into**2, axis=1) + 1.0) * jnp.sum(slope**2, axis=1)
+        for into, slope in zip(fed, slopes, strict=True)
+    )
+    return jnp.sqrt(squared)
+
+
+@partial(jax.jit, static_argnames="units", compiler_options=ONE_THREAD)
+def batch_sum(
+    layers: Layers,
+    offset: Array,
+    key: Array,
+    vectors: Array,
+    factors: Array,
+    *,
+    units: VisibleUnits,
+) -> Array:
+    """Sum (P,) of the gradients of a batch (n, D) times factors (n,), for the paper form."""
+    slopes, fed = _slopes_and_fed_of_batch(layers, offset, key, vectors, units=units)
+    summed = []
+    for into, slope in zip(fed, slopes, strict=True):
+        weighted = slope * factors[:, None]
+        summed += [(into.T @ weighted).ravel(), weighted.sum(axis=0)]
+    return jnp.concatenate(summed)
+
+
+@partial(jax.jit, static_argnames="units", compiler_options=ONE_THREAD)
+def clipped_sum(
+    layers: Layers, offset: Array, key: Array, *block: Array, units: VisibleUnits
+) -> tuple[Array, Array]:
+    """Sum of clipped gradients, each record by itself; `block` is that of `sum_of_clipped`.
+
+    Privacy
+    -------
+    As `tasks.methods.dpgm.network.GenerativeNetwork.clipped_sum`.
+    """
+    return sum_of_clipped(partial(_gradient, layers, offset, key, units=units), *block)

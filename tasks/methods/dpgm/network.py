@@ -1,0 +1,221 @@
+"""Generative networks: what the training of one needs, and what all of them have in common.
+
+A network is a public object: its settings and, for a persistent chain, a state that is a function
+of released parameters and public seeds. Private are only the vectors handed to `clipped_sum` and
+`batch_gradients`.
+
+Source: DPGM paper (Acs, Melis, Castelluccia and De Cristofaro 2019), sections 3.1 and 3.2.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from privacy.arrays import AnyFloats, Floats, Floats32
+from tasks.measurement.vectors import Block
+from tasks.methods.dpgm.record_gradients import (
+    BatchGradients,
+    ClippedSum,
+    in_one_batch,
+    sum_in_blocks,
+)
+from tasks.methods.dpgm.visible_units import VisibleUnits
+
+
+class Programs(NamedTuple):
+    """Compiled programs of the gradients of a step, as of `record_gradients`, without records."""
+
+    clipped_sum: Callable[..., tuple[Array, Array]]
+    norms: Callable[[Array], Array]
+    weighted_sum: Callable[[Array, Array], Array]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GenerativeNetwork(ABC):
+    """A network that is trained by gradients of records and draws new ones.
+
+    Arrays that enter and leave are those of numpy; D is the width of a vector, P the number of
+    parameters. Records enter as their distance from a released mean (D,), if there is one, at which
+    the biases of the visible units start. A layer has 1 or more hidden units (ValueError).
+    """
+
+    blocks: tuple[Block, ...]
+    mean: AnyFloats | None = field(default=None, repr=False)
+    hidden_units: int = 200
+
+    def __post_init__(self) -> None:
+        units = self.units
+        for name, value in self.counts.items():
+            if value < 1:
+                raise ValueError(f"expected 1 or more {name}, found {value}")
+        units.expect_mean(self.mean)
+
+    @property
+    def units(self) -> VisibleUnits:
+        """Distribution of the visible coordinates."""
+        return VisibleUnits(self.blocks)
+
+    @property
+    def width(self) -> int:
+        """Number D of visible coordinates."""
+        return self.units.width
+
+    @property
+    def offset(self) -> Floats:
+        """What is subtracted from a vector, shape (D,): the mean, or nothing without one."""
+        if self.mean is None:
+            return np.zeros(self.width)
+        return np.asarray(np.clip(self.mean, 0.0, 1.0), dtype=np.float64)
+
+    @property
+    def n_parameters(self) -> int:
+        """Number P of trained parameters."""
+        return sum(int(np.prod(shape)) for shape in self.shapes)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Settings that are at least 1, by name."""
+        return {"hidden_units": self.hidden_units}
+
+    @property
+    @abstractmethod
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Shapes of the trained arrays, in the order in which the P parameters hold them."""
+
+    @property
+    @abstractmethod
+    def visible_biases(self) -> slice:
+        """Which of the P parameters are the biases of the visible units."""
+
+    @abstractmethod
+    def start(self, public_seed: int) -> Floats:
+        """Return the first parameters, shape (P,), from public settings alone."""
+
+    @abstractmethod
+    def first_chains(self, public_seed: int) -> Floats32:
+        """Return the first state of the persistent chains, (n_chains, D) or (0, D)."""
+
+    @abstractmethod
+    def chains(self, parameters: AnyFloats, state: Floats32, *, step_seed: int) -> Floats32:
+        """Move the chains on under released parameters; same shape as `state`.
+
+        Privacy
+        -------
+        A function of released parameters and public seeds: nothing to account for.
+        """
+
+    @abstractmethod
+    def sample(
+        self, parameters: AnyFloats, n_rows: int, rng: np.random.Generator, *, state: Floats32
+    ) -> Floats:
+        """Draw vectors (n_rows, D): expected numbers, zeros and ones, one 1 of a block."""
+
+    @abstractmethod
+    def programs(self, parameters: AnyFloats, step_seed: int, state: Floats32) -> Programs:
+        """Return the programs of a step, in the precision that jax is set to."""
+
+    @abstractmethod
+    def biases_at_mean(self, parameters: AnyFloats, scores: Array, state: Floats32) -> Array:
+        """Biases (D,) under which records have the mean of the wanted scores (D,)."""
+
+    def clipped_sum(
+        self,
+        parameters: AnyFloats,
+        vectors: AnyFloats,
+        weights: Floats,
+        *,
+        l2_clip_norm: float,
+        scale: int,
+        step_seed: int,
+        state: Floats32,
+    ) -> ClippedSum:
+        """Sum of clipped gradients of the loss on an integer grid, without holding them all.
+
+        Record i adds ``trunc(weight_i * min(1, l2_clip_norm / |g_i|) * g_i * scale)``, computed in
+        float64 from the float32 gradient; one whose gradient is not finite adds nothing. The
+        private vectors have shape (n, D) and values in [0, 1], their weights (n,) and values in [0,
+        1], the parameters (P,) and the state of the chains (n_chains, D). The clipping norm is
+        above 0, `scale` 1 or more grid points per unit, and the seed of the step public.
+
+        Privacy
+        -------
+        Adjacency: add or remove one patient. A record is computed by itself, to the last bit (see
+        `tasks.methods.dpgm.record_gradients.sum_of_clipped`), and adds a vector of Euclidean
+        norm at most ``weight * l2_clip_norm * scale``; where the weights of a patient sum to at
+        most 1, the sensitivity of `ClippedSum.total` is ``l2_clip_norm * scale``.
+        """
+        with jax.enable_x64(True):
+            return sum_in_blocks(
+                self.programs(parameters, step_seed, state).clipped_sum,
+                vectors,
+                weights,
+                width=self.width,
+                n_parameters=self.n_parameters,
+                l2_clip_norm=l2_clip_norm,
+                scale=scale,
+            )
+
+    def batch_gradients(
+        self, parameters: AnyFloats, vectors: AnyFloats, *, step_seed: int, state: Floats32
+    ) -> BatchGradients:
+        """Gradients of a whole batch in a few products, for the paper form alone.
+
+        The gradient of a record by the weights of a layer is an outer product, so its norm and a
+        weighted sum need none of their n * P values. Parameters as in `clipped_sum`.
+
+        Privacy
+        -------
+        Nothing to build a proof on: a record's part may be rounded by who else is in the batch.
+        """
+        with jax.enable_x64(False):
+            _, norms, weighted_sum = self.programs(parameters, step_seed, state)
+            return in_one_batch(norms, weighted_sum, vectors, width=self.width)
+
+    def fitted_to_mean(self, parameters: AnyFloats, *, state: Floats32) -> Floats:
+        """Parameters whose records have the network's released mean; post-processing.
+
+        Only the biases of the visible units move. A network without a mean returns what it was
+        given.
+
+        Privacy
+        -------
+        A function of released values and a public seed: nothing to account for.
+        """
+        flat = np.array(self.checked(parameters), dtype=np.float64)
+        if self.mean is not None:
+            with jax.enable_x64(False):
+                scores = jnp.asarray(self.units.scores_of(self.mean), dtype=jnp.float32)
+                flat[self.visible_biases] = self.biases_at_mean(flat, scores, state)
+        return flat
+
+    def arrays(self, parameters: AnyFloats) -> list[Array]:
+        """Trained arrays of `shapes`, as float32 of jax, out of parameters of shape (P,)."""
+        stops = np.cumsum([int(np.prod(shape)) for shape in self.shapes])
+        parts = np.split(self.checked(parameters), stops[:-1])
+        return [
+            jnp.asarray(part.reshape(shape), dtype=jnp.float32)
+            for part, shape in zip(parts, self.shapes, strict=True)
+        ]
+
+    def checked(self, parameters: AnyFloats) -> AnyFloats:
+        """Return parameters if they are finite and of shape (P,); raise ValueError otherwise."""
+        if parameters.shape != (self.n_parameters,):
+            raise ValueError(
+                f"expected parameters of shape ({self.n_parameters},), found {parameters.shape}"
+            )
+        if not np.isfinite(parameters).all():
+            raise ValueError("expected finite parameters, found another")
+        return parameters
+
+
+def checked_seed(public_seed: int) -> int:
+    """Return a seed if it is from 0 to 2**32 - 1; raise ValueError otherwise."""
+    if not 0 <= public_seed < 2**32:
+        raise ValueError(f"expected a seed from 0 to 2**32 - 1, found {public_seed}")
+    return public_seed

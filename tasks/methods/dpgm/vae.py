@@ -1,0 +1,139 @@
+"""Variational autoencoder with one hidden layer on either side.
+
+No batch normalisation: the loss of a record must be a function of that record alone. The noise of
+the reparametrisation is taken from a public seed and the record's own bits, not from its place in
+the batch, so that a patient who comes or goes does not give other patients other noise.
+
+Source: DPGM paper, section 3.2 and 6.1; Kingma and Welling 2014.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from privacy.arrays import AnyFloats, Floats, Floats32
+from tasks.methods.dpgm.elbo import Layers, batch_norms, batch_sum, clipped_sum, decode
+from tasks.methods.dpgm.network import GenerativeNetwork, Programs, checked_seed
+from tasks.methods.dpgm.record_gradients import ONE_THREAD, in_blocks
+from tasks.methods.dpgm.visible_units import VisibleUnits
+
+_FIRST_OUTPUT_STDDEV = 0.01
+"""Standard deviation of the first output weights: the decoder starts at the output biases."""
+
+_FIRST_FEATURE_NORM = 4.5
+"""Root mean square norm of the decoder's first hidden layer: what a step of the output weights
+moves the scores by."""
+
+_FITTING_SEED = 20_190_628
+_FITTING_POINTS = 1_024
+_FITTING_STEPS = 50
+"""Latent points and steps with which the output biases are fitted to a mean."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Vae(GenerativeNetwork):
+    """Variational autoencoder with Bernoulli and categorical outputs, and L latent dimensions."""
+
+    latent_dimensions: int = 2
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Settings that are at least 1, by name."""
+        return {"hidden_units": self.hidden_units, "latent_dimensions": self.latent_dimensions}
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Weights and biases of the layers, in the order of `Layers`."""
+        width, hidden, latent = self.width, self.hidden_units, self.latent_dimensions
+        sides = ((width, hidden), (hidden, 2 * latent), (latent, hidden), (hidden, width))
+        return tuple(shape for side in sides for shape in (side, side[1:]))
+
+    @property
+    def visible_biases(self) -> slice:
+        """Which of the P parameters are the biases of the visible units."""
+        return slice(-self.width, None)
+
+    def start(self, public_seed: int) -> Floats:
+        """First parameters: normal weights scaled to each layer, output biases at the mean."""
+        rng = np.random.default_rng(checked_seed(public_seed))
+        width, hidden, latent = self.width, self.hidden_units, self.latent_dimensions
+        # Half of the square of a centred number survives a ReLU; a fifth of the spread is bias.
+        feature_variance = 2.0 * _FIRST_FEATURE_NORM**2 / hidden
+        stddevs = {
+            "encoder": np.sqrt(2.0 / width),
+            "encoder_bias": 0.0,
+            "latent": np.sqrt(1.0 / hidden),
+            "latent_bias": 0.0,
+            "decoder": np.sqrt(0.8 * feature_variance / latent),
+            "decoder_bias": np.sqrt(0.2 * feature_variance),
+            "output": _FIRST_OUTPUT_STDDEV,
+            "output_bias": 0.0,
+        }
+        layers = [
+            rng.normal(0.0, stddevs[name], shape)
+            for name, shape in zip(Layers._fields, self.shapes, strict=True)
+        ]
+        if self.mean is not None:
+            layers[-1] = self.units.scores_of(self.mean)
+        return np.concatenate([layer.ravel() for layer in layers])
+
+    def first_chains(self, public_seed: int) -> Floats32:
+        """No chains: an array of shape (0, D)."""
+        checked_seed(public_seed)
+        return np.zeros((0, self.width), dtype=np.float32)
+
+    def chains(self, parameters: AnyFloats, state: Floats32, *, step_seed: int) -> Floats32:
+        """Return `state` as it is."""
+        return state
+
+    def programs(self, parameters: AnyFloats, step_seed: int, state: Floats32) -> Programs:
+        """Gradients of the negative evidence lower bound, one draw of the latent vector each."""
+        key, layers = jax.random.key(checked_seed(step_seed)), Layers(*self.arrays(parameters))
+        offset = jnp.asarray(self.offset, dtype=jnp.float32)
+        return Programs(
+            partial(clipped_sum, layers, offset, key, units=self.units),
+            partial(batch_norms, layers, offset, key, units=self.units),
+            partial(batch_sum, layers, offset, key, units=self.units),
+        )
+
+    def biases_at_mean(self, parameters: AnyFloats, scores: Array, state: Floats32) -> Array:
+        """Fit the output biases on latent points."""
+        rng = np.random.default_rng(_FITTING_SEED)
+        latent = rng.standard_normal((_FITTING_POINTS, self.latent_dimensions))
+        points, layers = jnp.asarray(latent, dtype=jnp.float32), Layers(*self.arrays(parameters))
+        fitted: Array = _fitted(layers, points, scores, units=self.units)
+        return fitted
+
+    def sample(
+        self, parameters: AnyFloats, n_rows: int, rng: np.random.Generator, *, state: Floats32
+    ) -> Floats:
+        """Decode standard normal latent vectors; see `GenerativeNetwork.sample`."""
+        latent = rng.standard_normal((n_rows, self.latent_dimensions))
+        with jax.enable_x64(False):
+            compute = partial(_expected, Layers(*self.arrays(parameters)), units=self.units)
+            expected = in_blocks(
+                compute, latent, width=self.latent_dimensions, n_outputs=self.width
+            )
+        return self.units.rounded(rng, expected.astype(np.float64))
+
+
+@partial(jax.jit, static_argnames="units", compiler_options=ONE_THREAD)
+def _expected(layers: Layers, latent: Array, *, units: VisibleUnits) -> Array:
+    return jax.vmap(lambda one: units.probabilities(decode(layers, one)))(latent)
+
+
+@partial(jax.jit, static_argnames="units", compiler_options=ONE_THREAD)
+def _fitted(layers: Layers, latent: Array, wanted: Array, *, units: VisibleUnits) -> Array:
+    """Output biases under which the latent points have the mean of the wanted scores."""
+    scores = decode(layers, latent) - layers.output_bias
+
+    def step(_: Array, bias: Array) -> Array:
+        expected = jax.vmap(units.probabilities)(scores + bias).mean(axis=0)
+        return bias + units.correction(wanted, expected)
+
+    fitted: Array = jax.lax.fori_loop(0, _FITTING_STEPS, step, layers.output_bias)
+    return fitted

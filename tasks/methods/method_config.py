@@ -1,0 +1,21 @@
+"""Settings of any registered method, told apart by their ``kind``, as a site file holds them."""
+
+from typing import TYPE_CHECKING, Annotated, Union
+
+from pydantic import BaseModel, Field
+
+from tasks.methods.registry import METHODS
+
+if TYPE_CHECKING:
+
+    class MethodConfig(BaseModel):
+        """What is known of the settings of a method before it is known which one."""
+
+        kind: str
+
+else:
+    MethodConfig = Annotated[
+        Union[tuple(entry.config for entry in METHODS)],  # noqa: UP007 - of a list
+        Field(discriminator="kind"),
+    ]
+    """Settings of any registered method."""

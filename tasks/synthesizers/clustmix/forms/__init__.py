@@ -1,1 +1,0 @@
-"""The form of ClustMix that a domain and settings ask for."""

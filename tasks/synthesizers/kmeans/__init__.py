@@ -1,1 +1,0 @@
-"""Private k-means, plain or on random features, and the synthesizer that stands on it."""

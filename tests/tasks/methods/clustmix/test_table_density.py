@@ -1,0 +1,368 @@
+"""Rule, estimates, mixture and sampler: post-processing that is checked by what it must give."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from measuring import domain_with
+from scipy.optimize import minimize
+from scipy.special import softmax
+
+from tasks.measurement.centred import (
+    blocks_to_simplex,
+    centred_norm,
+    count_factor,
+    without_means,
+)
+from tasks.methods.clustmix.tables import estimates
+from tasks.methods.clustmix.tables import table_rule as rule
+from tasks.methods.clustmix.tables import table_sampler as sampler
+from tasks.methods.clustmix.tables.mixture import Mixture, _Fit, fit_mixture
+from tasks.methods.clustmix.tables.one_ways import _Columns, smooth_shares
+from tasks.methods.clustmix.tables.table_layout import Layout, prior_covariance
+
+LAYOUT = Layout.of(domain_with(4, 3, 2, numeric=[0], missing=[0]))
+JOINED = np.array([0, 0, 1, 1, 0, 1, 1, 0, 1])
+
+
+def layout_of(n_columns, n_codes):
+    return Layout.of(domain_with(*(n_codes,) * n_columns, numeric=range(n_columns)))
+
+
+def mixture_of(layout, n_components, seed):
+    rng = np.random.default_rng(seed)
+    blocks = [rng.dirichlet(np.full(k, 0.4), n_components) for k in layout.n_codes]
+    return Mixture(weights=rng.dirichlet(np.ones(n_components)), components=np.hstack(blocks))
+
+
+def exact_targets(layout, mixture, groups=None):
+    """What noiseless draws of a mixture lead to."""
+    groups = np.concatenate([np.arange(k) for k in layout.n_codes]) if groups is None else groups
+    sizes = tuple(int(groups[layout.block(j)].max()) + 1 for j in range(layout.n_columns))
+    used = ~np.eye(layout.n_columns, dtype=bool)
+    choice = rule.PairChoice(groups=groups, n_groups=sizes, used=used, one_way=1.0, norm=1.0)
+    shares = mixture.weights @ mixture.components
+    counts = estimates.Counts(
+        by_label=np.tile(shares * 500, (2, 1)),
+        stddev=1.0,
+        one_way_stddev=1.0,
+        patients=1000.0,
+        labels=np.array([0.5, 0.5]),
+        shares=shares,
+    )
+    column = np.repeat(np.arange(layout.n_columns), sizes)
+    row = np.repeat(np.cumsum(sizes) - sizes, layout.n_codes) + groups
+    joined = np.zeros((len(mixture.weights), sum(sizes)))
+    np.add.at(joined.T, row, mixture.components.T)
+    centre = (1.0 / np.asarray(sizes))[column]
+    table = (joined - centre).T @ (mixture.weights[:, None] * (joined - centre))
+    cells = np.triu(used, 1)[np.ix_(column, column)]
+    true = joined.T @ (mixture.weights[:, None] * joined)
+    noisy = np.append(table[cells] * 1000.0, np.zeros(5))
+    return (
+        estimates.targets_of(layout, choice, counts, noisy, stddev=1.0, drowned=1.0),
+        true,
+        cells,
+    )
+
+
+@pytest.mark.parametrize("groups", [None, JOINED])
+def test_tables_of_pairs_are_put_together_from_centred_ones(groups):
+    targets, true, cells = exact_targets(LAYOUT, mixture_of(LAYOUT, 3, 1), groups)
+    np.testing.assert_allclose(targets.tables[cells], true[cells], atol=1e-12)
+    np.testing.assert_allclose(targets.tables, targets.tables.T)
+    assert (targets.weights[cells] > 0).all()
+
+
+def test_gradient_of_the_mixture_is_that_of_its_loss():
+    targets, _, _ = exact_targets(LAYOUT, mixture_of(LAYOUT, 3, 2), JOINED)
+    fit, rng = _Fit(LAYOUT, targets, 3.0), np.random.default_rng(3)
+    scores, logits = rng.standard_normal(4), rng.standard_normal((4, LAYOUT.width + 2))
+    shares = np.append(targets.shares, [0.5, 0.5])
+
+    def loss(scores, logits):
+        weights, parts = fit.distribution(scores, logits)
+        codes, labels = parts[:, :-2], parts[:, -2:]
+        joined = codes @ targets.joins.T
+        table = joined.T @ (weights[:, None] * joined)
+        by_label = labels.T @ (weights[:, None] * codes)
+        mean = weights @ parts
+        value = 0.25 * (targets.weights * (table - targets.tables) ** 2).sum()
+        value += 0.5 * targets.label_weight * ((by_label - targets.by_label) ** 2).sum()
+        value += 0.5 * targets.share_weight * ((mean - shares) ** 2).sum()
+        return value + 3.0 * (weights[:, None] * parts * np.log(parts / mean)).sum()
+
+    by_score, by_logit = fit.gradients(scores.astype(np.float32), logits.astype(np.float32))
+    scale, step = float(abs(by_logit).max()), 1e-6
+    for index in np.ndindex(*logits.shape):
+        moved = np.zeros_like(logits)
+        moved[index] = step
+        slope = (loss(scores, logits + moved) - loss(scores, logits - moved)) / (2 * step)
+        assert float(by_logit[index]) == pytest.approx(slope, abs=2e-3 * scale)
+    for index in range(4):
+        moved = np.eye(4)[index] * step
+        slope = (loss(scores + moved, logits) - loss(scores - moved, logits)) / (2 * step)
+        assert float(by_score[index]) == pytest.approx(slope, abs=2e-3 * float(abs(by_score).max()))
+
+
+def test_a_mixture_fits_tables_that_a_mixture_gave():
+    targets, true, cells = exact_targets(LAYOUT, mixture_of(LAYOUT, 3, 4))
+    found = fit_mixture(LAYOUT, targets, n_components=16, penalty=1e-3, steps=600, seed=0)
+    table = found.components.T @ (found.weights[:, None] * found.components)
+    assert np.abs(table - true)[cells].max() < 0.005
+    # A penalty beyond all measure leaves one component, and so no dependence.
+    alone = fit_mixture(LAYOUT, targets, n_components=16, penalty=1e9, steps=600, seed=0)
+    mean = alone.weights @ alone.components
+    table = alone.components.T @ (alone.weights[:, None] * alone.components)
+    assert np.abs(table - np.outer(mean, mean)).max() < 0.005
+
+
+def test_a_mixture_keeps_the_one_ways_where_tables_are_noise():
+    targets, _, _ = exact_targets(LAYOUT, mixture_of(LAYOUT, 3, 4))
+    noise = np.random.default_rng(5).standard_normal(targets.tables.shape)
+    targets = replace(targets, tables=targets.tables + noise + noise.T)
+    found = fit_mixture(LAYOUT, targets, n_components=16, penalty=1e-3, steps=100, seed=0)
+    np.testing.assert_allclose(found.weights @ found.components, targets.shares, atol=1e-6)
+
+
+def test_one_ways_of_both_draws_are_weighed_by_their_noise():
+    shares = np.concatenate([np.full(k, 1.0 / k) for k in LAYOUT.n_codes])
+    rng, first_error, both_error = np.random.default_rng(5), [], []
+    for _ in range(300):
+        noisy = np.tile(shares * 500, (2, 1)) + rng.normal(0, 20, (2, LAYOUT.width))
+        noisy -= np.concatenate(
+            [np.tile((b.sum(axis=1, keepdims=True) - 500) / b.shape[1], b.shape[1])
+             for b in np.split(noisy, LAYOUT.offsets[1:-1], axis=1)], axis=1
+        )  # fmt: skip
+        first = estimates._counts(LAYOUT, np.full(2, 0.5), 1000.0, noisy, stddev=20.0)
+        second = shares * 1000 + rng.normal(0, 10, LAYOUT.width)
+        both = estimates.better_counts(LAYOUT, first, second, one_way_stddev=10.0)
+        first_error.append(first.by_label.sum(axis=0) - 1000 * shares)
+        both_error.append(both.by_label.sum(axis=0) - 1000 * shares)
+        np.testing.assert_allclose(both.by_label[:, :4].sum(axis=1), 500.0)
+    # Variances 800 and 100 give 800 / 9, less what centring takes from a block.
+    assert np.mean(np.square(first_error)) / np.mean(np.square(both_error)) == pytest.approx(
+        9, rel=0.1
+    )
+
+
+def test_a_rare_label_counts_for_little_where_noise_hides_what_is_its_own():
+    rng, labels, shares = np.random.default_rng(6), np.array([0.05, 0.95]), np.full(9, 0.25)
+    errors = {"best": [], "sum": []}
+    for own in (0.0, 0.2):
+        delta = without_means(rng.normal(0, own, 9), LAYOUT.offsets)
+        true = labels[:, None] * (shares + np.outer(1 / labels * [1, -1], delta * labels[0]))
+        for _ in range(200):
+            noisy = without_means(true + rng.normal(0, 0.01, (2, 9)), LAYOUT.offsets)
+            weights, precision = estimates.label_weights(LAYOUT, labels, noisy, stddev=0.01)
+            found = (np.repeat(weights, LAYOUT.n_codes, axis=0).T * noisy).sum(axis=0)
+            found /= np.repeat(precision, LAYOUT.n_codes)
+            centred = without_means(true.sum(axis=0), LAYOUT.offsets)
+            errors["best"].append(found - centred)
+            errors["sum"].append(noisy.sum(axis=0) - centred)
+        spread = {name: np.mean(np.square(values)) for name, values in errors.items()}
+        # Alone the large label has the precision .95^2 and .05^2, two of them one half.
+        if own == 0.0:
+            assert spread["sum"] / spread["best"] == pytest.approx(2 * 0.905, rel=0.2)
+        else:
+            assert spread["best"] < 1.1 * spread["sum"]
+
+
+@pytest.mark.parametrize("own", [0.0, 0.05])
+def test_labels_differ_by_what_is_their_own_and_not_by_the_noise(own):
+    layout, labels, rng = layout_of(200, 4), np.array([0.6, 0.4]), np.random.default_rng(8)
+    delta = without_means(rng.normal(0, own, 800), layout.offsets)
+    true = labels[:, None] * 0.25 + np.outer([0.48, -0.48], delta)
+    by_label = 1000 * true + rng.normal(0, 20.0, true.shape)
+    counts = estimates._counts(layout, labels, 1000.0, by_label, stddev=20.0)
+    found = estimates._by_label(layout, replace(counts, shares=np.full(800, 0.25)))
+    size = np.square(found - labels[:, None] * 0.25).sum()
+    assert size == pytest.approx(np.square(true - labels[:, None] * 0.25).sum(), rel=0.15, abs=0.08)
+    np.testing.assert_allclose(found.sum(axis=0), 0.25)
+
+
+@pytest.mark.parametrize(("patients", "evener", "asked"), [(1e3, 0.0, 0.6), (1e5, 0.5, 1.1)])
+def test_codes_tell_the_shares_of_labels_as_far_as_they_are_those_of_all(patients, evener, asked):
+    layout, labels, rng = layout_of(20, 4), np.array([0.1, 0.9]), np.random.default_rng(9)
+    uneven = rng.dirichlet(np.full(4, 0.5), 20).ravel() - 0.25
+    # By so much are the codes of the rare label evener than those of all.
+    centred = np.outer(labels * (1.0 - evener * np.array([0.9, -0.1])), uneven)
+    exact = np.column_stack([labels * count_factor(layout.n_codes), centred])
+    exact *= patients / centred_norm(layout.n_codes)
+    errors = []
+    for _ in range(100):
+        noisy = exact + rng.normal(0, 20.0, exact.shape)
+        found = estimates.first_counts(layout, noisy, unit_stddev=20.0).labels
+        errors.append([noisy[0, 0] / noisy[:, 0].sum() - 0.1, found[0] - 0.1])
+    counted, both = np.sqrt(np.mean(np.square(errors), axis=0))
+    assert both < asked * counted
+
+
+def test_one_ways_are_the_mode_of_their_posterior_and_nothing_else_where_patients_are_many():
+    rng, many = np.random.default_rng(7), np.full(3, 1e-5)
+    shares = mixture_of(LAYOUT, 1, 8).components[0]
+    noisy = shares + without_means(rng.normal(0, 1e-5, 9), LAYOUT.offsets)
+    found = smooth_shares(LAYOUT, noisy, stddev=many)
+    np.testing.assert_allclose(found, blocks_to_simplex(noisy, LAYOUT.offsets), atol=5e-5)
+    # A general optimiser finds the same mode of one column at its first prior variance.
+    layout, noise = layout_of(1, 6), np.array([0.1])
+    noisy = np.array([0.5, 0.3, 0.2, -0.1, 0.2, -0.1])
+    column = _Columns(layout, (6, True, False), [0], noisy, noise, np.zeros(6))
+    column.improve()
+    precision = np.linalg.inv(prior_covariance(6, numeric=True, has_missing=False)) / 2.0
+
+    def loss(logits):
+        return ((noisy - softmax(logits)) ** 2).sum() / noise[0] ** 2 + logits @ precision @ logits
+
+    expected = softmax(minimize(loss, np.zeros(6)).x)
+    np.testing.assert_allclose(softmax(column.logits[0]), expected, atol=5e-4)
+
+
+def test_smooth_one_ways_are_nearer_than_projected_ones_where_patients_are_few():
+    layout, rng, better = layout_of(20, 10), np.random.default_rng(8), []
+    bins = np.exp(-0.5 * ((np.arange(10) - rng.uniform(2, 7, (20, 1))) / 1.5) ** 2)
+    shares = (bins / bins.sum(axis=1, keepdims=True)).ravel()
+    for stddev in (0.1, 0.5):
+        noisy = shares + without_means(rng.normal(0, stddev, 200), layout.offsets)
+        found = smooth_shares(layout, noisy, stddev=np.full(20, stddev))
+        projected = blocks_to_simplex(noisy, layout.offsets)
+        better.append(np.abs(projected - shares).sum() / np.abs(found - shares).sum())
+    assert min(better) > 1.2
+
+
+def test_shares_add_up_and_one_ways_have_what_naive_bayes_gives_them_where_they_drown():
+    rich = rule.shares_of(layout_of(14, 12), patients=24_000, mu=0.2757)
+    poor = rule.shares_of(layout_of(14, 12), patients=100, mu=0.2757)
+    wide = rule.shares_of(layout_of(101, 2), patients=24_000, mu=0.2757)
+    for shares in (rich, poor, wide):
+        rounds = shares.rounds * shares.residuals + shares.kernel
+        assert shares.label_counts + shares.pair_tables + rounds == pytest.approx(1.0)
+    assert (rich.rounds, poor.rounds, wide.rounds) == (2, 2, 4)
+    assert rich.label_counts < 0.30
+    assert 0.85 < poor.label_counts < 0.90
+    told = [s.label_counts / 2 + s.pair_tables * s.one_ways for s in (rich, poor)]
+    assert told[0] < 0.25
+    assert 0.48 < told[1] < 0.5
+    assert rich.drowned == 0.0
+    assert 0.9 < poor.drowned < 1.0
+    assert rich.residuals > poor.residuals > 0.02
+    scales = [rule.label_scale(layout_of(14, 12), drowned=s.drowned) for s in (rich, poor)]
+    assert 1.9 < scales[1] / scales[0] < 2.0
+    alone = rule.shares_of(layout_of(1, 12), patients=100, mu=1.0)
+    assert (alone.pair_tables, alone.kernel) == (0.0, 0.0)
+
+
+def test_columns_are_coarser_where_patients_are_few():
+    found = [
+        rule.most_codes(layout_of(30, 12), patients=n, mu=0.3) for n in (300, 3_000, 30_000, 10**6)
+    ]
+    assert found == sorted(found)
+    assert (found[0], found[-1]) == (2, 12)
+    # Of many columns all pairs are measured, before any of them finely.
+    wide = layout_of(220, 12)
+    most = rule.most_codes(wide, patients=10**6, mu=1.0)
+    assert most == 4
+    assert rule.n_cells(wide, most) == wide.width + 220 * 219 // 2 * most**2
+
+
+def test_codes_are_joined_by_neighbourhood_or_by_size():
+    shares = np.array([0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.4])
+    bins = rule.coarse_codes(shares, most=4, numeric=True, has_missing=True)
+    assert bins.tolist() == [0, 0, 1, 1, 2, 2, 3]
+    levels = rule.coarse_codes(shares, most=3, numeric=False, has_missing=True)
+    assert levels[6] == 0
+    assert sorted(np.bincount(levels).tolist()) == [1, 1, 5]
+    assert rule.coarse_codes(shares, most=7, numeric=True, has_missing=True).tolist() == [*range(7)]
+
+
+def test_pairs_are_chosen_by_potential_and_cost_what_they_say():
+    shares = np.concatenate([[0.25] * 4, [0.5, 0.3, 0.2], [1.0, 0.0]])
+    settings = {"most": 4, "one_ways": 0.2, "pair_mu": 1.0}
+    choice = rule.choose_pairs(LAYOUT, shares, patients=10_000.0, **settings)
+    # The constant column has nothing to say, and d - 1 pairs are taken all the same.
+    assert choice.used[0, 1]
+    assert choice.n_pairs == 2
+    sizes, k = np.array(choice.n_groups), np.array(LAYOUT.n_codes)
+    of_pairs = (np.triu(choice.used, 1) * np.outer(1 - 1 / sizes, 1 - 1 / sizes)).sum()
+    squared = of_pairs + choice.one_way**2 * (1 - 1 / k).sum()
+    assert choice.norm**2 == pytest.approx(squared)
+    assert of_pairs / squared == pytest.approx(0.8)
+    few = rule.choose_pairs(LAYOUT, shares, patients=3.0, **settings)
+    assert few.one_way > 3 * choice.one_way
+
+
+def test_quotas_are_whole_numbers_right_in_the_mean():
+    rng, shares = np.random.default_rng(6), np.array([0.5, 0.3, 0.15, 0.05])
+    drawn = np.array([sampler.quotas(shares, 7, rng) for _ in range(4_000)])
+    assert (drawn.sum(axis=1) == 7).all()
+    assert (np.abs(drawn - 7 * shares) < 1.0).all()
+    np.testing.assert_allclose(drawn.mean(axis=0), 7 * shares, atol=0.04)
+
+
+def test_sampled_shares_hardly_miss_those_of_the_mixture():
+    mixture = mixture_of(LAYOUT, 8, 7)
+    codes = sampler.sample_codes(mixture, LAYOUT, n_rows=5_000, rng=np.random.default_rng(8))
+    expected = mixture.weights @ mixture.components
+    for column in range(LAYOUT.n_columns):
+        found = np.bincount(codes[:, column], minlength=LAYOUT.n_codes[column]) / 5_000
+        # Independent draws would miss by about 0.007 each.
+        assert np.abs(found - expected[LAYOUT.block(column)]).max() < 0.003
+    table = np.zeros((4, 3))
+    np.add.at(table, (codes[:, 0], codes[:, 1]), 1 / 5_000)
+    first, second = mixture.components[:, :4], mixture.components[:, 4:7]
+    assert np.abs(table - first.T @ (mixture.weights[:, None] * second)).max() < 0.02
+
+
+def test_labels_are_drawn_by_their_probabilities_with_hardly_any_error():
+    rng = np.random.default_rng(9)
+    p = rng.dirichlet(np.ones(4), 400)
+    drawn = np.array([sampler.systematic_labels(p, rng) for _ in range(3_000)])
+    for label in range(4):
+        counts = (drawn == label).sum(axis=1)
+        assert np.abs(counts - p[:, label].sum()).max() < 12  # independent draws: about 35
+        np.testing.assert_allclose((drawn == label).mean(axis=0), p[:, label], atol=0.05)
+
+
+def test_rows_count_as_often_as_their_patient_has_rows():
+    domain = domain_with(2, labels=("no", "yes"), rows_per_patient=3)
+    layout = Layout.of(domain)
+    assert (layout.n_codes, layout.n_declared) == ((2, 3), 1)
+    # Half of the patients have code 0 and one row, half code 1 and three.
+    mixture = Mixture(
+        weights=np.array([0.5, 0.5]), components=np.array([[1.0, 0, 1, 0, 0], [0, 1.0, 0, 0, 1]])
+    )
+    tilted = sampler.of_rows(mixture, layout)
+    np.testing.assert_allclose(tilted.weights @ tilted.components, [0.25, 0.75, 0.25, 0, 0.75])
+    by_label = np.array([[1000, 0, 1000, 0, 0], [0, 1000, 0, 0, 1000.0]])
+    arguments = (np.array([0.5, 0.5]), by_label, mixture.weights @ mixture.components, layout)
+    exact = sampler.row_label_shares(*arguments, stddev=1e-3)
+    np.testing.assert_allclose(exact, [0.25, 0.75], atol=1e-6)
+    drowned = sampler.row_label_shares(*arguments, stddev=1e6)
+    np.testing.assert_allclose(drowned, [0.5, 0.5])
+
+
+def test_rows_of_the_rule():
+    found = [rule.default_rows(n_columns) for n_columns in (1, 80, 1_000, 10**6)]
+    assert found == [250_000, 250_000, 50_000, 10_000]
+
+
+def test_a_conditioned_mixture_is_the_mixture_of_the_records_that_are_asked_for():
+    mixture, allowed = mixture_of(LAYOUT, 5, 3), {0: [0, 1, 0, 1], 2: [1, 0]}
+    masks = {column: np.array(mask, dtype=bool) for column, mask in allowed.items()}
+
+    def density(of):
+        blocks = (of.components[:, LAYOUT.block(j)] for j in range(3))
+        return np.einsum("k,ka,kb,kc->abc", of.weights, *blocks)
+
+    # By enumeration of every record.
+    expected = density(mixture)
+    expected[~masks[0]] = 0.0
+    expected[:, :, ~masks[2]] = 0.0
+    found = density(sampler.conditioned(mixture, LAYOUT, masks))
+    np.testing.assert_allclose(found, expected / expected.sum(), atol=1e-9)
+    codes = sampler.sample_codes(
+        sampler.conditioned(mixture, LAYOUT, masks),
+        LAYOUT, n_rows=2_000, rng=np.random.default_rng(1),
+    )  # fmt: skip
+    assert masks[0][codes[:, 0]].all()
+    assert masks[2][codes[:, 2]].all()

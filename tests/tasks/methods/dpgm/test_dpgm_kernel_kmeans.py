@@ -1,0 +1,142 @@
+"""Private k-means and means of clusters: slow references, neighbours, post-processing."""
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from measuring import every_labelled_record
+
+from privacy.sensitivity import weighted_sum_l2_sensitivity
+from tasks.measurement.statistics import SUM_SCALE
+from tasks.measurement.vectors import VectorMap
+from tasks.methods.dpgm.cluster_means import cluster_means, sizes_and_means
+from tasks.methods.dpgm.embedding import POINT_SCALE
+from tasks.methods.dpgm.kernel_kmeans import cluster_sums, move_centres, start_clustering
+
+BOUND = weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE)
+SEEDS = st.integers(0, 2**32 - 1)
+FORMS = [
+    {"features": "fourier", "length_scale": 0.7, "l2_clip_norm": None},
+    {"features": "fourier", "length_scale": 1e-3, "l2_clip_norm": None},
+    {"features": "plain", "length_scale": None, "l2_clip_norm": None},
+    {"features": "plain", "length_scale": None, "l2_clip_norm": 0.9},
+]
+
+
+def clustering_of(small, form, seed):
+    """Centres as a release could have them, the last one not alive."""
+    clustering = small.clustering(
+        small.embedding(public_seed=5, **form), np.random.default_rng(seed)
+    )
+    return replace(clustering, alive=np.array([True, True, False]))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_points_are_whole_numbers_of_norm_at_most_one(small, form):
+    rows = small.rows([(0, [record]) for record in every_labelled_record(small.domain)])
+    points = small.embedding(public_seed=5, **form).points(rows.codes, rows.label)
+    assert (points == np.trunc(points)).all()
+    norms = np.array([math.sqrt(sum(Fraction(v) ** 2 for v in p)) for p in points]) / POINT_SCALE
+    assert norms.max() <= 1.0
+    if form["features"] == "fourier":
+        assert norms.min() > 1.0 - 1e-5
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=SEEDS, form=st.sampled_from(FORMS))
+def test_sums_equal_a_record_by_record_reference(small, seed, form):
+    clustering = clustering_of(small, form, seed)
+    rows = small.rows(small.patients(9, seed))
+    share = clustering.count_share
+    expected = np.zeros((3, 1 + clustering.embedding.width), dtype=np.int64)
+    for index in range(len(rows)):
+        one = slice(index, index + 1)
+        point = clustering.embedding.points(rows.codes[one], rows.label[one])[0]
+        distances = [
+            sum((Fraction(a) - Fraction(b)) ** 2 for a, b in zip(point, centre, strict=True))
+            for centre in clustering.centres[:2]
+        ]
+        line = [math.sqrt(share), *(point * (math.sqrt(1 - share) / POINT_SCALE))]
+        cluster = distances.index(min(distances))
+        for place, value in enumerate(line):
+            expected[cluster, place] += int(value * (rows.weight[index] * SUM_SCALE))
+    assert (cluster_sums(rows, clustering=clustering) == expected).all()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_patient_moves_counts_and_sums_by_more_than_the_sensitivity(small, form):
+    clustering = clustering_of(small, form, 1)
+    largest = small.largest_norm(partial(cluster_sums, clustering=clustering))
+    assert largest <= BOUND
+    # Attained, but by plain vectors only where a record is as long as the clipping norm.
+    if form["features"] == "fourier" or form["l2_clip_norm"]:
+        assert largest > 0.99 * BOUND
+
+
+def test_moved_centres_are_the_means_where_there_is_no_noise(small):
+    form = FORMS[0]
+    start = start_clustering(small.embedding(public_seed=5, **form), n_clusters=3, public_seed=2)
+    rows = small.rows(small.patients(60, 8))
+    noisy = cluster_sums(rows, clustering=start) / SUM_SCALE
+    moved = move_centres(start, noisy, noise_stddev=1e-9, public_seed=1)
+    points = start.embedding.points(rows.codes, rows.label)
+    cluster = start.assign(rows.codes, rows.label)
+    filled = [index for index in range(3) if (cluster == index).sum() > 3]
+    assert filled
+    for index in filled:
+        mean = np.average(points[cluster == index], axis=0, weights=rows.weight[cluster == index])
+        assert np.abs(moved.centres[index] - mean).max() < 1e-4 * POINT_SCALE
+
+
+def test_a_cluster_that_is_all_noise_is_placed_anew_inside_the_ball(small):
+    start = start_clustering(
+        small.embedding(public_seed=5, **FORMS[0]), n_clusters=4, public_seed=2
+    )
+    noisy = np.zeros((4, 1 + start.embedding.width))
+    noisy[0, 0] = 1_000.0
+    noisy[0, 1] = 700.0
+    moved = move_centres(start, noisy, noise_stddev=1.0, public_seed=1)
+    assert len({tuple(centre) for centre in moved.centres}) == 4
+    assert (np.linalg.norm(moved.centres, axis=1) <= POINT_SCALE).all()
+    # All noise, counts below zero included: still centres inside the ball.
+    wild = np.random.default_rng(0).normal(0.0, 1e6, noisy.shape)
+    moved = move_centres(start, wild, noise_stddev=1e6, public_seed=1)
+    assert np.isfinite(moved.centres).all()
+    assert (np.linalg.norm(moved.centres, axis=1) <= POINT_SCALE).all()
+
+
+@pytest.fixture(scope="module")
+def public(small):
+    clustering = small.clustering(small.embedding(), np.random.default_rng(3))
+    return {"clustering": clustering, "vector_map": VectorMap(small.domain, with_label=True)}
+
+
+def plain_means(rows, public):
+    """Weight and mean of the vectors of each cluster, and of all, one record at a time."""
+    cluster = public["clustering"].assign(rows.codes, rows.label)
+    vectors = public["vector_map"].vectors(rows.codes, rows.label)
+    groups = [*(cluster == index for index in range(3)), cluster >= 0]
+    weights = [rows.weight[group].sum() for group in groups]
+    sums = [(rows.weight[group, None] * vectors[group]).sum(axis=0) for group in groups]
+    return np.array(weights), np.array(sums) / np.maximum(weights, 1e-9)[:, None]
+
+
+def test_sizes_and_means_come_back_without_noise(small, public):
+    rows = small.rows(small.patients(60, 3))
+    noisy = cluster_means(rows, **public) / SUM_SCALE
+    sizes, means = sizes_and_means(noisy, vector_map=public["vector_map"], noise_stddev=1e-9)
+    weights, expected = plain_means(rows, public)
+    assert sizes == pytest.approx(weights[:3], abs=1e-4)
+    filled = weights[:3] > 0
+    assert filled.sum() > 1
+    assert means[filled] == pytest.approx(expected[:3][filled], abs=1e-4)
+
+
+def test_no_patient_moves_sizes_and_means_by_more_than_the_sensitivity(small, public):
+    # A record in a corner of the domain is as far from its middle as any can be.
+    assert 0.99 * BOUND < small.largest_norm(partial(cluster_means, **public)) <= BOUND

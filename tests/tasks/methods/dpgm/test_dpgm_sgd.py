@@ -1,0 +1,128 @@
+"""The draw of a step: reference, brute-force neighbours, the clipping norm, the optimiser."""
+
+import math
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privacy.sensitivity import weighted_sum_l2_sensitivity
+from tasks.measurement.descent import Descent
+from tasks.measurement.sampling import PoissonCoins
+from tasks.measurement.statistics import SUM_SCALE
+from tasks.measurement.vectors import VectorMap
+from tasks.methods.dpgm.dp_sgd import NormHistogram, TrainingStep, gradient_sums, split_draw
+from tasks.methods.dpgm.record_gradients import ClippedSum
+
+BOUND = weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE)
+BINS = NormHistogram(max_norm=2.0, n_bins=5, share=0.2)
+NO_BINS = NormHistogram(max_norm=2.0, n_bins=0, share=0.0)
+
+
+@dataclass(frozen=True)
+class LinearNetwork:
+    """Loss ``factor * |parameters - vector|**2 / 2``: the simplest protocol that trains."""
+
+    factor: float = 1.0
+
+    def gradients(self, parameters, vectors, *, step_seed, state):
+        return (self.factor * (parameters - vectors)).astype(np.float32)
+
+    def clipped_sum(self, parameters, vectors, weights, *, l2_clip_norm, scale, step_seed, state):
+        found = self.gradients(parameters, vectors, step_seed=step_seed, state=state)
+        norms = np.linalg.norm(found.astype(np.float64), axis=1)
+        factors = weights * np.minimum(1.0, l2_clip_norm / np.maximum(norms, 1e-300))
+        amounts = np.trunc(found * factors[:, None] * scale)
+        return ClippedSum(total=amounts.sum(axis=0).astype(np.int64), norms=norms)
+
+
+def step_of(small, seed, *, histogram=BINS, l2_clip_norm=0.8, factor=1.0, n_clusters=3):
+    vector_map, rng = VectorMap(small.domain, with_label=True), np.random.default_rng(seed)
+    return TrainingStep(
+        clustering=small.clustering(small.embedding(), rng, n_clusters),
+        vector_map=vector_map,
+        networks=tuple(LinearNetwork(factor) for _ in range(n_clusters)),
+        parameters=rng.random((n_clusters, vector_map.width)),
+        chains=np.zeros((n_clusters, 0, vector_map.width), dtype=np.float32),
+        histogram=histogram,
+        l2_clip_norm=l2_clip_norm,
+        seed=7,
+    )
+
+
+def coins_of(probability=1.0, n_draws=1):
+    return PoissonCoins(
+        key=bytes(32), probability=probability, first_draw=0, n_draws=n_draws, shard="one"
+    )
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), adaptive=st.booleans())
+def test_a_draw_equals_a_record_by_record_reference(small, seed, adaptive):
+    step = step_of(small, seed, histogram=BINS if adaptive else NO_BINS)
+    rows = small.rows(small.patients(8, seed))
+    found = gradient_sums(rows, coins=coins_of(), step=step)
+    assert found.shape == (1, step.n_values)
+    counts = np.zeros(step.histogram.n_bins)
+    gradients = np.zeros(step.parameters.shape)
+    for index in range(len(rows)):
+        one = slice(index, index + 1)
+        cluster = step.clustering.assign(rows.codes[one], rows.label[one])[0]
+        vector = step.vector_map.vectors(rows.codes[one], rows.label[one])[0]
+        gradient = step.parameters[cluster] - vector
+        norm = np.linalg.norm(gradient)
+        gradients[cluster] += rows.weight[index] * gradient * min(1.0, 0.8 / norm)
+        if adaptive:
+            place = min(math.ceil(norm / 0.4), 5) - 1
+            counts[place] += rows.weight[index]
+    noisy_counts, noisy_gradients = split_draw(found[0] / SUM_SCALE, step)
+    assert noisy_gradients == pytest.approx(gradients, abs=1e-4)
+    assert noisy_counts == pytest.approx(counts, abs=1e-4)
+
+
+@pytest.mark.parametrize("histogram", [BINS, NO_BINS])
+@pytest.mark.parametrize("l2_clip_norm", [0.05, 0.8, 2.0])
+@pytest.mark.parametrize("factor", [1.0, 1e6])
+def test_no_patient_moves_a_draw_by_more_than_the_sensitivity(
+    small, histogram, l2_clip_norm, factor
+):
+    """Whatever norm earlier histograms chose, the bound of the whole vector stays the same."""
+    step = step_of(small, 1, histogram=histogram, l2_clip_norm=l2_clip_norm, factor=factor)
+    largest = small.largest_norm(partial(gradient_sums, coins=coins_of(), step=step))
+    assert largest <= BOUND
+    if factor > 1.0 or l2_clip_norm == 0.05:
+        assert largest > 0.999 * BOUND
+
+
+def test_the_other_patients_do_not_change_what_a_patient_adds(small):
+    step = step_of(small, 5)
+    patients = small.patients(20, 4)
+    everybody = gradient_sums(small.rows(patients), coins=coins_of(), step=step)
+    without = gradient_sums(small.rows(patients[1:]), coins=coins_of(), step=step)
+    alone = gradient_sums(small.rows(patients[:1]), coins=coins_of(), step=step)
+    assert (everybody == without + alone).all()
+
+
+def test_each_draw_has_the_patients_of_its_own_coins(small):
+    step = step_of(small, 6)
+    rows = small.rows(small.patients(30, 2))
+    coins = coins_of(0.4, n_draws=3)
+    found = gradient_sums(rows, coins=coins, step=step)
+    assert len({draw.tobytes() for draw in found}) == 3
+    for draw, included in zip(found, coins.included(30), strict=True):
+        member = included[rows.patient]
+        assert draw.any()
+        counted = split_draw(draw / SUM_SCALE, step)[0].sum()
+        assert counted == pytest.approx(rows.weight[member].sum(), abs=1e-3)
+
+
+def test_the_first_steps_are_those_of_the_formulas():
+    gradient = np.array([[0.5, -3.0]])
+    adam = Descent.start("adam", np.zeros((1, 2)), learning_rate=0.1, momentum=0.9).step(gradient)
+    assert adam.parameters == pytest.approx(np.array([[-0.1, 0.1]]), rel=1e-6)
+    heavy = Descent.start("momentum", np.zeros((1, 2)), learning_rate=0.1, momentum=0.5)
+    heavy = heavy.step(gradient).step(gradient)
+    assert heavy.parameters == pytest.approx(-0.1 * gradient * (1.0 + 1.5))

@@ -1,0 +1,77 @@
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privacy.accountants.gaussian import GaussianAccountant
+from privacy.errors import IntegrityError
+from privacy.events import ComposedEvent
+from privacy.parameters import Adjacency
+from tasks.measurement.plan import StatisticRequest, hold_against, plan_measurement
+from tasks.methods.clustmix.tables.table_clustmix import TableClustMix
+
+ACCOUNTANT = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
+
+
+def request(name, share, sensitivity=2.0**24):
+    return StatisticRequest(
+        name=name, shape=(3, 2), l2_sensitivity=sensitivity, scale=2**24, share=share
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    shares=st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=12),
+    bits=st.integers(20, 30),
+    mu=st.floats(0.01, 10.0),
+)
+def test_composition_of_all_planned_events_is_within_the_target_and_uses_it(shares, bits, mu):
+    requests = [request(f"s{i}", share, 2.0**bits) for i, share in enumerate(shares)]
+    plan = plan_measurement(requests, mu=mu)
+    composed = ACCOUNTANT.compose(plan.event).mu
+    assert mu * (1 - 1e-6) <= composed <= mu
+    assert all(statistic.noise_stddev >= 50 for statistic in plan.statistics)
+    total = sum(shares)
+    for statistic, share in zip(plan.statistics, shares, strict=True):
+        assert statistic.mu == pytest.approx(mu * math.sqrt(share / total))
+        alone = ACCOUNTANT.compose(statistic.event).mu
+        assert alone == pytest.approx(statistic.mu, rel=1e-6)
+
+
+def test_a_budget_too_large_for_the_grid_still_gets_the_least_noise():
+    plan = plan_measurement([request("s", 1.0, 100.0)], mu=1e3)
+    assert plan["s"].noise_stddev == 50.0
+    assert ACCOUNTANT.compose(plan.event).mu < 1e3
+
+
+def test_events_carry_name_size_and_adjacency():
+    plan = plan_measurement([request("s", 1.0)], mu=0.5)
+    [event] = plan.event.events
+    assert (event.statistic, event.n_values, event.adjacency) == ("s", 6, Adjacency.ADD_REMOVE)
+    assert plan["s"].unit_noise_stddev == plan["s"].noise_stddev / 2**24
+
+
+def test_hold_against_returns_what_is_left_and_refuses_foreign_events(small):
+    mu = 0.5
+    plan = TableClustMix(small.domain).plan(mu=mu)
+    events = plan.event.events
+
+    def left(*happened):
+        return hold_against(plan, ComposedEvent(events=happened), mu=mu)
+
+    assert left() == mu
+    assert left(*events) == pytest.approx(0.0, abs=1e-3)
+    spent = ACCOUNTANT.compose(ComposedEvent(events=events[:3])).mu
+    assert left(*events[:3]) ** 2 + spent**2 == pytest.approx(mu**2)
+    less_noise = replace(events[0], noise_stddev=events[0].noise_stddev * 0.999)
+    for happened in (
+        (less_noise,),
+        events[::-1],
+        (events[0], events[0]),
+        (*events, events[-1]),
+        events[1:],
+    ):
+        with pytest.raises(IntegrityError, match="expected exactly the planned draws so far"):
+            left(*happened)

@@ -1,13 +1,10 @@
 import numpy as np
 import pytest
 
+from audits import game
+from audits.pairs import AUDIT_DOMAIN, AuditPatient, neighbour_pairs
+from audits.subjects import PatientCount, subject_of
 from privacy.randomness import OperatingSystemNoise, SeededNoise
-from tasks.audit import game
-from tasks.audit.one_run import CanaryReferee, canary_domain, canary_patients, play_one_run
-from tasks.audit.pairs import AUDIT_DOMAIN, AuditPatient, encode, neighbour_pairs
-from tasks.audit.subjects import PatientCount, subject_of
-from tasks.measurement.curator import exact_sum
-from tasks.measurement.statistics import patient_count
 
 PAIRS = {pair.name: pair for pair in neighbour_pairs(AUDIT_DOMAIN)}
 PATIENT = AuditPatient(records=(((2, 1), 1),), fold=0)
@@ -74,10 +71,10 @@ def test_difference_cancels_noise_that_was_used_twice():
 def test_a_run_is_that_of_a_release_and_its_draws_are_those_of_the_plan(name):
     synthesizer = subject_of(name).bind(AUDIT_DOMAIN)
     plan, pair = synthesizer.plan(mu=1.0), PAIRS["outlier"]
-    tables = pair.rows(present=False), pair.rows(present=True)
-    chosen = {"plan": plan, "patient": pair.patient, "noise_source": OperatingSystemNoise()}
     for present in (False, True):
-        seen = game.play_once(synthesizer, tables, present=present, **chosen)
+        seen = game.play_once(
+            synthesizer, pair, mu=1.0, present=present, noise_source=OperatingSystemNoise()
+        )
         assert [d.name for d in seen.draws] == [s.name for s in plan.statistics]
         for d, statistic in zip(seen.draws, plan.statistics, strict=True):
             exact, other = (d.present, d.absent) if present else (d.absent, d.present)
@@ -108,32 +105,6 @@ def test_ratios_of_a_count_have_the_moments_that_its_budget_says():
     for values, mean in ((scores.absent[:, 0], -(mu**2) / 2), (scores.present[:, 0], mu**2 / 2)):
         assert abs(values.mean() - mean) < 5 * mu / np.sqrt(runs)
         assert abs(values.std() / mu - 1) < 5 / np.sqrt(2 * runs)
-
-
-def test_canaries_score_by_their_own_part_of_every_draw():
-    patients = tuple(AuditPatient(records=(((0, 0), 0),) * n, fold=0) for n in (1, 2))
-    included = np.array([True, False])
-    referee = CanaryReferee(patients, included, n_columns=2)
-    exact = exact_sum(patient_count, {}, (), referee)
-    np.testing.assert_array_equal(exact, patient_count(encode(patients[:1], n_columns=2)))
-    each = np.array([patient_count(encode([p], n_columns=2))[0] for p in patients], float)
-
-    class Noisy:
-        values = exact + 3
-        event = PatientCount(AUDIT_DOMAIN).plan(mu=1.0).statistics[0].event
-
-    referee.seal("count", Noisy)
-    expected = each * (float(exact[0]) + 3 - each.sum() / 2) / Noisy.event.noise_stddev**2
-    np.testing.assert_allclose(referee.scores, expected)
-
-
-@pytest.mark.parametrize("name", ["clustmix", "naive_bayes"])
-def test_without_privacy_one_run_shows_nearly_every_guess(name):
-    domain = canary_domain(10)
-    counts = play_one_run(subject_of(name).bind(domain), domain, mu=50.0)
-    assert counts.canaries == len(canary_patients(domain)) == 20
-    # All guesses are at scores dozens of standard deviations from the middle.
-    assert counts.correct == counts.guesses == 4
 
 
 def test_noise_is_in_standard_deviations_and_counts_are_of_the_patients_first_record():

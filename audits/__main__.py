@@ -1,6 +1,4 @@
-"""Draw all audits of a folder: ``python -m benchmarks.audit [FOLDER]``, after the long audits."""
-
-from __future__ import annotations
+"""Draw all audits of a folder: ``python -m audits [FOLDER]``, after the long audits."""
 
 import argparse
 import json
@@ -9,11 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from audits.drawing import draw_audits
+from audits.findings import LOWER_BOUND, WITHIN
 from privacy.errors import ConfigurationError
-from tasks.audit.findings import LOWER_BOUND, WITHIN
-from tasks.reporting.audit_plot import draw_audits
-
-AUDIT_OUTPUT = Path("audit-output")
 
 
 def read_audits(folder: Path) -> list[dict[str, Any]]:
@@ -27,8 +23,9 @@ def read_audits(folder: Path) -> list[dict[str, Any]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="benchmarks.audit", description=__doc__)
-    parser.add_argument("folder", type=Path, nargs="?", default=AUDIT_OUTPUT)
+    """Draw, list and judge audits: exit code 1 if a flaw was not found, or one that is none was."""
+    parser = argparse.ArgumentParser(prog="audits", description=__doc__)
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("audit-output"))
     folder = parser.parse_args(arguments).folder
     audits = read_audits(folder)
     for suffix in ("svg", "png"):
@@ -40,7 +37,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     print(f"each measured epsilon is {LOWER_BOUND}")
     print(folder / "audit.svg")
-    # A proven method above its claim and a planted flaw that was not found both fail.
     return int(any(a.get("planted", False) == (a["verdict"] == WITHIN) for a in audits))
 
 

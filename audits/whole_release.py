@@ -1,6 +1,6 @@
-"""What an attack on a whole release of a generated table found, and what that proves.
+"""Findings of an attack on a whole release of a generated table, and their proofs.
 
-The attack sees what was sealed, or the synthetic rows, and the list of canaries; it does not see
+The attack sees the sealed draws, or the synthetic rows, and the list of canaries; it does not see
 the coins. It scores every canary and guesses.
 """
 
@@ -13,19 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
-from scipy.stats import binom, chi2
+from scipy.stats import chi2
 
+from audits.findings import Claim
+from audits.guesses import GuessCounts, independent_mu, one_run_epsilon
+from audits.planted import PlantedTable
+from audits.replay import ReplayedDraw
 from privacy.accountants.gaussian import gaussian_epsilon
 from privacy.arrays import Codes, Floats
-from tasks.audit.findings import ABOVE, LOWER_BOUND, WITHIN, ClaimedGuarantee
-from tasks.audit.one_run import (
-    GuessCounts,
-    independent_mu_lower_bound,
-    one_run_epsilon_lower_bound,
-    one_run_mu_lower_bound,
-)
-from tasks.audit.pairs import PlantedTable
-from tasks.audit.replay import ReplayedDraw
 
 LOUDEST_SHARE = 0.05
 """Share of the canaries that is guessed about where an attack may abstain.
@@ -33,17 +28,14 @@ LOUDEST_SHARE = 0.05
 With 20,000 canaries it is near the best share at epsilon 1 and 4, for any mechanism and for mu-GDP.
 """
 
-FACTORS = (1.25, 1.5, 2.0, 3.0)
-"""Factors of mu that the power is stated for."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuessFinding:
-    """What the guesses of one attack prove, each bound with the confidence of the audit.
+    """Bounds from the guesses of one attack, each with the confidence of the audit.
 
-    The loudest canaries are those whose scores are the most extreme. Bounds on epsilon and mu hold
-    where the noise is independent and Gaussian; with ``_gdp`` and ``_any``, for any mu-GDP
-    mechanism (Mahloujifar and others) or any (epsilon, delta)-DP mechanism (Steinke and others).
+    The loudest canaries are those whose scores are the most extreme. `mu` and `epsilon` hold where
+    the noise is independent and Gaussian, `epsilon_gdp` for any mu-GDP mechanism, and
+    `epsilon_any` for any (epsilon, delta)-DP mechanism.
     """
 
     canaries: int
@@ -51,7 +43,6 @@ class GuessFinding:
     loudest: int
     loudest_correct: int
     epsilon_any: float
-    mu_any: float
     epsilon_gdp: float
     mu: float
     epsilon: float
@@ -59,7 +50,7 @@ class GuessFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Residual:
-    """The noise in what was sealed over that which the events state.
+    """Noise in the sealed draws over the noise that their events state.
 
     `ratio` is the root mean square over all `n_values`, from `lowest` to `highest` for honest noise
     with the confidence of the audit; `statistics` are the ratios of each.
@@ -73,28 +64,26 @@ class Residual:
 
     @property
     def as_stated(self) -> bool:
-        """Whether honest noise can be so."""
+        """Whether honest noise can have this ratio."""
         return self.lowest <= self.ratio <= self.highest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeRelease:
-    """What the audit of one whole release found, each bound with the confidence.
+    """Findings of the audit of one whole release, each bound with the confidence.
 
-    Guesses are from what was sealed, and from the synthetic rows. The power is, for each factor of
-    mu, the probability that the former report so large a mu; an honest run is expected to give the
-    expected epsilon as a bound.
+    Guesses are from the sealed draws, and from the synthetic rows. The former are expected to prove
+    the expected epsilon of an honest release.
     """
 
     dataset: str
     method: str
-    claim: ClaimedGuarantee
+    claim: Claim
     confidence: float
     patients: int
     measurement: GuessFinding
     bundle: GuessFinding
     residual: Residual
-    power: dict[float, float]
     expected_epsilon: float
     release_seconds: float
 
@@ -105,36 +94,25 @@ class WholeRelease:
         return max(max(f.epsilon_any, f.epsilon_gdp, f.epsilon) for f in findings)
 
     @property
-    def verdict(self) -> str:
-        """Whether a bound or the noise is against the claim."""
-        within = self.residual.as_stated and self.audited_epsilon <= self.claim.epsilon
-        return WITHIN if within else ABOVE
-
-    @property
-    def exit_code(self) -> int:
-        """Exit code of a command that shows this."""
-        return 0 if self.verdict == WITHIN else 1
+    def within_claim(self) -> bool:
+        """Whether neither a bound nor the noise is against the claim."""
+        return self.residual.as_stated and self.audited_epsilon <= self.claim.epsilon
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready values, with what is derived."""
+        """JSON-ready values, with everything that is derived."""
         values = asdict(self)
-        claim = values.pop("claim")
+        values.pop("claim")
         return {
             **values,
-            "claimed_epsilon": claim["epsilon"],
-            "delta": claim["delta"],
-            "claimed_mu": claim["mu"],
-            "power": {f"{factor:g}": found for factor, found in self.power.items()},
+            **self.claim.facts(within=self.within_claim),
             "audited_epsilon": self.audited_epsilon,
             "noise_as_stated": self.residual.as_stated,
-            "verdict": self.verdict,
-            "note": LOWER_BOUND,
         }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasurementScores:
-    """Scores of all canaries from what was sealed, above 0 for "in".
+    """Scores of all canaries from the sealed draws, above 0 for "in".
 
     `signal` is the expected difference of the score of a canary that is in and one that is out,
     `noise_variance` the variance of a score by the stated noise alone.
@@ -144,11 +122,11 @@ class MeasurementScores:
     signal: float
     noise_variance: float
 
-    def attained_mu(self, factor: float) -> float:
-        """Mu that a score shows if mu is so many times what is stated; coins disturb as before."""
-        rest = float(np.var(self.scores)) - self.signal**2 / 4.0 - self.noise_variance
-        # What is left is estimated from noisy scores, so it may come out below nothing.
-        return self.signal / math.sqrt(max(rest, 0.0) + self.noise_variance / factor**2)
+    @property
+    def expected_mu(self) -> float:
+        """Mu that the scores show of an honest release, with the disturbance by other coins."""
+        rest = float(np.var(self.scores)) - self.signal**2 / 4.0
+        return self.signal / math.sqrt(max(rest, self.noise_variance))
 
 
 def score_measurement(draws: Sequence[ReplayedDraw]) -> MeasurementScores:
@@ -194,23 +172,25 @@ def judge_scores(
     loudest = np.argsort(-np.abs(far), kind="stable")[: max(1, round(len(far) * LOUDEST_SHARE))]
     all_counts = GuessCounts(canaries=len(far), guesses=len(far), correct=int(right.sum()))
     counts = GuessCounts(canaries=len(far), guesses=len(loudest), correct=int(right[loudest].sum()))
-    mu_any = one_run_mu_lower_bound(counts, confidence=confidence)
-    mu = independent_mu_lower_bound(all_counts, confidence=confidence)
+    mu = independent_mu(all_counts, confidence=confidence)
+    epsilon_any, epsilon_gdp = (
+        one_run_epsilon(counts, delta=delta, confidence=confidence, gaussian=gaussian)
+        for gaussian in (False, True)
+    )
     return GuessFinding(
         canaries=len(far),
         correct=all_counts.correct,
         loudest=counts.guesses,
         loudest_correct=counts.correct,
-        epsilon_any=one_run_epsilon_lower_bound(counts, delta=delta, confidence=confidence),
-        mu_any=mu_any,
-        epsilon_gdp=_epsilon(mu_any, delta=delta),
+        epsilon_any=epsilon_any,
+        epsilon_gdp=epsilon_gdp,
         mu=mu,
         epsilon=_epsilon(mu, delta=delta),
     )
 
 
 def judge_residual(draws: Sequence[ReplayedDraw], *, confidence: float) -> Residual:
-    """Compare the noise in what was sealed with what the events state.
+    """Compare the noise in the sealed draws with their events.
 
     The sum of the squares of n standard Gaussian values is chi-squared with n degrees of freedom.
     Discrete noise of thousands of grid points differs from it by less than can be seen.
@@ -228,25 +208,11 @@ def judge_residual(draws: Sequence[ReplayedDraw], *, confidence: float) -> Resid
     )
 
 
-def guess_power(
-    measured: MeasurementScores, *, canaries: int, mu: float, confidence: float
-) -> dict[float, float]:
-    """Probability that guesses report a mechanism, for each factor of the claimed `mu`."""
-    rates = {factor: float(ndtr(measured.attained_mu(factor) / 2.0)) for factor in FACTORS}
-    counts = np.arange(canaries // 2, canaries + 1)
-    # The least number of right guesses that is reported: the tail of the claim is below the level.
-    reported = counts[binom.sf(counts - 1, canaries, ndtr(mu / 2.0)) < 1.0 - confidence]
-    least = int(reported[0]) if len(reported) else canaries + 1
-    return {factor: float(binom.sf(least - 1, canaries, rate)) for factor, rate in rates.items()}
-
-
-def expected_bound(
-    measured: MeasurementScores, *, canaries: int, delta: float, confidence: float
-) -> float:
-    """Epsilon that independent guesses are expected to prove of an honest run."""
-    correct = round(canaries * float(ndtr(measured.attained_mu(1.0) / 2.0)))
+def expected_bound(mu: float, *, canaries: int, delta: float, confidence: float) -> float:
+    """Epsilon that independent guesses of a mu are expected to prove."""
+    correct = round(canaries * float(ndtr(mu / 2.0)))
     counts = GuessCounts(canaries=canaries, guesses=canaries, correct=correct)
-    return _epsilon(independent_mu_lower_bound(counts, confidence=confidence), delta=delta)
+    return _epsilon(independent_mu(counts, confidence=confidence), delta=delta)
 
 
 def _epsilon(mu: float, *, delta: float) -> float:

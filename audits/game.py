@@ -7,21 +7,18 @@ earlier one; the attack is thereby the best one there is against Gaussian noise.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 
+from audits.pairs import AuditPatient, NeighbourPair
 from privacy.arrays import Codes, Floats, Integers
-from privacy.mechanisms import NoisyStatistic, SelectedCandidate
 from privacy.randomness import NoiseSource, OperatingSystemNoise
-from tasks.audit.pairs import AuditPatient, NeighbourPair
 from tasks.execution.executor import InProcessExecutor
 from tasks.measurement.curator import Curator, exact_sum, in_memory
-from tasks.measurement.encoded import EncodedRows
 from tasks.measurement.method import Synthesizer, measure
-from tasks.measurement.plan import MeasurementPlan
-from tasks.measurement.sampling import COINS, PoissonCoins
 
 SYNTHETIC_ROWS = 40
 """Synthetic rows that the attack looks at after each run."""
@@ -29,11 +26,10 @@ SYNTHETIC_ROWS = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """One noisy draw, or some of a series (first axis), in grid units, and what the referee knows.
+    """One noisy draw in grid units, and the referee's knowledge of it.
 
-    `values` were drawn; `absent` and `present` are the exact statistics at the released arguments,
-    of a series with the samples of the others as they were and the patient in every sample. A draw
-    that reads everybody has no sampling probability.
+    `values` were drawn; `absent` and `present` are the exact statistics of both tables at the
+    released arguments. All three have one shape.
     """
 
     name: str
@@ -41,7 +37,10 @@ class Draw:
     present: Integers
     values: Integers
     noise_stddev: float
-    sampling_probability: float | None = None
+
+    def standardised(self, values: Integers) -> Floats:
+        """Distance of values from the absent table in standard deviations of the noise, flat."""
+        return ((values - self.absent) / self.noise_stddev).reshape(-1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,14 +71,13 @@ class Scores:
 
 
 class Referee(InProcessExecutor):
-    """Makes the sums of a curator over one of two tables, and keeps those of both."""
+    """An executor that sums over one of two tables for a curator, and keeps the sums of both."""
 
-    def __init__(self, *, absent: EncodedRows, present: EncodedRows, play_present: bool) -> None:
+    def __init__(self, pair: NeighbourPair, *, play_present: bool) -> None:
         super().__init__()
-        self._absent, self._present = in_memory([absent]), in_memory([present])
-        self._play_present = play_present
-        self._exact: tuple[Integers, Integers] | None = None
-        self._probability: float | None = None
+        self._tables = [in_memory([pair.rows(present=present)]) for present in (False, True)]
+        self._played = int(play_present)
+        self._exact: list[Integers] = []
         self.draws: list[Draw] = []
 
     def sum(
@@ -87,27 +85,13 @@ class Referee(InProcessExecutor):
     ) -> Integers:
         """Return the exact sum that a curator asks for, over the table that is played."""
         contribution, arguments = public["contribution"], public["public"]
-        absent = exact_sum(contribution, arguments, self._absent)
-        present = exact_sum(contribution, arguments, self._present)
-        played = present if self._play_present else absent
-        coins, self._probability = arguments.get(COINS), None
-        if isinstance(coins, PoissonCoins):
-            # With everybody in every sample the sums differ by the rows of the patient.
-            everybody = {**arguments, COINS: replace(coins, probability=1.0)}
-            without = exact_sum(contribution, everybody, self._absent)
-            present = absent + exact_sum(contribution, everybody, self._present) - without
-            self._probability = coins.probability if coins.probability < 1.0 else None
-        self._exact = absent, present
-        return played
+        self._exact = [exact_sum(contribution, arguments, table) for table in self._tables]
+        return self._exact[self._played]
 
-    def seal(self, name: str, noisy: NoisyStatistic | SelectedCandidate) -> None:
-        """Note a draw; the curator calls it right after the sum of the same statistic."""
-        exact, self._exact = self._exact, None
-        if isinstance(noisy, SelectedCandidate):
-            return  # what was chosen shows in the draws that follow
-        if exact is None:
-            raise ValueError(f"expected a sum before the draw of {name!r}, found none")
-        absent, present = exact
+    def seal(self, name: str, noisy: Any) -> None:
+        """Keep a noisy statistic; the curator calls it right after its sum."""
+        absent, present = self._exact
+        self._exact = []
         self.draws.append(
             Draw(
                 name=noisy.event.statistic,
@@ -115,49 +99,43 @@ class Referee(InProcessExecutor):
                 present=present,
                 values=noisy.values,
                 noise_stddev=noisy.event.noise_stddev,
-                sampling_probability=self._probability,
             )
         )
 
 
 def play_once(
     synthesizer: Synthesizer,
-    tables: tuple[EncodedRows, EncodedRows],
+    pair: NeighbourPair,
     *,
-    plan: MeasurementPlan,
+    mu: float,
     present: bool,
-    patient: AuditPatient,
     noise_source: NoiseSource,
 ) -> Transcript:
-    """Run a method once, on the table without or that with the patient whom the two differ in."""
-    referee = Referee(absent=tables[0], present=tables[1], play_present=present)
+    """Run a method once, with this budget, on the table of a pair without or with the patient."""
+    referee = Referee(pair, play_present=present)
     curator = Curator(
-        plan=plan, shards=(), executor=referee, noise_source=noise_source, seal=referee.seal
+        plan=synthesizer.plan(mu=mu),
+        shards=(),
+        executor=referee,
+        noise_source=noise_source,
+        seal=referee.seal,
     )
-    released = measure(synthesizer, curator, mu=plan.mu)
+    released = measure(synthesizer, curator, mu=mu)
     # Unseeded: the randomness of post-processing must not be the same in all runs.
     codes, labels = synthesizer.sample(released, n_rows=SYNTHETIC_ROWS, rng=np.random.default_rng())
-    return Transcript(draws=tuple(referee.draws), codes=codes, labels=labels, patient=patient)
+    return Transcript(draws=tuple(referee.draws), codes=codes, labels=labels, patient=pair.patient)
 
 
 def likelihood_ratios(transcript: Transcript) -> dict[str, float]:
     """Log-likelihood ratio of present to absent, of all draws and of each.
 
     The normaliser of a discrete Gaussian does not depend on its integer centre, so the ratio
-    ``<y - (a + b) / 2, b - a> / sigma**2`` is exact for the noise that the events state. Of a
-    sampled draw it is ``log(1 - q + q exp(ratio))``, as the patient is in it with probability q.
+    ``<y - (a + b) / 2, b - a> / sigma**2`` is exact for the noise that the events state.
     """
     ratios: dict[str, float] = {}
     for draw in transcript.draws:
-        difference = (draw.present - draw.absent).astype(np.float64)
-        from_middle = (draw.values - draw.absent).astype(np.float64) - difference / 2.0
-        products = from_middle * difference / draw.noise_stddev**2
-        if draw.sampling_probability is None:
-            ratio = float(np.sum(products))
-        else:
-            q = draw.sampling_probability
-            each = products.reshape(len(products), -1).sum(axis=1)
-            ratio = float(np.logaddexp(np.log1p(-q), np.log(q) + each).sum())
+        shift = draw.standardised(draw.present)
+        ratio = float(np.sum((draw.standardised(draw.values) - shift / 2.0) * shift))
         ratios[f"draw {draw.name}"] = ratios.get(f"draw {draw.name}", 0.0) + ratio
     return {"all draws": sum(ratios.values()), **ratios}
 
@@ -165,32 +143,26 @@ def likelihood_ratios(transcript: Transcript) -> dict[str, float]:
 def noise_differences(transcript: Transcript) -> dict[str, float]:
     """Scores of differences of two draws of one size: noise that was used twice cancels."""
     scores = {}
-    draws = [draw for draw in transcript.draws if draw.sampling_probability is None]
-    for i, first in enumerate(draws):
-        for second in draws[i + 1 :]:
-            if first.values.size == second.values.size:
-                shift = _standardised(first, first.present) - _standardised(second, second.present)
-                seen = _standardised(first, first.values) - _standardised(second, second.values)
-                score = float(np.sum((seen - shift / 2.0) * shift))
-                scores[f"difference {first.name}, {second.name}"] = score
+    for first, second in combinations(transcript.draws, 2):
+        if first.values.size == second.values.size:
+            shift = first.standardised(first.present) - second.standardised(second.present)
+            seen = first.standardised(first.values) - second.standardised(second.values)
+            score = float(np.sum((seen - shift / 2.0) * shift))
+            scores[f"difference {first.name}, {second.name}"] = score
     return scores
-
-
-def _standardised(draw: Draw, values: Integers) -> Floats:
-    return ((values - draw.absent) / draw.noise_stddev).reshape(-1)
 
 
 def noise_sizes(transcript: Transcript) -> dict[str, float]:
     """Squared distance from the absent table in standard deviations: noise that follows data."""
     return {
         "size of the noise": sum(
-            float(np.sum(_standardised(draw, draw.values) ** 2)) for draw in transcript.draws
+            float(np.sum(draw.standardised(draw.values) ** 2)) for draw in transcript.draws
         )
     }
 
 
 def synthetic_counts(transcript: Transcript) -> dict[str, float]:
-    """Count synthetic rows that look like the patient: what a reader of a release sees."""
+    """Count synthetic rows that look like the patient, as a reader of a release sees them."""
     record, label = transcript.patient.records[0]
     same_label = transcript.labels == label
     same_codes = transcript.codes == np.array(record, dtype=np.uint16)
@@ -217,17 +189,10 @@ def play(
     """Run a method `runs` times on each table of a pair, with this budget, and score every run."""
     rows: tuple[list[list[float]], list[list[float]]] = ([], [])
     names: tuple[str, ...] = ()
-    plan = synthesizer.plan(mu=mu)
-    tables = (pair.rows(present=False), pair.rows(present=True))
     for _ in range(runs):
         for present in (False, True):
             transcript = play_once(
-                synthesizer,
-                tables,
-                plan=plan,
-                present=present,
-                patient=pair.patient,
-                noise_source=new_noise_source(),
+                synthesizer, pair, mu=mu, present=present, noise_source=new_noise_source()
             )
             scores = {k: v for attack in attacks for k, v in attack(transcript).items()}
             names = tuple(scores)

@@ -7,10 +7,12 @@ small refute a claim. The rates are known from finitely many runs; the bounds he
 ``1 - confidence``, whatever the mechanism is.
 """
 
-import math
 from dataclasses import dataclass
 
+import numpy as np
 from scipy.special import betaincinv, ndtri
+
+from privacy.arrays import Floats, Integers
 
 MIN_CONFIDENCE = 0.75
 """Least confidence of a bound: below it Hoeffding's comparison with the binomial does not hold."""
@@ -18,40 +20,50 @@ MIN_CONFIDENCE = 0.75
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorCounts:
-    """Errors of one fixed attack in independent runs on each of two tables.
+    """Errors of fixed attacks (one, or an array of them) in `runs` independent runs on each table.
 
     A false positive is a run without the patient in which the attack said "present", a false
-    negative a run with the patient in which it said "absent"; there is a run or more of each table.
+    negative a run with the patient in which it said "absent"; there is a run or more.
     """
 
-    false_positives: int
-    absent_runs: int
-    false_negatives: int
-    present_runs: int
+    false_positives: Integers
+    false_negatives: Integers
+    runs: int
 
     def __post_init__(self) -> None:
-        for errors, runs in (
-            (self.false_positives, self.absent_runs),
-            (self.false_negatives, self.present_runs),
-        ):
-            if not 0 <= errors <= runs or runs < 1:
-                raise ValueError(f"expected 0 <= errors <= runs and a run, found {errors}, {runs}")
+        both = np.array([self.false_positives, self.false_negatives])
+        if self.runs < 1 or both.min() < 0 or both.max() > self.runs:
+            raise ValueError("expected a run or more, and 0 <= errors <= runs")
+
+    @property
+    def total(self) -> Integers:
+        """Errors on both tables."""
+        return self.false_positives + self.false_negatives
+
+    def upper_limits(self, *, confidence: float) -> Floats:
+        """Upper limits (2, ...) of both rates that hold together with this confidence."""
+        each = 1.0 - (1.0 - confidence) / 2.0  # Bonferroni
+        both = np.array([self.false_positives, self.false_negatives])
+        return upper_limit(both, self.runs, confidence=each)
 
 
-def upper_limit(errors: int, runs: int, *, confidence: float) -> float:
-    """Clopper-Pearson upper limit of an error rate.
+def upper_limit(errors: Integers, runs: int, *, confidence: float) -> Floats:
+    """Clopper-Pearson upper limits of error rates, of the shape of `errors`.
 
-    It is the rate in (0, 1] at which `errors` or fewer errors in so many independent runs have
+    A limit is the rate in (0, 1] at which `errors` or fewer errors in so many independent runs have
     probability ``1 - confidence``: over the runs, it is at least the rate with this confidence
     (Clopper and Pearson, "The use of confidence or fiducial limits", Biometrika 26, 1934).
     """
-    _check_confidence(confidence)
-    if errors >= runs:
-        return 1.0
-    return float(betaincinv(errors + 1, runs - errors, confidence))
+    if not MIN_CONFIDENCE <= confidence < 1.0:
+        raise ValueError(
+            f"expected confidence from {MIN_CONFIDENCE} to below 1, found {confidence}"
+        )
+    limits = betaincinv(errors + 1.0, np.maximum(runs - errors, 1.0), confidence)
+    found: Floats = np.where(errors < runs, limits, 1.0)
+    return found
 
 
-def epsilon_lower_bound(counts: ErrorCounts, *, delta: float, confidence: float) -> float:
+def epsilon_lower_bound(counts: ErrorCounts, *, delta: float, confidence: float) -> Floats:
     """Lower bound on epsilon at `delta`, with no assumption about the mechanism.
 
     Under (epsilon, delta)-DP ``1 - fn <= exp(epsilon) fp + delta`` for the error rates ``fp`` and
@@ -60,15 +72,13 @@ def epsilon_lower_bound(counts: ErrorCounts, *, delta: float, confidence: float)
     The attack was fixed before these runs, and `delta` is in [0, 1). With probability `confidence`
     the bound, at least 0, does not exceed epsilon.
     """
-    false_positive, false_negative = _upper_limits(counts, confidence=confidence)
-    bound = 0.0
-    for null, other in ((false_positive, false_negative), (false_negative, false_positive)):
-        if 1.0 - other > delta:
-            bound = max(bound, math.log((1.0 - other - delta) / null))
+    rates = counts.upper_limits(confidence=confidence)
+    gained = np.maximum(1.0 - rates[::-1] - delta, 1e-300)
+    bound: Floats = np.maximum(np.log(gained / rates).max(axis=0), 0.0)
     return bound
 
 
-def mu_lower_bound(counts: ErrorCounts, *, confidence: float) -> float:
+def mu_lower_bound(counts: ErrorCounts, *, confidence: float) -> Floats:
     """Lower bound on mu of Gaussian differential privacy.
 
     A mu-GDP mechanism has ``fn >= Phi(Phi^-1(1 - fp) - mu)`` for every attack (Dong, Roth and Su
@@ -78,11 +88,12 @@ def mu_lower_bound(counts: ErrorCounts, *, confidence: float) -> float:
     least 0, and counts and confidence are as in `epsilon_lower_bound`. It refutes mu-GDP for a
     smaller mu; it says nothing about a mechanism for which another claim was made.
     """
-    false_positive, false_negative = _upper_limits(counts, confidence=confidence)
-    return max(0.0, float(-ndtri(false_positive) - ndtri(false_negative)))
+    rates = counts.upper_limits(confidence=confidence)
+    bound: Floats = np.maximum(-ndtri(rates).sum(axis=0), 0.0)
+    return bound
 
 
-def mu_lower_bound_balanced(counts: ErrorCounts, *, confidence: float) -> float:
+def mu_lower_bound_balanced(counts: ErrorCounts, *, confidence: float) -> Floats:
     """Lower bound on mu from the number of correct answers over both tables.
 
     Under mu-GDP the mean of the two success rates is at most ``Phi(mu / 2)``, because the total
@@ -96,28 +107,7 @@ def mu_lower_bound_balanced(counts: ErrorCounts, *, confidence: float) -> float:
     independent trials", 1956, Theorem 4), so the Clopper-Pearson limit holds for it too. A
     binomial with ``p >= 1/2`` reaches its mean with probability above 1/4 (Greenberg and Mohri
     2014), which keeps the limit of every confidence from `MIN_CONFIDENCE` in that tail.
-
-    There are equally many runs of both tables (ValueError); the rest is as `epsilon_lower_bound`.
     """
-    if counts.absent_runs != counts.present_runs:
-        raise ValueError("expected equally many runs of both tables")
-    errors = counts.false_positives + counts.false_negatives
-    rate = upper_limit(errors, 2 * counts.absent_runs, confidence=confidence)
-    return max(0.0, float(-2.0 * ndtri(rate)))
-
-
-def _upper_limits(counts: ErrorCounts, *, confidence: float) -> tuple[float, float]:
-    """Upper limits of both error rates that hold together with this confidence (Bonferroni)."""
-    _check_confidence(confidence)
-    each = 1.0 - (1.0 - confidence) / 2.0
-    return (
-        upper_limit(counts.false_positives, counts.absent_runs, confidence=each),
-        upper_limit(counts.false_negatives, counts.present_runs, confidence=each),
-    )
-
-
-def _check_confidence(confidence: float) -> None:
-    if not MIN_CONFIDENCE <= confidence < 1.0:
-        raise ValueError(
-            f"expected confidence from {MIN_CONFIDENCE} to below 1, found {confidence}"
-        )
+    rate = upper_limit(counts.total, 2 * counts.runs, confidence=confidence)
+    bound: Floats = np.maximum(-2.0 * ndtri(rate), 0.0)
+    return bound

@@ -16,13 +16,12 @@ from storage.keys.keys import SigningKey
 from storage.ledger.head import HeadFile
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.public_data import datasets
-from storage.public_data.image_datasets import IMAGE_DATASETS, find_images
 from storage.releases.release_store import ReleaseStore, manifests_in
 from storage.releases.revocations import REVOKED_FILE, read_revocations
 from storage.settings import Settings
 
 PACKAGES = ("clustmix", "flows", "privacy", "storage", "tasks")
-_TABLES = ("adult", "diabetes130", "physionet2012")
+_TABLES = ("adult", "diabetes130", "physionet2012", "fashion_mnist", "mnist")
 _NONE_YET = "none yet; the first release makes it"
 _SAMPLE_STDDEV = 1_000.0
 
@@ -60,7 +59,7 @@ def examine(settings: Settings) -> list[Finding]:
             findings.append(Finding(name, False, error.message))
         except OSError as error:
             findings.append(Finding(name, False, f"expected to look at it, found: {error}"))
-    return findings + [_data(name, settings) for name in (*_TABLES, *sorted(IMAGE_DATASETS))]
+    return findings + [_data(name, settings) for name in _TABLES]
 
 
 def _packages(settings: Settings) -> str:
@@ -254,10 +253,7 @@ def _orchestrator(settings: Settings) -> str:
 def _data(name: str, settings: Settings) -> Finding:
     offline = settings.model_copy(update={"offline": True})
     try:
-        if name in IMAGE_DATASETS:
-            path, _ = find_images(name, "train", settings=offline)
-        else:
-            path = datasets.find(name, settings=offline)
+        path = datasets.find(name, settings=offline)
     except ClustMixError:
         # Absent public data are no fault: a release fetches them where it can.
         return Finding(f"data: {name}", True, "not here; fetched when needed, where possible")

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from flows.declared_order import earlier_key
 from flows.publication import Publisher, ReleaseOutcome
 from privacy.ledger import EntryState, entry_paid_for
 from storage.installation import open_keys
@@ -31,14 +30,7 @@ def key_of(
 ) -> str:
     """Return the key of a measurement by what shapes it (`ReleaseJob.measurement_settings`)."""
     content_sha256, secret = source.content_of(reader, executor), keys.ledger_secret()
-    key = request_key(secret, content_sha256=content_sha256, settings=declared)
-    if new_draw or any(
-        entry.request_key == key
-        for entry in entries.all()
-        if entry.state not in (EntryState.VOID, EntryState.BURNED)
-    ):
-        return key
-    return earlier_key(declared, content_sha256, entries=entries, secret=secret) or key
+    return request_key(secret, content_sha256=content_sha256, settings=declared)
 
 
 def answered_before(job: ReleaseJob, settings: Settings) -> ReleaseOutcome | None:

@@ -52,7 +52,6 @@ class Provenance:
     analysis: Analysis = Analysis.PROVEN
     conditions: Mapping[str, str] = field(default_factory=dict)
     resampled_from: str | None = None
-    order_declared_by: str | None = None
     corrected_after_checks: int = 0
 
 
@@ -96,7 +95,6 @@ def build_manifest(
         "requester": job.requester,
         "conditions": dict(provenance.conditions),
         "resampled_from": provenance.resampled_from,
-        "order_declared_by": provenance.order_declared_by,
         "corrected_after_checks": provenance.corrected_after_checks,
         "gate": tuple(GateRecord.model_validate(record) for record in gate.records()),
         "rows": rows,

@@ -51,7 +51,6 @@ class MeasurementRecord(Record):
     tainted: bool
     requester: str | None
     code_version: str
-    code_sha256: Sha256
     vocabulary: Vocabulary
     files: dict[str, Sha256] = Field(min_length=1)
 

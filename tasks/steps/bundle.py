@@ -35,7 +35,6 @@ from tasks.reporting.report import (
     render_risk_appendix,
 )
 from tasks.steps.job import ReleaseJob
-from tasks.steps.request_key import code_sha256
 
 NO_MEASUREMENT = "0" * 64
 """Stands for the digest of a measurement where there is none: a benchmark run."""
@@ -82,7 +81,6 @@ def build_manifest(
             "rows": job.rows,
         },
         "code_version": version("clustmix"),
-        "code_sha256": code_sha256(),
         "events": tuple(event_to_dict(event) for event in provenance.events),
         **asdict(totals),
         "delta": delta,

@@ -1,22 +1,33 @@
 """Golden arrays: a seeded measurement of each method, held as a digest beside its version.
 
 If a digest changes, the method draws something else for the same settings. Then its `version` in
-the registry has to be raised, so that a table that was measured before is not taken for measured
-by the new method; see `tasks.steps.request_key`.
+the registry has to be raised, with the digest here, so that a table is measured again by the new
+method. So it is with `ENCODING_VERSION`. If the digest of the settings changes, every table is
+measured and charged again at the next upgrade: give a new key of a site file an ``exclude_if``.
 """
 
 import hashlib
 from dataclasses import replace
 
+import made_up_release as made
 import numpy as np
 import pytest
 from measuring import curator_of, domain_with, rows_with
 from pydantic import TypeAdapter
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from flows.site.request import job_of
+from flows.site.site_file import load_site
 from privacy.randomness import SeededNoise
+from storage.files.diagnostics import DiagnosticsFile
+from storage.files.documents import canonical_json
+from storage.files.workspace import PrivateWorkspace
+from storage.sources.cohorts import CohortReader
+from tasks.ingest.shards import load_shard
 from tasks.measurement.synthesizer import measure
-from tasks.synthesizers.registry import build
+from tasks.steps.ingest_steps import ingest
+from tasks.steps.request_key import ENCODING_VERSION
+from tasks.synthesizers.registry import build, method_entry
 from tasks.synthesizers.settings import MethodConfig
 
 MU, N_PATIENTS, SIDE = 2.0, 120, 6
@@ -61,6 +72,8 @@ GOLDEN = {
     "dpgm of rbm": "ef723d8cace45351595ac24245f4a10f749e81130712b933a9c617e7a7b15c70",
     "dpgm of vae": "2c290197cd817e08dc93748a75908116109ce4befec850c8ba5fa9bc59c98298",
 }
+ENCODED = "68fc3691cae0f48c18969958a3493e3c565ddf6778218ae96c0c3cfefcf29aee"
+SETTINGS = "40140a6724aa58db9f691d9b8fc73671f6dbee2d6e4043002b0f83b555a890f1"
 FITTED_DIGEST = "a0d68b815e99da71f1cb4da493e00cafba9148764b2dddb51c3c5543f370eb55"
 
 
@@ -115,6 +128,8 @@ def measured(case):
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_drawn_changes_only_with_the_version_of_the_method(case):
+    kind = CASES[case][0]["kind"]
+    assert method_entry(kind).version == VERSIONS[kind]
     arrays = measured(case)
     fitted = {}
     if case == "clustmix on tables":
@@ -122,3 +137,28 @@ def test_what_is_drawn_changes_only_with_the_version_of_the_method(case):
     assert digest_of_arrays(arrays) == GOLDEN[case]
     if fitted and {blas.get("architecture") for blas in threadpool_info()} == {PROCESSOR}:
         assert digest_of_arrays(fitted) == FITTED_DIGEST
+
+
+def made_up_job(folder):
+    """A job of the made-up table, which has numbers, levels, missing cells and several rows."""
+    cohort = made.made_up_cohort().drop(index=1_234)  # the row that breaks rules
+    site = made.write_site(folder, cohort=cohort)
+    return job_of(load_site(site), "r-20260101-00000000")
+
+
+def test_codes_and_weights_change_only_with_the_version_of_the_encoding(tmp_path):
+    job = made_up_job(tmp_path)
+    with PrivateWorkspace.create(tmp_path / "private", "r-1") as workspace:
+        diagnostics = DiagnosticsFile(tmp_path / "private" / "d.jsonl")
+        reader = CohortReader(job.source)
+        paths = ingest(job.columns_to_read, job.rules, reader, workspace, diagnostics)
+        digest = hashlib.sha256()
+        for rows in map(load_shard, paths):
+            for part in (rows.codes, rows.label, rows.weight, rows.fold, rows.patient):
+                digest.update(part.tobytes())
+    assert (ENCODING_VERSION, digest.hexdigest()) == (1, ENCODED)
+
+
+def test_settings_of_a_measurement_change_only_where_every_table_is_charged_again(tmp_path):
+    settings = canonical_json(made_up_job(tmp_path).measurement_settings)
+    assert hashlib.sha256(settings).hexdigest() == SETTINGS

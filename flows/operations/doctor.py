@@ -16,8 +16,8 @@ from storage.keys.keys import SigningKey
 from storage.ledger.head import HeadFile
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.public_data import datasets
-from storage.releases.release_store import ReleaseStore, manifests_in
 from storage.releases.revocations import REVOKED_FILE, read_revocations
+from storage.releases.release_store import ReleaseStore
 from storage.settings import Settings
 
 PACKAGES = ("clustmix", "flows", "privacy", "storage", "tasks")
@@ -47,7 +47,6 @@ def examine(settings: Settings) -> list[Finding]:
         ("ledger", _ledger),
         ("ledger head", _ledger_head),
         ("revocations", _revocations),
-        ("label order", _label_order),
         ("noise", _noise),
         ("orchestrator", _orchestrator),
     )
@@ -165,8 +164,7 @@ def _ledger_head(settings: Settings) -> str:
     if os.path.lexists(settings.ledger_head_path.parent):
         ensure_private_directory(settings.ledger_head_path.parent)
     # Before the journal, which may have grown since.
-    former = HeadFile(settings.former_ledger_head_path).read()
-    head = HeadFile(settings.ledger_head_path).read() or former
+    head = HeadFile(settings.ledger_head_path).read()
     if head is None:
         return _NONE_YET
     ledger = _open_ledger(settings)
@@ -177,13 +175,6 @@ def _ledger_head(settings: Settings) -> str:
             f"{settings.ledger_path}; restore its latest copy before the next release",
         )
     ledger.verify(expected_head=head)
-    if former is not None:
-        raise IntegrityError(
-            "LEDGER_HEAD_PUBLIC",
-            f"expected the head of the ledger where only its operator can read it, found it in "
-            f"{settings.releases}, which is read by others; run clustmix ledger verify, which "
-            "moves it",
-        )
     return f"row {head[0]} is in the ledger"
 
 
@@ -214,23 +205,6 @@ def _revoked(settings: Settings) -> frozenset[str]:
     trusted = KeyStore(settings.key_folder).pipeline_public()
     revocations = read_revocations(path, trusted=trusted).revocations
     return frozenset(revocation.release_id for revocation in revocations)
-
-
-def _label_order(settings: Settings) -> str:
-    """Find bundles whose label levels may be exchanged, and that are not taken back."""
-    store = ReleaseStore(settings.releases)
-    revoked = _revoked(settings)
-    suspect = [m.release_id for m in manifests_in(store) if m.is_suspect]
-    standing = [release_id for release_id in suspect if release_id not in revoked]
-    if standing:
-        raise IntegrityError(
-            "BUNDLES_SUSPECT",
-            f"expected bundles whose label levels are in the order that was measured, found "
-            f"suspect ones of an earlier program: {', '.join(standing)}; publish each again with "
-            "clustmix publish RELEASE --site SITE.yaml --key FILE, then take it back with clustmix "
-            "revoke RELEASE --key FILE --reason TEXT",
-        )
-    return "as measured" if not suspect else "as measured, or taken back"
 
 
 def _noise(settings: Settings) -> str:

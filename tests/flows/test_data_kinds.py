@@ -167,5 +167,5 @@ def test_codes_that_were_measured_as_one_stand_beside_the_declared_bins(desk):
         places = [codes.index(code) for code in group]
         np.testing.assert_array_equal(places, np.flatnonzero(sealed == sealed[places[0]]))
     assert main(["verify", str(desk.bundle)]) == 0
-    # An earlier program has kept no groups.
+    # Other methods join no codes.
     assert measured_bins(Schema.from_yaml(path), {}) == {}

@@ -18,8 +18,8 @@ from waiting import until
 from webhook_receiver import WebhookReceiver, listening
 
 from flows.events import PublicEvent, emit, orchestrator
-from flows.operations import deployment_file
-from flows.operations.deploy import NOTIFY_BLOCK, deploy
+from flows.watching import deployment_file
+from flows.watching.deploy import NOTIFY_BLOCK, deploy
 from storage.settings import load_settings
 from tasks.execution.runtime import safe_environment
 from tests.processes import ROOT, python

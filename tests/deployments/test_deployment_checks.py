@@ -5,8 +5,8 @@ import shutil
 import pytest
 import yaml
 
-from flows.operations.deploy import deploy
-from flows.operations.deployment_file import read_automations, read_deployments
+from flows.watching.deploy import deploy
+from flows.watching.deployment_file import read_automations, read_deployments
 from privacy.errors import ClustMixError, ConfigurationError
 from storage.settings import Settings
 from tests.processes import ROOT

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from flows.events import OrchestratorError, every, orchestrator
-from flows.operations.deployment_file import (
+from flows.watching.deployment_file import (
     AUTOMATIONS_NAME,
     PREFIX,
     TAG,
@@ -26,7 +26,7 @@ from flows.operations.deployment_file import (
     read_automations,
     read_deployments,
 )
-from flows.operations.schedules import our_deployments
+from flows.watching.schedules import our_deployments
 from storage.schema.plain_yaml import refusal
 from storage.settings import Settings
 from tasks.execution.runtime import safe_environment

@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from flows.events import PublicEvent, every
-from flows.operations.deployment_file import TAG
-from flows.operations.notices import event_id
+from flows.watching.deployment_file import TAG
+from flows.watching.notices import event_id
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient

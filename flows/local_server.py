@@ -278,7 +278,7 @@ class _Start:
     def _deploy(self, environment: Mapping[str, str]) -> None:
         """Register the deployments, by the command that an operator uses."""
         self._log("registering the deployments")
-        done = subprocess.run(  # noqa: S603 -- this interpreter and our own command
+        done = subprocess.run(
             [sys.executable, "-m", "flows.cli", "deploy"],
             env=environment,
             stdin=subprocess.DEVNULL,

@@ -16,7 +16,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from http.client import HTTPException
@@ -178,7 +178,7 @@ class Supervisor:
         from supervisor.xmlrpc import SupervisorTransport
 
         transport = SupervisorTransport(None, None, f"unix://{self._socket}")
-        with suppress(OSError, HTTPException, Fault):
+        with suppress(OSError, HTTPException, Fault), closing(transport):
             supervisor = ServerProxy("http://127.0.0.1", transport=transport).supervisor
             return getattr(supervisor, method)(*arguments)
         return None

@@ -144,9 +144,9 @@ def plan(
     cannot be told from an empty one. With rows that stand in for the table also what a model learns
     from a release of them.
     """
-    from flows.watching.planning import EPSILONS, Planning, draw_prospects
     from flows.site.request import job_of
     from flows.site.site_file import load_site
+    from flows.watching.planning import EPSILONS, Planning, draw_prospects
     from storage.files.refs import new_release_id
 
     job = job_of(load_site(site), new_release_id())

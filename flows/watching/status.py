@@ -15,12 +15,12 @@ from urllib.parse import urlsplit
 from uuid import UUID
 
 from flows.events import orchestrator
+from flows.local_server import part_states
 from flows.watching.budgets import DatasetBudget, SiteFolder, budgets
 from flows.watching.notices import reason_of
 from flows.watching.schedules import our_deployments
 from flows.watching.upkeep import waits_for_officer
 from flows.watching.watcher_lock import a_watcher_runs
-from flows.local_server import part_states
 from privacy.accountants.spending import moment
 from privacy.errors import ClustMixError
 from privacy.ledger import EntryState, LedgerEntry, latest_entries

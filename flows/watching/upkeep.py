@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from flows.events import PublicEvent, every
 from flows.watching.arrivals import arrived
 from flows.watching.budgets import DatasetBudget
-from flows.watching.deployment_file import TAG
 from flows.watching.notices import Cursor, Repetition, about, event_id
-from flows.watching.schedules import review_schedules
+from flows.watching.schedules import TAG, review_schedules
 from privacy.ledger import EntryState, LedgerEntry, latest_entries
 from storage.arrivals.store import ArrivalStore
 from storage.files.workspace import live_run_ids

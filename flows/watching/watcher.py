@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.events import PublicEvent, emit, orchestrator
+from flows.local_server import connection
 from flows.watching import upkeep
 from flows.watching.arrivals import scan
 from flows.watching.budgets import SiteFolder, budgets
 from flows.watching.lineage import run_events, send
 from flows.watching.notices import Cursor, CursorFile, notices
-from flows.local_server import connection
 from privacy.errors import ClustMixError, ConfigurationError
 from privacy.ledger import LedgerEntry
 from storage.files.private import ensure_private_directory

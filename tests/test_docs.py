@@ -13,10 +13,10 @@ from measuring import domain_with
 from pydantic import TypeAdapter
 from scipy.stats import chi2, norm
 
-from flows.operations.arrivals import _AHEAD
-from flows.operations.budgets import LOW_PERCENT
-from flows.operations.schedules import GRACE
-from flows.operations.upkeep import PATIENCE
+from flows.watching.arrivals import _AHEAD
+from flows.watching.budgets import LOW_PERCENT
+from flows.watching.schedules import GRACE
+from flows.watching.upkeep import PATIENCE
 from flows.server import cluster as server_cluster
 from flows.server import start as server_parts
 from flows.serving import _ORDINARY_ENDS

@@ -11,8 +11,8 @@ import pytest
 from stores import Stores
 
 from flows.cli import main
-from flows.operations import doctor
-from flows.operations.doctor import examine
+from flows.watching import doctor
+from flows.watching.doctor import examine
 from flows.revocation import revoke
 from privacy.randomness import OperatingSystemNoise
 from storage.keys.key_store import KeyStore

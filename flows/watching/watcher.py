@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.events import PublicEvent, emit, orchestrator
-from flows.operations import upkeep
-from flows.operations.arrivals import scan
-from flows.operations.budgets import SiteFolder, budgets
-from flows.operations.lineage import run_events, send
-from flows.operations.notices import Cursor, CursorFile, notices
-from flows.server.parts import connection
+from flows.local_server import connection
+from flows.watching import upkeep
+from flows.watching.arrivals import scan
+from flows.watching.budgets import SiteFolder, budgets
+from flows.watching.lineage import run_events, send
+from flows.watching.notices import Cursor, CursorFile, notices
 from privacy.errors import ClustMixError, ConfigurationError
 from privacy.ledger import LedgerEntry
 from storage.files.private import ensure_private_directory
@@ -209,7 +209,7 @@ class Watcher:
 
     def _find_server(self) -> None:
         if self._finds_server:
-            os.environ.update(connection(self._settings) or {})
+            os.environ.update(connection(self._settings.server_home))
 
 
 def log(name: str, text: str) -> None:

@@ -12,13 +12,15 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from flows.events import PublicEvent, every
-from flows.operations.deployment_file import TAG
-from flows.operations.notices import event_id
+from flows.watching.notices import event_id
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import DeploymentSchedule
     from prefect.client.schemas.responses import DeploymentResponse
+
+TAG = "clustmix"
+"""Marks our deployments on a server that others use too."""
 
 GRACE = timedelta(minutes=15)
 """How long after its time a run may start."""

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtr
 
-from flows.operations.planning import Planning
+from flows.watching.planning import Planning
 from privacy.errors import ConfigurationError, InputError
 from privacy.randomness import OperatingSystemNoise
 from storage.releases.bundles import VerifiedBundle

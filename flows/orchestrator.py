@@ -1,4 +1,4 @@
-"""Prefect's server beside a single command: started early, ready when the flow is, gone with it.
+"""Prefect's server of a single command: started early, ready with the flow, gone with the command.
 
 It starts in a process of its own while the command is still loading and checking, keeps its state
 in memory, and needs no migration: its tables are made from Prefect's own models. It waits on a pipe
@@ -19,24 +19,23 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from privacy.errors import ConfigurationError
 
-# The server's process, which starts here too, loads nothing that it has no use of.
+# The server's process starts here too, and loads nothing that it does not need.
 if TYPE_CHECKING:
     from fastapi import FastAPI
     from prefect.server.database.interface import PrefectDBInterface
 
-    from storage.settings import Settings
-
 HOST = "127.0.0.1"
 
 GRACE_SECONDS = 5.0
-"""How long the server may take to stop by itself."""
+"""Time that the server has to stop by itself."""
 
 START_SECONDS = 120.0
-"""How long the server may take to start, on a busy machine."""
+"""Time that the server has to start, on a busy machine."""
 
 
 @contextmanager
@@ -63,17 +62,16 @@ def answering(port: int) -> Iterator[None]:
         yield
 
 
-def join_ready_server(settings: Settings) -> bool:
-    """Name this installation's server to Prefect, if none is named; return whether there is one."""
-    if _is_to_be_named() and settings.server_home.exists():
-        from flows.server.parts import connection
-        from flows.server.record import read_record
+def join_ready_server(folder: Path) -> bool:
+    """Name the server in its folder to Prefect, if none is named; return whether there is one."""
+    if _is_to_be_named() and folder.exists():
+        from flows.local_server import connection
+        from flows.server_environment import read_addresses
 
-        record = read_record(settings.server_home)
-        if record is not None and record.ready:
-            found = connection(settings) or {}
+        addresses = read_addresses(folder)
+        if addresses is not None and addresses.ready:
             quiet = {"PREFECT_LOGGING_LEVEL": "CRITICAL", "PREFECT_LOGGING_TO_API_ENABLED": "false"}
-            named = {k: v for k, v in found.items() if k.startswith("PREFECT_")}
+            named = {k: v for k, v in connection(folder).items() if k.startswith("PREFECT_")}
             os.environ.update(named and quiet | named)
     return "PREFECT_API_URL" in os.environ
 
@@ -91,7 +89,7 @@ def start_server() -> int | None:
     with socket.create_server((HOST, 0)) as listener:
         port, descriptor = listener.getsockname()[1], listener.fileno()
         process = subprocess.Popen(  # noqa: S603 -- this interpreter, this module, a number
-            [sys.executable, "-m", "flows.server.orchestrator", str(descriptor)],
+            [sys.executable, "-m", "flows.orchestrator", str(descriptor)],
             stdin=subprocess.PIPE,
             pass_fds=(descriptor,),
             env={
@@ -157,7 +155,7 @@ async def _create_tables(database: PrefectDBInterface) -> None:
 
 
 def _application() -> FastAPI:
-    """Return Prefect's application; what was made for it stays, and is not searched for garbage."""
+    """Return Prefect's application; its objects stay, and are not searched for garbage."""
     from prefect.server.api.server import create_app
 
     application = create_app()

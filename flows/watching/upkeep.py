@@ -10,11 +10,10 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from flows.events import PublicEvent, every
-from flows.operations.arrivals import arrived
-from flows.operations.budgets import DatasetBudget
-from flows.operations.deployment_file import TAG
-from flows.operations.notices import Cursor, Repetition, about, event_id
-from flows.operations.schedules import review_schedules
+from flows.watching.arrivals import arrived
+from flows.watching.budgets import DatasetBudget
+from flows.watching.notices import Cursor, Repetition, about, event_id
+from flows.watching.schedules import TAG, review_schedules
 from privacy.ledger import EntryState, LedgerEntry, latest_entries
 from storage.arrivals.arrival_store import ArrivalStore
 from storage.files.workspace import live_run_ids

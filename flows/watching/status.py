@@ -15,13 +15,12 @@ from urllib.parse import urlsplit
 from uuid import UUID
 
 from flows.events import orchestrator
-from flows.operations.budgets import DatasetBudget, SiteFolder, budgets
-from flows.operations.notices import reason_of
-from flows.operations.schedules import our_deployments
-from flows.operations.upkeep import waits_for_officer
-from flows.operations.watcher_lock import a_watcher_runs
-from flows.server.processes import is_running
-from flows.server.record import read_record
+from flows.local_server import part_states
+from flows.watching.budgets import DatasetBudget, SiteFolder, budgets
+from flows.watching.notices import reason_of
+from flows.watching.schedules import our_deployments
+from flows.watching.upkeep import waits_for_officer
+from flows.watching.watcher_lock import a_watcher_runs
 from privacy.accountants.spending import moment
 from privacy.errors import ClustMixError
 from privacy.ledger import EntryState, LedgerEntry, latest_entries
@@ -144,7 +143,7 @@ def collect(settings: Settings) -> Status:
     with _asking(status, ORCHESTRATOR), orchestrator() as client:
         _look_at_server(client, status)
     with _asking(status, "server"):
-        _look_at_processes(settings, status)
+        _look_at_processes(settings.server_home, status)
     watched = a_watcher_runs(settings)
     status.report("watcher", watched, "at work" if watched else "none runs; clustmix watch is one")
     if settings.dask_address is not None:
@@ -246,13 +245,14 @@ def _next_runs(
     return sorted(found, key=lambda run: run.at)
 
 
-def _look_at_processes(settings: Settings, status: Status) -> None:
-    """Name the processes of the server of this machine that have ended."""
-    record = read_record(settings.server_home)
-    for part in () if record is None else record.parts:
-        # Without the database there is no orchestrator; the watcher may be another one.
-        if part.name not in ("database", "watcher") and not is_running(part):
-            status.report(part.name, False, f"ended; {part.log.name} in {part.log.parent} says why")
+def _look_at_processes(server_home: Path, status: Status) -> None:
+    """Name the parts of the server of this machine that ended, and how often they were restarted."""
+    for part in part_states(server_home):
+        again = f"started again {part.restarts} times, last at {part.since_text}"
+        if not part.runs:
+            status.report(part.name, False, f"ended, and is started again; {part.log} says why")
+        elif part.restarts:
+            status.report(part.name, True, again.replace("1 times", "once"))
 
 
 def _look_at_cluster(address: str, status: Status) -> None:

@@ -20,8 +20,8 @@ from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from flows.operations.status import Status, look_at_stores
-from flows.server.environment import metrics_password
+from flows.server_environment import METRICS_PASSWORD_FILE, kept_secret
+from flows.watching.status import Status, look_at_stores
 from privacy.errors import ClustMixError, ConfigurationError
 from storage.arrivals.landing import LandingFolder
 from storage.files.private import ensure_private_directory
@@ -95,7 +95,7 @@ def answering(settings: Settings) -> Iterator[None]:
         )
     registry = CollectorRegistry()
     registry.register(Readings(settings))
-    secret = metrics_password(ensure_private_directory(settings.server_home))
+    secret = kept_secret(ensure_private_directory(settings.server_home), METRICS_PASSWORD_FILE)
     app = _for_operator(make_wsgi_app(registry), secret)
     server = None
     with suppress(OSError, OverflowError):

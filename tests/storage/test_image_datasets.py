@@ -2,7 +2,9 @@
 
 import gzip
 import hashlib
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from storage.sources.cohorts import CohortReader
 from storage.sources.declared import IdxSource
 from storage.sources.idx_files import read_idx
 
-SHARED = datasets._SHARED_DATA
+COPIES = Path(os.environ.get("CLUSTMIX_DATA_DIR", "absent"))
 IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
 
 
@@ -110,8 +112,8 @@ def test_a_download_of_something_else_is_not_kept(settings, monkeypatch):
 @pytest.mark.parametrize("split", ["train", "test"])
 @pytest.mark.parametrize("name", sorted(IMAGE_DATASETS))
 def test_the_published_files(name, split):
-    if not (SHARED / name).is_dir():
-        pytest.skip(f"no copy of {name} beside the repository")
+    if not (COPIES / name).is_dir():
+        pytest.skip(f"no copy of {name} in CLUSTMIX_DATA_DIR")
     images, labels = find_images(name, split, settings=Settings(offline=True))
     n = {"train": 60_000, "test": 10_000}[split]
     assert read_idx(labels).shape == (n,)

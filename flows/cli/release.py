@@ -162,7 +162,7 @@ def benchmark(
 
     site_file = load_site(site)
     with Progress(quiet=as_json) as progress, orchestrator.answering(progress):
-        from flows.operations.benchmark import benchmark_paper
+        from flows.watching.benchmark import benchmark_paper
 
         with listen_to_stages(progress):
             found = benchmark_paper(site_file, settings, output)

@@ -22,8 +22,6 @@ from storage.settings import Settings, load_settings
 
 MAX_DOWNLOAD_BYTES = 200_000_000
 DOWNLOAD_TIMEOUT_SECONDS = 60.0
-_SHARED_DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
-
 
 ITEMS = "diabetes130_items"
 """Name of the table of items that is made of the dataset diabetes130, by public rules."""
@@ -35,9 +33,9 @@ _ITEMS_SHA256 = "0127a967279020e85f41a546c9981997f9a7619d15cd05008705c96c969a1aa
 def find(name: str, *, settings: Settings | None = None) -> Path:
     """Return the file of a public dataset.
 
-    The places are tried in this order: the folder of ``CLUSTMIX_DATA_DIR``; the folder
-    ``shared/data`` beside the repository; an earlier download; the publisher. What is made of
-    several files of one of these folders, and `ITEMS`, is kept among the downloads.
+    The places are tried in this order: the folder of ``CLUSTMIX_DATA_DIR``; an earlier download;
+    the publisher. A file that is built from several published ones, and `ITEMS`, is kept among
+    the downloads.
 
     The content is the publisher's: its SHA-256, or that of the archive members it was built from,
     has been compared. InputError if the name is unknown, a file differs, or it cannot be had.
@@ -84,8 +82,8 @@ def table_names() -> list[str]:
 
 
 def data_folders(settings: Settings) -> list[Path]:
-    """Return the folders where public datasets are looked for, the first one first."""
-    return [_SHARED_DATA] if settings.data_dir is None else [settings.data_dir, _SHARED_DATA]
+    """Return the folders where a user keeps copies of public datasets: one, or none."""
+    return [] if settings.data_dir is None else [settings.data_dir]
 
 
 def _fetch(dataset: PublicDataset, url: str) -> dict[str, bytes]:

@@ -38,7 +38,6 @@ def settings(tmp_path, monkeypatch):
     monkeypatch.setenv("CLUSTMIX_RELEASES", str(tmp_path / "releases"))
     # What takes a second each time: the packages of this environment, digests of public data.
     monkeypatch.setattr(doctor, "packages_distributions", packages_of_this_run)
-    monkeypatch.setattr(doctor.datasets, "_SHARED_DATA", tmp_path / "absent")
     return Settings()
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from privacy.events import ComposedEvent, Event
-from privacy.parameters import Adjacency, Analysis
+from privacy.parameters import Adjacency
 from storage.files.documents import Record, Text
 from storage.releases.bundles import totals_of
 from tasks.measurement.plan import MeasurementPlan, PlannedStatistic
@@ -111,11 +111,6 @@ class Guarantee:
     def event(self) -> ComposedEvent:
         """The composition of all events."""
         return ComposedEvent(events=self.events)
-
-    @property
-    def analysis(self) -> str:
-        """``proven``: no other form of a method has a class here."""
-        return Analysis.PROVEN.value
 
     @property
     def statement(self) -> str:

@@ -70,7 +70,6 @@ EXTRAS = MappingProxyType(
         ),
         "audit": ("jax_privacy",),
         "hospital": ("fhirpathpy", "openpyxl", "pydicom"),
-        "papers": ("frozendict", "k_means_constrained", "neural_tangents", "ortools", "sklearn"),
     }
 )  # fmt: skip
 """Modules that come with an extra of pyproject.toml, where they are imported without a question."""

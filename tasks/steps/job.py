@@ -72,7 +72,7 @@ class ReleaseJob:
         A key that is new in a later version and left out has to be left out here as well, by
         ``exclude_if`` of its field: otherwise an upgrade measures, and charges, every table again.
         """
-        kept = ("dataset", "schema", "privacy_unit", "privacy", "analysis", "method", "patients")
+        kept = ("dataset", "schema", "privacy_unit", "privacy", "method", "patients")
         settings = {key: self.site[key] for key in kept if key in self.site}
         return settings | {"cohort": self.cohort, "source": without_places(self.site["source"])}
 

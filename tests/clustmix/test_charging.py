@@ -7,7 +7,7 @@ import made_up_release as made
 import pytest
 from ledger_requests import REQUESTER, charge
 
-from clustmix import MWEM, NaiveBayes, Synthesizer
+from clustmix import DPKMeans, NaiveBayes, Synthesizer
 from clustmix.charging import OWNER
 from flows import cli
 from privacy.accountants.calibration import gdp_rho
@@ -50,10 +50,10 @@ def test_a_fit_is_charged_and_says_so_everywhere(schema, frame, path, tmp_path):
 
 
 def test_rows_and_files_are_free_and_another_measurement_is_not(schema, frame, path):
-    model = MWEM(schema, **TARGET, rounds=3, passes=2)
+    model = DPKMeans(schema, **TARGET, rounds=3)
     model.fit(frame, ledger=str(path), cohort="c", lifetime_epsilon=1.2).sample(10)
     # A second one does not fit under the cap that the ledger was given.
-    other = MWEM(schema, **TARGET, rounds=4, passes=2)
+    other = DPKMeans(schema, **TARGET, rounds=4)
     for cap in (9.0, None):
         with pytest.raises(BudgetRefused):
             other.fit(frame, ledger=LedgerDatabase(path), cohort="c", lifetime_epsilon=cap)

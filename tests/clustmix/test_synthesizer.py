@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 import clustmix
-from clustmix import MWEM, DPMix, NaiveBayes, NotFittedError, Schema, Synthesizer
+from clustmix import DPKMeans, NaiveBayes, NotFittedError, Schema, Synthesizer
 from clustmix.guarantee import NOT_CHARGED
 from privacy.errors import ConfigurationError, InputError
 from tasks.measurement.run_randomness import fixed_randomness
@@ -23,7 +23,6 @@ TARGET = {"epsilon": 1.0, "delta": 1e-6}
 BY_PATIENT = {**TARGET, "patient_column": "patient", "max_rows_per_patient": 2}
 SMALL = {
     "dp_cda": {"mixtures_per_class": 20, "order_of_mixture": 8},
-    "random_projection": {"n_projected": 2},
     "dpgm": {"clusters": 2, "hidden_units": 2, "fourier_features": 4, "epochs": 2},
 }
 
@@ -38,8 +37,8 @@ def test_every_registered_method_has_its_class(entry, schema):
     statistics = [planned.name for planned in plan.measurement.statistics]
     assert plan.to_frame()["statistic"].tolist() == statistics
     assert plan.to_frame()["share"].sum() == pytest.approx(1.0)
-    # Every setting of a site file but that of the paper form, documented.
-    settings = set(entry.config.model_fields) - {"kind", "published"}
+    # Every setting of a site file, documented.
+    settings = set(entry.config.model_fields) - {"kind"}
     assert settings <= inspect.signature(made).parameters.keys()
     assert all(f"\n{name}\n" in made.__doc__ for name in settings)
 
@@ -115,18 +114,19 @@ def test_a_table_that_is_refused_draws_nothing(schema, frame):
 
 
 def test_habits_of_scikit_learn(schema, frame):
-    model = MWEM(schema, **BY_PATIENT, rounds=3)
+    model = DPKMeans(schema, **BY_PATIENT, rounds=3)
     assert model.get_params()["rounds"] == 3
     assert model.set_params(rounds=4, epsilon=2.0) is model
     assert (model.rounds, model.epsilon) == (4, 2.0)
     with pytest.raises(ValueError, match=r"expected a setting .*, found 'turns'"):
         model.set_params(turns=4)
-    with pytest.raises(TypeError, match=r"MWEM: expected a setting \(rounds, .*found 'turns'"):
-        MWEM(schema, **TARGET, turns=4)
+    message = r"DPKMeans: expected a setting \(clusters, .*found 'turns'"
+    with pytest.raises(TypeError, match=message):
+        DPKMeans(schema, **TARGET, turns=4)
     with pytest.raises(TypeError, match="expected a class of a method"):
         Synthesizer(schema, **TARGET)
     twin = clone(model)
-    assert type(twin) is MWEM
+    assert type(twin) is DPKMeans
     shares = {"shares": None}
     assert {**twin.get_params(), **shares} == {**model.get_params(), **shares}
     with pytest.raises(NotFittedError, match="NOT_FITTED"):
@@ -135,7 +135,7 @@ def test_habits_of_scikit_learn(schema, frame):
         check_is_fitted(model)
     check_is_fitted(NaiveBayes(schema, **BY_PATIENT).fit(frame))
     assert repr(model) == (
-        "MWEM(epsilon=2.0, delta=1e-06, patient_column='patient', max_rows_per_patient=2, "
+        "DPKMeans(epsilon=2.0, delta=1e-06, patient_column='patient', max_rows_per_patient=2, "
         "rounds=4), not fitted"
     )
 
@@ -146,19 +146,25 @@ def test_habits_of_scikit_learn(schema, frame):
         ({"epsilon": 0.0}, "EPSILON_INVALID"),
         ({"delta": 0.5}, "DELTA_INVALID"),
         ({"adjacency": "other"}, "ADJACENCY_INVALID: expected adjacency add_remove or"),
-        ({"rounds": 0}, "SETTING_INVALID: MWEM: rounds: expected a number greater than"),
+        ({"rounds": 0}, "SETTING_INVALID: DPKMeans: rounds: expected a number greater than"),
         ({"schema": {}}, "SCHEMA_INVALID: expected a clustmix.Schema, found dict"),
         ({"max_rows_per_patient": 2}, "PRIVACY_UNIT_INVALID"),
         ({"patient_column": "ward"}, "PRIVACY_UNIT_INVALID: .* outside columns"),
-        ({"patient_column": 3}, "SETTING_INVALID: MWEM: patient_column: expected a valid string"),
-        ({"max_rows_per_patient": 2.5}, "SETTING_INVALID: MWEM: max_rows_per_patient: expected a"),
-        ({"patients": 2500.5}, "SETTING_INVALID: MWEM: patients: expected a valid integer"),
-        ({"patients": 0}, "SETTING_INVALID: MWEM: patients: expected a number greater than"),
-        ({"epsilon": "1"}, "SETTING_INVALID: MWEM: epsilon: expected a valid number"),
+        (
+            {"patient_column": 3},
+            "SETTING_INVALID: DPKMeans: patient_column: expected a valid",
+        ),
+        (
+            {"max_rows_per_patient": 2.5},
+            "SETTING_INVALID: DPKMeans: max_rows_per_patient: ",
+        ),
+        ({"patients": 2500.5}, "SETTING_INVALID: DPKMeans: patients: expected a valid integer"),
+        ({"patients": 0}, "SETTING_INVALID: DPKMeans: patients: expected a number greater than"),
+        ({"epsilon": "1"}, "SETTING_INVALID: DPKMeans: epsilon: expected a valid number"),
     ],
 )
 def test_a_setting_that_is_not_acceptable_is_one_line(schema, changed, message):
-    model = MWEM(schema, **TARGET).set_params(**changed)
+    model = DPKMeans(schema, **TARGET).set_params(**changed)
     with pytest.raises(ConfigurationError, match=message) as caught:
         model.plan()
     assert "\n" not in str(caught.value)
@@ -239,7 +245,7 @@ def test_seeded_noise_is_no_guarantee_and_says_so(schema, frame, seeded):
 
 
 def test_a_guarantee_at_another_delta_and_for_other_neighbours(schema):
-    guarantee = DPMix(schema, **TARGET, n_mixtures=20, declared_patients=200).plan().guarantee
+    guarantee = NaiveBayes(schema, **TARGET).plan().guarantee
     assert guarantee.at(delta=guarantee.delta) == guarantee
     assert guarantee.at(delta=1e-4).epsilon < guarantee.epsilon < guarantee.at(delta=1e-8).epsilon
     asked = NaiveBayes(schema, **TARGET, adjacency="replace_one").plan().guarantee

@@ -39,28 +39,17 @@ for name in [entry.class_name for entry in METHODS]:
 assert not {"prefect", "dask", "sqlalchemy", "flows"} & sys.modules.keys()
 
 from privacy.errors import MissingExtra
-from privacy.parameters import PrivacyParameters
 from storage.ledger.ledger_db import LedgerDatabase
-from tasks.ingest.encoding import domain_of
-from tasks.methods.registry import build_paper, method_entry
 
-config, parameters = method_entry("clustmix").config(), PrivacyParameters(epsilon=1.0, delta=1e-5)
-for attempt in (
-    lambda: build_paper(config, domain_of(schema), parameters),
-    lambda: LedgerDatabase("postgresql://nowhere/ledger"),
-):
-    try:
-        attempt()
-    except MissingExtra as error:
-        print(error)
+try:
+    LedgerDatabase("postgresql://nowhere/ledger")
+except MissingExtra as error:
+    print(error)
 """
 SETTINGS = {
     "DPCDA": {"mixtures_per_class": 20, "order_of_mixture": 8},
     "DPGM": {"clusters": 2, "hidden_units": 2, "fourier_features": 4, "epochs": 2},
     "DPKMeans": {"clusters": 2, "rounds": 2, "n_features": 4},
-    "DPMERF": {"fourier_features": 10, "hidden_units": [4], "steps_per_stage": 2},
-    "DPMix": {"n_mixtures": 20, "declared_patients": 200},
-    "MWEM": {"rounds": 3, "passes": 2},
 }
 
 
@@ -124,7 +113,6 @@ def test_every_method_runs_with_the_base_packages_alone(environment, tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    papers, server = done.stdout.splitlines()
-    assert papers.endswith("install them: pip install 'clustmix[papers]'")
+    [server] = done.stdout.splitlines()
     assert server.endswith("install them: pip install 'clustmix[server]'")
-    assert len(list(tmp_path.glob("*.clustmix"))) == 10
+    assert len(list(tmp_path.glob("*.clustmix"))) == 5

@@ -48,10 +48,7 @@ class Books:
 
     The given rows are replayed. Each must be the row that the rules produce in its place: this
     proves its hash, state, charge, signers and time, and that every cap held. An IntegrityError
-    names the first row that differs.
-
-    New rows get the time `now`, or that of the row before if it is later: a clock that is set back
-    shortens no window.
+    names the first row that differs. New rows get the time `now`, not before that of the last row.
     """
 
     def __init__(self, rows: Iterable[LedgerEntry], *, now: str) -> None:
@@ -62,7 +59,7 @@ class Books:
         self._now = ""
         for row in rows:
             self._replay(row)
-        self._now = max(self._now, now)
+        self._now = now
 
     def paid_for(self, charge: Charge) -> LedgerEntry | None:
         """Return the entry that has paid for the same request and can be used again, or None.

@@ -26,7 +26,6 @@ def fill(ledger, count):
 STATEMENTS = [
     ("UPDATE {t} SET rho = '0.000000000001'", "UPDATE refused"),
     ("UPDATE {t} SET sequence = sequence + 7 WHERE sequence = 2", "UPDATE refused"),
-    ("DELETE FROM {t} WHERE sequence = 2", "DELETE refused"),
     ("DELETE FROM {t}", "DELETE refused"),
     ("INSERT INTO {t} SELECT * FROM {t} WHERE sequence = 1", "INSERT must continue it"),
     (
@@ -36,18 +35,15 @@ STATEMENTS = [
     ),
 ]
 ONLY_SQLITE = [
-    ("INSERT OR REPLACE INTO {t} SELECT * FROM {t} WHERE sequence = 1", "INSERT must continue it"),
     ("REPLACE INTO {t} SELECT * FROM {t} WHERE sequence = 2", "INSERT must continue it"),
 ]
 ONLY_POSTGRES = [
     ("TRUNCATE {t}", "TRUNCATE refused"),
-    ("TRUNCATE {t} CASCADE", "TRUNCATE refused"),
     (
         "MERGE INTO {t} USING (SELECT 1) AS s ON sequence = 1 WHEN MATCHED THEN DELETE",
         "DELETE refused",
     ),
     ("SET session_replication_role = replica; DELETE FROM {t}", "DELETE refused"),
-    ("SET session_replication_role = replica; TRUNCATE {t}", "TRUNCATE refused"),
 ]
 
 
@@ -75,12 +71,7 @@ def test_raw_sql_can_append_nothing_but_what_continues_and_that_is_found(backend
         values = ", ".join("NULL" if v is None else f"'{v}'" for v in row.values())
         backend.execute(f"INSERT INTO {backend.table} VALUES ({values})")
 
-    for changes in (
-        {"sequence": 4},
-        {"previous_hash": "0" * 64},
-        {"sequence": 2},
-        {"sequence": -1},
-    ):
+    for changes in ({"sequence": 4}, {"sequence": 2}, {"previous_hash": "0" * 64}):
         with pytest.raises(backend.refused, match="append-only: INSERT must continue it"):
             append(**changes)
     append()

@@ -21,7 +21,7 @@ _S3_OPTIONS = {
 
 
 class RemotePlace:
-    """A prefix of a remote store, ``s3://bucket/prefix`` for example; a `LocalPlace` elsewhere."""
+    """A prefix of a remote store, as ``s3://bucket/prefix``; methods as of `LocalPlace`."""
 
     def __init__(self, url: str) -> None:
         from fsspec.core import url_to_fs

@@ -46,8 +46,8 @@ class KeyStore:
             raise ConfigurationError(
                 "KEY_LOST",
                 f"expected the private key of {beside} in {path}, found none; restore it, or "
-                "move the public key to the folder 'retired' beside it, to begin with a new key, "
-                "which readers then need",
+                "move the public key away, to the folder 'retired' beside it, to begin with a new "
+                "key, which readers then need",
             )
         if not os.path.lexists(path):
             write_if_first(SigningKey(private=Ed25519PrivateKey.generate()).write, path)

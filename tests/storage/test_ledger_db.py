@@ -1,5 +1,6 @@
 """What a ledger does, in each database."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from decimal import Decimal
 
@@ -67,6 +68,15 @@ def test_an_empty_ledger_answers(ledger):
     assert ledger.balance("adult", caps=caps).releases_left(Decimal("0.1")) == 2
     with pytest.raises(LedgerError, match="ENTRY_UNKNOWN: expected an entry, found no 'e-0'"):
         ledger.entry("e-0")
+    ledger.verify()
+
+
+def test_threads_share_an_instance(ledger):
+    with ThreadPoolExecutor(4) as pool:
+        entries = list(
+            pool.map(lambda number: reserve(ledger, number, cohort=f"{number}"), range(8))
+        )
+    assert set(ledger.history()) == set(entries)
     ledger.verify()
 
 

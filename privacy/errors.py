@@ -69,6 +69,7 @@ EXTRAS = MappingProxyType(
             "pydantic_settings", "rich", "sklearn", "sqlalchemy", "sqlglot", "typer",
         ),
         "audit": ("jax_privacy",),
+        "ledger": ("psycopg", "sqlalchemy"),
         "hospital": ("fhirpathpy", "openpyxl", "pydicom"),
     }
 )  # fmt: skip

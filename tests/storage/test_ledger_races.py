@@ -237,12 +237,12 @@ def test_a_server_that_crashes_before_the_commit_has_charged_nothing(monkeypatch
     ledger = backend.open()
     entry = ledger.reserve(charge(1)).entry
 
-    def crash(connection):
+    def crash(connection, query):
         server.stop("immediate")
         return "2100-01-01T00:00:00.000Z"
 
     with monkeypatch.context() as patch:
-        patch.setattr("storage.ledger.journal_postgres.read_clock", crash)
+        patch.setattr("storage.ledger.journal.read_clock", crash)
         with pytest.raises(LedgerError, match="LEDGER_UNAVAILABLE: expected the PostgreSQL ledger"):
             ledger.transition(
                 entry.entry_id, EntryState.EXECUTING, expected_from=EntryState.RESERVED

@@ -1,4 +1,4 @@
-"""The commands around a bundle: ``resample``, ``publish`` and ``verify``. None reads a table."""
+"""The commands ``publish`` and ``verify``; neither reads a table."""
 
 from __future__ import annotations
 
@@ -27,25 +27,28 @@ app = typer.Typer()
 
 
 @app.command(epilog=EXIT_CODES)
-def resample(
+def publish(
     release: Annotated[str, argument("RELEASE", "id of the release that paid")],
+    *,
     rows: Annotated[
-        int | None, option("N", "rows (default: as in the release)", min=1, max=MAX_ROWS)
+        int | None, option("N", "publish other rows, as many as these", min=1, max=MAX_ROWS)
     ] = None,
     where: Annotated[
         list[str] | None,
         option(
             "COLUMN=LEVEL",
-            "a declared level that every row has, LOW..HIGH of whole bins, or LABEL=balanced; "
-            "may be given several times",
+            "publish other rows that meet a condition: a declared level, LOW..HIGH of whole bins, "
+            "or LABEL=balanced; may be given several times",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Publish other rows of a release, at no cost.
+    """Publish a sealed release, or other rows of it.
 
-    They are sampled from its sealed measurement: more of them, or only such as meet conditions. No
-    table is read, no noise is drawn, nothing is charged.
+    Without options it publishes a release whose run ended before; the same request (clustmix
+    release) does so too, as long as the table is the same. A release that waits for an officer goes
+    on waiting. With --rows or --where it publishes other rows of a release. Both sample its sealed
+    measurement: no table is read, no noise is drawn, nothing is charged.
     """
     from flows.publication import Publisher
 
@@ -58,24 +61,11 @@ def resample(
             )
         conditions[column] = level
     with publishing(as_json=as_json) as settings:
-        outcome = Publisher(settings).resample(release, rows=rows, conditions=conditions)
-    show_outcome(outcome, as_json=as_json)
-
-
-@app.command(epilog=EXIT_CODES)
-def publish(
-    release: Annotated[str, argument("RELEASE", "id of the sealed release")],
-    as_json: AsJson = False,
-) -> None:
-    """Publish a sealed release whose run had ended.
-
-    It needs no table and costs nothing. The same request (clustmix release) does so too, as long as
-    the table is the same. A release that waits for an officer goes on waiting.
-    """
-    from flows.publication import Publisher
-
-    with publishing(as_json=as_json) as settings:
-        outcome = Publisher(settings).publish(release)
+        publisher = Publisher(settings)
+        if rows is None and not conditions:
+            outcome = publisher.publish(release)
+        else:
+            outcome = publisher.resample(release, rows=rows, conditions=conditions)
     show_outcome(outcome, as_json=as_json)
 
 
@@ -85,6 +75,7 @@ _OURS = "(default: this installation's)"
 @app.command(epilog=EXIT_CODES)
 def verify(
     bundle: Bundle,
+    *,
     key: Annotated[
         list[Path] | None,
         option("FILE", f"public key, or folder of them, of the pipeline that publishes {_OURS}"),
@@ -150,7 +141,7 @@ def verify(
 
 @contextmanager
 def publishing(*, as_json: bool) -> Iterator[Settings]:
-    """Give the settings to a command that publishes, and show its stages to who looks."""
+    """Yield the settings to a command that publishes, and show its stages on a terminal."""
     from flows.cli.progress import Progress
     from storage.settings import load_settings
     from tasks.execution.runtime import listen_to_stages
@@ -162,7 +153,7 @@ def publishing(*, as_json: bool) -> Iterator[Settings]:
 
 
 def show_outcome(outcome: ReleaseOutcome, *, as_json: bool, **more: Any) -> None:
-    """Show the guarantee, the remaining budget and the bundle; a program is told more."""
+    """Show the guarantee, the remaining budget and the bundle; a program gets more facts."""
     count = outcome.releases_left
     left = f"left {outcome.remaining_rho}: {count} more release{'s' * (count != 1)} like this one"
     charged = f"charged rho {outcome.charged_rho}, {left}"

@@ -87,7 +87,7 @@ def test_without_a_server_the_ledger_speaks(site, tmp_path, capsys):
     )
     assert sections["Waiting for an officer"] == [
         f"{waiting.release_id}  births",
-        "clustmix approve RELEASE --key FILE --reason TEXT, or reject",
+        "clustmix approve RELEASE --key FILE --reason TEXT; --reject rejects it",
     ]
     table = [line.split() for line in sections["Datasets"]]
     assert table[0] == ["dataset", "left", "releases", "left", "last", "release"]

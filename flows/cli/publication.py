@@ -18,6 +18,7 @@ from privacy.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from flows.publication import ReleaseOutcome
+    from storage.releases.bundles import VerifiedBundle
     from storage.settings import Settings
 
 MAX_ROWS = 10_000_000
@@ -100,7 +101,6 @@ def verify(
     from storage.releases.bundles import verify_bundle
     from storage.releases.revocations import list_beside, read_revocations
     from storage.settings import load_settings
-    from tasks.reporting.guarantee import Claim
 
     keys = KeyStore(load_settings().key_folder)
     trusted = read_public_keys(key) if key else keys.pipeline_public()
@@ -109,11 +109,18 @@ def verify(
         verified = verify_bundle(bundle, trusted=trusted, officers=officers)
     place = revoked or list_beside(bundle)
     revocations = None if place is None else read_revocations(place, trusted=trusted)
-    checked = "not checked, no list of revocations is here (--revoked names one)"
+    checked = None
     if revocations is not None:
         revocations.require_not_revoked(verified)
         last = revocations.revocations[-1].revoked_on
         checked = f"not by {place}, whose last entry is of {last}"
+    _show_verified(verified, revoked=checked, as_json=as_json)
+
+
+def _show_verified(verified: VerifiedBundle, *, revoked: str | None, as_json: bool) -> None:
+    """Show a bundle that was verified, and the list of revocations that it is not on, if any."""
+    from tasks.reporting.guarantee import Claim
+
     manifest, approver = verified.manifest, verified.approved_by
     stated = ("dataset", "release_id", "epsilon", "delta", "adjacency")
     terminal.answer(
@@ -124,7 +131,7 @@ def verify(
             "signed_by": verified.signer,
             "approved_by": approver,
             "reason": verified.reason,
-            "revocations_checked": revocations is not None,
+            "revocations_checked": revoked is not None,
         },
         {
             "Verified": f"{manifest.dataset}/{manifest.release_id}: {len(manifest.files)} files as "
@@ -132,7 +139,8 @@ def verify(
             "Manifest": f"SHA-256 {verified.manifest_sha256}",
             "Signed": f"by the pipeline with key {verified.signer}",
             "Approved": approver and f"by the officer with key {approver}: {verified.reason}",
-            "Revoked": checked,
+            "Revoked": revoked
+            or "not checked, no list of revocations is here (--revoked names one)",
             "Guarantee": Claim(manifest).statement,
         },
         as_json=as_json,

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from flows.cli.progress import Progress
     from flows.site.request import SiteRequest
     from flows.site.site_file import SiteFile
-    from storage.settings import Settings
     from tasks.steps.job import ReleaseJob
 
 app = typer.Typer()
@@ -56,23 +55,21 @@ def release(
     before anything is computed of the rows, and is not given back afterwards, except for a table
     that breaks a declared rule.
     """
-    from storage.settings import load_settings
-
-    settings = load_settings()
-    orchestrator = _Orchestrator(settings)
+    orchestrator = _Orchestrator()
     # Everything that a person can get wrong before a row is read is checked while it starts.
     from flows.cli.progress import Progress
 
     with Progress(f"reading {site.name}", quiet=as_json) as progress:
         request, job = _checked_or_fallback(
-            site, fallback, settings, progress=progress, new_draw=new_draw, key=key
+            site, fallback, progress=progress, new_draw=new_draw, key=key
         )
         outcome = None
         if not new_draw:
             from flows.repeated import answered_before
+            from storage.settings import load_settings
 
             progress.begin("looking whether this was answered before")
-            outcome = answered_before(job, settings)
+            outcome = answered_before(job, load_settings())
         if outcome is None:
             with orchestrator.answering(progress):
                 from flows.release import run_release
@@ -104,7 +101,7 @@ def check(
 
     settings = load_settings()
     with Progress(f"reading {site.name}", quiet=as_json) as progress:
-        _, job = _checked_request(site, load_site(site), settings, new_draw=False, key=key)
+        _, job = _checked_request(site, load_site(site), new_draw=False, key=key)
         progress.begin(f"checking the table of {job.ref.dataset}")
         from flows.check import check_table
         from tasks.execution.runtime import guarded_call, private_log_directory, unwrapped
@@ -133,7 +130,7 @@ def benchmark(
     from storage.settings import load_settings
 
     settings = load_settings()
-    orchestrator = _Orchestrator(settings)
+    orchestrator = _Orchestrator()
     from flows.cli.progress import Progress
     from flows.site.site_file import load_site
     from tasks.execution.runtime import listen_to_stages
@@ -154,7 +151,6 @@ def benchmark(
 def _checked_or_fallback(
     site: Path,
     fallback: Path | None,
-    settings: Settings,
     *,
     progress: Progress,
     new_draw: bool,
@@ -166,7 +162,7 @@ def _checked_or_fallback(
     path, site_file = site, load_site(site)
     progress.begin(f"looking for the table of {site_file.dataset}")
     try:
-        request, job = _checked_request(path, site_file, settings, new_draw=new_draw, key=key)
+        request, job = _checked_request(path, site_file, new_draw=new_draw, key=key)
     except InputError as error:
         if fallback is None or error.code != "DATA_UNAVAILABLE":
             raise
@@ -175,7 +171,7 @@ def _checked_or_fallback(
             f"the data of {site.stem} are not at hand and could not be fetched; releasing "
             f"{site_file.title} instead"
         )
-        request, job = _checked_request(path, site_file, settings, new_draw=new_draw, key=key)
+        request, job = _checked_request(path, site_file, new_draw=new_draw, key=key)
     progress.line(site_file.title, "bold")
     progress.note(
         f"epsilon {job.parameters.epsilon:g}, delta {job.parameters.delta:g} "
@@ -186,15 +182,17 @@ def _checked_or_fallback(
 
 
 def _checked_request(
-    path: Path, site: SiteFile, settings: Settings, *, new_draw: bool, key: Path | None
+    path: Path, site: SiteFile, *, new_draw: bool, key: Path | None
 ) -> tuple[SiteRequest, ReleaseJob]:
     """Check the request, the folders and the header of the source; no row is read."""
     from flows.site.request import SiteRequest, asked_job
     from storage.files.private import ensure_private_directory
     from storage.releases.release_store import ReleaseStore
+    from storage.settings import load_settings
     from storage.sources.cohorts import CohortReader
     from tasks.steps.source import check_source
 
+    settings = load_settings()
     requester = None
     if key is not None:
         from storage.keys.keys import SigningKey
@@ -218,8 +216,7 @@ class _Orchestrator:
     is loaded already, in a notebook say, there is nothing to hasten.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self) -> None:
         self._own_port: int | None = None
         self._joined = self._hastened = False
         if "prefect" not in sys.modules:
@@ -229,11 +226,13 @@ class _Orchestrator:
 
     def _prepare(self) -> None:
         from flows.orchestrator import join_ready_server, start_server
+        from storage.settings import load_settings
         from tasks.execution.runtime import configure_prefect
 
-        self._joined = join_ready_server(self._settings.server_home)
+        settings = load_settings()
+        self._joined = join_ready_server(settings.server_home)
         # Prefect reads its environment once, when it is imported.
-        configure_prefect(self._settings)
+        configure_prefect(settings)
         self._own_port = start_server()
 
     @contextmanager

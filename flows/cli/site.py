@@ -81,6 +81,10 @@ def init(
         patient=patient,
         ignore=ignore or (),
     )
+    _write_site(text, output, as_json=as_json)
+
+
+def _write_site(text: str, output: Path | None, *, as_json: bool) -> None:
     if output is None:
         sys.stdout.write(json.dumps({"site": text}) + "\n" if as_json else text)
         return

@@ -239,7 +239,9 @@ def test_approval_and_verification_as_documented(folder, documented):
 
     assert cli.main([*shlex.split(release)[1:], "--new-draw"]) == 0
     rejected = site().ledger.entries()[-1].release_id
-    reject = 'clustmix reject r-20260131-0a1b2c3d --key ada.key --reason "cohort too narrow"'
+    reject = (
+        'clustmix approve r-20260131-0a1b2c3d --reject --key ada.key --reason "cohort too narrow"'
+    )
     assert documented(reject, release=rejected)[0] == 0
     assert states()[-1] == "withheld"
     code, _, problem = documented(release)
@@ -302,7 +304,7 @@ def test_what_losing_a_key_means(folder, capsys):
     answer = json.loads(capsys.readouterr().out)
     assert (answer["reused"], states()) == (False, ["published", "published"])
     shutil.rmtree(load_settings().measurements)
-    assert cli.main(["resample", answer["release_id"]]) == 1
+    assert cli.main(["publish", answer["release_id"], "--rows", "100"]) == 1
     assert "MEASUREMENT_DAMAGED" in capsys.readouterr().err
 
 

@@ -94,7 +94,7 @@ def test_what_the_tutorial_says_of_its_files_is_so(tmp_path, monkeypatch, capsys
     described = read_codebook(CODEBOOK)
     assert len(described) == len(lines) - 1
     # The table itself may be absent: the codebook and the options name all of its columns.
-    [init] = [line for line in blocks(PAGE, "sh") if line.startswith("clustmix init")]
+    [init, *_] = [line for line in blocks(PAGE, "sh") if line.startswith("clustmix init")]
     words = shlex.split(init)
     ignored = [word for option, word in itertools.pairwise(words) if option == "--ignore"]
     assert len({*described, *ignored}) == 50

@@ -1,4 +1,4 @@
-"""The command ``clustmix``, where the packages of an installation are there."""
+"""The command ``clustmix``; it needs the packages of an installation."""
 
 import sys
 

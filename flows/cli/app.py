@@ -1,7 +1,7 @@
-"""All commands of ``clustmix`` in the order of its help, and what that help says above and below.
+"""All commands of ``clustmix`` in the order of its help, and the text above and below them.
 
-A command is declared where it is carried out: its options are the parameters of its function, its
-help is the docstring. Heavy imports are made in the functions, so that help is answered at once.
+Each is one function: its parameters are the options, its docstring is the help. Heavy imports are
+made in the functions, so that help is answered at once.
 """
 
 from importlib import resources
@@ -9,7 +9,17 @@ from typing import Annotated
 
 import typer
 
-from flows.cli import audit, ledger, officers, operations, publication, release, server, site
+from flows.cli import (
+    audit,
+    ledger,
+    officers,
+    operations,
+    plan,
+    publication,
+    release,
+    server,
+    site,
+)
 from flows.cli.options import EXIT_CODES
 
 _HELP = resources.files(__package__).joinpath("help.txt").read_text("utf-8")
@@ -49,5 +59,5 @@ def clustmix(
     """
 
 
-for commands in (release, publication, server, operations, officers, ledger, audit, site):
+for commands in (site, plan, release, publication, officers, ledger, server, operations, audit):
     app.add_typer(commands.app)

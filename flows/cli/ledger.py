@@ -108,8 +108,9 @@ def export(
 @app.command(epilog=EXIT_CODES)
 def adjust(
     cohort: Annotated[str, argument("COHORT", "cohort that is charged")],
+    *,
     rho: Annotated[str, option("RHO", "amount, at most 12 decimals")],
-    reason: Annotated[str, option("TEXT", "why, in one line")],
+    reason: Annotated[str, option("TEXT", "reason, in one line")],
     key: Annotated[
         list[Path], option("FILE", "private key of an officer; give it twice, for two officers")
     ],

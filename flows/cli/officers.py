@@ -1,4 +1,4 @@
-"""What an officer decides: ``approve``, ``reject``, ``revoke`` and ``sign``; and ``keygen``."""
+"""Decisions of officers: ``approve``, ``revoke`` and ``sign``; and ``keygen``."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -22,41 +22,45 @@ app = typer.Typer()
 
 
 @app.command(epilog=EXIT_CODES)
-def approve(release: ReleaseId, key: OfficerKey, reason: Reason, as_json: AsJson = False) -> None:
-    """Sign and publish a release that waits.
+def approve(
+    release: ReleaseId,
+    *,
+    key: OfficerKey,
+    reason: Reason,
+    reject: Annotated[
+        bool, option(None, "withhold the release instead; its charge stands", "--reject")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Sign and publish a release that waits, or reject it.
 
-    The officer's key is not that of the person who asked; its public half is in the folder officers
-    of the installation's keys. The reason is published with the signature.
+    The officer's key is not that of the requester; its public half is in the folder officers of the
+    installation's keys. The reason is published with the signature.
     """
     from flows.approval import Decisions
     from storage.keys.keys import SigningKey
 
     signer = SigningKey.read(key)
     with publishing(as_json=as_json) as settings:
-        outcome = Decisions(settings).approve(release, key=signer, reason=reason)
-    show_outcome(outcome, as_json=as_json)
+        decisions = Decisions(settings)
+        if not reject:
+            outcome = decisions.approve(release, key=signer, reason=reason)
+        else:
+            entry = decisions.reject(release, key=signer, reason=reason)
+    if not reject:
+        show_outcome(outcome, as_json=as_json)
+    else:
+        withheld = f"withheld {entry.dataset}/{entry.release_id}; its charge stands"
+        terminal.answer(entry, withheld, as_json=as_json)
 
 
 @app.command(epilog=EXIT_CODES)
-def reject(release: ReleaseId, key: OfficerKey, reason: Reason, as_json: AsJson = False) -> None:
-    """Withhold a release that waits; its charge stands."""
-    from flows.approval import Decisions
-    from storage.keys.keys import SigningKey
-
-    signer = SigningKey.read(key)
-    with publishing(as_json=as_json) as settings:
-        entry = Decisions(settings).reject(release, key=signer, reason=reason)
-    withheld = f"withheld {entry.dataset}/{entry.release_id}; its charge stands"
-    terminal.answer(entry, withheld, as_json=as_json)
-
-
-@app.command(epilog=EXIT_CODES)
-def revoke(release: ReleaseId, key: OfficerKey, reason: Reason, as_json: AsJson = False) -> None:
+def revoke(release: ReleaseId, *, key: OfficerKey, reason: Reason, as_json: AsJson = False) -> None:
     """Take a published release back.
 
-    Add it to the signed list of revocations in the release store, with every resample of it, and
-    say so in the ledger. clustmix verify refuses what is listed. A resample can be revoked by
-    itself. No file is removed and nothing is given back. The reason is published.
+    It is added to the signed list of revocations in the release store, with every resample of it,
+    and the ledger records it. A resample can be revoked by itself. clustmix verify refuses every
+    release on the list. No file is removed and nothing is given back. The reason is published.
     """
     from flows.revocation import revoke as take_back
     from storage.keys.keys import SigningKey
@@ -77,15 +81,16 @@ def revoke(release: ReleaseId, key: OfficerKey, reason: Reason, as_json: AsJson 
 @app.command(epilog=EXIT_CODES)
 def sign(
     bundle: Bundle,
-    decision: Annotated[Literal["approve", "reject"], option(None, "what was decided")],
+    *,
+    decision: Annotated[Literal["approve", "reject"], option(None, "the decision")],
     key: OfficerKey,
     reason: Reason,
     as_json: AsJson = False,
 ) -> None:
     """Sign a decision to be carried out elsewhere.
 
-    It needs nothing but a copy of the release's folder and the officer's key, and prints what the
-    form of the deployment publish/on-demand carries out, on the page of the orchestrator.
+    It needs a copy of the release's folder and the officer's key alone, and prints the signed
+    decision for the form of the deployment publish/on-demand, on the page of the orchestrator.
     """
     from flows.approval import sign as sign_decision
     from storage.keys.keys import SigningKey

@@ -1,6 +1,6 @@
-"""The commands that run an installation day by day: ``status``, ``ready``, ``deploy``, ``watch``.
+"""The commands that run an installation: ``status``, ``ready``, ``deploy``, ``watch``, ``doctor``.
 
-And ``doctor``, which examines it, and ``certificates`` for more machines.
+And ``certificates``, for more machines.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ app = typer.Typer()
 
 @app.command(epilog=EXIT_CODES)
 def status(as_json: AsJson = False) -> None:
-    """Show runs, budgets and what waits.
+    """Show parts, runs, waiting releases, arrivals and budgets.
 
-    Whether each part answers, the last runs with their ends, what waits for an officer, arrivals,
-    and what each dataset has left of its budget. Times are those of this machine.
+    The parts and whether each answers, the last runs and their ends, releases that wait for an
+    officer, arrivals, and the remaining budget of each dataset. Times are those of this machine.
     """
     from flows.cli.progress import Progress
     from flows.local_server import join_server
@@ -65,8 +65,8 @@ def ready(
 ) -> None:
     """Announce a table in the landing folder.
 
-    Write the signed announcement of a file, or of a folder of Parquet files, beside it. It says
-    what was sent, and that whoever holds the key of the landing folder has sent it.
+    Write the signed announcement of a file, or of a folder of Parquet files, beside it: its
+    contents, and a signature by the key of the landing folder.
     """
     from flows.cli.progress import Progress
     from storage.arrivals.ready_files import build_ready_file, write_ready_file
@@ -96,8 +96,8 @@ def deploy(
 ) -> None:
     """Register deployments with the orchestrator.
 
-    Work pools, schedules, triggers and notifications too, as a file declares them. What the file no
-    longer names is removed. Registering twice changes nothing.
+    Work pools, schedules, triggers and notifications too, as a file declares them. Those that it no
+    longer names are removed. Registering twice changes nothing.
     """
     from flows.cli.progress import Progress
     from flows.local_server import join_server
@@ -126,20 +126,20 @@ def deploy(
 
 @app.command(epilog=EXIT_CODES)
 def watch(
-    once: Annotated[bool, option(None, "look once, then end", "--once")] = False,
+    once: Annotated[bool, option(None, "watch once, then end", "--once")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Wait for arrivals and tell the orchestrator.
+    """Watch the landing folder and the ledger for the orchestrator.
 
-    Tables are taken from the landing folder. The orchestrator is told of them and of every change
-    in the ledger, and dead runs are cleaned up after. Runs until it is stopped.
+    Tables are taken from the landing folder. The orchestrator receives an event for each, and for
+    every change of the ledger; dead runs are cleaned up. Runs until it is stopped.
     """
     from flows.watching.watcher_lock import only_watcher
     from storage.settings import load_settings
 
     settings = load_settings()
     with only_watcher(settings), _asked_to_end() as asked:
-        # Heavy, and with what reads the settings of the orchestrator.
+        # Heavy; it reads the settings of the orchestrator.
         from flows.watching.metrics import answering
         from flows.watching.watcher import TICK_SECONDS, Watcher, log
 
@@ -168,8 +168,8 @@ def watch(
 def doctor(as_json: AsJson = False) -> int:
     """Check this installation.
 
-    Packages, folders, keys, the ledger, the noise source, the orchestrator and which public data
-    are here. Changes nothing; exit code 1 if a check fails.
+    Packages, folders, keys, the ledger, the noise source, the orchestrator, and the public data
+    that are here. Changes nothing; exit code 1 if a check fails.
     """
     from flows.cli.progress import Progress
     from storage.settings import load_settings
@@ -221,7 +221,7 @@ def _show_status(found: Status) -> None:
         _section("Last entries of the ledger", entries)
     _section("Waiting for an officer", [(e.release_id, e.dataset) for e in found.waiting])
     if found.waiting:
-        terminal.line("  clustmix approve RELEASE --key FILE --reason TEXT, or reject")
+        terminal.line("  clustmix approve RELEASE --key FILE --reason TEXT; --reject rejects it")
     arrivals = [(_time(a.accepted_at), a.arrival_id, a.state, a.dataset) for a in found.arrivals]
     _section("Arrivals that are not released yet", arrivals)
     if found.refused_arrivals:

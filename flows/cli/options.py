@@ -1,6 +1,6 @@
-"""How options and arguments are declared, those that several commands share, and the exit codes.
+"""Declarations of options and arguments, those that several commands share, and exit codes.
 
-Whether a file can be read is found by who reads it (``readable=False``).
+The reader of a file finds out whether it can be read (``readable=False``).
 """
 
 from pathlib import Path
@@ -30,7 +30,12 @@ def option(metavar: str | None, text: str, *names: str, **limits: Any) -> Any:
 AsJson = Annotated[
     bool, option(None, "write the answer, or the failure, as JSON to stdout", "--json")
 ]
+SitePath = Annotated[Path, argument("SITE.yaml", "site file of the dataset (see clustmix init)")]
 ReleaseId = Annotated[str, argument("RELEASE", "id of the release")]
 Bundle = Annotated[Path, argument("BUNDLE", "folder of a release, with its manifest.json")]
+RequesterKey = Annotated[
+    Path | None,
+    option("FILE", "private key of the requester, where an officer has to approve", "--key"),
+]
 OfficerKey = Annotated[Path, option("FILE", "private key of the officer", "--key")]
-Reason = Annotated[str, option("TEXT", "why, in one line of 200 characters")]
+Reason = Annotated[str, option("TEXT", "reason, in one line of 200 characters")]

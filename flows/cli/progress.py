@@ -1,7 +1,6 @@
-"""What goes on while a command runs: lines that stay, and on a terminal a bar with the time left.
+"""Progress of a command on standard error: lines that stay, and a bar with the time left.
 
-It goes to standard error, and all of it is public. Imported by commands that run for seconds, as
-rich is loaded with it.
+All of it is public. Imported by commands that run for seconds, as rich is loaded with it.
 """
 
 import math
@@ -22,17 +21,14 @@ _SECONDS = {
     "ingest": 2.5, "kip": 6.3, "mixing": 2.5, "train": 3.0, "mix": 1.0, "rounds": 1.0,
     "clustering": 1.0, "decode": 2.2, "output": 2.7, "report": 0.6,
 }  # fmt: skip
-"""What a stage takes with 100,000 rows on two cores, by the first word of its name.
+"""Seconds of a stage with 100,000 rows on two cores, by the first word of its name.
 
-Only the ratios count: they say what share of a run is done, from which the time left is estimated.
+Only the ratios count: they give the share of a run that is done, and so the time left.
 """
 
 
 class Progress(progress.Progress):
-    """Shows what goes on: a bar on a terminal while the block runs, and lines above it.
-
-    Nothing is shown if it is to be quiet, because a program has asked.
-    """
+    """A bar on a terminal while the block runs, and lines above it; nothing if it is quiet."""
 
     def __init__(self, text: str = "", *, quiet: bool) -> None:
         super().__init__(
@@ -55,15 +51,15 @@ class Progress(progress.Progress):
         self._task = self.add_task(text, total=None, since=self.get_time())
 
     def expect(self, total: float) -> None:
-        """Say how much there is to do, in shares; without, no time is estimated."""
+        """Set the total, in shares; without it, no time is estimated."""
         self.update(self._task, total=total)
 
     def expect_stages(self, names: Iterable[str]) -> None:
-        """Say which stages a run is going to have."""
+        """Set the total of a run by its stages."""
         self.expect(sum(map(_share_of, names)))
 
     def begin(self, text: str, share: float = 0.0) -> None:
-        """Say what begins, and so that what went on before has ended."""
+        """Start the next step; this ends the previous one."""
         self.update(self._task, description=text, advance=self._share, since=self.get_time())
         self._share = share
 
@@ -77,7 +73,7 @@ class Progress(progress.Progress):
             self.console.print(Text(text, style), soft_wrap=True)
 
     def __call__(self, name: str, seconds: float | None) -> None:
-        """Take note of a stage that starts (None) or ends."""
+        """Show a stage that starts (None) or ends, with its seconds."""
         text = text_of(name)
         if seconds is None:
             self.begin(text, _share_of(name))
@@ -87,7 +83,7 @@ class Progress(progress.Progress):
 
 
 class _Times(progress.ProgressColumn):
-    """How long it has taken, and about how long it is going to take, where that can be said."""
+    """Time taken, and an estimate of the time left where there is one."""
 
     def render(self, task: progress.Task) -> Text:
         shown = _minutes(task.elapsed or 0.0)

@@ -1,4 +1,4 @@
-"""The commands around a bundle: ``resample``, ``publish`` and ``verify``. None reads a table."""
+"""The commands ``publish`` and ``verify``; neither reads a table."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from privacy.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from flows.publication import ReleaseOutcome
+    from storage.releases.bundles import VerifiedBundle
     from storage.settings import Settings
 
 MAX_ROWS = 10_000_000
@@ -27,25 +28,28 @@ app = typer.Typer()
 
 
 @app.command(epilog=EXIT_CODES)
-def resample(
+def publish(
     release: Annotated[str, argument("RELEASE", "id of the release that paid")],
+    *,
     rows: Annotated[
-        int | None, option("N", "rows (default: as in the release)", min=1, max=MAX_ROWS)
+        int | None, option("N", "publish other rows, as many as these", min=1, max=MAX_ROWS)
     ] = None,
     where: Annotated[
         list[str] | None,
         option(
             "COLUMN=LEVEL",
-            "a declared level that every row has, LOW..HIGH of whole bins, or LABEL=balanced; "
-            "may be given several times",
+            "publish other rows that meet a condition: a declared level, LOW..HIGH of whole bins, "
+            "or LABEL=balanced; may be given several times",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Publish other rows of a release, at no cost.
+    """Publish a sealed release, or other rows of it.
 
-    They are sampled from its sealed measurement: more of them, or only such as meet conditions. No
-    table is read, no noise is drawn, nothing is charged.
+    Without options it publishes a release whose run ended before; the same request (clustmix
+    release) does so too, as long as the table is the same. A release that waits for an officer goes
+    on waiting. With --rows or --where it publishes other rows of a release. Both sample its sealed
+    measurement: no table is read, no noise is drawn, nothing is charged.
     """
     from flows.publication import Publisher
 
@@ -58,24 +62,11 @@ def resample(
             )
         conditions[column] = level
     with publishing(as_json=as_json) as settings:
-        outcome = Publisher(settings).resample(release, rows=rows, conditions=conditions)
-    show_outcome(outcome, as_json=as_json)
-
-
-@app.command(epilog=EXIT_CODES)
-def publish(
-    release: Annotated[str, argument("RELEASE", "id of the sealed release")],
-    as_json: AsJson = False,
-) -> None:
-    """Publish a sealed release whose run had ended.
-
-    It needs no table and costs nothing. The same request (clustmix release) does so too, as long as
-    the table is the same. A release that waits for an officer goes on waiting.
-    """
-    from flows.publication import Publisher
-
-    with publishing(as_json=as_json) as settings:
-        outcome = Publisher(settings).publish(release)
+        publisher = Publisher(settings)
+        if rows is None and not conditions:
+            outcome = publisher.publish(release)
+        else:
+            outcome = publisher.resample(release, rows=rows, conditions=conditions)
     show_outcome(outcome, as_json=as_json)
 
 
@@ -85,6 +76,7 @@ _OURS = "(default: this installation's)"
 @app.command(epilog=EXIT_CODES)
 def verify(
     bundle: Bundle,
+    *,
     key: Annotated[
         list[Path] | None,
         option("FILE", f"public key, or folder of them, of the pipeline that publishes {_OURS}"),
@@ -109,7 +101,6 @@ def verify(
     from storage.releases.bundles import verify_bundle
     from storage.releases.revocations import list_beside, read_revocations
     from storage.settings import load_settings
-    from tasks.reporting.guarantee import Claim
 
     keys = KeyStore(load_settings().key_folder)
     trusted = read_public_keys(key) if key else keys.pipeline_public()
@@ -118,11 +109,18 @@ def verify(
         verified = verify_bundle(bundle, trusted=trusted, officers=officers)
     place = revoked or list_beside(bundle)
     revocations = None if place is None else read_revocations(place, trusted=trusted)
-    checked = "not checked, no list of revocations is here (--revoked names one)"
+    checked = None
     if revocations is not None:
         revocations.require_not_revoked(verified)
         last = revocations.revocations[-1].revoked_on
         checked = f"not by {place}, whose last entry is of {last}"
+    _show_verified(verified, revoked=checked, as_json=as_json)
+
+
+def _show_verified(verified: VerifiedBundle, *, revoked: str | None, as_json: bool) -> None:
+    """Show a bundle that was verified, and the list of revocations that it is not on, if any."""
+    from tasks.reporting.guarantee import Claim
+
     manifest, approver = verified.manifest, verified.approved_by
     stated = ("dataset", "release_id", "epsilon", "delta", "adjacency")
     terminal.answer(
@@ -133,7 +131,7 @@ def verify(
             "signed_by": verified.signer,
             "approved_by": approver,
             "reason": verified.reason,
-            "revocations_checked": revocations is not None,
+            "revocations_checked": revoked is not None,
         },
         {
             "Verified": f"{manifest.dataset}/{manifest.release_id}: {len(manifest.files)} files as "
@@ -141,7 +139,8 @@ def verify(
             "Manifest": f"SHA-256 {verified.manifest_sha256}",
             "Signed": f"by the pipeline with key {verified.signer}",
             "Approved": approver and f"by the officer with key {approver}: {verified.reason}",
-            "Revoked": checked,
+            "Revoked": revoked
+            or "not checked, no list of revocations is here (--revoked names one)",
             "Guarantee": Claim(manifest).statement,
         },
         as_json=as_json,
@@ -150,7 +149,7 @@ def verify(
 
 @contextmanager
 def publishing(*, as_json: bool) -> Iterator[Settings]:
-    """Give the settings to a command that publishes, and show its stages to who looks."""
+    """Yield the settings to a command that publishes, and show its stages on a terminal."""
     from flows.cli.progress import Progress
     from storage.settings import load_settings
     from tasks.execution.runtime import listen_to_stages
@@ -162,7 +161,7 @@ def publishing(*, as_json: bool) -> Iterator[Settings]:
 
 
 def show_outcome(outcome: ReleaseOutcome, *, as_json: bool, **more: Any) -> None:
-    """Show the guarantee, the remaining budget and the bundle; a program is told more."""
+    """Show the guarantee, the remaining budget and the bundle; a program gets more facts."""
     count = outcome.releases_left
     left = f"left {outcome.remaining_rho}: {count} more release{'s' * (count != 1)} like this one"
     charged = f"charged rho {outcome.charged_rho}, {left}"

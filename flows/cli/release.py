@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.cli import terminal
-from flows.cli.options import EXIT_CODES, AsJson, argument, option
+from flows.cli.options import EXIT_CODES, AsJson, RequesterKey, SitePath, argument, option
 from flows.cli.publication import show_outcome
 from flows.stages import PUBLISH
 from privacy.errors import InputError
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from flows.cli.progress import Progress
     from flows.site.request import SiteRequest
     from flows.site.site_file import SiteFile
-    from storage.settings import Settings
     from tasks.steps.job import ReleaseJob
 
 app = typer.Typer()
@@ -32,11 +31,12 @@ _ADJACENCY_TEXTS = {"add_remove": "add or remove one patient", "replace_one": "r
 
 @app.command(epilog=EXIT_CODES)
 def release(
-    site: Annotated[Path, argument("SITE.yaml", "site file of the dataset (see clustmix init)")],
+    site: SitePath,
+    *,
     fallback: Annotated[
         Path | None,
         option(
-            "SITE.yaml", "site file to use where the public dataset of the first is not to be had"
+            "SITE.yaml", "site file to use where the public dataset of the first is not at hand"
         ),
     ] = None,
     new_draw: Annotated[
@@ -45,80 +45,55 @@ def release(
             None, "draw new noise where the table was measured before: a new charge", "--new-draw"
         ),
     ] = False,
-    key: Annotated[
-        Path | None, option("FILE", "private key of who asks, where an officer has to approve")
-    ] = None,
+    key: RequesterKey = None,
     as_json: AsJson = False,
 ) -> None:
     """Make and publish one release of a dataset.
 
-    The table that the site file names is read and measured once under differential privacy, and a
-    bundle of synthetic rows is published with its manifest, data card and report. The budget is
-    charged before anything is computed of the rows, and is not given back afterwards. For a table
-    that breaks a declared rule it is given back.
+    The table of the site file is read and measured once under differential privacy, and a bundle of
+    synthetic rows is published with its manifest, data card and report. The budget is charged
+    before anything is computed of the rows, and is not given back afterwards, except for a table
+    that breaks a declared rule.
     """
-    from storage.settings import load_settings
-
-    settings = load_settings()
-    orchestrator = _Orchestrator(settings)
+    orchestrator = _Orchestrator()
     # Everything that a person can get wrong before a row is read is checked while it starts.
     from flows.cli.progress import Progress
-    from flows.site.site_file import load_site
 
     with Progress(f"reading {site.name}", quiet=as_json) as progress:
-        path, site_file = site, load_site(site)
-        progress.begin(f"looking for the table of {site_file.dataset}")
-        try:
-            request, job = _checked_request(path, site_file, settings, new_draw=new_draw, key=key)
-        except InputError as error:
-            if fallback is None or error.code != "DATA_UNAVAILABLE":
-                raise
-            path, site_file = fallback, load_site(fallback)
-            progress.note(
-                f"the data of {site.stem} are not at hand and could not be fetched; releasing "
-                f"{site_file.title} instead"
-            )
-            request, job = _checked_request(path, site_file, settings, new_draw=new_draw, key=key)
-        progress.line(site_file.title, "bold")
-        asked = job.parameters
-        progress.note(
-            f"epsilon {asked.epsilon:g}, delta {asked.delta:g} "
-            f"({_ADJACENCY_TEXTS[job.adjacency]}); {job.rows:,} synthetic rows by method "
-            f"{site_file.method.kind}"
+        request, job = _checked_or_fallback(
+            site, fallback, progress=progress, new_draw=new_draw, key=key
         )
         outcome = None
         if not new_draw:
             from flows.repeated import answered_before
+            from storage.settings import load_settings
 
             progress.begin("looking whether this was answered before")
-            outcome = answered_before(job, settings)
-        if outcome is not None:
-            show_outcome(outcome, as_json=as_json, stage_seconds={})
-            return
-        with orchestrator.answering(progress):
-            from flows.release import run_release
-            from tasks.execution.runtime import listen_to_stages
+            outcome = answered_before(job, load_settings())
+        if outcome is None:
+            with orchestrator.answering(progress):
+                from flows.release import run_release
+                from tasks.execution.runtime import listen_to_stages
 
-            stages = [stage.name for stage in job.synthesizer.stages(mu=job.mu)]
-            progress.expect_stages(("ingest", *stages, *PUBLISH))
-            with listen_to_stages(progress):
-                outcome = run_release(request, job)
+                stages = [stage.name for stage in job.synthesizer.stages(mu=job.mu)]
+                progress.expect_stages(("ingest", *stages, *PUBLISH))
+                with listen_to_stages(progress):
+                    outcome = run_release(request, job)
     show_outcome(outcome, as_json=as_json, stage_seconds=progress.stage_seconds)
 
 
 @app.command(epilog=EXIT_CODES)
 def check(
-    site: Annotated[Path, argument("SITE.yaml", "site file of the dataset")],
-    key: Annotated[
-        Path | None, option("FILE", "private key of who asks, where an officer has to approve")
-    ] = None,
+    site: SitePath,
+    *,
+    key: RequesterKey = None,
     as_json: AsJson = False,
 ) -> None:
-    """Hold a table against its site file. Nothing is charged.
+    """Check a table against its site file; nothing is charged.
 
-    Every row is read and held against the declared rules. What breaks them is written to a
-    restricted file, and said nowhere else. A check is noted in the ledger; where the declarations
-    are changed after one that failed, the data card says so. Whether a table passes is internal.
+    Every row is read and checked against the declared rules. Violations are written to a restricted
+    file, and appear nowhere else. The ledger records the check; if the declarations change after a
+    check that failed, the data card says so. Whether a table passes is internal.
     """
     from flows.cli.progress import Progress
     from flows.site.site_file import load_site
@@ -126,7 +101,7 @@ def check(
 
     settings = load_settings()
     with Progress(f"reading {site.name}", quiet=as_json) as progress:
-        _, job = _checked_request(site, load_site(site), settings, new_draw=False, key=key)
+        _, job = _checked_request(site, load_site(site), new_draw=False, key=key)
         progress.begin(f"checking the table of {job.ref.dataset}")
         from flows.check import check_table
         from tasks.execution.runtime import guarded_call, private_log_directory, unwrapped
@@ -141,16 +116,51 @@ def check(
     )
 
 
+def _checked_or_fallback(
+    site: Path,
+    fallback: Path | None,
+    *,
+    progress: Progress,
+    new_draw: bool,
+    key: Path | None,
+) -> tuple[SiteRequest, ReleaseJob]:
+    """Check a request, or that of the fallback where the public data are not at hand; show it."""
+    from flows.site.site_file import load_site
+
+    path, site_file = site, load_site(site)
+    progress.begin(f"looking for the table of {site_file.dataset}")
+    try:
+        request, job = _checked_request(path, site_file, new_draw=new_draw, key=key)
+    except InputError as error:
+        if fallback is None or error.code != "DATA_UNAVAILABLE":
+            raise
+        path, site_file = fallback, load_site(fallback)
+        progress.note(
+            f"the data of {site.stem} are not at hand and could not be fetched; releasing "
+            f"{site_file.title} instead"
+        )
+        request, job = _checked_request(path, site_file, new_draw=new_draw, key=key)
+    progress.line(site_file.title, "bold")
+    progress.note(
+        f"epsilon {job.parameters.epsilon:g}, delta {job.parameters.delta:g} "
+        f"({_ADJACENCY_TEXTS[job.adjacency]}); {job.rows:,} synthetic rows by method "
+        f"{site_file.method.kind}"
+    )
+    return request, job
+
+
 def _checked_request(
-    path: Path, site: SiteFile, settings: Settings, *, new_draw: bool, key: Path | None
+    path: Path, site: SiteFile, *, new_draw: bool, key: Path | None
 ) -> tuple[SiteRequest, ReleaseJob]:
     """Check the request, the folders and the header of the source; no row is read."""
     from flows.site.request import SiteRequest, asked_job
     from storage.files.private import ensure_private_directory
     from storage.releases.release_store import ReleaseStore
+    from storage.settings import load_settings
     from storage.sources.cohorts import CohortReader
     from tasks.steps.source import check_source
 
+    settings = load_settings()
     requester = None
     if key is not None:
         from storage.keys.keys import SigningKey
@@ -174,8 +184,7 @@ class _Orchestrator:
     is loaded already, in a notebook say, there is nothing to hasten.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self) -> None:
         self._own_port: int | None = None
         self._joined = self._hastened = False
         if "prefect" not in sys.modules:
@@ -185,11 +194,13 @@ class _Orchestrator:
 
     def _prepare(self) -> None:
         from flows.orchestrator import join_ready_server, start_server
+        from storage.settings import load_settings
         from tasks.execution.runtime import configure_prefect
 
-        self._joined = join_ready_server(self._settings.server_home)
+        settings = load_settings()
+        self._joined = join_ready_server(settings.server_home)
         # Prefect reads its environment once, when it is imported.
-        configure_prefect(self._settings)
+        configure_prefect(settings)
         self._own_port = start_server()
 
     @contextmanager

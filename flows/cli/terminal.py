@@ -1,6 +1,6 @@
-"""What the command line answers: lines, texts by their titles, JSON, and one-line failures.
+"""Output of the command line: lines, texts by their titles, JSON, and one-line failures.
 
-All of it is public. Where a person looks it has colour, by rich, which is loaded where it draws.
+All of it is public. On a terminal it has colour, by rich, which is loaded where it draws.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ def _bins(lower: float, upper: float, decimals: int, found: ClinicalRange | None
     inner = [] if found is None else [edge for edge in found.edges[1:-1] if lower < edge < upper]
     if found is not None and len(inner) > 1:
         edges = ", ".join(f"{edge:.12g}" for edge in (lower, *inner, upper))
-        return Line("bins", f"[{edges}]", f"guess: clustmix ranges {found.key}")
+        return Line("bins", f"[{edges}]", f"guess: clustmix init --ranges {found.key}")
     n_values = min(int((upper - lower) * 10**decimals) + 1, MAX_CODES)
     if n_values <= _ONE_EACH:
         return Line("bins", str(max(n_values, 1)), "guess: one for each value")

@@ -66,7 +66,7 @@ class PendingBundles:
             raise IntegrityError(
                 "NOTHING_PENDING",
                 f"expected a bundle of {release_id} that waits to be published, found none; make "
-                "one from its measurement (clustmix resample)",
+                "one from its measurement (clustmix publish --rows)",
             )
         return found
 
@@ -86,5 +86,5 @@ def _damaged(release_id: str) -> IntegrityError:
     return IntegrityError(
         "PENDING_DAMAGED",
         f"the pending bundle of {release_id} is damaged; reject it, then make another from its "
-        "measurement (clustmix resample)",
+        "measurement (clustmix publish --rows)",
     )

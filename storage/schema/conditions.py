@@ -1,6 +1,6 @@
 """What is asked of a column: a declared level, a range of whole bins, or a missing cell.
 
-The language of `constraints:` in the site file and of ``clustmix resample --where``.
+The language of `constraints:` in the site file and of ``clustmix publish --where``.
 """
 
 import math

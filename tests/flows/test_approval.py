@@ -6,6 +6,7 @@ import made_up_release as made
 import pytest
 
 from flows.approval import Decisions
+from flows.cli import main
 from flows.publication import Publisher
 from privacy.errors import ClustMixError, ConfigurationError, IntegrityError, LedgerError
 from storage.keys.key_store import read_public_keys
@@ -84,11 +85,14 @@ def test_request_is_signed_too(installation):
     assert not (installation / "home" / "ledger.sqlite").exists()
 
 
-def test_rejected_release_is_never_published_and_stays_charged(waiting, site, officer):
-    before = site.ledger.balance("made-up").spent_rho
-    entry = Decisions(site.settings).reject(
-        waiting.release_id, key=officer, reason="too few patients"
-    )
+def test_rejected_release_is_never_published_and_stays_charged(
+    installation, waiting, site, officer, capsys
+):
+    before, key = site.ledger.balance("made-up").spent_rho, installation / "people" / "officer.key"
+    words = ["approve", waiting.release_id, "--reject", "--key", str(key)]
+    assert main([*words, "--reason", "too few patients"]) == 0
+    assert capsys.readouterr().out.startswith(f"withheld made-up/{waiting.release_id}; its charge")
+    entry = site.ledger.entries()[-1]
     assert (entry.state, entry.note) == ("withheld", "too few patients")
     assert entry.signers == (officer.key_id,)
     assert site.ledger.balance("made-up").spent_rho == before

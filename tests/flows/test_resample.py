@@ -138,16 +138,16 @@ def test_changed_measurement_is_refused(released, site, file):
 
 
 def test_command_line(released, site, capsys):
-    assert main(["resample", released.release_id, "--rows", "40", "--where", "ward=icu"]) == 0
+    assert main(["publish", released.release_id, "--rows", "40", "--where", "ward=icu"]) == 0
     shown = capsys.readouterr().out
     assert "nothing charged" in shown
-    assert main(["resample", released.release_id, "--rows", "40", "--json"]) == 0
+    assert main(["publish", released.release_id, "--rows", "40", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert (answer["reused"], answer["charged_rho"]) == (True, "0")
-    assert main(["resample", released.release_id, "--where", "ward"]) == 2
+    assert main(["publish", released.release_id, "--where", "ward"]) == 2
     assert "CONDITION_INVALID" in capsys.readouterr().err
     for rows in ("0", "10000001", "some"):
-        assert main(["resample", released.release_id, "--rows", rows]) == 2
+        assert main(["publish", released.release_id, "--rows", rows]) == 2
         assert "USAGE: Invalid value for '--rows': " in capsys.readouterr().err
 
 

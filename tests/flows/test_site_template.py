@@ -201,10 +201,10 @@ def test_the_commands(tmp_path, capsys, monkeypatch):
     assert main(["init", "table.csv", "--codebook", "table.csv"]) == 2
     assert "7" not in capsys.readouterr().err
 
-    assert main(["ranges"]) == 0
-    assert main(["ranges", "SBP", "--json"]) == 0
+    assert main(["init", "--ranges", "all"]) == 0
+    assert main(["init", "--ranges", "SBP", "--json"]) == 0
     assert '"loinc": "8480-6"' in capsys.readouterr().out
-    assert main(["ranges", "hb"]) == 0
+    assert main(["init", "--ranges", "hb"]) == 0
     assert "Kratz" not in capsys.readouterr().out
-    assert main(["ranges", "nothing"]) == 2
+    assert main(["init", "--ranges", "nothing"]) == 2
     assert capsys.readouterr().err.startswith("clustmix: RANGE_UNKNOWN: expected")

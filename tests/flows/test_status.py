@@ -15,10 +15,10 @@ from stores import Stores
 
 from flows.cli import main
 from flows.events import orchestrator
+from flows.server.record import Part, ServerRecord, write_record
 from flows.watching import status as status_module
 from flows.watching.status import collect
 from flows.watching.watcher_lock import only_watcher
-from flows.server.record import Part, ServerRecord, write_record
 from privacy.charges import Caps
 from privacy.ledger import EntryState
 from storage.arrivals.arrival_store import ArrivalState
@@ -87,7 +87,7 @@ def test_without_a_server_the_ledger_speaks(site, tmp_path, capsys):
     )
     assert sections["Waiting for an officer"] == [
         f"{waiting.release_id}  births",
-        "clustmix approve RELEASE --key FILE --reason TEXT, or reject",
+        "clustmix approve RELEASE --key FILE --reason TEXT; --reject rejects it",
     ]
     table = [line.split() for line in sections["Datasets"]]
     assert table[0] == ["dataset", "left", "releases", "left", "last", "release"]

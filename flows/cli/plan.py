@@ -1,0 +1,167 @@
+"""The command ``plan``: the errors of releases at several budgets, from the declarations alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flows.cli import terminal
+from flows.cli.options import EXIT_CODES, AsJson, SitePath, option
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pandas as pd
+
+    from flows.watching.planning import Planning, Prospect
+    from flows.watching.simulation import Utility
+
+_ERRORS = (
+    "noise in the counts by label, in patients, exceeded once in 20 times; in a release, other "
+    "counts make those of bins smaller"
+)
+_DROWNED = (
+    "columns whose bins or levels would each have fewer patients than the error of one, were they "
+    "equally frequent; declare fewer of them"
+)
+
+app = typer.Typer()
+
+
+@app.command(epilog=EXIT_CODES)
+def plan(
+    site: SitePath,
+    *,
+    epsilon: Annotated[
+        list[float] | None,
+        option("NUMBER", "a budget beside the declared one; may be given several times"),
+    ] = None,
+    plot: Annotated[Path | None, option("FILE", "draw it: .svg, .pdf or .png")] = None,
+    simulate: Annotated[
+        bool, option(None, "also try releases of made-up rows, which takes minutes", "--simulate")
+    ] = False,
+    like: Annotated[
+        Path | None,
+        option("BUNDLE", "try releases of the rows of an earlier bundle instead of made-up ones"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare releases at several budgets; no row is read.
+
+    For each epsilon: the number of such releases within the lifetime budget, and the error, by
+    noise alone, of a number of patients with a label and of one bin or level. A bin with fewer
+    patients cannot be distinguished from an empty one. With rows that stand in for the table, also
+    the accuracy of a model trained on a release of them.
+    """
+    from flows.site.request import job_of
+    from flows.site.site_file import load_site
+    from flows.watching.planning import EPSILONS, Planning, draw_prospects
+    from storage.files.refs import new_release_id
+
+    job = job_of(load_site(site), new_release_id())
+    planning = Planning(job)
+    prospects = planning.prospects(epsilon or EPSILONS)
+    if plot is not None:
+        draw_prospects(prospects, planning.patients, plot)
+    tried: dict[float, Utility] = {}
+    if simulate or like is not None:
+        tried = _tried(planning, [each.epsilon for each in prospects], like, quiet=as_json)
+    nullable = planning.nullable_error
+    if as_json:
+        found = {
+            "patients": planning.patients, "nullable_error": nullable, "prospects": prospects,
+        }  # fmt: skip
+        terminal.answer(found | ({"simulated": tried} if tried else {}), as_json=True)
+        return
+    declared = "declared" if job.patients else "assumed, as the site file declares no number"
+    terminal.line(job.title, style="bold")
+    terminal.facts(
+        {
+            "Patients": f"{planning.patients:,} ({declared})",
+            "Guarantee": f"epsilon as below, delta {job.parameters.delta:g}, {job.method.kind}",
+            "Errors": _ERRORS,
+            "Drowned": _DROWNED,
+            "Simulated": _simulated(tried),
+            "Nullable": None
+            if nullable is None
+            else f"bin +- {_patients(nullable)} at the declared epsilon, were an empty cell "
+            "allowed in every column; the rule may then give counts more of the budget",
+        }
+    )
+    _show(planning, prospects, tried, declared=job.parameters.epsilon)
+
+
+def _show(
+    planning: Planning,
+    prospects: tuple[Prospect, ...],
+    tried: Mapping[float, Utility],
+    *,
+    declared: float,
+) -> None:
+    patients, n_columns = planning.patients, len(planning.schema.columns)
+    rows = []
+    for each in prospects:
+        error, utility = each.code_error, tried.get(each.epsilon)
+        rows.append(
+            (
+                f"{each.epsilon:g}" + (" (declared)" if each.epsilon == declared else ""),
+                f"{each.releases:,}",
+                _patients(each.label_error),
+                _patients(error),
+                "-" if error is None else f"{100 * error / patients:.2g} %",
+                "-" if error is None else f"{len(each.drowned)} of {n_columns}",
+                *(() if utility is None else (f"{utility.auc:.3f}", f"{utility.one_way:.3f}")),
+            )
+        )
+    header = ("epsilon", ">releases", ">label +-", ">bin +-", ">of all", ">drowned columns")
+    terminal.table(rows, (*header, *((">AUC", ">distance") if tried else ())))
+
+
+def _simulated(tried: Mapping[float, Utility]) -> str | None:
+    if not tried:
+        return None
+    one = next(iter(tried.values()))
+    return (
+        f"releases of {one.rows:,} rows that stand in for the table, one a patient and without "
+        f"constraints: AUC of a model trained on one ({one.auc_of_rows:.3f} trained on the rows "
+        "themselves), and mean distance of the shares of a column. Your table may differ"
+    )
+
+
+def _tried(
+    planning: Planning, epsilons: list[float], like: Path | None, *, quiet: bool
+) -> dict[float, Utility]:
+    """Try releases at these epsilons."""
+    from flows.cli.progress import Progress
+    from flows.watching.simulation import Simulation
+
+    with Progress("making rows up", quiet=quiet) as progress:
+        simulation = Simulation(planning, None if like is None else _released(like, planning))
+        found = {}
+        for epsilon in epsilons:
+            progress.begin(f"epsilon {epsilon:g}")
+            found[epsilon] = simulation.utility(epsilon)
+    return found
+
+
+def _released(bundle: Path, planning: Planning) -> pd.DataFrame:
+    """Read the rows of a bundle of this installation that is not revoked."""
+    from flows.watching.simulation import rows_of
+    from storage.keys.key_store import KeyStore
+    from storage.releases.bundles import verify_bundle
+    from storage.releases.revocations import list_beside, read_revocations
+    from storage.settings import load_settings
+
+    keys = KeyStore(load_settings().key_folder)
+    trusted = keys.pipeline_public()
+    verified = verify_bundle(bundle, trusted=trusted, officers=keys.officers())
+    place = list_beside(bundle)
+    if place is not None:
+        read_revocations(place, trusted=trusted).require_not_revoked(verified)
+    return rows_of(verified, planning)
+
+
+def _patients(error: float | None) -> str:
+    return "-" if error is None else f"{error:,.3g}" if error < 100 else f"{error:,.0f}"

@@ -13,15 +13,15 @@ from measuring import domain_with
 from pydantic import TypeAdapter
 from scipy.stats import chi2, norm
 
-from flows.watching.arrivals import _AHEAD
-from flows.watching.budgets import LOW_PERCENT
-from flows.watching.schedules import GRACE
-from flows.watching.upkeep import PATIENCE
 from flows.server import cluster as server_cluster
 from flows.server import start as server_parts
 from flows.serving import _ORDINARY_ENDS
 from flows.site.request import PublishRequest, ReleaseRequest
 from flows.site.site_file import BudgetSection, SiteFile, WindowSection, load_site
+from flows.watching.arrivals import _AHEAD
+from flows.watching.budgets import LOW_PERCENT
+from flows.watching.schedules import GRACE
+from flows.watching.upkeep import PATIENCE
 from privacy import errors
 from privacy.accountants.calibration import gdp_mu
 from privacy.accountants.gaussian import GaussianAccountant

@@ -246,7 +246,7 @@ def _next_runs(
 
 
 def _look_at_processes(server_home: Path, status: Status) -> None:
-    """Name the parts of the server of this machine that ended, and how often they were restarted."""
+    """Name the parts of the server of this machine that do not run, or were started again."""
     for part in part_states(server_home):
         again = f"started again {part.restarts} times, last at {part.since_text}"
         if not part.runs:

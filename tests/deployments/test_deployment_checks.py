@@ -51,7 +51,7 @@ def refused(folder, place="", value=None, *, file="prefect.yaml"):
 def test_what_prefect_does_not_take(folder, file, place, value, said):
     code, message = refused(folder, place, value, file=file)
     assert code == "DEPLOYMENTS_INVALID"
-    assert message.startswith("expected deployments in prefect.yaml and automations in automations.")
+    assert message.startswith("expected deployments in prefect.yaml and automations in")
     assert said in message
 
 

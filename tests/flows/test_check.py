@@ -9,9 +9,9 @@ import made_up_release as made
 import pytest
 from desks import CANARY, HOME
 
-from flows.watching.notices import Cursor, notices
 from flows.site.request import job_of
 from flows.site.site_file import load_site
+from flows.watching.notices import Cursor, notices
 from privacy.ledger import GENESIS_HASH
 from storage.files.diagnostics import KEPT_DAYS, MAX_BYTES, DiagnosticsFile, remove_old_diagnostics
 from storage.ledger.ledger_db import LedgerDatabase

@@ -11,9 +11,9 @@ import pytest
 from stores import Stores
 
 from flows.cli import main
+from flows.revocation import revoke
 from flows.watching import doctor
 from flows.watching.doctor import examine
-from flows.revocation import revoke
 from privacy.randomness import OperatingSystemNoise
 from storage.keys.key_store import KeyStore
 from storage.keys.keys import SigningKey

@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from flows.cli import main
-from flows.watching.planning import Planning
 from flows.site.request import job_of
 from flows.site.site_file import load_site
+from flows.watching.planning import Planning
 from privacy.accountants.calibration import release_mu
 from privacy.parameters import PrivacyParameters
 from privacy.randomness import SeededNoise

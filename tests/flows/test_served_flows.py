@@ -16,10 +16,10 @@ from stores import Stores
 from flows import serving
 from flows.approval import sign
 from flows.measure import measure_cohort
-from flows.watching.arrivals import scan
-from flows.publish import publish_measurement
 from flows.orchestrator import refuse_unsafe_orchestrator
+from flows.publish import publish_measurement
 from flows.site.request import PublishRequest, ReleaseRequest
+from flows.watching.arrivals import scan
 from privacy.errors import ConfigurationError, Withheld
 from storage.arrivals.ready_files import build_ready_file, write_ready_file
 from storage.releases.bundles import verify_bundle

@@ -10,11 +10,11 @@ import yaml
 from stores import Stores
 
 from flows.cli import main
+from flows.site.request import job_of
+from flows.site.site_file import load_site
 from flows.watching import simulation
 from flows.watching.planning import Planning
 from flows.watching.simulation import Simulation, made_up
-from flows.site.request import job_of
-from flows.site.site_file import load_site
 from privacy.errors import ConfigurationError
 from storage.settings import load_settings
 from tasks.ingest.encoding import domain_of

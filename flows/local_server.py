@@ -116,7 +116,15 @@ def start_server(
         # Of a machine that went down, or of a start that was killed.
         _stop(folder)
         forbid_core_dumps()
-        start = _Start(settings, log)
+        start = _Start(
+            folder,
+            find_postgres(folder, installation_id(settings.home)),
+            log,
+            common=inherited_environment(settings),
+            has_cluster=settings.dask_address is None,
+            has_pages=settings.releases_url is None,
+        )
+        n_workers = n_workers or max(1, min(settings.workers, os.cpu_count() or 1))
         try:
             return start.run(free_port(port), n_workers), True
         except BaseException:
@@ -146,17 +154,25 @@ def _stop(folder: Path) -> None:
 class _Start:
     """One start of the server: its parts, in the order in which they need each other."""
 
-    def __init__(self, settings: Settings, log: Callable[[str], None]) -> None:
-        self._folder = settings.server_home
+    def __init__(
+        self,
+        folder: Path,
+        postgres: Postgres | str,
+        log: Callable[[str], None],
+        *,
+        common: dict[str, str],
+        has_cluster: bool,
+        has_pages: bool,
+    ) -> None:
+        self._folder = folder
+        self._postgres = postgres
         self._log = log
-        self._common = inherited_environment(settings)
-        self._has_cluster = settings.dask_address is None
-        self._has_pages = settings.releases_url is None
-        self._workers = max(1, min(settings.workers, os.cpu_count() or 1))
-        self._postgres = find_postgres(self._folder, installation_id(settings.home))
-        self._supervisor = Supervisor(self._folder)
+        self._common = common
+        self._has_cluster = has_cluster
+        self._has_pages = has_pages
+        self._supervisor = Supervisor(folder)
 
-    def run(self, page_port: int, n_workers: int | None) -> Addresses:
+    def run(self, page_port: int, n_workers: int) -> Addresses:
         """Start every part and wait until each answers, see `start_server`."""
         for name in ("prefect", "client", "dask"):
             ensure_private_directory(self._folder / name)
@@ -179,7 +195,7 @@ class _Start:
             self._common,
             addresses=addresses,
             database=postgres.command(database_port) if isinstance(postgres, Postgres) else (),
-            n_workers=n_workers or self._workers,
+            n_workers=n_workers,
             gpus=find_gpus(self._log),
             certificates=str(certificates(self._folder)),
             orchestrator=orchestrator_environment(
@@ -256,7 +272,9 @@ class _Start:
         from tasks.execution.cluster import connect
 
         config = certificates(self._folder) / "client" / "dask.yaml"
-        merged = dask.config.merge(dask.config.global_config, *dask.config.collect_yaml([config]))
+        merged = dask.config.merge(
+            dask.config.global_config, *dask.config.collect_yaml([str(config)])
+        )
         with suppress(ConfigurationError), dask.config.set(merged), connect(address):
             return True
         return False

@@ -9,6 +9,7 @@ from unittest import mock
 import made_up_release as made
 import pytest
 import yaml
+from landed_tables import scan
 from prefect.client.orchestration import get_client
 from prefect.settings import get_current_settings
 from stores import Stores
@@ -19,7 +20,6 @@ from flows.measure import measure_cohort
 from flows.orchestrator import refuse_unsafe_orchestrator
 from flows.publish import publish_measurement
 from flows.site.request import PublishRequest, ReleaseRequest
-from flows.watching.arrivals import scan
 from privacy.errors import ConfigurationError, Withheld
 from storage.arrivals.ready_files import build_ready_file, write_ready_file
 from storage.releases.bundles import verify_bundle

@@ -21,7 +21,7 @@ from waiting import until
 from flows.cli import main
 from flows.events import OrchestratorError
 from flows.watching import watcher as watcher_module
-from flows.watching.notices import CursorFile
+from flows.watching.outbox import CursorFile
 from flows.watching.watcher import MOST_SECONDS, PeriodicTask, Watcher
 from flows.watching.watcher_lock import a_watcher_runs
 from privacy.charges import Caps
@@ -89,7 +89,7 @@ def test_one_look_does_everything_once(site, server, capsys):
     entry = enter(site, EntryState.BURNED, note="ABANDONED")
     assert main(["watch", "--once"]) == 0
     assert server.names() == ["release.burned"]
-    line = f"told: release.burned clustmix.release.{entry.release_id}\n"
+    line = f"sent: release.burned clustmix.release.{entry.release_id}\n"
     assert capsys.readouterr().err.endswith(line)
     assert place_of(site) == 3
     assert main(["watch", "--once", "--json"]) == 0
@@ -171,7 +171,7 @@ def test_events_of_arrivals_wait_for_the_server(site, server, monkeypatch):
     events = tuple(SimpleNamespace(name=name, resource_id="x") for name in names)
     scans = iter([SimpleNamespace(events=events, problems=())])
     nothing = SimpleNamespace(events=(), problems=())
-    monkeypatch.setattr(watcher_module, "scan", lambda _: next(scans, nothing))
+    monkeypatch.setattr(watcher_module, "scan", lambda *_, **__: next(scans, nothing))
     watcher = Watcher(site.settings)
     server.is_away = True
     watcher.tick()
@@ -185,7 +185,7 @@ def test_a_table_that_is_left_for_later_is_named_once(site, server, monkeypatch,
     clock = Clock(monkeypatch)
     problem = ClustMixError("SITE_INVALID", "wards.yaml: rows: expected this key, found none")
     report = SimpleNamespace(events=(), problems=(problem,))
-    monkeypatch.setattr(watcher_module, "scan", lambda _: report)
+    monkeypatch.setattr(watcher_module, "scan", lambda *_, **__: report)
     watcher = Watcher(site.settings)
     for _ in range(3):
         watcher.tick()
@@ -224,7 +224,7 @@ def test_a_part_that_fails_is_tried_again_with_growing_pauses(tmp_path, monkeypa
 
 
 def test_an_unexpected_failure_stays_private_and_ends_nothing(site, server, monkeypatch, capsys):
-    monkeypatch.setattr(watcher_module, "scan", lambda _: made.raise_private("scan"))
+    monkeypatch.setattr(watcher_module, "scan", lambda *_, **__: made.raise_private("scan"))
     enter(site, EntryState.BURNED)
     done = Watcher(site.settings).tick()
     log = site.settings.diagnostics / "failures.log"
@@ -256,7 +256,7 @@ def test_a_local_server_is_found_whenever_it_starts(site, server, monkeypatch):
         watcher_module, "emit", lambda _: addresses.append(os.environ.get("PREFECT_API_URL"))
     )
     watcher = Watcher(site.settings)
-    for connected in (None, {"PREFECT_API_URL": "http://a"}, {"PREFECT_API_URL": "http://b"}):
+    for connected in ({}, {"PREFECT_API_URL": "http://a"}, {"PREFECT_API_URL": "http://b"}):
         monkeypatch.setattr(watcher_module, "connection", lambda _, now=connected: now)
         enter(site, EntryState.BURNED)
         watcher._notify_of_rows()
@@ -285,13 +285,13 @@ def watching(log, **more):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_between_two_looks(site, tmp_path, number):
     log = tmp_path / "log"
-    assert not a_watcher_runs(site.settings)
+    assert not a_watcher_runs(site.settings.server_home)
     with watching(log) as process:
-        assert a_watcher_runs(site.settings)
+        assert a_watcher_runs(site.settings.server_home)
         process.send_signal(number)
         assert process.wait(30) == 0
     assert log.read_text().endswith("Z watch: ends\n")
-    assert not a_watcher_runs(site.settings)
+    assert not a_watcher_runs(site.settings.server_home)
 
 
 @pytest.mark.integration
@@ -309,7 +309,7 @@ def test_with_a_real_server_that_goes_and_comes_back(site, tmp_path):
     log, port, folder = tmp_path / "log", free_port(), tmp_path / "prefect"
 
     def is_told(entry):
-        return f"told: release.burned clustmix.release.{entry.release_id}\n" in log.read_text()
+        return f"sent: release.burned clustmix.release.{entry.release_id}\n" in log.read_text()
 
     first = enter(site, EntryState.BURNED)
     with served_prefect(folder, port=port) as server, watching(log, **server) as old:
@@ -324,4 +324,4 @@ def test_with_a_real_server_that_goes_and_comes_back(site, tmp_path):
             until(lambda: is_told(second))
             until(lambda: "news: works again" in log.read_text())
         assert process.poll() is None
-    assert log.read_text().count(f"told: release.burned clustmix.release.{first.release_id}") == 1
+    assert log.read_text().count(f"sent: release.burned clustmix.release.{first.release_id}") == 1

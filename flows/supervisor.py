@@ -88,7 +88,7 @@ class Supervisor:
         self._configuration = folder / "supervisord.conf"
 
     def launch(self, environment: Mapping[str, str], **values: object) -> None:
-        """Fill in the template of the parts by `values` and start supervisord, but no part yet.
+        """Fill in the template of the parts by `values` and start supervisord.
 
         Every part inherits `environment`. It is a ServerError if supervisord does not start.
         """

@@ -176,15 +176,6 @@ def test_parts_that_are_there_and_parts_that_ended(site, monkeypatch):
     assert found["public-worker"] == (False, ended)
 
 
-def test_a_ledger_that_does_not_verify_is_named(site):
-    enter(site, EntryState.PUBLISHED)
-    site.settings.ledger_head_path.write_text('{"sequence": 99, "hash": "' + "a" * 64 + '"}')
-    answers, text = parts(site.settings)["ledger"]
-    assert not answers
-    assert text.startswith("LEDGER_ROLLED_BACK: ")
-    assert collect(site.settings).entries == []
-
-
 def test_what_cannot_be_read_or_asked_is_named(site, tmp_path, monkeypatch):
     (tmp_path / "sites").mkdir()
     (tmp_path / "sites" / "broken.yaml").write_text("dataset: [")

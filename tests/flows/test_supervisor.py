@@ -52,8 +52,6 @@ def kept(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "STOP_SECONDS", 1)
     supervisor = Supervisor(tmp_path)
     supervisor.launch({"PATH": os.defpath}, codes={k: v for k, v in PARTS.items()})
-    for name in PARTS:
-        supervisor.start(name)
     yield supervisor
     supervisor.stop()
 

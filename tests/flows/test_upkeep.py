@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
-import made_up_release as made
 import pytest
 from made_up_entries import enter, move
 from prefect.client.schemas.objects import State, StateType
@@ -17,7 +16,7 @@ from served_prefect import served_prefect
 
 from flows.events import orchestrator
 from flows.watching.arrivals import arrived
-from flows.watching.budgets import DatasetBudget, SiteFolder, budgets
+from flows.watching.budgets import DatasetBudget, budgets
 from flows.watching.outbox import (
     MOST_PATIENCE,
     PATIENCE,
@@ -96,13 +95,6 @@ def test_what_is_published_is_forgotten(site):
     move(site, move(site, entry, EntryState.APPROVED), EntryState.PUBLISHED)
     events, cursor = retold(site, cursor, Server(), NOW + PATIENCE)
     assert (events, cursor.repeated) == ([], {})
-
-
-def test_other_states_and_other_installations_ask_for_nothing(site):
-    for state in ("reserved", "executing", "burned", "withheld", "published"):
-        enter(site, EntryState(state))
-    enter(site, EntryState.SEALED, owner="f" * 16)
-    assert retold(site, Cursor(), Server(), NOW)[1].repeated == {}
 
 
 def test_a_run_that_lives_is_left_alone(site):
@@ -192,21 +184,6 @@ def test_the_cap_that_leaves_least_in_proportion_counts(site):
     by_hand = {"cohort": "paper", "rho": Decimal(1), "reason": "why", "entry_id": "e-1"}
     site.ledger.adjust(**by_hand, signers=("a" * 16, "b" * 16))
     assert budgets({}, site.ledger.history()) == [others, wards]
-
-
-def test_site_files_are_read_again_when_they_change(site, tmp_path):
-    folder = tmp_path / "sites"
-    files = SiteFolder(folder)
-    assert (files.sites(), files.faults()) == ({}, {})
-    folder.mkdir()
-    path = made.write_site(tmp_path, lifetime_epsilon=2.0).rename(folder / "made-up.yaml")
-    [left] = budgets(files.sites(), ())
-    assert (left.dataset, left.percent_left, left.is_low) == ("made-up", 100, False)
-    assert files.sites()["made-up"] is files.sites()["made-up"]
-    path.write_text("dataset: [")
-    assert (files.sites(), list(files.faults())) == ({}, ["made-up.yaml"])
-    path.unlink()
-    assert (files.sites(), files.faults()) == ({}, {})
 
 
 @pytest.mark.parametrize(

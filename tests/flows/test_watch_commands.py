@@ -27,7 +27,6 @@ from flows.watching.watcher_lock import a_watcher_runs
 from privacy.charges import Caps
 from privacy.errors import ClustMixError
 from privacy.ledger import EntryState
-from storage.ledger.ledger_db import LedgerDatabase
 from storage.settings import load_settings
 
 PARTS = ("arrivals", "news", "dead runs", "unfinished", "schedules", "budgets")
@@ -165,34 +164,6 @@ def test_a_crash_before_the_place_is_kept_tells_again_with_the_same_ids(site, se
     assert first.event_id == again.event_id
 
 
-def test_events_of_arrivals_wait_for_the_server(site, server, monkeypatch):
-    clock = Clock(monkeypatch)
-    names = ["cohort.arrived", "arrival.refused"]
-    events = tuple(SimpleNamespace(name=name, resource_id="x") for name in names)
-    scans = iter([SimpleNamespace(events=events, problems=())])
-    nothing = SimpleNamespace(events=(), problems=())
-    monkeypatch.setattr(watcher_module, "scan", lambda *_, **__: next(scans, nothing))
-    watcher = Watcher(site.settings)
-    server.is_away = True
-    watcher.tick()
-    server.is_away = False
-    clock.seconds += 2
-    watcher.tick()
-    assert server.names() == names
-
-
-def test_a_table_that_is_left_for_later_is_named_once(site, server, monkeypatch, capsys):
-    clock = Clock(monkeypatch)
-    problem = ClustMixError("SITE_INVALID", "wards.yaml: rows: expected this key, found none")
-    report = SimpleNamespace(events=(), problems=(problem,))
-    monkeypatch.setattr(watcher_module, "scan", lambda *_, **__: report)
-    watcher = Watcher(site.settings)
-    for _ in range(3):
-        watcher.tick()
-        clock.seconds += 2
-    assert capsys.readouterr().err.count("arrivals: left for later: SITE_INVALID: wards.yaml") == 1
-
-
 def test_a_part_that_fails_is_tried_again_with_growing_pauses(tmp_path, monkeypatch, capsys):
     clock = Clock(monkeypatch)
     fails = True
@@ -232,21 +203,6 @@ def test_an_unexpected_failure_stays_private_and_ends_nothing(site, server, monk
     assert server.names() == ["release.burned"]
     assert not [c for c in made.CANARIES if c in capsys.readouterr().err.encode()]
     assert made.CANARY_RAISED in log.read_text()
-
-
-def test_the_ledger_is_read_only_when_its_head_has_moved(site, server, monkeypatch):
-    clock = Clock(monkeypatch)
-    watcher = Watcher(site.settings)
-    enter(site, EntryState.BURNED)
-    watcher.tick()
-    with mock.patch.object(LedgerDatabase, "history", side_effect=AssertionError("it was read")):
-        for _ in range(10):
-            clock.seconds += 2
-            assert not any(watcher.tick().values())
-    enter(site, EntryState.BURNED)
-    clock.seconds += 2
-    watcher.tick()
-    assert server.names() == ["release.burned"] * 2
 
 
 def test_a_local_server_is_found_whenever_it_starts(site, server, monkeypatch):

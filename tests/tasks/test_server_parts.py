@@ -220,7 +220,7 @@ def test_a_start_that_fails_leaves_nothing(settings, monkeypatch):
     monkeypatch.setattr(local_server, "find_postgres", lambda *_: "PostgreSQL is hidden")
     told = []
     alone = settings.model_copy(update={"dask_address": "tls://cluster:1"})
-    with pytest.raises(ServerError, match=r"^SERVER_PART_ENDED: expected the orchestrator to star"):
+    with pytest.raises(ServerError, match=r"^SERVER_PART_ENDED: expected the orchestrator to answ"):
         start_server(alone, port=free_port(), log=told.append)
     assert told[0] == "the orchestrator keeps its runs in SQLite: PostgreSQL is hidden"
     assert told[-1] == "ending what was started"

@@ -190,6 +190,13 @@ class _Start:
         if self._has_cluster:
             make_certificates(certificates(self._folder), days=_CERTIFICATE_DAYS)
         if isinstance(postgres, Postgres):
+            if postgres.data.exists() and not (self._folder / DATABASE_PASSWORD_FILE).exists():
+                raise ServerError(
+                    "SERVER_DATABASE_REFUSED",
+                    f"expected the password of {postgres.data} in {DATABASE_PASSWORD_FILE} of the "
+                    "server's folder, found none; restore that file, or move the data away to "
+                    "begin with new ones",
+                )
             postgres.prepare(kept_secret(self._folder, DATABASE_PASSWORD_FILE, ""))
         else:
             self._log(f"the orchestrator keeps its runs in SQLite: {postgres}")

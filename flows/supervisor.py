@@ -69,7 +69,7 @@ class PartState:
 
     @property
     def runs(self) -> bool:
-        """Whether the part runs or is being started, and not for another try after a failure."""
+        """True if the part runs, or is in the first seconds of a start."""
         return self.state in (RUNNING, STARTING)
 
     @property

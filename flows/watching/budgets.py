@@ -29,7 +29,7 @@ class DatasetBudget:
 
     @property
     def is_low(self) -> bool:
-        """Whether the budget is below `LOW_PERCENT`."""
+        """True if the budget is below `LOW_PERCENT`."""
         return self.percent_left < LOW_PERCENT
 
 

@@ -80,6 +80,7 @@ def deploy(settings: Settings, file: Path) -> Deployed:
         # Prefect's command leaves out what it cannot read, and goes on.
         PrefectYamlModel.model_validate(declared)
         names = {_checked(deployment, require_site) for deployment in declared["deployments"]}
+        pools = dict(declared["work_pools"])
         for section in automations["automations"]:
             _automation(section, None)
     except ClustMixError:
@@ -96,7 +97,7 @@ def deploy(settings: Settings, file: Path) -> Deployed:
             f"takes them, found {problem}",
         )
     with orchestrator(timeout_seconds=_ANSWER_SECONDS, retries=_RETRIES) as client:
-        _put_work_pools(client, declared["work_pools"])
+        _put_work_pools(client, pools)
         paused = [deployment.id for deployment in our_deployments(client) if deployment.paused]
         _prefect_deploy(file.resolve())
         for deployment_id in paused:
@@ -132,6 +133,8 @@ def _checked(deployment: Mapping[str, Any], require: Callable[[str, ReleaseReque
 
     flow: Any = load_flow_from_entrypoint(deployment["entrypoint"], use_placeholder_flow=False)
     name = f"{flow.name}/{deployment['name']}"
+    if deployment["tags"] != [TAG] or deployment["enforce_parameter_schema"] is not True:
+        raise ValueError(f"{name} without tags: [{TAG}] or enforce_parameter_schema: true")
     for schedule in deployment.get("schedules", ()):
         CronSchedule(cron=schedule["cron"], timezone=schedule["timezone"])
         request = flow.validate_parameters(deployment.get("parameters", {})).get("request")

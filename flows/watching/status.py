@@ -45,7 +45,7 @@ _TIMEOUT_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartState:
-    """Whether a part of the installation answers."""
+    """A part of the installation: its name, if it answers, and a text."""
 
     name: str
     answers: bool
@@ -132,7 +132,7 @@ class Status:
 
     @property
     def is_served(self) -> bool:
-        """Whether the orchestrator has answered."""
+        """True if the orchestrator has answered."""
         return any(part.name == ORCHESTRATOR and part.answers for part in self.parts)
 
 

@@ -68,7 +68,7 @@ class PeriodicTask:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time."""
+        """True if it is time to do the work."""
         return time.monotonic() >= self._not_before
 
     def attempt(self, log_folder: Path) -> ClustMixError | None:

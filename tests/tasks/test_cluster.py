@@ -163,7 +163,7 @@ def test_connect_refuses_a_scheduler_with_a_jupyter_server():
 def test_connect_refuses_a_cluster_that_does_not_tell_its_settings(monkeypatch):
     monkeypatch.setattr(cluster_module, "unsafe_worker", lambda dask_worker: 1 // 0)
     message = (
-        "CLUSTER_SETTINGS: expected a scheduler and workers that tell their settings, found "
+        "CLUSTER_SETTINGS: expected a scheduler and workers that answer for their settings, found "
         "ZeroDivisionError; start them with this version of ClustMix installed"
     )
     with (

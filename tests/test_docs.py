@@ -13,15 +13,13 @@ from measuring import domain_with
 from pydantic import TypeAdapter
 from scipy.stats import chi2, norm
 
-from flows.watching.arrivals import _AHEAD
-from flows.watching.budgets import LOW_PERCENT
-from flows.watching.schedules import GRACE
-from flows.watching.upkeep import PATIENCE
-from flows.server import cluster as server_cluster
-from flows.server import start as server_parts
 from flows.serving import _ORDINARY_ENDS
 from flows.site.request import PublishRequest, ReleaseRequest
 from flows.site.site_file import BudgetSection, SiteFile, WindowSection, load_site
+from flows.watching.arrivals import _AHEAD
+from flows.watching.budgets import LOW_PERCENT
+from flows.watching.outbox import PATIENCE
+from flows.watching.schedules import GRACE
 from privacy import errors
 from privacy.accountants.calibration import gdp_mu
 from privacy.accountants.gaussian import GaussianAccountant
@@ -250,9 +248,8 @@ def test_every_variable_exit_code_and_part_of_the_server_is_explained():
     assert set(variables) == {name.upper() for name in Settings.model_fields}
     codes = {error.exit_code for error in vars(errors).values() if hasattr(error, "exit_code")}
     assert set(map(int, first_cells("## Commands and exit codes"))) == {0, *codes}
-    parts = {f"{pool}-worker" for pool in server_parts.POOLS}
-    parts |= {server_parts.DATABASE, server_parts.ORCHESTRATOR, server_parts.PAGES}
-    parts |= {server_parts.WATCHER, server_cluster.SCHEDULER, server_cluster.CPU_WORKERS}
+    template = (ROOT / "flows" / "supervisord.conf").read_text("utf-8")
+    parts = set(re.findall(r'part\("([a-z-]+[a-z])"', template))
     named = re.findall(r"[a-z-]+", " ".join(first_cells("## Start and stop")))
     assert set(named) == parts
 

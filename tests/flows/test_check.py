@@ -11,7 +11,7 @@ from desks import CANARY, HOME
 
 from flows.site.request import job_of
 from flows.site.site_file import load_site
-from flows.watching.notices import Cursor, notices
+from flows.watching.outbox import Cursor, notices
 from privacy.ledger import GENESIS_HASH
 from storage.files.diagnostics import KEPT_DAYS, MAX_BYTES, DiagnosticsFile, remove_old_diagnostics
 from storage.ledger.ledger_db import LedgerDatabase

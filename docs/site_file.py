@@ -54,6 +54,17 @@ MEANINGS = {
     "SiteFile.budget": "Caps on all releases together.",
     "SiteFile.dataset": "Name under which releases are published, and of the budget if `budget` "
     "names no cohort.",
+    "SiteFile.analysis": "`proven`. `published` is for comparisons, and refused by a release.",
+    "SiteFile.rows": "Number of synthetic rows: public, and no function of the size of the table. "
+    "Without it 250,000, or as many as have 50 million cells.",
+    "SiteFile.soft_labels": "Publishes the teacher's probabilities for released images, in "
+    "`soft_labels.parquet`; free.",
+    "SiteFile.patients": "About how many patients there are: public and rounded. The budget "
+    "is split by it; the guarantee does not depend on it. 10,000 without it.",
+    "SiteFile.approval": "`officer` if a second person has to sign each release. Once on for a "
+    "cohort, it stays on.",
+    "SiteFile.arrival": "Lets a table in the landing folder replace `source.path` and start a "
+    "release, of kind csv or parquet.",
     "PrivacySection.epsilon": "Bound on the privacy loss of one release.",
     "PrivacySection.delta": "Largest excess of a probability over the bound of epsilon: much "
     "smaller than one over the number of patients.",
@@ -77,6 +88,11 @@ MEANINGS = {
     "SklearnSource.dataset": "The dataset.",
     "ImageColumns.height": "Rows of pixels.",
     "ImageColumns.width": "Columns of pixels.",
+    "*.table": "CSV file in UTF-8 with a line for each image: the column `file` (its place below "
+    "the folder), the label, and the patient where no header names one. Without it the label is "
+    "the first folder below `folder`, in a column `label`.",
+    "*.burned_in": "Text in the pixels: `refuse` takes only files whose element "
+    "BurnedInAnnotation says NO. Text that is alike in many images can appear in a release.",
     "*.data": "Name of a [public table](#public-tables).",
     "*.shares": "Split of the budget over the stages.",
     "*.published": "Parameters of the published analysis.",
@@ -119,7 +135,8 @@ for _model, _title in _sections(SiteFile):
 
 def page() -> str:
     """Return the whole page."""
-    head = _text("head.md").replace("{headings}", "; ".join(HEADINGS.values()))
+    headings = (spellings.split(",")[0] for spellings in HEADINGS.values())
+    head = _text("head.md").replace("{headings}", ", ".join(headings))
     head = head.replace("{example}", EXAMPLE).replace("{tables}", ", ".join(table_names()))
     said: dict[str, str] = {}
     return head + "".join(_section(model, said) for model in SECTIONS)
@@ -162,7 +179,7 @@ def _kind(schema: dict[str, Any], key: str, model: type[BaseModel], required: se
     default = declared.get("default")
     if default in (None, [], {}, False):
         return words.removesuffix(" or `null`")
-    return f"{words}, by default `{json.dumps(default)}`"
+    return f"{words} (`{json.dumps(default)}`)"
 
 
 def _summary(model: type[BaseModel]) -> str:
@@ -222,13 +239,13 @@ def _value(declared: dict[str, Any], schema: dict[str, Any], owner: type[BaseMod
     if declared.get("format") in ("path", "date"):
         words = str(declared["format"])
     limits = [
-        f"{word} {_number(declared[key])}"
+        f"{word}{_number(declared[key])}"
         for key, word in (
-            ("minimum", "from"),
-            ("exclusiveMinimum", "above"),
-            ("maximum", "to"),
-            ("exclusiveMaximum", "below"),
-            ("multipleOf", "in steps of"),
+            ("minimum", "" if "maximum" in declared else "from "),
+            ("exclusiveMinimum", "above "),
+            ("maximum", "to "),
+            ("exclusiveMaximum", "below "),
+            ("multipleOf", "in steps of "),
         )
         if key in declared
     ]

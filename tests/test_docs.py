@@ -215,15 +215,17 @@ def test_every_state_of_the_ledger_is_explained_with_what_may_follow():
     }
 
 
-def first_cells(heading):
-    return [row[0].strip("`") for row in table_after(OPERATE, heading)]
+def listed(heading):
+    """Return the first words of the list items of a section."""
+    section = re.split(r"^## ", OPERATE.split(f"{heading}\n", 1)[1], maxsplit=1, flags=re.M)[0]
+    return re.findall(r"^- `?([\w. -]+?)`?(?: \(.*?\))?:", section, flags=re.M)
 
 
 def test_every_variable_and_exit_code_is_explained():
     variables = re.findall(r"^- `CLUSTMIX_(\w+)`:", OPERATE, flags=re.M)
     assert set(variables) == {name.upper() for name in Settings.model_fields}
     codes = {error.exit_code for error in vars(errors).values() if hasattr(error, "exit_code")}
-    assert set(map(int, first_cells("## Commands and exit codes"))) == {0, *codes}
+    assert set(map(int, listed("## Commands and exit codes"))) == {0, *codes}
 
 
 def test_every_cap_of_the_site_file_is_explained():
@@ -250,10 +252,9 @@ def test_every_code_of_an_error_is_one_of_the_program():
 
 
 def test_clean_up_is_explained_for_every_state_of_an_open_run():
-    documented = {
-        (re.match(r"`(\w+)`", row[0])[1], row[1].strip("`"))
-        for row in table_after(LEDGER, "## Clean-up")
-    }
+    section = LEDGER.split("## Clean-up")[1].split("\n## ")[0]
+    items = re.findall(r"^- `(\w+)`.* (stays|becomes `\w+`):", section, flags=re.M)
+    documented = {(state, re.sub(r"becomes|\W", "", end)) for state, end in items}
     assert documented == {
         ("RESERVED", "VOID"),
         ("EXECUTING", "SEALED"),
@@ -270,25 +271,24 @@ def test_clean_up_is_explained_for_every_state_of_an_open_run():
 
 def test_every_field_of_a_form_is_explained():
     titles = [field.title for field in ReleaseRequest.model_fields.values()]
-    assert first_cells("## Release by hand") == titles
+    assert listed("## Release by hand")[: len(titles)] == titles
     assert f"`{PublishRequest.model_fields['decision'].title}`" in OPERATE
 
 
 def test_every_refusal_of_an_arrival_is_explained():
     source = source_of("flows/operations", "storage")
     refusals = set(re.findall(r'InputError\(\s*"(ARRIVAL_[A-Z_]+)"', source))
-    listed = OPERATE.split("### Refused arrivals")[1].split("\n## ")[0]
-    assert set(re.findall(r"^- `(\w+)`:", listed, flags=re.M)) == refusals
+    assert set(listed("### Refused arrivals")) == refusals
     for code in re.findall(r'ConfigurationError\(\s*"((?:LANDING|ARRIVALS)_[A-Z_]+)"', source):
         assert f"`{code}`" in OPERATE, code
 
 
 def test_every_end_and_artifact_of_a_run_is_explained():
-    ends = first_cells("## What an operator sees")
-    assert {"Completed", "Waiting", "Failed", "Crashed", *_ORDINARY_ENDS.values()} == set(ends)
-    assert set(re.findall(r'Ending\(name="(\w+)"', source_of("flows"))) <= set(ends)
-    text = OPERATE.split("## What an operator sees")[1].split("### What the orchestrator")[0]
-    documented = set(re.findall(r"^\| `([a-z]+)-DATASET`", text, flags=re.M))
+    ends = {name for name in listed("## What an operator sees") if "-" not in name}
+    assert {"Completed", "Waiting", "Failed", "Crashed", *_ORDINARY_ENDS.values()} == ends
+    assert set(re.findall(r'Ending\(name="(\w+)"', source_of("flows"))) <= ends
+    text = OPERATE.split("## What an operator sees")[1].split("### Data of the orchestrator")[0]
+    documented = set(re.findall(r"^- `([a-z]+)-DATASET`", text, flags=re.M))
     shown = set(re.findall(r'key=f"([a-z]+)-\{', source_of("flows")))
     assert documented == {*shown, "guarantee", "gate"}
 
@@ -303,8 +303,8 @@ def test_every_notification_is_explained():
         if action["type"] == "call-webhook"
         for event in automation["trigger"].get("after", automation["trigger"]["expect"])
     }
-    listed = OPERATE.split("## Notifications")[1].split("## Metrics")[0]
-    rows = dict(re.findall(r"^- `([\w.-]+)`: .* \(([^)]+)\)$", listed, flags=re.M))
+    section = OPERATE.split("## Notifications")[1].split("## Metrics")[0]
+    rows = dict(re.findall(r"^- `([\w.-]+)`: .* \(([^)]+)\)$", section, flags=re.M))
     assert set(rows) == set(told)
     for event, payload in told.items():
         fields = set(re.findall(r'"(\w+)": ?', payload)) - {"event", "text"}

@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from privacy.events import ComposedEvent, Event
+from clustmix import pages
 from privacy.parameters import Adjacency, Analysis
 from storage.files.documents import Record, Text
-from storage.releases.bundles import totals_of
-from tasks.measurement.plan import MeasurementPlan, PlannedStatistic
 from tasks.reporting.guarantee import Claim, rounded_up
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from privacy.events import Event
+    from tasks.measurement.plan import MeasurementPlan
 
 NOT_CHARGED = (
     "Nothing was charged: no ledger counts this against what these patients may still be asked."
@@ -108,11 +109,6 @@ class Guarantee:
         return replace(self, delta=delta, **_amounts(self.events, self.adjacency, delta))
 
     @property
-    def event(self) -> ComposedEvent:
-        """The composition of all events."""
-        return ComposedEvent(events=self.events)
-
-    @property
     def analysis(self) -> str:
         """``proven``: no other form of a method has a class here."""
         return Analysis.PROVEN.value
@@ -136,6 +132,8 @@ class Guarantee:
 
 
 def _amounts(events: Sequence[Event], adjacency: Adjacency, delta: float) -> dict[str, Any]:
+    from storage.releases.bundles import totals_of
+
     totals = asdict(totals_of(events, adjacency=adjacency, delta=delta))
     del totals["accountant"]
     return totals
@@ -143,14 +141,14 @@ def _amounts(events: Sequence[Event], adjacency: Adjacency, delta: float) -> dic
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Plan:
-    """What will be measured and with which noise, set before a row is read.
+    """Every planned look at the rows, with its noise, set before a row is read.
 
     Parameters
     ----------
-    measurement
-        Every planned look at the rows.
-    guarantee
-        What they add up to.
+    measurement : MeasurementPlan
+        The planned statistics, in the order in which they are drawn.
+    guarantee : Guarantee
+        Their sum.
 
     Examples
     --------
@@ -165,46 +163,56 @@ class Plan:
     guarantee: Guarantee
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row for each planned draw, series of draws or choice.
+        """Return one row for each planned statistic.
 
-        Columns are ``statistic``; ``values``, numbers in a draw, or candidates of a choice;
-        ``draws``; ``sampling_probability`` of a patient; ``noise``, standard deviation in units of
-        the statistic, NaN for a choice; ``share`` of ``mu**2``.
+        Columns are ``statistic``; ``values``, numbers in a draw; ``draws``; ``noise``, standard
+        deviation in units of the statistic; ``share`` of ``mu**2``.
         """
         import pandas as pd
 
         return pd.DataFrame(self._rows())
 
     def _rows(self) -> list[dict[str, Any]]:
-        total = sum(planned.mu**2 for planned in self.measurement.statistics)
-        rows: list[dict[str, Any]] = []
-        for planned in self.measurement.statistics:
-            if isinstance(planned, PlannedStatistic):
-                n_values, draws = math.prod(planned.shape), planned.n_draws
-                noise, probability = planned.unit_noise_stddev, planned.sampling_probability
-            else:
-                n_values, draws = planned.n_candidates, 1
-                noise, probability = float("nan"), 1.0
-            rows.append(
-                {
-                    "statistic": planned.name,
-                    "values": n_values,
-                    "draws": draws,
-                    "sampling_probability": probability,
-                    "noise": noise,
-                    "share": planned.mu**2 / total,
-                }
+        planned = [self.measurement[one.name] for one in self.measurement.statistics]
+        total = sum(one.mu**2 for one in planned)
+        return [
+            {
+                "statistic": one.name,
+                "values": math.prod(one.shape),
+                "draws": one.n_draws,
+                "noise": one.unit_noise_stddev,
+                "share": one.mu**2 / total,
+            }
+            for one in planned
+        ]
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        return [
+            (
+                row["statistic"],
+                str(row["values"]),
+                str(row["draws"]),
+                f"{row['noise']:.4g}",
+                f"{row['share']:.0%}",
             )
-        return rows
+            for row in self._rows()
+        ]
 
     def __str__(self) -> str:
-        lines = [f"{'statistic':<30} {'values':>6} {'draws':>6} {'noise':>9} {'share':>6}"]
-        for row in self._rows():
-            noise = "choice" if math.isnan(row["noise"]) else f"{row['noise']:.4g}"
-            lines.append(
-                f"{row['statistic']:<30} {row['values']:>6} {row['draws']:>6} "
-                f"{noise:>9} {row['share']:>6.0%}"
-            )
-        return "\n".join(lines)
+        lines = [_HEADS, *self._cells()]
+        return "\n".join(
+            f"{name:<30} {values:>6} {draws:>6} {noise:>9} {share:>6}"
+            for name, values, draws, noise, share in lines
+        )
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return pages.page(
+            "Plan of a measurement",
+            pages.table(_HEADS, self._cells()),
+            pages.text(f"{Claim(self.guarantee).definition} Nothing has been read or charged yet."),
+        )
+
+
+_HEADS = ("statistic", "values", "draws", "noise", "share")

@@ -16,17 +16,18 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, JsonValue, model_validator
 
 from clustmix.guarantee import Charged
-from privacy.errors import IntegrityError
+from clustmix.methods import METHODS
+from privacy.errors import ConfigurationError, IntegrityError
 from privacy.event_records import event_from_dict
 from privacy.events import Event
 from privacy.parameters import Adjacency
 from storage.files.digests import Sha256
-from storage.files.documents import KEPT, Document, Text
+from storage.files.documents import Document, Text
 from storage.releases.manifest import MethodRecord
 from storage.releases.measurements import RELEASED_FILE, arrays_of_bytes, arrays_to_bytes
 from storage.schema.table import TableSchema
 from storage.schema.vocabulary import Vocabulary
-from tasks.methods.registry import METHODS, method_entry
+from tasks.methods.registry import method_entry
 from tasks.steps.request_key import code_sha256
 
 
@@ -65,7 +66,7 @@ class ModelRecord(Document):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.method.name not in {entry.kind for entry in METHODS}:
+        if self.method.name not in {one.kind for one in METHODS}:
             raise ValueError("expected a registered method")
         try:
             self.vocabulary.require(TableSchema.model_validate(self.table_schema))
@@ -77,9 +78,7 @@ class ModelRecord(Document):
     @property
     def settings(self) -> BaseModel:
         """The settings of the method."""
-        return method_entry(self.method.name).config.model_validate(
-            self.method.settings, context=dict(KEPT)
-        )
+        return method_entry(self.method.name).config.model_validate(self.method.settings)
 
     @property
     def drawn(self) -> tuple[Event, ...]:
@@ -124,6 +123,23 @@ def read(path: Path) -> tuple[bytes, ModelRecord, dict[str, NDArray[Any]]]:
         return content, record, arrays_of_bytes(arrays)
     except ValueError:
         raise _damaged(path) from None
+
+
+def write_new(path: Path, content: bytes) -> None:
+    """Write a file that is not there yet (else it is a ConfigurationError)."""
+    try:
+        with path.open("xb") as file:
+            file.write(content)
+    except FileExistsError:
+        raise ConfigurationError(
+            "FILE_EXISTS", f"expected no file at {path}, found one; name another"
+        ) from None
+    except OSError as error:
+        raise ConfigurationError(
+            "FILE_NOT_MADE",
+            f"expected a place for a new file at {path}, found none ({error.strerror}); name "
+            "another",
+        ) from None
 
 
 def _damaged(path: Path) -> IntegrityError:

@@ -11,7 +11,7 @@ loads no orchestrator; what takes a moment is loaded when it is used.
 
 from clustmix.bundles import Bundle, verify
 from clustmix.guarantee import Guarantee, Plan
-from clustmix.methods import DPCDA, DPGM, ClustMix, NaiveBayes
+from clustmix.methods import DPCDA, DPGM, ClustMix, DPKMeans, NaiveBayes
 from clustmix.schema import (
     CategoricalColumn,
     ImageColumns,
@@ -29,6 +29,7 @@ __all__ = [
     "Bundle",
     "CategoricalColumn",
     "ClustMix",
+    "DPKMeans",
     "Guarantee",
     "ImageColumns",
     "IntegerColumn",

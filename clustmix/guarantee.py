@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from clustmix import pages
+from clustmix.pages import page
 from privacy.parameters import Adjacency, Analysis
 from storage.files.documents import Record, Text
 from tasks.reporting.guarantee import Claim, rounded_up
@@ -186,33 +186,24 @@ class Plan:
             for one in planned
         ]
 
-    def _cells(self) -> list[tuple[str, ...]]:
+    def _cells(self) -> list[list[str]]:
+        forms = ("", "", "", ".4g", ".0%")
         return [
-            (
-                row["statistic"],
-                str(row["values"]),
-                str(row["draws"]),
-                f"{row['noise']:.4g}",
-                f"{row['share']:.0%}",
-            )
+            [format(value, form) for value, form in zip(row.values(), forms, strict=True)]
             for row in self._rows()
         ]
 
     def __str__(self) -> str:
-        lines = [_HEADS, *self._cells()]
         return "\n".join(
             f"{name:<30} {values:>6} {draws:>6} {noise:>9} {share:>6}"
-            for name, values, draws, noise, share in lines
+            for name, values, draws, noise, share in (_HEADS, *self._cells())
         )
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return pages.page(
-            "Plan of a measurement",
-            pages.table(_HEADS, self._cells()),
-            pages.text(f"{Claim(self.guarantee).definition} Nothing has been read or charged yet."),
-        )
+        words = f"{Claim(self.guarantee).definition} Nothing has been read or charged yet."
+        return page("Plan of a measurement", _HEADS, self._cells(), words)
 
 
 _HEADS = ("statistic", "values", "draws", "noise", "share")

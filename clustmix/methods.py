@@ -264,5 +264,60 @@ class DPGM(Synthesizer):
     shares: BudgetShares | Mapping[str, float] = BudgetShares()  # noqa: RUF009 - it is frozen
 
 
-METHODS: tuple[type[Synthesizer], ...] = (ClustMix, NaiveBayes, DPCDA, DPGM)
+@dataclass(eq=False, repr=False, kw_only=True)
+class DPKMeans(Synthesizer):
+    """DP k-means: noisy Lloyd rounds, then noisy histograms of each cluster.
+
+    Parameters
+    ----------
+    schema : Schema
+        The declared table.
+    epsilon : float, above 0
+        Bound on the privacy loss of a patient; 1.0 is usual.
+    delta : float, above 0 and below 0.001
+        Probability with which the bound may fail: a public constant, such as 1e-6.
+    adjacency : {"add_remove", "replace_one"}, default "add_remove"
+        Neighbouring tables: with one patient more, or with one exchanged for another.
+    patient_column : str, optional
+        Column that names the patient; without it every row is another patient.
+    max_rows_per_patient : int, at least 1, default 1
+        Rows of one patient that are used.
+    patients : int, from 1 to 10,000,000,000, optional
+        About how many patients there are: a public, rounded number, by which a method may split
+        its budget. `sample` gives as many rows.
+    clusters : int, from 1 to 1000, default 10
+        Number of clusters.
+    rounds : int, from 1 to 100, default 5
+        Noisy rounds that place centres.
+    features : {"plain", "fourier"}, default "fourier"
+        Points: plain vectors, or random Fourier features.
+    n_features : even int, from 2 to 4000, default 200
+        Number of Fourier features.
+    length_scale : float, above 0, optional
+        Length scale of the kernel; by default that of the public domain.
+    l2_clip_norm : float, above 0, optional
+        Norm that plain vectors are clipped to; without it nothing is clipped.
+    clustering_share : float, above 0 and below 1, default 0.3
+        Share of the budget for the rounds.
+
+    Examples
+    --------
+    >>> from clustmix import DPKMeans, Schema
+    >>> schema = Schema(items=("tea", "milk"), label={"name": "y", "levels": {"no": (), "yes": ()}})
+    >>> DPKMeans(schema, epsilon=1.0, delta=1e-6, clusters=4).plan().guarantee.epsilon <= 1.0
+    True
+    """
+
+    kind: ClassVar[str] = "dp_kmeans"
+
+    clusters: int = 10
+    rounds: int = 5
+    features: Literal["plain", "fourier"] = "fourier"
+    n_features: int = 200
+    length_scale: float | None = None
+    l2_clip_norm: float | None = None
+    clustering_share: float = 0.3
+
+
+METHODS: tuple[type[Synthesizer], ...] = (ClustMix, NaiveBayes, DPCDA, DPGM, DPKMeans)
 """The classes, one for each registered method."""

@@ -1,53 +1,31 @@
-"""Models and plans as a notebook shows them: small tables in HTML, in its own colours."""
+"""Models and plans as a notebook shows them: a table and a sentence, in the notebook's colours."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 
-# No colour of our own: text and lines are those of the notebook, light or dark.
-_CELL = "padding:.15em .8em;border:0;text-align:{side};vertical-align:top"
-_HEAD = "border-bottom:1px solid;opacity:.75;font-weight:600"
+_BOX = (
+    "border:1px solid;border-radius:.4em;padding:.6em .9em;max-width:56em;overflow-x:auto;"
+    "font-size:.95em;line-height:1.45"
+)
+_TABLE = "border-collapse:collapse;border:0;margin:.5em 0;font-size:inherit"
+_HEAD = "border:0;border-bottom:1px solid;font-weight:600"
 
 
-def page(title: str, *parts: str) -> str:
-    """Return a heading and the parts below it."""
+def page(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], words: str = "") -> str:
+    """Return HTML with a heading, a table whose first column has names, and words below it."""
+    sides = ["left", *["right"] * (len(heads) - 1)]
+    head = _row("th", heads, sides, _HEAD)
+    body = "".join(_row("td", row, sides, "border:0") for row in rows)
+    below = f'<p style="margin:.5em 0">{escape(words)}</p>' if words else ""
     return (
-        '<div style="border:1px solid;border-radius:.4em;padding:.6em .9em;max-width:56em;'
-        'overflow-x:auto;font-size:.95em;line-height:1.45">'
-        f"<div><strong>{escape(title)}</strong></div>{''.join(parts)}</div>"
+        f'<div style="{_BOX}"><strong>{escape(title)}</strong><table style="{_TABLE}">'
+        f"<thead>{head}</thead><tbody>{body}</tbody></table>{below}</div>"
     )
 
 
-def text(words: str) -> str:
-    """Return a paragraph."""
-    return f'<p style="margin:.5em 0">{escape(words)}</p>'
-
-
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, n_names: int = 1) -> str:
-    """Return a table in which columns of names come first, and columns of numbers after them."""
-    sides = ["left" if place < n_names else "right" for place in range(len(heads))]
-    styles = [_CELL.format(side=side) for side in sides]
-    head = "".join(
-        f'<th style="{style};{_HEAD}">{escape(name)}</th>'
-        for name, style in zip(heads, styles, strict=True)
+def _row(tag: str, cells: Sequence[str], sides: Sequence[str], style: str) -> str:
+    written = (
+        f'<{tag} style="padding:.15em .8em;text-align:{side};{style}">{escape(cell)}</{tag}>'
+        for cell, side in zip(cells, sides, strict=True)
     )
-    body = "".join(
-        '<tr style="background:transparent">'
-        + "".join(
-            f'<td style="{style}">{escape(cell)}</td>'
-            for cell, style in zip(row, styles, strict=True)
-        )
-        + "</tr>"
-        for row in rows
-    )
-    return (
-        '<table style="border-collapse:collapse;border:0;margin:.5em 0;font-size:inherit">'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    )
-
-
-def settings(values: Mapping[str, object]) -> str:
-    """Return a table of settings by name."""
-    rows = [(name, repr(value)) for name, value in values.items()]
-    return table(("setting", "value"), rows, n_names=2)
+    return f'<tr style="background:transparent">{"".join(written)}</tr>'

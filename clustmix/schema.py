@@ -9,10 +9,11 @@ from typing import Any, Literal, Self
 import yaml
 from pydantic import ModelWrapValidatorHandler, ValidationError, ValidationInfo, model_validator
 
+from clustmix.target import in_one_line
 from privacy.errors import ConfigurationError
 from storage.schema import column_blocks, columns, labels
 from storage.schema.columns import Declaration
-from storage.schema.plain_yaml import one_line, read_mapping, refusal
+from storage.schema.plain_yaml import read_mapping
 from storage.schema.table import TableSchema
 
 FILL_IN = "FILL_IN"
@@ -27,13 +28,13 @@ class _Declared(Declaration):
     def _refused_in_one_line(
         cls, declared: Any, check: ModelWrapValidatorHandler[Self], info: ValidationInfo
     ) -> Self:
-        problem = ""
         try:
             return check(declared)
         except ValidationError as error:
-            problem = one_line(error, declared if isinstance(declared, dict) else {})
-        place = (info.context or {}).get("file", cls.__name__)
-        raise refusal("SCHEMA_INVALID", f"{place}: {problem}")
+            given = declared if isinstance(declared, dict) else {}
+            place = (info.context or {}).get("file", "")
+            refused = in_one_line("SCHEMA_INVALID", error, given, of=cls.__name__, place=place)
+        raise refused
 
 
 class IntegerColumn(_Declared, columns.NumericColumn):
@@ -63,22 +64,14 @@ class IntegerColumn(_Declared, columns.NumericColumn):
 
 
 class RealColumn(_Declared, columns.NumericColumn):
-    """A column of numbers with decimals, with public bounds and bins.
+    """A column of numbers with decimals; other parameters are those of `IntegerColumn`.
 
     Parameters
     ----------
-    name : str
-        Name of the column.
-    lower, upper : float
-        Public bounds, both included; a value outside is clipped.
-    bins : int or sequence of float
-        Number of bins of equal width, or their edges from `lower` to `upper`.
+    lower, upper, bins : float
+        Bounds, and the number or the edges of bins, with `decimals` decimals at most.
     decimals : int from 0 to 6, default 2
-        Decimals of a synthetic value; bounds and edges have no more.
-    missing : sequence of str, default ()
-        Raw codes that mean "missing", such as ``?`` or ``-1``.
-    nullable : bool, default False
-        Whether an empty cell is allowed, and means "missing".
+        Decimals of a synthetic value.
 
     Examples
     --------

@@ -306,13 +306,16 @@ class Synthesizer(Parameters):
         return f"{self.__class__.__name__}({shown}), {self._state()}"
 
     def _repr_html_(self) -> str:
-        from clustmix import pages
+        from clustmix.pages import page
 
-        name, settings = self.__class__.__name__, pages.settings(self._shown())
-        if self._fitted is None:
-            return pages.page(f"{name}, not fitted", settings)
-        statement = pages.text(self._fitted.guarantee.statement)
-        return pages.page(f"{name}, fitted", settings, statement)
+        is_fitted = self._fitted is not None
+        settings = [(name, repr(value)) for name, value in self._shown().items()]
+        return page(
+            f"{self.__class__.__name__}, {'fitted' if is_fitted else 'not fitted'}",
+            ("setting", "value"),
+            settings,
+            self.guarantee_.statement if is_fitted else "",
+        )
 
     def _state(self) -> str:
         if self._fitted is None:

@@ -12,6 +12,7 @@ from privacy.errors import ClustMixError, ConfigurationError
 from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
 from storage.schema.plain_yaml import one_line, refusal
 
+_SHORT = 80
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -76,12 +77,21 @@ def checked(model: type[_Model], given: Mapping[str, Any], *, of: str) -> _Model
     try:
         return model.model_validate(plain)
     except ValidationError as error:
-        problem = one_line(error, plain)
-        names = dict.fromkeys(str(fault["loc"][0]) for fault in error.errors() if fault["loc"])
-    found = ", ".join(f"{name}={plain[name]!r}" for name in names if name in plain)
-    raise refusal(
-        "SETTING_INVALID",
-        f"{of}: {problem}{f'; found {found}' if found else ''}; help(clustmix.{of}) has the ranges",
+        refused = in_one_line("SETTING_INVALID", error, plain, of=of)
+    raise refused
+
+
+def in_one_line(
+    code: str, error: ValidationError, given: Mapping[str, Any], *, of: str, place: str = ""
+) -> ConfigurationError:
+    """Return the refusal of a class: what was expected, what was found, where the ranges stand."""
+    names = dict.fromkeys(fault["loc"][0] for fault in error.errors() if len(fault["loc"]) == 1)
+    values = [f"{name}={given[name]!r}" for name in map(str, names) if name in given]
+    found = ", ".join(value for value in values if len(value) <= _SHORT)
+    return refusal(
+        code,
+        f"{place or of}: {one_line(error, dict(given))}{f'; found {found}' if found else ''}; "
+        f"help(clustmix.{of}) has the ranges",
     )
 
 

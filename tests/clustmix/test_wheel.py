@@ -57,6 +57,7 @@ for attempt in (
 SETTINGS = {
     "dp_cda": {"order_of_mixture": 8, "declared_patients": 400},
     "dpgm": {"clusters": 2, "hidden_units": 2, "fourier_features": 4, "epochs": 2},
+    "dp_kmeans": {"clusters": 2, "rounds": 2, "n_features": 4},
 }
 
 
@@ -123,4 +124,4 @@ def test_every_method_runs_with_the_base_packages_alone(environment, tmp_path):
     papers, server = done.stdout.splitlines()
     assert papers.endswith("install them: pip install 'clustmix[papers]'")
     assert server.endswith("install them: pip install 'clustmix[server]'")
-    assert len(list(tmp_path.glob("*.clustmix"))) == 4
+    assert len(list(tmp_path.glob("*.clustmix"))) == 5

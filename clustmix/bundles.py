@@ -48,8 +48,8 @@ class Bundle:
         from privacy.event_records import event_from_dict
 
         manifest = self.verified.manifest
-        return Guarantee.of(
-            tuple(event_from_dict(event) for event in manifest.events),
+        return Guarantee(
+            events=tuple(event_from_dict(event) for event in manifest.events),
             delta=manifest.delta,
             adjacency=Adjacency(manifest.adjacency),
             privacy_unit=manifest.privacy_unit,

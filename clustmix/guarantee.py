@@ -1,10 +1,10 @@
-"""What a measurement may tell about a patient: in a sentence, in numbers, and before it is made."""
+"""The guarantee of a measurement in words and numbers, and its plan before a row is read."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from clustmix.pages import page
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from privacy.events import Event
+    from storage.releases.bundles import Totals
     from tasks.measurement.plan import MeasurementPlan
 
 NOT_CHARGED = (
@@ -34,27 +35,25 @@ class Charged(Record):
         return f"Charged {whose}as entry {self.entry} of its ledger."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Guarantee:
     """A differential-privacy guarantee, computed from the events that it is about.
 
     Parameters
     ----------
-    events
+    events : tuple of Event
         Uses of mechanisms: planned, or as they really happened.
-    epsilon, delta
-        The bound on the privacy loss, and the probability with which it may fail.
-    replace_one_epsilon
-        The bound where one patient is replaced by another, at the same delta.
-    mu, rho
-        Total of Gaussian differential privacy; ``rho = mu**2 / 2`` is what a ledger counts.
-    adjacency
-        Which two tables count as neighbours.
-    privacy_unit, max_rows_per_patient
-        Whom it protects, in words, and how many rows of one patient have any influence.
-    charged
-        The entry of a ledger that has paid, or None.
-    tainted
+    delta : float
+        Probability with which the bound may fail.
+    adjacency : Adjacency
+        Neighbouring tables: with one patient more, or with one exchanged for another.
+    privacy_unit : str
+        The protected patient, in words.
+    max_rows_per_patient : int
+        Rows of one patient that have any influence.
+    charged : Charged, optional
+        The entry of a ledger that has paid.
+    tainted : bool, default False
         Whether the noise can be drawn again; nothing is guaranteed then.
 
     Examples
@@ -69,44 +68,42 @@ class Guarantee:
     """
 
     events: tuple[Event, ...]
-    epsilon: float
     delta: float
-    replace_one_epsilon: float
-    mu: float
-    rho: float
     adjacency: Adjacency
     privacy_unit: str
     max_rows_per_patient: int
     charged: Charged | None = None
     tainted: bool = False
 
-    @classmethod
-    def of(
-        cls,
-        events: Sequence[Event],
-        *,
-        delta: float,
-        adjacency: Adjacency,
-        privacy_unit: str,
-        max_rows_per_patient: int,
-        charged: Charged | None = None,
-        tainted: bool = False,
-    ) -> Guarantee:
-        """Add up events; see `storage.releases.bundles.totals_of`."""
-        return cls(
-            events=tuple(events),
-            **_amounts(events, adjacency, delta),
-            delta=delta,
-            adjacency=adjacency,
-            privacy_unit=privacy_unit,
-            max_rows_per_patient=max_rows_per_patient,
-            charged=charged,
-            tainted=tainted,
-        )
-
     def at(self, *, delta: float) -> Guarantee:
-        """Return what the same events guarantee at another delta."""
-        return replace(self, delta=delta, **_amounts(self.events, self.adjacency, delta))
+        """Return the guarantee of the same events at another delta."""
+        return replace(self, delta=delta)
+
+    @cached_property
+    def _totals(self) -> Totals:
+        from storage.releases.bundles import totals_of
+
+        return totals_of(self.events, adjacency=self.adjacency, delta=self.delta)
+
+    @property
+    def epsilon(self) -> float:
+        """The bound on the privacy loss."""
+        return self._totals.epsilon
+
+    @property
+    def replace_one_epsilon(self) -> float:
+        """The bound where one patient is replaced by another, at the same delta."""
+        return self._totals.replace_one_epsilon
+
+    @property
+    def mu(self) -> float:
+        """Total of Gaussian differential privacy."""
+        return self._totals.mu
+
+    @property
+    def rho(self) -> float:
+        """Half the square of `mu`, which a ledger counts."""
+        return self._totals.rho
 
     @property
     def analysis(self) -> str:
@@ -129,14 +126,6 @@ class Guarantee:
             f"Guarantee(epsilon={rounded_up(self.epsilon)}, delta={rounded_up(self.delta)}, "
             f"adjacency={self.adjacency.value!r}, unit={self.privacy_unit!r}{marks})"
         )
-
-
-def _amounts(events: Sequence[Event], adjacency: Adjacency, delta: float) -> dict[str, Any]:
-    from storage.releases.bundles import totals_of
-
-    totals = asdict(totals_of(events, adjacency=adjacency, delta=delta))
-    del totals["accountant"]
-    return totals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

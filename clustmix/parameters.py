@@ -31,8 +31,7 @@ class Parameters:
         if not self.kind:
             raise TypeError("expected a class of a method, such as clustmix.ClustMix")
         self._spent = False
-        require_schema(self.schema)
-        _ = self._target(), self._settings()
+        self._bound()  # refuses what does not fit, before any table is at hand
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the settings by name, as the constructor takes them."""

@@ -1,4 +1,4 @@
-"""A measurement as a file: what the noise has made public, and what it guarantees.
+"""A measurement as a file: the released arrays, and their guarantee.
 
 An uncompressed zip file of ``model.json``, in canonical JSON, and ``released.npz``. Nothing in it
 runs when it is read, and it holds no row.
@@ -32,12 +32,12 @@ from tasks.steps.request_key import code_sha256
 
 
 class ModelRecord(Document):
-    """What a file says of its measurement.
+    """The record of a measurement in its file.
 
     The notice is the guarantee in plain words, and whether a ledger counts it; epsilon and delta
     were asked for, under the adjacency. The number of patients is a declared one. Events are the
     draws as they happened, in the form of `privacy.event_records.event_to_dict`; the noise of a
-    tainted one can be drawn again. The vocabulary says what each code of the arrays stands for, the
+    tainted one can be drawn again. The vocabulary names the meaning of each code of the arrays, the
     digests are those of the program and, as ``released``, of the arrays.
     """
 

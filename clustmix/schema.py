@@ -258,7 +258,7 @@ class Schema(_Declared, TableSchema):
         """Draft a schema from a codebook: a sheet, a REDCap dictionary, a schema in JSON or YAML.
 
         Numbers with bounds have a bin for each of up to 20 values, else 10 of equal width. Empty
-        cells are allowed unless the codebook says that there are none. Identifiers, dates and free
+        cells are allowed unless the codebook excludes them. Identifiers, dates and free
         text are ignored. Where the codebook is silent stands FILL_IN; see `from_frame`.
 
         Parameters

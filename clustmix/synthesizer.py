@@ -1,8 +1,8 @@
 """A method as an estimator: settings in the constructor, `fit` measures once, `sample` is free.
 
-What is done is what the flow does, by the same functions: the plan is calibrated from public
-settings alone, rows are checked, encoded and bounded patient by patient, noise of the operating
-system is drawn once on exact sums, and rows are sampled from what was released.
+A hospital's flow calls the same functions: the plan is calibrated from public settings alone, rows
+are checked, encoded and bounded patient by patient, noise of the operating system is drawn once on
+exact sums, and rows are sampled from the released arrays.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Synthesizer(Parameters):
         ledger
             Ledger that is charged before a row is read; a table that is refused is given back what
             it was charged. A file of SQLite, made where there is none, or the ``postgresql://``
-            address of one. None charges nothing, and everything that is made says so.
+            address of one. None charges nothing, and every output states that.
         cohort
             The patients who pay; given if and only if a ledger is.
         lifetime_epsilon
@@ -199,9 +199,9 @@ class Synthesizer(Parameters):
         -------
         DataFrame
             Features in the order of the schema, then the labels: a DataFrame of polars or a Table
-            of pyarrow where one was measured, else a pandas DataFrame. Its guarantee, and whether
-            it was charged, stand in ``attrs["guarantee"]`` of pandas, which keeps it in a Parquet
-            file, and in the metadata of the schema of Arrow.
+            of pyarrow where one was measured, else, and of a loaded model, a pandas DataFrame. The
+            guarantee stands in ``attrs["guarantee"]`` of pandas, which keeps it in a Parquet file,
+            and in the metadata of a schema of Arrow.
 
         Raises
         ------
@@ -257,7 +257,7 @@ class Synthesizer(Parameters):
         Raises
         ------
         IntegrityError
-            If the file is missing, damaged, or not what it says.
+            If the file is missing or damaged, or its parts do not agree.
         ConfigurationError
             If it is of another method than this class; `clustmix.Synthesizer` loads any.
         """
@@ -329,8 +329,8 @@ class Synthesizer(Parameters):
         from clustmix.guarantee import Guarantee
 
         target = self._target()
-        return Guarantee.of(
-            events,
+        return Guarantee(
+            events=tuple(events),
             delta=target.delta,
             adjacency=target.neighbours,
             privacy_unit=unit_in_words(target.unit),

@@ -64,7 +64,7 @@ class Target(BaseModel):
 
     @property
     def unit(self) -> PrivacyUnit:
-        """Whom the guarantee protects (ConfigurationError for many rows without a column)."""
+        """The protected patient (ConfigurationError for several rows without a column)."""
         return PrivacyUnit(column=self.patient_column, max_rows=self.max_rows_per_patient)
 
 
@@ -84,8 +84,15 @@ def checked(model: type[_Model], given: Mapping[str, Any], *, of: str) -> _Model
 def in_one_line(
     code: str, error: ValidationError, given: Mapping[str, Any], *, of: str, place: str = ""
 ) -> ConfigurationError:
-    """Return the refusal of a class: what was expected, what was found, where the ranges stand."""
-    names = dict.fromkeys(fault["loc"][0] for fault in error.errors() if len(fault["loc"]) == 1)
+    """Return the refusal of a class: what was expected, what was found, where the ranges stand.
+
+    Of a file, which is its `place`, no value is repeated.
+    """
+    names = (
+        {}
+        if place
+        else dict.fromkeys(fault["loc"][0] for fault in error.errors() if len(fault["loc"]) == 1)
+    )
     values = [f"{name}={given[name]!r}" for name in map(str, names) if name in given]
     found = ", ".join(value for value in values if len(value) <= _SHORT)
     return refusal(

@@ -19,7 +19,7 @@ stays = pd.DataFrame(
     }
 )
 
-# Bounds, bins and levels are what a codebook says. None of them may be looked up in the rows.
+# Bounds, bins and levels come from a codebook. None of them may be looked up in the rows.
 schema = Schema(
     columns=(
         IntegerColumn(name="age", lower=0, upper=120, bins=12),

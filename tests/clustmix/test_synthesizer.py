@@ -142,6 +142,8 @@ def test_habits_of_scikit_learn(schema, frame):
         ({"patient_column": 3}, "SETTING_INVALID: DPCDA: patient_column: expected a valid string"),
         ({"max_rows_per_patient": 2.5}, "SETTING_INVALID: DPCDA: max_rows_per_patient: expected a"),
         ({"patients": 2500.5}, "SETTING_INVALID: DPCDA: patients: expected a valid integer"),
+        ({"class_sizes": (200, 200, 200)}, "CLASS_SIZES_INVALID"),
+        ({"declared_patients": 10}, "ORDER_ABOVE_CLASS"),
         ({"patients": 0, "epsilon": "1"}, "epsilon: .* and patients: .*; found epsilon='1', pat"),
     ],
 )

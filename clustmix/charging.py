@@ -105,7 +105,7 @@ def charging(
     try:
         yield payment
     except BaseException as error:
-        note = error.code if isinstance(error, ClustMixError) else f"run:{type(error).__name__}"
+        note = error.code if isinstance(error, ClustMixError) else f"run:{error.__class__.__name__}"
         before, after = (
             (EntryState.EXECUTING, EntryState.BURNED)
             if payment.begun

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from clustmix.pages import page
-from privacy.parameters import Adjacency, Analysis
+from privacy.parameters import Adjacency
 from storage.files.documents import Record, Text
 from tasks.reporting.guarantee import Claim, rounded_up
 
@@ -104,11 +104,6 @@ class Guarantee:
     def rho(self) -> float:
         """Half the square of `mu`, which a ledger counts."""
         return self._totals.rho
-
-    @property
-    def analysis(self) -> str:
-        """``proven``: no other form of a method has a class here."""
-        return Analysis.PROVEN.value
 
     @property
     def statement(self) -> str:

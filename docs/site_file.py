@@ -109,7 +109,7 @@ SECTIONS: dict[type[BaseModel], tuple[str, str]] = {
         "such columns as one; other methods throw records away that break a rule.\n\n"
         "Constraints come from a codebook or from knowledge, never from the records: that a check "
         "passes, and that a release exists, tells as an exact fact that no patient breaks a rule "
-        "without `mend`. There are none of an `image`, nor with `analysis: published`.",
+        "without `mend`. There are none of an `image`.",
     ),
     UnitSection: ("privacy_unit", ""),
     VisitColumns: (
@@ -153,11 +153,7 @@ def _method_sections() -> dict[type[BaseModel], tuple[str, str]]:
             for name, field in method.config.model_fields.items()
             if inspect.isclass(field.annotation) and issubclass(field.annotation, BaseModel)
         }
-        note = "Except `published`, every setting belongs to the proven analysis."
-        found[method.config] = (
-            f"method, kind {method.kind}",
-            note if "published" in parts and method.proven is not None else "",
-        )
+        found[method.config] = (f"method, kind {method.kind}", "")
         for name, model in parts.items():
             # One section of several methods names each of their kinds.
             before = f"{found.pop(model)[0]} or " if model in found else f"method.{name}, kind "
@@ -176,8 +172,6 @@ MEANINGS: dict[tuple[str, str], str] = {
     ("SiteFile", "budget"): "What all releases together may cost.",
     ("SiteFile", "dataset"): "Name under which releases are published. It is also the name of the "
     "budget where `budget` names no cohort.",
-    ("SiteFile", "analysis"): "`proven`; or `published`, which is refused by a release and allowed "
-    "only with `public_benchmark_data: true`.",
     ("PrivacySection", "epsilon"): "Bound on the privacy loss of one release.",
     (
         "PrivacySection",
@@ -218,10 +212,7 @@ MEANINGS: dict[tuple[str, str], str] = {
 MEANINGS |= {
     (method.config.__name__, name): meaning
     for method in METHODS
-    for name, meaning in (
-        ("shares", "How the budget is split over the stages."),
-        ("published", "Parameters of the published analysis."),
-    )
+    for name, meaning in (("shares", "Split of the budget over the stages."),)
 }
 
 HEAD = (

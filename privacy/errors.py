@@ -69,7 +69,6 @@ EXTRAS = MappingProxyType(
             "pydantic_settings", "rich", "sklearn", "sqlalchemy", "sqlglot", "typer",
         ),
         "hospital": ("fhirpathpy", "openpyxl", "pydicom"),
-        "papers": ("frozendict", "k_means_constrained", "neural_tangents", "ortools", "sklearn"),
     }
 )  # fmt: skip
 """Modules that come with an extra of pyproject.toml, where they are imported without a question."""

@@ -202,8 +202,7 @@ SAMPLED = {"dp_cda": {"sampling": "poisson"}, "dpgm": {"sampling_probability": 0
 def test_statistics_of_the_other_methods_are_those_of_their_plans(kind, domain):
     rows = table_after(METHODS, "### What the other methods release")
     documented = {row[0].strip("`"): row for row in rows if kind in row[1].split(", ")}
-    settings = {"kind": kind, "n_projected": 2} if kind == "random_projection" else {"kind": kind}
-    config = TypeAdapter(MethodConfig).validate_python({**settings, **SAMPLED.get(kind, {})})
+    config = TypeAdapter(MethodConfig).validate_python({"kind": kind, **SAMPLED.get(kind, {})})
     planned = {ROUNDS.sub("_t", s.name): s for s in build(config, domain).plan(mu=0.3).statistics}
     assert sorted(planned) == sorted(documented)
     for name, statistic in planned.items():

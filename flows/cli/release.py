@@ -1,4 +1,4 @@
-"""The commands that read a table: ``release``, and ``benchmark`` on public data."""
+"""The commands that read a table: ``release`` and ``check``."""
 
 from __future__ import annotations
 
@@ -137,38 +137,6 @@ def check(
     terminal.answer(
         {"dataset": dataset, "passed": True},
         f"the table of {dataset} passes; nothing is charged",
-        as_json=as_json,
-    )
-
-
-@app.command(epilog=EXIT_CODES)
-def benchmark(
-    site: Annotated[Path, argument("SITE.yaml", "site file of a public dataset")],
-    output: Annotated[Path, option("FOLDER", "folder for the files")] = Path("benchmark-output"),
-    as_json: AsJson = False,
-) -> None:
-    """Run the published analysis on public data.
-
-    A method runs as its paper prints it, on public benchmark data only. Its epsilon is claimed by
-    the paper, not proven: every file says so, and nothing is published.
-    """
-    from storage.settings import load_settings
-
-    settings = load_settings()
-    orchestrator = _Orchestrator(settings)
-    from flows.cli.progress import Progress
-    from flows.site.site_file import load_site
-    from tasks.execution.runtime import listen_to_stages
-
-    site_file = load_site(site)
-    with Progress(quiet=as_json) as progress, orchestrator.answering(progress):
-        from flows.operations.benchmark import benchmark_paper
-
-        with listen_to_stages(progress):
-            found = benchmark_paper(site_file, settings, output)
-    terminal.answer(
-        {**found, "stage_seconds": progress.stage_seconds},
-        f"{found['claim']}\n{found['folder']}",
         as_json=as_json,
     )
 

@@ -12,7 +12,6 @@ from privacy.accountants.spending import Spending, time_text
 from privacy.charges import Caps, Partition
 from privacy.errors import ClustMixError
 from privacy.ledger import EntryState, LedgerEntry, latest_entries
-from privacy.parameters import Analysis
 from storage.files.refs import new_release_id
 
 LOW_PERCENT = 20
@@ -52,7 +51,7 @@ class SiteFolder:
     def sites(self) -> dict[str, SiteFile]:
         """Return the site files that can be released from, by dataset."""
         found = (site for site in self._files().values() if isinstance(site, SiteFile))
-        return {site.dataset: site for site in found if site.analysis is Analysis.PROVEN}
+        return {site.dataset: site for site in found}
 
     def faults(self) -> dict[str, str]:
         """Return the codes of the files that are no site files, by file name."""

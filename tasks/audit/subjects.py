@@ -30,14 +30,10 @@ from tasks.measurement.plan import MeasurementPlan, plan_measurement, sum_reques
 from tasks.measurement.statistics import patient_count
 from tasks.methods.clustmix.tables.table_clustmix import Effort, TableClustMix
 from tasks.methods.dp_cda.dp_cda_settings import DpCdaConfig
-from tasks.methods.dp_merf.config import DpMerfConfig
-from tasks.methods.dp_mix.config import DPMixConfig
 from tasks.methods.dpgm.dp_kmeans_settings import DpKMeansConfig
 from tasks.methods.dpgm.dpgm_settings import DpgmConfig
-from tasks.methods.mwem.config import MwemConfig
 from tasks.methods.naive_bayes import NaiveBayesConfig
 from tasks.methods.registry import build
-from tasks.methods.slots.config import LocalPerturbationConfig, RandomProjectionConfig
 
 MIN_RUNS = 20
 """Fewest runs of each table: half of them choose a threshold."""
@@ -86,18 +82,6 @@ _SMALL: dict[str, Any] = {
         min_cluster_size=1,
     ),
     "dp_kmeans": DpKMeansConfig(clusters=2, rounds=2, n_features=4),
-    "dp_merf": DpMerfConfig(
-        fourier_features=4,
-        hidden_units=(2,),
-        code_dimensions=1,
-        training_stages=1,
-        steps_per_stage=1,
-        batch_size=4,
-    ),
-    "dp_mix": DPMixConfig(order_of_mixture=5, n_mixtures=6, declared_patients=20),
-    "local_perturbation": LocalPerturbationConfig(n_slots=20),
-    "random_projection": RandomProjectionConfig(n_projected=2, n_slots=20),
-    "mwem": MwemConfig(rounds=3, max_queries=8, passes=1),
 }
 """Every draw of a method on a small domain; what follows the draws is as short as it can be."""
 
@@ -131,11 +115,6 @@ SUBJECTS: tuple[Subject, ...] = (
             ("dp_cda", 1_000, None),
             ("dpgm", 200, None),
             ("dp_kmeans", 1_000, None),
-            ("dp_merf", 400, None),
-            ("dp_mix", 1_000, None),
-            ("local_perturbation", 1_000, None),
-            ("random_projection", 1_000, None),
-            ("mwem", 600, None),
         )
     ),
     Subject(name=NOISE, bind=PatientCount, runs=10_000, canary_codes=None),

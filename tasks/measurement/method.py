@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from privacy.accountants.approximate_gaussian import SLACK_DELTA, ApproximateGaussianAccountant
 from privacy.accountants.calibration import release_mu
-from privacy.arrays import Codes, Records
+from privacy.arrays import Records
 from privacy.errors import ConfigurationError, IntegrityError
 from privacy.parameters import Adjacency, PrivacyParameters
-from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.measurement.curator import Curator
 from tasks.measurement.plan import MeasurementPlan
 
@@ -58,15 +57,6 @@ class Synthesizer(Protocol):
         -------
         Post-processing: free, as often as wanted.
         """
-
-
-class PaperForm(Protocol):
-    """A method as its paper prints it, which may read rows as it likes: for public data alone."""
-
-    def synthesize(
-        self, codes: Codes, labels: Codes, rng: np.random.Generator, executor: Executor = IN_PROCESS
-    ) -> Records:
-        """Make synthetic records (n, d), labels (n,); every random choice comes from `rng`."""
 
 
 def checked_plan(

@@ -130,7 +130,7 @@ class ReleaseJob:
 
 def measurement_settings(declared: Mapping[str, Any], *, cohort: str) -> dict[str, Any]:
     """Return what shapes a measurement of a site file, see `ReleaseJob.measurement_settings`."""
-    kept = ("dataset", "schema", "privacy_unit", "privacy", "analysis", "method")
+    kept = ("dataset", "schema", "privacy_unit", "privacy", "method")
     source = without_places(declared["source"])
     # Site files that were sealed earlier declare no number of patients.
     patients = {"patients": declared["patients"]} if declared.get("patients") else {}

@@ -31,12 +31,7 @@ REACHED = {
     "clustmix": 0.3,
     "dp_cda": 0.02,
     "dp_kmeans": 0.4,
-    "dp_merf": 0.15,
-    "dp_mix": 0.08,
-    "local_perturbation": 0.4,
-    "mwem": 0.05,
     "naive_bayes": 0.7,
-    "random_projection": 0.4,
     NOISE: 0.75,
 }
 

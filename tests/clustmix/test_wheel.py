@@ -39,20 +39,12 @@ for made in METHODS:
 assert not {"prefect", "dask", "sqlalchemy", "flows"} & sys.modules.keys()
 
 from privacy.errors import MissingExtra
-from privacy.parameters import PrivacyParameters
 from storage.ledger.ledger_db import LedgerDatabase
-from tasks.ingest.encoding import domain_of
-from tasks.methods.registry import build_paper, method_entry
 
-config, parameters = method_entry("clustmix").config(), PrivacyParameters(epsilon=1.0, delta=1e-5)
-for attempt in (
-    lambda: build_paper(config, domain_of(schema), parameters),
-    lambda: LedgerDatabase("postgresql://nowhere/ledger"),
-):
-    try:
-        attempt()
-    except MissingExtra as error:
-        print(error)
+try:
+    LedgerDatabase("postgresql://nowhere/ledger")
+except MissingExtra as error:
+    print(error)
 """
 SETTINGS = {
     "dp_cda": {"order_of_mixture": 8, "declared_patients": 400},
@@ -121,7 +113,6 @@ def test_every_method_runs_with_the_base_packages_alone(environment, tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    papers, server = done.stdout.splitlines()
-    assert papers.endswith("install them: pip install 'clustmix[papers]'")
+    [server] = done.stdout.splitlines()
     assert server.endswith("install them: pip install 'clustmix[server]'")
     assert len(list(tmp_path.glob("*.clustmix"))) == 5

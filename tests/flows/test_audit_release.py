@@ -40,7 +40,7 @@ def test_bad_requests_are_refused_before_a_release(tmp_path):
         with pytest.raises(ConfigurationError, match=message):
             audit_whole_release(AUDIT_SITE, **{**good, **changes})
     with pytest.raises(ConfigurationError, match="AUDIT_UNSUPPORTED"):
-        audit_whole_release(site(tmp_path, method={"kind": "mwem"}), **good)
+        audit_whole_release(site(tmp_path, method={"kind": "dpgm"}), **good)
 
 
 def test_a_release_that_fails_is_named(tmp_path):

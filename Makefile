@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 PEERS := .venv-peers
-CODE := clustmix flows tasks privacy storage
+CODE := audits clustmix flows tasks privacy storage
 
 .PHONY: help install release server server-stop test integration audit soak e2e lint types bench peers house lock clean
 .DEFAULT_GOAL := help
@@ -57,8 +57,8 @@ integration: $(STAMP) ## Test against a real orchestrator, and watch whole runs 
 	@$(BIN)/python -m pytest -q $(PARALLEL) $$(( $$(nproc) + 1 )) -m "integration and not soak" tests
 
 audit: $(STAMP) ## Attack every method for about an hour; numbers and plot in audit-output
-	@$(BIN)/python -m pytest -q -m audit tests/audit
-	@$(BIN)/python -m benchmarks.audit audit-output
+	@$(BIN)/python -m pytest -q -m audit tests/audits
+	@$(BIN)/python -m audits audit-output
 
 soak: $(STAMP) ## Kill, crowd and starve releases for about twenty minutes (SQLite and PostgreSQL)
 	@$(BIN)/python -m pytest -q -m soak tests
@@ -90,7 +90,7 @@ house: $(STAMP) ## Count lines, arrows between folders and what is handed on who
 	@$(BIN)/python -m benchmarks.house --list
 
 lock: ## Write requirements.lock anew from pyproject.toml (needs uv on the PATH)
-	@uv pip compile pyproject.toml --extra server --extra rivals --extra s3 --extra hospital --group dev \
+	@uv pip compile pyproject.toml --extra server --extra rivals --extra audit --extra s3 --extra hospital --group dev \
 	  --output-file requirements.lock \
 	  --python-version 3.11 --python-platform x86_64-manylinux_2_28 --generate-hashes \
 	  --no-strip-extras --no-annotate --no-header --no-emit-index-url --no-emit-find-links --quiet

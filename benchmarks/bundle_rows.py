@@ -6,7 +6,6 @@ what ``schema.json`` says. Order is that of its lists; of a mapping, that of its
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -218,16 +217,6 @@ def image_shape(image: Document) -> tuple[int, int, int]:
     return image["height"], image["width"], image.get("channels") or 1
 
 
-def read_idx(path: Path) -> NDArray[np.uint8]:
-    """Pixels of shape (n, height * width), or labels of shape (n,), of a gzipped or plain file."""
-    content = path.read_bytes()
-    content = gzip.decompress(content) if path.suffix == ".gz" else content
-    n_axes = content[3]
-    shape = np.frombuffer(content, ">i4", n_axes, 4)
-    values = np.frombuffer(content, np.uint8, offset=4 + 4 * n_axes)
-    return values.reshape(shape[0], -1) if n_axes > 1 else values
-
-
 def views(bundle: Path, table: Path, label: int = 0) -> tuple[View, View, Document]:
     """Synthetic rows, real rows and schema, where one of several labels is the label."""
     schema = json.loads((bundle / "schema.json").read_text(encoding="utf-8"))
@@ -236,14 +225,10 @@ def views(bundle: Path, table: Path, label: int = 0) -> tuple[View, View, Docume
     if schema.get("image"):
         name, n_pixels = schema["label"]["name"], math.prod(image_shape(schema["image"]))
         pixels = synthetic.drop(columns=name).iloc[:, :n_pixels].to_numpy()
-        if table.suffix == ".npz":
-            # The reader of the pipeline is not used to judge it.
-            with np.load(table, allow_pickle=False) as arrays:  # noqa: TID251
-                images, digits = arrays["test_images"], arrays["test_labels"].ravel()
-        else:
-            images = read_idx(table)
-            digits = read_idx(Path(str(table).replace("images-idx3", "labels-idx1")))
-        real = image_view(images.reshape(len(images), -1), pd.Series(digits), schema)
+        # The reader of the pipeline is not used to judge it.
+        images = pd.read_parquet(table)
+        digits = images.pop("label")
+        real = image_view(images.to_numpy(), digits, schema)
         return image_view(pixels, synthetic[name], schema), real.labelled(), schema
     if table.suffix == ".parquet":
         frame = pd.read_parquet(table, dtype_backend="pyarrow")

@@ -34,8 +34,8 @@ from privacy.accountants.calibration import gdp_mu
 from privacy.mechanisms import discrete_gaussian_mechanism
 from privacy.parameters import Adjacency
 from privacy.randomness import OperatingSystemNoise
-from storage.public_data.image_datasets import find_images
-from storage.sources.idx_files import read_idx
+from storage.public_data.datasets import find
+from storage.public_data.image_tables import read_images
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.plan import plan_measurement
 from tasks.measurement.vectors import VectorMap
@@ -92,9 +92,8 @@ def accuracies(rows: Sequence[ResultRow], features: str, epsilon: float) -> list
 
 def binarised_mnist() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Training images of zeros and ones, shape (60000, 784), and their digits."""
-    image_file, label_file = find_images("mnist", "train")
-    images = read_idx(image_file).reshape(-1, _PIXELS)
-    return (images > _BLACK).astype(np.float64), read_idx(label_file).astype(np.int64)
+    images, labels = read_images(find("mnist"))
+    return (images > _BLACK).astype(np.float64), labels
 
 
 def pixel_domain() -> EncodingDomain:

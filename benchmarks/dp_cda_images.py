@@ -49,8 +49,8 @@ from benchmarks.rivals.noise import clip_rows
 from privacy.accountants.calibration import gdp_mu
 from privacy.parameters import PrivacyParameters
 from privacy.randomness import OperatingSystemNoise
-from storage.public_data.image_datasets import find_images
-from storage.sources.idx_files import read_idx
+from storage.public_data.datasets import find
+from storage.public_data.image_tables import read_images
 from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.method import measure
@@ -125,15 +125,9 @@ class Images:
 @lru_cache(maxsize=1)
 def load(dataset: str) -> Images:
     """Read a public dataset of images."""
-    train, train_labels = _read(dataset, "train")
-    test, test_labels = _read(dataset, "test")
+    train, train_labels = read_images(find(dataset))
+    test, test_labels = read_images(find(f"{dataset}_test"))
     return Images(train=train, train_labels=train_labels, test=test, test_labels=test_labels)
-
-
-def _read(dataset: str, split: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    images, labels = find_images(dataset, split)
-    pixels = read_idx(images)
-    return pixels.reshape(len(pixels), -1), read_idx(labels).astype(np.int64)
 
 
 def unit_pixels(pixels: NDArray[np.unsignedinteger[Any]]) -> NDArray[np.float32]:

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from privacy.accountants.calibration import gdp_mu
 from privacy.randomness import NoiseSource, OperatingSystemNoise, SeededNoise
-from storage.public_data.image_datasets import find_images
-from storage.sources.idx_files import read_idx
+from storage.public_data.datasets import find
+from storage.public_data.image_tables import read_images
 from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.method import Released
@@ -60,8 +60,7 @@ _QUICK_SEED = 1
 
 def digits() -> tuple[EncodingDomain, EncodedRows]:
     """MNIST as a synthesizer sees it, one patient per image."""
-    image_file, label_file = find_images("mnist", "train")
-    images = read_idx(image_file)
+    images, label = read_images(find("mnist"))
     n, n_pixels = len(images), _SIDE * _SIDE
     domain = EncodingDomain(
         column_names=tuple(f"pixel_{index:03d}" for index in range(n_pixels)),
@@ -71,8 +70,8 @@ def digits() -> tuple[EncodingDomain, EncodedRows]:
         label_levels=tuple(str(digit) for digit in range(10)),
     )
     rows = EncodedRows(
-        codes=images.reshape(n, n_pixels).astype(np.uint16),
-        label=read_idx(label_file).astype(np.uint16),
+        codes=images.astype(np.uint16),
+        label=label.astype(np.uint16),
         weight=np.ones(n),
         fold=np.zeros(n, dtype=np.uint8),
         patient=np.arange(n, dtype=np.uint32),

@@ -1,7 +1,8 @@
-"""Whether the code is still a house: its lines, arrows between folders, what is handed on whole.
+"""Measures of the structure: lines, arrows between folders, reach of a release, long functions.
 
-``make house`` prints every measure; ``tests/test_house.py`` holds the limits. Only files that git
-knows of are read, and none is imported.
+``make house`` prints every measure; ``benchmarks/house_limits.toml`` holds the limits, which
+``tests/test_house.py`` compares with the measures and with those of the last version. Only files
+that git lists are read, and none is imported.
 """
 
 from __future__ import annotations
@@ -10,22 +11,35 @@ import argparse
 import ast
 import subprocess
 import tomllib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from benchmarks.prose import prose_measures
+from benchmarks.syntax import (
+    Function,
+    functions,
+    imported,
+    names_in,
+    parameters,
+    positional,
+    shown_types,
+)
 
-NO_PRODUCT = ("tests", "benchmarks", "examples", "docs")
+ROOT = Path(__file__).resolve().parents[1]
+LIMITS = "benchmarks/house_limits.toml"
+
+NO_PRODUCT = ("tests", "benchmarks", "examples", "docs", "audits")
 """Folders at the top whose Python is no part of the product."""
 
-METHODS = ("tasks/synthesizers/", "tasks/papers/")
-CATALOGUE = "tasks/synthesizers/registry.py"
-"""Names every method, which is what it is for; its imports are no arrows among the methods."""
+RELEASE = "flows/release.py"
+"""The module from which the reach of a release is counted."""
 
 MAX_LINES = 400
+MAX_FUNCTION_LINES = 60
+MAX_POSITIONAL = 4
 
 WHOLE = frozenset({"SiteFile", "ReleaseJob", "Site"})
 """Types that say everything about a release or an installation."""
@@ -43,8 +57,6 @@ STORES = frozenset(
 )
 """A class that shows three of these to everybody is an installation by another name."""
 
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
-
 
 @dataclass(frozen=True)
 class House:
@@ -61,19 +73,17 @@ class House:
     @cached_property
     def files(self) -> tuple[str, ...]:
         """Paths of all Python files that git knows, relative to the root."""
-        listed = subprocess.run(
-            ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py"],  # noqa: S607
-            cwd=self.root,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.split("\n")
-        return tuple(sorted(path for path in listed if path and (self.root / path).exists()))
+        return self._listed("*.py")
 
     @cached_property
     def product(self) -> tuple[str, ...]:
         """Those of the product."""
         return tuple(path for path in self.files if path.split("/")[0] not in NO_PRODUCT)
+
+    @cached_property
+    def product_texts(self) -> tuple[str, ...]:
+        """All files of the product's packages: Python, lists and templates."""
+        return self._listed(*sorted({f"{path.split('/')[0]}/*" for path in self.product}))
 
     @cached_property
     def lines(self) -> dict[str, int]:
@@ -103,7 +113,7 @@ class House:
         modules = {_module(path): path for path in self.product}
         found: dict[tuple[str, str], set[str]] = defaultdict(set)
         for path, tree in self.trees.items():
-            for name in _imported(tree):
+            for name in imported(tree):
                 target = modules.get(name) or modules.get(name.rpartition(".")[0])
                 if target is not None and _folder(target) != _folder(path):
                     found[_folder(path), _folder(target)].add(path)
@@ -112,10 +122,6 @@ class House:
     def own_lines(self, folder: str) -> int:
         """Return the lines of the product's files in a folder, without folders below it."""
         return sum(self.lines[path] for path in self.product if _folder(path) == folder)
-
-    def lines_below(self, folder: str) -> int:
-        """Return the lines of a folder with all that is below it."""
-        return sum(n for path, n in self.lines.items() if path.startswith(f"{folder}/"))
 
     def long_modules(self) -> dict[str, int]:
         """Return the modules of the product that have more than `MAX_LINES`."""
@@ -136,14 +142,6 @@ class House:
         }
         return sorted(above | self._back_arrows())
 
-    def arrows_among_methods(self) -> list[tuple[str, str]]:
-        """Return the arrows between two folders of the methods."""
-        return [
-            arrow
-            for arrow, paths in self.arrows.items()
-            if all(f"{folder}/".startswith(METHODS) for folder in arrow) and {*paths} - {CATALOGUE}
-        ]
-
     def takers_of_whole(self) -> list[str]:
         """Return the functions that take a site, a site file or a job whole, as ``file:name``.
 
@@ -155,9 +153,104 @@ class House:
         return [
             f"{path}:{function.name}"
             for path, tree in self.trees.items()
-            for function in _functions(tree)
-            if any(_is_whole(parameter, whole) for parameter in _parameters(function))
+            for function in functions(tree)
+            if any(_is_whole(parameter, whole) for parameter in parameters(function))
         ]
+
+    def takers_of_settings(self) -> list[str]:
+        """Return the functions with a parameter of the type `Settings`, as ``file:name``."""
+        return [
+            f"{path}:{function.name}"
+            for path, function in self._all_functions()
+            if any("Settings" in names_in(each.annotation) for each in parameters(function))
+        ]
+
+    def long_functions(self) -> list[str]:
+        """Return the functions of more than `MAX_FUNCTION_LINES`, docstring included."""
+        return [
+            f"{path}:{function.name}"
+            for path, function in self._all_functions()
+            if (function.end_lineno or 0) - function.lineno >= MAX_FUNCTION_LINES
+        ]
+
+    def takers_by_position(self) -> list[str]:
+        """Return the functions with more than `MAX_POSITIONAL` positional parameters."""
+        return [
+            f"{path}:{function.name}"
+            for path, function in self._all_functions()
+            if len(positional(function)) > MAX_POSITIONAL
+        ]
+
+    def reached_from_release(self) -> list[str]:
+        """Return the modules that a release imports, directly or not, also inside functions."""
+        modules = {_module(path): path for path in self.product}
+        beyond = {
+            path: {
+                target
+                for name in imported(tree)
+                if (target := modules.get(name) or modules.get(name.rpartition(".")[0]))
+            }
+            for path, tree in self.trees.items()
+        }
+        return sorted(_reached(RELEASE, beyond)) if RELEASE in self.trees else []
+
+    def shared_names(self) -> list[str]:
+        """Return the modules whose file name another module has too."""
+        names = {path: path.rpartition("/")[2] for path in self.product}
+        count = Counter(names.values())
+        return [
+            path
+            for path, name in names.items()
+            if count[name] > 1 and name not in ("__init__.py", "__main__.py")
+        ]
+
+    def public_classes(self, paths: Iterable[str]) -> list[str]:
+        """Return the classes of some modules whose names begin with no underscore."""
+        return [
+            f"{path}:{node.name}"
+            for path in paths
+            for node in ast.walk(self.trees[path])
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+        ]
+
+    def made_up_classes(self) -> list[str]:
+        """Return the places of the front door that make classes or names at run time."""
+        return [
+            f"{path}:{node.lineno}"
+            for path, tree in self.trees.items()
+            if path.startswith("clustmix/")
+            for node in ast.walk(tree)
+            if (isinstance(node, ast.FunctionDef) and node.name == "__getattr__")
+            or (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Name)
+                and node.func.id == "type"
+                and len(node.args) == 3
+            )
+        ]
+
+    def lists(self) -> dict[str, list[str]]:
+        """Return what is counted, by the name of the measure; each measure is a length."""
+        reached = self.reached_from_release()
+        events = self.public_classes(p for p in self.product if p == "privacy/events.py")
+        accountants = self.public_classes(p for p in self.product if p.startswith("privacy/"))
+        return {
+            f"modules over {MAX_LINES} lines": list(self.long_modules()),
+            "folder arrows that run up": [" -> ".join(arrow) for arrow in self.arrows_up()],
+            "functions that take a site or a job whole": self.takers_of_whole(),
+            "functions that take Settings": self.takers_of_settings(),
+            "modules reached from a release": reached,
+            "public classes reached from a release": self.public_classes(reached),
+            "event classes": [name for name in events if name.endswith("Event")],
+            "accountants": [name for name in accountants if name.endswith("Accountant")],
+            f"functions over {MAX_FUNCTION_LINES} lines": self.long_functions(),
+            f"functions with over {MAX_POSITIONAL} positional parameters": (
+                self.takers_by_position()
+            ),
+            "modules that share a file name": self.shared_names(),
+            "classes and names made at run time in clustmix": self.made_up_classes(),
+            **prose_measures(self.root, self.product_texts),
+        }
 
     def measures(self) -> dict[str, int]:
         """Return all measures by name."""
@@ -166,13 +259,27 @@ class House:
         return {
             "product lines": sum(self.lines[path] for path in self.product),
             "test lines": sum(tests),
-            f"modules over {MAX_LINES} lines": len(self.long_modules()),
-            "folder arrows that run up": len(self.arrows_up()),
-            "arrows among the methods": len(self.arrows_among_methods()),
             "most lines in one folder's own files": max(map(self.own_lines, folders)),
-            "lines of tasks/synthesizers": self.lines_below("tasks/synthesizers"),
-            "functions that take a site or a job whole": len(self.takers_of_whole()),
+            **{name: len(found) for name, found in self.lists().items()},
+            "words of README.md": self._words("README.md"),
+            "words of docs": self._words("docs/*.md"),
         }
+
+    def _listed(self, *patterns: str) -> tuple[str, ...]:
+        listed = _git(
+            self.root, "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns
+        )
+        return tuple(
+            sorted(path for path in listed.split("\n") if path and (self.root / path).is_file())
+        )
+
+    def _words(self, pattern: str) -> int:
+        return sum(len(path.read_text("utf-8").split()) for path in self.root.glob(pattern))
+
+    def _all_functions(self) -> Iterator[tuple[str, Function]]:
+        for path, tree in self.trees.items():
+            for function in functions(tree):
+                yield path, function
 
     def _back_arrows(self) -> set[tuple[str, str]]:
         """Return the arrows that lead from a folder to one that leads back to it."""
@@ -188,7 +295,7 @@ class House:
             for tree in self.trees.values()
             for node in ast.walk(tree)
             if isinstance(node, ast.ClassDef)
-            for name, types in [(node.name, _shown_types(node))]
+            for name, types in [(node.name, shown_types(node))]
         }
         while whole != before:
             before = set(whole)
@@ -198,21 +305,45 @@ class House:
         return frozenset(whole)
 
 
+def limits(text: str) -> dict[str, int]:
+    """Return the limits of a ``house_limits.toml`` by the name of the measure."""
+    return dict(tomllib.loads(text)["limits"])
+
+
+def limits_of_last_version(root: Path = ROOT) -> dict[str, int]:
+    """Return the limits as they stood when the version of ``pyproject.toml`` was last changed.
+
+    Empty before the first version that had limits.
+    """
+    version = _git(root, "log", "-1", "--format=%H", "-G", "^version = ", "--", "pyproject.toml")
+    listed = _git(root, "ls-tree", "--name-only", version, LIMITS)
+    return limits(_git(root, "show", f"{version}:{LIMITS}")) if listed else {}
+
+
+def _git(root: Path, *arguments: str) -> str:
+    ran = subprocess.run(  # noqa: S603
+        ["git", *arguments],  # noqa: S607
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return ran.stdout.strip()
+
+
 def main() -> None:
-    """Print the measures, and what each counts where that is asked for."""
+    """Print the measures beside their limits, and what each counts where that is asked for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.house", description=__doc__)
     parser.add_argument("--list", action="store_true", help="also list what is counted")
     listed = parser.parse_args().list
-    house = House()
+    house, allowed = House(), limits((ROOT / LIMITS).read_text("utf-8"))
     for name, value in house.measures().items():
-        print(f"{name:45} {value:7,}")
+        print(f"{name:50} {value:7,} of {allowed[name]:7,}")
     if listed:
-        for start, end in house.arrows_up():
-            print(f"up: {start} -> {end} in {', '.join(house.arrows[start, end])}")
-        for start, end in house.arrows_among_methods():
-            print(f"among the methods: {start} -> {end}")
-        for text in house.takers_of_whole():
-            print(f"takes it whole: {text}")
+        for name, found in house.lists().items():
+            if "reached from" not in name:
+                for text in found:
+                    print(f"{name}: {text}")
 
 
 def _module(path: str) -> str:
@@ -221,15 +352,6 @@ def _module(path: str) -> str:
 
 def _folder(path: str) -> str:
     return path.rpartition("/")[0]
-
-
-def _imported(tree: ast.Module) -> Iterator[str]:
-    """Yield what a module imports, anywhere in it: modules, and names of modules."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def _reached(start: str, beyond: Mapping[str, set[str]]) -> set[str]:
@@ -241,60 +363,13 @@ def _reached(start: str, beyond: Mapping[str, set[str]]) -> set[str]:
     return found
 
 
-def _functions(tree: ast.AST) -> Iterator[_Function]:
-    return (node for node in ast.walk(tree) if isinstance(node, _Function))
-
-
-def _parameters(function: _Function) -> Iterator[ast.arg]:
-    arguments = function.args
-    yield from (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
-    yield from (extra for extra in (arguments.vararg, arguments.kwarg) if extra is not None)
-
-
-def _names_in(annotation: ast.expr | None) -> set[str]:
-    """Return the last part of every name in a type, written as text or not."""
-    if annotation is None:
-        return set()
-    names = set()
-    for node in ast.walk(annotation):
-        if isinstance(node, ast.Name):
-            names.add(node.id)
-        elif isinstance(node, ast.Attribute):
-            names.add(node.attr)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            names |= _names_in_text(node.value)
-    return names
-
-
-def _names_in_text(text: str) -> set[str]:
-    try:
-        return _names_in(ast.parse(text, mode="eval").body)
-    except SyntaxError:  # the text of an annotation, not a type
-        return set()
-
-
 def _is_whole(parameter: ast.arg, whole: Iterable[str]) -> bool:
-    names = _names_in(parameter.annotation)
+    names = names_in(parameter.annotation)
     if names & set(whole):
         return True
     if parameter.arg not in ("site", "job"):
         return False
     return not names & {"Path", "str"} or bool(names & {"Mapping", "dict", "Any"})
-
-
-def _shown_types(node: ast.ClassDef) -> set[str]:
-    """Return the types of a class's public fields and properties."""
-    types = set[str]()
-    for member in node.body:
-        if isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name):
-            if not member.target.id.startswith("_"):
-                types |= _names_in(member.annotation)
-        elif isinstance(member, ast.FunctionDef) and not member.name.startswith("_"):
-            if any(
-                name.endswith("property") for d in member.decorator_list for name in _names_in(d)
-            ):
-                types |= _names_in(member.returns)
-    return types
 
 
 if __name__ == "__main__":

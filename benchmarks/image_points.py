@@ -28,8 +28,8 @@ from benchmarks.rivals.clustmix.kip import centred_one_hot, optimise, ridge_solv
 from privacy.accountants.calibration import release_mu
 from privacy.parameters import Adjacency, PrivacyParameters
 from privacy.randomness import SeededNoise
-from storage.public_data.image_datasets import find_images
-from storage.sources.idx_files import read_idx
+from storage.public_data.datasets import find
+from storage.public_data.image_tables import read_images
 from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.encoded import N_FOLDS, EncodedRows, EncodingDomain
 from tasks.measurement.method import measure
@@ -49,8 +49,8 @@ Images = tuple[NDArray[np.uint16], NDArray[np.uint16]]
 @cache
 def images_of(name: str, part: str) -> Images:
     """Pixels (n, 784) and labels (n,) of a public dataset."""
-    pixels, labels = (read_idx(path) for path in find_images(name, part))
-    return pixels.reshape(len(pixels), -1).astype(np.uint16), labels.astype(np.uint16)
+    pixels, labels = read_images(find(name if part == "train" else f"{name}_test"))
+    return pixels.astype(np.uint16), labels.astype(np.uint16)
 
 
 def domain(n_images: int) -> EncodingDomain:

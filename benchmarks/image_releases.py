@@ -13,7 +13,6 @@ fetches; ``--show`` runs nothing.
 from __future__ import annotations
 
 import argparse
-import gzip
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -21,6 +20,8 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
+
+import pyarrow.parquet as pq
 
 from benchmarks.releases import measure_command
 from benchmarks.results import (
@@ -33,7 +34,7 @@ from benchmarks.results import (
     run_table,
 )
 from benchmarks.tables import divided, site_document, write_site
-from storage.public_data.image_datasets import find_images
+from storage.public_data.datasets import find
 
 RESULT_FILE = RESULTS / "image_releases.json"
 DATASETS, MEDICAL = ("mnist", "fashion-mnist"), "pneumoniamnist"
@@ -95,17 +96,9 @@ def printed(kernel: str) -> ResultRow:
 
 def first_images(data: str, folder: Path) -> dict[str, Any]:
     """Write the first images of a public dataset, and return them as a source."""
-    source = {"kind": "idx"}
-    for part, path in zip(("images", "labels"), find_images(data, "train"), strict=True):
-        content = gzip.decompress(path.read_bytes())
-        n_axes = content[3]
-        start, n_rows = 4 + 4 * n_axes, int.from_bytes(content[4:8], "big")
-        of_row = (len(content) - start) // n_rows
-        head = content[:4] + CONVOLVED.to_bytes(4, "big") + content[8:start]
-        target = folder / f"{part}.idx"
-        target.write_bytes(head + content[start : start + CONVOLVED * of_row])
-        source[part] = str(target)
-    return source
+    target = folder / "first.parquet"
+    pq.write_table(pq.read_table(find(data)).slice(0, CONVOLVED), target)
+    return {"kind": "parquet", "path": str(target)}
 
 
 def requirements(rows: Sequence[ResultRow]) -> list[Requirement]:

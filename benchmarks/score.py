@@ -3,7 +3,7 @@
 It reads ``schema.json`` and ``synthetic.parquet`` of a bundle and a table of real rows, and so
 sees what a user sees, labels that were turned round or shifted codes included. Nothing of the
 pipeline is imported but the public loader of a released teacher. The real rows are a CSV or Parquet
-file in the form of the source; of images, the idx file of their pixels beside that of their labels,
+file in the form of the source; of images, a Parquet file of their pixels and labels,
 or the test part of an npz file in the form of MedMNIST. They should be rows that the release has
 not seen.
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import yaml
 from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
@@ -23,13 +24,11 @@ from sklearn.model_selection import train_test_split
 from flows.site.site_file import SiteFile, load_site
 from storage.files.workspace import read_npz
 from storage.public_data.datasets import data_folders, find
-from storage.public_data.image_datasets import find_images
+from storage.public_data.image_tables import images_parquet
 from storage.schema.labels import Label
 from storage.settings import load_settings
 from storage.sources.cohorts import CohortReader
 from storage.sources.declared import CsvSource, ParquetSource
-from storage.sources.declared_images import IdxSource, MedmnistSource
-from storage.sources.idx_files import read_idx
 from tasks.methods.registry import method_entry
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -138,19 +137,26 @@ def _strata(raw: pd.Series, label: Label) -> NDArray[Any]:
 
 def has_split(name: str) -> bool:
     """Whether a table is divided here: images have test files of their own."""
-    return site_document(name)["source"]["kind"] not in ("idx", "medmnist")
+    return "image" not in site_document(name)["schema"]
 
 
-def _npz_file(name: Path) -> Path:
-    """Find a public npz file in the data folders."""
-    places = [folder / "medmnist" / name for folder in data_folders(load_settings())]
+def _image_files(source: ParquetSource, folder: Path) -> tuple[Path, Path]:
+    """Return the published training and test images; those of MedMNIST are converted."""
+    if source.path is None:
+        return find(source.data or ""), find(f"{source.data}_test")
+    name = f"{source.path.stem}.npz"
+    places = [base / "medmnist" / name for base in data_folders(load_settings())]
     path = next((place for place in places if place.is_file()), None)
     if path is None:
         raise ValueError(
             f"expected medmnist/{name} below CLUSTMIX_DATA_DIR, found none; its site file says "
             "where it is published"
         )
-    return path
+    arrays, files = read_npz(path), (folder / "train.parquet", folder / "test.parquet")
+    for file in files:
+        pixels, label = (arrays[f"{file.stem}_{kind}"] for kind in ("images", "labels"))
+        file.write_bytes(images_parquet(pixels, label.ravel()))
+    return files
 
 
 def divided(
@@ -172,7 +178,7 @@ def divided(
     document
         The site file with the training rows as its source.
     test : Path
-        File of the held-out rows; of images that of their pixels.
+        File of the held-out rows.
     rows
         Number of training rows.
 
@@ -182,13 +188,10 @@ def divided(
         If a public file of images is not on this machine.
     """
     site = write_site(document, folder / "whole.yaml")
-    if isinstance(site.source, IdxSource):
-        labels = find_images(site.source.data or "", "train")[1]
-        return document, find_images(site.source.data or "", "test")[0], len(read_idx(labels))
-    if isinstance(site.source, MedmnistSource):
-        path = _npz_file(site.source.path)
-        rows = len(read_npz(path)["train_labels"])
-        return {**document, "source": {"kind": "medmnist", "path": str(path)}}, path, rows
+    if site.table_schema.image is not None:
+        train_file, test_file = _image_files(site.source, folder)
+        rows = pq.read_metadata(train_file).num_rows
+        return {**document, "source": {"kind": "parquet", "path": str(train_file)}}, test_file, rows
     train, test = split(read_table(site), site, seed or 0)
     kind = "parquet" if site.source.kind == "parquet" else "csv"
     path = folder / f"train.{kind}"

@@ -28,7 +28,6 @@ from storage.releases.measurements import RELEASED_FILE, arrays_of_bytes, arrays
 from storage.schema.table import TableSchema
 from storage.schema.vocabulary import Vocabulary
 from tasks.methods.registry import method_entry
-from tasks.steps.request_key import code_sha256
 
 
 class ModelRecord(Document):
@@ -61,7 +60,6 @@ class ModelRecord(Document):
     tainted: bool
     vocabulary: Vocabulary
     code_version: Text
-    code_sha256: Sha256
     released: Sha256
 
     @model_validator(mode="after")
@@ -93,7 +91,6 @@ def written(facts: Mapping[str, Any], released: Mapping[str, NDArray[Any]]) -> b
         **facts,
         vocabulary=Vocabulary.of(TableSchema.model_validate(facts["table_schema"])),
         code_version=version("clustmix"),
-        code_sha256=code_sha256(),
         released=hashlib.sha256(arrays).hexdigest(),
     )
     buffer = io.BytesIO()

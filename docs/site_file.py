@@ -27,7 +27,6 @@ from flows.site.site_file import (
 )
 from storage.codebooks.sheets import HEADINGS
 from storage.public_data.datasets import table_names
-from storage.public_data.image_datasets import IMAGE_DATASETS
 from storage.schema.catalogue_entry import CatalogueEntry
 from storage.schema.column_blocks import ImageColumns
 from storage.schema.columns import CategoricalColumn, NumericColumn
@@ -45,8 +44,6 @@ from storage.sources.declared import (
 )
 from storage.sources.declared_images import (
     DicomSource,
-    IdxSource,
-    MedmnistSource,
     PngSource,
     Window,
 )
@@ -76,11 +73,9 @@ SECTIONS: dict[type[BaseModel], tuple[str, str]] = {
     FhirSource: ("source, kind fhir", FHIR_EXAMPLE),
     FhirFeature: ("source.features, kind fhir", ""),
     SklearnSource: ("source, kind sklearn", ""),
-    IdxSource: ("source, kind idx", ""),
     PngSource: ("source, kind png", ""),
     DicomSource: ("source, kind dicom", ""),
     Window: ("source.window", ""),
-    MedmnistSource: ("source, kind medmnist", ""),
     TableSchema: (
         "schema",
         "Every column of the source is declared: in `columns`, as `label`, in `ignore`, or in "
@@ -165,7 +160,6 @@ SECTIONS |= _method_sections()
 
 # What a docstring says in the words of the code, said in the words of the file.
 MEANINGS: dict[tuple[str, str], str] = {
-    ("IdxSource", "data"): f"Name of a public dataset: {', '.join(sorted(IMAGE_DATASETS))}.",
     ("SiteFile", "table_schema"): "The declared table.",
     ("SiteFile", "privacy_unit"): "Whom privacy protects.",
     ("SiteFile", "privacy"): "The guarantee of one release.",

@@ -47,14 +47,7 @@ def check_table(job: ReleaseJob, settings: Settings) -> None:
         private_run(settings, release_id) as workspace,
         executor_of(settings, workspace, reader, run_id=release_id) as executor,
     ):
-        key = key_of(
-            job.measurement_settings,
-            reader,
-            executor,
-            entries=entries,
-            keys=open_keys(settings),
-            new_draw=True,
-        )
+        key = key_of(job, reader, executor, open_keys(settings))
         entry = entries.reserve(job.charge(key, owner=entries.owner), new_draw=True).entry
         with entries.closing(entry), entries.checking(entry, job.declarations):
             try:

@@ -119,14 +119,7 @@ def measure(job: ReleaseJob, settings: Settings, *, new_draw: bool = False) -> M
         check_source(job.columns_to_read, job.table_schema, reader)
         plan = plan_measurement(job.synthesizer, parameters=job.parameters, adjacency=job.adjacency)
         with executor_of(settings, workspace, reader, run_id=job.ref.release_id) as executor:
-            key = identify(
-                job.measurement_settings,
-                reader,
-                executor,
-                entries=entries,
-                keys=open_keys(settings),
-                new_draw=new_draw,
-            )
+            key = identify(job, reader, executor, open_keys(settings))
             charge = job.charge(key, owner=entries.owner)
             reservation = reserve(entries, charge, new_draw=new_draw)
             run = _Run(

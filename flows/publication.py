@@ -35,7 +35,6 @@ from tasks.steps import janitor, publish_steps
 from tasks.steps.entries import AFTER_SEAL, WAIT_SECONDS, Entries
 from tasks.steps.job import ReleaseJob
 
-_PUBLISHED_ONCE = (EntryState.PUBLISHED, EntryState.REVOKED)
 _POLL_SECONDS = 0.5
 
 
@@ -79,7 +78,6 @@ class Publisher:
             if outcome is not None and outcome.state == "sealed":
                 return outcome
             entry = self._entries.now(entry)
-        # A bundle in an order that was declared since stands, though the suspect one was revoked.
         bundle = self.published_as_asked(entry, rows=rows, soft_labels=soft_labels)
         if bundle is not None:
             return self._outcome(entry, caps, self._verified(bundle), bundle, reused=True)
@@ -95,7 +93,7 @@ class Publisher:
             manifests_in(self._releases), key=lambda m: m.release_id != entry.release_id
         )
         for manifest in bundles:
-            as_asked = manifest.rows == rows and not manifest.conditions and not manifest.is_suspect
+            as_asked = manifest.rows == rows and not manifest.conditions
             as_asked &= not soft_labels or SOFT_LABELS_FILE in manifest.files
             if as_asked and manifest.ledger_entry == entry.entry_id:
                 bundle = self._releases.path(manifest.ref)
@@ -146,16 +144,13 @@ class Publisher:
         with soft labels if the release has asked for them or these are.
         """
         entry = self._entries.of_release(release_id)
-        once = entry.state in _PUBLISHED_ONCE
-        measurement = self._entries.measurement(entry) if once else None
-        if measurement is None or (
-            entry.state is EntryState.REVOKED and not _revoked_for_order(measurement)
-        ):
+        if entry.state is not EntryState.PUBLISHED:
             raise Withheld(
                 "NOT_PUBLISHED",
                 f"expected a published release, found {release_id} {entry.state.value}; only what "
                 "was published once is sampled again",
             )
+        measurement = self._entries.measurement(entry)
         job = job_of_measurement(measurement, new_release_id())
         soft_labels = soft_labels or job.soft_labels
         job = replace(job, rows=job.rows if rows is None else rows, soft_labels=soft_labels)
@@ -180,11 +175,8 @@ class Publisher:
 
     def pending_manifest(self, entry: LedgerEntry) -> Manifest:
         """Return the manifest that waits, made again if lost; the caller holds the lock."""
-        waiting = self._pending.find(entry.release_id)
-        if waiting is None or waiting.manifest.is_suspect:
+        if self._pending.find(entry.release_id) is None:
             measurement = self._entries.measurement(entry)
-            _ = measurement.vocabulary  # refused here, nothing is lost
-            self._pending.remove(entry.release_id)
             job = job_of_measurement(measurement, entry.release_id)
             publish_steps.prepare(
                 job,
@@ -194,9 +186,6 @@ class Publisher:
                 pending=self._pending,
                 failed_checks=len(self._entries.failed_before(entry, job.declarations)),
             )
-            if waiting is not None and waiting.approval is not None:
-                # It is about the charge, the measurement and the guarantee, which are the same.
-                self._pending.approve(entry.release_id, waiting.approval)
         return self._pending.require(entry.release_id).manifest
 
     @contextmanager
@@ -315,11 +304,6 @@ def refuse_withheld(entry: LedgerEntry) -> None:
 def job_of_measurement(measurement: Measurement, release_id: str) -> ReleaseJob:
     """Return the job that a measurement was made for, by the site file that it keeps."""
     site_file = SiteFile.model_validate(
-        measurement.site, by_name=False, by_alias=True, context=dict(KEPT)
+        measurement.record.site, by_name=False, by_alias=True, context=dict(KEPT)
     )
     return job_of(site_file, release_id, requester=measurement.record.requester)
-
-
-def _revoked_for_order(measurement: Measurement) -> bool:
-    """Whether an officer has said that a measurement was taken back for its order alone."""
-    return measurement.declared is not None and measurement.declared.revoked_for_order

@@ -86,7 +86,7 @@ def _shown(outcome: ReleaseOutcome, settings: Settings) -> Ending:
     if outcome.state == "sealed":
         entries = Entries(settings)
         entry = entries.of_release(manifest.release_id)
-        declared = Declarations.of(entries.measurement(entry).site)
+        declared = Declarations.of(entries.measurement(entry).record.site)
         serving.show_waiting(manifest, bundle, entries.changed_since_check(entry, declared))
         return Ending(name="Waiting", text=f"{manifest.ref} waits for an officer")
     serving.show_release(manifest, bundle, settings)

@@ -1,9 +1,5 @@
 """Requests that were answered before: found by the key of what shapes a measurement."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from flows.declared_order import earlier_key
 from flows.publication import Publisher, ReleaseOutcome
 from privacy.ledger import EntryState, entry_paid_for
 from storage.installation import open_keys
@@ -21,24 +17,18 @@ HELD_BYTES = 2**25
 
 
 def key_of(
-    declared: Mapping[str, Any],
+    job: ReleaseJob,
     reader: CohortReader,
     executor: Executor,
-    *,
-    entries: Entries,
     keys: KeyStore,
-    new_draw: bool,
 ) -> str:
-    """Return the key of a measurement by what shapes it (`ReleaseJob.measurement_settings`)."""
-    content_sha256, secret = source.content_of(reader, executor), keys.ledger_secret()
-    key = request_key(secret, content_sha256=content_sha256, settings=declared)
-    if new_draw or any(
-        entry.request_key == key
-        for entry in entries.all()
-        if entry.state not in (EntryState.VOID, EntryState.BURNED)
-    ):
-        return key
-    return earlier_key(declared, content_sha256, entries=entries, secret=secret) or key
+    """Return the key of a measurement: of its content, its settings and the method's version."""
+    return request_key(
+        keys.ledger_secret(),
+        content_sha256=source.content_of(reader, executor),
+        settings=job.measurement_settings,
+        method_version=job.method_version,
+    )
 
 
 def answered_before(job: ReleaseJob, settings: Settings) -> ReleaseOutcome | None:
@@ -58,14 +48,7 @@ def answered_before(job: ReleaseJob, settings: Settings) -> ReleaseOutcome | Non
     if size is None or size > HELD_BYTES:
         return None  # workers of a run read it sooner, and if it is new it is read once
     keys.pipeline()  # made or refused first, as by a run
-    key = key_of(
-        job.measurement_settings,
-        reader,
-        InProcessExecutor(),
-        entries=entries,
-        keys=keys,
-        new_draw=False,
-    )
+    key = key_of(job, reader, InProcessExecutor(), keys)
     asked = job.charge(key, owner=entries.owner)
     entry = entry_paid_for(asked, entries.all())
     if (

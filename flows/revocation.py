@@ -108,15 +108,8 @@ def _listed_with(entry: LedgerEntry, store: ReleaseStore) -> dict[ReleaseRef, st
             "was given it",
         )
     releases = {ReleaseRef(dataset=entry.dataset, release_id=release_id): entry.digest}
-    suspect = not any(
-        manifest.release_id == release_id and not manifest.is_suspect
-        for manifest in manifests_in(store)
-    )
     for manifest in manifests_in(store):
-        if manifest.ledger_entry != entry.entry_id or manifest.release_id == release_id:
-            continue
-        # Of a suspect release, what was published in an order that was declared later stands.
-        if not (suspect and manifest.order_declared_by is not None):
+        if manifest.ledger_entry == entry.entry_id and manifest.release_id != release_id:
             releases[manifest.ref] = _digest_of(manifest)
     return releases
 

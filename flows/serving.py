@@ -14,7 +14,7 @@ from prefect.logging import get_run_logger
 from prefect.states import Completed, Failed
 
 from flows.events import PublicEvent, emit
-from flows.server.orchestrator import refuse_unsafe_orchestrator
+from flows.orchestrator import refuse_unsafe_orchestrator
 from flows.site.request import PublishRequest, ReleaseRequest, load_job
 from flows.stages import MEASURE, PUBLISH, place_of, text_of
 from privacy.errors import BudgetRefused, ClustMixError, Withheld

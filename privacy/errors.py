@@ -68,6 +68,7 @@ EXTRAS = MappingProxyType(
             "matplotlib", "PIL", "prefect", "prometheus_client", "psutil", "psycopg",
             "pydantic_settings", "rich", "sklearn", "sqlalchemy", "sqlglot", "typer",
         ),
+        "audit": ("jax_privacy",),
         "hospital": ("fhirpathpy", "openpyxl", "pydicom"),
     }
 )  # fmt: skip

@@ -48,7 +48,6 @@ def existing_ledger(settings: Settings) -> LedgerDatabase:
     return LedgerDatabase(
         settings.ledger_path if url is None else url.get_secret_value(),
         head_file=settings.ledger_head_path,
-        former_head_file=settings.former_ledger_head_path,
     )
 
 

@@ -143,11 +143,6 @@ class Settings(BaseSettings):
         folder = self.ledger_head or self.home.with_name(f"{self.home.name}-head")
         return folder / "ledger-head"
 
-    @property
-    def former_ledger_head_path(self) -> Path:
-        """Where an earlier version kept the head, for readers of the release store to see."""
-        return self.releases / ".ledger-head"
-
 
 def load_settings() -> Settings:
     """Read the environment; the ConfigurationError names the wrong variable, never its value."""

@@ -34,6 +34,11 @@ if prefect_database.VARIABLE not in os.environ:
     os.environ[prefect_database.VARIABLE] = tempfile.mkdtemp(prefix="clustmix-prefect-")
     atexit.register(shutil.rmtree, os.environ[prefect_database.VARIABLE], ignore_errors=True)
 
+# Copies of public tables, where they lie beside the checkout; tests that need others are skipped.
+_COPIES = Path(__file__).resolve().parents[2] / "shared" / "data"
+if _COPIES.is_dir():
+    os.environ.setdefault("CLUSTMIX_DATA_DIR", str(_COPIES))
+
 # A server named by the developer's environment must not receive the runs of tests.
 os.environ.pop("PREFECT_API_URL", None)
 configure_prefect(Settings(home=_HOME))

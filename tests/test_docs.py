@@ -13,10 +13,10 @@ from measuring import domain_with
 from pydantic import TypeAdapter
 from scipy.stats import chi2, norm
 
-from flows.operations.arrivals import _AHEAD
-from flows.operations.budgets import LOW_PERCENT
-from flows.operations.schedules import GRACE
-from flows.operations.upkeep import PATIENCE
+from flows.watching.arrivals import _AHEAD
+from flows.watching.budgets import LOW_PERCENT
+from flows.watching.schedules import GRACE
+from flows.watching.upkeep import PATIENCE
 from flows.server import cluster as server_cluster
 from flows.server import start as server_parts
 from flows.serving import _ORDINARY_ENDS
@@ -333,7 +333,7 @@ def test_every_field_of_a_form_is_explained():
 
 
 def test_every_refusal_of_an_arrival_is_explained():
-    source = source_of("flows/operations", "storage")
+    source = source_of("flows/watching", "storage")
     refusals = set(re.findall(r'InputError\(\s*"(ARRIVAL_[A-Z_]+)"', source))
     assert set(first_cells("### Refused arrivals")) == refusals
     for code in re.findall(r'ConfigurationError\(\s*"((?:LANDING|ARRIVALS)_[A-Z_]+)"', source):

@@ -1,19 +1,10 @@
-"""The code stays a house: the limits of its measures, and that each measure counts what it says."""
+"""The limits of the house hold and only go down; each measure counts what its name says."""
 
 import subprocess
 
-from benchmarks.house import MAX_LINES, House
+import pytest
 
-LIMITS = {
-    "product lines": 46_957,
-    "test lines": 40_373,
-    f"modules over {MAX_LINES} lines": 0,
-    "folder arrows that run up": 0,
-    "arrows among the methods": 15,
-    "most lines in one folder's own files": 4_000,
-    "lines of tasks/synthesizers": 9_075,
-    "functions that take a site or a job whole": 17,
-}
+from benchmarks.house import LIMITS, MAX_LINES, ROOT, House, limits, limits_of_last_version
 
 PYPROJECT = """
 [tool.importlinter]
@@ -23,11 +14,22 @@ layers = ["clustmix | flows", "tasks", "storage"]
 """
 
 
-def test_the_house_keeps_its_measures():
+@pytest.fixture(scope="module")
+def allowed():
+    return limits((ROOT / LIMITS).read_text("utf-8"))
+
+
+def test_the_house_keeps_its_limits(allowed):
     found = House().measures()
-    assert found.keys() == LIMITS.keys()
-    above = {name: value for name, value in found.items() if value > LIMITS[name]}
+    assert found.keys() == allowed.keys()
+    above = {name: value for name, value in found.items() if value > allowed[name]}
     assert not above, "make house lists what is counted"
+
+
+def test_no_limit_is_above_that_of_the_last_version(allowed):
+    last = limits_of_last_version()
+    raised = {name for name, limit in last.items() if allowed.get(name, 0) > limit}
+    assert not raised, "a limit only goes down; make the house smaller"
 
 
 def house(folder, **sources):
@@ -51,16 +53,13 @@ def test_lines_and_arrows_are_counted(tmp_path):
         storage__e="from clustmix import g\nfrom tasks.two import c\nfrom storage import f\n",
         clustmix__g="import tasks.two.c\n",
         storage__f="",
-        tasks__synthesizers__registry="import tasks.synthesizers.x.m\nimport tasks.papers.m\n",
-        tasks__synthesizers__x__m="x = 1\n" * 401,
-        tasks__papers__m="from tasks.synthesizers.x import m\n",
+        tasks__four__m="x = 1\n" * (MAX_LINES + 1),
         tests__t="y = 1\n\n",
         docs__d="z = 1\n",
     )
-    assert found.arrows_among_methods() == [("tasks/papers", "tasks/synthesizers/x")]
     measures = found.measures()
-    assert (measures["product lines"], measures["test lines"]) == (414, 2)
-    assert found.long_modules() == {"tasks/synthesizers/x/m.py": 401}
+    assert (measures["product lines"], measures["test lines"]) == (411, 2)
+    assert found.long_modules() == {"tasks/four/m.py": 401}
     assert measures["most lines in one folder's own files"] == 401
     assert found.arrows_up() == [
         ("storage", "clustmix"),
@@ -94,3 +93,48 @@ def test_takers_of_whole_are_found_by_type_and_by_name(tmp_path):
     sources = {f"flows__{n:02d}": source for n, source in enumerate(TAKES_WHOLE + TAKES_PARTS)}
     found = house(tmp_path, **sources).takers_of_whole()
     assert sorted(found) == [f"flows/{n:02d}.py:f" for n in range(len(TAKES_WHOLE))]
+
+
+RELEASE = """
+def run(settings: "Settings | None", a, b, *, c, d, e):
+    from tasks.one.step import Step
+"""
+STEP = (
+    '''
+"""What was told by a former version, and an earlier program."""
+class Step:
+    """Whether it is one."""
+    def long(self, a, b, c, d, e):
+'''
+    + "        x = 1\n" * 60
+)
+FRONT = '''
+class A:
+    """A telling name."""
+    def __getattr__(self, name): return type(name)
+made = type("B", (A,), {})
+'''
+
+
+def test_reach_functions_names_and_words_are_counted(tmp_path):
+    found = house(
+        tmp_path,
+        flows__release=RELEASE,
+        tasks__one__step=STEP,
+        tasks__two__step="",
+        clustmix__a=FRONT,
+        privacy__events="class GaussianEvent: pass\nclass _OneEvent: pass\nclass Other: pass\n",
+    ).lists()
+    assert found["modules reached from a release"] == ["flows/release.py", "tasks/one/step.py"]
+    assert found["public classes reached from a release"] == ["tasks/one/step.py:Step"]
+    assert found["functions that take Settings"] == ["flows/release.py:run"]
+    assert found["functions over 60 lines"] == ["tasks/one/step.py:long"]
+    assert found["functions with over 4 positional parameters"] == ["tasks/one/step.py:long"]
+    assert found["modules that share a file name"] == ["tasks/one/step.py", "tasks/two/step.py"]
+    assert found["event classes"] == ["privacy/events.py:GaussianEvent"]
+    made = found["classes and names made at run time in clustmix"]
+    assert sorted(made) == ["clustmix/a.py:4", "clustmix/a.py:5"]
+    questions = found["docstrings that open with a question word"]
+    assert sorted(questions) == ["tasks/one/step.py:2", "tasks/one/step.py:4"]
+    assert found["lines of an earlier version"] == ["tasks/one/step.py:2"] * 2
+    assert found["tell, tells, told"] == ["tasks/one/step.py:2"]

@@ -20,8 +20,8 @@ from stores import Stores
 from flows import cli
 from flows.approval import Decisions
 from flows.cli.options import EXIT_CODES
-from flows.operations.arrivals import scan
-from flows.operations.deployment_file import DeploymentSection
+from flows.watching.arrivals import scan
+from flows.watching.deployment_file import DeploymentSection
 from flows.stages import STAGES
 from storage.keys.keys import SigningKey
 from storage.ledger.ledger_db import LedgerDatabase

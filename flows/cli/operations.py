@@ -20,7 +20,7 @@ from flows.cli import terminal
 from flows.cli.options import EXIT_CODES, AsJson, argument, option
 
 if TYPE_CHECKING:
-    from flows.operations.status import Status
+    from flows.watching.status import Status
 
 _DEPLOYMENTS = Path("deployments/prefect.yaml")
 _NAP_SECONDS = 0.2
@@ -36,15 +36,15 @@ def status(as_json: AsJson = False) -> None:
     and what each dataset has left of its budget. Times are those of this machine.
     """
     from flows.cli.progress import Progress
-    from flows.server.parts import join_server
+    from flows.local_server import join_server
     from storage.settings import load_settings
     from tasks.execution.runtime import safe_environment
 
     with Progress("asking the orchestrator, the ledger and the stores", quiet=as_json):
-        join_server(load_settings())
+        join_server(load_settings().server_home)
         os.environ.update(safe_environment())
         # After the environment that names the server, which it reads once.
-        from flows.operations.status import collect
+        from flows.watching.status import collect
 
         found = collect(load_settings())
     if as_json:
@@ -100,15 +100,15 @@ def deploy(
     longer names is removed. Registering twice changes nothing.
     """
     from flows.cli.progress import Progress
-    from flows.server.parts import join_server
+    from flows.local_server import join_server
     from storage.settings import load_settings
     from tasks.execution.runtime import configure_prefect
 
     settings = load_settings()
-    join_server(settings)
+    join_server(settings.server_home)
     configure_prefect(settings)
     with Progress("registering the deployments", quiet=as_json):
-        from flows.operations import deploy as deployments
+        from flows.watching import deploy as deployments
 
         deployed = deployments.deploy(settings, file)
     unset = "Nobody is notified: CLUSTMIX_NOTIFY_URL is not set."
@@ -134,14 +134,14 @@ def watch(
     Tables are taken from the landing folder. The orchestrator is told of them and of every change
     in the ledger, and dead runs are cleaned up after. Runs until it is stopped.
     """
-    from flows.operations.watcher_lock import only_watcher
+    from flows.watching.watcher_lock import only_watcher
     from storage.settings import load_settings
 
     settings = load_settings()
     with only_watcher(settings), _asked_to_end() as asked:
         # Heavy, and with what reads the settings of the orchestrator.
-        from flows.operations.metrics import answering
-        from flows.operations.watcher import TICK_SECONDS, Watcher, log
+        from flows.watching.metrics import answering
+        from flows.watching.watcher import TICK_SECONDS, Watcher, log
 
         watcher = Watcher(settings)
         if once:
@@ -175,7 +175,7 @@ def doctor(as_json: AsJson = False) -> int:
     from storage.settings import load_settings
 
     with Progress("examining the installation", quiet=as_json):
-        from flows.operations.doctor import examine
+        from flows.watching.doctor import examine
 
         findings = examine(load_settings())
     if as_json:

@@ -23,14 +23,6 @@ if TYPE_CHECKING:
 MAX_ROWS = 10_000_000
 """Most synthetic rows of one bundle."""
 
-_SUSPECT = (
-    "the program that made this bundle named the label levels in the order of the alphabet, in "
-    "whatever order they were measured, so they may be exchanged. Do not train on it. Its "
-    "publisher can publish the measurement again in the right order at no charge (clustmix publish "
-    "RELEASE --site SITE.yaml --key FILE) and takes this bundle back (clustmix revoke RELEASE "
-    "--key FILE --reason TEXT). The guarantee holds all the same"
-)
-
 app = typer.Typer()
 
 
@@ -73,41 +65,17 @@ def resample(
 @app.command(epilog=EXIT_CODES)
 def publish(
     release: Annotated[str, argument("RELEASE", "id of the sealed release")],
-    site: Annotated[
-        Path | None,
-        option(
-            "SITE.yaml",
-            "site file with the order of the label levels, for a measurement that did not keep it; "
-            "what was published in another order is published again under a new id",
-        ),
-    ] = None,
-    key: Annotated[
-        Path | None, option("FILE", "private key of who declares that order, for the manifest")
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Publish a sealed release whose run had ended.
 
     It needs no table and costs nothing. The same request (clustmix release) does so too, as long as
-    the table and the program are the same. One that waits for an officer goes on waiting.
+    the table is the same. A release that waits for an officer goes on waiting.
     """
-    if (site is None) != (key is None):
-        raise ConfigurationError(
-            "ORDER_INCOMPLETE",
-            "expected --site and --key together: who declares an order is stated in the manifest",
-        )
+    from flows.publication import Publisher
+
     with publishing(as_json=as_json) as settings:
-        if site is None or key is None:
-            from flows.publication import Publisher
-
-            outcome = Publisher(settings).publish(release)
-        else:
-            from flows.declared_order import publish_in_order
-            from flows.site.site_file import load_site
-            from storage.keys.keys import SigningKey
-
-            signer, declared = SigningKey.read(key), load_site(site)
-            outcome = publish_in_order(settings, release, declared, key=signer)
+        outcome = Publisher(settings).publish(release)
     show_outcome(outcome, as_json=as_json)
 
 
@@ -129,7 +97,7 @@ def verify(
         option("FILE", "list of revoked releases (default: revoked.json of the bundle's store)"),
     ] = None,
     as_json: AsJson = False,
-) -> int:
+) -> None:
     """Check a published bundle.
 
     Offline, with public keys alone: the signature of the pipeline, the officer's where one was
@@ -166,7 +134,6 @@ def verify(
             "approved_by": approver,
             "reason": verified.reason,
             "revocations_checked": revocations is not None,
-            "suspect": manifest.is_suspect,
         },
         {
             "Verified": f"{manifest.dataset}/{manifest.release_id}: {len(manifest.files)} files as "
@@ -176,11 +143,9 @@ def verify(
             "Approved": approver and f"by the officer with key {approver}: {verified.reason}",
             "Revoked": checked,
             "Guarantee": Claim(manifest).statement,
-            "Suspect": _SUSPECT if manifest.is_suspect else None,
         },
         as_json=as_json,
     )
-    return 1 if manifest.is_suspect else 0
 
 
 @contextmanager

@@ -184,10 +184,10 @@ class _Orchestrator:
             self._prepare()
 
     def _prepare(self) -> None:
-        from flows.server.orchestrator import join_ready_server, start_server
+        from flows.orchestrator import join_ready_server, start_server
         from tasks.execution.runtime import configure_prefect
 
-        self._joined = join_ready_server(self._settings)
+        self._joined = join_ready_server(self._settings.server_home)
         # Prefect reads its environment once, when it is imported.
         configure_prefect(self._settings)
         self._own_port = start_server()
@@ -207,7 +207,7 @@ class _Orchestrator:
             silent_great_expectations()
             gc.freeze()
             gc.enable()
-        from flows.server.orchestrator import answering
+        from flows.orchestrator import answering
 
         with nullcontext() if self._own_port is None else answering(self._own_port):
             yield

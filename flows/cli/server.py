@@ -1,5 +1,6 @@
 """The commands of ``clustmix server``."""
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -33,32 +34,31 @@ def start(
     Parts that are running are left as they are.
     """
     from flows.cli.progress import Progress
-    from flows.server.environment import PASSWORD_FILE
-    from flows.server.parts import start_server
+    from flows.local_server import part_states, start_server
+    from flows.server_environment import PASSWORD_FILE
     from storage.settings import load_settings
 
     settings = load_settings()
     with Progress("starting the server", quiet=False) as progress:
-        record, started = start_server(settings, port=port, n_workers=workers, log=progress.note)
-    page, password = record.address("orchestrator"), settings.server_home / PASSWORD_FILE
-    releases, landing = record.address("pages") or settings.releases_url, settings.landing
-    parts = record.parts
+        addresses, started = start_server(settings, port=port, n_workers=workers, log=progress.note)
+    password = settings.server_home / PASSWORD_FILE
+    releases, landing = addresses.pages or settings.releases_url, settings.landing
+    parts = part_states(settings.server_home)
     terminal.answer(
         {
             "started": started,
-            "page": page,
+            "page": addresses.orchestrator,
             "password_file": str(password),
             "landing": landing,
             "releases": releases,
-            "parts": [
-                {"name": part.name, "pid": part.pid, "address": part.address, "log": str(part.log)}
-                for part in parts
-            ],
+            "cluster": addresses.scheduler or settings.dask_address,
+            "parts": [asdict(part) for part in parts],
         },
         "the server runs" if started else "the server runs already",
-        *(f"  {part.name:<16}{part.pid:>8}  {part.address}".rstrip() for part in parts),
+        *(f"  {part.name:<16}{part.pid:>8}" for part in parts),
         {
-            "Page": Whole(page),
+            "Page": Whole(addresses.orchestrator),
+            "Cluster": Whole(addresses.scheduler or settings.dask_address),
             "Password": Whole(f"{password} (all of its one line)"),
             "Releases": Whole(releases),
             "Logs": Whole(settings.server_home),
@@ -74,10 +74,32 @@ def start(
 def stop(as_json: AsJson = False) -> None:
     """Stop the processes that start has started, and no other."""
     from flows.cli.progress import Progress
-    from flows.server.parts import stop_server
+    from flows.local_server import stop_server
     from storage.settings import load_settings
 
     with Progress("stopping the server", quiet=as_json):
-        stopped = stop_server(load_settings())
+        stopped = stop_server(load_settings().server_home)
     said = f"stopped: {', '.join(stopped)}" if stopped else "no part of the server was running"
     terminal.answer({"stopped": list(stopped)}, said, as_json=as_json)
+
+
+@app.command(epilog=EXIT_CODES)
+def status(as_json: AsJson = False) -> int:
+    """Show the state of each part; exit code 1 if one does not run.
+
+    A part that ends is started again, and its restarts are counted. Times are of this machine.
+    """
+    from flows.local_server import part_states
+    from storage.settings import load_settings
+
+    parts = part_states(load_settings().server_home)
+    if parts and not as_json:
+        rows = [
+            (p.name, p.state.lower(), f"{p.pid or ''}", f"{p.restarts}", p.since_text)
+            for p in parts
+        ]
+        terminal.table(rows, ("part", "state", ">process", ">restarts", "since"))
+    else:
+        answer = {"parts": [asdict(part) for part in parts]}
+        terminal.answer(answer, "no part of the server is running", as_json=as_json)
+    return 0 if parts and all(part.runs for part in parts) else 1

@@ -16,8 +16,8 @@ from privacy.errors import ConfigurationError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from flows.operations.planning import Planning
-    from flows.operations.simulation import Utility
+    from flows.watching.planning import Planning
+    from flows.watching.simulation import Utility
     from tasks.methods.registry import MethodEntry
 
 _SETTING_FACTS = ("description", "default", "type", "minimum", "maximum", "enum")
@@ -144,9 +144,9 @@ def plan(
     cannot be told from an empty one. With rows that stand in for the table also what a model learns
     from a release of them.
     """
-    from flows.operations.planning import EPSILONS, Planning, draw_prospects
     from flows.site.request import job_of
     from flows.site.site_file import load_site
+    from flows.watching.planning import EPSILONS, Planning, draw_prospects
     from storage.files.refs import new_release_id
 
     job = job_of(load_site(site), new_release_id())
@@ -215,7 +215,7 @@ def _learnt(tried: Utility | None) -> tuple[str, ...]:
 
 def _released(bundle: Path, planning: Planning) -> pd.DataFrame:
     """Read the rows of a bundle that this installation has published, and not taken back."""
-    from flows.operations.simulation import rows_of
+    from flows.watching.simulation import rows_of
     from storage.keys.key_store import KeyStore
     from storage.releases.bundles import verify_bundle
     from storage.releases.revocations import list_beside, read_revocations
@@ -235,7 +235,7 @@ def _tried(
 ) -> dict[float, Utility]:
     """Try releases at these epsilons."""
     from flows.cli.progress import Progress
-    from flows.operations.simulation import Simulation
+    from flows.watching.simulation import Simulation
 
     with Progress("making rows up", quiet=quiet) as progress:
         simulation = Simulation(planning, None if like is None else _released(like, planning))

@@ -1,1 +1,1 @@
-"""What keeps an installation running: deployments, watching, status, audits, benchmarks."""
+"""What keeps an installation running: deployments, watching, status, benchmarks."""

@@ -51,9 +51,9 @@ class LedgerDatabase:
     forked processes. What an operation returns is on disk.
 
     The ledger is an SQLite file, made with mode 0600, or a database at a ``postgresql://`` address,
-    which is a secret. A file in another folder may get the head after every commit, also one that
-    an earlier version kept elsewhere: a journal without it was restored from an older copy and, as
-    one that does not verify, is an IntegrityError of every method. A ledger that cannot be used, or
+    which is a secret. A file in another folder may get the head after every commit: a journal
+    without that head was restored from an older copy and, as one that does not verify, is an
+    IntegrityError of every method. A ledger that cannot be used, or
     whose file can be read by group or others, is a LedgerError.
     """
 
@@ -62,11 +62,8 @@ class LedgerDatabase:
         location: Path | str,
         *,
         head_file: Path | None = None,
-        former_head_file: Path | None = None,
     ) -> None:
-        self._head_file = (
-            None if head_file is None else HeadFile(head_file, former=former_head_file)
-        )
+        self._head_file = None if head_file is None else HeadFile(head_file)
         self._journal: SqliteJournal | PostgresJournal
         if isinstance(location, str):
             with extra("server"):

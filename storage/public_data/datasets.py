@@ -1,5 +1,6 @@
 """Public datasets for examples and benchmarks: found by name, checked by SHA-256."""
 
+import gzip
 import hashlib
 import http.client
 import io
@@ -8,6 +9,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,8 +22,6 @@ from storage.settings import Settings, load_settings
 
 MAX_DOWNLOAD_BYTES = 200_000_000
 DOWNLOAD_TIMEOUT_SECONDS = 60.0
-_SHARED_DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
-
 
 ITEMS = "diabetes130_items"
 """Name of the table of items that is made of the dataset diabetes130, by public rules."""
@@ -33,9 +33,9 @@ _ITEMS_SHA256 = "0127a967279020e85f41a546c9981997f9a7619d15cd05008705c96c969a1aa
 def find(name: str, *, settings: Settings | None = None) -> Path:
     """Return the file of a public dataset.
 
-    The places are tried in this order: the folder of ``CLUSTMIX_DATA_DIR``; the folder
-    ``shared/data`` beside the repository; an earlier download; the publisher. What is made of
-    several files of one of these folders, and `ITEMS`, is kept among the downloads.
+    The places are tried in this order: the folder of ``CLUSTMIX_DATA_DIR``; an earlier download;
+    the publisher. A file that is built from several published ones, and `ITEMS`, is kept among
+    the downloads.
 
     The content is the publisher's: its SHA-256, or that of the archive members it was built from,
     has been compared. InputError if the name is unknown, a file differs, or it cannot be had.
@@ -52,22 +52,22 @@ def find(name: str, *, settings: Settings | None = None) -> Path:
         )
     for folder in data_folders(settings):
         path = folder / dataset.relative_path
-        if path.is_file():
+        if dataset.sha256 is not None and path.is_file():
             _check_file(path, dataset.relative_path, dataset.sha256)
             return path
     target = settings.downloads / dataset.name / dataset.file_name
     joined = dataset.build is not None and dataset.url is None
     if target.is_file() and (not joined or _sha256(target) == dataset.sha256):
         return target
-    if dataset.build is not None and dataset.url is None:
+    if dataset.build is not None:
         members = _members_beside(dataset, data_folders(settings))
+        if members is None and dataset.url is not None and not settings.offline:
+            members = _fetch(dataset, dataset.url)
         if members is not None:
             content = dataset.build(members)
-            if hashlib.sha256(content).hexdigest() != dataset.sha256:
+            if joined and hashlib.sha256(content).hexdigest() != dataset.sha256:
                 raise _not_expected(dataset.name, "its published files")
             return keep(content, target)
-    if dataset.build is not None and dataset.url is not None and not settings.offline:
-        return keep(dataset.build(_fetch(dataset, dataset.url)), target)
     raise InputError(
         "DATA_UNAVAILABLE",
         f"dataset {name} is not on this machine; put {_wanted(dataset)} of "
@@ -82,22 +82,42 @@ def table_names() -> list[str]:
 
 
 def data_folders(settings: Settings) -> list[Path]:
-    """Return the folders where public datasets are looked for, the first one first."""
-    return [_SHARED_DATA] if settings.data_dir is None else [settings.data_dir, _SHARED_DATA]
+    """Return the folders where a user keeps copies of public datasets: one, or none."""
+    return [] if settings.data_dir is None else [settings.data_dir]
 
 
 def _fetch(dataset: PublicDataset, url: str) -> dict[str, bytes]:
-    """Download the archive of a dataset and return its members, compared with their SHA-256."""
-    archive = get(url)
-    members = None if archive is None else _verified_members(archive, dataset.members)
+    """Download the members of a dataset and compare them with their SHA-256."""
+    members: dict[str, bytes] | None = None
+    if not url.endswith("/"):
+        archive = get(url)
+        members = None if archive is None else _verified_members(archive, dataset.members)
+    else:
+        packed = {name: get(f"{url}{name}.gz") for name in dataset.members}
+        found = {name: _unpacked(content) for name, content in packed.items() if content}
+        if all(_digest(found.get(name)) == sha256 for name, sha256 in dataset.members.items()):
+            members = found
     if members is None:
         raise InputError(
             "DATA_UNAVAILABLE",
             f"dataset {dataset.name} could not be downloaded from {url} with the expected SHA-256; "
-            f"get it by hand, put {dataset.relative_path} into a folder and set CLUSTMIX_DATA_DIR "
+            f"get it by hand, put {_wanted(dataset)} into a folder and set CLUSTMIX_DATA_DIR "
             "to that folder",
         )
     return members
+
+
+def _unpacked(content: bytes) -> bytes:
+    """Return at most `MAX_DOWNLOAD_BYTES` of decompressed content; nothing if it is damaged."""
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as unpacked:
+            return unpacked.read(MAX_DOWNLOAD_BYTES)
+    except (OSError, EOFError, zlib.error):
+        return b""
+
+
+def _digest(content: bytes | None) -> str:
+    return hashlib.sha256(content or b"").hexdigest()
 
 
 def _find_items(settings: Settings) -> Path:
@@ -114,20 +134,28 @@ def _find_items(settings: Settings) -> Path:
 
 def _wanted(dataset: PublicDataset) -> str:
     """Name the files that a person can put into a data folder."""
-    if dataset.url is not None or dataset.build is None:
+    if dataset.build is None or (dataset.url is not None and dataset.sha256 is not None):
         return dataset.relative_path
     folder = Path(dataset.relative_path).parent
     return ", ".join(str(folder / name) for name in dataset.members)
 
 
 def _members_beside(dataset: PublicDataset, folders: Sequence[Path]) -> dict[str, bytes] | None:
-    """Read the published files of a dataset from the first folder that has them all."""
+    """Read the published files, plain or ``.gz``, from the first folder that has them all."""
     for folder in folders:
         place = (folder / dataset.relative_path).parent
-        if all((place / name).is_file() for name in dataset.members):
-            for name, expected in dataset.members.items():
-                _check_file(place / name, name, expected)
-            return {name: (place / name).read_bytes() for name in dataset.members}
+        found: dict[str, bytes] = {}
+        for name, expected in dataset.members.items():
+            packed = place / f"{name}.gz"
+            if packed.is_file():
+                found[name] = _unpacked(packed.read_bytes())
+            elif (place / name).is_file():
+                found[name] = (place / name).read_bytes()
+            else:
+                break
+            _check_digest(name, _digest(found[name]), expected)
+        else:
+            return found
     return None
 
 
@@ -152,7 +180,10 @@ def keep(content: bytes, target: Path) -> Path:
 
 
 def _check_file(path: Path, name: str, expected: str) -> None:
-    found = _sha256(path)
+    _check_digest(name, _sha256(path), expected)
+
+
+def _check_digest(name: str, found: str, expected: str) -> None:
     if found != expected:
         raise InputError(
             "DATA_CHANGED",

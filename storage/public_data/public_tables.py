@@ -1,4 +1,4 @@
-"""Public datasets by name, as ``tables.toml`` lists them, and how each is made of published files.
+"""Public datasets by name, as ``tables.toml`` lists them, made from the published files.
 
 Every rule looks at the rows of one person. A table of several files is written as CSV, whose bytes
 do not depend on the version of a library, so that its SHA-256 can be compared.
@@ -13,23 +13,32 @@ from pathlib import Path
 import pandas as pd
 
 from storage.files.lists import listed
+from storage.public_data.image_tables import idx_images
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicDataset:
     """A dataset that anybody may read.
 
-    The relative path is under the data folder; the SHA-256 is that of the file there, and without
-    an address also that of what `build` makes. The address is that of the publisher's zip archive,
-    None if there is none of which the file can be made.
-
-    `build` makes the bytes of the file, not compressed, of verified members: published files, each
-    with its SHA-256 by its name, in the archive or in the folder of the relative path.
+    Attributes
+    ----------
+    relative_path
+        Place of a copy under a data folder.
+    sha256
+        Digest of the copy; without `url` also of the file that `build` makes. None if only members
+        are published.
+    url
+        Address of the publisher's zip archive of the members, or, if it ends with a slash, of the
+        folder that holds each of them compressed (``.gz``).
+    members
+        SHA-256 of each published file, decompressed, by its name.
+    build
+        Makes the file, not compressed, from the verified members.
     """
 
     name: str
     relative_path: str
-    sha256: str
+    sha256: str | None = None
     publisher: str
     url: str | None = None
     members: Mapping[str, str] = field(default_factory=dict)
@@ -129,6 +138,7 @@ def _csv(table: pd.DataFrame) -> bytes:
 _BUILDS: Mapping[str, Callable[[Mapping[str, bytes]], bytes]] = {
     "adult": _adult,
     "diabetes130": _diabetes130,
+    **dict.fromkeys(("mnist", "mnist_test", "fashion_mnist", "fashion_mnist_test"), idx_images),
     "heart_disease_uci": _heart_disease,
     "nafld": _nafld,
 }

@@ -52,26 +52,25 @@ class Manifest(Document):
     All fields are public: settings, mechanisms and properties of the synthetic rows. There is no
     field for a count, a digest or a score of the source, and an unknown field is refused.
 
-    Format 1 is suspect, see `is_suspect`. The date is in UTC: a time of day would tell how long the
-    computation took. Events are in the form of `privacy.event_records.event_to_dict`, and mu is
-    their total under Gaussian differential privacy, ``rho = mu**2 / 2``; epsilon is what the
-    accountant (``approximate_gaussian`` where draws read secret samples of the patients) computes
-    from them at `delta`, under `adjacency`, and `replace_one_epsilon` the same for neighbours that
-    differ in the data of one patient. The privacy unit is what one neighbour adds or removes. A
-    release that is `tainted`, by a noise source for tests, cannot be published. The digests are of
-    the sealed measurement that the rows were made from, of the program, and of every file of the
-    bundle but the manifest and its signatures. The requester is the key id of the person who asked
-    for the measurement, known where approval is needed. A resample may be restricted to a level by
-    column, and names the release whose measurement it is, which paid for it. Where the measurement
-    does not state the order of the label levels, a person has declared it later, by key id. So many
-    checks of the table had failed by other declarations of the dataset when this one was asked for.
+    The date is in UTC: a time of day would give away the length of the computation. Events are in
+    the form of `privacy.event_records.event_to_dict`; mu is their total under Gaussian differential
+    privacy, and ``rho = mu**2 / 2``. Epsilon is computed from them at `delta` by the accountant
+    (``approximate_gaussian`` where draws read secret samples of patients) under `adjacency`, and
+    `replace_one_epsilon` for neighbours that differ in the data of one patient. The privacy unit is
+    the data that one neighbour adds or removes. A release that is `tainted`, by a noise source for
+    tests, cannot be published. The digests are those of the sealed measurement and of every file of
+    the bundle but the manifest and its signatures. The requester is the key id of the person who
+    asked for the measurement, known where approval is needed. A resample may be restricted to a
+    level by column; it names the release whose measurement it uses, which paid for it.
+    `corrected_after_checks` counts the checks of the table that had failed by other declarations
+    of the dataset when this one was asked for.
     """
 
     FILE: ClassVar[str] = MANIFEST_FILE
     MAX_BYTES: ClassVar[int] = 4_000_000
     CODE: ClassVar[str] = "MANIFEST_INVALID"
 
-    format_version: Literal[1, 2] = 2
+    format_version: Literal[1] = 1
     dataset: str
     release_id: str
     created_on: date
@@ -94,12 +93,10 @@ class Manifest(Document):
     rows: int = Field(ge=1)
     tainted: bool
     measurement_sha256: Sha256
-    code_sha256: Sha256
     needs_approval: bool
     requester: KeyId | None
     conditions: dict[Text, Text] = Field(default_factory=dict)
     resampled_from: ReleaseId | None = None
-    order_declared_by: KeyId | None = Field(default=None, exclude_if=_is_none)
     corrected_after_checks: int = Field(default=0, ge=0, exclude_if=lambda checks: not checks)
     files: dict[str, FileDigest] = Field(min_length=1)
 
@@ -130,15 +127,6 @@ class Manifest(Document):
     def ref(self) -> ReleaseRef:
         """The address of the release."""
         return ReleaseRef(dataset=self.dataset, release_id=self.release_id)
-
-    @property
-    def is_suspect(self) -> bool:
-        """Whether the label levels may be exchanged.
-
-        The program that wrote format 1 named the levels in the order of the alphabet, in whatever
-        order they had been measured. The guarantee is not affected, the meaning of the rows is.
-        """
-        return self.format_version == 1
 
 
 def file_digests(files: Mapping[str, bytes]) -> dict[str, FileDigest]:

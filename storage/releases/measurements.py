@@ -9,25 +9,22 @@ import hashlib
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from numpy.typing import NDArray
-from pydantic import Field, JsonValue, ValidationError, model_validator
+from pydantic import Field, JsonValue, ValidationError
 
 from privacy.arrays import Integers
 from privacy.errors import IntegrityError
 from storage.files.digests import Sha256
 from storage.files.documents import Record, canonical_json
-from storage.files.private import replace_durably, write_folder
+from storage.files.private import write_folder
 from storage.files.workspace import read_npz, write_npz
-from storage.keys.keys import KeyId
 from storage.schema.vocabulary import Vocabulary
 
 RECORD_FILE = "measurement.json"
 RELEASED_FILE = "released.npz"
-DECLARED_FILE = "declared-order.json"
 
 
 def sealed_file(name: str) -> str:
@@ -38,14 +35,13 @@ def sealed_file(name: str) -> str:
 class MeasurementRecord(Record):
     """What was measured, for whom, and the digests of the arrays.
 
-    The request key is of `tasks.steps.request_key`, the site file is in JSON, and events are in
-    order, as `privacy.event_records.event_to_dict` writes them. Noise that can be drawn again
-    taints. The vocabulary says what each code of the arrays stands for; it is None in format 1,
-    whose `site` has lost the order of the label levels: such a measurement is read by a
-    `DeclaredOrder` alone. The files are the SHA-256 of every other file.
+    The request key is that of `tasks.steps.request_key`, and the site file is in JSON. Events are
+    in order, as `privacy.event_records.event_to_dict` writes them. Noise that can be drawn again
+    taints. The vocabulary names what each code of the arrays stands for. The files are the SHA-256
+    of every other file.
     """
 
-    format_version: Literal[1, 2] = 2
+    format_version: Literal[1] = 1
     dataset: str
     release_id: str
     ledger_entry: str
@@ -55,43 +51,18 @@ class MeasurementRecord(Record):
     tainted: bool
     requester: str | None
     code_version: str
-    code_sha256: Sha256
-    vocabulary: Vocabulary | None = None
-    files: dict[str, Sha256] = Field(min_length=1)
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if (self.vocabulary is None) != (self.format_version == 1):
-            raise ValueError("expected a vocabulary from format 2 on")
-        return self
-
-
-class DeclaredOrder(Record):
-    """What a person has said about the order of codes in a measurement of format 1.
-
-    The site file has the order, and is otherwise that of the measurement. A person's key id stands
-    with it; where the release was revoked by then, an officer says that it was for its order alone.
-    """
-
-    format_version: Literal[1] = 1
-    measurement_sha256: Sha256
-    site: dict[str, JsonValue]
     vocabulary: Vocabulary
-    declared_by: KeyId
-    declared_on: date
-    revoked_for_order: bool = False
+    files: dict[str, Sha256] = Field(min_length=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
     """A sealed measurement that was read and verified.
 
-    `declared` is what a person has said about the order of its codes, where the record does not;
-    `sha256` is that of the record, which holds the digests of all npz files.
+    `sha256` is the digest of the record, which holds the digests of all npz files.
     """
 
     record: MeasurementRecord
-    declared: DeclaredOrder | None = None
     files: dict[str, bytes]
     sha256: str
 
@@ -103,26 +74,6 @@ class Measurement:
     def sealed_values(self, name: str) -> Integers:
         """Return the noisy values of a statistic, in grid points; KeyError if there is none."""
         return arrays_of_bytes(self.files[sealed_file(name)])["values"]
-
-    @property
-    def site(self) -> dict[str, JsonValue]:
-        """The site file, with the order of codes as it was measured or declared."""
-        return self.record.site if self.declared is None else self.declared.site
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """What each code of the arrays stands for; IntegrityError if nobody says so."""
-        if self.record.vocabulary is not None:
-            return self.record.vocabulary
-        if self.declared is not None:
-            return self.declared.vocabulary
-        raise IntegrityError(
-            "ORDER_UNKNOWN",
-            f"expected the order of the label levels beside the measurement of "
-            f"{self.record.release_id}, found none: an earlier program did not keep it; give the "
-            f"site file that declares it (clustmix publish {self.record.release_id} --site "
-            "SITE.yaml --key FILE), which charges nothing",
-        )
 
 
 class MeasurementStore:
@@ -166,37 +117,7 @@ class MeasurementStore:
         for name, data in files.items():
             if hashlib.sha256(data).hexdigest() != record.files[name]:
                 raise _damaged(release_id, f"changed in file {name}")
-        return Measurement(
-            record=record,
-            declared=self._declared(release_id, sha256) if record.vocabulary is None else None,
-            files=files,
-            sha256=sha256,
-        )
-
-    def declare_order(self, release_id: str, declared: DeclaredOrder) -> None:
-        """Keep the declared order of codes of format 1; another is an IntegrityError."""
-        before = self._declared(release_id, declared.measurement_sha256)
-        if before is None:
-            path = self._root / release_id / DECLARED_FILE
-            replace_durably(path, canonical_json(declared.model_dump(mode="json")))
-        elif before.vocabulary != declared.vocabulary:
-            raise IntegrityError(
-                "ORDER_DECLARED",
-                f"expected the order that was declared for {release_id} on {before.declared_on}, "
-                "found another; a second order of the same codes cannot be true as well",
-            )
-
-    def _declared(self, release_id: str, sha256: str) -> DeclaredOrder | None:
-        path = self._root / release_id / DECLARED_FILE
-        if not path.exists():
-            return None
-        try:
-            declared = DeclaredOrder.model_validate_json(path.read_bytes())
-        except (OSError, ValidationError):
-            raise _damaged(release_id, f"unreadable in file {DECLARED_FILE}") from None
-        if declared.measurement_sha256 != sha256:
-            raise _damaged(release_id, f"not the one that file {DECLARED_FILE} is about")
-        return declared
+        return Measurement(record=record, files=files, sha256=sha256)
 
 
 def arrays_to_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:

@@ -62,9 +62,8 @@ class RevocationList(SignedDocument):
         for item in self.revocations:
             if item.release_id == own or item.manifest_sha256 == bundle.manifest_sha256:
                 whose = f"release {own}"
-            elif item.release_id == origin and manifest.order_declared_by is None:
-                # Also one that was made while its origin was being taken back. One whose order was
-                # declared afterwards is another reading of the measurement, revoked by its own id.
+            elif item.release_id == origin:
+                # Also one that was made while its origin was being taken back.
                 whose = f"release {origin}, which {own} was sampled from,"
             else:
                 continue

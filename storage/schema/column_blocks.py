@@ -10,6 +10,9 @@ from storage.schema.columns import CategoricalColumn, Declaration, NumericColumn
 MAX_SIDE = 64
 """Most rows and most columns of pixels of an image."""
 
+LABEL_NAME = "label"
+"""Name of the column of labels where no table names it."""
+
 _BRIGHTEST = 255
 _Side = Annotated[StrictInt, Field(ge=1, le=MAX_SIDE)]
 

@@ -9,7 +9,6 @@ import pandas as pd
 
 from privacy.errors import ConfigurationError, InputError
 from storage.public_data.datasets import find
-from storage.public_data.image_datasets import find_images
 from storage.schema.table import check_names
 from storage.settings import Settings, load_settings
 from storage.sources.cells import arrow_frame, type_refused
@@ -21,18 +20,16 @@ from storage.sources.declared import (
     SqlSource,
     query_of,
 )
-from storage.sources.declared_images import DicomSource, IdxSource, MedmnistSource, PngSource
+from storage.sources.declared_images import DicomSource, PngSource
 from storage.sources.fhir import FhirExport, FhirSource, export_files
 from storage.sources.fingerprints import FileState, Fingerprint, Mapper, fingerprint_of, states_of
 from storage.sources.formats import CsvTable, QueryTable, SklearnTable
-from storage.sources.idx_files import IdxTable
 from storage.sources.image_folders import ImageFolder
-from storage.sources.npz_images import NpzTable
 from storage.sources.omop import OmopSource
 from storage.sources.parquet_files import ParquetFolder, files_of
 from storage.sources.reading import FailureNote, Fragment, Part, chosen, rechunk, unreadable
 
-_Divisible: TypeAlias = ParquetFolder | IdxTable | NpzTable | ImageFolder
+_Divisible: TypeAlias = ParquetFolder | ImageFolder
 
 
 class CohortReader:
@@ -54,17 +51,6 @@ class CohortReader:
         self._first: Fingerprint | None = None
         if isinstance(source, CsvSource | ParquetSource):
             self._path = source.path or find(str(source.data), settings=settings)
-        elif isinstance(source, MedmnistSource):
-            self._path = source.path
-        self._pair: tuple[Path, Path] | None = None
-        if (
-            isinstance(source, IdxSource)
-            and source.images is not None
-            and source.labels is not None
-        ):
-            self._pair = source.images, source.labels
-        elif isinstance(source, IdxSource):
-            self._pair = find_images(str(source.data), source.split, settings=settings)
 
     def header(self) -> tuple[str, ...]:
         """Return the column names of the source without fetching a row (InputError).
@@ -183,7 +169,7 @@ class CohortReader:
             if isinstance(self._source, PngSource | DicomSource):
                 found = states_of(ImageFolder(self._source).files)
             else:
-                found = states_of(self._pair or self._listed())
+                found = states_of(self._listed())
         reading.refuse(self._source.kind)
         return found
 
@@ -256,9 +242,7 @@ class CohortReader:
     def _divisible(self) -> _Divisible:
         if isinstance(self._source, PngSource | DicomSource):
             return ImageFolder(self._source)
-        if isinstance(self._source, MedmnistSource):
-            return NpzTable(self._source)
-        return ParquetFolder(self._require_path()) if self._pair is None else IdxTable(*self._pair)
+        return ParquetFolder(self._require_path())
 
     def _require_path(self) -> Path:
         is_csv = isinstance(self._source, CsvSource)

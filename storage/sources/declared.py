@@ -19,13 +19,7 @@ from pydantic import (
 )
 
 from storage.files.documents import KEPT
-from storage.sources.declared_images import (
-    PATIENT_TAG,
-    DicomSource,
-    IdxSource,
-    MedmnistSource,
-    PngSource,
-)
+from storage.sources.declared_images import PATIENT_TAG, DicomSource, PngSource
 from storage.sources.fhir import PATIENT, FhirSource
 from storage.sources.omop import PERSON, OmopSource
 from storage.sources.places import DatabasePlace, PrintablePath, SourcePlace
@@ -41,7 +35,7 @@ class _FileSource(SourcePlace):
     path: PrintablePath | None = None
     """Relative paths start at the current directory."""
     data: str | None = None
-    """Name from `storage.public_data.datasets.DATASETS`."""
+    """Name from `storage.public_data.public_tables.DATASETS`."""
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
@@ -202,10 +196,8 @@ Source = Annotated[
     | OmopSource
     | FhirSource
     | SklearnSource
-    | IdxSource
     | PngSource
-    | DicomSource
-    | MedmnistSource,
+    | DicomSource,
     Field(discriminator="kind"),
 ]
 

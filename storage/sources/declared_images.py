@@ -1,15 +1,12 @@
-"""Where images are: kinds idx, medmnist, png and dicom of a source. Nothing here opens anything."""
+"""Declared folders of images: kinds png and dicom of a source. Nothing here opens anything."""
 
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, StrictBool, StrictInt, field_validator, model_validator
 
-from storage.schema.column_blocks import MAX_SIDE, ImageColumns, pixel_names
+from storage.schema.column_blocks import LABEL_NAME, MAX_SIDE, ImageColumns, pixel_names
 from storage.schema.columns import Declaration
 from storage.sources.places import PrintablePath, SourcePlace
-
-LABEL_NAME = "label"
-"""Name of the column of labels where no table names it."""
 
 FILE_NAME = "file"
 """Name of the column of file names in a table of images."""
@@ -21,47 +18,6 @@ MAX_SHRINK = 64
 """Largest factor that images are reduced by."""
 
 _MAX_STORED = MAX_SIDE * MAX_SHRINK
-
-
-class IdxSource(SourcePlace):
-    """Gray images and their labels in two idx files, the format of MNIST, plain or compressed.
-
-    A column ``pixel_00_00``, ``pixel_00_01``, ... for each pixel, and the column ``label``.
-    """
-
-    kind: Literal["idx"]
-    images: PrintablePath | None = None
-    """Files of your own. Relative paths start at the current directory."""
-    labels: PrintablePath | None = None
-    """Files of your own. Relative paths start at the current directory."""
-    data: str | None = None
-    """Name from `storage.public_data.image_datasets.IMAGE_DATASETS`, instead of files."""
-    split: Literal["train", "test"] = "train"
-    """Part of the public dataset: ``train`` or ``test``."""
-
-    @model_validator(mode="after")
-    def _one_place(self) -> Self:
-        given = (self.images is not None, self.labels is not None, self.data is not None)
-        if given not in ((True, True, False), (False, False, True)):
-            raise ValueError("give either 'images' and 'labels', or 'data'")
-        if self.data is None and self.split != "train":
-            raise ValueError("give 'split' with 'data' only; files of your own are read whole")
-        return self
-
-
-class MedmnistSource(SourcePlace):
-    """Images and their labels in one npz file in the form of MedMNIST.
-
-    The arrays ``train_images``, of bytes (n, height, width) or (n, height, width, 3), and
-    ``train_labels``, of whole numbers (n,) or (n, 1), or those of another split. A column for each
-    pixel as in ``schema.image``, and the column ``label``.
-    """
-
-    kind: Literal["medmnist"]
-    path: PrintablePath
-    """Relative paths start at the current directory."""
-    split: Literal["train", "val", "test"] = "train"
-    """Arrays that are read: ``train``, ``val`` or ``test``."""
 
 
 class FolderSource(SourcePlace):

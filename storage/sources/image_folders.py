@@ -16,9 +16,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privacy.errors import InputError
+from storage.schema.column_blocks import LABEL_NAME
 from storage.schema.table import check_names
 from storage.sources.declared import CsvSource
-from storage.sources.declared_images import FILE_NAME, LABEL_NAME, DicomSource, PngSource
+from storage.sources.declared_images import FILE_NAME, DicomSource, PngSource
 from storage.sources.dicom_images import check_tags, read_dicom, series_of
 from storage.sources.formats import CsvTable
 from storage.sources.image_rules import FileRule, RefusedFile, RefusedFiles

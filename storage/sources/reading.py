@@ -12,12 +12,10 @@ import pyarrow as pa
 from privacy.errors import ClustMixError, InputError
 from storage.schema.columns import raw_text
 from storage.sources.cells import arrow_frame, distinct
-from storage.sources.idx_files import IdxPart
 from storage.sources.image_folders import ImageFilesPart
-from storage.sources.npz_images import NpzPart
 from storage.sources.parquet_files import ParquetPart
 
-Part: TypeAlias = ParquetPart | IdxPart | NpzPart | ImageFilesPart
+Part: TypeAlias = ParquetPart | ImageFilesPart
 """Where consecutive rows of a source are."""
 
 MAX_CELLS = 40_000_000
@@ -83,9 +81,7 @@ def unreadable(kind: str, about: str = "") -> InputError:
         "and the driver with the database's own client",
         "png": "the folder must hold the listed PNG files; see which can be opened",
         "dicom": "the folder must hold the listed DICOM files; see which can be opened",
-        "medmnist": "the file must be an npz file in the form of MedMNIST; get it again",
         "fhir": "the folder must hold files '*.ndjson' of a FHIR bulk export; export it again",
-        "idx": "the images and the labels must each be a whole idx file; get them again",
         "sklearn": "the dataset could not be loaded; install scikit-learn",
     }
     return InputError("SOURCE_UNREADABLE", rules.get(f"{kind} {about}", rules[kind]))

@@ -1,26 +1,22 @@
-"""The two gates of a release: what the source must be, and what a release must be.
+"""The two gates of a release: one on the source, one on the file that is published.
 
-Both ask rules of the declared schema alone, which Great Expectations judges; only booleans leave
-it. The input gate reads private rows, the output gate the published file as it is read back.
+Both judge rules of the declared schema alone by Great Expectations; only booleans come back.
 
-The input gate never fails on what the encoder mends by a declared rule (an undeclared category
-where a level takes such values, a number outside the bounds). Whether it passed depends on
-private rows. A refusal stays with the operators and keeps its charge; that a release exists at all
-tells that the table kept the declared rules, and the guarantee does not cover that one bit.
+The input gate passes every cell that the encoder mends by a declared rule (an undeclared category
+where a level takes such values, a number outside the bounds). Its outcome depends on private
+rows. A refusal stays with the operators and keeps its charge. A release reveals that the table
+kept the declared rules, and the guarantee does not cover that one bit.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+import numpy as np
 import pandas as pd
 
-from privacy.errors import ConfigurationError
 from storage.schema.table import TableSchema
-from tasks.gates.table_rules import Rules, condensed, release_rules, source_rules
-
-_MOST_CELLS = 1_000_000
-"""Cells that a gate holds before it judges them."""
+from tasks.gates.table_rules import Cells, TableRule, judged, release_rules, source_rules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,24 +82,10 @@ class GateReport:
         return records
 
 
-def merge(reports: Iterable[GateReport]) -> GateReport:
-    """Combine the reports of the chunks of one table: a check passes if it passed everywhere."""
-    merged: dict[str, GateCheck] = {}
-    for report in reports:
-        for check in report.checks:
-            if merged.setdefault(check.title, check).passed:
-                merged[check.title] = check
-    if not merged:
-        raise ConfigurationError(
-            "GATE_EMPTY", "expected the report of one chunk or more, found none; check the source"
-        )
-    return GateReport(checks=tuple(merged.values()))
-
-
 def input_gate(
-    frame: pd.DataFrame, schema: TableSchema, *, patient_column: str | None = None
+    cells: Mapping[str, Collection[str]], schema: TableSchema, *, patient_column: str | None = None
 ) -> GateReport:
-    """Check one chunk of private rows, as text or as native types, against the declared schema.
+    """Check the different cells of private rows (`source_cells`) against the declared schema.
 
     ``patient_column`` names the patient if one has several rows; it may not be empty.
 
@@ -112,40 +94,11 @@ def input_gate(
     Reads private rows. The result is internal: it is not differentially private, and a failure
     ends the run before any noise is drawn.
     """
-    used = frame[[name for name in frame.columns if name not in schema.ignore]]
-    return _judged(used, lambda: source_rules(used, schema, patient_column))
-
-
-class SourceGate:
-    """The input gate of rows that come in batches, few of each (`table_rules.condensed`).
-
-    It holds them until it is asked, or they have become many. A check passes if it passes whenever
-    it is made.
-    """
-
-    def __init__(self, schema: TableSchema, patient_column: str | None) -> None:
-        self._asked = (schema, patient_column)
-        self._held: list[pd.DataFrame] = []
-        self.reports: list[GateReport] = []
-
-    def add(self, rows: pd.DataFrame) -> None:
-        """Take some rows; judge where what is held of them has become much."""
-        self._held.append(rows)
-        if self._cells() > _MOST_CELLS:
-            self._held = [condensed(pd.concat(self._held), *self._asked)]
-        if self._cells() > _MOST_CELLS / 2:
-            self.judge()
-
-    def judge(self) -> None:
-        """Judge the rows that are held, and hold them no longer."""
-        if self._held:
-            schema, patient_column = self._asked
-            rows = pd.concat(self._held)
-            self.reports.append(input_gate(rows, schema, patient_column=patient_column))
-        self._held = []
-
-    def _cells(self) -> int:
-        return sum(rows.size for rows in self._held)
+    asked = [
+        (rule, np.array([*cells[rule.title]], dtype=object) if rule.title in cells else None)
+        for rule in source_rules(schema, patient_column)
+    ]
+    return _report(asked)
 
 
 def output_gate(frame: pd.DataFrame, schema: TableSchema, rows: int) -> GateReport:
@@ -158,16 +111,15 @@ def output_gate(frame: pd.DataFrame, schema: TableSchema, rows: int) -> GateRepo
     -------
     Post-processing: reads synthetic rows and public declarations only.
     """
-    return _judged(frame, lambda: release_rules(frame, schema, rows))
-
-
-def _judged(frame: pd.DataFrame, rules: Callable[[], Rules]) -> GateReport:
-    """Judge rules of a table whose columns can be told apart by their names."""
     if not frame.columns.is_unique or not all(isinstance(name, str) for name in frame.columns):
         return GateReport(checks=(GateCheck(name="columns", column=None, passed=False),))
+    return _report(release_rules(frame, schema, rows))
+
+
+def _report(asked: Sequence[tuple[TableRule, Cells | None]]) -> GateReport:
     return GateReport(
         checks=tuple(
-            GateCheck(name=name, column=column, passed=passed)
-            for name, column, passed in rules().judge()
+            GateCheck(name=rule.check, column=rule.column, passed=passed)
+            for (rule, _), passed in zip(asked, judged(asked), strict=True)
         )
     )

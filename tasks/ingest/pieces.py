@@ -3,10 +3,11 @@
 A fragment is read in bounded batches; each batch is checked, encoded by the schema alone and
 written as one piece per shard. A shard is made of its pieces in the order of the source, whoever
 wrote them and when. A piece that is written twice, because a worker was lost, is the same piece.
-Beside the pieces lie the few rows of each batch that the input gate has to judge. Only declared
+Beside the pieces of a fragment lie the different cells that the input gate judges. Only declared
 names leave.
 """
 
+import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from storage.schema.visit_columns import VisitColumns
 from storage.sources.declared_images import FILE_NAME
 from storage.sources.image_rules import RefusedFiles
 from storage.sources.reading import Fragment
-from tasks.gates.table_rules import condensed
+from tasks.gates.table_rules import source_cells
 from tasks.ingest.contributions import part_of_patients
 from tasks.ingest.encoding import EncodedChunk, encode_chunk
 from tasks.ingest.patient_rows import (
@@ -111,14 +112,14 @@ def spread_fragment(
     # The first of each kind is enough to refuse: memory must not grow with the broken rows.
     broken: dict[tuple[str, str], None] = {}
     schema, visits, moments = rules.row_schema, rules.visits, None
+    cells: dict[str, set[str]] = {}
     for whole_frame in _readable(frames, broken, diagnostics):
         frame = _own_part(rules, whole_frame)
         if frame.empty:
             continue
         asked = frame if visits is None else frame.drop(columns=visits.order)
-        # The next batch takes the place of one that breaks a rule, which is refused before.
-        with replaced(_to_judge(workspace, (number, n_batches))) as handle:
-            condensed(asked, schema, rules.unit.column).to_parquet(handle)
+        for title, found in source_cells(asked, schema, rules.unit.column).items():
+            cells.setdefault(title, set()).update(found)
         chunk = encode_chunk(frame, schema)
         violations = (*chunk.violations, *unnamed_patients(frame, rules.unit.column))
         if visits is not None:
@@ -134,6 +135,8 @@ def spread_fragment(
                 *(frame, chunk, rules), moments=moments, folder=workspace, piece=(number, n_batches)
             )
             n_batches += 1
+    with replaced(_cells_of(workspace, number)) as handle:
+        handle.write(json.dumps({title: sorted(cells[title]) for title in cells}).encode())
     store_arrays(_batches_of(workspace, number), n_batches=np.array([n_batches]))
     return tuple(broken)
 
@@ -192,15 +195,19 @@ def bound_shard(item: ShardItem) -> tuple[bool, ...]:
     return levels_of(rows, rules.schema)
 
 
-def rows_to_judge(workspace: Path, n_fragments: int) -> Iterator[pd.DataFrame]:
-    """Give the rows that the input gate has to judge, batch by batch; none may be missing."""
-    for piece in _pieces_of(workspace, n_fragments):
-        yield pd.read_parquet(_to_judge(workspace, piece))
+def cells_to_judge(workspace: Path, n_fragments: int) -> dict[str, set[str]]:
+    """Return the different cells of all fragments for the input gate; empty without rows."""
+    cells: dict[str, set[str]] = {}
+    for number in range(n_fragments):
+        found = json.loads(_cells_of(workspace, number).read_bytes())
+        for title, texts in found.items():
+            cells.setdefault(title, set()).update(texts)
+    return cells
 
 
 def remove_pieces(workspace: Path) -> None:
     """Delete what the shards were made of."""
-    for pattern in ("piece-*.npz", "batches-*.npz", "rows-*.parquet"):
+    for pattern in ("piece-*.npz", "batches-*.npz", "cells-*.json"):
         for path in workspace.glob(pattern):
             path.unlink()
 
@@ -220,9 +227,8 @@ def _piece(folder: Path, shard: int, piece: tuple[int, int]) -> Path:
     return folder / f"piece-{shard:04d}-{number:06d}-{batch:06d}.npz"
 
 
-def _to_judge(folder: Path, piece: tuple[int, int]) -> Path:
-    number, batch = piece
-    return folder / f"rows-{number:06d}-{batch:06d}.parquet"
+def _cells_of(folder: Path, number: int) -> Path:
+    return folder / f"cells-{number:06d}.json"
 
 
 def _pieces_of(folder: Path, n_fragments: int) -> Iterator[tuple[int, int]]:

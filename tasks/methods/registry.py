@@ -37,6 +37,10 @@ class MethodEntry:
     ``module:class`` below `tasks.methods`; they are loaded where they are used, as some need
     seconds. Histograms are the names of its statistics that count codes by label: by
     `tasks.measurement.centred.label_counts`.
+
+    Raise the version if the same settings and rows give other draws or other released arrays, which
+    `tests/tasks/test_golden_arrays.py` notices: every table released with the method is then
+    measured again, and charged. Leave it alone whenever they stay the same.
     """
 
     kind: str
@@ -45,6 +49,7 @@ class MethodEntry:
     source: str
     data_kinds: tuple[DataKind, ...]
     settings: str
+    version: int
     synthesizer: str
     histograms: tuple[str, ...] = ()
 

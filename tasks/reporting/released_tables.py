@@ -47,7 +47,7 @@ MAX_CELLS = 500_000
 def released_tables(
     measurement: Measurement, schema: TableSchema, domain: EncodingDomain
 ) -> dict[str, bytes]:
-    """Return the tables as files; none of a method, or of an earlier program, that has none."""
+    """Return the tables as files; a method without pair tables has none."""
     released = measurement.released
     if "pair_scale" not in released or schema.image is not None:
         return {}

@@ -33,7 +33,7 @@ def teacher_files(
 ) -> dict[str, bytes]:
     """Return the teacher as a file, and its probabilities of each image (n, columns) where asked.
 
-    Nothing is returned for a method, or a measurement of an earlier program, that taught none.
+    Nothing is returned for a method that taught none.
     """
     if schema.image is None or "teacher_weights" not in released:
         return {}

@@ -70,8 +70,8 @@ def measured_bins(schema: TableSchema, released: Released) -> dict[str, Any]:
     """Return which declared codes of a column ClustMix has measured as one, for the schema file.
 
     Of each column with such codes the names of the codes that its pair tables tell apart, in groups
-    (`tasks.methods.clustmix.tables.table_rule.coarse_codes`): post-processing. Nothing is returned
-    where nobody knows: of other methods, and of measurements of an earlier program.
+    (`tasks.methods.clustmix.tables.table_rule.coarse_codes`): post-processing. Other methods join
+    no codes: nothing is returned.
     """
     if "code_groups" not in released:
         return {}

@@ -34,7 +34,6 @@ from tasks.reporting.report import (
     render_risk_appendix,
 )
 from tasks.steps.job import ReleaseJob
-from tasks.steps.request_key import code_sha256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +46,6 @@ class Provenance:
     tainted: bool
     conditions: Mapping[str, str] = field(default_factory=dict)
     resampled_from: str | None = None
-    order_declared_by: str | None = None
     corrected_after_checks: int = 0
 
 
@@ -77,7 +75,6 @@ def build_manifest(
             "rows": job.rows,
         },
         "code_version": version("clustmix"),
-        "code_sha256": code_sha256(),
         "events": tuple(event_to_dict(event) for event in provenance.events),
         **asdict(totals),
         "delta": delta,
@@ -90,7 +87,6 @@ def build_manifest(
         "requester": job.requester,
         "conditions": dict(provenance.conditions),
         "resampled_from": provenance.resampled_from,
-        "order_declared_by": provenance.order_declared_by,
         "corrected_after_checks": provenance.corrected_after_checks,
         "gate": tuple(GateRecord.model_validate(record) for record in gate.records()),
         "rows": rows,

@@ -107,13 +107,11 @@ def _refuse(
         ],
         diagnostics=f"{diagnostics.pointer} (restricted; folder diagnostics of CLUSTMIX_HOME)",
     )
-    gate = expectations.SourceGate(rules.row_schema, rules.unit.column)
-    for rows in pieces.rows_to_judge(workspace.folder, len(broken)):
-        gate.add(rows)
-    gate.judge()
-    if not gate.reports:
+    cells = pieces.cells_to_judge(workspace.folder, len(broken))
+    if not cells:
         raise InputError("EMPTY_TABLE", "expected rows in the source, found an empty table")
-    if failed_checks := expectations.merge(gate.reports).failed_checks:
+    report = expectations.input_gate(cells, rules.row_schema, patient_column=rules.unit.column)
+    if failed_checks := report.failed_checks:
         failed = "; ".join(check.title for check in failed_checks)
         raise InputError(
             "INPUT_GATE", f"the source breaks these declared rules: {failed}; correct the feed"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -18,8 +17,8 @@ from storage.schema.visit_columns import VisitColumns
 from storage.sources.declared import Source
 from tasks.ingest.encoding import domain_of
 from tasks.measurement.method import Synthesizer
+from tasks.methods.registry import build, method_entry
 from tasks.methods.method_config import MethodConfig
-from tasks.methods.registry import build
 
 if TYPE_CHECKING:
     from tasks.ingest.pieces import IngestRules  # which loads the gates
@@ -68,8 +67,19 @@ class ReleaseJob:
 
     @property
     def measurement_settings(self) -> dict[str, Any]:
-        """What of the site file shapes the measurement: not rows, title, caps or approval."""
-        return measurement_settings(self.site, cohort=self.cohort)
+        """Settings of the site file that shape the measurement: not rows, title, caps or approval.
+
+        A key that is new in a later version and left out has to be left out here as well, by
+        ``exclude_if`` of its field: otherwise an upgrade measures, and charges, every table again.
+        """
+        kept = ("dataset", "schema", "privacy_unit", "privacy", "method", "patients")
+        settings = {key: self.site[key] for key in kept if key in self.site}
+        return settings | {"cohort": self.cohort, "source": without_places(self.site["source"])}
+
+    @property
+    def method_version(self) -> int:
+        """Version of the method: it changes with what is drawn for the same settings."""
+        return method_entry(self.method.kind).version
 
     @property
     def declarations(self) -> Declarations:
@@ -126,12 +136,3 @@ class ReleaseJob:
             requester=self.requester,
             needs_approval=self.needs_approval,
         )
-
-
-def measurement_settings(declared: Mapping[str, Any], *, cohort: str) -> dict[str, Any]:
-    """Return what shapes a measurement of a site file, see `ReleaseJob.measurement_settings`."""
-    kept = ("dataset", "schema", "privacy_unit", "privacy", "method")
-    source = without_places(declared["source"])
-    # Site files that were sealed earlier declare no number of patients.
-    patients = {"patients": declared["patients"]} if declared.get("patients") else {}
-    return {key: declared[key] for key in kept} | patients | {"cohort": cohort, "source": source}

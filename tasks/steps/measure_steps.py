@@ -29,7 +29,6 @@ from tasks.measurement.method import Stage
 from tasks.measurement.plan import MeasurementPlan
 from tasks.steps.entries import Entries
 from tasks.steps.job import ReleaseJob
-from tasks.steps.request_key import code_sha256
 
 
 class Seals:
@@ -161,7 +160,6 @@ def seal(
         tainted=curator.tainted,
         requester=job.requester,
         code_version=version("clustmix"),
-        code_sha256=code_sha256(),
         vocabulary=Vocabulary.of(job.table_schema),
         files={name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
     )

@@ -46,7 +46,7 @@ def prepare(
     It is Withheld, naming failed checks; IntegrityError if codes mean something else now.
     """
     conditions = conditions or {}
-    measurement.vocabulary.require(job.table_schema)
+    measurement.record.vocabulary.require(job.table_schema)
     synthesizer, schema, released = job.synthesizer, job.table_schema, measurement.released
     with stage("decode"):
         sampled = sample_rows(synthesizer, schema, released, rng, conditions, n_rows=job.rows)
@@ -86,9 +86,6 @@ def prepare(
                 tainted=record.tainted,
                 conditions=conditions,
                 resampled_from=origin,
-                order_declared_by=(
-                    None if measurement.declared is None else measurement.declared.declared_by
-                ),
                 corrected_after_checks=failed_checks,
             ),
             gate=gate,

@@ -12,6 +12,7 @@ import pytest
 from benchmarks import kip_step, small_network
 from benchmarks.bundle_rows import views
 from benchmarks.score import network_figures
+from storage.public_data.image_tables import images_parquet
 
 RNG, LEVELS = np.random.default_rng(5), ["red", "green", "blue"]
 
@@ -46,7 +47,7 @@ def test_scores_equal_a_loop_over_windows(shape):
 
 @pytest.fixture
 def colours(tmp_path):
-    """Bundle and npz file of images in colour, whose label is the channel that is bright."""
+    """Bundle and table of images in colour, whose label is the channel that is bright."""
 
     def drawn(n):
         label = RNG.integers(3, size=n)
@@ -60,12 +61,12 @@ def colours(tmp_path):
     image = {"height": 8, "width": 6, "channels": 3}
     schema = {"label": {"name": "channel", "levels": levels}, "image": image}
     (tmp_path / "schema.json").write_text(json.dumps(schema))
-    np.savez(tmp_path / "real.npz", test_images=real, test_labels=answers[:, None])
+    (tmp_path / "real.parquet").write_bytes(images_parquet(real, answers))
     return tmp_path
 
 
-def test_networks_judge_a_bundle_in_colour_by_an_npz_file(colours, monkeypatch):
-    synthetic, real, _ = views(colours, colours / "real.npz")
+def test_networks_judge_a_bundle_in_colour_by_a_table(colours, monkeypatch):
+    synthetic, real, _ = views(colours, colours / "real.parquet")
     assert synthetic.shape == real.shape == (8, 6, 3)
     monkeypatch.setattr(small_network.fit, "__kwdefaults__", {"seed": 0, "steps": 60})
     found = network_figures(colours, synthetic, real, LEVELS)

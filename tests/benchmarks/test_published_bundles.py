@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +15,7 @@ import pytest
 from benchmarks import tables
 from benchmarks.bundle_rows import label_levels, label_of, text_of
 from privacy.errors import InputError
-from storage.public_data.image_datasets import find_images
-from storage.sources.idx_files import read_idx
+from storage.public_data.datasets import find
 from tests.processes import ROOT, python
 
 PATIENTS, IMAGES, ROWS = 4_000, 2_000, 4_000
@@ -66,15 +63,11 @@ CASES = (
 
 
 def part_of_images(document, folder):
-    """Write the first images as idx files of their own, and return the file of pixels."""
-    paths = {}
-    for kind, path in zip(("images", "labels"), find_images("mnist", "train"), strict=True):
-        values = read_idx(path)[:IMAGES]
-        paths[kind] = folder / f"first-{kind}-idx{values.ndim}"
-        header = struct.pack(f">HBB{values.ndim}I", 0, 8, values.ndim, *values.shape)
-        paths[kind].write_bytes(header + values.tobytes())
-    document["source"] = {"kind": "idx", **{kind: str(path) for kind, path in paths.items()}}
-    return paths["images"]
+    """Write the first images as a table of their own, and return its file."""
+    path = folder / "first.parquet"
+    pd.read_parquet(find("mnist"))[:IMAGES].to_parquet(path, index=False)
+    document["source"] = {"kind": "parquet", "path": str(path)}
+    return path
 
 
 def part_of_table(document, folder):
@@ -143,13 +136,9 @@ def run(command, home):
 def expected_shares(document, path):
     """Share of each level where every patient counts as one, as a release counts."""
     label, unit = document["schema"]["label"], document["privacy_unit"]
-    if path.suffix == ".parquet":
-        frame = pd.read_parquet(path)
-        level = frame[label["name"]].map(text_of).map(lambda text: label_of(text, label))
-        patient = frame[unit["column"]] if unit["column"] else pd.Series(frame.index)
-    else:
-        digits = read_idx(Path(str(path).replace("images-idx3", "labels-idx1")))
-        level, patient = pd.Series(digits).astype(str), pd.Series(np.arange(len(digits)))
+    frame = pd.read_parquet(path)
+    level = frame[label["name"]].map(text_of).map(lambda text: label_of(text, label))
+    patient = frame[unit["column"]] if unit["column"] else pd.Series(frame.index)
     table = pd.DataFrame({"level": level.to_numpy(), "patient": patient.to_numpy()})
     table = table[table.level.isin(label_levels(label))]
     table = table.groupby("patient").head(unit["max_rows_per_patient"])

@@ -18,8 +18,7 @@ from waiting import until
 from webhook_receiver import WebhookReceiver, listening
 
 from flows.events import PublicEvent, emit, orchestrator
-from flows.operations import deployment_file
-from flows.operations.deploy import NOTIFY_BLOCK, deploy
+from flows.watching.deploy import NOTIFY_BLOCK, deploy
 from storage.settings import load_settings
 from tasks.execution.runtime import safe_environment
 from tests.processes import ROOT, python
@@ -32,12 +31,8 @@ SCHEDULED = f"measure/weekly-{DATASET}"
 SERVED = {SCHEDULED, "measure/on-arrival", "measure/on-demand", "publish/on-seal"} | {
     "publish/on-demand"
 }
-TELLERS = {
-    automation.name
-    for automation in deployment_file.read_automations(
-        ROOT / "deployments" / "automations.yaml"
-    ).automations
-}
+AUTOMATIONS = (ROOT / "deployments" / "automations.yaml").read_text("utf-8")
+TELLERS = {automation["name"] for automation in yaml.safe_load(AUTOMATIONS)["automations"]}
 
 
 @dataclass(frozen=True)

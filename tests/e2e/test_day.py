@@ -39,13 +39,12 @@ KILLED = {
 """What is killed, and how often among the others."""
 
 KILL_EVERY_SECONDS = 20.0
-REVIVE_EVERY_SECONDS = 2.0
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(N_HOURS * HOUR_SECONDS + 1_800)]
 
 
 class Trouble(threading.Thread):
-    """Kills something now and then, and starts again what no part of the server starts."""
+    """Kills something now and then."""
 
     def __init__(self, parts):
         super().__init__(daemon=True)
@@ -57,12 +56,10 @@ class Trouble(threading.Thread):
     def run(self):
         try:
             next_kill = time.monotonic() + KILL_EVERY_SECONDS
-            while not self._over.wait(REVIVE_EVERY_SECONDS):
-                self._parts.revive()
+            while not self._over.wait(1.0):
                 if time.monotonic() > next_kill:
                     next_kill += float(self._rng.uniform(0.5, 1.5)) * KILL_EVERY_SECONDS
                     self._kill_something()
-            self._parts.revive()
         except BaseException as error:
             self._failure = error
 
@@ -81,7 +78,7 @@ class Trouble(threading.Thread):
             self.killed[name] += 1
 
     def end(self):
-        """End, with everything alive again."""
+        """End."""
         self._over.set()
         self.join(60)
         if self._failure is not None:
@@ -115,7 +112,6 @@ def test_a_day_with_its_troubles_leaves_ledger_and_draws_equal(tmp_path, say):
         installation.wait_until_quiet(seconds=SETTLING_SECONDS, still_seconds=90)
         report(installation, trouble, say, time.monotonic() - begin)
         check(installation)
-    parts.forget()
 
 
 def report(installation, trouble, say, seconds):

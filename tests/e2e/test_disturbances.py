@@ -21,13 +21,7 @@ def contents():
 
 @pytest.fixture(scope="module")
 def parts(hospital):
-    installation = hospital(usual_database())
-    supervised = SupervisedParts(installation)
-    yield supervised
-    # The server knows its parts again, and all that it has kept.
-    installation.stop()
-    supervised.forget()
-    installation.start()
+    return SupervisedParts(hospital(usual_database()))
 
 
 def in_the_middle(usual, dataset, content):

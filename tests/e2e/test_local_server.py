@@ -117,7 +117,7 @@ def test_workers_keep_no_results(served):
         environment = psutil.Process(part.pid).environ()
         assert safe_environment().items() <= environment.items()
         assert environment["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"] == "30"
-        code = "from flows.server.orchestrator import refuse_unsafe_orchestrator as look; look()"
+        code = "from flows.orchestrator import refuse_unsafe_orchestrator as look; look()"
         looked = subprocess.run([sys.executable, "-c", code], env=environment, check=False)
         assert looked.returncode == 0
 

@@ -9,8 +9,8 @@ import pytest
 from landed_tables import ROWS, Installation, announce, write_site
 
 from flows import cli
-from flows.operations import arrivals as module
-from flows.operations.arrivals import arrived, scan
+from flows.watching import arrivals as module
+from flows.watching.arrivals import arrived, scan
 from privacy.errors import ConfigurationError
 from storage.arrivals.arrival_store import ArrivalStore
 from storage.sources.cohorts import CohortReader
@@ -224,7 +224,7 @@ def test_two_watchers_accept_each_table_once(place):
         place.deliver(f"t{n:03d}.csv", ROWS + b"%d" % n)
     program = (
         "import sys; from storage.settings import load_settings\n"
-        "from flows.operations.arrivals import scan\n"
+        "from flows.watching.arrivals import scan\n"
         "sys.stdout.write('ready\\n'); sys.stdout.flush(); sys.stdin.read()\n"
         "report = scan(load_settings())\n"
         "sys.stdout.write(f'{len(report.accepted)} {len(report.refused)} {len(report.problems)}')\n"

@@ -9,7 +9,7 @@ import made_up_release as made
 import pytest
 from desks import CANARY, HOME
 
-from flows.operations.notices import Cursor, notices
+from flows.watching.notices import Cursor, notices
 from flows.site.request import job_of
 from flows.site.site_file import load_site
 from privacy.ledger import GENESIS_HASH

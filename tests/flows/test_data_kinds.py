@@ -1,6 +1,5 @@
 """Images, items, awkward labels and columns that say nothing, through the whole release."""
 
-import gzip
 import json
 
 import desks
@@ -13,6 +12,7 @@ import clustmix
 from clustmix import Schema
 from flows.cli import main
 from privacy.errors import InputError
+from storage.public_data.image_tables import images_parquet
 from storage.releases.measurements import MeasurementStore
 from storage.schema.vocabulary import Vocabulary
 from storage.settings import load_settings
@@ -24,11 +24,6 @@ HEIGHT, WIDTH, N = 5, 4, 90
 LABEL = {"name": "label", "levels": {"one": [1], "two": [2], "three": [3]}}
 
 
-def idx_bytes(values):
-    axes = b"".join(length.to_bytes(4, "big") for length in values.shape)
-    return bytes([0, 0, 8, values.ndim]) + axes + values.tobytes()
-
-
 @pytest.fixture
 def desk(desk):
     """Images of three classes, declared and not yet written."""
@@ -38,7 +33,7 @@ def desk(desk):
     desk.classes = (1 + np.arange(N) % 3).astype(np.uint8)
     image = {"height": HEIGHT, "width": WIDTH, "gray_levels": 4}
     desk.site |= {
-        "source": {"kind": "idx", "images": "images.gz", "labels": "labels"},
+        "source": {"kind": "parquet", "path": "images.parquet"},
         "privacy_unit": {"column": None, "max_rows_per_patient": 1},
         "schema": {"image": image, "label": LABEL},
     }
@@ -46,8 +41,8 @@ def desk(desk):
 
 
 def write_images(desk):
-    (desk.folder / "images.gz").write_bytes(gzip.compress(idx_bytes(desk.pixels)))
-    (desk.folder / "labels").write_bytes(idx_bytes(desk.classes))
+    content = images_parquet(desk.pixels, desk.classes)
+    (desk.folder / "images.parquet").write_bytes(content)
 
 
 def write_table(desk, frame, schema):
@@ -172,20 +167,5 @@ def test_codes_that_were_measured_as_one_stand_beside_the_declared_bins(desk):
         places = [codes.index(code) for code in group]
         np.testing.assert_array_equal(places, np.flatnonzero(sealed == sealed[places[0]]))
     assert main(["verify", str(desk.bundle)]) == 0
-    # An earlier program has kept no groups.
+    # Other methods join no codes.
     assert measured_bins(Schema.from_yaml(path), {}) == {}
-
-
-@pytest.mark.parametrize(
-    ("change", "line"),
-    [
-        ({"labels": None}, "source: give either 'images' and 'labels', or 'data'"),
-        ({"data": "mnist"}, "source: give either 'images' and 'labels', or 'data'"),
-        ({"split": "test"}, "source: give 'split' with 'data' only"),
-        ({"split": "half"}, "source.split: expected 'train' or 'test'"),
-    ],
-)
-def test_a_source_that_is_declared_wrong(desk, before_the_flow, change, line):
-    desk.site["source"] |= change
-    assert desk.release() == 2
-    assert desk.line.startswith(f"SITE_INVALID: site.yaml: {line}")

@@ -11,8 +11,8 @@ import pytest
 from stores import Stores
 
 from flows.cli import main
-from flows.operations import doctor
-from flows.operations.doctor import examine
+from flows.watching import doctor
+from flows.watching.doctor import examine
 from flows.revocation import revoke
 from privacy.randomness import OperatingSystemNoise
 from storage.keys.key_store import KeyStore
@@ -22,7 +22,7 @@ from storage.settings import Settings, load_settings
 
 NAMES = [
     "packages", "private folder", "releases", "keys", "officers", "measurements", "ledger",
-    "ledger head", "revocations", "label order", "noise", "orchestrator", "data: adult",
+    "ledger head", "revocations", "noise", "orchestrator", "data: adult",
     "data: diabetes130", "data: physionet2012", "data: fashion_mnist", "data: mnist",
 ]  # fmt: skip
 
@@ -38,7 +38,6 @@ def settings(tmp_path, monkeypatch):
     monkeypatch.setenv("CLUSTMIX_RELEASES", str(tmp_path / "releases"))
     # What takes a second each time: the packages of this environment, digests of public data.
     monkeypatch.setattr(doctor, "packages_distributions", packages_of_this_run)
-    monkeypatch.setattr(doctor.datasets, "_SHARED_DATA", tmp_path / "absent")
     return Settings()
 
 
@@ -164,13 +163,6 @@ def test_a_ledger_that_was_set_back_or_lost_is_found(released):
     released.ledger_path.write_bytes(b"no database, but long enough to be read as one")
     released.ledger_path.chmod(0o600)
     assert "file is not a database" in refused(released, "ledger")
-
-
-def test_a_head_that_readers_can_see_is_found_until_it_is_moved(released):
-    released.ledger_head_path.rename(released.former_ledger_head_path)
-    assert f"found it in {released.releases}, which is read" in refused(released, "ledger head")
-    assert main(["ledger", "verify"]) == 0
-    assert found(released, "ledger head").text == "row 5 is in the ledger"
 
 
 def test_a_ledger_in_postgresql_is_verified_and_its_address_unsaid(released, monkeypatch, capsys):

@@ -1,9 +1,13 @@
-"""The same table, settings and code are measured once; what is new is charged anew."""
+"""The same table and settings are measured once; what is new is charged anew."""
 
 import json
 import os
 import re
+import shutil
 import sqlite3
+import subprocess
+import sys
+from pathlib import Path
 from unittest import mock
 
 import made_up_release as made
@@ -13,9 +17,14 @@ import yaml
 
 from flows.cli import main
 from flows.publication import Publisher
+from flows.site.request import job_of
+from flows.site.site_file import load_site
 from privacy.errors import ClustMixError
 from storage.settings import load_settings
 from tasks.steps import entries, janitor, publish_steps, request_key
+from tasks.steps.job import ReleaseJob
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_same_table_is_measured_once(installation, site):
@@ -63,11 +72,68 @@ def test_what_shapes_the_measurement_is_a_new_charge(after_a_release, site, rele
     assert len(site.ledger.entries()) == 2
 
 
-def test_other_code_is_a_new_charge(after_a_release, released, monkeypatch):
-    monkeypatch.setattr(request_key, "code_sha256", lambda: "0" * 64)
-    assert (
-        made.release_without_engine(after_a_release / "site.yaml").release_id != released.release_id
+def test_an_upgrade_charges_nobody(after_a_release, site, released, tmp_path):
+    upgraded = tmp_path / "upgraded"
+    for package in ("clustmix", "flows", "privacy", "storage", "tasks"):
+        shutil.copytree(ROOT / package, upgraded / package, ignore=shutil.ignore_patterns("*.pyc"))
+    for module in upgraded.rglob("*.py"):
+        module.write_text(module.read_text() + "\n# Another comment.\n")
+    program = (
+        "import pathlib, sys, flows, made_up_release as made; "
+        f"assert flows.__file__.startswith({str(upgraded)!r}); "
+        "print(made.release_without_engine(pathlib.Path(sys.argv[1])).release_id)"
     )
+    path = os.pathsep.join([str(upgraded), str(ROOT / "tests" / "tasks" / "importable")])
+    ran = subprocess.run(
+        [sys.executable, "-c", program, str(after_a_release / "site.yaml")],
+        env={**made.process_environment(after_a_release, dask_workers=0), "PYTHONPATH": path},
+        cwd=upgraded, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stdout.split()) == (0, [released.release_id]), ran.stderr
+    assert len(site.ledger.entries()) == 1
+
+
+@pytest.mark.parametrize("version", ["method", "encoding"])
+def test_a_measurement_that_draws_something_else_is_a_new_charge(
+    after_a_release, released, monkeypatch, version
+):
+    if version == "method":
+        monkeypatch.setattr(ReleaseJob, "method_version", 2)
+    else:
+        monkeypatch.setattr(request_key, "ENCODING_VERSION", 2)
+    again = made.release_without_engine(after_a_release / "site.yaml")
+    assert again.release_id != released.release_id
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"title": "Another title"},
+        {"rows": 451},
+        {"catalogue": {"purpose": "Another purpose", "keywords": ["wards"]}},
+        {"lifetime_epsilon": 40.0},
+        {"public_benchmark_data": True},
+        {"arrival": {"max_age_hours": 2}},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_what_shapes_no_measurement_has_the_same_key(tmp_path, change):
+    before, after = (
+        job_of(load_site(made.write_site(tmp_path, **changes)), "r-20260101-00000000")
+        for changes in ({}, change)
+    )
+    assert before.site != after.site
+    assert before.measurement_settings == after.measurement_settings
+
+
+def test_the_order_of_keys_has_the_same_key():
+    settings = {"dataset": "a", "schema": {"label": {"a": 1, "b": 2}}}
+    turned = {"schema": {"label": {"b": 2, "a": 1}}, "dataset": "a"}
+    keys = {
+        request_key.request_key(b"k", content_sha256="0", settings=one, method_version=1)
+        for one in (settings, turned)
+    }
+    assert len(keys) == 1
 
 
 def test_other_numbers_of_rows_and_titles_cost_nothing(after_a_release, site, released):
@@ -108,7 +174,7 @@ def test_two_tables_with_the_same_content_have_keys_of_their_own():
         (b"k" * 32, "0" * 64, {**settings, "dataset": "b"}),
     ]
     keys = {
-        request_key.request_key(secret, content_sha256=content, settings=settings)
+        request_key.request_key(secret, content_sha256=content, settings=settings, method_version=1)
         for secret, content, settings in requests
     }
     assert [len(key) for key in keys] == [64] * 4

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from made_up_entries import enter, move
 
-from flows.operations.notices import FIRST_LOOK_BACK, Cursor, CursorFile, Repetition, notices
+from flows.watching.notices import FIRST_LOOK_BACK, Cursor, CursorFile, Repetition, notices
 from privacy.accountants.spending import moment
 from privacy.errors import IntegrityError
 from privacy.ledger import EntryState

@@ -19,9 +19,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from served_prefect import free_port
 from stores import Stores
 
-from flows.operations import watcher as watcher_module
-from flows.operations.metrics import answering
-from flows.operations.watcher import Watcher
+from flows.watching import watcher as watcher_module
+from flows.watching.metrics import answering
+from flows.watching.watcher import Watcher
 from flows.server.environment import METRICS_PASSWORD_FILE
 from privacy.errors import ConfigurationError
 from privacy.ledger import EntryState

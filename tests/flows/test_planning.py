@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from flows.cli import main
-from flows.operations.planning import Planning
+from flows.watching.planning import Planning
 from flows.site.request import job_of
 from flows.site.site_file import load_site
 from privacy.accountants.calibration import release_mu

@@ -16,9 +16,9 @@ from stores import Stores
 from flows import serving
 from flows.approval import sign
 from flows.measure import measure_cohort
-from flows.operations.arrivals import scan
+from flows.watching.arrivals import scan
 from flows.publish import publish_measurement
-from flows.server.orchestrator import refuse_unsafe_orchestrator
+from flows.orchestrator import refuse_unsafe_orchestrator
 from flows.site.request import PublishRequest, ReleaseRequest
 from privacy.errors import ConfigurationError, Withheld
 from storage.arrivals.ready_files import build_ready_file, write_ready_file

@@ -10,9 +10,9 @@ import yaml
 from stores import Stores
 
 from flows.cli import main
-from flows.operations import simulation
-from flows.operations.planning import Planning
-from flows.operations.simulation import Simulation, made_up
+from flows.watching import simulation
+from flows.watching.planning import Planning
+from flows.watching.simulation import Simulation, made_up
 from flows.site.request import job_of
 from flows.site.site_file import load_site
 from privacy.errors import ConfigurationError

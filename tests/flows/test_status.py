@@ -15,9 +15,9 @@ from stores import Stores
 
 from flows.cli import main
 from flows.events import orchestrator
-from flows.operations import status as status_module
-from flows.operations.status import collect
-from flows.operations.watcher_lock import only_watcher
+from flows.watching import status as status_module
+from flows.watching.status import collect
+from flows.watching.watcher_lock import only_watcher
 from flows.server.record import Part, ServerRecord, write_record
 from privacy.charges import Caps
 from privacy.ledger import EntryState

@@ -16,11 +16,11 @@ from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule, RRu
 from served_prefect import served_prefect
 
 from flows.events import orchestrator
-from flows.operations import upkeep
-from flows.operations.budgets import DatasetBudget, SiteFolder, budgets
-from flows.operations.notices import Cursor
-from flows.operations.schedules import GRACE, last_occurrence, review_schedules
-from flows.operations.upkeep import MOST_PATIENCE, PATIENCE, low_budgets, missed_runs, renotify
+from flows.watching import upkeep
+from flows.watching.budgets import DatasetBudget, SiteFolder, budgets
+from flows.watching.notices import Cursor
+from flows.watching.schedules import GRACE, last_occurrence, review_schedules
+from flows.watching.upkeep import MOST_PATIENCE, PATIENCE, low_budgets, missed_runs, renotify
 from privacy.charges import Caps
 from privacy.ledger import EntryState
 from storage.files.private import ensure_private_directory

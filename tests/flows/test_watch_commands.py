@@ -20,10 +20,10 @@ from waiting import until
 
 from flows.cli import main
 from flows.events import OrchestratorError
-from flows.operations import watcher as watcher_module
-from flows.operations.notices import CursorFile
-from flows.operations.watcher import MOST_SECONDS, PeriodicTask, Watcher
-from flows.operations.watcher_lock import a_watcher_runs
+from flows.watching import watcher as watcher_module
+from flows.watching.notices import CursorFile
+from flows.watching.watcher import MOST_SECONDS, PeriodicTask, Watcher
+from flows.watching.watcher_lock import a_watcher_runs
 from privacy.charges import Caps
 from privacy.errors import ClustMixError
 from privacy.ledger import EntryState

@@ -93,7 +93,7 @@ def test_the_run_succeeds_and_was_seen_whole(observed):
     assert observed.exit_code == 0, observed.stderr
     commands = set().union(*observed.addresses.values())
     assert any("command_at" in command for command in commands)  # scheduler, nannies
-    assert any("flows.server.orchestrator" in command for command in commands)
+    assert any("flows.orchestrator" in command for command in commands)
     assert any("multiprocessing" in command for command in commands)  # workers
     # Scheduler and two workers of one port for calls and one without pages each, two nannies, and
     # the orchestrator.

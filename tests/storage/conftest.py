@@ -1,7 +1,6 @@
 import ledger_backends
 import pytest
 
-from storage.public_data import datasets
 from storage.settings import Settings
 
 
@@ -11,7 +10,6 @@ def backend(request, tmp_path):
 
 
 @pytest.fixture
-def settings(tmp_path, monkeypatch):
-    """Settings of an installation with a data folder of its own, and none beside the repository."""
-    monkeypatch.setattr(datasets, "_SHARED_DATA", tmp_path / "absent")
+def settings(tmp_path):
+    """Settings of an installation with a data folder of its own."""
     return Settings(home=tmp_path / "home", data_dir=tmp_path / "data", offline=True)

@@ -3,10 +3,12 @@ import gzip
 import hashlib
 import http.server
 import io
+import os
 import threading
 import zipfile
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -17,14 +19,14 @@ from storage.public_data.datasets import DATASETS, PublicDataset, find
 from storage.public_data.diabetes_items import DRUGS, ITEMS, items_of, items_parquet, items_sha256
 from storage.settings import Settings
 
-SHARED = datasets._SHARED_DATA
+COPIES = Path(os.environ.get("CLUSTMIX_DATA_DIR", "absent"))
 
 
 def copy_of(name, part=None):
-    """Return a copy beside the repository; skip the test where there is none."""
-    path = SHARED / (DATASETS[name].relative_path if part is None else f"{name}/{part}")
+    """Return a file of ``CLUSTMIX_DATA_DIR``; skip the test where it is absent."""
+    path = COPIES / (DATASETS[name].relative_path if part is None else f"{name}/{part}")
     if not path.is_file():
-        pytest.skip(f"no copy of {name} beside the repository")
+        pytest.skip(f"no copy of {name} in CLUSTMIX_DATA_DIR")
     return path
 
 
@@ -80,15 +82,13 @@ def small_dataset(url, content=b"a,b\n1,2\n"):
     )
 
 
-def test_data_dir_comes_before_the_folder_beside_the_repository(settings, tmp_path, monkeypatch):
+def test_a_file_of_the_data_folder_is_taken_and_compared(settings, monkeypatch):
     monkeypatch.setitem(datasets.DATASETS, "small", small_dataset("http://127.0.0.1:9"))
-    for folder in ("absent", "data"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "small.csv").write_bytes(b"a,b\n1,2\n")
-    assert find("small", settings=settings) == tmp_path / "data" / "small.csv"
-    (tmp_path / "data" / "small.csv").unlink()
-    assert find("small", settings=settings) == tmp_path / "absent" / "small.csv"
-    (tmp_path / "data" / "small.csv").write_bytes(b"a,b\n1,3\n")
+    settings.data_dir.mkdir()
+    copy = settings.data_dir / "small.csv"
+    copy.write_bytes(b"a,b\n1,2\n")
+    assert find("small", settings=settings) == copy
+    copy.write_bytes(b"a,b\n1,3\n")
     with pytest.raises(InputError, match=r"DATA_CHANGED: file small\.csv has SHA-256 .*, expected"):
         find("small", settings=settings)
 
@@ -175,7 +175,7 @@ def test_diabetes_is_rebuilt_from_the_publisher_s_file():
 @pytest.mark.parametrize("name", sorted(DATASETS))
 def test_shared_copies_have_the_registered_digest(name, settings):
     copy = copy_of(name)
-    assert find(name, settings=settings.model_copy(update={"data_dir": SHARED})) == copy
+    assert find(name, settings=settings.model_copy(update={"data_dir": COPIES})) == copy
 
 
 def test_table_of_several_files_is_made_of_them_and_kept(settings, tmp_path, monkeypatch):
@@ -206,7 +206,7 @@ def test_table_of_several_files_is_made_of_them_and_kept(settings, tmp_path, mon
 def test_joined_tables_are_the_registered_ones(name, rows, settings):
     for part in DATASETS[name].members:
         copy_of(name, part)
-    made = find(name, settings=settings.model_copy(update={"data_dir": SHARED}))
+    made = find(name, settings=settings.model_copy(update={"data_dir": COPIES}))
     assert len(pd.read_csv(made)) == rows
 
 

@@ -1,8 +1,6 @@
-"""Folders of PNG and DICOM files and npz files: read as declared, and one line for every defect."""
+"""Folders of PNG and DICOM files: read as declared, and one line for every defect."""
 
-import io
 import os
-import zipfile
 
 import numpy as np
 import pytest
@@ -14,9 +12,9 @@ from pydicom.uid import DeflatedExplicitVRLittleEndian, JPEGBaseline8Bit
 
 from privacy.errors import ConfigurationError, InputError
 from storage.schema.column_blocks import pixel_names
-from storage.sources import image_folders, npz_images
+from storage.sources import image_folders
 from storage.sources.cohorts import CohortReader
-from storage.sources.declared_images import DicomSource, MedmnistSource, PngSource, Window
+from storage.sources.declared_images import DicomSource, PngSource, Window
 from storage.sources.dicom_images import windowed
 from storage.sources.image_folders import shrunk
 from storage.sources.image_rules import FileRule, RefusedFiles
@@ -285,69 +283,3 @@ def test_a_patient_has_an_identifier_and_one_series(tmp_path):
             read()
     with pytest.raises(ConfigurationError, match=r"^DICOM_TAGS: source\.tags: expected keywords"):
         scans(tmp_path, tags=("Nickname",)).header()
-
-
-def npz(path, **arrays):
-    np.savez_compressed(path, **arrays)
-    return CohortReader(MedmnistSource(kind="medmnist", path=path))
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-def test_a_split_of_medmnist(tmp_path, monkeypatch, channels):
-    monkeypatch.setattr(npz_images, "_READ_BYTES", 70)
-    monkeypatch.setattr(npz_images, "BYTES_WORTH_A_FRAGMENT", 2 * ROWS * COLUMNS * channels)
-    pixels = colours(7, shape=(ROWS, COLUMNS, channels))
-    label = np.arange(7)[:, None] % 3
-    images = pixels.squeeze(3) if channels == 1 else pixels
-    arrays = {"train_images": images, "train_labels": label, "test_images": images[:2]}
-    reader = npz(tmp_path / "set.npz", **arrays)
-    names = list(reader.header())
-    assert names == [*pixel_names(ROWS, COLUMNS, channels), "label"]
-    parts = [f for fragment in reader.fragments(names, 3) for f in fragment.frames(2)]
-    for found in (list(reader.chunks(names, 3)), parts):
-        cells = np.vstack([frame.to_numpy() for frame in found])
-        assert np.array_equal(cells, np.column_stack([pixels.reshape(7, -1), label]))
-
-
-IMAGES, LABELS = colours(4, shape=(ROWS, COLUMNS)), np.arange(4, dtype=np.uint8)
-BROKEN_NPZ = {
-    "no images": ({"train_labels": LABELS}, "NPZ_ARRAYS: expected one array train_images in"),
-    "numbers": ({"train_images": IMAGES * 1.0, "train_labels": LABELS}, "NPZ_IMAGES: expected"),
-    "large": ({"train_images": np.zeros((1, 65, 4), np.uint8)}, "NPZ_IMAGES"),
-    "objects": ({"train_images": IMAGES.astype(object)}, "NPZ_FORM: expected train_images in"),
-    "by columns": ({"train_images": np.asfortranarray(IMAGES)}, "NPZ_FORM"),
-    "several labels": ({"train_labels": np.zeros((4, 2), np.uint8)}, "NPZ_LABELS: expected"),
-    "a label less": ({"train_labels": LABELS[1:]}, "NPZ_LABELS"),
-}
-
-
-@pytest.mark.parametrize("defect", BROKEN_NPZ)
-def test_a_broken_npz_file_is_one_line(tmp_path, defect):
-    arrays, line = BROKEN_NPZ[defect]
-    whole = {"train_images": IMAGES, "train_labels": LABELS}
-    reader = npz(tmp_path / "a.npz", **(arrays if defect == "no images" else whole | arrays))
-    with pytest.raises(InputError, match=f"^{line}") as caught:
-        list(reader.chunks(["label"]))
-    assert "\n" not in str(caught.value)
-
-
-def test_an_archive_that_is_damaged_or_promises_too_much(tmp_path):
-    path = tmp_path / "a.npz"
-    npz(path, train_images=IMAGES, train_labels=LABELS)
-    whole = path.read_bytes()
-    header = np.lib.format.header_data_from_array_1_0(IMAGES)
-    promised = io.BytesIO()
-    np.lib.format.write_array_header_1_0(promised, header | {"shape": (9, ROWS, COLUMNS)})
-    fewer = io.BytesIO()
-    with zipfile.ZipFile(fewer, "w") as archive:
-        archive.writestr("train_images.npy", promised.getvalue() + IMAGES.tobytes())
-        labels = io.BytesIO()
-        np.save(labels, np.zeros(9, np.uint8))
-        archive.writestr("train_labels.npy", labels.getvalue())
-    place = whole.index(b"train_images.npy") + 60
-    damaged = whole[:place] + b"\xff\xff" + whole[place + 2 :]
-    for content in (b"", whole[:-5], whole[:100], damaged, fewer.getvalue()):
-        path.write_bytes(content)
-        with pytest.raises(InputError, match=r"^NPZ_UNREADABLE: expected a whole") as e:
-            list(CohortReader(MedmnistSource(kind="medmnist", path=path)).chunks(["pixel_00_00"]))
-        assert e.value.__context__ is None or isinstance(e.value.__context__, InputError)

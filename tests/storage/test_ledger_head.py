@@ -1,10 +1,8 @@
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 
 import pytest
-from failing_disk import Killed, writes
 from ledger_requests import charge
 
 from privacy.errors import ConfigurationError, IntegrityError, LedgerError
@@ -17,11 +15,6 @@ HASH = "ab" * 32
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "head" / "ledger-head"
-
-
-@pytest.fixture
-def former(tmp_path):
-    return tmp_path / "releases" / ".ledger-head"
 
 
 def test_a_head_is_one_line_of_json_and_never_goes_back(path):
@@ -117,68 +110,3 @@ def test_a_head_that_cannot_be_written_leaves_the_charge(tmp_path, path):
     lock.rmdir()
     assert not ledger.reserve(charge(1)).created
     assert HeadFile(path).read() == ledger.head()
-
-
-def ledger_of(tmp_path, path, former):
-    return LedgerDatabase(tmp_path / "ledger.sqlite", head_file=path, former_head_file=former)
-
-
-def as_an_earlier_version_left_it(tmp_path, former, *, rows):
-    """Write rows and their head into the release store, which readers may enter."""
-    former.parent.mkdir(mode=0o755, exist_ok=True)
-    ledger = LedgerDatabase(tmp_path / "ledger.sqlite")
-    for number in range(1, rows + 1):
-        ledger.reserve(charge(number))
-    sequence, row_hash = ledger.head()
-    former.write_text(json.dumps({"sequence": sequence, "hash": row_hash}) + "\n")
-    former.with_name(".ledger-head.lock").touch()
-
-
-@pytest.mark.parametrize("use", ["verify", "reserve"])
-def test_a_public_head_is_moved_at_the_first_use(tmp_path, path, former, use):
-    as_an_earlier_version_left_it(tmp_path, former, rows=2)
-    ledger = ledger_of(tmp_path, path, former)
-    assert len(ledger.history()) == 2
-    assert former.exists()
-    if use == "verify":
-        ledger.verify()
-    else:
-        ledger.reserve(charge(3))
-    assert HeadFile(path).read() == ledger.head()
-    assert list(former.parent.iterdir()) == []
-
-
-@pytest.mark.parametrize("also_new", [False, True])
-def test_a_ledger_set_back_before_its_head_was_moved_is_found(tmp_path, path, former, *, also_new):
-    as_an_earlier_version_left_it(tmp_path, former, rows=1)
-    if also_new:
-        ledger_of(tmp_path, path, former).verify()
-    copy = (tmp_path / "ledger.sqlite").read_bytes()
-    # The earlier version runs once more, and then its ledger is set back.
-    as_an_earlier_version_left_it(tmp_path, former, rows=2)
-    for name in ("ledger.sqlite-wal", "ledger.sqlite-shm"):
-        (tmp_path / name).unlink(missing_ok=True)
-    (tmp_path / "ledger.sqlite").write_bytes(copy)
-    ledger = ledger_of(tmp_path, path, former)
-    for use in (ledger.verify, lambda: ledger.reserve(charge(3))):
-        with pytest.raises(IntegrityError, match="LEDGER_ROLLED_BACK: sequence 2"):
-            use()
-    assert HeadFile(former).read() is not None
-
-
-def test_a_move_that_is_killed_anywhere_keeps_a_head(tmp_path, path, former):
-    as_an_earlier_version_left_it(tmp_path, former, rows=2)
-    head = LedgerDatabase(tmp_path / "ledger.sqlite").head()
-    for die_at in range(1, 100):
-        with suppress(Killed), writes(die_at):
-            HeadFile(path, former=former).write(*head)
-            break
-        # Whatever was done, one of the two says how far the ledger had come.
-        assert head in (HeadFile(path).read(), HeadFile(former).read())
-        ledger_of(tmp_path, path, former).verify()
-        assert (HeadFile(path).read(), former.exists()) == (head, False)
-        for left in path.parent.iterdir():
-            left.unlink()
-        path.parent.rmdir()
-        former.write_text(json.dumps({"sequence": head[0], "hash": head[1]}) + "\n")
-    assert 8 < die_at < 99

@@ -82,7 +82,6 @@ OUT_OF_RANGE = {
         {"a.csv": DIGEST, "A.csv": DIGEST},
     ],
     "measurement_sha256": ["abc"],
-    "code_sha256": [None],
     "requester": [None, "anna"],
     "conditions": [{"sex": "female"}],
     "resampled_from": ["r-1", FIELDS["release_id"]],

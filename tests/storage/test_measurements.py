@@ -39,7 +39,6 @@ def record(**changes):
         "tainted": False,
         "requester": None,
         "code_version": "1",
-        "code_sha256": "1" * 64,
         "vocabulary": {
             "columns": [{"names": ["age"], "codes": ["[0, 50)", "[50, 99]"]}],
             "label": {"names": ["died"], "codes": ["yes", "no"]},

@@ -13,7 +13,7 @@ import pytest
 import shard_functions
 from waiting import kill_spawned, until
 
-from flows.server.ports import web_status
+from flows.local_server import web_status
 from privacy.errors import ConfigurationError
 from tasks.execution import cluster as cluster_module
 from tasks.execution import dask_executor

@@ -11,7 +11,7 @@ COMMAND = """
 import sys
 from pathlib import Path
 from storage.settings import Settings
-from flows.server.orchestrator import answering, start_server
+from flows.orchestrator import answering, start_server
 from tasks.execution.runtime import configure_prefect
 
 configure_prefect(Settings(home=Path(sys.argv[1])))
@@ -36,7 +36,7 @@ def test_it_serves_a_run_keeps_nothing_and_ends_with_a_killed_command(tmp_path):
     with command:
         assert command.stdout.readline() == b"ran\n"
         (server,) = command.children()
-        assert "flows.server.orchestrator" in server.cmdline()
+        assert "flows.orchestrator" in server.cmdline()
         (listener,) = {
             one.laddr for one in server.net_connections("inet") if one.status == psutil.CONN_LISTEN
         }

@@ -5,7 +5,7 @@ import asyncio
 import httpx
 import pytest
 
-from flows.server.pages import CONTENT_POLICY, OwnContentOnly, release_pages
+from flows.pages import CONTENT_POLICY, OwnContentOnly, release_pages
 
 
 @pytest.fixture

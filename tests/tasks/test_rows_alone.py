@@ -24,7 +24,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 from urllib.parse import quote
 
-import numpy as np
 import pandas as pd
 import postgres_server
 import psycopg
@@ -41,7 +40,7 @@ from storage.schema.columns import raw_text
 from storage.schema.table import TableSchema
 from storage.sources import cohorts, formats, parquet_files, reading
 from storage.sources.cohorts import CohortReader
-from storage.sources.declared import CsvSource, IdxSource, ParquetSource, SqlSource
+from storage.sources.declared import CsvSource, ParquetSource, SqlSource
 from tasks.ingest import pieces as ingest_pieces
 from tasks.ingest import shards
 from tasks.ingest.pieces import IngestRules, ShardItem, bound_shard, spread_fragment
@@ -410,15 +409,6 @@ STORED = st.sampled_from([pa.uint8(), pa.int64(), pa.float64(), pa.string()])
 def test_images_are_read_as_if_alone(tmp_path_factory, rows, empty, types, chunk_rows):
     folder = tmp_path_factory.mktemp("images")
 
-    def idx(rows):
-        paths = []
-        for name, shape in (("images", (len(rows), 1, 2)), ("labels", (len(rows),))):
-            cells = [row[:2] if name == "images" else row[2] for row in rows]
-            head = bytes([0, 0, 8, len(shape)]) + np.array(shape, ">u4").tobytes()
-            paths.append(folder / name)
-            paths[-1].write_bytes(head + np.array(cells, np.uint8).tobytes())
-        return IdxSource(kind="idx", images=paths[0], labels=paths[1])
-
     def parquet(rows):
         cells = [pa.array([row[i] for row in rows]).cast(types[i]) for i in (0, 1)]
         labels = pa.array([row[2] for row in rows])
@@ -437,7 +427,6 @@ def test_images_are_read_as_if_alone(tmp_path_factory, rows, empty, types, chunk
             found += [row for row in codes if not row[-1]]
         return found
 
-    assert coded(idx(rows)) == [row for each in rows for row in coded(idx([each]))]
     rows = [*rows, (None, 1, 0)] if empty else rows
     assert coded(parquet(rows)) == [row for each in rows for row in coded(parquet([each]))]
 

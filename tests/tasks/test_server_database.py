@@ -8,7 +8,7 @@ import psutil
 import psycopg
 import pytest
 
-from flows.server.database import DATABASE_NAME, ROLE, accepts_passwords, find_postgres
+from flows.local_database import DATABASE_NAME, ROLE, accepts_passwords, find_postgres
 from flows.server.ports import HOST, free_port, port_of
 from flows.server.processes import (
     is_running,

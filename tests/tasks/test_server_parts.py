@@ -11,8 +11,8 @@ import pytest
 from flows.server import cluster as server_cluster
 from flows.server import environment as server_environment
 from flows.server import start as server_start
-from flows.server.orchestrator import join_ready_server
-from flows.server.orchestrator import start_server as start_own_server
+from flows.orchestrator import join_ready_server
+from flows.orchestrator import start_server as start_own_server
 from flows.server.parts import connection, join_server, start_server, stop_server
 from flows.server.ports import HOST, free_port, page_port
 from flows.server.processes import marked

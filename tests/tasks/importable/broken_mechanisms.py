@@ -2,44 +2,37 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import count
 
 import numpy as np
-from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
-from dp_accounting.pld import PLDAccountant
-from scipy.special import logsumexp
 
-from privacy.parameters import Adjacency
+from audits.findings import AuditResult, Claim, judge_pair
+from audits.game import ATTACKS, Scores, play
+from audits.pairs import AUDIT_DOMAIN, AuditPatient, neighbour_pairs
+from audits.subjects import PatientCount, subject_of
 from privacy.randomness import OperatingSystemNoise, SeededNoise
-from tasks.audit.findings import AuditResult, ClaimedGuarantee, judge_pair
-from tasks.audit.game import ATTACKS, Scores, play
-from tasks.audit.pairs import AUDIT_DOMAIN, AuditPatient, neighbour_pairs
-from tasks.audit.subjects import PatientCount, subject_of
-from tasks.measurement.method import Stage
+from tasks.measurement.plan import plan_measurement, sum_request
 from tasks.measurement.statistics import SUM_SCALE, patient_count
+from tasks.measurement.method import Stage
 
 PAIRS = {pair.name: pair for pair in neighbour_pairs(AUDIT_DOMAIN)}
-CLAIM = ClaimedGuarantee.of_budget(epsilon=4.0, delta=1e-6)
+CLAIM = Claim.of_budget(epsilon=4.0, delta=1e-6)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mechanism:
-    """Something with a claim that can be played many times on two neighbouring tables."""
+    """A mechanism with the claim `CLAIM`, to be played many times on two neighbouring tables."""
 
     name: str
-    claim: ClaimedGuarantee
     play: Callable[[int], Scores]
     runs: int
-    adjacency: Adjacency = Adjacency.ADD_REMOVE
 
     def audit(self, *, runs, confidence):
         scores = self.play(runs)
-        finding = judge_pair(self.name, scores, delta=self.claim.delta, confidence=confidence)
+        finding = judge_pair(self.name, scores, delta=CLAIM.delta, confidence=confidence)
         return AuditResult(
             method=self.name,
-            claim=self.claim,
-            adjacency=self.adjacency,
+            claim=CLAIM,
             confidence=confidence,
             runs=2 * runs,
             pairs=(finding,),
@@ -52,11 +45,10 @@ def played(name, method, pair, runs, *, attacks=ATTACKS, noise=OperatingSystemNo
     def play_runs(n):
         return play(method, pair, mu=CLAIM.mu, runs=n, attacks=attacks, new_noise_source=noise)
 
-    return Mechanism(name=name, claim=CLAIM, runs=runs, play=play_runs)
+    return Mechanism(name=name, runs=runs, play=play_runs)
 
 
 NAIVE_BAYES = subject_of("naive_bayes").bind(AUDIT_DOMAIN)
-CLUSTMIX = subject_of("clustmix").bind(AUDIT_DOMAIN)
 
 
 class HalvedNoise:
@@ -112,6 +104,25 @@ ADULTS = replace(
 )
 
 
+def nobody(rows):
+    return np.zeros(1, dtype=np.int64)
+
+
+class CountedAndNot(PatientCount):
+    """The count, and beside it a count of nobody, of the same size."""
+
+    def plan(self, *, mu):
+        requests = [sum_request(name, (1,), share=1.0) for name in ("everybody", "nobody")]
+        return plan_measurement(requests, mu=mu)
+
+    def stages(self, *, mu):
+        def run(curator, released):
+            counted = {"everybody": patient_count, "nobody": nobody}
+            return {name: curator.release(name, each) for name, each in counted.items()}
+
+        return (Stage(name="counts", run=run),)
+
+
 class ReusedNoise:
     """One vector for all statistics of a size, stretched to the planned scale."""
 
@@ -144,31 +155,6 @@ def subtract_known_noise(transcript):
     return {"known noise": score}
 
 
-# Wrong sampling rate: rounds of a Poisson-sampled Gaussian, claimed at q and run at 3 q.
-
-SAMPLED_ROUNDS, CLAIMED_RATE, SAMPLED_NOISE = 50, 0.05, 1.0
-
-
-@lru_cache
-def sampled_claim():
-    event = PoissonSampledDpEvent(CLAIMED_RATE, GaussianDpEvent(SAMPLED_NOISE))
-    accountant = PLDAccountant().compose(SelfComposedDpEvent(event, SAMPLED_ROUNDS))
-    return ClaimedGuarantee(epsilon=float(accountant.get_epsilon(1e-4)), delta=1e-4)
-
-
-def play_sampled(runs, *, rate):
-    rng = np.random.default_rng()
-
-    def ratios(present):
-        sampled = (rng.random((runs, SAMPLED_ROUNDS)) < rate) & present
-        seen = sampled + SAMPLED_NOISE * rng.standard_normal((runs, SAMPLED_ROUNDS))
-        gain = (2.0 * seen - 1.0) / (2.0 * SAMPLED_NOISE**2)
-        terms = [np.full_like(gain, np.log1p(-rate)), np.log(rate) + gain]
-        return logsumexp(terms, axis=0).sum(axis=1, keepdims=True)
-
-    return Scores(names=("likelihood ratio",), absent=ratios(False), present=ratios(True))
-
-
 BROKEN = (
     played("noise halved", NAIVE_BAYES, PAIRS["outlier"], 1_000, noise=HalvedNoise),
     played(
@@ -181,7 +167,7 @@ BROKEN = (
     played(
         "private bounds", AgeSum(AUDIT_DOMAIN, contribution=age_sum_by_own_largest), ADULTS, 200
     ),
-    played("noise reused", CLUSTMIX, PAIRS["outlier"], 80, noise=ReusedNoise),
+    played("noise reused", CountedAndNot(AUDIT_DOMAIN), PAIRS["outlier"], 80, noise=ReusedNoise),
     played(
         "noise from a known seed",
         NAIVE_BAYES,
@@ -189,12 +175,6 @@ BROKEN = (
         200,
         attacks=(*ATTACKS, subtract_known_noise),
         noise=lambda: SeededNoise(next(SEEDS_OF_RUNS)),
-    ),
-    Mechanism(
-        name="sampling rate tripled",
-        claim=sampled_claim(),
-        runs=40_000,
-        play=lambda n: play_sampled(n, rate=3 * CLAIMED_RATE),
     ),
 )
 
@@ -210,11 +190,5 @@ REPAIRED = (
         AgeSum(AUDIT_DOMAIN, contribution=age_sum, public=(("divisor", 2.0), ("clip", 1.0))),
         ADULTS,
         400,
-    ),
-    Mechanism(
-        name="sampling rate as claimed",
-        claim=sampled_claim(),
-        runs=40_000,
-        play=lambda n: play_sampled(n, rate=CLAIMED_RATE),
     ),
 )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import made_up_release as made
 
-from flows.server.database import find_postgres
+from flows.local_database import find_postgres
 from privacy.accountants.calibration import gdp_rho
 
 WARD, POOR, DECIDED, MIXED = "ward", "poor", "decided", "mixed"

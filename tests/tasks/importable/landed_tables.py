@@ -136,7 +136,7 @@ def stop_at(step, stop):
 
 def stopped_scan(settings, step, how):
     """Scan in a child that stops at a step; return its exit status, 0 if it never came to it."""
-    from flows.operations.arrivals import scan
+    from flows.watching.arrivals import scan
 
     child = os.fork()
     if child == 0:
@@ -154,7 +154,7 @@ STOPS = {"kill": lambda: os._exit(9), "disk full": no_space}
 
 def main(folder):
     """Stop a scan of two tables and a forgery at every step, then look once more."""
-    from flows.operations.arrivals import scan
+    from flows.watching.arrivals import scan
     from storage.arrivals.arrival_store import ArrivalStore
 
     findings = []

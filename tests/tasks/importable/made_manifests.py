@@ -51,7 +51,6 @@ def fields_of(made_of=EVENTS, **changes):
         "rows": 1000,
         "tainted": False,
         "measurement_sha256": SHA,
-        "code_sha256": SHA,
         "needs_approval": False,
         "requester": None,
         "files": {"synthetic.csv": digest_of(b"abc")},

@@ -17,7 +17,7 @@ from urllib.parse import quote, urlencode
 import psycopg
 import pytest
 
-from flows.server.database import find_postgres
+from flows.local_database import find_postgres
 
 PASSWORD = "CANARY-pass word/@:%"  # noqa: S105 - of a server that ends with the tests
 OWNER = "owner"

@@ -120,5 +120,5 @@ def _hurry(arrivals):
 _PATCHES = {
     "storage.arrivals.arrival_store": _hurry,
     "tasks.measurement.curator": _record_draws,
-    "flows.server.database": _hide_postgres,
+    "flows.local_database": _hide_postgres,
 }

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from s3fs import S3FileSystem
 from waiting import until
 
-from flows.server.ports import accepts_calls, free_port
+from flows.local_server import free_port, web_status
 
 
 @contextmanager
@@ -22,7 +22,7 @@ def s3_server():
     # fsspec keeps a client for each set of arguments, and the address is none of them.
     S3FileSystem.clear_instance_cache()
     try:
-        until(lambda: server.poll() is not None or accepts_calls(f"127.0.0.1:{port}"))
+        until(lambda: server.poll() is not None or web_status(f"http://127.0.0.1:{port}/"))
         assert server.poll() is None, "the S3 server ended"
         yield {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",

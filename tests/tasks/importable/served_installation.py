@@ -25,9 +25,9 @@ import psutil
 import yaml
 from waiting import until
 
-from flows.server.database import find_postgres
-from flows.server.ports import free_port
-from flows.server.processes import _lives
+from flows.local_database import find_postgres
+from flows.local_server import free_port
+from flows.supervisor import _lives
 from privacy.ledger import EntryState
 from storage.arrivals.arrival_store import ArrivalStore
 from storage.arrivals.ready_files import build_ready_file, write_ready_file

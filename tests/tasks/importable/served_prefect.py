@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from prefect_database import put_database
 from waiting import until
 
-from flows.server.ports import free_port, web_status
+from flows.local_server import free_port, web_status
 from tasks.execution.runtime import safe_environment
 
 PASSWORD = "operator:made-up"  # noqa: S105 -- of a server that lives as long as a test

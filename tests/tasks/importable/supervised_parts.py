@@ -1,14 +1,11 @@
-"""The parts of a running server, killed one by one and started again as a service manager does."""
+"""The parts of a running server, to be killed; its supervisor starts them again."""
 
-import json
-import subprocess
 from contextlib import suppress
-from pathlib import Path
 
 import psutil
 from served_installation import _has
 
-from flows.server.processes import _lives, _mark_of
+from flows.local_server import part_states
 
 RUN = "run"
 """A flow run: a process that a worker has started."""
@@ -20,21 +17,16 @@ DASK = "dask-worker"
 class SupervisedParts:
     def __init__(self, installation):
         self._installation = installation
-        record = json.loads((installation.home / "server" / "parts.json").read_text())
-        self._pids, self._commands, self._children = {}, {}, []
-        for part in record["parts"]:
-            if part["name"] == "database":
-                continue
-            process = psutil.Process(part["pid"])
-            self._pids[part["name"]] = process.pid
-            command = {"args": process.cmdline(), "env": process.environ(), "cwd": process.cwd()}
-            self._commands[part["name"]] = command, Path(part["log"])
+
+    def states(self):
+        return {part.name: part for part in part_states(self._installation.home / "server")}
 
     def runs(self):
+        pids = {part.pid for part in self.states().values()}
         return [
             process
             for process in self._installation.processes("prefect")
-            if _mark_of(process).endswith("-worker") and process.pid not in self._pids.values()
+            if _part_of(process).endswith("-worker") and process.pid not in pids
             if not _has(process, ["resource_tracker"])
         ]
 
@@ -42,42 +34,17 @@ class SupervisedParts:
         return [
             process
             for process in self._installation.processes("spawn_main")
-            if _mark_of(process).endswith("cpu-workers")
+            if _part_of(process) == "cpu-workers"
         ]
 
     def kill(self, name):
         with suppress(psutil.Error):
-            process = psutil.Process(self._pids[name])
+            process = psutil.Process(self.states()[name].pid)
             process.kill()
             process.wait(30)
 
-    def revive(self):
-        """Start every part again that has ended; return their names."""
-        revived = []
-        for name, pid in list(self._pids.items()):
-            if _runs(pid):
-                continue
-            command, path = self._commands[name]
-            with path.open("ab") as log:
-                child = subprocess.Popen(
-                    **command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
-            self._children.append(child)
-            self._pids[name] = child.pid
-            revived.append(name)
-        return revived
 
-    def forget(self):
-        """Take note of the ends of what was started here."""
-        for child in self._children:
-            child.wait(60)
-
-
-def _runs(pid):
+def _part_of(process):
     with suppress(psutil.Error):
-        return _lives(psutil.Process(pid))
-    return False
+        return process.environ().get("SUPERVISOR_PROCESS_NAME", "")
+    return ""

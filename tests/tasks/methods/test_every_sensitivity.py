@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from measuring import every_labelled_record, transcript_of
 
+from audits.pairs import AUDIT_DOMAIN, AuditPatient, encode
+from audits.subjects import NOISE, SUBJECTS
 from privacy.mechanisms import SelectedCandidate
-from tasks.audit.pairs import AUDIT_DOMAIN, AuditPatient, encode
-from tasks.audit.subjects import NOISE, SUBJECTS
 from tasks.measurement.curator import exact_sum, in_memory
 from tasks.measurement.sampling import COINS
 from tasks.methods.registry import METHODS

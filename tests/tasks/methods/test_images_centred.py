@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from measuring import domain_with, every_labelled_record, transcript_of
 
-from tasks.audit.pairs import AuditPatient, encode
+from audits.pairs import AuditPatient, encode
 from tasks.measurement.curator import exact_sum, in_memory
 from tasks.measurement.sampling import COINS
 from tasks.measurement.statistics import SUM_SCALE

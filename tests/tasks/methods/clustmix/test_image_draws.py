@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from measuring import domain_with, drawn_by, norm_of
 
-from tasks.audit.pairs import AuditPatient, encode
+from audits.pairs import AuditPatient, encode
 from tasks.measurement.statistics import SECOND_MOMENT_SCALE, SUM_SCALE
 from tasks.methods.clustmix.images import image_draws as draws
 from tasks.methods.clustmix.images.coefficients import Basis

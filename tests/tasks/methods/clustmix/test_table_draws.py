@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from measuring import domain_with, drawn_by, every_labelled_record, norm_of
 
-from tasks.audit.pairs import AuditPatient, encode
+from audits.pairs import AuditPatient, encode
 from tasks.measurement.centred import (
     centred_norm,
     count_factor,

@@ -1,0 +1,100 @@
+"""The two pages of a local server, neither of which lets a browser load anything from elsewhere.
+
+`orchestrator_page` is ``prefect server start`` with a content security policy. The second version
+of Prefect's page asks a company for its settings each time that it is loaded, whatever the server's
+analytics setting says, and a text of a run may name a picture elsewhere: the browser refuses both.
+
+`release_pages` shows a release store, for the links of the orchestrator to a report: published
+files alone, and no lists of folders. Both are applications for ``uvicorn --factory``.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
+
+from flows.server_environment import HOST
+from storage.settings import load_settings
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+CONTENT_POLICY = (
+    "default-src 'self'; "
+    # The page of Prefect holds scripts and styles in its document, and compiles its forms.
+    "script-src 'self' 'unsafe-inline' 'unsafe-eval' 'wasm-unsafe-eval' blob:; "
+    "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
+    "worker-src 'self' blob:; connect-src 'self'; object-src 'none'; base-uri 'self'; "
+    "form-action 'self'; frame-ancestors 'none'"
+)
+"""What a browser may load on the orchestrator's page: the content of the server itself."""
+
+# A report is one file with its drawings and style in it: nothing else is loaded or run.
+_REPORT_POLICY = (
+    "default-src 'none'; img-src data: 'self'; style-src 'unsafe-inline' 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+class OwnContentOnly:
+    """Adds the headers that keep a browser from calling anybody but us."""
+
+    def __init__(self, app: ASGIApp, policy: str = CONTENT_POLICY, **more: str) -> None:
+        headers = {
+            "content-security-policy": policy,
+            "referrer-policy": "no-referrer",
+            "x-content-type-options": "nosniff",
+            **more,
+        }
+        self._app = app
+        self._headers = [(k.encode("ascii"), v.encode("ascii")) for k, v in headers.items()]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), *self._headers]}
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+class PublishedFiles(StaticFiles):
+    """The files of a release store: no link, and no name that begins with a dot."""
+
+    async def check_config(self) -> None:
+        """Accept a store that the first release has yet to make."""
+
+    def lookup_path(self, path: str) -> tuple[str, os.stat_result | None]:
+        """Return a file, or nothing where a part of the path is hidden or a link."""
+        place = Path(str(self.directory))
+        for part in path.split(os.sep):
+            place /= part
+            if part.startswith(".") or "\0" in part or place.is_symlink():
+                return "", None
+        return super().lookup_path(path)
+
+
+def release_pages(directory: Path | None = None) -> ASGIApp:
+    """Return the application that shows a release store; by default that of the settings."""
+    store = PublishedFiles(directory=directory or load_settings().releases, check_dir=False)
+    # A name that somebody made point here must not let a strange page read the answers.
+    known = TrustedHostMiddleware(
+        Starlette(routes=[Mount("/", app=store)]), allowed_hosts=[HOST, "localhost"]
+    )
+    # A revoked release is gone from the next look on.
+    return OwnContentOnly(known, _REPORT_POLICY, **{"cache-control": "no-store"})
+
+
+def orchestrator_page() -> ASGIApp:
+    """Return Prefect's server, as its settings say."""
+    from prefect.server.api.server import create_app
+
+    return OwnContentOnly(create_app(final=True))

@@ -1,1 +1,0 @@
-"""The parts of an installation that run on this machine: orchestrator, database, workers, pages."""

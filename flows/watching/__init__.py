@@ -1,0 +1,1 @@
+"""Everything that looks after an installation: arrivals, events, status, planning, checks."""

@@ -1,0 +1,255 @@
+"""Registration of deployments with a Prefect server, from files and as often as one likes.
+
+``prefect deploy --all`` registers the deployments. This module checks the files before, and adds
+what that command leaves out: work pools, automations, and the removal of what no file names any
+more. Deployments and automations that are not ours are left alone.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
+
+from pydantic import SecretStr, ValidationError
+
+from flows.events import OrchestratorError, every, orchestrator
+from flows.watching.schedules import TAG, our_deployments
+from privacy.errors import ClustMixError
+from storage.schema.plain_yaml import read_mapping, refusal
+from storage.settings import Settings
+from tasks.execution.runtime import safe_environment
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+    from prefect.events.schemas.automations import Automation, AutomationCore
+
+NOTIFY_BLOCK = "clustmix-notify"
+"""Block of the server that keeps the address of CLUSTMIX_NOTIFY_URL, encrypted."""
+
+PREFIX = "clustmix "
+"""Begins the names of our automations."""
+
+_AUTOMATIONS = "automations.yaml"
+_JSON = {"content-type": "application/json"}
+_HEARTBEAT_SECONDS = 30  # the least that Prefect accepts
+# Generous, since deployment is rare.
+_ANSWER_SECONDS, _RETRIES, _COMMAND_SECONDS = 60.0, 5, 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployed:
+    """Deployments ("flow/deployment") and automations of the server; `removed` are in no file."""
+
+    deployments: tuple[str, ...]
+    automations: tuple[str, ...]
+    removed: tuple[str, ...]
+    notifies: bool
+
+
+def deploy(settings: Settings, file: Path) -> Deployed:
+    """Register a ``prefect.yaml``, and the ``automations.yaml`` beside it, with the server.
+
+    A deployment or an automation that somebody has paused stays paused. It is a ConfigurationError,
+    and nothing was sent, if a file is wrong or a schedule could not run; else an OrchestratorError.
+    """
+    from prefect.cli.deploy._models import PrefectYamlModel
+
+    declared, automations = _read(file), _read(file.with_name(_AUTOMATIONS))
+    problem = ""
+    try:
+        # Prefect's command leaves out what it cannot read, and goes on.
+        PrefectYamlModel.model_validate(declared)
+        names = {_checked(deployment, settings) for deployment in declared["deployments"]}
+        for section in automations["automations"]:
+            _automation(section, None)
+    except ClustMixError:
+        raise
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_input=False)
+        problem = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in faults)
+    except Exception as error:  # of a flow that is not there, or a file of another form
+        problem = f"{type(error).__name__}: {error}"
+    if problem:
+        raise refusal(
+            "DEPLOYMENTS_INVALID",
+            f"expected deployments in {file.name} and automations in {_AUTOMATIONS} as Prefect "
+            f"takes them, found {problem}",
+        )
+    with orchestrator(timeout_seconds=_ANSWER_SECONDS, retries=_RETRIES) as client:
+        _put_work_pools(client, declared["work_pools"])
+        paused = [deployment.id for deployment in our_deployments(client) if deployment.paused]
+        _prefect_deploy(file.resolve())
+        for deployment_id in paused:
+            client.pause_deployment(deployment_id)
+        url = settings.notify_url
+        block = _put_notify_block(client, None if url is None else url.get_secret_value())
+        kept = _put_automations(client, automations["automations"], block)
+        removed = _remove(client, names, kept)
+    return Deployed(
+        deployments=tuple(sorted(names)),
+        automations=tuple(kept),
+        removed=tuple(removed),
+        notifies=block is not None,
+    )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if path.is_file():
+        return read_mapping(path)
+    raise refusal(
+        "DEPLOYMENTS_MISSING",
+        f"expected the file {path}, found none; name the prefect.yaml of the deployments, with "
+        f"{_AUTOMATIONS} beside it",
+    )
+
+
+def _checked(deployment: Mapping[str, Any], settings: Settings) -> str:
+    """Return "flow/deployment", once its flow exists and a schedule of it could run."""
+    from prefect.client.schemas.schedules import CronSchedule
+    from prefect.flows import load_flow_from_entrypoint
+
+    from flows.site.request import ReleaseRequest, load_job
+
+    flow = load_flow_from_entrypoint(deployment["entrypoint"], use_placeholder_flow=False)
+    name = f"{flow.name}/{deployment['name']}"
+    for schedule in deployment.get("schedules", ()):
+        CronSchedule(cron=schedule["cron"], timezone=schedule["timezone"])
+        request = flow.validate_parameters(deployment.get("parameters", {})).get("request")
+        if isinstance(request, ReleaseRequest):
+            path = request.site_path(settings)
+            if not path.is_file():
+                raise refusal(
+                    "SCHEDULE_WITHOUT_SITE",
+                    f"{name}: expected the site file {path.name} of its dataset in the folder that "
+                    "CLUSTMIX_SITES names, found none; add it, or remove the schedule",
+                )
+            load_job(request, settings)
+    return name
+
+
+def _put_work_pools(client: SyncPrefectClient, pools: Mapping[str, Any]) -> None:
+    """Make pools of processes in which every run has the settings that keep values off disks."""
+    from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
+    from prefect.exceptions import ObjectAlreadyExists
+    from prefect.workers.process import ProcessWorker
+
+    template = ProcessWorker.get_default_base_job_template()
+    template["variables"]["properties"]["env"]["default"] = {
+        **safe_environment(),
+        "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(_HEARTBEAT_SECONDS),
+    }
+    for name, pool in pools.items():
+        content = {"description": pool["description"], "base_job_template": template}
+        try:
+            client.create_work_pool(WorkPoolCreate(name=name, type="process", **content))
+        except ObjectAlreadyExists:
+            # Not overwritten as a whole: a pool that somebody has paused stays so.
+            client.update_work_pool(name, WorkPoolUpdate(**content))
+        known = {queue.name for queue in client.read_work_queues(work_pool_name=name)}
+        for priority, queue in enumerate(pool["queues"], start=1):
+            if queue not in known:
+                client.create_work_queue(name=queue, priority=priority, work_pool_name=name)
+
+
+def _prefect_deploy(file: Path) -> None:
+    """Let Prefect's own command register every deployment with its schedules and triggers."""
+    try:
+        done = subprocess.run(  # noqa: S603 -- this interpreter, and a file that was checked
+            [
+                *(sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"),
+                *("--prefect-file", str(file)),
+            ],
+            cwd=file.parent,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_COMMAND_SECONDS,
+            check=False,
+        )
+        said = done.stderr.strip() or done.stdout.strip() or "no reason"
+        problem = said.splitlines()[-1] if done.returncode else ""
+    except subprocess.TimeoutExpired:
+        problem = f"no end within {_COMMAND_SECONDS} seconds"
+    if problem:
+        line = refusal("", f"expected prefect deploy to register {file.name}, found: {problem}")
+        raise OrchestratorError("DEPLOY_FAILED", line.message)
+
+
+def _remove(client: SyncPrefectClient, names: set[str], automations: Sequence[str]) -> list[str]:
+    """Remove our deployments and automations that no file names."""
+    removed = []
+    for deployment in our_deployments(client):
+        name = f"{client.read_flow(deployment.flow_id).name}/{deployment.name}"
+        if name not in names:
+            # The server would leave them, and each event would try to start what is gone.
+            client.delete_resource_owned_automations(f"prefect.deployment.{deployment.id}")
+            client.delete_deployment(deployment.id)
+            removed.append(name)
+    for automation in _our_automations(client):
+        starts = any(hasattr(action, "deployment_id") for action in automation.actions)
+        if not starts and automation.name not in automations:
+            client.delete_automation(automation.id)
+            removed.append(automation.name)
+    return removed
+
+
+def _put_notify_block(client: SyncPrefectClient, url: str | None) -> UUID | None:
+    """Keep the address to notify on the server; without one, keep none there either."""
+    from prefect.blocks.webhook import Webhook
+    from prefect.exceptions import ObjectNotFound
+
+    if url is not None:
+        block = Webhook(url=SecretStr(url), headers=_JSON)
+        return cast("UUID", block.save(NOTIFY_BLOCK, overwrite=True))
+    with suppress(ObjectNotFound):
+        found = client.read_block_document_by_name(NOTIFY_BLOCK, "webhook")
+        client.delete_block_document(found.id)
+    return None
+
+
+def _put_automations(
+    client: SyncPrefectClient, declared: Sequence[Mapping[str, Any]], block: UUID | None
+) -> list[str]:
+    """Create or change automations; without an address, leave out those that notify it."""
+    found = {automation.name: automation for automation in _our_automations(client)}
+    kept = []
+    for section in declared:
+        if block is None and any("block_document_id" in action for action in section["actions"]):
+            continue
+        wanted, known = _automation(section, block), found.get(section["name"])
+        if known is None:
+            client.create_automation(wanted)
+        # An update forgets what the server has counted so far: only where there is a change.
+        elif _content(known) != _content(wanted):
+            client.update_automation(known.id, wanted.model_copy(update={"enabled": known.enabled}))
+        kept.append(wanted.name)
+    return kept
+
+
+def _our_automations(client: SyncPrefectClient) -> list[Automation]:
+    found = every(client.read_automations)
+    return [automation for automation in found if automation.name.startswith(PREFIX)]
+
+
+def _automation(section: Mapping[str, Any], block: UUID | None) -> AutomationCore:
+    """Return an automation as Prefect takes it, with the block by its identifier."""
+    from prefect.events.schemas.automations import AutomationCore
+
+    if not section["name"].startswith(PREFIX):
+        raise ValueError(f"automation {section['name']}, whose name does not begin with {PREFIX}")
+    named = {"block_document_id": block or UUID(int=0)}
+    actions = [a | named if "block_document_id" in a else a for a in section["actions"]]
+    return AutomationCore.model_validate({**section, "tags": [TAG], "actions": actions})
+
+
+def _content(automation: AutomationCore) -> dict[str, Any]:
+    """Return the content that the file declares, without additions of the server or a person."""
+    content = automation.model_dump(mode="json", exclude={"id", "enabled"})
+    content["trigger"].pop("id", None)
+    return content

@@ -1,0 +1,168 @@
+"""What Prometheus reads of an installation, for its operator; no port is opened unless asked for.
+
+Numbers are those of ``clustmix status``. The page asks for a password and, beyond the loopback
+interface, speaks TLS.
+"""
+
+import base64
+import hmac
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, make_server
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client.exposition import ThreadingWSGIServer
+from prometheus_client.metrics_core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from flows.server_environment import METRICS_PASSWORD_FILE, kept_secret
+from flows.watching.status import Status, look_at_stores
+from privacy.errors import ClustMixError, ConfigurationError
+from storage.arrivals.landing import LandingFolder
+from storage.files.private import ensure_private_directory
+from storage.settings import Settings
+
+PAGE = "/metrics"
+
+_TIMEOUT_SECONDS = 10.0
+
+
+class Readings(Collector):
+    """The state of an installation at the moment of a request.
+
+    Privacy
+    -------
+    Budgets, and how many runs, approvals and stores wait or answer, by dataset: no number of rows
+    or patients. Times and states depend on the rows, so the numbers are internal.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Read ledger and stores."""
+        status = look_at_stores(self._settings, Status())
+        failed = {part.name for part in status.parts if not part.answers}
+        answers = {name: name not in failed for name in ("ledger", "arrivals")}
+        oldest = [arrival.accepted_at for arrival in status.arrivals]
+        answers["landing"] = False
+        with suppress(ClustMixError):
+            lies = LandingFolder(self._settings.landing).oldest()
+            oldest += [] if lies is None else [lies]
+            answers["landing"] = True
+        up = _gauge("up", "Whether a source answers.", "source")
+        share = _gauge("budget_left_ratio", "Share of the scarcest cap that is left.", "dataset")
+        releases = _gauge("releases_left", "Releases that the budget allows.", "dataset")
+        for name, is_up in answers.items():
+            up.add_metric([name], float(is_up))
+        for dataset in status.datasets:
+            share.add_metric([dataset.dataset], dataset.percent_left / 100)
+            releases.add_metric([dataset.dataset], dataset.releases_left)
+        age = max(((datetime.now(UTC) - one).total_seconds() for one in oldest), default=0.0)
+        yield from (up, share, releases)
+        for name, meaning, value in (
+            ("reservations_open", "Reservations without an outcome.", len(status.reserved)),
+            ("approvals_waiting", "Releases that wait for an officer.", len(status.waiting)),
+            ("arrival_oldest_seconds", "Age of the oldest table not released; 0: none.", age),
+        ):
+            gauge = _gauge(name, meaning)
+            gauge.add_metric([], value)
+            yield gauge
+
+
+@contextmanager
+def answering(settings: Settings) -> Iterator[None]:
+    """Answer Prometheus at the address of the settings until the block ends; without one, nobody.
+
+    It is a ConfigurationError if the address is not of the loopback interface and TLS is not set
+    up (``METRICS_OPEN``), or if it cannot be listened at (``METRICS_ADDRESS``).
+    """
+    if settings.metrics is None:
+        yield
+        return
+    host, _, port = settings.metrics.rpartition(":")
+    context = _tls(settings)
+    if context is None and not _is_loopback(host):
+        raise ConfigurationError(
+            "METRICS_OPEN",
+            "expected CLUSTMIX_METRICS to be of the loopback interface (127.0.0.1:9464), or "
+            "CLUSTMIX_METRICS_TLS to name a key and its certificates, found neither",
+        )
+    registry = CollectorRegistry()
+    registry.register(Readings(settings))
+    secret = kept_secret(ensure_private_directory(settings.server_home), METRICS_PASSWORD_FILE)
+    app = _for_operator(make_wsgi_app(registry), secret)
+    server = None
+    with suppress(OSError, OverflowError):
+        server = make_server(host, int(port), app, ThreadingWSGIServer, _Handler)
+    if server is None:
+        raise ConfigurationError(
+            "METRICS_ADDRESS",
+            "expected an address of this machine with a free port in CLUSTMIX_METRICS, found "
+            "that it cannot be listened at; choose another",
+        )
+    with server:
+        if context is not None:
+            server.socket = context.wrap_socket(
+                server.socket, server_side=True, do_handshake_on_connect=False
+            )
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = _TIMEOUT_SECONDS  # of one that says nothing
+
+    def log_message(self, *_: object) -> None:
+        """Write no line for a request."""
+
+
+def _for_operator(app: Callable[..., Any], secret: str) -> Callable[..., Any]:
+    """Give the page to who knows the password, and nothing to others."""
+    wanted = b"Basic " + base64.b64encode(secret.encode())
+
+    def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Any:
+        asked = environ.get("HTTP_AUTHORIZATION", "").encode("utf-8", "replace")
+        if not hmac.compare_digest(asked, wanted):
+            start("401 Unauthorized", [("WWW-Authenticate", 'Basic realm="clustmix"')])
+        elif environ.get("PATH_INFO") != PAGE or environ.get("REQUEST_METHOD") != "GET":
+            start("404 Not Found", [])
+        else:
+            return app(environ, start)
+        return [b""]
+
+    return answer
+
+
+def _tls(settings: Settings) -> ssl.SSLContext | None:
+    if settings.metrics_tls is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    with suppress(OSError):  # ssl.SSLError is one
+        context.load_cert_chain(settings.metrics_tls)
+        return context
+    raise ConfigurationError(
+        "METRICS_TLS",
+        "expected a PEM file with a key and its certificates at CLUSTMIX_METRICS_TLS, found none "
+        "that can be read; correct the path or the file",
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    with suppress(ValueError):
+        return ip_address(host).is_loopback
+    return host == "localhost"
+
+
+def _gauge(name: str, meaning: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"clustmix_{name}", meaning, labels=labels)

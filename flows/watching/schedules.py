@@ -1,0 +1,111 @@
+"""Runs that a schedule of the orchestrator announces: which did not happen, and which come next.
+
+The orchestrator itself does not say so. A schedule that it fails to work off creates no run, and no
+run is what no automation can see.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from flows.events import PublicEvent, every
+from flows.watching.notices import event_id
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+    from prefect.client.schemas.objects import DeploymentSchedule
+    from prefect.client.schemas.responses import DeploymentResponse
+
+TAG = "clustmix"
+"""Marks our deployments on a server that others use too."""
+
+GRACE = timedelta(minutes=15)
+"""How long after its time a run may start."""
+
+_WINDOWS = tuple(timedelta(hours=hours) for hours in (1, 24, 8 * 24, 32 * 24, 400 * 24))
+"""How far back an occurrence is looked for; frequent schedules are found in the first ones."""
+
+_TOLERANCE = timedelta(milliseconds=500)
+
+
+def review_schedules(
+    client: SyncPrefectClient, known: Mapping[str, datetime], *, now: datetime
+) -> tuple[tuple[PublicEvent, ...], dict[str, datetime]]:
+    """Look whether the last due run of each schedule has started; tell of those that have not.
+
+    A run that has not started `GRACE` after its time, or was never created, is missed; one that
+    started later has happened. While a schedule is paused nothing of it is due.
+
+    Returned too is, by schedule id, the last occurrence that needs no further look: `known`, at the
+    next review. An error of the client (httpx.HTTPError) is passed on.
+    """
+    missed: list[PublicEvent] = []
+    told: dict[str, datetime] = {}
+    for deployment in our_deployments(client):
+        for schedule in deployment.schedules:
+            paused = deployment.paused or not schedule.active
+            key = str(schedule.id)
+            last = last_occurrence(schedule.schedule, before=now if paused else now - GRACE)
+            before = known.get(key)
+            if last is None or (before is not None and last <= before):
+                told |= {} if before is None else {key: before}
+                continue
+            told[key] = last
+            if not (paused or _is_newer(schedule, last) or _has_started(client, deployment, last)):
+                name = f"{client.read_flow(deployment.flow_id).name}/{deployment.name}"
+                expected_at = last.strftime("%Y-%m-%dT%H:%M:%SZ")
+                missed.append(
+                    PublicEvent(
+                        name="schedule.missed",
+                        resource_id=f"clustmix.deployment.{name}",
+                        payload={"deployment": name, "expected_at": expected_at},
+                        event_id=event_id("schedule.missed", key, last.isoformat()),
+                    )
+                )
+    return tuple(missed), told
+
+
+def our_deployments(client: SyncPrefectClient) -> list[DeploymentResponse]:
+    """Return the deployments that are ours."""
+    from prefect.client.schemas.filters import DeploymentFilter
+
+    ours = DeploymentFilter.model_validate({"tags": {"all_": [TAG]}})
+    return every(client.read_deployments, deployment_filter=ours)
+
+
+def last_occurrence(schedule: Any, *, before: datetime) -> datetime | None:
+    """Return the last time (UTC) that a schedule names in the 400 days before a moment, or None."""
+    from prefect.server.schemas.schedules import SCHEDULE_TYPES
+    from pydantic import TypeAdapter
+
+    adapter: TypeAdapter[Any] = TypeAdapter(SCHEDULE_TYPES)
+    theirs = adapter.validate_python(schedule.model_dump())
+    for window in _WINDOWS:
+        dates = asyncio.run(theirs.get_dates(start=before - window, end=before))
+        past = [date for date in dates if date <= before]
+        if past:
+            last = max(past)
+            return datetime.fromtimestamp(last.timestamp(), UTC)
+    return None
+
+
+def _is_newer(schedule: DeploymentSchedule, occurrence: datetime) -> bool:
+    """Whether a schedule is newer than an occurrence: Prefect makes no run for the past."""
+    changed = schedule.updated or schedule.created
+    return changed is not None and changed > occurrence
+
+
+def _has_started(
+    client: SyncPrefectClient, deployment: DeploymentResponse, occurrence: datetime
+) -> bool:
+    from prefect.client.schemas.filters import DeploymentFilter, FlowRunFilter
+
+    around = {"after_": occurrence - _TOLERANCE, "before_": occurrence + _TOLERANCE}
+    runs = client.read_flow_runs(
+        deployment_filter=DeploymentFilter.model_validate({"id": {"any_": [deployment.id]}}),
+        flow_run_filter=FlowRunFilter.model_validate({"expected_start_time": around}),
+    )
+    return any(run.start_time is not None for run in runs)

@@ -1,0 +1,222 @@
+"""The watcher: takes what arrives, tells the orchestrator what has happened, keeps the house.
+
+Its parts fail on their own: one that cannot do its work says so in one line, is tried again after
+pauses that grow, and keeps no other part from its work.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flows.events import PublicEvent, emit, orchestrator
+from flows.local_server import connection
+from flows.watching import upkeep
+from flows.watching.arrivals import scan
+from flows.watching.budgets import SiteFolder, budgets
+from flows.watching.lineage import run_events, send
+from flows.watching.notices import Cursor, CursorFile, notices
+from privacy.errors import ClustMixError, ConfigurationError
+from privacy.ledger import LedgerEntry
+from storage.files.private import ensure_private_directory
+from storage.installation import installation_id, open_ledger
+from storage.ledger.head import HeadFile
+from storage.settings import Settings
+from tasks.execution import runtime
+from tasks.steps.janitor import clean_up
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+
+TICK_SECONDS = 2.0
+"""How often arrivals and news are looked for."""
+
+UPKEEP_SECONDS = 60.0
+
+MOST_SECONDS = 300.0
+"""Longest pause before a part that failed is tried again."""
+
+
+class PeriodicTask:
+    """One of the things that the watcher does again and again, with a pause while it succeeds."""
+
+    def __init__(self, name: str, every_seconds: float, work: Callable[[], None]) -> None:
+        self.name = name
+        self._every_seconds = every_seconds
+        self._work = work
+        self._failures = 0
+        self._not_before = 0.0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time."""
+        return time.monotonic() >= self._not_before
+
+    def attempt(self, log_folder: Path) -> ClustMixError | None:
+        """Do the work; say in one line of the log if it fails, and if it no longer does."""
+        failed: ClustMixError | None = None
+        try:
+            self._work()
+        except ClustMixError as error:
+            failed = error
+        except Exception as error:
+            failed = self._unexpected(error, log_folder)
+        pause = self._every_seconds
+        if failed is None:
+            if self._failures:
+                log(self.name, "works again")
+            self._failures = 0
+        else:
+            self._failures += 1
+            pause = max(pause, min(2.0 ** min(self._failures, 30), MOST_SECONDS))
+            log(self.name, f"{failed}; tried again in {pause:.0f} s")
+        self._not_before = time.monotonic() + pause
+        return failed
+
+    def _unexpected(self, error: Exception, folder: Path) -> ClustMixError:
+        """Keep the traceback, which may quote what was worked on, in the private log: once."""
+        stopped = f"stopped by {type(error).__name__}"
+        if not self._failures:
+            with suppress(ClustMixError, OSError), runtime.private_log_directory(folder):
+                runtime.private_log(
+                    f"watch {self.name}", "".join(traceback.format_exception(error))
+                )
+        return ClustMixError(
+            "UNEXPECTED", f"{stopped}; {folder / runtime.PRIVATE_LOG_NAME} says where"
+        )
+
+
+class Watcher:
+    """Does everything that is due, as often as it is asked, in a private folder of its own."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._site_files = SiteFolder(settings.sites)
+        self._file = CursorFile(ensure_private_directory(settings.server_home))
+        self._unsent: list[PublicEvent] = []
+        self._problems: tuple[str, ...] = ()
+        self._read_again_at = 0.0
+        # A server of this machine is looked for anew each time: its next start has another port.
+        self._finds_server = "PREFECT_API_URL" not in os.environ
+        os.environ.update(runtime.safe_environment())
+        self._parts = (
+            PeriodicTask("arrivals", TICK_SECONDS, self._take_arrivals),
+            PeriodicTask("news", TICK_SECONDS, self._notify_of_rows),
+            PeriodicTask("dead runs", UPKEEP_SECONDS, partial(clean_up, settings)),
+            PeriodicTask("unfinished", UPKEEP_SECONDS, self._renotify),
+            PeriodicTask("schedules", UPKEEP_SECONDS, self._notify_of_missed_runs),
+            PeriodicTask("budgets", UPKEEP_SECONDS, self._notify_of_low_budgets),
+            *(
+                (PeriodicTask("lineage", UPKEEP_SECONDS, self._tell_lineage),)
+                if settings.lineage_url is not None
+                else ()
+            ),
+        )
+
+    def tick(self) -> dict[str, ClustMixError | None]:
+        """Do what is due; return for each part that was due why it failed, or None."""
+        due = [part for part in self._parts if part.is_due]
+        return {part.name: part.attempt(self._settings.diagnostics) for part in due}
+
+    def _take_arrivals(self) -> None:
+        """Take what has arrived. What is to be told of it is told with the next news."""
+        found = scan(self._settings)
+        self._unsent += found.events
+        problems = tuple(str(problem) for problem in found.problems)
+        if problems != self._problems:
+            for problem in problems:
+                log("arrivals", f"left for later: {problem}")
+        self._problems = problems
+
+    def _notify_of_rows(self) -> None:
+        self._send(self._unsent)
+        self._unsent.clear()
+        cursor = self._cursor()
+        if self._nothing_new(cursor):
+            return
+        rows = self._rows()
+        events = notices(rows, cursor, owner=installation_id(self._settings.home))
+        place = {"sequence": rows[-1].sequence, "row_hash": rows[-1].hash} if rows else {}
+        self._send(events, cursor.model_copy(update=place))
+        self._read_again_at = time.monotonic() + UPKEEP_SECONDS
+
+    def _nothing_new(self, cursor: Cursor) -> bool:
+        """Whether the exported head says so: faster than the ledger, and up to a minute late."""
+        head = HeadFile(self._settings.ledger_head_path).read()
+        place = (cursor.sequence, cursor.row_hash)
+        return head == place and time.monotonic() < self._read_again_at
+
+    def _renotify(self) -> None:
+        rows = self._rows()
+        with self._orchestrator() as client:
+            news = upkeep.renotify(self._settings, rows, self._cursor(), client, now=_now())
+        self._send(news.events, news.cursor)
+
+    def _notify_of_missed_runs(self) -> None:
+        with self._orchestrator() as client:
+            news = upkeep.missed_runs(self._cursor(), client, now=_now())
+        self._send(news.events, news.cursor)
+
+    def _notify_of_low_budgets(self) -> None:
+        left = budgets(self._site_files.sites(), self._rows())
+        news = upkeep.low_budgets(left, self._cursor())
+        self._send(news.events, news.cursor)
+        if faults := self._site_files.faults():
+            named = ", ".join(f"{name} ({code})" for name, code in faults.items())
+            raise ConfigurationError(
+                "SITE_UNUSABLE",
+                f"expected site files, found {named}; their budgets are not looked at",
+            )
+
+    def _tell_lineage(self) -> None:
+        rows, cursor = self._rows(), self._cursor()
+        told = run_events(rows[cursor.lineage :], owner=installation_id(self._settings.home))
+        if self._settings.lineage_url is not None:
+            send(told, self._settings.lineage_url)
+        self._send((), cursor.model_copy(update={"lineage": len(rows)}))
+
+    def _rows(self) -> tuple[LedgerEntry, ...]:
+        return open_ledger(self._settings).history()
+
+    def _cursor(self) -> Cursor:
+        cursor = self._file.read()
+        if cursor is None:
+            cursor = Cursor.at_first(self._rows(), now=_now())
+            self._file.write(cursor)
+        return cursor
+
+    def _send(self, events: Sequence[PublicEvent], cursor: Cursor | None = None) -> None:
+        """Send the events, then remember: what was not answered is sent again."""
+        if events:
+            self._find_server()
+            emit(events)
+        if cursor is not None and cursor != self._file.read():
+            self._file.write(cursor)
+        for event in events:
+            log("told", f"{event.name} {event.resource_id}")
+
+    def _orchestrator(self) -> AbstractContextManager[SyncPrefectClient]:
+        self._find_server()
+        return orchestrator()
+
+    def _find_server(self) -> None:
+        if self._finds_server:
+            os.environ.update(connection(self._settings.server_home))
+
+
+def log(name: str, text: str) -> None:
+    """Write one public line to the log, which is standard error."""
+    sys.stderr.write(f"{_now():%Y-%m-%dT%H:%M:%SZ} {name}: {text}\n")
+    sys.stderr.flush()
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -31,12 +31,12 @@ schema = Schema(items=tuple("abcdefghij"), label={"name": "y", "levels": {"no": 
 frame = pd.DataFrame(rng.integers(0, 2, (400, 10)), columns=list("abcdefghij"))
 frame["y"] = np.where(frame["a"] == 1, "yes", "no")
 settings = json.loads(sys.argv[1])
-from tasks.methods.registry import METHODS
-for name in [entry.class_name for entry in METHODS]:
-    model = getattr(clustmix, name)(schema, epsilon=1.0, delta=1e-5, **settings.get(name, {}))
+from clustmix.methods import METHODS
+for made in METHODS:
+    model = made(schema, epsilon=1.0, delta=1e-5, **settings.get(made.kind, {}))
     model.fit(frame)
-    model.save(f"{name}.clustmix")
-    assert len(Synthesizer.load(f"{name}.clustmix").sample(20)) == 20
+    model.save(f"{made.kind}.clustmix")
+    assert len(Synthesizer.load(f"{made.kind}.clustmix").sample(20)) == 20
 assert not {"prefect", "dask", "sqlalchemy", "flows"} & sys.modules.keys()
 
 from privacy.errors import MissingExtra
@@ -48,9 +48,9 @@ except MissingExtra as error:
     print(error)
 """
 SETTINGS = {
-    "DPCDA": {"mixtures_per_class": 20, "order_of_mixture": 8},
-    "DPGM": {"clusters": 2, "hidden_units": 2, "fourier_features": 4, "epochs": 2},
-    "DPKMeans": {"clusters": 2, "rounds": 2, "n_features": 4},
+    "dp_cda": {"order_of_mixture": 8, "declared_patients": 400},
+    "dpgm": {"clusters": 2, "hidden_units": 2, "fourier_features": 4, "epochs": 2},
+    "dp_kmeans": {"clusters": 2, "rounds": 2, "n_features": 4},
 }
 
 

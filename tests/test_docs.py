@@ -22,8 +22,8 @@ from privacy.parameters import Adjacency
 from storage.settings import Settings
 from tasks.methods.clustmix.images.image_clustmix import ImageClustMix
 from tasks.methods.clustmix.tables.table_clustmix import TableClustMix
-from tasks.methods.registry import build
 from tasks.methods.method_config import MethodConfig
+from tasks.methods.registry import build
 from tests.documents import module_at, table_after
 from tests.processes import ROOT
 

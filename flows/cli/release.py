@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.cli import terminal
-from flows.cli.options import EXIT_CODES, AsJson, RequesterKey, SitePath, argument, option
+from flows.cli.options import EXIT_CODES, AsJson, RequesterKey, SitePath, option
 from flows.cli.publication import show_outcome
 from flows.stages import PUBLISH
 from privacy.errors import InputError

@@ -18,8 +18,8 @@ from storage.keys.keys import SigningKey
 from storage.ledger.head import HeadFile
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.public_data import datasets
-from storage.releases.revocations import REVOKED_FILE, read_revocations
 from storage.releases.release_store import ReleaseStore
+from storage.releases.revocations import REVOKED_FILE, read_revocations
 from storage.settings import Settings
 
 PACKAGES = ("clustmix", "flows", "privacy", "storage", "tasks")

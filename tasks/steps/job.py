@@ -17,8 +17,8 @@ from storage.schema.visit_columns import VisitColumns
 from storage.sources.declared import Source
 from tasks.ingest.encoding import domain_of
 from tasks.measurement.method import Synthesizer
-from tasks.methods.registry import build, method_entry
 from tasks.methods.method_config import MethodConfig
+from tasks.methods.registry import build, method_entry
 
 if TYPE_CHECKING:
     from tasks.ingest.pieces import IngestRules  # which loads the gates

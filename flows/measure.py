@@ -9,8 +9,7 @@ ends. No step is cached or tried again.
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +25,8 @@ from flows.site.request import ReleaseRequest
 from privacy.ledger import EntryState, LedgerEntry
 from storage.files.diagnostics import DiagnosticsFile
 from storage.files.private import ensure_private_directory
-from storage.files.refs import ReleaseRef
 from storage.files.workspace import PrivateWorkspace
 from storage.installation import open_keys
-from storage.releases.checkpoints import CheckpointStore
 from storage.releases.measurements import MeasurementStore
 from storage.settings import Settings
 from storage.sources.cohorts import CohortReader
@@ -45,7 +42,7 @@ from tasks.measurement.synthesizer import measure as measure_stages
 from tasks.steps import ingest_steps, measure_steps, source
 from tasks.steps.entries import Entries
 from tasks.steps.job import ReleaseJob
-from tasks.steps.measure_steps import CheckpointSeals, Seals
+from tasks.steps.measure_steps import Seals
 
 check_source = guarded_stage("check-source")(source.check_source)
 plan_measurement = guarded_stage("plan")(checked_plan)
@@ -136,8 +133,6 @@ def measure(job: ReleaseJob, settings: Settings, *, new_draw: bool = False) -> M
                         shards = run.checked(workspace, reservation.entry)
                     entries.begin(reservation.entry)
                     run.draw(shards, workspace, reservation.entry)
-            elif reservation.entry.state is EntryState.EXECUTING:
-                run.go_on(reservation.entry)
     return Measured(entry=entries.now(reservation.entry), created=reservation.created)
 
 
@@ -168,31 +163,15 @@ class _Run:
     ) -> None:
         """Run the method's stages on shards, and seal; nothing after this reads private rows."""
         job, settings = self.job, self.settings
-        checkpoints = CheckpointStore(settings.checkpoints)
-        if any(each.checkpoint for each in job.synthesizer.stages(mu=job.mu)):
-            checkpoint = checkpoints.open(entry.release_id)
-            seals: Seals = CheckpointSeals(checkpoint, self.plan)
-        else:
-            seals = Seals(workspace)
+        seals = Seals(workspace)
         curator = Curator(
             plan=self.plan,
             shards=[ShardFile(path) for path in shards],
             executor=self.executor,
             noise_source=randomness_of_run().noise_source,
             seal=seals,
-            announce=seals.announce,
-            drawn=seals.progress.drawn,
-            sealed=seals.sealed,
         )
-        released = measure_stages(
-            job.synthesizer,
-            curator,
-            mu=job.mu,
-            run=_run_as_task,
-            finished=partial(seals.finish_stage, curator=curator),
-            n_finished=seals.progress.stages,
-            released=seals.progress.released,
-        )
+        released = measure_stages(job.synthesizer, curator, mu=job.mu, run=_run_as_task)
         for shard in shards:
             shard.unlink()
         seal(
@@ -204,18 +183,6 @@ class _Run:
             measurements=MeasurementStore(settings.measurements),
             entries=self.entries,
         )
-        checkpoints.remove(entry.release_id)
-
-    def go_on(self, entry: LedgerEntry) -> None:
-        """Go on with a measurement whose run has died, under its own name and its own charge."""
-        ref = ReleaseRef(dataset=entry.dataset, release_id=entry.release_id)
-        # Its workspace is its lock: two runs cannot go on with it at once.
-        with private_run(self.settings, entry.release_id) as workspace:
-            if self.entries.now(entry).state is not EntryState.EXECUTING:
-                return  # another run went on with it, to its end, before this one held the lock
-            with self.entries.closing(entry):
-                run = replace(self, job=replace(self.job, ref=ref))
-                run.draw(run.checked(workspace, entry), workspace, entry)
 
 
 def _run_as_task(

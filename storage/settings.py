@@ -108,8 +108,6 @@ class Settings(BaseSettings):
     """The pipeline's keys and the officers' public keys."""
     measurements: ClassVar = _BelowHome("measurements")
     """The sealed measurements."""
-    checkpoints: ClassVar = _BelowHome("checkpoints")
-    """What stopped measurements have drawn so far."""
     pending: ClassVar = _BelowHome("pending")
     """Bundles that are made and not yet published."""
     adjustments: ClassVar = _BelowHome("adjustments")

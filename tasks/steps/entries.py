@@ -12,11 +12,10 @@ from privacy.charges import Caps, Charge
 from privacy.errors import ClustMixError, InputError, IntegrityError, LedgerError, Withheld
 from privacy.ledger import Balance, EntryState, LedgerEntry
 from storage.files.private import ensure_private_directory
-from storage.files.workspace import live_run_ids, purge_abandoned
+from storage.files.workspace import live_run_ids
 from storage.installation import installation_id, open_keys, open_ledger
 from storage.ledger.ledger_db import Reservation
 from storage.releases.bundles import verify_bundle
-from storage.releases.checkpoints import CheckpointStore
 from storage.releases.measurements import Measurement, MeasurementStore
 from storage.releases.store import ReleaseStore
 from storage.schema.declarations import Declarations
@@ -47,7 +46,6 @@ class Entries:
         self._ledger = open_ledger(settings)
         self._keys = open_keys(settings)
         self._measurements = MeasurementStore(settings.measurements)
-        self._checkpoints = CheckpointStore(settings.checkpoints)
         self._releases = ReleaseStore(settings.releases)
         self._workspaces = ensure_private_directory(settings.private_root)
         self._declarations = settings.declarations
@@ -94,9 +92,8 @@ class Entries:
     def reserve(self, charge: Charge, *, new_draw: bool = False) -> Reservation:
         """Reserve the charge of a release before a row is read, or find the entry that has paid.
 
-        Another run of the same request is waited for. An entry that is being executed is one whose
-        run has died and whose measurement can be continued. It is BudgetRefused if a cap is in the
-        way.
+        Another run of the same request is waited for; a dead one is closed first, as burned if it
+        may have drawn noise. It is BudgetRefused if a cap is in the way.
         """
         # A release that could not be published must not be paid for.
         self._releases.check_usable(charge.dataset)
@@ -109,10 +106,6 @@ class Entries:
             if reservation.created or not _runs(entry, live):
                 return reservation
             if self._is_own_and_dead(entry, live):
-                if self.can_continue(entry):
-                    # It may have died while this run waited, and left what the next one makes.
-                    purge_abandoned(self._workspaces)
-                    return reservation
                 self.close_dead(entry)
                 continue
             if time.monotonic() > give_up:
@@ -206,14 +199,6 @@ class Entries:
                 self._close_failed(entry, error)
             raise
 
-    def can_continue(self, entry: LedgerEntry) -> bool:
-        """Return whether a measurement, not whole yet, can go on where its run has stopped."""
-        return (
-            entry.state is EntryState.EXECUTING
-            and self._checkpoints.can_continue(entry.release_id)
-            and self._sealed_digest(entry) is None
-        )
-
     def close_dead(self, entry: LedgerEntry, *, note: str = "ABANDONED") -> None:
         """Say in the ledger how far a dead run came, and close what it left open."""
         self._recover(entry)
@@ -233,8 +218,6 @@ class Entries:
 
     def _close_failed(self, entry: LedgerEntry, error: BaseException) -> None:
         current = self.now(entry)
-        if not isinstance(error, Exception) and self.can_continue(current):
-            return  # stopped from outside, not by a fault that the next run would meet again
         note = error.code if isinstance(error, ClustMixError) else f"run:{type(error).__name__}"
         if note == "OUTPUT_GATE" and current.state in AFTER_SEAL:
             return  # the rows were at fault, not the measurement: other rows may be published

@@ -1,10 +1,8 @@
 """Cleans up after dead runs: closes their entries and deletes what they have left."""
 
-from privacy.ledger import EntryState
 from storage.files.diagnostics import remove_old_diagnostics
 from storage.files.private import ensure_private_directory, remove_staging, staged
 from storage.files.workspace import live_run_ids, purge_abandoned
-from storage.releases.checkpoints import CheckpointStore
 from storage.releases.pending import PendingBundles
 from storage.releases.store import ReleaseStore
 from storage.settings import Settings
@@ -15,12 +13,11 @@ def clean_up(settings: Settings) -> None:
     """Close the entries of dead runs of an installation and delete what they left.
 
     Where nothing was computed for release the entry is void; where noise could be drawn it is
-    burned, but sealed if its measurement is whole, and left open if it can be continued. A sealed
-    or approved one stays, for the next run of the same request to publish, unless its bundle is in
-    the store already. Diagnostics are deleted when their time is over.
+    burned, but sealed if its measurement is whole. A sealed or approved one stays, for the next run
+    of the same request to publish, unless its bundle is in the store already. Diagnostics are
+    deleted when their time is over.
     """
     entries, pending = Entries(settings), PendingBundles(settings.pending)
-    checkpoints = CheckpointStore(settings.checkpoints)
     workspaces = ensure_private_directory(settings.private_root)
     # Entries first: a run holds its workspace from before its reservation to after its last
     # transition, so an open entry that was seen here and has no live run is abandoned.
@@ -30,13 +27,8 @@ def clean_up(settings: Settings) -> None:
     written = staged(settings.measurements) | pending.release_ids()
     live = live_run_ids(workspaces)
     for entry in own:
-        if entry.release_id not in live and not entries.can_continue(entry):
+        if entry.release_id not in live:
             entries.close_dead(entry)
-    # Listed before the entries are read: a checkpoint is made after its entry is executing.
-    kept = checkpoints.release_ids()
-    executing = {e.release_id for e in entries.all() if e.state is EntryState.EXECUTING}
-    for release_id in kept - executing - live:
-        checkpoints.remove(release_id)
     waiting = {e.release_id for e in entries.all() if e.state in AFTER_SEAL}
     purge_abandoned(workspaces)
     for release_id in written - live:

@@ -1,7 +1,6 @@
 """Cleaning up after dead runs: each entry by how far its run came, and nobody else's."""
 
 import dataclasses
-import shutil
 from decimal import Decimal
 from pathlib import Path
 from unittest import mock
@@ -79,19 +78,6 @@ def test_live_runs_are_not_touched(site):
         assert states(site) == {"1": "executing"}
     clean_up(site.settings)
     assert states(site) == {"1": "burned"}
-
-
-def test_a_run_that_died_while_another_waited_is_gone_on_with(site):
-    entry = entry_in(site, 1, "executing")
-    site.checkpoints.open(entry.release_id)
-    with PrivateWorkspace.create(site.private_root, entry.release_id) as left:
-        (left.folder / "shard-0000.npz").write_bytes(b"rows")
-        shutil.copytree(left.folder, site.private_root / "copy")
-    (site.private_root / "copy").rename(site.private_root / entry.release_id)
-    reservation = reserve(site, 2, key=1)
-    assert (reservation.entry.entry_id, reservation.created) == (entry.entry_id, False)
-    with PrivateWorkspace.create(site.private_root, entry.release_id) as workspace:
-        assert [path.name for path in workspace.folder.iterdir()] == [".alive"]
 
 
 def test_a_run_of_another_installation_is_not_touched_and_waited_for(site, tmp_path, monkeypatch):

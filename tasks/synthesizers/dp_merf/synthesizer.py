@@ -59,7 +59,6 @@ class DpMerf:
                 Stage(
                     name=f"train-{number:02d}-of-{count:02d}",
                     run=partial(self._train, number=number),
-                    checkpoint=True,
                 )
                 for number in range(1, count + 1)
             ),

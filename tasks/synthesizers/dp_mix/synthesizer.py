@@ -77,7 +77,7 @@ class DPMix:
         return plan_measurement([request], mu=mu)
 
     def stages(self, *, mu: float) -> tuple[Stage, ...]:
-        """Draw the mixtures, some at a time: each stage is a checkpoint."""
+        """Draw the mixtures, some at a time."""
         at_once = max(1, _VALUES_AT_ONCE // self._vectors().width)
         counts = [
             min(at_once, self.config.n_mixtures - start)

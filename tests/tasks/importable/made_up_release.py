@@ -224,13 +224,12 @@ def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def then_die(function, *, ending=None):
-    """Return a function followed by the end; one that seals draws: at a name with this ending."""
+def then_die(function):
+    """Return a function followed by the end."""
 
     def run(*args, **kwargs):
         function(*args, **kwargs)
-        if ending is None or args[1].endswith(ending):
-            die()
+        die()
 
     return run
 
@@ -266,17 +265,14 @@ def killer_at(point):
     from storage.releases.measurements import MeasurementStore
     from tasks.execution.runtime import listen_to_stages
     from tasks.steps.entries import Entries
-    from tasks.steps.measure_steps import CheckpointSeals, Seals
+    from tasks.steps.measure_steps import Seals
 
-    second_draw = then_die(CheckpointSeals.__call__, ending="_000003")
     published = then_die(Publisher._put_into_store)
     places = {
         "before the SEALED row": (MeasurementStore, "seal", then_die(MeasurementStore.seal)),
         "between reserve and begin": (Entries, "begin", die),
         "between noise and seal": (Seals, "__call__", die),
         "after a seal": (Seals, "__call__", then_die(Seals.__call__)),
-        "a draw that was not sealed": (CheckpointSeals, "__call__", die),
-        "the second draw of an epoch": (CheckpointSeals, "__call__", second_draw),
         "inside publish": (releases, "verify_bundle", die),
         "before rename": (os, "rename", renaming(die)),
         "after rename": (os, "rename", renaming(then_die(os.rename))),

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from storage.files.private import ensure_private_directory
 from storage.installation import installation_id, open_keys, open_ledger
-from storage.releases.checkpoints import CheckpointStore
 from storage.releases.measurements import MeasurementStore
 from storage.releases.pending import PendingBundles
 from storage.releases.store import ReleaseStore
@@ -21,7 +20,6 @@ class Stores:
     keys = property(lambda self: open_keys(self.settings))
     owner = property(lambda self: installation_id(self.settings.home))
     measurements = property(lambda self: MeasurementStore(self.settings.measurements))
-    checkpoints = property(lambda self: CheckpointStore(self.settings.checkpoints))
     pending = property(lambda self: PendingBundles(self.settings.pending))
     releases = property(lambda self: ReleaseStore(self.settings.releases))
     private_root = property(lambda self: ensure_private_directory(self.settings.private_root))

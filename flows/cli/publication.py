@@ -102,7 +102,7 @@ def verify(
 
     Offline, with public keys alone: the signature of the pipeline, the officer's where one was
     needed, every file against the manifest, and epsilon computed anew from the recorded events.
-    Names the byte that changed. Prints the guarantee.
+    Names a file that changed. Prints the guarantee.
     """
     from flows.cli.progress import Progress
     from storage.keys.key_store import KeyStore, read_public_keys

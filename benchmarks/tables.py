@@ -143,7 +143,7 @@ def has_split(name: str) -> bool:
 
 def _npz_file(name: Path) -> Path:
     """Find a public npz file in the data folders."""
-    places = [folder / "medmnist" / name for folder in data_folders(load_settings())]
+    places = [folder / "medmnist" / name for folder in data_folders(load_settings().data_places)]
     path = next((place for place in places if place.is_file()), None)
     if path is None:
         raise ValueError(

@@ -18,8 +18,8 @@ from distributed.cli import dask_scheduler, dask_worker
 from stores import Stores
 
 from flows import cli
-from flows.approval import Decisions
 from flows.cli.options import EXIT_CODES
+from flows.installation import Installation
 from flows.operations.arrivals import scan
 from flows.operations.deployment_file import DeploymentSection
 from flows.stages import STAGES
@@ -403,7 +403,9 @@ def test_a_decision_is_signed_as_documented(folder, documented, capsys):
         code, signed, _ = documented(line, release=waiting)
         assert code == 0
         # What the form of the page hands on.
-        Decisions(load_settings()).carry_out(waiting, Approval.from_bytes(signed.strip().encode()))
+        Installation.open(load_settings()).decisions.carry_out(
+            waiting, Approval.from_bytes(signed.strip().encode())
+        )
     assert states() == ["published", "published", "withheld"]
 
 

@@ -28,24 +28,22 @@ def approve(release: ReleaseId, key: OfficerKey, reason: Reason, as_json: AsJson
     The officer's key is not that of the person who asked; its public half is in the folder officers
     of the installation's keys. The reason is published with the signature.
     """
-    from flows.approval import Decisions
     from storage.keys.keys import SigningKey
 
     signer = SigningKey.read(key)
-    with publishing(as_json=as_json) as settings:
-        outcome = Decisions(settings).approve(release, key=signer, reason=reason)
+    with publishing(as_json=as_json) as here:
+        outcome = here.decisions.approve(release, key=signer, reason=reason)
     show_outcome(outcome, as_json=as_json)
 
 
 @app.command(epilog=EXIT_CODES)
 def reject(release: ReleaseId, key: OfficerKey, reason: Reason, as_json: AsJson = False) -> None:
     """Withhold a release that waits; its charge stands."""
-    from flows.approval import Decisions
     from storage.keys.keys import SigningKey
 
     signer = SigningKey.read(key)
-    with publishing(as_json=as_json) as settings:
-        entry = Decisions(settings).reject(release, key=signer, reason=reason)
+    with publishing(as_json=as_json) as here:
+        entry = here.decisions.reject(release, key=signer, reason=reason)
     withheld = f"withheld {entry.dataset}/{entry.release_id}; its charge stands"
     terminal.answer(entry, withheld, as_json=as_json)
 
@@ -58,12 +56,11 @@ def revoke(release: ReleaseId, key: OfficerKey, reason: Reason, as_json: AsJson 
     say so in the ledger. clustmix verify refuses what is listed. A resample can be revoked by
     itself. No file is removed and nothing is given back. The reason is published.
     """
-    from flows.revocation import revoke as take_back
     from storage.keys.keys import SigningKey
 
     signer = SigningKey.read(key)
-    with publishing(as_json=as_json) as settings:
-        outcome = take_back(settings, release, key=signer, reason=reason)
+    with publishing(as_json=as_json) as here:
+        outcome = here.revoker.revoke(release, key=signer, reason=reason)
     terminal.answer(
         outcome.model_dump(mode="json"),
         *(f"revoked {listed}" for listed in outcome.listed),

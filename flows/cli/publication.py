@@ -17,8 +17,8 @@ from flows.stages import PUBLISH
 from privacy.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from flows.installation import Installation
     from flows.publication import ReleaseOutcome
-    from storage.settings import Settings
 
 MAX_ROWS = 10_000_000
 """Most synthetic rows of one bundle."""
@@ -47,8 +47,6 @@ def resample(
     They are sampled from its sealed measurement: more of them, or only such as meet conditions. No
     table is read, no noise is drawn, nothing is charged.
     """
-    from flows.publication import Publisher
-
     conditions: dict[str, str] = {}
     for text in where or ():
         column, mark, level = text.partition("=")
@@ -57,8 +55,8 @@ def resample(
                 "CONDITION_INVALID", f"expected COLUMN=LEVEL, each column once, found {text[:80]!r}"
             )
         conditions[column] = level
-    with publishing(as_json=as_json) as settings:
-        outcome = Publisher(settings).resample(release, rows=rows, conditions=conditions)
+    with publishing(as_json=as_json) as here:
+        outcome = here.publisher.resample(release, rows=rows, conditions=conditions)
     show_outcome(outcome, as_json=as_json)
 
 
@@ -72,10 +70,8 @@ def publish(
     It needs no table and costs nothing. The same request (clustmix release) does so too, as long as
     the table is the same. A release that waits for an officer goes on waiting.
     """
-    from flows.publication import Publisher
-
-    with publishing(as_json=as_json) as settings:
-        outcome = Publisher(settings).publish(release)
+    with publishing(as_json=as_json) as here:
+        outcome = here.publisher.publish(release)
     show_outcome(outcome, as_json=as_json)
 
 
@@ -149,16 +145,17 @@ def verify(
 
 
 @contextmanager
-def publishing(*, as_json: bool) -> Iterator[Settings]:
-    """Give the settings to a command that publishes, and show its stages to who looks."""
+def publishing(*, as_json: bool) -> Iterator[Installation]:
+    """Open the installation for a command that publishes, and show its stages."""
     from flows.cli.progress import Progress
+    from flows.installation import Installation
     from storage.settings import load_settings
     from tasks.execution.runtime import listen_to_stages
 
     with Progress(quiet=as_json or not sys.stderr.isatty()) as progress:
         progress.expect_stages(PUBLISH)
         with listen_to_stages(progress):
-            yield load_settings()
+            yield Installation.open(load_settings())
 
 
 def show_outcome(outcome: ReleaseOutcome, *, as_json: bool, **more: Any) -> None:

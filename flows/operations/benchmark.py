@@ -79,7 +79,8 @@ class _Benchmark:
 
     def ingest(self) -> tuple[Codes, Codes]:
         """Read and encode the public table."""
-        reader, codes, labels = CohortReader(self.job.source, settings=self.settings), [], []
+        reader = CohortReader(self.job.source, places=self.settings.data_places)
+        codes, labels = [], []
         schema = self.job.table_schema
         with stage("ingest"):
             check_source(self.job.columns_to_read, schema, reader)

@@ -109,14 +109,14 @@ def _checked(deployment: DeploymentSection, settings: Settings) -> str:
             f"{name}: expected parameters with which its schedule can run, found: {error}",
         ) from None
     if isinstance(request, ReleaseRequest):
-        path = request.site_path(settings)
+        path = request.site_path(settings.sites)
         if not path.is_file():
             raise refusal(
                 "SCHEDULE_WITHOUT_SITE",
                 f"{name}: expected the site file {path.name} of its dataset in the folder that "
                 "CLUSTMIX_SITES names, found none; add it, or remove the schedule",
             )
-        load_job(request, settings)
+        load_job(request, sites=settings.sites, requester=settings.requester)
     return name
 
 

@@ -3,7 +3,7 @@
 import importlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import distribution, packages_distributions, version
 
 from privacy.errors import ClustMixError, ConfigurationError, IntegrityError
@@ -226,12 +226,12 @@ def _orchestrator(settings: Settings) -> str:
 
 
 def _data(name: str, settings: Settings) -> Finding:
-    offline = settings.model_copy(update={"offline": True})
+    places = replace(settings.data_places, offline=True)
     try:
         if name in IMAGE_DATASETS:
-            path, _ = find_images(name, "train", settings=offline)
+            path, _ = find_images(name, "train", places=places)
         else:
-            path = datasets.find(name, settings=offline)
+            path = datasets.find(name, places=places)
     except ClustMixError:
         # Absent public data are no fault: a release fetches them where it can.
         return Finding(f"data: {name}", True, "not here; fetched when needed, where possible")

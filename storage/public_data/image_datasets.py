@@ -12,7 +12,7 @@ from typing import IO
 from privacy.errors import InputError
 from storage.files.lists import listed
 from storage.public_data import datasets
-from storage.settings import Settings, load_settings
+from storage.settings import DataPlaces, load_settings
 
 MAX_IMAGE_BYTES = 60_000_000
 """More than any of the files holds when it is decompressed."""
@@ -44,7 +44,7 @@ IMAGE_DATASETS = {
 }
 
 
-def find_images(name: str, split: str, *, settings: Settings | None = None) -> tuple[Path, Path]:
+def find_images(name: str, split: str, *, places: DataPlaces | None = None) -> tuple[Path, Path]:
     """Return the files of a public dataset of images.
 
     They are looked for where `storage.public_data.datasets.find` looks, compressed (``.gz``) or
@@ -58,15 +58,15 @@ def find_images(name: str, split: str, *, settings: Settings | None = None) -> t
             f"expected one of {', '.join(sorted(IMAGE_DATASETS))}; found {name[:80]!r}; "
             "give images and labels for a dataset of your own",
         )
-    settings = load_settings() if settings is None else settings
+    places = load_settings().data_places if places is None else places
     images, labels = (
-        _find(dataset, file, settings) for file in (_TRAIN if split == "train" else _TEST)
+        _find(dataset, file, places) for file in (_TRAIN if split == "train" else _TEST)
     )
     return images, labels
 
 
-def _find(dataset: ImageDataset, file: str, settings: Settings) -> Path:
-    for folder in (*datasets.data_folders(settings), settings.downloads):
+def _find(dataset: ImageDataset, file: str, places: DataPlaces) -> Path:
+    for folder in (*datasets.data_folders(places), places.downloads):
         for path in (folder / dataset.name / f"{file}.gz", folder / dataset.name / file):
             if path.is_file():
                 with path.open("rb") as raw:
@@ -79,11 +79,11 @@ def _find(dataset: ImageDataset, file: str, settings: Settings) -> Path:
                     f"{dataset.sha256[file]} when decompressed, found another; replace it by the "
                     "published copy",
                 )
-    content = None if settings.offline else datasets.get(f"{dataset.url}/{file}.gz")
+    content = None if places.offline else datasets.get(f"{dataset.url}/{file}.gz")
     if content is not None:
         found = _content_sha256(io.BytesIO(content), compressed=True)
         if found == dataset.sha256[file]:
-            return datasets.keep(content, settings.downloads / dataset.name / f"{file}.gz")
+            return datasets.keep(content, places.downloads / dataset.name / f"{file}.gz")
     raise InputError(
         "DATA_UNAVAILABLE",
         f"dataset {dataset.name} is not on this machine and was not downloaded; put "

@@ -6,20 +6,19 @@ How far a run came is judged by what is on disk, not by what the run could still
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import MappingProxyType
 
 from privacy.charges import Caps, Charge
 from privacy.errors import ClustMixError, InputError, IntegrityError, LedgerError, Withheld
 from privacy.ledger import Balance, EntryState, LedgerEntry
-from storage.files.private import ensure_private_directory
 from storage.files.workspace import live_run_ids
-from storage.installation import installation_id, open_keys, open_ledger
-from storage.ledger.ledger_db import Reservation
+from storage.keys.key_store import KeyStore
+from storage.ledger.ledger_db import LedgerDatabase, Reservation
 from storage.releases.bundles import verify_bundle
 from storage.releases.measurements import Measurement, MeasurementStore
 from storage.releases.store import ReleaseStore
 from storage.schema.declarations import Declarations
-from storage.settings import Settings
 
 WAIT_SECONDS = 1800.0
 """How long a request waits for another run of the same request."""
@@ -40,16 +39,30 @@ _CLOSED = MappingProxyType(
 
 
 class Entries:
-    """The entries of a ledger, moved on by one installation, the `owner` of those that it runs."""
+    """The entries of a ledger, moved on by one installation, the `owner` of those that it runs.
 
-    def __init__(self, settings: Settings) -> None:
-        self._ledger = open_ledger(settings)
-        self._keys = open_keys(settings)
-        self._measurements = MeasurementStore(settings.measurements)
-        self._releases = ReleaseStore(settings.releases)
-        self._workspaces = ensure_private_directory(settings.private_root)
-        self._declarations = settings.declarations
-        self.owner = installation_id(settings.home)
+    Whether a run is alive is read from the locks of the `workspaces`, how far it came from its
+    measurement and its bundle. `declarations` is the folder of those that failed a check.
+    """
+
+    def __init__(
+        self,
+        ledger: LedgerDatabase,
+        *,
+        owner: str,
+        keys: KeyStore,
+        measurements: MeasurementStore,
+        releases: ReleaseStore,
+        workspaces: Path,
+        declarations: Path,
+    ) -> None:
+        self._ledger = ledger
+        self.owner = owner
+        self._keys = keys
+        self._measurements = measurements
+        self._releases = releases
+        self._workspaces = workspaces
+        self._declarations = declarations
 
     def all(self) -> tuple[LedgerEntry, ...]:
         """Return the latest row of each entry, in the order of reservation."""
@@ -125,7 +138,7 @@ class Entries:
 
     def advance(
         self,
-        entry: LedgerEntry,
+        entry_id: str,
         state: EntryState,
         *,
         digest: str | None = None,
@@ -134,9 +147,9 @@ class Entries:
     ) -> LedgerEntry:
         """Move an entry one state on from the state it is in."""
         return self._ledger.transition(
-            entry.entry_id,
+            entry_id,
             state,
-            expected_from=self.now(entry).state,
+            expected_from=self._ledger.entry(entry_id).state,
             digest=digest,
             note=note,
             signers=signers,
@@ -160,29 +173,29 @@ class Entries:
         """Give back what was reserved for a check alone, which the rows have passed."""
         self._end_check(entry, declared, note=CHECK_PASSED)
 
-    def failed_before(self, entry: LedgerEntry, declared: Declarations) -> tuple[str, ...]:
+    def failed_before(self, entry_id: str, declared: Declarations) -> tuple[str, ...]:
         """Return digests of other declarations by which rows of the dataset failed a check.
 
         One for each such check before an entry was reserved, in order.
         """
         history = self._ledger.history()
-        reserved = min(row.sequence for row in history if row.entry_id == entry.entry_id)
+        reserved = next(row for row in history if row.entry_id == entry_id)
         return tuple(
             row.digest
-            for row in history[: reserved - 1]
-            if row.dataset == entry.dataset
+            for row in history[: reserved.sequence - 1]
+            if row.dataset == reserved.dataset
             and row.state is EntryState.VOID
             and row.note != CHECK_PASSED
             and row.digest not in (None, declared.sha256)
         )
 
-    def changed_since_check(self, entry: LedgerEntry, declared: Declarations) -> tuple[str, ...]:
+    def changed_since_check(self, entry_id: str, declared: Declarations) -> tuple[str, ...]:
         """Return the lines of the declarations that differ from those of the last failed check."""
-        failed = self.failed_before(entry, declared)
+        failed = self.failed_before(entry_id, declared)
         return declared.changed_since(self._declarations, failed[-1]) if failed else ()
 
     def _end_check(self, entry: LedgerEntry, declared: Declarations, *, note: str) -> None:
-        self.advance(entry, EntryState.VOID, digest=declared.sha256, note=note)
+        self.advance(entry.entry_id, EntryState.VOID, digest=declared.sha256, note=note)
 
     @contextmanager
     def closing(self, entry: LedgerEntry) -> Iterator[None]:

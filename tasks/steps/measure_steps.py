@@ -1,18 +1,16 @@
 """Steps that measure: run a method's stages against the shards, and seal what was drawn."""
 
 import hashlib
+from collections.abc import Mapping
 from importlib.metadata import version
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from privacy.event_records import event_to_dict
 from privacy.ledger import EntryState, LedgerEntry
 from privacy.mechanisms import NoisyStatistic, SelectedCandidate
 from storage.files.workspace import PrivateWorkspace
 from storage.releases.measurements import (
-    RELEASED_FILE,
     MeasurementRecord,
     MeasurementStore,
     arrays_to_bytes,
@@ -50,19 +48,11 @@ def _content_of(statistic: NoisyStatistic | SelectedCandidate) -> bytes:
     return arrays_to_bytes({"values": statistic.values})
 
 
-def seal(
-    job: ReleaseJob,
-    entry: LedgerEntry,
-    curator: Curator,
-    seals: Seals,
-    released: dict[str, NDArray[Any]],
-    *,
-    measurements: MeasurementStore,
-    entries: Entries,
-) -> LedgerEntry:
-    """Keep a finished measurement, then say so: who dies between the two has sealed."""
-    files = {**seals.files, RELEASED_FILE: arrays_to_bytes(released)}
-    record = MeasurementRecord(
+def record_of(
+    job: ReleaseJob, entry: LedgerEntry, curator: Curator, files: Mapping[str, bytes]
+) -> MeasurementRecord:
+    """Return the record of a finished measurement with these files."""
+    return MeasurementRecord(
         dataset=job.ref.dataset,
         release_id=job.ref.release_id,
         ledger_entry=entry.entry_id,
@@ -75,5 +65,15 @@ def seal(
         vocabulary=Vocabulary.of(job.table_schema),
         files={name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
     )
+
+
+def seal(
+    record: MeasurementRecord,
+    files: Mapping[str, bytes],
+    *,
+    measurements: MeasurementStore,
+    entries: Entries,
+) -> None:
+    """Keep a finished measurement, then note it: a run that dies between the two has sealed."""
     digest = measurements.seal(record, files)
-    return entries.advance(entry, EntryState.SEALED, digest=digest)
+    entries.advance(record.ledger_entry, EntryState.SEALED, digest=digest)

@@ -13,7 +13,6 @@ from stores import Stores
 from flows.cli import main
 from flows.operations import doctor
 from flows.operations.doctor import examine
-from flows.revocation import revoke
 from privacy.randomness import OperatingSystemNoise
 from storage.keys.key_store import KeyStore
 from storage.keys.keys import SigningKey
@@ -130,7 +129,7 @@ def test_a_release_that_is_revoked_in_the_ledger_alone_is_found(released):
     site = Stores(released)
     [entry] = site.ledger.entries()
     key = SigningKey.read(released.home.parent / "people" / "ada.key")
-    revoke(site.settings, entry.release_id, key=key, reason="wrong table")
+    site.revoke(entry.release_id, key=key, reason="wrong table")
     assert found(released, "revocations").text == "1 listed, signature verified"
     path = released.releases / "revoked.json"
     path.rename(released.home / "kept.json")

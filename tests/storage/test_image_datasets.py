@@ -47,10 +47,10 @@ def test_files_are_found_and_read_however_they_were_compressed(settings):
             packed.with_suffix("").write_bytes(content)
         else:
             packed.write_bytes(gzip.compress(content, level, mtime=level))
-        images, labels = find_images("mnist", "train", settings=settings)
+        images, labels = find_images("mnist", "train", places=settings.data_places)
         assert (images.stem, labels.name) == (IMAGES, f"{LABELS}.gz")
         assert np.array_equal(read_idx(images), np.ones((5, 2, 2), np.uint8))
-        reader = CohortReader(IdxSource(kind="idx", data="mnist"), settings=settings)
+        reader = CohortReader(IdxSource(kind="idx", data="mnist"), places=settings.data_places)
         assert [frame.shape for frame in reader.chunks(["label", "pixel_01_01"])] == [(5, 2)]
 
 
@@ -61,11 +61,11 @@ def test_another_content_is_refused(settings, monkeypatch):
     for spoilt in (good[:-9], gzip.compress(b"other"), good.upper()):
         path.write_bytes(spoilt)
         with pytest.raises(InputError, match=refused):
-            find_images("mnist", "train", settings=settings)
+            find_images("mnist", "train", places=settings.data_places)
     path.write_bytes(good)
     monkeypatch.setattr(image_datasets, "MAX_IMAGE_BYTES", 10)  # a bomb is another content
     with pytest.raises(InputError, match=refused):
-        find_images("mnist", "train", settings=settings)
+        find_images("mnist", "train", places=settings.data_places)
 
 
 def served_once(monkeypatch, contents):
@@ -87,11 +87,11 @@ def test_a_download_is_verified_and_kept(settings, monkeypatch):
         path.unlink()
     asked = served_once(monkeypatch, contents)
     with pytest.raises(InputError, match="DATA_UNAVAILABLE"):
-        find_images("mnist", "train", settings=settings)
+        find_images("mnist", "train", places=settings.data_places)
     assert asked == []  # offline
     online = settings.model_copy(update={"offline": False})
     for _ in range(2):
-        images, labels = find_images("mnist", "train", settings=online)
+        images, labels = find_images("mnist", "train", places=online.data_places)
         assert images.is_relative_to(settings.downloads)
         assert len(read_idx(images)) == len(read_idx(labels)) == 5
     assert asked == [f"{url}/{IMAGES}.gz", f"{url}/{LABELS}.gz"]
@@ -103,7 +103,7 @@ def test_a_download_of_something_else_is_not_kept(settings, monkeypatch):
     for answer in (None, b"<html>", gzip.compress(b"other")):
         served_once(monkeypatch, {f"{IMAGE_DATASETS['mnist'].url}/{IMAGES}.gz": answer})
         with pytest.raises(InputError, match="DATA_UNAVAILABLE: dataset mnist is not on this mach"):
-            find_images("mnist", "train", settings=online)
+            find_images("mnist", "train", places=online.data_places)
         assert not settings.downloads.exists()
 
 
@@ -112,7 +112,7 @@ def test_a_download_of_something_else_is_not_kept(settings, monkeypatch):
 def test_the_published_files(name, split):
     if not (SHARED / name).is_dir():
         pytest.skip(f"no copy of {name} beside the repository")
-    images, labels = find_images(name, split, settings=Settings(offline=True))
+    images, labels = find_images(name, split, places=Settings(offline=True).data_places)
     n = {"train": 60_000, "test": 10_000}[split]
     assert read_idx(labels).shape == (n,)
     if split == "test":

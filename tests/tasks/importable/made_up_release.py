@@ -305,7 +305,7 @@ def release_and_pause(environment, site_file, release_id, point):
 
 def revoke_and_die(environment, release_id, key_file, place):
     """Body of a process: revoke a release and die where the list or the ledger is written."""
-    from flows.revocation import revoke
+    from flows.installation import Installation
     from storage.keys.keys import SigningKey
     from storage.ledger.ledger_db import LedgerDatabase
     from storage.settings import load_settings
@@ -314,7 +314,7 @@ def revoke_and_die(environment, release_id, key_file, place):
     target = LedgerDatabase if place == "transition" else os
     key = SigningKey.read(Path(key_file))
     with mock.patch.object(target, place, die):
-        revoke(load_settings(), release_id, key=key, reason="wrong table")
+        Installation.open(load_settings()).revoker.revoke(release_id, key=key, reason="wrong table")
 
 
 def command_at(method_stage, site_file, act):

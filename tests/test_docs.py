@@ -276,7 +276,7 @@ def test_every_field_of_a_form_is_explained():
 
 
 def test_every_refusal_of_an_arrival_is_explained():
-    source = source_of("flows/operations", "storage")
+    source = source_of("flows/watching", "storage")
     refusals = set(re.findall(r'InputError\(\s*"(ARRIVAL_[A-Z_]+)"', source))
     assert set(listed("### Refused arrivals")) == refusals
     for code in re.findall(r'ConfigurationError\(\s*"((?:LANDING|ARRIVALS)_[A-Z_]+)"', source):

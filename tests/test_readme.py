@@ -18,7 +18,7 @@ from stores import Stores
 
 from flows import cli
 from flows.approval import Decisions
-from flows.operations.arrivals import scan
+from flows.watching.arrivals import scan
 from storage.keys.keys import SigningKey
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.releases.signatures import Approval

@@ -65,11 +65,19 @@ def release(
         )
         outcome = None
         if not new_draw:
+            from flows.installation import Installation
             from flows.repeated import answered_before
             from storage.settings import load_settings
 
             progress.begin("looking whether this was answered before")
-            outcome = answered_before(job, load_settings())
+            here = Installation.open(load_settings())
+            outcome = answered_before(
+                job,
+                entries=here.entries,
+                tables=here.tables,
+                keys=here.keys,
+                publisher=here.publisher,
+            )
         if outcome is None:
             with orchestrator.answering(progress):
                 from flows.release import run_release
@@ -104,10 +112,21 @@ def check(
         _, job = _checked_request(site, load_site(site), new_draw=False, key=key)
         progress.begin(f"checking the table of {job.ref.dataset}")
         from flows.check import check_table
+        from flows.installation import Installation
         from tasks.execution.runtime import guarded_call, private_log_directory, unwrapped
 
         with private_log_directory(settings.diagnostics / job.ref.release_id):
-            unwrapped(guarded_call("check", check_table, job, settings))
+            here = Installation.open(settings)
+            here.janitor.clean_up()
+            checked = guarded_call(
+                "check",
+                check_table,
+                job,
+                entries=here.entries,
+                tables=here.tables,
+                workplace=here.workplace,
+            )
+            unwrapped(checked)
     dataset = job.ref.dataset
     terminal.answer(
         {"dataset": dataset, "passed": True},
@@ -169,10 +188,10 @@ def _checked_request(
     request = SiteRequest(
         site_file=str(path), dataset=site.dataset, new_draw=new_draw, requester=requester
     )
-    job = asked_job(request, site, settings)
+    job = asked_job(request, site, requester=requester)
     ensure_private_directory(settings.home)
     ReleaseStore(settings.releases).check_usable(site.dataset)
-    reader = CohortReader(job.source, settings=settings)
+    reader = CohortReader(job.source, places=settings.data_places, scratch=settings.private_root)
     check_source(job.columns_to_read, job.table_schema, reader)
     return request, job
 

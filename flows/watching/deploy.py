@@ -65,14 +65,14 @@ def deploy(settings: Settings, file: Path) -> Deployed:
     from flows.site.request import load_job
 
     def require_site(name: str, request: ReleaseRequest) -> None:
-        path = request.site_path(settings)
+        path = request.site_path(settings.sites)
         if not path.is_file():
             raise refusal(
                 "SCHEDULE_WITHOUT_SITE",
                 f"{name}: expected the site file {path.name} of its dataset in the folder that "
                 "CLUSTMIX_SITES names, found none; add it, or remove the schedule",
             )
-        load_job(request, settings)
+        load_job(request, sites=settings.sites, requester=settings.requester)
 
     declared, automations = _read(file), _read(file.with_name(_AUTOMATIONS))
     problem = ""

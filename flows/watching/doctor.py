@@ -3,7 +3,7 @@
 import importlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import distribution, packages_distributions, version
 from pathlib import Path
@@ -20,7 +20,7 @@ from storage.ledger.ledger_db import LedgerDatabase
 from storage.public_data import datasets
 from storage.releases.release_store import ReleaseStore
 from storage.releases.revocations import REVOKED_FILE, read_revocations
-from storage.settings import Settings
+from storage.settings import DataPlaces, Settings
 
 PACKAGES = ("clustmix", "flows", "privacy", "storage", "tasks")
 _TABLES = ("adult", "diabetes130", "physionet2012", "fashion_mnist", "mnist")
@@ -74,10 +74,8 @@ def examine(settings: Settings) -> list[Finding]:
             findings.append(Finding(name, False, error.message))
         except OSError as error:
             findings.append(Finding(name, False, f"expected to look at it, found: {error}"))
-    offline = settings.model_copy(update={"offline": True})
-    for name in _TABLES:
-        findings.append(_data(name, partial(datasets.find, name, settings=offline)))
-    return findings
+    offline = replace(settings.data_places, offline=True)
+    return findings + [_data(name, offline) for name in _TABLES]
 
 
 def _packages() -> str:
@@ -224,11 +222,9 @@ def _orchestrator() -> str:
     )
 
 
-def _data(name: str, find: Callable[[], Path | tuple[Path, Path]]) -> Finding:
+def _data(name: str, places: DataPlaces) -> Finding:
     try:
-        found = find()
-        path = found if isinstance(found, Path) else found[0]
-        return Finding(f"data: {name}", True, f"found {path.name}")
+        return Finding(f"data: {name}", True, f"found {datasets.find(name, places=places).name}")
     except ClustMixError:
         # Absent public data are no fault: a release fetches them where it can.
         return Finding(f"data: {name}", True, "not here; fetched when needed, where possible")

@@ -25,7 +25,7 @@ from privacy.accountants.spending import moment
 from privacy.errors import ClustMixError
 from privacy.ledger import EntryState, LedgerEntry, latest_entries
 from storage.arrivals.arrival_store import ArrivalStore
-from storage.installation import existing_ledger
+from storage.ledger.ledger_db import LedgerDatabase
 from storage.settings import Settings
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def collect(settings: Settings, *, asks_server: bool = True) -> Status:
         if settings.ledger_url is None and not settings.ledger_path.exists():
             status.report("ledger", True, "none yet; the first release makes it")
         else:
-            ledger = existing_ledger(settings)
+            ledger = LedgerDatabase(settings.ledger_location, head_file=settings.ledger_head_path)
             ledger.verify()
             rows = ledger.history()
             status.report("ledger", True, f"{len(rows)} rows, verified")

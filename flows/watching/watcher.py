@@ -13,11 +13,11 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.events import PublicEvent, emit, orchestrator
+from flows.installation import Installation
 from flows.local_server import connection
 from flows.watching.arrivals import arrived, scan
 from flows.watching.budgets import SiteFolder, budgets
@@ -42,7 +42,6 @@ from storage.ledger.head import HeadFile
 from storage.releases.pending import PendingBundles
 from storage.settings import Settings
 from tasks.execution import runtime
-from tasks.steps.janitor import clean_up
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -121,7 +120,7 @@ class Watcher:
         self._parts = (
             PeriodicTask("arrivals", TICK_SECONDS, self._take_arrivals),
             PeriodicTask("news", TICK_SECONDS, self._notify_of_rows),
-            PeriodicTask("dead runs", UPKEEP_SECONDS, partial(clean_up, settings)),
+            PeriodicTask("dead runs", UPKEEP_SECONDS, self._clean_up),
             PeriodicTask("unfinished", UPKEEP_SECONDS, self._resend),
             PeriodicTask("schedules", UPKEEP_SECONDS, self._notify_of_missed_runs),
             PeriodicTask("budgets", UPKEEP_SECONDS, self._notify_of_low_budgets),
@@ -136,6 +135,10 @@ class Watcher:
         """Do everything that is due; return the error of each part that was due, or None."""
         due = [part for part in self._parts if part.is_due]
         return {part.name: part.attempt(self._settings.diagnostics) for part in due}
+
+    def _clean_up(self) -> None:
+        # Opened anew each time, since a ledger that is away now may be there in a minute.
+        Installation.open(self._settings).janitor.clean_up()
 
     def _take_arrivals(self) -> None:
         """Take arrivals; their events are sent with the next news."""

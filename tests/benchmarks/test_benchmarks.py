@@ -121,7 +121,7 @@ OWN_SITES = sorted(
 def test_public_table_is_what_its_site_file_declares(name, tmp_path):
     site = tables.write_site(tables.site_document(name), tmp_path / "site.yaml")
     try:
-        reader = CohortReader(site.source, settings=Settings(home=tmp_path, offline=True))
+        reader = CohortReader(site.source, places=Settings(home=tmp_path, offline=True).data_places)
         check_source(site.columns_to_read, site.table_schema, reader)
     except InputError as absent:
         if absent.code not in ("DATA_UNAVAILABLE", "SOURCE_MISSING"):

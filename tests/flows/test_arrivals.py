@@ -48,7 +48,7 @@ def test_an_announced_table_is_accepted_and_leaves_the_landing_folder(place):
     again = scan(place.settings)
     assert (again.accepted, again.refused, again.events) == ((), (), ())
     path = ArrivalStore(place.settings.arrivals).path(arrival.arrival_id)
-    reader = CohortReader(CsvSource(kind="csv", path=path), settings=place.settings)
+    reader = CohortReader(CsvSource(kind="csv", path=path), places=place.settings.data_places)
     assert reader.header() == ("patient", "age")
 
 
@@ -61,7 +61,9 @@ def test_a_folder_of_parquet_files_keeps_its_partitions(place, tmp_path):
     place.deliver_folder("export-2026", files)
     (arrival,) = scan(place.settings).accepted
     path = ArrivalStore(place.settings.arrivals).path(arrival.arrival_id)
-    reader = CohortReader(ParquetSource(kind="parquet", path=path), settings=place.settings)
+    reader = CohortReader(
+        ParquetSource(kind="parquet", path=path), places=place.settings.data_places
+    )
     frame = next(iter(reader.chunks(["age", "ward"])))
     assert sorted(frame["ward"].unique()) == ["er", "icu"]
     assert list(place.landing.iterdir()) == []

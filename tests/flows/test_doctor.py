@@ -10,7 +10,6 @@ import pytest
 from stores import Stores
 
 from flows.cli import main
-from flows.revocation import revoke
 from flows.watching import doctor
 from flows.watching.doctor import examine
 from privacy.randomness import OperatingSystemNoise
@@ -128,7 +127,7 @@ def test_a_release_that_is_revoked_in_the_ledger_alone_is_found(released):
     site = Stores(released)
     [entry] = site.ledger.entries()
     key = SigningKey.read(released.home.parent / "people" / "ada.key")
-    revoke(site.settings, entry.release_id, key=key, reason="wrong table")
+    site.revoke(entry.release_id, key=key, reason="wrong table")
     assert found(released, "revocations").text == "1 listed, signature verified"
     path = released.releases / "revoked.json"
     path.rename(released.home / "kept.json")

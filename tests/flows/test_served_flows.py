@@ -20,7 +20,6 @@ from flows.measure import measure_cohort
 from flows.orchestrator import refuse_unsafe_orchestrator
 from flows.publish import publish_measurement
 from flows.site.request import PublishRequest, ReleaseRequest
-from flows.watching.arrivals import scan
 from privacy.errors import ConfigurationError, Withheld
 from storage.arrivals.ready_files import build_ready_file, write_ready_file
 from storage.releases.bundles import verify_bundle
@@ -261,7 +260,7 @@ def test_every_run_of_an_arrival_is_remembered_not_the_last_alone(installation, 
     ):
         died, _ = measured(arrival=arrival)
     # The second one dies after it has taken the arrival and before it looks at the first.
-    with mock.patch("tasks.steps.janitor.clean_up", mock.Mock(side_effect=MemoryError)):
+    with mock.patch("tasks.steps.janitor.Janitor.clean_up", mock.Mock(side_effect=MemoryError)):
         assert measured(arrival=arrival)[1].name == "Failed"
     _, state = measured(arrival=arrival)
     assert state.message.startswith(f"ARRIVAL_BURNED: release {died} of arrival {arrival} ")

@@ -47,15 +47,6 @@ def test_every_proven_method_has_a_plan_that_composes_within_its_budget(kind, ep
     assert all(text_of(name) for name in names)
 
 
-def test_methods_that_train_can_go_on_where_they_stopped(small):
-    continuable = {
-        kind
-        for kind in PROVEN
-        if any(stage.checkpoint for stage in build(settings_of(kind), small.domain).stages(mu=1.0))
-    }
-    assert continuable == {"dpgm"}
-
-
 def test_registry_and_settings_name_the_same_methods(small):
     for entry in METHODS:
         assert method_entry(entry.kind) is entry

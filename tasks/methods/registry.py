@@ -32,8 +32,7 @@ class DataKind(StrEnum):
 class MethodEntry:
     """Public facts about a method, as ``methods.toml`` beside this module states them.
 
-    Kind, class name and title are its name in a site file, of its class in `clustmix`, and for
-    people. Settings (a pydantic model with the field ``kind``) and synthesizer are classes as
+    Kind and title are its name in a site file, and for people. Settings (a pydantic model with the field ``kind``) and synthesizer are classes as
     ``module:class`` below `tasks.methods`; they are loaded where they are used, as some need
     seconds. Histograms are the names of its statistics that count codes by label: by
     `tasks.measurement.centred.label_counts`.
@@ -44,7 +43,6 @@ class MethodEntry:
     """
 
     kind: str
-    class_name: str
     title: str
     source: str
     data_kinds: tuple[DataKind, ...]

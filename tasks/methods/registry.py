@@ -32,10 +32,10 @@ class DataKind(StrEnum):
 class MethodEntry:
     """Public facts about a method, as ``methods.toml`` beside this module states them.
 
-    Kind and title are its name in a site file, and for people. Settings (a pydantic model with the field ``kind``) and synthesizer are classes as
-    ``module:class`` below `tasks.methods`; they are loaded where they are used, as some need
-    seconds. Histograms are the names of its statistics that count codes by label: by
-    `tasks.measurement.centred.label_counts`.
+    Kind and title are its name in a site file, and for people. Settings (a pydantic model with the
+    field ``kind``) and synthesizer are classes as ``module:class`` below `tasks.methods`; they are
+    loaded where they are used, as some need seconds. Histograms are the names of its statistics
+    that count codes by label: by `tasks.measurement.centred.label_counts`.
 
     Raise the version if the same settings and rows give other draws or other released arrays, which
     `tests/tasks/test_golden_arrays.py` notices: every table released with the method is then

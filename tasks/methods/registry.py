@@ -32,11 +32,10 @@ class DataKind(StrEnum):
 class MethodEntry:
     """Public facts about a method, as ``methods.toml`` beside this module states them.
 
-    Kind, class name and title are its name in a site file, of its class in `clustmix`, and for
-    people. Settings (a pydantic model with the field ``kind``) and synthesizer are classes as
-    ``module:class`` below `tasks.methods`; they are loaded where they are used, as some need
-    seconds. Histograms are the names of its statistics that count codes by label: by
-    `tasks.measurement.centred.label_counts`.
+    Kind and title are its name in a site file, and for people. Settings (a pydantic model with the
+    field ``kind``) and synthesizer are classes as ``module:class`` below `tasks.methods`; they are
+    loaded where they are used, as some need seconds. Histograms are the names of its statistics
+    that count codes by label: by `tasks.measurement.centred.label_counts`.
 
     Raise the version if the same settings and rows give other draws or other released arrays, which
     `tests/tasks/test_golden_arrays.py` notices: every table released with the method is then
@@ -44,7 +43,6 @@ class MethodEntry:
     """
 
     kind: str
-    class_name: str
     title: str
     source: str
     data_kinds: tuple[DataKind, ...]

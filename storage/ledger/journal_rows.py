@@ -5,14 +5,15 @@ sequence: a binary fraction would not be the amount that was charged.
 """
 
 from collections.abc import Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from privacy.accountants.spending import moment
-from privacy.charges import Caps, Partition, checked_rho
+from privacy.charges import checked_rho
 from privacy.errors import ConfigurationError, IntegrityError
-from privacy.ledger import EntryState, LedgerEntry, chain_hash
-from privacy.parameters import Adjacency
+from privacy.ledger import LedgerEntry, chain_hash
 
 REQUIRED, OPTIONAL = True, False
 
@@ -48,7 +49,14 @@ COLUMNS = {
 }
 """The columns in order, and whether each has a value in every row."""
 
-_PART = ("scheme", "parts", "part")
+_CAPS = {
+    "lifetime_cap_rho": "lifetime_rho",
+    "dataset_cap_rho": "dataset_rho",
+    "window_cap_rho": "window_rho",
+    "window_days": "window_days",
+}
+_PART = {f"partition_{name}": name for name in ("scheme", "parts", "part")}
+_ENTRY = TypeAdapter(LedgerEntry)
 
 
 def damaged(sequence: int, what: str) -> IntegrityError:
@@ -61,23 +69,19 @@ def damaged(sequence: int, what: str) -> IntegrityError:
 
 def columns_of(entry: LedgerEntry) -> dict[str, Any]:
     """Encode an entry as the row that the database stores."""
-    caps, part = entry.caps, entry.partition
     columns = {name: getattr(entry, name, None) for name in COLUMNS} | {
         "state": entry.state.value,
-        "rho": f"{entry.rho:f}",
+        "rho": _text(entry.rho),
         "epsilon": repr(entry.epsilon),
         "delta": repr(entry.delta),
         "adjacency": entry.adjacency.value,
-        "lifetime_cap_rho": f"{caps.lifetime_rho:f}",
         "needs_approval": "yes" if entry.needs_approval else "no",
         "signers": ",".join(entry.signers),
     }
-    if caps.dataset_rho is not None:
-        columns["dataset_cap_rho"] = f"{caps.dataset_rho:f}"
-    if caps.window_rho is not None:
-        columns |= {"window_cap_rho": f"{caps.window_rho:f}", "window_days": str(caps.window_days)}
-    if part is not None:
-        columns |= {f"partition_{name}": str(getattr(part, name)) for name in _PART}
+    columns |= {column: _text(getattr(entry.caps, name)) for column, name in _CAPS.items()}
+    columns |= {
+        column: _text(getattr(entry.partition, name, None)) for column, name in _PART.items()
+    }
     return columns
 
 
@@ -91,36 +95,26 @@ def hash_of(entry: LedgerEntry) -> str:
 def entry_of(row: Mapping[str, Any]) -> LedgerEntry:
     """Decode a row of the database (IntegrityError if it is not as it was written)."""
     columns = dict(row)
+    unreadable = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError)
     try:
-        window_days = columns.pop("window_days")
-        caps = Caps(
-            lifetime_rho=Decimal(columns.pop("lifetime_cap_rho")),
-            dataset_rho=_amount(columns.pop("dataset_cap_rho")),
-            window_rho=_amount(columns.pop("window_cap_rho")),
-            window_days=None if window_days is None else int(window_days),
-        )
-        scheme, parts, part = (columns.pop(f"partition_{name}") for name in _PART)
-        partition = None
-        if scheme is not None:
-            partition = Partition(scheme=scheme, parts=int(parts), part=int(part))
+        caps = {name: columns.pop(column) for column, name in _CAPS.items()}
+        part = {name: columns.pop(column) for column, name in _PART.items()}
         columns |= {
-            "state": EntryState(columns["state"]),
-            "adjacency": Adjacency(columns["adjacency"]),
-            "rho": checked_rho(Decimal(columns["rho"])),
-            "epsilon": float(columns["epsilon"]),
-            "delta": float(columns["delta"]),
-            "needs_approval": columns["needs_approval"] == "yes",
+            "caps": caps,
+            "partition": None if part["scheme"] is None else part,
             "signers": tuple(filter(None, columns["signers"].split(","))),
         }
+        entry = _ENTRY.validate_python(columns)
         moment(columns["recorded_at"])
-        entry = LedgerEntry(caps=caps, partition=partition, **columns)
         # A value has one text, so that the text hashed is the text stored.
         if columns_of(entry) != row:
             raise ValueError
-    except (ValueError, TypeError, KeyError, InvalidOperation, AttributeError, ConfigurationError):
+    except (*unreadable, ConfigurationError):
         raise damaged(row["sequence"], "expected amounts and a state that can be read") from None
     return entry
 
 
-def _amount(text: str | None) -> Decimal | None:
-    return None if text is None else Decimal(text)
+def _text(value: Decimal | int | str | None) -> str | None:
+    if isinstance(value, Decimal):
+        return f"{checked_rho(value):f}"
+    return None if value is None else str(value)

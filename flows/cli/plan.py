@@ -9,11 +9,10 @@ import typer
 
 from flows.cli import terminal
 from flows.cli.options import EXIT_CODES, AsJson, SitePath, option
+from flows.cli.publication import verified_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    import pandas as pd
 
     from flows.watching.planning import Planning, Prospect
     from flows.watching.simulation import Utility
@@ -133,34 +132,18 @@ def _simulated(tried: Mapping[float, Utility]) -> str | None:
 def _tried(
     planning: Planning, epsilons: list[float], like: Path | None, *, quiet: bool
 ) -> dict[float, Utility]:
-    """Try releases at these epsilons."""
+    """Try releases at these epsilons, of rows like those of a bundle that is not revoked."""
     from flows.cli.progress import Progress
-    from flows.watching.simulation import Simulation
+    from flows.watching.simulation import Simulation, rows_of
 
     with Progress("making rows up", quiet=quiet) as progress:
-        simulation = Simulation(planning, None if like is None else _released(like, planning))
+        rows = None if like is None else rows_of(verified_bundle(like)[0], planning)
+        simulation = Simulation(planning, rows)
         found = {}
         for epsilon in epsilons:
             progress.begin(f"epsilon {epsilon:g}")
             found[epsilon] = simulation.utility(epsilon)
     return found
-
-
-def _released(bundle: Path, planning: Planning) -> pd.DataFrame:
-    """Read the rows of a bundle of this installation that is not revoked."""
-    from flows.watching.simulation import rows_of
-    from storage.keys.key_store import KeyStore
-    from storage.releases.bundles import verify_bundle
-    from storage.releases.revocations import list_beside, read_revocations
-    from storage.settings import load_settings
-
-    keys = KeyStore(load_settings().key_folder)
-    trusted = keys.pipeline_public()
-    verified = verify_bundle(bundle, trusted=trusted, officers=keys.officers())
-    place = list_beside(bundle)
-    if place is not None:
-        read_revocations(place, trusted=trusted).require_not_revoked(verified)
-    return rows_of(verified, planning)
 
 
 def _patients(error: float | None) -> str:

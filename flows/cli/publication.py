@@ -94,30 +94,10 @@ def verify(
     Names a file that changed. Prints the guarantee.
     """
     from flows.cli.progress import Progress
-    from storage.keys.key_store import KeyStore, read_public_keys
-    from storage.releases.bundles import verify_bundle
-    from storage.releases.revocations import list_beside, read_revocations
-    from storage.settings import load_settings
-
-    keys = KeyStore(load_settings().key_folder)
-    trusted = read_public_keys(key) if key else keys.pipeline_public()
-    officers = read_public_keys(officer) if officer else keys.officers()
-    with Progress("holding the files against the manifest", quiet=as_json):
-        verified = verify_bundle(bundle, trusted=trusted, officers=officers)
-    place = revoked or list_beside(bundle)
-    revocations = None if place is None else read_revocations(place, trusted=trusted)
-    checked = None
-    if revocations is not None:
-        revocations.require_not_revoked(verified)
-        last = revocations.revocations[-1].revoked_on
-        checked = f"not by {place}, whose last entry is of {last}"
-    _show_verified(verified, revoked=checked, as_json=as_json)
-
-
-def _show_verified(verified: VerifiedBundle, *, revoked: str | None, as_json: bool) -> None:
-    """Show a bundle that was verified, and the list of revocations that it is not on, if any."""
     from tasks.reporting.guarantee import Claim
 
+    with Progress("checking the files against the manifest", quiet=as_json):
+        verified, not_on = verified_bundle(bundle, keys=key, officers=officer, revoked=revoked)
     manifest, approver = verified.manifest, verified.approved_by
     stated = ("dataset", "release_id", "epsilon", "delta", "adjacency")
     terminal.answer(
@@ -128,7 +108,7 @@ def _show_verified(verified: VerifiedBundle, *, revoked: str | None, as_json: bo
             "signed_by": verified.signer,
             "approved_by": approver,
             "reason": verified.reason,
-            "revocations_checked": revoked is not None,
+            "revocations_checked": not_on is not None,
         },
         {
             "Verified": f"{manifest.dataset}/{manifest.release_id}: {len(manifest.files)} files as "
@@ -136,12 +116,41 @@ def _show_verified(verified: VerifiedBundle, *, revoked: str | None, as_json: bo
             "Manifest": f"SHA-256 {verified.manifest_sha256}",
             "Signed": f"by the pipeline with key {verified.signer}",
             "Approved": approver and f"by the officer with key {approver}: {verified.reason}",
-            "Revoked": revoked
+            "Revoked": not_on
             or "not checked, no list of revocations is here (--revoked names one)",
             "Guarantee": Claim(manifest).statement,
         },
         as_json=as_json,
     )
+
+
+def verified_bundle(
+    bundle: Path,
+    *,
+    keys: list[Path] | None = None,
+    officers: list[Path] | None = None,
+    revoked: Path | None = None,
+) -> tuple[VerifiedBundle, str | None]:
+    """Verify a bundle by public keys, those of this installation by default.
+
+    Returns it with the list of revocations, in words, that it is not on; None if none is there.
+    """
+    from storage.keys.key_store import KeyStore, read_public_keys
+    from storage.releases.bundles import verify_bundle
+    from storage.releases.revocations import list_beside, read_revocations
+    from storage.settings import load_settings
+
+    ours = KeyStore(load_settings().key_folder)
+    trusted = read_public_keys(keys) if keys else ours.pipeline_public()
+    signers = read_public_keys(officers) if officers else ours.officers()
+    verified = verify_bundle(bundle, trusted=trusted, officers=signers)
+    place = revoked or list_beside(bundle)
+    if place is None:
+        return verified, None
+    revocations = read_revocations(place, trusted=trusted)
+    revocations.require_not_revoked(verified)
+    last = revocations.revocations[-1].revoked_on
+    return verified, f"not by {place}, whose last entry is of {last}"
 
 
 @contextmanager

@@ -314,7 +314,6 @@ def test_clean_up_is_explained_for_every_state_of_an_open_run():
     assert documented == {
         ("RESERVED", "VOID"),
         ("EXECUTING", "SEALED"),
-        ("EXECUTING", "EXECUTING"),
         ("EXECUTING", "BURNED"),
         ("SEALED", "stays"),
         ("APPROVED", "PUBLISHED"),

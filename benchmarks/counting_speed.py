@@ -125,7 +125,12 @@ def count(site_file: Path, workers: int) -> Speed:
         shards = timed.timed(
             ["ingest"],
             lambda: ingest(
-                job.columns_to_read, job.rules, reader, workspace, diagnostics, executor
+                job.columns_to_read,
+                job.rules,
+                reader,
+                workspace=workspace,
+                diagnostics=diagnostics,
+                executor=executor,
             ),
         )
         curator = Curator(

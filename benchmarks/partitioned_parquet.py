@@ -127,7 +127,12 @@ def measure(site_file: Path, workers: int) -> Reading:
             started = time.perf_counter()
             reader.content_sha256(map=executor.map)
             shards = ingest(
-                job.columns_to_read, job.rules, reader, workspace, diagnostics, executor
+                job.columns_to_read,
+                job.rules,
+                reader,
+                workspace=workspace,
+                diagnostics=diagnostics,
+                executor=executor,
             )
             seconds = time.perf_counter() - started
         n_kept = sum(len(load_shard(path)) for path in shards)

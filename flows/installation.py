@@ -16,7 +16,6 @@ from storage.arrivals.arrival_store import ArrivalStore
 from storage.files.private import ensure_private_directory
 from storage.installation import installation_id, open_ledger
 from storage.keys.key_store import KeyStore
-from storage.ledger.ledger_db import LedgerDatabase
 from storage.releases.measurements import MeasurementStore
 from storage.releases.pending import PendingBundles
 from storage.releases.release_store import ReleaseStore
@@ -34,8 +33,6 @@ class Installation:
     orchestrator asks, `releases_url` the address at which readers find the release store.
     """
 
-    ledger: LedgerDatabase
-    keys: KeyStore
     measurements: MeasurementStore
     arrivals: ArrivalStore
     entries: Entries
@@ -75,11 +72,14 @@ class Installation:
             diagnostics=settings.diagnostics,
         )
         publisher = Publisher(
-            entries=entries, keys=keys, pending=pending, releases=releases, janitor=janitor
+            entries=entries,
+            keys=keys,
+            pending=pending,
+            releases=releases,
+            janitor=janitor,
+            workspaces=workspaces,
         )
         return cls(
-            ledger=ledger,
-            keys=keys,
             measurements=measurements,
             arrivals=ArrivalStore(settings.arrivals),
             entries=entries,

@@ -17,15 +17,13 @@ from prefect.client.schemas.objects import State
 
 from flows import serving
 from flows.installation import Installation
-from flows.publication import Asked, refuse_withheld
+from flows.publication import refuse_withheld
 from flows.serving import Ending
 from flows.site.request import ReleaseRequest, load_job
 from flows.workplace import Workplace
 from privacy.ledger import EntryState, LedgerEntry
-from storage.files.workspace import PrivateWorkspace
 from storage.releases.measurements import (
     RELEASED_FILE,
-    MeasurementRecord,
     MeasurementStore,
     arrays_to_bytes,
 )
@@ -33,7 +31,7 @@ from tasks.execution.executor import Executor
 from tasks.execution.runtime import guarded_stage, guarded_task
 from tasks.ingest.shards import ShardFile
 from tasks.measurement.curator import Curator
-from tasks.measurement.method import Stage, checked_plan, run_stage
+from tasks.measurement.method import Stage, Synthesizer, checked_plan, run_stage
 from tasks.measurement.method import measure as measure_stages
 from tasks.measurement.plan import MeasurementPlan
 from tasks.measurement.run_randomness import randomness_of_run
@@ -83,8 +81,9 @@ def _measure_for_page(request: ReleaseRequest, here: Installation) -> Ending:
     """Measure, and show the outcome on the page of the orchestrator."""
     job = load_job(request, sites=here.sites, requester=here.requester)
     with serving.arrival_of(
-        request, job, arrivals=here.arrivals, entries=here.entries, janitor=here.janitor
-    ) as job:
+        request, arrivals=here.arrivals, entries=here.entries, janitor=here.janitor
+    ) as table:
+        job = job.reading(table)
         measured = measure(
             job,
             entries=here.entries,
@@ -101,7 +100,7 @@ def _measure_for_page(request: ReleaseRequest, here: Installation) -> Ending:
         if entry.state is not EntryState.PUBLISHED:
             text = f"{job.ref}: this table was measured before, as {entry.release_id}"
             return Ending(text=f"{text}, which is {entry.state.value}; nothing is charged")
-        if here.publisher.published_as_asked(entry.entry_id, Asked.by(job)) is None:
+        if here.publisher.published_as_asked(entry.entry_id, job.asked) is None:
             serving.ask_for_publication(entry)
         text = f"{job.ref}: this table was released before, as {entry.release_id}"
         return Ending(text=f"{text}; nothing is charged")
@@ -130,7 +129,14 @@ def measure(
         check_source(job.columns_to_read, job.table_schema, reader)
         plan = plan_measurement(job.synthesizer, parameters=job.parameters, adjacency=job.adjacency)
         with workplace.executor(workspace, table_bytes=reader.size_bytes()) as executor:
-            charge = job.charge(identify(tables, job, reader, executor), owner=entries.owner)
+            key = identify(
+                tables,
+                reader,
+                executor,
+                settings=job.measurement_settings,
+                method_version=job.method_version,
+            )
+            charge = job.charge(key, owner=entries.owner)
             reservation = reserve(entries, charge, new_draw=new_draw)
             entry = reservation.entry
             if reservation.created:
@@ -140,32 +146,31 @@ def measure(
                             job.columns_to_read,
                             job.rules,
                             reader,
-                            workspace,
-                            workplace.diagnostics_of(release_id),
-                            executor,
+                            workspace=workspace,
+                            diagnostics=workplace.diagnostics_of(release_id),
+                            executor=executor,
                         )
                     entries.begin(entry)
-                    record, files = draw(
-                        job, plan, shards, entry=entry, workspace=workspace, executor=executor
+                    seals = Seals(workspace)
+                    curator, released = draw(
+                        job.synthesizer, plan, shards, mu=job.mu, seals=seals, executor=executor
                     )
+                    files = {**seals.files, RELEASED_FILE: arrays_to_bytes(released)}
+                    record = measure_steps.record_of(job, entry, curator, files)
                     seal(record, files, measurements=measurements, entries=entries)
     return Measured(entry=entries.now(entry), created=reservation.created)
 
 
 def draw(
-    job: ReleaseJob,
+    synthesizer: Synthesizer,
     plan: MeasurementPlan,
     shards: tuple[Path, ...],
     *,
-    entry: LedgerEntry,
-    workspace: PrivateWorkspace,
+    mu: float,
+    seals: Seals,
     executor: Executor,
-) -> tuple[MeasurementRecord, dict[str, bytes]]:
-    """Run the method's stages on shards; nothing after this reads private rows.
-
-    Returns the record of the measurement, and its files.
-    """
-    seals = Seals(workspace)
+) -> tuple[Curator, dict[str, NDArray[Any]]]:
+    """Run the method's stages on shards and delete these; nothing afterwards reads private rows."""
     curator = Curator(
         plan=plan,
         shards=[ShardFile(path) for path in shards],
@@ -173,11 +178,10 @@ def draw(
         noise_source=randomness_of_run().noise_source,
         seal=seals,
     )
-    released = measure_stages(job.synthesizer, curator, mu=job.mu, run=_run_as_task)
+    released = measure_stages(synthesizer, curator, mu=mu, run=_run_as_task)
     for shard in shards:
         shard.unlink()
-    files = {**seals.files, RELEASED_FILE: arrays_to_bytes(released)}
-    return measure_steps.record_of(job, entry, curator, files), files
+    return curator, released
 
 
 def _run_as_task(

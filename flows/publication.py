@@ -3,9 +3,9 @@
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 
 from flows.site.request import job_of
 from flows.site.site_file import SiteFile
@@ -24,14 +24,13 @@ from storage.releases.release_store import ReleaseStore, manifests_in
 from storage.releases.revocations import list_beside, read_revocations
 from storage.releases.signatures import APPROVAL_FILE, Approval
 from tasks.execution.runtime import stage
-from tasks.ingest.conditional_rows import allowed_codes
 from tasks.measurement.run_randomness import randomness_of_run
 from tasks.reporting.guarantee import Claim
 from tasks.reporting.released_teacher import SOFT_LABELS_FILE
 from tasks.steps import publish_steps
 from tasks.steps.entries import AFTER_SEAL, WAIT_SECONDS, Entries
 from tasks.steps.janitor import Janitor
-from tasks.steps.job import ReleaseJob
+from tasks.steps.job import ReleaseJob, RowsAsked
 
 _POLL_SECONDS = 0.5
 
@@ -54,25 +53,6 @@ class ReleaseOutcome(Record):
     releases_left: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """Rows that a request asks for, and the caps of its site file, which set what is left."""
-
-    rows: int
-    soft_labels: bool
-    caps: Caps
-
-    @classmethod
-    def by(cls, job: ReleaseJob) -> Self:
-        """Return the part of a job that shapes no measurement."""
-        return cls(rows=job.rows, soft_labels=job.soft_labels, caps=job.caps)
-
-    def is_met_by(self, manifest: Manifest) -> bool:
-        """Whether a bundle has these rows, on no condition."""
-        soft = not self.soft_labels or SOFT_LABELS_FILE in manifest.files
-        return soft and manifest.rows == self.rows and not manifest.conditions
-
-
 class Publisher:
     """Publishes from the sealed measurements of an installation."""
 
@@ -84,14 +64,16 @@ class Publisher:
         pending: PendingBundles,
         releases: ReleaseStore,
         janitor: Janitor,
+        workspaces: Path,
     ) -> None:
         self._entries = entries
         self._keys = keys
         self._pending = pending
         self._releases = releases
         self._janitor = janitor
+        self._workspaces = workspaces
 
-    def answer(self, entry: LedgerEntry, asked: Asked) -> ReleaseOutcome:
+    def answer(self, entry: LedgerEntry, asked: RowsAsked) -> ReleaseOutcome:
         """Answer a request whose measurement has been paid for: publish, repeat or resample it."""
         if entry.state in AFTER_SEAL:
             outcome = self._finish(entry)
@@ -105,12 +87,12 @@ class Publisher:
         refuse_withheld(entry)
         return self.resample(entry.release_id, rows=asked.rows, soft_labels=asked.soft_labels)
 
-    def published_as_asked(self, entry_id: str, asked: Asked) -> Path | None:
+    def published_as_asked(self, entry_id: str, asked: RowsAsked) -> Path | None:
         """Return a bundle of a measurement with as many rows, on no condition; None if none is."""
         # The release that paid comes before those that were sampled from it.
         bundles = sorted(manifests_in(self._releases), key=lambda m: m.resampled_from is not None)
         for manifest in bundles:
-            if manifest.ledger_entry == entry_id and asked.is_met_by(manifest):
+            if manifest.ledger_entry == entry_id and _is_as_asked(manifest, asked):
                 bundle = self._releases.path(manifest.ref)
                 if not self._is_revoked(bundle):
                     return bundle
@@ -167,28 +149,21 @@ class Publisher:
                 f"expected a published release, found {release_id} {entry.state.value}; only what "
                 "was published once is sampled again",
             )
-        measurement = self._entries.measurement(entry)
-        job = job_of_measurement(measurement, new_release_id())
-        soft_labels = soft_labels or job.soft_labels
-        job = replace(job, rows=job.rows if rows is None else rows, soft_labels=soft_labels)
-        allowed_codes(job.table_schema, conditions or {})  # refuses what is not declared
+        measurement, new_id = self._entries.measurement(entry), new_release_id()
         approval = self._approval_of(entry) if entry.needs_approval else None
-        new_id = job.ref.release_id
         with self.locked(new_id):
-            self._prepare(job, measurement, conditions)
+            self._prepare(measurement, new_id, rows, conditions, soft_labels=soft_labels)
             if approval is not None:
                 self._pending.approve(new_id, approval)
             bundle = self._put_into_store(new_id)
             self._pending.remove(new_id)
-        manifest = self._verified(bundle).manifest
-        return self._outcome(entry, manifest, bundle, caps=job.caps, reused=True)
+        return self._outcome(entry, self._verified(bundle).manifest, bundle, reused=True)
 
     def pending_manifest(self, entry: LedgerEntry) -> Manifest:
         """Return the manifest that waits, made again if lost; the caller holds the lock."""
         release_id = entry.release_id
         if self._pending.find(release_id) is None:
-            measurement = self._entries.measurement(entry)
-            self._prepare(job_of_measurement(measurement, release_id), measurement)
+            self._prepare(self._entries.measurement(entry), release_id)
         return self._pending.require(release_id).manifest
 
     @contextmanager
@@ -199,7 +174,7 @@ class Publisher:
         while workspace is None:
             self._janitor.clean_up()
             try:
-                workspace = PrivateWorkspace.create(self._janitor.workspaces, release_id)
+                workspace = PrivateWorkspace.create(self._workspaces, release_id)
             except IntegrityError as error:
                 if error.code != "WORKSPACE_EXISTS" or time.monotonic() >= give_up:
                     raise
@@ -219,11 +194,16 @@ class Publisher:
 
     def _prepare(
         self,
-        job: ReleaseJob,
         measurement: Measurement,
+        release_id: str,
+        rows: int | None = None,
         conditions: Mapping[str, str] | None = None,
+        *,
+        soft_labels: bool = False,
     ) -> None:
-        """Make the bundle of a job from a measurement, and keep it until it is published."""
+        """Make a bundle of a measurement, and keep it until it is published."""
+        job = job_of_measurement(measurement, release_id)
+        job = replace(job, rows=rows or job.rows, soft_labels=soft_labels or job.soft_labels)
         failed = self._entries.failed_before(measurement.record.ledger_entry, job.declarations)
         files, manifest = publish_steps.prepare(
             job,
@@ -308,6 +288,12 @@ class Publisher:
             remaining_rho=f"{balance.remaining_rho:f}",
             releases_left=balance.releases_left(entry.rho),
         )
+
+
+def _is_as_asked(manifest: Manifest, asked: RowsAsked) -> bool:
+    """Whether a bundle has the rows that a request asks for, on no condition."""
+    soft = not asked.soft_labels or SOFT_LABELS_FILE in manifest.files
+    return soft and manifest.rows == asked.rows and not manifest.conditions
 
 
 def refuse_withheld(entry: LedgerEntry) -> None:

@@ -8,7 +8,7 @@ from prefect.client.schemas.objects import State
 from flows import serving
 from flows.approval import Decisions
 from flows.installation import Installation
-from flows.publication import Asked, Publisher, ReleaseOutcome, job_of_measurement
+from flows.publication import Publisher, ReleaseOutcome, job_of_measurement
 from flows.serving import Ending
 from flows.site.request import PublishRequest, ReleaseRequest, load_job
 from privacy.errors import LedgerError
@@ -54,7 +54,7 @@ def _publish_for_page(request: PublishRequest, here: Installation) -> Ending:
         )
     if request.decision is None:
         job = _job_of(entry, here.entries, sites=here.sites, requester=here.requester)
-        outcome = publish(here.publisher, entry, Asked.by(job))
+        outcome = publish(here.publisher, entry, job.asked)
     else:
         approval = Approval.from_bytes(request.decision.strip().encode("utf-8"))
         decided = carry_out(here.decisions, request.release_id, approval)

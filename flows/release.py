@@ -13,7 +13,7 @@ from prefect.states import Completed
 from flows import serving
 from flows.installation import Installation
 from flows.measure import measure
-from flows.publication import Asked, Publisher, ReleaseOutcome
+from flows.publication import Publisher, ReleaseOutcome
 from flows.site.request import SiteRequest, load_job
 from storage.settings import Settings
 from tasks.execution.runtime import Failed, PipelineError, guarded_call, guarded_task
@@ -80,7 +80,7 @@ def _release(request: SiteRequest, settings: Settings) -> ReleaseOutcome:
         new_draw=request.new_draw,
     )
     entry = measured.entry
-    outcome = publish(here.publisher, entry, Asked.by(job))
+    outcome = publish(here.publisher, entry, job.asked)
     if measured.created:
         return outcome.model_copy(update={"reused": False, "charged_rho": f"{entry.rho:f}"})
     return outcome

@@ -1,9 +1,8 @@
 """Requests that were answered before: found by the key of what shapes a measurement."""
 
-from flows.publication import Asked, Publisher, ReleaseOutcome
+from flows.publication import Publisher, ReleaseOutcome
 from flows.workplace import HELD_BYTES
 from privacy.ledger import EntryState, entry_paid_for
-from storage.keys.key_store import KeyStore
 from tasks.execution.executor import InProcessExecutor
 from tasks.steps.entries import Entries
 from tasks.steps.job import ReleaseJob
@@ -11,7 +10,7 @@ from tasks.steps.source import Tables
 
 
 def answered_before(
-    job: ReleaseJob, *, entries: Entries, tables: Tables, keys: KeyStore, publisher: Publisher
+    job: ReleaseJob, *, entries: Entries, tables: Tables, publisher: Publisher
 ) -> ReleaseOutcome | None:
     """Return the bundle that is in the store for the same request, with no run for it; or None.
 
@@ -27,14 +26,20 @@ def answered_before(
     size = reader.size_bytes()
     if size is None or size > HELD_BYTES:
         return None  # workers of a run read it sooner, and if it is new it is read once
-    keys.pipeline()  # made or refused first, as by a run
-    asked = job.charge(tables.key(job, reader, InProcessExecutor()), owner=entries.owner)
+    entries.check_publishable(job.ref.dataset)  # as by a run
+    key = tables.key(
+        reader,
+        InProcessExecutor(),
+        settings=job.measurement_settings,
+        method_version=job.method_version,
+    )
+    asked = job.charge(key, owner=entries.owner)
     entry = entry_paid_for(asked, entries.all())
     if (
         entry is None
         or entry.state is not EntryState.PUBLISHED
         or (entry.needs_approval, entry.caps) != (asked.needs_approval, asked.caps)
-        or publisher.published_as_asked(entry.entry_id, Asked.by(job)) is None
+        or publisher.published_as_asked(entry.entry_id, job.asked) is None
     ):
         return None
-    return publisher.answer(entry, Asked.by(job))
+    return publisher.answer(entry, job.asked)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -29,7 +29,6 @@ from tasks.reporting.rendering import render
 from tasks.steps.bundle import REPORT_FILE
 from tasks.steps.entries import Entries
 from tasks.steps.janitor import Janitor
-from tasks.steps.job import ReleaseJob
 
 T = TypeVar("T")
 R = TypeVar("R", bound=ReleaseRequest | PublishRequest)
@@ -98,25 +97,20 @@ def with_private_log(step: str, request: R, body: Callable[[R, Settings], T]) ->
 
 @contextmanager
 def arrival_of(
-    request: ReleaseRequest,
-    job: ReleaseJob,
-    *,
-    arrivals: ArrivalStore,
-    entries: Entries,
-    janitor: Janitor,
-) -> Iterator[ReleaseJob]:
-    """Clean up and give the job of a request; where it names an arrival, that table is read.
+    request: ReleaseRequest, *, arrivals: ArrivalStore, entries: Entries, janitor: Janitor
+) -> Iterator[Path | None]:
+    """Clean up, and give the table of the arrival that a request names, or None.
 
-    The arrival is begun here and ended with the block, whatever happens in it.
-    If an earlier run of it was charged and stopped, nobody but a person decides to pay again.
+    The arrival is begun here and ended with the block, whatever happens in it. If an earlier run of
+    it was charged and stopped, only a person decides to pay again.
     """
     if request.arrival is None:
         clean_up(janitor)
-        yield job
+        yield None
         return
     with arrivals.released_as(
         request.arrival, dataset=request.dataset, release_id=request.release_id
-    ) as content:
+    ) as table:
         # A run that died while it drew is burned here at the latest.
         clean_up(janitor)
         # Every run of it, not the last alone: a run may die before it comes to this line.
@@ -129,7 +123,7 @@ def arrival_of(
                 "stopped; once its cause is mended, have the table delivered anew, which is "
                 "charged again",
             )
-        yield replace(job, source=job.source.model_copy(update={"path": content, "data": None}))
+        yield table
 
 
 def show_budget(entry: LedgerEntry, balance: Balance) -> None:

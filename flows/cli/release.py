@@ -75,7 +75,6 @@ def release(
                 job,
                 entries=here.entries,
                 tables=here.tables,
-                keys=here.keys,
                 publisher=here.publisher,
             )
         if outcome is None:

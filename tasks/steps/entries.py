@@ -102,15 +102,18 @@ class Entries:
             entry.cohort, dataset=entry.dataset, partition=entry.partition, caps=caps
         )
 
+    def check_publishable(self, dataset: str) -> None:
+        """Refuse a dataset whose release could not be published: it must not be paid for."""
+        self._releases.check_usable(dataset)
+        self._keys.pipeline()
+
     def reserve(self, charge: Charge, *, new_draw: bool = False) -> Reservation:
         """Reserve the charge of a release before a row is read, or find the entry that has paid.
 
         Another run of the same request is waited for; a dead one is closed first, as burned if it
         may have drawn noise. It is BudgetRefused if a cap is in the way.
         """
-        # A release that could not be published must not be paid for.
-        self._releases.check_usable(charge.dataset)
-        self._keys.pipeline()
+        self.check_publishable(charge.dataset)
         give_up = time.monotonic() + WAIT_SECONDS
         while True:
             reservation = self._ledger.reserve(charge, new_draw=new_draw)

@@ -33,6 +33,7 @@ def ingest(
     columns: tuple[str, ...],
     rules: pieces.IngestRules,
     reader: CohortReader,
+    *,
     workspace: PrivateWorkspace,
     diagnostics: DiagnosticsFile,
     executor: Executor = IN_PROCESS,
@@ -46,7 +47,14 @@ def ingest(
     to the diagnostics file.
     """
     with stage("ingest"):
-        broken = _read(columns, rules, reader, workspace, diagnostics, executor)
+        broken = _read(
+            columns,
+            rules,
+            reader,
+            workspace=workspace,
+            diagnostics=diagnostics,
+            executor=executor,
+        )
     with stage("input-gate"):
         _refuse(broken, rules, workspace, diagnostics)
     with stage("bound-contributions"):
@@ -57,6 +65,7 @@ def _read(
     columns: tuple[str, ...],
     rules: pieces.IngestRules,
     reader: CohortReader,
+    *,
     workspace: PrivateWorkspace,
     diagnostics: DiagnosticsFile,
     executor: Executor,

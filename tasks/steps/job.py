@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from privacy.accountants.calibration import release_mu, release_rho
@@ -22,6 +23,15 @@ from tasks.methods.registry import build, method_entry
 
 if TYPE_CHECKING:
     from tasks.ingest.pieces import IngestRules  # which loads the gates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsAsked:
+    """Rows that a request asks for, which shape no measurement; its caps set the budget left."""
+
+    rows: int
+    soft_labels: bool
+    caps: Caps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +85,17 @@ class ReleaseJob:
         kept = ("dataset", "schema", "privacy_unit", "privacy", "method", "patients")
         settings = {key: self.site[key] for key in kept if key in self.site}
         return settings | {"cohort": self.cohort, "source": without_places(self.site["source"])}
+
+    @property
+    def asked(self) -> RowsAsked:
+        """The part of the job that shapes no measurement."""
+        return RowsAsked(rows=self.rows, soft_labels=self.soft_labels, caps=self.caps)
+
+    def reading(self, table: Path | None) -> ReleaseJob:
+        """Return the job with another file as its table; None leaves it as it is."""
+        if table is None:
+            return self
+        return replace(self, source=self.source.model_copy(update={"path": table, "data": None}))
 
     @property
     def method_version(self) -> int:

@@ -4,7 +4,7 @@ Everything here reads released values and public settings only, and draws no noi
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from tasks.ingest.conditional_rows import Conditional, sample_rows
 from tasks.ingest.constraint_rules import words
 from tasks.ingest.encoding import decode, domain_of
 from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.method import Released, Synthesizer
 from tasks.methods.registry import method_entry
 from tasks.reporting.released_tables import released_tables
 from tasks.reporting.released_teacher import teacher_files
@@ -43,71 +44,79 @@ def prepare(
     It is Withheld, naming failed checks; IntegrityError if codes mean something else now.
     """
     conditions = conditions or {}
-    measurement.record.vocabulary.require(job.table_schema)
+    schema, record = job.table_schema, measurement.record
+    record.vocabulary.require(schema)
+    sampler = _Sampler(
+        synthesizer=job.synthesizer,
+        schema=schema,
+        released=measurement.released,
+        conditions=conditions,
+        rng=rng,
+    )
     with stage("decode"):
-        tables = _sampled_tables(job, measurement, rng, conditions)
+        tables = sampler.files(job.rows, soft_labels=job.soft_labels)
+        # Under conditions the rows are others than those that the tables describe.
+        if not conditions:
+            domain = replace(domain_of(schema), rows_per_patient=job.unit.max_rows)
+            tables |= released_tables(measurement, schema, domain)
     with stage("output-gate"):
-        gate = _gate_of(job, measurement, tables, rng, conditions)
+        n_rows = int(np.clip(job.rows, *REFERENCE_ROWS))
+        reference, guide = (sampler.rows(n_rows, all_of_them=False) for _ in range(2))
+        histograms = () if sampler.throws_away else method_entry(job.method.kind).histograms
+        noisy = noisy_counts(histograms, domain_of(schema), measurement)
+        gate = output_gate(
+            schema, tables, reference=reference, guide=guide, noisy=noisy, rows=job.rows
+        )
     with stage("report"):
-        record = measurement.record
+        is_resample = record.release_id != job.ref.release_id
         provenance = Provenance(
             events=tuple(event_from_dict(event) for event in record.events),
             ledger_entry=record.ledger_entry,
             measurement_sha256=measurement.sha256,
             tainted=record.tainted,
             conditions=conditions,
-            resampled_from=(record.release_id if record.release_id != job.ref.release_id else None),
+            resampled_from=record.release_id if is_resample else None,
             corrected_after_checks=failed_checks,
         )
         return build_bundle(job, tables, read_rows(tables), provenance=provenance, gate=gate)
 
 
-def _sampled_tables(
-    job: ReleaseJob,
-    measurement: Measurement,
-    rng: np.random.Generator,
-    conditions: Mapping[str, str],
-) -> dict[str, bytes]:
-    """Return the files of sampled rows, and those of released tables and teacher."""
-    schema, released = job.table_schema, measurement.released
-    sampled = sample_rows(job.synthesizer, schema, released, rng, conditions, n_rows=job.rows)
-    frame = decode(sampled.codes, sampled.label, schema, rng=rng)
-    tables = table_files(frame, schema, released=released)
-    tables |= teacher_files(released, schema, sampled.codes, soft_labels=job.soft_labels)
-    # Under conditions the rows are others than those that the tables describe.
-    if not conditions:
-        domain = replace(domain_of(schema), rows_per_patient=job.unit.max_rows)
-        tables |= released_tables(measurement, schema, domain)
-    return tables
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sampler:
+    """Draws rows of a measurement, under conditions on their levels, without any noise."""
 
+    synthesizer: Synthesizer
+    schema: TableSchema
+    released: Released
+    conditions: Mapping[str, str]
+    rng: np.random.Generator
 
-def _gate_of(
-    job: ReleaseJob,
-    measurement: Measurement,
-    tables: Mapping[str, bytes],
-    rng: np.random.Generator,
-    conditions: Mapping[str, str],
-) -> expectations.GateReport:
-    """Hold the files against the schema, and against other rows of the same measurement."""
-    schema, synthesizer = job.table_schema, job.synthesizer
-    n_rows = int(np.clip(job.rows, *REFERENCE_ROWS))
-    reference, guide = (
-        sample_rows(
-            synthesizer,
-            schema,
-            measurement.released,
-            rng,
-            conditions,
+    @property
+    def throws_away(self) -> bool:
+        """Whether rows are thrown away, so that the rest are not those that were counted."""
+        constrained = self.schema.constraints and not isinstance(self.synthesizer, Conditional)
+        return bool(self.conditions or constrained)
+
+    def rows(self, n_rows: int, *, all_of_them: bool = True) -> CodedTable:
+        """Return sampled rows, in codes; fewer than asked for only if not all have to be found."""
+        return sample_rows(
+            self.synthesizer,
+            self.schema,
+            self.released,
+            self.rng,
+            self.conditions,
             n_rows=n_rows,
-            all_of_them=False,
+            all_of_them=all_of_them,
         )
-        for _ in range(2)
-    )
-    # Rows that are thrown away are none of those that were counted.
-    thrown = conditions or (schema.constraints and not isinstance(synthesizer, Conditional))
-    histograms = () if thrown else method_entry(job.method.kind).histograms
-    noisy = noisy_counts(histograms, domain_of(schema), measurement)
-    return output_gate(schema, tables, reference, guide, noisy, rows=job.rows)
+
+    def files(self, n_rows: int, *, soft_labels: bool) -> dict[str, bytes]:
+        """Return the files of sampled rows, and those of the teacher."""
+        sampled = self.rows(n_rows)
+        frame = decode(sampled.codes, sampled.label, self.schema, rng=self.rng)
+        files = table_files(frame, self.schema, released=self.released)
+        return files | teacher_files(
+            self.released, self.schema, sampled.codes, soft_labels=soft_labels
+        )
 
 
 def noisy_counts(
@@ -133,10 +142,10 @@ def noisy_counts(
 def output_gate(
     schema: TableSchema,
     tables: Mapping[str, bytes],
+    *,
     reference: CodedTable,
     guide: CodedTable,
     noisy: NoisyCounts | None,
-    *,
     rows: int,
 ) -> expectations.GateReport:
     """Check the files that will be published; Withheld names the checks that failed."""

@@ -1,8 +1,10 @@
 """The tables of an installation: how one is read, checked, and known again."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from privacy.errors import InputError
 from storage.keys.key_store import KeyStore
@@ -11,7 +13,6 @@ from storage.settings import DataPlaces
 from storage.sources.cohorts import CohortReader
 from storage.sources.declared import Source
 from tasks.execution.executor import Executor
-from tasks.steps.job import ReleaseJob
 from tasks.steps.request_key import request_key
 
 
@@ -30,7 +31,14 @@ class Tables:
         """Return a reader of a declared source (InputError if a public one cannot be had)."""
         return CohortReader(source, places=self.places, scratch=self.scratch)
 
-    def key(self, job: ReleaseJob, reader: CohortReader, executor: Executor) -> str:
+    def key(
+        self,
+        reader: CohortReader,
+        executor: Executor,
+        *,
+        settings: Mapping[str, Any],
+        method_version: int,
+    ) -> str:
         """Return the key of a measurement: of its content, its settings and the method's version.
 
         The content of a database is not known before it is read: each release has a key of its own.
@@ -39,8 +47,8 @@ class Tables:
         return request_key(
             secret,
             content_sha256=reader.content_sha256(map=executor.map) or os.urandom(32).hex(),
-            settings=job.measurement_settings,
-            method_version=job.method_version,
+            settings=settings,
+            method_version=method_version,
         )
 
 

@@ -196,7 +196,7 @@ def test_what_is_found_of_the_machine(settings, tmp_path, monkeypatch):
     )
     owners = {"flows": ["clustmix", "flows-of-others"]}
     monkeypatch.setattr(doctor, "packages_distributions", lambda: owners)
-    monkeypatch.setattr(doctor.datasets, "find", lambda name, settings: tmp_path / f"{name}.csv")
+    monkeypatch.setattr(doctor.datasets, "find", lambda name, places: tmp_path / f"{name}.csv")
     monkeypatch.setenv("PREFECT_API_URL", "http://user:secret@host/api")
     findings = {finding.name: finding for finding in examine(settings)}
     assert [name for name in NAMES if not findings[name].good] == ["packages", "noise"]

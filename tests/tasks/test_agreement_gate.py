@@ -120,7 +120,9 @@ def honest(request):
 
     def gate(changed):
         files = table_files(changed, sealed.schema)
-        return output_gate(sealed.schema, files, reference, guide, noisy, rows=N_ROWS)
+        return output_gate(
+            sealed.schema, files, reference=reference, guide=guide, noisy=noisy, rows=N_ROWS
+        )
 
     return request.param, gate, frame
 
@@ -187,7 +189,14 @@ def test_a_csv_file_that_differs_from_the_parquet_file_is_withheld(honest):
     changed = frame.assign(outcome=exchanged(frame["outcome"], "well", "ill"))
     csv = {"synthetic.csv": table_files(changed, schema)["synthetic.csv"]}
     with pytest.raises(Withheld, match="files"):
-        output_gate(schema, table_files(frame, schema) | csv, None, None, None, rows=N_ROWS)
+        output_gate(
+            schema,
+            table_files(frame, schema) | csv,
+            reference=None,
+            guide=None,
+            noisy=None,
+            rows=N_ROWS,
+        )
 
 
 def test_a_sampler_that_forgets_the_label_is_seen_in_the_noisy_counts():

@@ -151,7 +151,9 @@ def test_codes_and_weights_change_only_with_the_version_of_the_encoding(tmp_path
     with PrivateWorkspace.create(tmp_path / "private", "r-1") as workspace:
         diagnostics = DiagnosticsFile(tmp_path / "private" / "d.jsonl")
         reader = CohortReader(job.source)
-        paths = ingest(job.columns_to_read, job.rules, reader, workspace, diagnostics)
+        paths = ingest(
+            job.columns_to_read, job.rules, reader, workspace=workspace, diagnostics=diagnostics
+        )
         digest = hashlib.sha256()
         for rows in map(load_shard, paths):
             for part in (rows.codes, rows.label, rows.weight, rows.fold, rows.patient):

@@ -68,7 +68,8 @@ class Run:
         with PrivateWorkspace.create(root, "r-1") as workspace:
             diagnostics = DiagnosticsFile(self.diagnostics)
             job, reader = self.job, reader or self.reader()
-            paths = ingest(job.columns_to_read, job.rules, reader, workspace, diagnostics, executor)
+            places = {"workspace": workspace, "diagnostics": diagnostics}
+            paths = ingest(job.columns_to_read, job.rules, reader, executor=executor, **places)
             # What a worker was writing when it was killed goes with the workspace.
             left = {p.name for p in workspace.folder.iterdir() if not p.name.startswith(".staged-")}
             assert left == {".alive", *(path.name for path in paths)}

@@ -145,7 +145,7 @@ def _image_files(source: ParquetSource, folder: Path) -> tuple[Path, Path]:
     if source.path is None:
         return find(source.data or ""), find(f"{source.data}_test")
     name = f"{source.path.stem}.npz"
-    places = [base / "medmnist" / name for base in data_folders(load_settings())]
+    places = [base / "medmnist" / name for base in data_folders(load_settings().data_dir)]
     path = next((place for place in places if place.is_file()), None)
     if path is None:
         raise ValueError(

@@ -55,13 +55,13 @@ PAGE = Path(__file__).with_name("site-file.md")
 
 
 def _text(name: str) -> str:
-    """Return a text of the page that no model says: examples, and what stands before the keys."""
+    """Return a text of the page outside the models: examples, and the head of the page."""
     return (PAGE.parent / "site-file" / name).read_text(encoding="utf-8")
 
 
 OMOP_EXAMPLE, FHIR_EXAMPLE, EXAMPLE = map(_text, ("omop.md", "fhir.md", "example.yaml"))
 
-# Model -> title of its section, and what the docstring of the model does not say.
+# Model -> title of its section, and text beyond the docstring of the model.
 SECTIONS: dict[type[BaseModel], tuple[str, str]] = {
     SiteFile: ("The file", ""),
     CsvSource: ("source, kind csv", ""),
@@ -162,12 +162,12 @@ def _method_sections() -> dict[type[BaseModel], tuple[str, str]]:
 
 SECTIONS |= _method_sections()
 
-# What a docstring says in the words of the code, said in the words of the file.
+# Meanings in the terms of the file, where a docstring uses those of the code.
 MEANINGS: dict[tuple[str, str], str] = {
     ("SiteFile", "table_schema"): "The declared table.",
-    ("SiteFile", "privacy_unit"): "Whom privacy protects.",
+    ("SiteFile", "privacy_unit"): "The unit of protection.",
     ("SiteFile", "privacy"): "The guarantee of one release.",
-    ("SiteFile", "budget"): "What all releases together may cost.",
+    ("SiteFile", "budget"): "Caps on all releases together.",
     ("SiteFile", "dataset"): "Name under which releases are published. It is also the name of the "
     "budget where `budget` names no cohort.",
     ("SiteFile", "analysis"): "`proven`; or `published`, which is refused by a release and allowed "
@@ -187,7 +187,7 @@ MEANINGS: dict[tuple[str, str], str] = {
     "`privacy.epsilon`.",
     ("PartitionSection", "part"): "The part that is read: from 0, below `parts`.",
     ("NumericColumn", "name"): "Column name.",
-    ("NumericColumn", "kind"): "Whether released values are whole numbers.",
+    ("NumericColumn", "kind"): "`integer` for whole numbers, else `real`.",
     (
         "NumericColumn",
         "decimals",

@@ -10,7 +10,7 @@ import urllib.parse
 import urllib.request
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,7 +26,7 @@ _SHARED_DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 
 
 ITEMS = "diabetes130_items"
-"""Name of the table of items that is made of the dataset diabetes130, by public rules."""
+"""Name of the table of items that is derived from the dataset diabetes130 by public rules."""
 
 _ITEMS_FILE = "diabetic_items.parquet"
 _ITEMS_SHA256 = "0127a967279020e85f41a546c9981997f9a7619d15cd05008705c96c969a1aa2"
@@ -35,16 +35,16 @@ _ITEMS_SHA256 = "0127a967279020e85f41a546c9981997f9a7619d15cd05008705c96c969a1aa
 def find(name: str, *, settings: Settings | None = None) -> Path:
     """Return the file of a public dataset.
 
-    The places are tried in this order: the folder of ``CLUSTMIX_DATA_DIR``; the folder
-    ``shared/data`` beside the repository; an earlier download; the publisher. What is made of
-    several files of one of these folders, and `ITEMS`, is kept among the downloads.
+    Places are tried in this order: the folder of ``CLUSTMIX_DATA_DIR``; the folder ``shared/data``
+    beside the repository; an earlier download; the publisher. Files that are built from several
+    others, and `ITEMS`, are kept among the downloads.
 
-    The content is the publisher's: its SHA-256, or that of the archive members it was built from,
-    has been compared. InputError if the name is unknown, a file differs, or it cannot be had.
+    The SHA-256 of the file, or of each member it was built from, has been compared with that of the
+    publisher. It is an InputError if the name is unknown, a file differs, or none is available.
     """
     settings = load_settings() if settings is None else settings
     if name == ITEMS:
-        return _find_items(settings)
+        return _find_items(settings.downloads, lambda: find("diabetes130", settings=settings))
     dataset = DATASETS.get(name)
     if dataset is None:
         raise InputError(
@@ -52,7 +52,8 @@ def find(name: str, *, settings: Settings | None = None) -> Path:
             f"expected one of {', '.join(table_names())}; found {name[:80]!r}; "
             "give a path for a dataset of your own",
         )
-    for folder in data_folders(settings):
+    folders = data_folders(settings.data_dir)
+    for folder in folders:
         path = folder / dataset.relative_path
         if dataset.sha256 is not None and path.is_file():
             _check_file(path, dataset.relative_path, dataset.sha256)
@@ -62,7 +63,7 @@ def find(name: str, *, settings: Settings | None = None) -> Path:
     if target.is_file() and (not joined or _sha256(target) == dataset.sha256):
         return target
     if dataset.build is not None:
-        members = _members_beside(dataset, data_folders(settings))
+        members = _members_beside(dataset, folders)
         if members is None and dataset.url is not None and not settings.offline:
             members = _fetch(dataset, dataset.url)
         if members is not None:
@@ -83,9 +84,9 @@ def table_names() -> list[str]:
     return sorted([*DATASETS, ITEMS])
 
 
-def data_folders(settings: Settings) -> list[Path]:
-    """Return the folders where public datasets are looked for, the first one first."""
-    return [_SHARED_DATA] if settings.data_dir is None else [settings.data_dir, _SHARED_DATA]
+def data_folders(data_dir: Path | None) -> list[Path]:
+    """Return the folders of public datasets in the order of search."""
+    return [_SHARED_DATA] if data_dir is None else [data_dir, _SHARED_DATA]
 
 
 def _fetch(dataset: PublicDataset, url: str) -> dict[str, bytes]:
@@ -122,13 +123,13 @@ def _digest(content: bytes | None) -> str:
     return hashlib.sha256(content or b"").hexdigest()
 
 
-def _find_items(settings: Settings) -> Path:
-    """Return the file of the table of items; make it if it is absent, or not what it should be."""
-    target = settings.downloads / ITEMS / _ITEMS_FILE
+def _find_items(downloads: Path, encounters: Callable[[], Path]) -> Path:
+    """Return the file of the table of items; build it if it is absent or damaged."""
+    target = downloads / ITEMS / _ITEMS_FILE
     with suppress(OSError, ValueError, TypeError):  # pyarrow's errors are among these
         if items_sha256(target.read_bytes()) == _ITEMS_SHA256:
             return target
-    content = items_parquet(find("diabetes130", settings=settings).read_bytes())
+    content = items_parquet(encounters().read_bytes())
     if items_sha256(content) != _ITEMS_SHA256:
         raise _not_expected(ITEMS, "diabetes130")
     return keep(content, target)
@@ -170,7 +171,7 @@ def _not_expected(name: str, origin: str) -> InputError:
 
 
 def keep(content: bytes, target: Path) -> Path:
-    """Write a file that appears complete or not at all, and return its place."""
+    """Write a file atomically and return its path."""
     ensure_private_directory(target.parent)
     staged = target.with_name(f"{target.name}.{os.urandom(8).hex()}")
     try:
@@ -200,9 +201,9 @@ def _sha256(path: Path) -> str:
 
 
 def get(url: str) -> bytes | None:
-    """Return what is at an https address, or None if it cannot be had or is too long."""
+    """Return the content of an https address; None if it is unavailable or too long."""
     parts = urllib.parse.urlsplit(url)
-    # Plain http is allowed for this machine alone. The checksum decides in every case.
+    # Plain http is allowed on this machine alone; the checksum decides in every case.
     if parts.scheme != "https" and not (
         parts.scheme == "http" and parts.hostname in {"127.0.0.1", "localhost"}
     ):

@@ -85,7 +85,7 @@ def batch_definition() -> Any:
 
 
 def judged(rules: Iterable[tuple[TableRule, Cells | None]]) -> list[bool]:
-    """Return whether each rule holds for its cells; a rule without cells does not."""
+    """Return true for each rule that holds; one holds for no cells, and fails for None."""
     gx, passed = silent_great_expectations(), list[bool]()
     # Columns of similar length share a frame, in which shorter ones repeat their cells.
     batches: dict[int, tuple[dict[str, Cells], list[Any]]] = {}
@@ -205,9 +205,9 @@ def _release_rules(column: Column, frame: pd.DataFrame) -> list[tuple[TableRule,
     if isinstance(column, CategoricalColumn):
         levels = {"value_set": [*column.levels, *missing]}
         return [(TableRule("level", name, _IN_SET, levels), _array(_texts(frame, [name])))]
-    numbers, texts, on_grid = _numbers(frame, name), None, None
+    numbers, texts, off_grid = _numbers(frame, name), None, None
     if numbers is not None:
-        texts = _array(map(_number_text, _ends(numbers)))
+        texts = _array([])  # numbers by type
     elif name in frame:
         texts = _array(_texts(frame, [name]))
         numbers = np.array(pd.to_numeric(texts, errors="coerce"), dtype=np.float64)
@@ -216,12 +216,13 @@ def _release_rules(column: Column, frame: pd.DataFrame) -> list[tuple[TableRule,
         # A missing code is no number of the column; NaN is an empty cell.
         numbers = np.where(np.isin(numbers, column.missing_numbers), column.lower, numbers)
         finite = numbers[np.isfinite(numbers)]
-        on_grid = _ends(np.round(finite, column.grid_decimals) - finite)
+        apart = np.round(finite, column.grid_decimals) - finite
+        off_grid = _ends(apart[apart != 0.0])
         numbers = _ends(numbers)
     bounds = {"min_value": column.lower, "max_value": column.upper}
     asked = [
         (TableRule("number", name, _MATCHES, _one_of(missing, _NUMBER)), texts),
-        (TableRule("grid", name, _BETWEEN, {"min_value": 0.0, "max_value": 0.0}), on_grid),
+        (TableRule("grid", name, _BETWEEN, {"min_value": 0.0, "max_value": 0.0}), off_grid),
         (TableRule("bounds", name, _BETWEEN, bounds), numbers),
     ]
     return asked + [(TableRule("not_null", name, _NOT_NULL, {}), numbers)] * (not column.nullable)

@@ -188,7 +188,7 @@ def divided(
         If a public file of images is not on this machine.
     """
     site = write_site(document, folder / "whole.yaml")
-    if site.table_schema.image is not None:
+    if site.table_schema.image is not None and isinstance(site.source, ParquetSource):
         train_file, test_file = _image_files(site.source, folder)
         rows = pq.read_metadata(train_file).num_rows
         return {**document, "source": {"kind": "parquet", "path": str(train_file)}}, test_file, rows

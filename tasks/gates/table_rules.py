@@ -160,9 +160,10 @@ def _source_rule(column: Column, block: str | None) -> TableRule | None:
         return None
     accepted.update(column.levels, *column.groups.values())
     patterns = [re.escape(start) + ".*" for starts in column.prefixes.values() for start in starts]
-    number = _NUMBER if column.numeric_ranges else None
-    patterns += [number] if number else []
-    return TableRule(block or "level", name, _MATCHES, _one_of(accepted, *patterns), number)
+    if not column.numeric_ranges:
+        return TableRule(block or "level", name, _MATCHES, _one_of(accepted, *patterns))
+    regex = _one_of(accepted, *patterns, _NUMBER)
+    return TableRule(block or "level", name, _MATCHES, regex, _NUMBER)
 
 
 def _label_rule(label: Label) -> TableRule:
@@ -205,11 +206,9 @@ def _release_rules(column: Column, frame: pd.DataFrame) -> list[tuple[TableRule,
     if isinstance(column, CategoricalColumn):
         levels = {"value_set": [*column.levels, *missing]}
         return [(TableRule("level", name, _IN_SET, levels), _array(_texts(frame, [name])))]
-    numbers, texts, off_grid = _numbers(frame, name), None, None
-    if numbers is not None:
-        texts = _array([])  # numbers by type
-    elif name in frame:
-        texts = _array(_texts(frame, [name]))
+    numbers, off_grid = _numbers(frame, name), None
+    texts = _array([] if numbers is not None else _texts(frame, [name]))  # [] is numbers by type
+    if numbers is None and texts is not None:
         numbers = np.array(pd.to_numeric(texts, errors="coerce"), dtype=np.float64)
         numbers[np.isin(texts, missing)] = column.lower
     if numbers is not None:

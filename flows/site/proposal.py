@@ -1,7 +1,7 @@
-"""The declaration of a column that ``clustmix init`` proposes: from its name, type and codebook.
+"""Proposed declaration of a column for ``clustmix init``, from its name, type and codebook.
 
-What is not the codebook's own word is marked as a guess. No value of the table is among what goes
-in, so nothing here can tell of a patient.
+Anything beyond the codebook is marked as a guess. No value of the table is read, so a proposal
+reveals nothing about a patient.
 """
 
 import re
@@ -32,7 +32,7 @@ _MAX_COMMENT = 150
 
 
 class Line(NamedTuple):
-    """A key of a declaration, its value as YAML, and what a person should know of it."""
+    """A key of a declaration, its value as YAML, and a comment."""
 
     key: str
     value: str
@@ -40,7 +40,7 @@ class Line(NamedTuple):
 
 
 class Proposal(NamedTuple):
-    """A declared column, or what is to be filled in of it; `comment` says what it is."""
+    """A declared column, perhaps with places to fill in, and a comment."""
 
     name: str
     lines: list[Line]
@@ -50,7 +50,7 @@ class Proposal(NamedTuple):
 def proposal(name: str, stored: str | None, described: Variable | None) -> Proposal:
     """Propose the declaration of a column.
 
-    `stored` is the kind by the type of the column in a Parquet file, None if there is no type.
+    `stored` is the kind by the type in a Parquet file, None without a type.
     """
     known = described or Variable(name=name)
     found = range_of(name, known.meaning, known.unit)
@@ -92,14 +92,14 @@ def label_lines(described: Variable | None) -> tuple[Line, ...]:
 
 
 def quoted(name: str) -> str:
-    """Write a name for YAML, in quotes unless it is a plain word."""
+    """Return a name for YAML, in quotes unless it is a plain word."""
     if _PLAIN.fullmatch(name) and name.lower() not in _YAML_WORDS:
         return name
     return yaml.safe_dump(name, default_style='"', allow_unicode=True, width=10_000).strip()
 
 
 def shown(comment: str) -> str:
-    """Write a text as a comment of one line."""
+    """Return a text as a comment of one line."""
     text = text_of(comment)
     return text if len(text) <= _MAX_COMMENT else f"{text[:_MAX_COMMENT]}..."
 
@@ -107,14 +107,14 @@ def shown(comment: str) -> str:
 def _kind(
     name: str, stored: str | None, known: Variable, found: ClinicalRange | None
 ) -> tuple[str | None, str]:
-    """Return a kind and, if nobody has declared it, how it was guessed."""
+    """Return a kind and, unless it is declared, the reason of the guess."""
     if known.kind in ("integer", "real", "categorical"):
         return known.kind, ""
     hints = ((_BINARY, "yes or no"), (_CODED, "a code"))
     by_name = next((text for names, text in hints if names.fullmatch(_words(name))), "")
     if by_name and stored in ("integer", None) and known.lower is None:
         return "categorical", f"guess by its name: {by_name}"
-    # Numbers with a code for "missing" are stored as text: then the codebook has a unit or bounds.
+    # Numbers with a code for "missing" are stored as text; a unit or bounds reveal them.
     is_number = bool(known.unit) or known.lower is not None or known.upper is not None
     if stored in ("integer", "real") or (stored is not None and not is_number):
         return stored, ""
@@ -126,7 +126,7 @@ def _kind(
 
 
 def _usable(found: ClinicalRange | None, kind: str | None, known: Variable) -> ClinicalRange | None:
-    """Return a range unless it does not go with what the codebook says of the column."""
+    """Return a clinical range unless it contradicts the codebook."""
     if found is None or (kind == "integer" and found.decimals):
         return None
     lower = found.lower if known.lower is None else known.lower
@@ -134,7 +134,7 @@ def _usable(found: ClinicalRange | None, kind: str | None, known: Variable) -> C
     codes = [number for number in map(number_of, known.missing) if number is not None]
     if lower >= upper or any(lower <= code <= upper for code in codes):
         return None
-    # Edges in one unit for bounds in, perhaps, another.
+    # The edges may be in another unit than the bounds.
     bounded = known.lower is not None and known.upper is not None
     return None if bounded and not known.unit and len(ranges_named(found.key)) > 1 else found
 
@@ -176,7 +176,7 @@ def _bins(lower: float, upper: float, decimals: int, found: ClinicalRange | None
     n_values = min(int((upper - lower) * 10**decimals) + 1, MAX_CODES)
     if n_values <= _ONE_EACH:
         return Line("bins", str(max(n_values, 1)), "guess: one for each value")
-    return Line("bins", str(_N_BINS), "guess: of equal width; clinical edges tell more")
+    return Line("bins", str(_N_BINS), "guess: of equal width; clinical edges are better")
 
 
 def _list(texts: Iterable[str]) -> str:
@@ -184,7 +184,7 @@ def _list(texts: Iterable[str]) -> str:
 
 
 def _text(text: str) -> str:
-    """Write a level or a code; whole numbers need no quotes."""
+    """Return a level or a code for YAML; whole numbers need no quotes."""
     return text if re.fullmatch(r"0|-?[1-9][0-9]{0,14}", text) else quoted(text)
 
 

@@ -1,4 +1,4 @@
-"""The request of a release: what the orchestrator stores and its page asks for. All public."""
+"""The request of a release, public, as the orchestrator stores it."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -22,9 +22,8 @@ _NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"
 class ReleaseRequest(Record):
     """Make a synthetic release of one dataset.
 
-    What is read, what is guaranteed and who has to agree is written in the dataset's site file. A
-    request never holds a value of the table, a secret or a seed, because the orchestrator stores
-    and shows it.
+    Source, guarantee and approval are declared in the dataset's site file. A request never holds a
+    value of the table, a secret or a seed, because the orchestrator stores and shows it.
     """
 
     dataset: str = Field(
@@ -68,7 +67,7 @@ class ReleaseRequest(Record):
 
 
 class SiteRequest(ReleaseRequest):
-    """The same from the command line: a site file of any place, and the key id of who asks."""
+    """A request from the command line: any site file, and the key id of the requester."""
 
     site_file: str = Field(min_length=1)
     requester: str | None = Field(default=None, pattern=r"^[0-9a-f]{16}$")
@@ -83,9 +82,9 @@ class SiteRequest(ReleaseRequest):
 
 
 class PublishRequest(Record):
-    """Publish a sealed measurement, with an officer's decision where one is needed.
+    """Publish a sealed measurement, with an officer's decision if one is needed.
 
-    The decision proves itself: it is signed with the officer's own key, whoever pastes it here.
+    The decision carries the signature of the officer's own key, so anybody may paste it here.
     """
 
     dataset: str = Field(
@@ -120,8 +119,8 @@ def job_of(site: SiteFile, release_id: str, *, requester: str | None = None) -> 
 
     budget, dataset, window = site.budget, site.budget.dataset_epsilon, site.budget.window
     part = site.privacy_unit.partition
-    # With dataset and patient column: another table may name the same patients by other numbers,
-    # and then its parts are not disjoint from those of this one.
+    # With dataset and patient column: another table may number the same patients differently, and
+    # its parts then overlap with those of this one.
     scheme = "" if part is None else f"{part.scheme} of {site.dataset} by {site.unit.column}"
     return ReleaseJob(
         ref=ReleaseRef(dataset=site.dataset, release_id=release_id),

@@ -1,4 +1,4 @@
-"""The site file: everything that one release is declared to be, in one public YAML file."""
+"""The site file: the public declaration of one release in YAML."""
 
 from collections.abc import Iterator
 from enum import StrEnum
@@ -31,7 +31,7 @@ from tasks.methods.clustmix.tables.table_rule import default_rows
 from tasks.methods.method_config import MethodConfig
 
 PLACEHOLDER = "FILL_IN"
-"""Stands in a template where a person has to decide; refused by `load_site`."""
+"""Placeholder of a template for a person to fill in; refused by `load_site`."""
 
 
 class _Section(BaseModel):
@@ -41,10 +41,10 @@ class _Section(BaseModel):
 
 
 class PartitionSection(_Section):
-    """Which part of the patients a release reads; parts of one scheme have no patient in common."""
+    """Part of the patients that a release reads; parts of one scheme are disjoint."""
 
     scheme: Annotated[str, AfterValidator(check_name)]
-    """Public name of the way to split; patients are split by a hash of their key with it."""
+    """Public name of the split; a hash with it assigns the key of a patient to a part."""
     parts: Annotated[StrictInt, Field(ge=2, le=1000)]
     """Number of parts."""
     part: Annotated[StrictInt, Field(ge=0, le=999)]
@@ -58,17 +58,17 @@ class PartitionSection(_Section):
 
 
 class UnitSection(_Section):
-    """Whom privacy protects."""
+    """The unit of protection."""
 
     column: Annotated[str, Field(min_length=1)] | None
-    """Column that names the patient; None where every row is another patient."""
+    """Column that names the patient; None if every row is another patient."""
     max_rows_per_patient: Annotated[StrictInt, Field(ge=1, le=10_000)]
-    """Rows of one patient that are used. Where there are more, a digest of the patient and the row
-    chooses, whatever the order of the source."""
+    """Most rows of one patient that are used. A digest of patient and row chooses among more of
+    them, independent of the order of the source."""
     partition: PartitionSection | None = None
-    """Part of the patients that is read, chosen by their keys; all of them if left out."""
+    """Part of the patients that is read, by a hash of their keys; all of them if left out."""
     visits: VisitColumns | None = Field(default=None, exclude_if=lambda visits: visits is None)
-    """The first visits of a patient as columns of one row, of a source with a row for each."""
+    """The first visits of a patient as columns of one row, from a source with a row per visit."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -91,41 +91,54 @@ class PrivacySection(_Section):
     delta: Annotated[float, Field(gt=0, lt=1e-3, allow_inf_nan=False)]
     """Parameters of the guarantee, see `PrivacyParameters`."""
     adjacency: Adjacency = Adjacency.ADD_REMOVE
-    """Which two tables count as neighbours."""
+    """Relation of neighbouring tables."""
 
 
 class WindowSection(_Section):
-    """What all releases of a cohort within any stretch of days may cost."""
+    """Cap on all releases of a cohort within any period of days."""
 
     days: Annotated[StrictInt, Field(ge=1, le=36_500)]
-    """Length of the stretch, back from the moment of a release."""
+    """Length of the period before the moment of a release."""
     epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     """Cap at the delta of a release."""
 
 
 class BudgetSection(_Section):
-    """What all releases together may cost. The ledger keeps the smallest caps it was ever given."""
+    """Caps on all releases together. The ledger keeps the smallest caps it was ever given."""
 
     lifetime_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     """Cap of the cohort over all time, at the delta of a release."""
     cohort: Annotated[str, AfterValidator(check_name)] | None = None
     """Name of the patients whose budget this is; the dataset's own name if left out. Site files
-    about the same patients must give the same one, because their releases add up."""
+    about the same patients must give the same name, because their releases add up."""
     dataset_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """Cap of this dataset alone, where several datasets share a cohort."""
+    """Cap of this dataset alone, if several datasets share a cohort."""
     window: WindowSection | None = None
-    """Cap of the cohort within any number of days."""
+    """Cap of the cohort within any period of days."""
+
+    def check_allows(self, epsilon: float) -> None:
+        """Refuse (ValueError) caps below the epsilon of one release."""
+        for key, cap in (
+            ("lifetime_epsilon", self.lifetime_epsilon),
+            ("dataset_epsilon", self.dataset_epsilon),
+            ("window.epsilon", None if self.window is None else self.window.epsilon),
+        ):
+            if cap is not None and cap < epsilon:
+                raise ValueError(
+                    f"budget.{key}: expected at least privacy.epsilon, so that one release "
+                    "is possible"
+                )
 
 
 class ArrivalSection(_Section):
-    """What a table that arrives in the landing folder has to keep to."""
+    """Rules for a table that arrives in the landing folder."""
 
     max_age_hours: Annotated[StrictInt, Field(ge=1, le=720)] = 24
-    """Oldest announcement that is accepted, from the moment it was signed."""
+    """Largest age of an announcement, counted from its signature."""
 
 
 class ApprovalPolicy(StrEnum):
-    """Who has to agree before a release is published."""
+    """Approval that a release needs before it is published."""
 
     NONE = "none"
     OFFICER = "officer"
@@ -135,12 +148,11 @@ class SiteFile(_Section):
     """A site file."""
 
     dataset: Annotated[str, AfterValidator(check_name)]
-    """Name under which releases are published, and the budget is kept if ``budget`` names no
-    cohort."""
+    """Name of the releases, and of the budget if ``budget`` names no cohort."""
     title: Annotated[PrintableText, Field(min_length=1, max_length=200)]
     """One line for the data card."""
     source: Source
-    """Where the cohort is."""
+    """Source of the cohort."""
     table_schema: TableSchema = Field(alias="schema")
     """The declared table; key ``schema`` of the file."""
     privacy_unit: UnitSection
@@ -150,29 +162,28 @@ class SiteFile(_Section):
     method: MethodConfig
     """Synthesizer and its settings."""
     rows: Annotated[StrictInt, Field(ge=1, le=10_000_000)] | None = None
-    """Number of synthetic rows; public, and no function of the size of the cohort. 250,000 if left
-    out, or as many as have 50 million cells, where the schema has more than 200 columns."""
+    """Number of synthetic rows; public, and no function of the size of the cohort. If left out,
+    250,000, or with more than 200 columns as many rows as have 50 million cells."""
     soft_labels: StrictBool = False
-    """Whether a release of images by ``clustmix`` has, beside the label, the teacher's probability
-    of every label of each image, in ``soft_labels.parquet``. It is free, and no part of the
-    measurement."""
+    """Release the teacher's probability of every label of each image in ``soft_labels.parquet``,
+    for images by ``clustmix``. It costs no budget and is no part of the measurement."""
     patients: Annotated[StrictInt, Field(ge=1, le=10_000_000_000)] | None = Field(
         default=None, exclude_if=lambda patients: patients is None
     )
-    """About how many patients there are: a public, rounded number, and no count of the table. The
-    budget is split by it, 10,000 if left out; it is no part of the guarantee."""
+    """Approximate number of patients: public, rounded, and no count of the table. It sets the split
+    of the budget, 10,000 if left out; the guarantee does not depend on it."""
     public_benchmark_data: StrictBool = False
-    """Whether the data are public, so that benchmarks without a guarantee may read them."""
+    """Declare the data public, which allows experiments without a guarantee."""
     approval: ApprovalPolicy = ApprovalPolicy.NONE
-    """``officer`` if a second person has to sign each release before it is published. Once a cohort
-    was released under it, no site file can turn it off."""
+    """``officer`` requires a second person to sign each release before it is published. Once a
+    cohort was released under it, no site file can turn it off."""
     catalogue: CatalogueEntry | None = Field(
         default=None, exclude_if=lambda catalogue: catalogue is None
     )
-    """What the catalogue entries of a bundle say of the table and its publisher."""
+    """Facts about the table and its publisher for the catalogue entries of a bundle."""
     arrival: ArrivalSection | None = None
-    """Lets a table that arrives in the landing folder take the place of ``source.path`` and start a
-    release, of a source of kind csv or parquet; arrivals are refused if left out."""
+    """Accept tables in the landing folder: each replaces ``source.path`` and starts a release, for
+    kinds csv and parquet. Arrivals are refused if left out."""
 
     @model_validator(mode="after")
     def _check(self, info: ValidationInfo) -> Self:
@@ -200,17 +211,7 @@ class SiteFile(_Section):
                 f"source.select: expected declared columns, found {', '.join(stray)}; list them "
                 "under schema.ignore"
             )
-        window = self.budget.window
-        for key, cap in (
-            ("lifetime_epsilon", self.budget.lifetime_epsilon),
-            ("dataset_epsilon", self.budget.dataset_epsilon),
-            ("window.epsilon", None if window is None else window.epsilon),
-        ):
-            if cap is not None and cap < self.privacy.epsilon:
-                raise ValueError(
-                    f"budget.{key}: expected at least privacy.epsilon, so that one release "
-                    "is possible"
-                )
+        self.budget.check_allows(self.privacy.epsilon)
         if (
             self.privacy_unit.partition is not None
             and self.privacy.adjacency is not Adjacency.ADD_REMOVE
@@ -222,7 +223,7 @@ class SiteFile(_Section):
         if self.soft_labels and (schema.image is None or self.method.kind != "clustmix"):
             raise ValueError(
                 "soft_labels: expected schema.image and method.kind clustmix, which alone has a "
-                "teacher that gives them; leave it out"
+                "teacher; leave it out"
             )
         if self.arrival is not None and self.source.kind not in ("csv", "parquet"):
             raise ValueError(
@@ -237,12 +238,12 @@ class SiteFile(_Section):
 
     @property
     def n_rows(self) -> int:
-        """Number of synthetic rows: as declared, or by the public rule."""
+        """Number of synthetic rows, declared or by the public rule."""
         return self.rows or default_rows(len(self.table_schema.columns))
 
     @property
     def cohort(self) -> str:
-        """Name under which the ledger keeps the budget of the patients."""
+        """Name of the patients' budget in the ledger."""
         return self.budget.cohort or self.dataset
 
     @property
@@ -254,7 +255,7 @@ class SiteFile(_Section):
 
     @property
     def columns_to_read(self) -> tuple[str, ...]:
-        """Columns that a release needs from the source: features, label, patient."""
+        """Source columns of a release: features, labels, patient."""
         unit = self.privacy_unit.column
         return (*self._source_columns, *(() if unit is None else (unit,)))
 

@@ -1,8 +1,7 @@
 """The commented site file that ``clustmix init`` writes for a person to fill in.
 
-It is made from column names and types, and from a codebook if there is one. No value, bound, level
-or count of the data enters it: bounds and levels taken from records would be a release without a
-guarantee.
+It is a function of column names and types, and of a codebook. No value, bound, level or count of
+the data enters it, since bounds and levels of records would be a release without a guarantee.
 """
 
 import re
@@ -33,12 +32,11 @@ def site_template(
     patient: str | None = None,
     ignore: Sequence[str] = (),
 ) -> str:
-    """Write a site file with a place for everything that a person has to decide.
+    """Return a site file with placeholders for the decisions of a person.
 
-    What the codebook says of a column is filled in, and what it does not say is a guess, marked as
-    one, or a place for it; `load_site` refuses the file until it is filled in. It is a function of
-    names, types and the codebook; no record is looked at. InputError for a label, patient or
-    ignored column that the header has not.
+    Facts of the codebook are filled in. The rest is a marked guess or a placeholder, and
+    `load_site` refuses the file until all are filled in. No record is read. InputError for a label,
+    patient or ignored column that the header lacks.
     """
     for option, name in (("label", label), ("patient", patient), *(("ignore", n) for n in ignore)):
         if name is not None and name not in header:
@@ -91,7 +89,7 @@ def _template() -> Template:
 
 
 def _matched(header: Sequence[str], codebook: Mapping[str, Variable]) -> dict[str, Variable]:
-    """Return what the codebook says of columns: by their names, else but for case and blanks."""
+    """Return the variables of columns by exact name, else ignoring case and blanks."""
     alike = {name.strip().casefold(): variable for name, variable in codebook.items()}
     found = {name: codebook.get(name) or alike.get(name.strip().casefold()) for name in header}
     return {name: variable for name, variable in found.items() if variable is not None}
@@ -124,7 +122,7 @@ def source_of(path: Path, *, delimiter: str = ",") -> CsvSource | ParquetSource:
 def describe_table(
     source: CsvSource | ParquetSource,
 ) -> tuple[tuple[str, ...], dict[str, str] | None]:
-    """Return names and, of one Parquet file, types of columns, by header line or footer alone."""
+    """Return column names, and types of a single Parquet file, from header line or footer."""
     header = CohortReader(source).header()
     if isinstance(source, CsvSource):
         if any(number_of(name) is not None for name in header):

@@ -1,1 +1,1 @@
-"""Codebooks: what others have written down about the columns of a table."""
+"""Codebooks: existing documentation of the columns of a table."""

@@ -1,4 +1,4 @@
-"""A codebook as a file: which kind it is, and what it says about each column."""
+"""Reader of codebook files of every supported kind."""
 
 import csv
 import io
@@ -21,12 +21,12 @@ _Found = tuple[Variable, ...] | None
 
 
 def read_codebook(path: Path) -> Mapping[str, Variable]:
-    """Return what a codebook says about each column, by its name.
+    """Return the variables of a codebook by column name.
 
-    Read are sheets (``.csv``, ``.tsv``, ``.txt``, ``.xlsx``) with a line of headings
-    (`storage.codebooks.sheets.HEADINGS`), REDCap data dictionaries among them, and schemas
+    Accepted are sheets (``.csv``, ``.tsv``, ``.txt``, ``.xlsx``) with a line of headings
+    (`storage.codebooks.sheets.HEADINGS`), including REDCap data dictionaries, and schemas
     (``.json``, ``.yaml``) of Frictionless, JSON Schema and LinkML. Anything else is a
-    ConfigurationError of one line, which repeats no cell of a sheet.
+    ConfigurationError of one line that repeats no cell of a sheet.
     """
     read = _READERS.get(path.suffix.lower())
     if read is None:
@@ -40,7 +40,7 @@ def read_codebook(path: Path) -> Mapping[str, Variable]:
     try:
         found = read(content)
     except (ValueError, csv.Error, yaml.YAMLError, RecursionError):
-        problem = True  # raised outside of this block, as their text may repeat the file
+        problem = True  # raised outside this block, as their text may repeat the file
     if problem:
         raise codebook_refusal(
             "UNREADABLE",
@@ -83,7 +83,7 @@ def _workbook(content: bytes) -> _Found:
     try:
         book = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True)
         rows = [list(sheet.iter_rows(values_only=True)) for sheet in book]
-    except Exception as error:  # openpyxl names no class of its own for a broken archive
+    except Exception as error:  # openpyxl has no class for a broken archive
         raise ValueError from error
     return next(filter(None, map(sheet_variables, rows)), None)
 

@@ -1,7 +1,7 @@
-"""Public clinical ranges of adults: what may be believed of a quantity, and edges that matter.
+"""Public clinical ranges of adults: plausible bounds and clinical edges of a quantity.
 
-They are a help for whoever writes a site file, and the last word on nothing: a hospital's own
-codebook comes first, and what is proposed from here is marked as a guess.
+They help the author of a site file. A hospital's own codebook comes first, and a proposal from here
+is marked as a guess.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Any
 from storage.files.documents import Record
 from storage.files.lists import listed
 
-# Words of a name that do not change what is measured. "urine" or "cord" would.
+# Words of a name that do not change the quantity, as "urine" or "cord" would.
 _BESIDE = frozenset(
     "serum plasma blood first last min max mean median avg ave average value val result level "
     "baseline admission at on of the in".split()
@@ -22,8 +22,8 @@ _SHORT = 2
 class ClinicalRange(Record):
     """Bounds, both included, and edges of bins of one quantity in one unit (UCUM).
 
-    `names` and `units` are other spellings, `decimals` is how exactly it is usually written, and
-    `sources` are keys of `citations`.
+    `names` and `units` are other spellings, `decimals` the usual precision, and `sources` keys of
+    `citations`.
     """
 
     key: str
@@ -47,7 +47,7 @@ def clinical_ranges() -> tuple[ClinicalRange, ...]:
 
 
 def citations() -> dict[str, str]:
-    """Return the sources of all ranges: whole citations by the short names that ranges have."""
+    """Return the citations of all ranges by their short names."""
     return dict(_entries()["sources"])
 
 
@@ -57,10 +57,10 @@ def _entries() -> dict[str, dict[str, Any]]:
 
 
 def ranges_named(text: str) -> tuple[ClinicalRange, ...]:
-    """Return the ranges of a quantity, one for each unit, by its name as a column or in words.
+    """Return the ranges of a quantity, one for each unit, by its name.
 
-    Case, blanks, signs and words such as ``serum``, ``first`` and ``max`` do not count. No part of
-    a longer name is enough: ``creatinine_urine`` is not creatinine.
+    Case, blanks, signs and words such as ``serum``, ``first`` and ``max`` are ignored. A part of a
+    longer name does not match: ``creatinine_urine`` is not creatinine.
     """
     wanted = _words(text)
     return tuple(
@@ -72,10 +72,10 @@ def ranges_named(text: str) -> tuple[ClinicalRange, ...]:
 
 
 def range_of(name: str, meaning: str, unit: str) -> ClinicalRange | None:
-    """Return the range of a column by its name, else by what it means, in its unit if that is said.
+    """Return the range of a column by its name, else by its meaning, in its unit if that is given.
 
-    None if there is none, or none in that unit: a range in another unit would be worse than none.
-    A name of one or two letters, such as ``ca``, counts with a unit only.
+    None if there is no range in that unit, as one in another unit would mislead. A name of one or
+    two letters, such as ``ca``, matches only with a unit.
     """
     named = ranges_named(name) if unit or len(name) > _SHORT else ()
     found = named or ranges_named(meaning)

@@ -11,9 +11,9 @@ _Part = Mapping[str, Any]
 
 
 def schema_variables(data: object) -> tuple[Variable, ...] | None:
-    """Return what a schema says about its columns; None if it is none of the known kinds.
+    """Return the variables of a schema; None if its kind is unknown.
 
-    A package of several tables is refused (ConfigurationError), for nobody can say which is meant.
+    A package of several tables is ambiguous and refused (ConfigurationError).
     """
     root = _mapping(data)
     if isinstance(root.get("resources"), Sequence):
@@ -47,7 +47,7 @@ def _frictionless(root: _Part) -> Iterator[Variable]:
             missing=tuple(filter(None, missing)),
             unit=field.get("unit"),
             meaning=field.get("title") or field.get("description"),
-            # Without a missing value, an empty cell is no value of any type but text.
+            # Without a missing value, only a text column may have an empty cell.
             required=limits.get("required") is True or "" not in missing,
         )
 
@@ -89,7 +89,7 @@ def _linkml(root: _Part) -> Iterator[Variable]:
 
 
 def _named(name: object) -> tuple[str, str]:
-    """Return where to look for a column, and its name."""
+    """Return the place of a column for messages, and its name."""
     text = text_of(name)
     if not text:
         raise codebook_refusal("NAME", "codebook: expected a name of every column, found none")
@@ -102,7 +102,7 @@ def _levels(listed: object, code: str = "code", meaning: str = "description") ->
 
 
 def _resolved(value: object, root: _Part) -> _Part:
-    """Follow a reference within a JSON Schema; what it does not find is empty."""
+    """Follow a reference within a JSON Schema; an unknown one is empty."""
     found = _mapping(value)
     if "$ref" not in found:
         return found

@@ -1,7 +1,7 @@
 """Codebooks that are sheets: a row for each column of a table, or for each of its codes.
 
-The line of headings is found by its words, below a title if there is one. REDCap's data dictionary
-is such a sheet with fixed headings and rules of its own.
+The line of headings is found by its words, and may follow a title. REDCap's data dictionary is a
+sheet with fixed headings and rules of its own.
 """
 
 import re
@@ -33,7 +33,7 @@ HEADINGS = {
     "required": "required, mandatory",
     "identifier": "identifier",
 }
-"""Headings that are understood, by what their column says; case, blanks and signs do not count."""
+"""Accepted headings by the content of their column; case, blanks and signs are ignored."""
 
 _REDCAP = {
     "Variable / Field Name": "name",
@@ -64,7 +64,7 @@ _MEANT = {
 
 
 def sheet_variables(rows: Iterable[Row]) -> tuple[Variable, ...] | None:
-    """Return what the rows of a sheet say; None if no line of it has the headings of a codebook."""
+    """Return the variables of a sheet; None if no line has the headings of a codebook."""
     lines = iter(enumerate(rows, start=1))
     for _, row in islice(lines, _MAX_TITLE_LINES):
         headings = [_MEANT.get(_plain(heading)) for heading in row]
@@ -82,7 +82,7 @@ def sheet_variables(rows: Iterable[Row]) -> tuple[Variable, ...] | None:
 def _by_name(
     lines: Iterable[tuple[int, Row]], places: dict[str, int]
 ) -> dict[str, tuple[int, list[_Cells]]]:
-    """Put the rows of a column together: its codes may stand below each other."""
+    """Group the rows of each column, as its codes may stand below each other."""
     found: dict[str, tuple[int, list[_Cells]]] = {}
     last = ""
     for number, row in lines:
@@ -131,7 +131,7 @@ def _described(name: str, place: str, rows: list[_Cells]) -> Iterator[Variable]:
 
 
 def _redcap(name: str, place: str, rows: list[_Cells]) -> Iterator[Variable]:
-    """Translate a field: a checkbox is a column for each choice, and a text has its validation."""
+    """Convert a field: a checkbox becomes a column for each choice; a text has a validation."""
     cells = rows[0] | {"required": rows[0].get("required") or "n"}
     kind = _plain(cells.get("kind"))
     choices = levels_in(cells.pop("levels", ""), comma=True)

@@ -1,4 +1,4 @@
-"""What a codebook says about one column, and how the texts of its cells are read."""
+"""One variable of a codebook, and parsers of its cells."""
 
 import math
 import re
@@ -13,8 +13,8 @@ Kind = Literal["integer", "real", "categorical", "ignore"]
 Levels = tuple[tuple[str, str], ...]
 """Raw codes and what they mean, in the order of a codebook."""
 
-# The words of sheets, REDCap, Frictionless, JSON Schema and LinkML. "text" and "string" are none:
-# with levels they are categories, and without them nobody knows.
+# Terms of sheets, REDCap, Frictionless, JSON Schema and LinkML. "text" and "string" have no kind:
+# with levels they are categories, and without levels their kind is unknown.
 _KINDS: dict[str, Kind] = {
     **dict.fromkeys(("integer", "int", "count", "whole", "wholenumber", "slider"), "integer"),
     **dict.fromkeys(("real", "float", "double", "decimal", "number", "numeric"), "real"),
@@ -34,10 +34,10 @@ _MAX_SPELLED_OUT = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """One column as a codebook describes it; what the codebook does not say is empty or None.
+    """One column as a codebook describes it; unknown facts are empty or None.
 
-    `kind` ``"ignore"`` is an identifier, a date or free text; `missing` are raw codes; where
-    `required`, no cell is empty.
+    `kind` ``"ignore"`` is an identifier, a date or free text; `missing` are raw codes; a `required`
+    column has no empty cell.
     """
 
     name: str
@@ -64,10 +64,10 @@ def variable(
     meaning: object = None,
     required: bool | None = None,
 ) -> Variable:
-    """Put together what a codebook says; `place` is named where it contradicts itself.
+    """Return a variable from the parts of a codebook; `place` is named in a refusal.
 
-    A level that means "missing" is a missing code, a range of whole numbers of categories is
-    spelled out, and one level is none: it is a remark, such as "none stated".
+    A level that means "missing" becomes a missing code, and a range of whole numbers of categories
+    becomes a list. A single level is dropped: it is a remark, such as "none stated".
     """
     found = kind_of(kind)
     if found == "ignore":
@@ -102,7 +102,7 @@ def variable(
 
 
 def kind_of(word: str) -> Kind | None:
-    """Return what a word for a type stands for; None if it says nothing about the values."""
+    """Return the kind of a word for a type; None if unknown."""
     return _KINDS.get(re.sub(r"[^a-z]", "", word.lower()))
 
 

@@ -24,7 +24,7 @@ MAX_DOWNLOAD_BYTES = 200_000_000
 DOWNLOAD_TIMEOUT_SECONDS = 60.0
 
 ITEMS = "diabetes130_items"
-"""Name of the table of items that is made of the dataset diabetes130, by public rules."""
+"""Name of the table of items that is derived from the dataset diabetes130 by public rules."""
 
 _ITEMS_FILE = "diabetic_items.parquet"
 _ITEMS_SHA256 = "0127a967279020e85f41a546c9981997f9a7619d15cd05008705c96c969a1aa2"
@@ -37,8 +37,8 @@ def find(name: str, *, places: DataPlaces | None = None) -> Path:
     the publisher. A file that is built from several published ones, and `ITEMS`, is kept among
     the downloads.
 
-    The content is the publisher's: its SHA-256, or that of the archive members it was built from,
-    has been compared. InputError if the name is unknown, a file differs, or it cannot be had.
+    The SHA-256 of the file, or of each member it was built from, has been compared with that of the
+    publisher. It is an InputError if the name is unknown, a file differs, or none is available.
     """
     places = load_settings().data_places if places is None else places
     if name == ITEMS:
@@ -168,7 +168,7 @@ def _not_expected(name: str, origin: str) -> InputError:
 
 
 def keep(content: bytes, target: Path) -> Path:
-    """Write a file that appears complete or not at all, and return its place."""
+    """Write a file atomically and return its path."""
     ensure_private_directory(target.parent)
     staged = target.with_name(f"{target.name}.{os.urandom(8).hex()}")
     try:
@@ -198,9 +198,9 @@ def _sha256(path: Path) -> str:
 
 
 def get(url: str) -> bytes | None:
-    """Return what is at an https address, or None if it cannot be had or is too long."""
+    """Return the content of an https address; None if it is unavailable or too long."""
     parts = urllib.parse.urlsplit(url)
-    # Plain http is allowed for this machine alone. The checksum decides in every case.
+    # Plain http is allowed on this machine alone; the checksum decides in every case.
     if parts.scheme != "https" and not (
         parts.scheme == "http" and parts.hostname in {"127.0.0.1", "localhost"}
     ):

@@ -1,7 +1,7 @@
-"""Diabetes 130-US hospitals as sets of items: which drugs, and diagnoses of which kind.
+"""Diabetes 130-US hospitals as sets of items: drugs and kinds of diagnoses.
 
-Every rule here is public and looks at one encounter: a drug item is 1 if the drug was given in
-whatever dose, a diagnosis item is 1 if one of the three diagnoses lies in its range of codes. The
+Every rule is public and reads one encounter: a drug item is 1 if the drug was given in any dose, a
+diagnosis item is 1 if one of the three diagnoses lies in its range of codes. The
 ranges are blocks of three-digit codes in the tabular list of ICD-9-CM (National Center for Health
 Statistics, public domain), in places several neighbouring ones together.
 """
@@ -62,7 +62,7 @@ def items_of(encounters: pd.DataFrame) -> pd.DataFrame:
 
 
 def items_parquet(encounters: bytes) -> bytes:
-    """Turn the Parquet file of the dataset into one of `items_of`."""
+    """Convert the Parquet file of the dataset to one of `items_of`."""
     columns = [PATIENT, LABEL, *DRUGS, *_DIAGNOSIS_COLUMNS]
     target = io.BytesIO()
     items_of(pd.read_parquet(io.BytesIO(encounters), columns=columns)).to_parquet(
@@ -72,7 +72,7 @@ def items_parquet(encounters: bytes) -> bytes:
 
 
 def items_sha256(content: bytes) -> str:
-    """Return a digest of names and cells in order, which no other writer of Parquet changes."""
+    """Return a digest of names and cells in order, independent of the writer of the file."""
     table = pd.read_parquet(io.BytesIO(content))
     digest = hashlib.sha256("\n".join([*table.columns, ""]).encode())
     for name in table.columns:

@@ -1,7 +1,7 @@
 """Public datasets by name, as ``tables.toml`` lists them, made from the published files.
 
-Every rule looks at the rows of one person. A table of several files is written as CSV, whose bytes
-do not depend on the version of a library, so that its SHA-256 can be compared.
+Every rule reads the rows of one person. A table of several files is written as CSV, whose bytes do
+not depend on the version of a library, so that its SHA-256 can be compared.
 """
 
 import csv
@@ -91,11 +91,11 @@ CONDITIONS: Mapping[str, str] = {
     "diabetes": "diabetes", "dyslipidemia": "dyslipidemia", "heart failure": "heart_failure",
     "htn": "hypertension", "MI": "infarction", "stroke": "stroke",
 }  # fmt: skip
-"""Events of `nafld` by their published names, and the columns that say whether one had happened."""
+"""Columns for earlier events, by the published name of the event in `nafld`."""
 
 
 def _heart_disease(members: Mapping[str, bytes]) -> bytes:
-    """Put the four files below each other; the column ``hospital`` names the file of a row."""
+    """Concatenate the four files; the column ``hospital`` names the file of a row."""
     frames = []
     for hospital in HOSPITALS:
         frame = pd.read_parquet(io.BytesIO(members[f"{hospital}.parquet"]))
@@ -107,9 +107,9 @@ def _heart_disease(members: Mapping[str, bytes]) -> bytes:
 
 
 def _nafld(members: Mapping[str, bytes]) -> bytes:
-    """One row a person, with what was known on the index date (day 0) and the state at the end.
+    """Return one row for each person: facts known on the index date (day 0) and the final state.
 
-    Of a laboratory value the last one up to day 0 is kept, of equal days the one that comes last.
+    The last laboratory value up to day 0 is kept; on equal days, the last one in the file.
     ``case`` is 1 for a case of fatty liver disease, who is their own case, and 0 for a person
     matched to one. The key of that case and the time of follow-up are left out.
     """

@@ -1,1 +1,1 @@
-"""What is declared about the columns of a table."""
+"""Declarations about the columns of a table."""

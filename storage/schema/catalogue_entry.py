@@ -1,4 +1,4 @@
-"""What a catalogue says of a release beyond its guarantee: declared in the site file, or not."""
+"""The `catalogue` section of a site file: facts about a release for data catalogues."""
 
 from datetime import date
 from typing import Annotated, Literal
@@ -13,19 +13,19 @@ _Mail = Annotated[str, Field(pattern=r"^[^\s@<>\"{}|\\^`]+@[^\s@<>\"{}|\\^`]+$",
 
 
 class CatalogueEntry(Declaration):
-    """What the catalogue entries of a bundle say of the table and of who gives it out.
+    """Facts about the table and its publisher for the catalogue entries of a bundle.
 
-    All of it is public and optional; an entry says where something that it needs is not declared.
+    All keys are public and optional; an entry says "not declared" for a fact that it needs.
     """
 
     publisher: _Line | None = None
     """Name of the institution that publishes the release."""
     publisher_kind: Literal["Government", "Industry", "Nonprofit"] | None = None
-    """What it is, in the words of the registry of deployments."""
+    """Kind of the institution, in the terms of the registry of deployments."""
     contact: _Mail | None = None
     """Mail address for questions about the table and the release."""
     landing_page: _Address | None = None
-    """Page about the table, or about how access to its records is asked for."""
+    """Page about the table, or about access to its records."""
     license: _Address | None = None
     """Address of the license under which the synthetic rows are given."""
     access_body: _Line | None = None
@@ -36,10 +36,10 @@ class CatalogueEntry(Declaration):
     """Category of the records by Article 51 of the EHDS, as the code of HealthDCAT-AP: ``EHRS`` for
     health records, ``RQSH`` for research cohorts, ``HRAD`` for administrative data, and so on."""
     keywords: tuple[_Line, ...] = ()
-    """Words under which it is to be found."""
+    """Search terms."""
     region: _Line | None = None
     """Region whose patients the table describes."""
     purpose: _Line | None = None
-    """What the release is meant for."""
+    """Intended use of the release."""
     review_on: date | None = None
-    """Day on which the institution looks at the risk again; a date to come."""
+    """Future date on which the institution reviews the risk."""

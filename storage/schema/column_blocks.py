@@ -39,11 +39,10 @@ class ImageColumns(Declaration):
     channels: Literal[1, 3] = Field(default=1, exclude_if=lambda channels: channels == 1)
     """1 for gray images, 3 for red, green and blue."""
     gray_levels: Annotated[StrictInt, Field(ge=2, le=256)] = 256
-    """Levels of a channel that are told apart, 2 to 256: by equal parts of the range from 0 to
-    255."""
+    """Levels of a channel, 2 to 256: equal parts of the range from 0 to 255."""
     threshold: Annotated[StrictInt, Field(ge=1, le=255)] | None = None
-    """With two gray levels: the smallest value of a pixel that is white. A public number, such as
-    128, and no function of the images."""
+    """With two gray levels: the smallest value of a white pixel. A public number, such as 128, and
+    no function of the images."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -81,7 +80,7 @@ def pixel_names(height: int, width: int, channels: int = 1) -> tuple[str, ...]:
 
 
 def item_columns(names: tuple[str, ...]) -> tuple[CategoricalColumn, ...]:
-    """Return a column with the levels 0 and 1 for each item; true and false are read as well."""
+    """Return a column with the levels 0 and 1 for each item; true and false are accepted."""
     return tuple(
         CategoricalColumn(
             kind="categorical",
@@ -93,7 +92,7 @@ def item_columns(names: tuple[str, ...]) -> tuple[CategoricalColumn, ...]:
     )
 
 
-# A schema is read again by every gate and every worker, and its columns are the same.
+# Every gate and every worker reads the schema again.
 @lru_cache(maxsize=8)
 def _pixel_columns(image: ImageColumns) -> tuple[NumericColumn, ...]:
     bins: int | tuple[float, ...] = image.gray_levels

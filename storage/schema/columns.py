@@ -1,4 +1,4 @@
-"""Declared columns of a `storage.schema.table`, and the text that raw values are compared as."""
+"""Declared columns of a `storage.schema.table`, and the text form of raw values."""
 
 import math
 import re
@@ -16,9 +16,9 @@ _FORMULA = re.compile(r"[=@]|[+-].*[(|!]")
 
 
 def raw_text(value: object) -> str:
-    """Write a raw value as the text that codes and levels are compared with.
+    """Return the text of a raw value, for comparison with codes and levels.
 
-    Text loses its outer blanks, and a whole number has one form however it was stored
+    Text loses its outer blanks, and a whole number has one form independent of its type
     (``3``, ``3.0`` and ``"3"`` are all ``"3"``).
     """
     if isinstance(value, str):
@@ -52,8 +52,8 @@ def _declared_text(value: object) -> str:
 
 
 def _printable(text: str) -> str:
-    # What is released is read in terminals, browsers and spreadsheets: no control character, no
-    # mark that turns the direction of text, no half of a character.
+    # Releases are read in terminals, browsers and spreadsheets: no control character, no mark of
+    # text direction, no lone surrogate.
     if not text.isprintable():
         raise ValueError("expected one line of text with printable characters")
     return text
@@ -68,7 +68,7 @@ def _no_formula(text: str) -> str:
 
 
 PrintableText = Annotated[str, AfterValidator(_printable)]
-"""One line of text that may be shown anywhere."""
+"""One line of printable text."""
 
 _Released = Annotated[PrintableText, AfterValidator(_no_formula)]
 
@@ -79,7 +79,7 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Declaration(BaseModel):
-    """A part of a schema: no unknown key, no change after it was made."""
+    """A part of a schema, immutable and without unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -87,13 +87,13 @@ class Declaration(BaseModel):
 class _Column(Declaration):
     name: Name
     missing: tuple[RawValue, ...] = ()
-    """Raw codes that mean "missing", such as ``?`` or ``-1``; no number within bounds is one."""
+    """Raw codes that mean "missing", such as ``?`` or ``-1``; numbers lie outside the bounds."""
     nullable: bool = False
-    """Whether an empty cell is allowed and means "missing"."""
+    """Allow empty cells, which mean "missing"."""
 
     @property
     def has_missing(self) -> bool:
-        """Whether the column has a missing code (it is then the last of its codes)."""
+        """True for a column with a missing code, which is the last of its codes."""
         return self.nullable or bool(self.missing)
 
 
@@ -119,7 +119,7 @@ class NumericColumn(_Column):
     half open, ``[edge, next edge)``; the last one includes ``upper``. The edges of an integer
     column may also end at ``upper + 1``, so that the last bin can hold one value."""
     decimals: Annotated[int, Field(ge=0, le=MAX_DECIMALS)] | None = None
-    """Decimals that a released value has; 0 for integers. Bounds and edges lie on this grid."""
+    """Decimals of a released value; 0 for integers. Bounds and edges lie on this grid."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -162,8 +162,7 @@ class NumericColumn(_Column):
         """Lower end of each bin, increasing; the last bin ends at ``upper``, included."""
         if not isinstance(self.bins, int):
             return self.bins[:-1]
-        # On the grid there are upper - lower + 1 step values to share out, so that integers
-        # fall into groups as equal as can be.
+        # The grid has upper - lower + 1 step values; bins get as equal numbers of them as possible.
         scale = 10**self.grid_decimals
         first, last = round(self.lower * scale), round(self.upper * scale)
         n_values = last - first + 1
@@ -190,7 +189,7 @@ class CategoricalColumn(_Column):
     """A categorical column with public levels.
 
     A raw value is looked up in this order: missing codes, a level's own name, ``groups``,
-    ``prefixes``, ``numeric_ranges``, ``other``. What none of them knows is refused.
+    ``prefixes``, ``numeric_ranges``, ``other``. A value that none of them contains is refused.
 
     Examples
     --------
@@ -206,7 +205,7 @@ class CategoricalColumn(_Column):
     levels: Annotated[tuple[Level, ...], Field(min_length=1, max_length=MAX_CODES - 1)]
     """The levels of the released column."""
     other: Level | None = None
-    """The level that takes every value which is not declared; None to refuse such values."""
+    """The level of every undeclared value; None to refuse such values."""
     groups: dict[Level, tuple[RawValue, ...]] = {}
     """Raw values that belong to a level, by level."""
     prefixes: dict[Level, tuple[RawValue, ...]] = {}

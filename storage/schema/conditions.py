@@ -1,4 +1,4 @@
-"""What is asked of a column: a declared level, a range of whole bins, or a missing cell.
+"""Conditions on a column: a declared level, a range of whole bins, or a missing cell.
 
 The language of `constraints:` in the site file and of ``clustmix publish --where``.
 """
@@ -17,11 +17,11 @@ _NAMED = 12
 
 
 def codes_asked(column: Column, asked: str | None) -> NDArray[np.bool_]:
-    """Return which codes (k,) of a column meet a condition.
+    """Return a mask (k,) of the codes of a column that meet a condition.
 
-    It is a declared level, a range ``LOW..HIGH`` of whole bins of numbers (from the start of one up
-    to the start of another, which is left out, or up to the upper bound), a number that has a bin
-    to itself, or None, which is a missing cell. It is a ValueError if it is anything else.
+    A condition is a declared level, a range ``LOW..HIGH`` of whole bins (from the start of one bin
+    up to the start of another, excluded, or up to the upper bound), a number with a bin of its own,
+    or None for a missing cell. Anything else is a ValueError.
     """
     found = np.zeros(column.n_codes, dtype=np.bool_)
     if asked is None:
@@ -39,7 +39,7 @@ def codes_asked(column: Column, asked: str | None) -> NDArray[np.bool_]:
 
 
 def levels_asked(name: str, asked: str | None, levels: Sequence[str]) -> NDArray[np.bool_]:
-    """Return which levels of a column or a label are asked for; ValueError if there are none."""
+    """Return a mask of the requested level of a column or label; ValueError if it is unknown."""
     if asked not in levels:
         raise ValueError(
             f"expected a declared level of {name} ({some_of(levels)}), found {name}={asked}"
@@ -52,11 +52,11 @@ def _in_range(column: NumericColumn, asked: str) -> NDArray[np.bool_]:
     starts = [*column.bin_starts, column.upper]
     first, end = (math.nan if value is None else value for value in map(number_of, (low, high)))
     if not dots:
-        # One number, which has a bin to itself.
+        # One number with a bin of its own.
         end = round(first + 10.0**-column.grid_decimals, column.grid_decimals)
         end = math.inf if end > column.upper else end
     elif end in (column.upper, column.upper + (column.kind == "integer")):
-        end = math.inf  # the bound belongs to the last bin, also where that begins with it
+        end = math.inf  # the bound belongs to the last bin, even if the bin starts there
     is_known = first in column.bin_starts and end in (*column.bin_starts, math.inf)
     if not is_known or first >= end:
         places = some_of(f"{start:.{column.grid_decimals}f}" for start in starts)
@@ -69,6 +69,6 @@ def _in_range(column: NumericColumn, asked: str) -> NDArray[np.bool_]:
 
 
 def some_of(names: Iterable[str]) -> str:
-    """Name the first few of what was declared."""
+    """Return the first few names as a list in words."""
     first = list(islice(names, _NAMED + 1))
     return ", ".join([*first[:_NAMED], "..."] if len(first) > _NAMED else first)

@@ -1,4 +1,4 @@
-"""Rules that every record keeps, declared once and public, as the columns are."""
+"""Public rules that every record keeps."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ def _of_one(value: object) -> object:
 
 
 def _sorted(value: object) -> object:
-    # A mapping is written with the names in order, so that it is the same text from any reader.
+    # Sorted names give one text, independent of the reader.
     return dict(sorted(value.items(), key=str)) if isinstance(value, dict) else value
 
 
@@ -46,9 +46,9 @@ def _is_none(value: object) -> bool:
 class Constraint(Declaration):
     """A public rule that every record keeps: `holds`, or `never`, or `when` with `then`.
 
-    A condition is a mapping of columns to what their cell is: a declared level, a range
-    ``LOW..HIGH`` of whole bins of numbers, ``null`` for a missing cell, or a list of these, one of
-    which it is. It is met by a record that meets it in every column. It may name the label.
+    A condition maps columns to cells: a declared level, a range ``LOW..HIGH`` of whole bins,
+    ``null`` for a missing cell, or a list of alternatives. A record meets it if it does in every
+    column. A condition may name the label.
 
     Examples
     --------
@@ -62,18 +62,18 @@ class Constraint(Declaration):
     holds: Annotated[PrintableText, Field(max_length=2000)] | None = Field(
         default=None, exclude_if=_is_none
     )
-    """``a <= b``, ``a < b`` or ``a + b = c`` (also ``a + b <= c``) between numeric columns, of
-    values as they are released: clipped to their bounds and rounded to their decimals. It holds of
-    a record in which one of them is missing."""
+    """``a <= b``, ``a < b`` or ``a + b = c`` (also ``a + b <= c``) between numeric columns. Values
+    are compared as released: clipped to their bounds and rounded to their decimals. A record in
+    which one of them is missing keeps the rule."""
     never: _Condition | None = Field(default=None, exclude_if=_is_none)
     """A condition that no record meets."""
     when: _Condition | None = Field(default=None, exclude_if=_is_none)
-    """A condition."""
+    """A condition that implies ``then``."""
     then: _Condition | None = Field(default=None, exclude_if=_is_none)
-    """What is then the case: every record that meets `when` meets it."""
+    """A condition: every record that meets ``when`` meets it."""
     mend: _Mend | None = Field(default=None, exclude_if=_is_none)
-    """Cells that are set in a row of the source that breaks this rule: by column a level, a number
-    or ``null``. Without it, and where the row still breaks a rule, the table is refused."""
+    """Repair of a source row that breaks this rule: by column a level, a number or ``null``.
+    Without it, or if the repaired row still breaks a rule, the table is refused."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -92,7 +92,7 @@ class Constraint(Declaration):
 
     @property
     def relation(self) -> tuple[tuple[str, ...], str, str] | None:
-        """The columns that are added, the sign, and the column on its right, of `holds`."""
+        """Left columns, sign and right column of `holds`."""
         found = _RELATION.fullmatch(self.holds or "")
         if found is None:
             return None
@@ -110,7 +110,7 @@ class Constraint(Declaration):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns that the rule is about."""
+        """Names of the columns in the rule."""
         if self.relation is not None:
             parts, _, total = self.relation
             return (*parts, total)
@@ -118,9 +118,9 @@ class Constraint(Declaration):
         return tuple(dict.fromkeys(name for condition in named for name in condition))
 
     def forbidden(self) -> tuple[dict[str, tuple[bool, tuple[str | None, ...]]], ...]:
-        """Return conditions of which no record meets one, but for `holds`.
+        """Return the conditions that no record meets, without `holds`.
 
-        By column: whether its cell is one of these, or none of them.
+        By column: true and the excluded cells, or false and the only allowed cells.
         """
         if self.never is not None:
             return ({name: (True, asked) for name, asked in self.never.items()},)
@@ -138,9 +138,9 @@ def _in_words(condition: Mapping[str, Sequence[str | None]]) -> str:
 def related_columns(
     constraints: Sequence[Constraint], columns: Sequence[Column]
 ) -> tuple[dict[int, NumericColumn], int]:
-    """Return the columns, by their number, that rules of numbers are about, and the most decimals.
+    """Return the columns of rules between numbers, by index, and their largest number of decimals.
 
-    The rules are held on that grid, in whole numbers.
+    The rules are checked on that grid in whole numbers.
     """
     named = {name for one in constraints if one.relation is not None for name in one.columns}
     found = {
@@ -156,7 +156,7 @@ def require_declared(
     columns: Sequence[Column],
     labels: Mapping[str, Sequence[str]],
 ) -> None:
-    """Refuse (ValueError) constraints that name what is not declared, or that cannot be kept."""
+    """Refuse (ValueError) constraints with undeclared names, and those that cannot be kept."""
     by_name = {column.name: column for column in columns}
     for constraint in constraints:
         try:
@@ -171,7 +171,7 @@ def require_declared(
                 f"constraints: expected bounds of {column.name} below 2^53 on a grid of {decimals} "
                 "decimals, the most of a column that a rule compares"
             )
-    # Order alone may go in circles: what each column may be says what they may be together.
+    # Rules of order alone may form cycles: bounds of single columns then bound them together.
     groups: list[set[str]] = []
     for constraint in sorted((one for one in constraints if one.relation), key=_is_sum):
         own = set(constraint.columns)

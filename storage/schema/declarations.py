@@ -1,4 +1,4 @@
-"""What rows of a table have to keep, as declared, and what was changed since a check failed."""
+"""Declarations that rows must keep, and their changes since a failed check."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from storage.files.documents import canonical_json
 from storage.files.private import ensure_private_directory, read_bounded, replace_durably
 
 _DECLARED = ("schema", "privacy_unit")
-_PLACES = ("path", "data", "images", "labels", "folder", "table")
+_PLACES = ("path", "data", "folder", "table")
 _MAX_BYTES = 20_000_000
 
 MAX_LINES = 200
@@ -23,7 +23,7 @@ MAX_LINES = 200
 
 
 def without_places(source: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a site file says of its source, but for where it is."""
+    """Return the source section of a site file without its places."""
     return {key: value for key, value in source.items() if key not in _PLACES}
 
 
@@ -35,23 +35,23 @@ class Declarations:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
-        """Take them from the JSON values of a site file."""
+        """Return the declarations in the JSON values of a site file."""
         declared = {name: values[name] for name in _DECLARED}
         return cls(canonical_json({**declared, "source": without_places(values["source"])}))
 
     @property
     def sha256(self) -> str:
-        """Their digest, which the row of a check has."""
+        """Digest of the declarations, which the journal row of a check holds."""
         return hashlib.sha256(self.content).hexdigest()
 
     def keep(self, folder: Path) -> None:
-        """Keep them as ``<digest>.json`` of a private folder."""
+        """Write them as ``<digest>.json`` in a private folder."""
         replace_durably(ensure_private_directory(folder) / f"{self.sha256}.json", self.content)
 
     def changed_since(self, folder: Path, sha256: str) -> tuple[str, ...]:
-        """Return the lines that were taken out (``-``) and put in (``+``) since those of a digest.
+        """Return removed (``-``) and added (``+``) lines since the declarations of a digest.
 
-        Nothing, if what was declared then is not in the folder: another installation may have it.
+        There are none if those declarations are not in the folder, as of another installation.
         """
         path = folder / f"{sha256}.json"
         if not path.exists():

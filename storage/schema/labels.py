@@ -1,7 +1,7 @@
-"""The labels of a table: the columns that models trained on a release are to predict.
+"""The labels of a table: the columns that models trained on a release will predict.
 
-Several labels are measured as one: a level of all of them together, so that a release serves every
-one of them, and what they have to do with each other, for what one label costs.
+Several labels are measured as one label with a level for each combination. A release then serves
+each of them, and their association, at the cost of one label.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,9 +44,8 @@ def _as_entries(levels: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"name": name, "values": values} for name, values in levels.items()]
 
 
-# The order of label levels is the order of their codes. It is written as a list, because JSON with
-# sorted keys, and most who read and write it, lose the order of a mapping. What a person writes as
-# a mapping is read in the order of the lines.
+# The order of label levels is the order of their codes. They are written as a list, since JSON with
+# sorted keys loses the order of a mapping. A mapping in a site file is read in the order of lines.
 _Levels = Annotated[
     dict[Level, tuple[RawValue, ...]], BeforeValidator(_of_entries), PlainSerializer(_as_entries)
 ]
@@ -72,7 +71,7 @@ class Buckets(Declaration):
 
 
 class Label(Declaration):
-    """The column that a model trained on the release is to predict.
+    """A column that a model trained on the release will predict.
 
     Examples
     --------
@@ -93,9 +92,9 @@ class Label(Declaration):
     positive: Level | None = None
     """The level that a two-level label counts as positive, if any."""
     missing: tuple[RawValue, ...] = ()
-    """Raw codes that mean "no label". Such rows are left out, a rule on that row alone."""
+    """Raw codes that mean "no label". Such rows are left out; the rule reads one row at a time."""
     nullable: bool = False
-    """Whether an empty cell is allowed and means "no label"."""
+    """Allow empty cells, which mean "no label"."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -121,7 +120,7 @@ class Label(Declaration):
 
 
 class Labels:
-    """Labels together, in their order, as one that has a level for each combination of theirs.
+    """Several labels as one, with a level for each combination.
 
     Examples
     --------
@@ -145,7 +144,7 @@ class Labels:
 
     @property
     def name(self) -> str:
-        """Their names."""
+        """Names of the labels."""
         return ", ".join(label.name for label in self._labels)
 
     @property
@@ -166,14 +165,14 @@ class Labels:
         return ", ".join(f"{label.name}={level}" for label, level in own)
 
     def joined(self, codes: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
-        """Return the codes (n,) together of those of each label, negative where one is."""
+        """Return one code (n,) for the codes of all labels, negative where one of them is."""
         found = np.zeros_like(codes[0])
         for own, size in zip(codes, self._sizes, strict=True):
             found = np.where((found < 0) | (own < 0), np.minimum(own, -1), found * size + own)
         return found
 
     def columns(self, codes: NDArray[Any]) -> dict[str, NDArray[np.object_]]:
-        """Return the columns of levels, by the name of the label, of codes (n,) together."""
+        """Return the levels of each label, by its name, for joint codes (n,)."""
         parts = np.unravel_index(codes.astype(np.int64), self._sizes)
         return {
             label.name: np.array(label.level_names, dtype=object)[part]
@@ -181,7 +180,7 @@ class Labels:
         }
 
     def asked(self, name: str, asked: str | None) -> NDArray[np.bool_]:
-        """Which levels together a condition on one label allows (ValueError if none is meant)."""
+        """Return a mask of the joint levels that a condition on one label allows (ValueError)."""
         places = np.unravel_index(np.arange(prod(self._sizes)), self._sizes)
         place = [label.name for label in self._labels].index(name)
         allowed = levels_asked(name, asked, self._labels[place].level_names)

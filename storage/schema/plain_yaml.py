@@ -1,7 +1,7 @@
-"""YAML that a person wrote: small, plain and refused with one printable line.
+"""Reader of small, plain YAML; a refusal is one printable line.
 
-Plain means mappings, lists, text, numbers, dates, true, false and null. Tags, loops and keys that
-are given twice are refused, and nothing in a file runs, grows or hides.
+Plain means mappings, lists, text, numbers, dates, true, false and null. Tags, loops and repeated
+keys are refused, so that nothing in a file runs, expands or hides.
 """
 
 import re
@@ -20,7 +20,7 @@ MAX_NODES = 100_000
 MAX_LEVELS = 40
 """Deepest nesting."""
 MAX_LINE = 2_400
-"""Characters of a message; of a longer one the middle is left out."""
+"""Most characters of a message; a longer one loses its middle."""
 
 _PREFIX = "tag:yaml.org,2002:"
 _PLAIN = {
@@ -35,7 +35,7 @@ def read_mapping(path: Path) -> dict[Any, Any]:
 
 
 def refusal(code: str, text: str) -> ConfigurationError:
-    """Return an error of one printable line, whatever a person's own file put into it."""
+    """Return an error of one printable line, whatever text the file contributes."""
     line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(text.split()))
     if len(line) > MAX_LINE:
         line = f"{line[: MAX_LINE // 2]} [...] {line[-MAX_LINE // 3 :]}"
@@ -43,12 +43,12 @@ def refusal(code: str, text: str) -> ConfigurationError:
 
 
 def one_line(error: ValidationError, data: dict[Any, Any]) -> str:
-    """Say what is wrong with a mapping that a model has refused: every key with its first fault."""
+    """Return the faults of a mapping that a model has refused: each key with its first fault."""
     known = {"missing": "expected this key, found none", "extra_forbidden": "unknown key"}
     faults: dict[str, str] = {}
     wholes: set[tuple[str | int, ...]] = set()
     for one in error.errors(include_url=False, include_input=False):
-        if one["loc"] in wholes:  # What is wrong with it follows from what is wrong with a part.
+        if one["loc"] in wholes:  # its fault follows from that of a part
             continue
         wholes.update(one["loc"][:end] for end in range(len(one["loc"])))
         message = known.get(one["type"]) or _in_our_words(one["msg"], one.get("ctx", {}))
@@ -58,7 +58,7 @@ def one_line(error: ValidationError, data: dict[Any, Any]) -> str:
 
 
 def _in_our_words(message: str, context: dict[str, Any]) -> str:
-    """Say what was expected, of a file that a person wrote, rather than of a model."""
+    """Reword a message of a model for the author of a file."""
     if "expected_tags" in context:
         found = f", found {context['tag']!r}"
         return f"expected {context['discriminator']} to be one of {context['expected_tags']}{found}"
@@ -78,7 +78,7 @@ def _in_our_words(message: str, context: dict[str, Any]) -> str:
 
 
 def key_path(loc: tuple[str | int, ...], data: object, *, last_may_be_absent: bool = False) -> str:
-    """Write a location as keys of the file; what pydantic adds for unions is left out."""
+    """Write a location as keys of the file, without the additions of pydantic for unions."""
     path = ""
     for position, key in enumerate(loc):
         is_last = position == len(loc) - 1
@@ -100,7 +100,7 @@ def _read(path: Path) -> str:
         if path.is_dir():
             found = ", found a folder; name a file in it"
         elif path.exists() and not path.is_file():
-            # A pipe would be waited for.
+            # Reading a pipe would block.
             found = ", found a pipe or a device; write it to a file"
         else:
             with path.open("rb") as handle:
@@ -132,7 +132,7 @@ def _parse(text: str, path: Path) -> dict[Any, Any]:
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         if node is not None:
-            # Aliases are shared objects until somebody walks them: nested ones grow exponentially.
+            # Aliases are shared objects; walking nested ones takes exponential time.
             n_nodes = _NodeCount(loader).count(node)
             if n_nodes <= MAX_NODES:
                 data = loader.construct_document(node)
@@ -164,7 +164,7 @@ def _problem(error: Exception) -> str:
 
 
 class _NodeCount:
-    """Counts nodes with aliases written out; refuses what is not plain."""
+    """Counts nodes with aliases expanded; refuses YAML that is not plain."""
 
     def __init__(self, loader: yaml.SafeLoader) -> None:
         self._loader = loader
@@ -199,7 +199,7 @@ class _NodeCount:
         for key in keys:
             if not isinstance(key, yaml.ScalarNode):
                 raise _at(key, "a key that is a list or a mapping; write text")
-            # As the schema compares levels: 1, 0x1, 1.0 and "1" are the same.
+            # The schema compares levels in this form: 1, 0x1, 1.0 and "1" are equal.
             merges = key.tag == _PREFIX + "merge"
             text = key.value if merges else raw_text(self._loader.construct_object(key))
             if text in seen:

@@ -1,8 +1,8 @@
 """The public schema of one table: declared columns, bounds, bins, levels and the label.
 
-Everything in a schema comes from public knowledge (a codebook, a data dictionary, a clinical
-range) and is written down before a record is read. Nothing here is ever inferred from rows, so
-whatever is derived from a schema alone costs no privacy budget.
+A schema comes from public knowledge (a codebook, a data dictionary, a clinical range) and is
+written before a record is read. Nothing is inferred from rows, so functions of the schema alone
+cost no privacy budget.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,36 +17,36 @@ from storage.schema.constraints import Constraint, require_declared
 from storage.schema.labels import Label, Labels
 
 MAX_LISTED_NAMES = 20
-"""Column names that a message lists."""
+"""Most column names in a message."""
 
 
 class TableSchema(Declaration):
-    """All that is declared about one table: `columns`, or `image`, or `items`, and a label."""
+    """The declaration of one table: `columns`, `image` or `items`, and a label."""
 
     columns: Annotated[tuple[Column, ...], Field(min_length=1)] = ()
-    """The feature columns, in the order of the release. The column that names the patient is not
-    among them: it is never released."""
+    """The feature columns, in the order of the release, without the column that names the patient,
+    which is never released."""
     image: ImageColumns | None = Field(default=None, exclude_if=lambda image: image is None)
-    """Pixels of images as the feature columns, instead of ``columns``."""
+    """Pixels as feature columns, instead of ``columns``."""
     items: Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_CODES)] | None = Field(
         default=None, exclude_if=lambda items: items is None
     )
-    """Names of columns of 0 and 1, which say whether the record has an item: the feature columns,
-    instead of ``columns``."""
+    """Names of columns of 0 and 1, one for each item that a record may have, instead of
+    ``columns``."""
     label: Label
     """The label column."""
     more_labels: tuple[Label, ...] = Field(default=(), exclude_if=lambda labels: not labels)
-    """More columns that models are to predict. All labels are measured as one, with a level for
-    each of at most 50 combinations: epsilon is what it is, and the noise of a bin grows with the
-    root of the number of combinations (`clustmix plan` says how far). A row that lacks a label is
+    """Further columns to predict. All labels are measured as one, with a level for each of at most
+    50 combinations. Epsilon stays the same, and the noise of a bin grows with the square root of
+    the number of combinations (`clustmix plan` computes it). A row without one of the labels is
     left out."""
     ignore: tuple[Name, ...] = ()
-    """Columns that the source has and that are not used."""
+    """Columns of the source that are not used."""
     constraints: tuple[Constraint, ...] = Field(
         default=(), exclude_if=lambda constraints: not constraints
     )
-    """Public rules that every record keeps, of the source and of a release. A row of the source
-    that breaks one fails the check, before anything is charged, or is mended as the rule says."""
+    """Public rules that every record of the source and of a release keeps. A row of the source that
+    breaks one is repaired by its ``mend``; otherwise the check fails before any charge."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -70,14 +70,14 @@ class TableSchema(Declaration):
             or together.name in (*names, *self.label_names)
         ):
             raise ValueError(
-                "more_labels: expected names that tell combinations of levels apart, and no column "
-                f"{together.name!r}; leave ', ' and '=' out of names and levels of labels"
+                "more_labels: expected names that distinguish combinations of levels, and no "
+                f"column {together.name!r}; leave ', ' and '=' out of names and levels of labels"
             )
         return self
 
     @model_serializer(mode="wrap")
     def _as_declared(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Columns of an image or of items are not written: a schema has one form, and a short one.
+        # Columns of an image or of items are not written, so that a schema has one short form.
         written: dict[str, Any] = write(self)
         if self.image is not None or self.items is not None:
             written.pop("columns", None)
@@ -100,16 +100,16 @@ class TableSchema(Declaration):
 
     @property
     def released_columns(self) -> tuple[str, ...]:
-        """Names of the columns of a release: the features, then the labels."""
+        """Names of the released columns: features, then labels."""
         return (*self.column_names, *self.label_names)
 
     def check_header(self, header: Sequence[str], needed: Iterable[str]) -> None:
-        """Refuse (InputError) a header that lacks a column, or has one more than is ignored."""
+        """Refuse (InputError) a header that lacks a column or has one that is not declared."""
         declared = {*needed, *self.ignore}
         absent = sorted(declared.difference(header))
         unknown = [name for name in header if name not in declared]
         if absent:
-            # What stands there instead is not said: without a header it is a patient's row.
+            # The names that were found stay unsaid: without a header they are a patient's row.
             raise InputError(
                 "HEADER_MISMATCH",
                 f"expected the declared columns, found none named {in_short(absent)}; "
@@ -124,8 +124,8 @@ class TableSchema(Declaration):
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuse a header with a column that has no name, or the name of another (InputError)."""
-    # By place, not by name: a text file without a header has a patient in its first line.
+    """Refuse (InputError) a header with empty or repeated names."""
+    # By place, not by name: the first line of a text file without a header is a patient.
     firsts: dict[str, int] = {}
     for place, name in enumerate(names, start=1):
         if not name.strip():
@@ -143,7 +143,7 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def in_short(names: Sequence[str]) -> str:
-    """Write names as a list, shortened where there are many, such as those of pixels."""
+    """Return names as a list in words, shortened if there are many."""
     shown = ", ".join(names[:MAX_LISTED_NAMES])
     more = len(names) - MAX_LISTED_NAMES
     return f"{shown} and {more} more" if more > 0 else shown

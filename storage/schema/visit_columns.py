@@ -1,4 +1,4 @@
-"""The first visits of a patient as columns of one row, as declared."""
+"""Declaration of the first visits of a patient as columns of one row."""
 
 from typing import Annotated, Literal, Self
 
@@ -9,18 +9,17 @@ from storage.schema.table import TableSchema, in_short
 
 
 class VisitColumns(Declaration):
-    """Makes one row of a patient's first visits, where the source has a row for each visit.
+    """One row of a patient's first visits, from a source with a row for each visit.
 
-    The column ``weight`` becomes ``weight_1``, ``weight_2`` and so on, which `schema.columns`
-    declares, all alike; they follow the visits in time. A patient with fewer visits has none of the
-    later ones, so these columns are nullable or have a code in ``missing``. All other columns, and
-    the labels, are those of the first visit. A row without a label is no visit; two identical rows
-    are two visits.
+    The column ``weight`` becomes ``weight_1``, ``weight_2`` and so on, in the order of time;
+    `schema.columns` declares each of them, all alike. Later columns are empty for a patient with
+    fewer visits, so they are nullable or have a code in ``missing``. Other columns and the labels
+    come from the first visit. A row without a label is no visit; two identical rows are two visits.
 
-    ``max_rows_per_patient`` is 1. The schema has neither ``weight`` nor the column of the order.
-    Constraints may name no column of a visit, and are asked of every row of the source. Visits are
-    refused with ``analysis: published``, and of a source of kind omop or fhir, which makes the rows
-    of patients itself.
+    ``max_rows_per_patient`` is 1. The schema contains neither ``weight`` nor the column of the
+    order. Constraints name no column of a visit and apply to every row of the source. Visits are
+    refused with ``analysis: published`` and for kinds omop and fhir, which make one row of a
+    patient themselves.
 
     Examples
     --------
@@ -31,15 +30,15 @@ class VisitColumns(Declaration):
     """
 
     first: Annotated[StrictInt, Field(ge=2, le=50)]
-    """How many visits of a patient are used, the earliest ones."""
+    """Number of visits of a patient that are used, from the earliest on."""
     order: Name
-    """Column that orders a patient's visits. It is read and never released. Visits of one moment
-    are ordered by a digest of the patient and the row."""
+    """Column that orders a patient's visits; it is never released. A digest of patient and row
+    orders visits of one moment."""
     order_by: Literal["dates", "numbers"] = "dates"
-    """What that column holds: ``dates``, with or without a time of day, as ISO 8601 writes them, to
-    the microsecond; or ``numbers`` below 2^53."""
+    """``dates`` in ISO 8601, with or without a time of day, to the microsecond; or ``numbers``
+    below 2^53."""
     columns: Annotated[tuple[Name, ...], Field(min_length=1)]
-    """Columns of the source that every visit has its own of."""
+    """Columns of the source with a value for each visit."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -50,20 +49,20 @@ class VisitColumns(Declaration):
 
     @property
     def words(self) -> str:
-        """What a record is made of."""
+        """Rule that makes a record, in words."""
         return f"with the first {self.first} visits by column {self.order} as one record"
 
     def places(self, column: str) -> tuple[str, ...]:
-        """Return the released columns that a column of the source becomes."""
+        """Return the released columns of a source column."""
         return tuple(f"{column}_{visit}" for visit in range(1, self.first + 1))
 
     @property
     def released(self) -> tuple[str, ...]:
-        """All columns of the release that are of one visit."""
+        """Released columns with a value for each visit."""
         return tuple(name for column in self.columns for name in self.places(column))
 
     def row_schema(self, schema: TableSchema) -> TableSchema:
-        """Return the schema of a row of the source; `check_schema` has passed."""
+        """Return the schema of a source row; call `check_schema` first."""
         own = {name: column for column in self.columns for name in self.places(column)}
         columns = dict[str, Column]()
         for column in schema.columns:
@@ -72,11 +71,11 @@ class VisitColumns(Declaration):
         return schema.model_copy(update={"columns": tuple(columns.values())})
 
     def source_columns(self, schema: TableSchema) -> tuple[str, ...]:
-        """Return the columns of the source that make the released ones, with the order."""
+        """Return the source columns of the released ones, including the order."""
         return (*self.row_schema(schema).released_columns, self.order)
 
     def check_schema(self, schema: TableSchema) -> None:
-        """Refuse (ValueError) a schema that does not declare these columns, or them alone."""
+        """Refuse (ValueError) a schema that does not declare exactly these columns of visits."""
         declared = {column.name: column for column in schema.columns}
         problem = None
         if absent := [name for name in self.released if name not in declared]:

@@ -1,7 +1,7 @@
-"""The vocabulary of a sealed measurement: which code of its arrays stands for what.
+"""The vocabulary of a sealed measurement: names of the codes in its arrays.
 
-Arrays hold codes. A code means something by its place in an ordered list of names alone, so the
-measurement keeps those lists itself. What decodes it is held against them.
+The meaning of a code is its place in an ordered list of names, so a measurement stores these lists.
+A schema that decodes it is compared with them.
 """
 
 from collections.abc import Iterator
@@ -22,8 +22,8 @@ MISSING_CODE = "(missing)"
 class CodedColumns(Record):
     """Consecutive columns whose codes have the same names, such as the pixels of an image.
 
-    The columns are in the order of the arrays, the names of the codes in that of the codes, from 0
-    on: a level, or the bin ``[lower, upper)``.
+    Columns have the order of the arrays. `codes` are names from code 0 on: a level, or the bin
+    ``[lower, upper)``.
     """
 
     names: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -31,7 +31,7 @@ class CodedColumns(Record):
 
 
 class Vocabulary(Record):
-    """The ordered names of all codes of a table: its feature columns, and the label, one column."""
+    """Ordered names of all codes: feature columns, and the label as one column."""
 
     columns: tuple[CodedColumns, ...]
     label: CodedColumns
@@ -53,7 +53,7 @@ class Vocabulary(Record):
         (('[0, 50)', '[50, 99]'), ('yes', 'no'))
         """
         return cls(
-            # Pixels are hundreds of columns of one kind: their codes are written once.
+            # Hundreds of pixels have the same codes, which are written once.
             columns=tuple(
                 CodedColumns(names=tuple(column.name for column in columns), codes=codes)
                 for codes, columns in groupby(schema.columns, key=_codes_of)
@@ -62,7 +62,7 @@ class Vocabulary(Record):
         )
 
     def require(self, schema: TableSchema) -> None:
-        """Refuse (IntegrityError) a schema that gives another meaning to a code."""
+        """Refuse (IntegrityError) a schema with another meaning of a code."""
         others = Vocabulary.of(schema)._by_column()
         for mine, theirs in zip_longest(self._by_column(), others, fillvalue=("no column", ())):
             if mine != theirs:

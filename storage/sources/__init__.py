@@ -1,1 +1,1 @@
-"""Where tables come from, and how their rows are read: each row by itself."""
+"""Sources of tables, and readers that read each row by itself."""

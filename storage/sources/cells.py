@@ -1,9 +1,9 @@
-"""Cells as text and numbers: each by itself, whatever the cells beside it are.
+"""Cells as text and numbers, each converted by itself.
 
-What reads private rows gives columns of three kinds: text, whole numbers and floating-point
-numbers. Which of them is said by the type that the source declares for the column; a database may
-mix types in a column, so its cells are all text. Nothing is inferred from values, and no two cells
-are taken for one because they compare as equal: 1.1 and 1.10 of a database are two texts.
+A reader of private rows returns columns of three kinds: text, whole numbers and floating-point
+numbers. The declared type of the column decides; a database may mix types in a column, so its cells
+are all text. Nothing is inferred from values, and equal cells are not merged: 1.1 and 1.10 of a
+database are two texts.
 """
 
 from collections.abc import Sequence
@@ -32,28 +32,28 @@ _SQL_REFUSED = frozenset({"bytea", "cidr", "inet", "interval", "json", "jsonb", 
 
 
 def distinct(cells: pd.Series) -> tuple[Indices, list[str]]:
-    """Give each cell the number (n,) of its text in a list; -1 for an empty cell.
+    """Return the index (n,) of the text of each cell, -1 for an empty cell, and the texts.
 
-    Texts are of `storage.schema.columns.raw_text`; two may be the same, as of ``" a"`` and ``"a"``.
-    Objects may be equal and have different texts; values of other types are equal where texts are.
+    Texts are those of `storage.schema.columns.raw_text`; a text may occur twice, as of ``" a"`` and
+    ``"a"``. Equal objects may have different texts; values of other types are equal if texts are.
 
     Privacy
     -------
-    The text of a cell is a function of that cell. Order and number of the texts are not: use them
-    to look something up for each text, and no further.
+    The text of a cell is a function of that cell. Order and number of the texts are not: use the
+    list for lookups only.
     """
     if cells.dtype == object:
         cells = pd.Series(_texts(cells), dtype=object)
     index, uniques = pd.factorize(cells, use_na_sentinel=True)
     values = uniques.tolist()
     kinds = set(map(type, values))
-    # What `raw_text` does to texts and to whole numbers, many times faster.
+    # Equals `raw_text` for texts and whole numbers, and is many times faster.
     written = str.strip if kinds == {str} else str if kinds == {int} else raw_text
     return index, list(map(written, values))
 
 
 def sql_text(name: str, cells: Sequence[object]) -> pa.Array:
-    """Write the cells of a column of a query as text; a type without one is an InputError."""
+    """Write the cells of a column of a query as text; a type that has no text is an InputError."""
     kinds = set(map(type, cells))
     for kind in kinds:
         if not issubclass(kind, _SQL_CELLS):
@@ -63,7 +63,7 @@ def sql_text(name: str, cells: Sequence[object]) -> pa.Array:
 
 
 def arrow_frame(table: pa.Table) -> pd.DataFrame:
-    """Turn `arrow_is_read` columns, by type alone, into text and numbers; whole ones are exact."""
+    """Convert columns to text and numbers by their type alone; whole numbers stay exact."""
     with_nulls = []
     for place, (name, column) in enumerate(zip(table.column_names, table.columns, strict=True)):
         if pa.types.is_integer(column.type):
@@ -80,18 +80,18 @@ def arrow_frame(table: pa.Table) -> pd.DataFrame:
 
 
 def arrow_is_text(kind: pa.DataType) -> bool:
-    """Return whether an Arrow type is text."""
+    """Return true for an Arrow type of text."""
     return any(is_kind(kind) for is_kind in _ARROW_TEXTS)
 
 
 def arrow_is_read(kind: pa.DataType) -> bool:
-    """Return whether cells of an Arrow type have a text or are numbers."""
+    """Return true for an Arrow type whose cells are numbers or can be written as text."""
     plain = kind.value_type if pa.types.is_dictionary(kind) else kind
     return any(is_kind(plain) for is_kind in _ARROW_KINDS)
 
 
 def sql_is_read(kind: str) -> bool:
-    """Return whether cells of a database type have a text, as far as its name tells."""
+    """Return true for the name of a database type whose cells can be written as text."""
     return not (kind in _SQL_REFUSED or kind.endswith(("[]", "range")))
 
 
@@ -113,7 +113,7 @@ def _texts(cells: pd.Series) -> list[str | None]:
 
 
 def _arrow_text(column: pa.ChunkedArray) -> pa.Array:
-    # Values of one Arrow type that are equal are written alike.
+    # Equal values of one Arrow type have one text.
     encoded = column.combine_chunks().dictionary_encode()
     texts = [raw_text(value) for value in encoded.dictionary.to_pylist()]
     return pa.array(texts, pa.large_string()).take(encoded.indices)

@@ -1,4 +1,4 @@
-"""Reading a cohort: in chunks, the wanted columns only, and refused if it changes meanwhile."""
+"""Reader of a cohort: chunks of the requested columns; a source that changes is refused."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,8 +41,8 @@ class CohortReader:
 
     Privacy
     -------
-    Everything that `chunks` yields is raw data. No message of this class repeats a value, a
-    count, a database URL or the text of a driver or parser, and none has one as its context.
+    `chunks` yields raw data. No message repeats a value, a count, a database URL or the text of a
+    driver or parser, and no exception has one as its context.
     """
 
     def __init__(
@@ -62,29 +62,27 @@ class CohortReader:
     def header(self) -> tuple[str, ...]:
         """Return the column names of the source without fetching a row (InputError).
 
-        Do not show them before a person has confirmed that they are names: a text file without a
-        header has a patient in its first line.
+        Show them only after a person has confirmed that they are names: the first line of a text
+        file without a header is a patient.
         """
         return self._described()[0]
 
     def check_types(self, columns: Sequence[str]) -> None:
-        """Refuse absent columns, and by declared type those without a text (InputError)."""
+        """Refuse absent columns and columns of a type that is not read (InputError)."""
         self._needed(columns)
 
     def chunks(self, columns: Sequence[str], chunk_rows: int = 50_000) -> Iterator[pd.DataFrame]:
-        """Read the wanted columns from the first row to the last.
+        """Read the requested columns from the first row to the last.
 
-        Memory is bounded by `chunk_rows`, the most rows in one frame, at least 1; rows that are not
-        selected count. Frames have the columns in the given order and are not empty. Their index is
-        the position of the row in the source, from 0, rows that are not selected included. Cells of
-        a text file are text, exactly as written (``None``, ``NA`` and the empty cell included).
-        Parquet columns are text or numbers, by their type; all cells of a query are text. See
-        `storage.sources.cells`.
+        A frame has at most `chunk_rows` rows (1 or more), so memory is bounded. No frame is empty.
+        The index of a frame is the position of the row in the source, from 0; rows that `select`
+        drops are counted. Cells of a text file are text exactly as written, ``None``, ``NA`` and
+        the empty cell included. Parquet columns are text or numbers by their type; all cells of a
+        query are text. See `storage.sources.cells`.
 
         It is an InputError if a column is absent, the source cannot be parsed, or it changed while
-        it was read (code ``SOURCE_CHANGED``, raised after the last frame: discard what was
-        computed). A query is one statement and so sees one state of the database; two calls see
-        two.
+        it was read (code ``SOURCE_CHANGED``, raised after the last frame: discard the results). A
+        query is one statement and sees one state of the database.
         """
         if chunk_rows < 1:
             raise _wrong_request()
@@ -93,12 +91,12 @@ class CohortReader:
     def fragments(
         self, columns: Sequence[str], n_fragments: int, *, map: Mapper | None = None
     ) -> tuple[Fragment, ...] | None:
-        """Divide Parquet files or images (other sources: None), in order, for workers side by side.
+        """Divide Parquet files or images in order for parallel workers; None for other sources.
 
-        Call `check_unchanged` when they are read. Let their number not depend on the data: whoever
-        sees the tasks of a cluster can count them. `map` is that of an executor; None runs one
-        after the other. It is an InputError if a column is absent, a file cannot be read, or the
-        source changed since `content_sha256`.
+        Call `check_unchanged` after the last is read. The number of fragments must not depend on
+        the data, since it is visible in a cluster. `map` is the method of an executor, None a plain
+        loop. It is an InputError if a column is absent, a file cannot be read, or the source
+        changed since `content_sha256`.
         """
         if isinstance(self._source, CsvSource | FhirSource | SqlSource | SklearnSource):
             return None
@@ -122,12 +120,12 @@ class CohortReader:
         )
 
     def check_unchanged(self, *, map: Mapper | None = None) -> None:
-        """Hash the files again: discard what was computed if they differ (``SOURCE_CHANGED``)."""
+        """Hash the files again; discard the results on a difference (``SOURCE_CHANGED``)."""
         if self.fingerprint(map=map) != self._first:
             raise _changed()
 
     def fingerprint(self, *, map: Mapper | None = None) -> Fingerprint | None:
-        """Return the state of the files, read where `map` runs (InputError); None if none."""
+        """Return the state of the files, hashed by `map` (InputError); None without files."""
         files = self._files()
         if files is None:
             return None
@@ -137,15 +135,14 @@ class CohortReader:
         return found
 
     def content_sha256(self, *, map: Mapper | None = None) -> str | None:
-        """Return a digest of the content of the files, whatever their names, places and times.
+        """Return a digest of the content of the files, without names, places and times.
 
-        The names of partition folders are content: they are cells.
-        What is read afterwards is checked against the same state. There are 64 hexadecimal digits,
-        or None for a database, whose content is not known before it is read.
+        Names of partition folders count as content, since they are cells. Later reads are checked
+        against the same state. The digest has 64 hexadecimal digits; it is None for a database.
 
         Privacy
         -------
-        Private: whoever can guess the table can compute it. Only a keyed digest of it is stored.
+        Private: it confirms a guess of the table. Only a keyed digest of it is stored.
         """
         if isinstance(self._source, SqlSource):
             return None
@@ -158,11 +155,11 @@ class CohortReader:
         return state.content_sha256(self._path)
 
     def size_bytes(self) -> int | None:
-        """Bytes of the files, of a dataset that comes with a library 0; None for a database.
+        """Return the bytes of the files: 0 for a dataset of a library, None for a database.
 
         Privacy
         -------
-        Private. It may decide where rows are read, and nothing else.
+        Private. It may only decide where rows are read.
         """
         if isinstance(self._source, SqlSource):
             return None
@@ -185,7 +182,7 @@ class CohortReader:
         return (export_files if is_export else files_of)(self._require_path())
 
     def _begin(self, map: Mapper | None = None) -> None:
-        """Remember what is going to be read, or compare it with what was read before."""
+        """Store the state of the files, or compare it with the stored one."""
         if self._first is None:
             self._first = self.fingerprint(map=map)
             return
@@ -194,7 +191,7 @@ class CohortReader:
             raise _changed()
 
     def _needed(self, columns: Sequence[str]) -> list[str]:
-        """Return the columns to read, with those selected on."""
+        """Return the columns to read, including those of `select`."""
         if len(set(columns)) != len(columns):
             raise _wrong_request()
         names, refused_types = self._described()
@@ -212,7 +209,7 @@ class CohortReader:
         return needed
 
     def _described(self) -> tuple[tuple[str, ...], Mapping[str, str]]:
-        """Return the names of the columns, and by column the types that are not read."""
+        """Return the names of the columns, and the refused type of each column that has one."""
         names: tuple[str, ...] = ()
         refused_types: Mapping[str, str] = {}
         with FailureNote() as reading:

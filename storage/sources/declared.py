@@ -1,4 +1,4 @@
-"""Where a cohort is: the `source` part of a site file. Nothing here opens anything."""
+"""The `source` section of a site file. Nothing here opens a file or a connection."""
 
 import codecs
 import re
@@ -30,7 +30,7 @@ _REFUSED_MARKS = ("--", "/*", "*/", "#", "\\", "$", "{", "}", "`", "%", ";", "["
 
 
 class _FileSource(SourcePlace):
-    """A file or folder: of your own (`path`) or a public dataset by name (`data`)."""
+    """A file or folder of your own (`path`), or a public dataset by name (`data`)."""
 
     path: PrintablePath | None = None
     """Relative paths start at the current directory."""
@@ -65,8 +65,7 @@ class CsvSource(_FileSource):
     @field_validator("encoding")
     @classmethod
     def _known_encoding(cls, encoding: str) -> str:
-        # ValueError: a null character, or a codec that refuses; LookupError also for codecs between
-        # bytes and bytes.
+        # ValueError: a null character, or a codec that refuses. LookupError: unknown, or not text.
         with suppress(LookupError, ValueError):
             if "a".encode(encoding).decode(encoding) == "a":
                 return codecs.lookup(encoding).name
@@ -74,7 +73,7 @@ class CsvSource(_FileSource):
 
 
 class ParquetSource(_FileSource):
-    """A Parquet file, or a folder of them, hive partition folders (``key=value``) included."""
+    """A Parquet file, or a folder of Parquet files, also in hive partitions (``key=value``)."""
 
     kind: Literal["parquet"]
 
@@ -82,17 +81,17 @@ class ParquetSource(_FileSource):
 class SqlSource(DatabasePlace):
     """The result of one fixed query, which acts on one patient at a time.
 
-    Every row of a patient has to be a function of that patient's rows in the tables, because a
-    patient moves a release by no more than their own rows. A table that the query reads names the
-    patient in the column of ``privacy_unit``, spelled alike in all tables, or is declared public.
-    The query is parsed and refused unless this can be shown of it: no LIMIT, no ROW_NUMBER, no
-    RANDOM(), no clock; GROUP BY, windows, DISTINCT, joins and subqueries only within a patient;
-    WITH at the beginning only; columns with their table (``table.column``) in a SELECT of several
-    tables or inside of another, and the patient not from the right side of a LEFT JOIN.
-    Where ``privacy_unit.column`` is ``null``, it reads single rows of one table. What cannot be
-    shown is written as a view and declared in ``patient_local``.
+    Each row of a patient must be a function of that patient's rows in the tables, so that a patient
+    changes a release by their own rows alone. A table of the query names the patient in the column
+    of ``privacy_unit``, spelled alike in all tables, or is declared public. The query is parsed and
+    refused unless this can be proved: no LIMIT, no ROW_NUMBER, no RANDOM(), no clock; GROUP BY,
+    windows, DISTINCT, joins and subqueries only within a patient; WITH at the beginning only;
+    columns with their table (``table.column``) in a SELECT of several tables or inside another, and
+    the patient not from the right side of a LEFT JOIN. With ``privacy_unit.column: null`` the query
+    reads single rows of one table. Write other queries as a view, and declare it in
+    ``patient_local``.
 
-    Give the database user of the URL the right to read and no other.
+    Give the database user of the URL the right to read, and no other right.
     """
 
     kind: Literal["sql"]
@@ -106,16 +105,16 @@ class SqlSource(DatabasePlace):
     """Tables and views of the query that hold no patient, such as names of codes: ``table`` or
     ``schema.table``, as in the query."""
     patient_local: tuple[str, ...] = ()
-    """Views of the query whose rows about a patient depend on that patient's records alone. This is
-    your word, and the guarantee rests on it; other views are refused, tables are not."""
+    """Views of the query whose rows about a patient depend on that patient's records alone. The
+    guarantee rests on this declaration. Views that are not declared are refused; tables are not."""
 
     @field_validator("query")
     @classmethod
     def _one_select(cls, query: str, info: ValidationInfo) -> str:
         if info.context == KEPT:
             return query
-        # What databases and parsers may read differently (comments, escapes, dollar quotes) is
-        # refused rather than interpreted; the rest is parsed.
+        # Databases and parsers may read comments, escapes and dollar quotes differently, so these
+        # are refused; the rest is parsed.
         if any(not (c.isprintable() or c in "\n\t\r") for c in query):
             raise ValueError("the query must hold printable characters only")
         bare = _QUOTED.sub(" ", query.strip().removesuffix(";"))
@@ -159,13 +158,13 @@ class SqlSource(DatabasePlace):
 
     @property
     def declared(self) -> frozenset[str]:
-        """Those that the declaration answers for."""
+        """Tables and views that are declared public or patient-local."""
         return self._names(*self.public_tables, *self.patient_local)
 
     def check_patient_local(self, unit: str | None) -> None:
-        """Refuse a query that is not shown to act on one patient, named by `unit`, at a time.
+        """Refuse (ValueError) a query that is not proved to act on one patient at a time.
 
-        The unit is None where every row is another patient. The ValueError says what to do instead.
+        `unit` is the column that names the patient, None if every row is another patient.
         """
         from storage.sources.patient_local import check_patient_local
         from storage.sources.sql_queries import parse_query
@@ -177,7 +176,7 @@ class SqlSource(DatabasePlace):
         )
 
     def _names(self, *names: str) -> frozenset[str]:
-        """Return names as the database compares them: SQLite knows no capitals."""
+        """Return names as the database compares them: SQLite ignores case."""
         return frozenset(n.lower() if self.language == "sqlite" else n for n in names)
 
 
@@ -213,9 +212,9 @@ def query_of(source: OmopSource) -> SqlSource:
 
 
 def check_source_unit(source: "Source", unit: str | None) -> None:
-    """Refuse (ValueError) a source whose rows are not shown to be those of one patient each.
+    """Refuse (ValueError) a source whose rows are not proved to belong to one patient each.
 
-    `unit` is the column that names the patient, None where every row is another patient.
+    `unit` is the column that names the patient, None if every row is another patient.
     """
     named = {"omop": PERSON, "fhir": PATIENT, "dicom": PATIENT_TAG}.get(source.kind, unit)
     if unit != named:

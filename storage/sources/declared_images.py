@@ -21,22 +21,21 @@ _MAX_STORED = MAX_SIDE * MAX_SHRINK
 
 
 class FolderSource(SourcePlace):
-    """What the sources of a file for each image share."""
+    """A folder with a file for each image."""
 
     folder: PrintablePath
-    """Where the files are. Relative paths start at the current directory."""
+    """Folder of the files. Relative paths start at the current directory."""
     table: PrintablePath | None = None
-    """CSV file, of UTF-8 with commas, with a line for each image: the column ``file``, its place
-    below the folder, the label, and the patient where no header names one. Without a table the
-    label is the name of the first folder below ``folder``, in a column ``label``, and every file is
-    read."""
+    """CSV file (UTF-8, commas) with a line for each image: the column ``file``, the path below the
+    folder; the label; and the patient unless file headers name one. Without a table every file is
+    read, and the name of the first folder below ``folder`` is the column ``label``."""
     size: Annotated[
         tuple[Annotated[StrictInt, Field(ge=1, le=_MAX_STORED)], ...],
         Field(min_length=2, max_length=2),
     ]
-    """Rows and columns of pixels of every file: those of ``schema.image``, times ``shrink``."""
+    """Rows and columns of pixels of every file: those of ``schema.image`` times ``shrink``."""
     shrink: Annotated[StrictInt, Field(ge=1, le=MAX_SHRINK)] = 1
-    """Whole factor that images are reduced by, to the means of squares of so many pixels a side."""
+    """Whole factor of the reduction: each square of this many pixels a side becomes its mean."""
 
     @model_validator(mode="after")
     def _divisible(self) -> Self:
@@ -63,8 +62,8 @@ class FolderSource(SourcePlace):
         return pixel_names(*self.shape)
 
     @property
-    def told(self) -> tuple[str, ...]:
-        """Names of the columns that the header of each file tells."""
+    def header_columns(self) -> tuple[str, ...]:
+        """Names of the columns that are read from the header of each file."""
         return ()
 
     def check_image(self, image: ImageColumns | None) -> None:
@@ -85,7 +84,7 @@ class PngSource(FolderSource):
 
     kind: Literal["png"]
     colour: StrictBool = False
-    """Whether images are red, green and blue, or gray."""
+    """True for red, green and blue, false for gray."""
 
     @property
     def channels(self) -> int:
@@ -94,31 +93,31 @@ class PngSource(FolderSource):
 
 
 class Window(Declaration):
-    """The values that become 0 to 255, as DICOM defines it (PS3.3, C.11.2.1.2.1)."""
+    """Range of values that becomes 0 to 255, as DICOM defines it (PS3.3, C.11.2.1.2.1)."""
 
     center: Annotated[float, Field(allow_inf_nan=False)]
     """Value that becomes the middle gray, after the slope and intercept of the file."""
     width: Annotated[float, Field(gt=1, allow_inf_nan=False)]
-    """Range of values, above 1; what is outside is black or white."""
+    """Width of the range, above 1; values outside become black or white."""
 
 
 class DicomSource(FolderSource):
     """Gray images, a DICOM file each, of one series for each patient. Needs the extra `hospital`.
 
-    The column ``PatientID`` is read from the files and has to be that of ``privacy_unit``. Further
-    columns are pixels as in ``schema.image``, ``tags`` and those of the table. No other element of
-    a header is kept than these, the series and what pixels are made of. Files with several frames,
-    compressed, or of another kind than MONOCHROME2 are refused before anything is charged, as is a
-    patient without an identifier or with two series.
+    The column ``PatientID`` is read from the files and must be that of ``privacy_unit``. Further
+    columns are pixels as in ``schema.image``, ``tags`` and the columns of the table. Other elements
+    of a header are read only for pixels and the series. Compressed files, files with several frames
+    and kinds other than MONOCHROME2 are refused before any charge, as are a patient without an
+    identifier and a patient with two series.
     """
 
     kind: Literal["dicom"]
     window: Window
-    """Values that become 0 to 255; public, and the same for all files."""
+    """Range of values that becomes 0 to 255; public, and the same for all files."""
     burned_in: Literal["refuse", "accept"]
-    """Text in the pixels, such as a name: ``refuse`` takes files only whose element
-    BurnedInAnnotation says NO, ``accept`` does not ask. A release is private either way; what is
-    burned in alike into many images can appear in it."""
+    """Text in the pixels, such as a name. ``refuse`` takes only files whose element
+    BurnedInAnnotation is NO; ``accept`` takes all. A release is private either way, but a text that
+    many images share can appear in it."""
     tags: tuple[str, ...] = ()
     """Keywords of further elements that become columns, such as ``ViewPosition``."""
 
@@ -131,6 +130,6 @@ class DicomSource(FolderSource):
         return tags
 
     @property
-    def told(self) -> tuple[str, ...]:
-        """Names of the columns that the header of each file tells."""
+    def header_columns(self) -> tuple[str, ...]:
+        """Names of the columns that are read from the header of each file."""
         return PATIENT_TAG, *self.tags

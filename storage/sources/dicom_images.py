@@ -1,4 +1,4 @@
-"""One DICOM file as pixels in a declared window. No element is kept but those that are named here.
+"""One DICOM file as pixels in a declared window; only the elements named here are read.
 
 Source: DICOM PS3.3, C.7.6.3 (image pixel) and C.11.2.1.2.1 (linear window).
 """
@@ -33,12 +33,12 @@ _SERIES = "SeriesInstanceUID"
 
 
 def read_dicom(content: bytes, source: DicomSource) -> tuple[NDArray[np.uint8], dict[str, str]]:
-    """Return the pixels (rows, columns, 1) and the columns that a header tells, or `RefusedFile`.
+    """Return the pixels (rows, columns, 1) and the columns of the header, or raise `RefusedFile`.
 
-    An element that is not there is an empty text.
+    An absent element is an empty text.
     """
     asked = [_BURNED_IN] if source.burned_in == "refuse" else []
-    with _parsed(content, [*_PIXELS, *asked, *source.told]) as found:
+    with _parsed(content, [*_PIXELS, *asked, *source.header_columns]) as found:
         if found.file_meta.TransferSyntaxUID.is_compressed:
             raise RefusedFile(FileRule.UNCOMPRESSED)
         if int(found.get("NumberOfFrames") or 1) != 1:
@@ -56,19 +56,19 @@ def read_dicom(content: bytes, source: DicomSource) -> tuple[NDArray[np.uint8], 
         values = found.pixel_array * slope + intercept
         if values.shape != source.size:
             raise RefusedFile(FileRule.WHOLE)
-        told = {name: found.get(name) for name in source.told}
-    columns = {name: "" if text is None else raw_text(text) for name, text in told.items()}
+        in_header = {name: found.get(name) for name in source.header_columns}
+    columns = {name: "" if text is None else raw_text(text) for name, text in in_header.items()}
     return windowed(values, source.window)[..., np.newaxis], columns
 
 
 def windowed(values: NDArray[Any], window: Window) -> NDArray[np.uint8]:
-    """Return values in a window as 0 to 255; a value that is no number is black."""
+    """Map the values of a window to 0 to 255; NaN becomes black."""
     part = (values - (window.center - 0.5)) / (window.width - 1.0) + 0.5
     return np.rint(255.0 * np.clip(np.nan_to_num(part), 0.0, 1.0)).astype(np.uint8)
 
 
 def series_of(content: bytes) -> tuple[str, str]:
-    """Return the patient and the series of a file; empty texts where nothing tells them."""
+    """Return the patient and the series of a file; empty texts if absent."""
     try:
         with _parsed(content, [PATIENT_TAG, _SERIES], stop_before_pixels=True) as found:
             return raw_text(found.get(PATIENT_TAG) or ""), str(found.get(_SERIES) or "")
@@ -90,7 +90,7 @@ def check_tags(tags: Sequence[str]) -> None:
 
 @contextmanager
 def _parsed(content: bytes, names: Sequence[str], **options: bool) -> Iterator[Any]:
-    """Read the named elements and nothing else; whatever fails meanwhile is `RefusedFile`."""
+    """Read the named elements alone; any failure is `RefusedFile`."""
     with extra("hospital"):
         import pydicom
     if _DEFLATED in content:  # inflated, to whatever size, before anything of it can be asked

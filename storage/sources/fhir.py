@@ -55,10 +55,10 @@ class FhirSource(SourcePlace):
 
     A row is a patient, with ``patient`` (the id of the resource ``Patient``) as
     ``privacy_unit.column`` and the features as columns. An expression sees the resources of its
-    patient and no others. They stand by type, then by time, then by id, whatever their order in the
-    files, so ``.last()`` is the latest. A line that is no resource, a resource that names no
-    patient of the export, and a patient with two records are refused. The extra ``hospital`` is
-    needed; an expression takes about a millisecond for each resource that it looks at.
+    patient alone, sorted by type, time and id, so ``.last()`` is the latest. A line that is no
+    resource, a resource that names no patient of the export, and a patient with two records are
+    refused. Needs the extra ``hospital``; an expression takes about a millisecond for each resource
+    that it reads.
     """
 
     kind: Literal["fhir"]
@@ -97,14 +97,13 @@ def export_files(folder: Path) -> list[Path]:
 class FhirExport:
     """The patients of an export as columns of text.
 
-    What expressions name is collected by patient in a file of the private folder that has no name,
-    so that memory is bounded by the largest patient and `chunk_rows`, and nothing is left by a
-    process that dies.
+    Resources are collected by patient in an unlinked file of the private folder. Memory is bounded
+    by the largest patient and `chunk_rows`, and a killed process leaves no file.
 
     Privacy
     -------
-    A cell is a function of the resources that name its patient: neither the other patients nor the
-    order of the lines matter. A row is one patient, in the order of their ids.
+    A cell is a function of the resources that name its patient, independent of other patients and
+    of the order of lines. Rows are patients in the order of their ids.
     """
 
     refused_types: Mapping[str, str] = MappingProxyType({})
@@ -115,7 +114,7 @@ class FhirExport:
         self.names = (PATIENT, *self._features)
 
     def batches(self, needed: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
-        """Read the export once and give the wanted columns of at most `chunk_rows` patients."""
+        """Read the export once; yield the requested columns of at most `chunk_rows` patients."""
         wanted = {name: self._features[name] for name in needed if name != PATIENT}
         types = {"Patient"}.union(*(one.types for one in wanted.values()))
         with closing(_unnamed_database(ensure_private_directory(self._private_root))) as collected:
@@ -193,7 +192,7 @@ def _no_number(_: str) -> None:
 
 
 def _patient_of(kind: str, resource: Mapping[str, Any]) -> str:
-    """Return the id of the patient whom a resource is about."""
+    """Return the id of the patient of a resource."""
     if kind == "Patient":
         if resource.get("link"):
             raise InputError(
@@ -217,7 +216,7 @@ def _patient_of(kind: str, resource: Mapping[str, Any]) -> str:
 
 
 def _moment(resource: Mapping[str, Any]) -> str:
-    """Return when a resource was, so that texts are in the order of times; empty if unknown."""
+    """Return the time of a resource as a sortable text; empty if unknown."""
     for time in TIMES:
         found: object = resource
         for key in time.split("."):

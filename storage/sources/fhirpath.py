@@ -1,7 +1,7 @@
-"""What an expression of FHIRPath may consist of: paths of one patient's resources, parsed.
+"""Parser of FHIRPath expressions over the resources of one patient.
 
-Functions are listed in ``fhir.toml``, so whatever is not listed is refused: those that read a
-clock, write a trace or look at elements that the expression does not name.
+Only the functions listed in ``fhir.toml`` are allowed. Those that read a clock, write a trace or
+read elements that the expression does not name are refused.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,14 +16,14 @@ _LISTED = listed(__package__, "fhir.toml")
 SUBJECTS = {
     kind: element for element, kinds in _LISTED["of_patient"].items() for kind in kinds.split()
 }
-"""Type of resource that holds one patient, and its element that names the patient."""
+"""Element that names the patient, by type of resource."""
 _FUNCTIONS, TIMES = (tuple(_LISTED["words"][name].split()) for name in ("functions", "times"))
 _TYPES = frozenset({"Patient", *SUBJECTS})
 
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A parsed expression: the types of resources that it names, and the function that it is."""
+    """A parsed expression: the types of resources that it names, and its function."""
 
     types: frozenset[str]
     evaluate: Callable[..., Sequence[object]]
@@ -31,7 +31,7 @@ class Expression:
 
 @lru_cache(maxsize=1)
 def known_types() -> frozenset[str]:
-    """Return every type of resource of R4, also those that no expression may name."""
+    """Return every type of resource of R4, including those that no expression may name."""
     with extra("hospital"):
         from fhirpathpy.models import models
     above = models["r4"]["type2Parent"].items()
@@ -43,8 +43,8 @@ def parse_expression(text: str) -> Expression:
     """Parse an expression over the resources of one patient.
 
     Every path begins with a type of resource, such as ``Observation``, and is evaluated over the
-    patient's resources of that type, of R4. A ValueError if it does not parse or holds anything
-    else; MissingExtra without the packages of the extra ``hospital``.
+    patient's resources of that type in R4. It is a ValueError if the text does not parse or holds
+    anything else; MissingExtra without the packages of the extra ``hospital``.
     """
     with extra("hospital"):
         import fhirpathpy
@@ -53,7 +53,7 @@ def parse_expression(text: str) -> Expression:
         from fhirpathpy.parser.generated.FHIRPathLexer import FHIRPathLexer
         from fhirpathpy.parser.generated.FHIRPathParser import FHIRPathParser
 
-    # The parser of the package goes on after an error and keeps what it could read.
+    # The parser of the package continues after an error with a partial tree.
     lexer = FHIRPathLexer(InputStream(text))
     parser = FHIRPathParser(CommonTokenStream(lexer))
     faults: list[str] = []
@@ -78,7 +78,7 @@ _NO_TYPE = (
 
 
 class _Faults:
-    """A listener of the parser that counts errors; all it is told of besides is ambiguity."""
+    """Listener of the parser that collects errors and ignores reports of ambiguity."""
 
     def __init__(self, faults: list[str]) -> None:
         self._faults = faults
@@ -91,7 +91,7 @@ class _Faults:
 
 
 def _check(node: Mapping[str, Any], types: set[str], *, inside: bool) -> None:
-    """Look at a node and those below; `inside` of parameters a path may begin anywhere."""
+    """Check a node and those below; `inside` parameters a path may begin anywhere."""
     kind = node["type"] if "type" in node else ""
     if kind == "ExternalConstantTerm":
         raise ValueError("expected no variable (%name) in an expression")

@@ -1,4 +1,4 @@
-"""What the files of a source looked like at one moment, hashed on as many workers as there are."""
+"""State of the files of a source at one moment, hashed in parallel."""
 
 import hashlib
 import json
@@ -14,11 +14,11 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 N_HASHED_TOGETHER = 16
-"""Groups of files that are hashed side by side. A constant, as the number of files is private."""
+"""Groups of files that are hashed in parallel. A constant, as the number of files is private."""
 
 
 class Mapper(Protocol):
-    """The method ``map`` of an executor: a function of each item, on whatever workers there are."""
+    """The method ``map`` of an executor: applies a function to each item on its workers."""
 
     def __call__(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Return ``function(item)`` for each item, in order."""
@@ -30,27 +30,27 @@ FileState = tuple[str, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What a source looked like at one moment; can be compared and does nothing else.
+    """State of a source at one moment, for comparison alone.
 
-    It covers the names, sizes, modification times, inodes and bytes of all files. Its content is
-    private, because the digest of a small file can be guessed, and therefore not in its repr.
+    It covers the names, sizes, modification times, inodes and bytes of all files. It is private,
+    because the digest of a small file can be guessed, and so its repr is empty.
 
     Notes
     -----
-    A source is hashed twice: for the key of the request and after its last row was read. Between
-    the two only what the file system says of the files is compared, which is a hint and no more:
-    a writer can set the time of a file back, and one that has it mapped into memory need not change
-    the time at all. That no other bytes were read than those of the key rests on the second hash.
+    A source is hashed twice: for the key of the request, and after its last row was read. In
+    between only the state of the file system is compared. That is a hint: a writer can set the time
+    of a file back, or write through memory without changing the time. The second hash proves that
+    the bytes that were read are those of the key.
     """
 
     _files: tuple[FileState, ...] = field(repr=False)
     _digests: tuple[bytes, ...] = field(repr=False)
 
     def content_sha256(self, folder: Path | None = None, *, labels: Sequence[str] = ()) -> str:
-        """Return a digest of all files, in the order in which they are read.
+        """Return a digest of all files in the order of reading.
 
-        Below `folder`, that of the source, the names of partition folders are content, which is
-        digested with the bytes; so are `labels` that folders of images tell.
+        It includes the names of partition folders below `folder`, and `labels` taken from folders
+        of images.
         """
         whole = hashlib.sha256(b"".join(self._digests))
         if folder is not None:
@@ -62,15 +62,15 @@ class Fingerprint:
         return whole.hexdigest()
 
     def is_of(self, files: tuple[FileState, ...]) -> bool:
-        """Return whether names, sizes, times and inodes are these; the bytes may differ."""
+        """Compare names, sizes, times and inodes; the bytes may differ."""
         return self._files == files
 
 
 def states_of(files: Iterable[Path]) -> tuple[FileState, ...]:
-    """Return what the file system says of each file, all of which can be opened."""
+    """Return the state of each file, which must be readable."""
     states = list[FileState]()
     for file in files:
-        # Opened, not only asked for: a network file system then asks its server.
+        # Opening a file makes a network file system ask its server.
         with file.open("rb") as handle:
             status = os.fstat(handle.fileno())
         states.append((str(file), status.st_size, status.st_mtime_ns, status.st_ino))
@@ -78,7 +78,7 @@ def states_of(files: Iterable[Path]) -> tuple[FileState, ...]:
 
 
 def fingerprint_of(states: Sequence[FileState], map: Mapper | None = None) -> Fingerprint | None:
-    """Hash the files of these states, where `map` runs it or here; None if one cannot be read."""
+    """Hash the files with `map`, or in this process; None if one cannot be read."""
     paths = [Path(name).absolute() for name, *_ in states]
     groups = [tuple(paths[start::N_HASHED_TOGETHER]) for start in range(N_HASHED_TOGETHER)]
     digests = dict[Path, bytes]()
@@ -91,7 +91,7 @@ def fingerprint_of(states: Sequence[FileState], map: Mapper | None = None) -> Fi
 
 
 def digests_of(files: tuple[Path, ...]) -> tuple[bytes, ...] | None:
-    """Return the SHA-256 of each file, None if one cannot be read. Private: it tests a guess."""
+    """Return the SHA-256 of each file, None if one cannot be read. It is private."""
     try:
         return tuple(_digest_of(file) for file in files)
     except OSError:

@@ -1,4 +1,4 @@
-"""Text files, the database, a library, as batches; `storage.sources.cohorts` guards exceptions."""
+"""Readers of text files, databases and a library; `storage.sources.cohorts` guards exceptions."""
 
 import csv
 import gzip
@@ -33,8 +33,8 @@ _SQLITE_REACHING = frozenset({"load_extension", "readfile", "writefile", "edit",
 class CsvTable:
     """A text file, plain or ``.gz``, as columns of text.
 
-    `names` are those of the first line, not checked for being unique. It is an InputError if the
-    line is empty or much too long, or is one column although it has other delimiters.
+    `names` are those of the first line; they may repeat. It is an InputError if the line is empty
+    or much too long, or is one column that contains other delimiters.
     """
 
     refused_types: Mapping[str, str] = MappingProxyType({})
@@ -64,8 +64,8 @@ class CsvTable:
         """Read the wanted columns as text, in batches of about `_CSV_BLOCK_BYTES` bytes."""
         if not self._has_rows:
             return
-        # Not pandas.read_csv: it fills the cells of a row that is too short and, when only some
-        # columns are wanted, accepts a row that is too long, whose cells stand in wrong columns.
+        # pandas.read_csv pads a row that is too short and, with a choice of columns, accepts a row
+        # that is too long, whose cells then stand in wrong columns.
         reader = pa_csv.open_csv(
             self._path,
             read_options=pa_csv.ReadOptions(
@@ -87,7 +87,7 @@ class CsvTable:
 def _first_line(path: Path, source: CsvSource) -> str:
     encoding = "utf-8-sig" if source.encoding == "utf-8" else source.encoding
     raw = gzip.open(path) if path.suffix == ".gz" else path.open("rb")
-    # The decoder is given more than one line, and errors of later lines are not the header's.
+    # The decoder reads beyond the first line, so errors of later lines must not stop it.
     with io.TextIOWrapper(raw, encoding=encoding, errors="replace") as handle:
         line = handle.readline(_MAX_HEADER_CHARACTERS)
     if "\ufffd" in line:
@@ -103,12 +103,12 @@ class QueryTable:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Columns of the result, by running the query."""
+        """Columns of the result; runs the query."""
         return self._described[0]
 
     @cached_property
     def refused_types(self) -> dict[str, str]:
-        """Columns of a type that is not read, with its name, as far as the driver names types."""
+        """Columns of a type that is not read, with the name that the driver gives the type."""
         return {name: kind for name, kind in self._described[1].items() if not sql_is_read(kind)}
 
     @cached_property
@@ -122,8 +122,8 @@ class QueryTable:
         """Run the query and read the wanted columns in batches of at most `chunk_rows`."""
         with executed(self._source) as rows:
             names = tuple(rows.keys())
-            # Not pandas.read_sql: it turns integers into floating-point numbers in those chunks
-            # that have a missing cell, so one key would get two spellings.
+            # pandas.read_sql converts integers to floating-point numbers in chunks with a missing
+            # cell, so one key would get two spellings.
             for part in rows.partitions(chunk_rows):
                 cells = dict(zip(names, zip(*part, strict=True), strict=True))
                 columns = [sql_text(name, cells[name]) for name in needed]
@@ -134,9 +134,9 @@ class QueryTable:
 def executed(source: SqlSource) -> Iterator[sa.CursorResult[tuple[object, ...]]]:
     """Run the fixed query on a connection that only reads, and stream the result.
 
-    Yields the open result, of which no row has been fetched. It is a ConfigurationError if the
-    environment variable with the URL is not set, the database is of another kind than the query, or
-    the query reads a view that is not declared, and an InputError if a SQLite file is missing.
+    Yields the open result before its first row. It is a ConfigurationError if the environment
+    variable with the URL is not set, the database is of another kind than the query, or the query
+    reads a view that is not declared, and an InputError if a SQLite file is missing.
     """
     url = source.url or os.environ.get(str(source.url_env))
     if not url:
@@ -157,7 +157,7 @@ def executed(source: SqlSource) -> Iterator[sa.CursorResult[tuple[object, ...]]]
                 "expected a SQLite file at the address of the source; correct the site file or "
                 "the environment variable",
             )
-        # Where there is one, a read-only mode is a second line behind the filter of the query.
+        # A read-only mode is a second barrier behind the check of the query.
         _check_database(engine, source)
         options = {"postgresql_readonly": True} if engine.dialect.name == "postgresql" else {}
         with engine.execution_options(**options).connect() as connection:
@@ -175,7 +175,7 @@ def executed(source: SqlSource) -> Iterator[sa.CursorResult[tuple[object, ...]]]
 
 
 def _check_database(engine: sa.Engine, source: SqlSource) -> None:
-    """Refuse what the parsed query cannot tell: another kind of database, and views."""
+    """Refuse another kind of database, and views that are not declared."""
     if engine.dialect.name != source.language:
         raise ConfigurationError(
             "DATABASE_KIND",
@@ -187,7 +187,7 @@ def _check_database(engine: sa.Engine, source: SqlSource) -> None:
     for name in sorted(source.tables - source.declared):
         schema, _, table = name.rpartition(".")
         stored = {fold(one) for one in catalogue.get_table_names(schema or None)}
-        # What the database does not know at all is left to the query, which fails.
+        # An unknown name makes the query itself fail.
         if table not in stored and catalogue.has_table(table, schema or None):
             raise ConfigurationError(
                 "UNDECLARED_VIEW",
@@ -206,7 +206,7 @@ def _folded(name: str) -> str:
 def _authorize_reading(
     action: int, first: str | None, second: str | None, database: str | None, trigger: str | None
 ) -> int:
-    """Let SQLite prepare what reads tables, and nothing else: no file, setting or transaction."""
+    """Let SQLite prepare statements that read tables: no file, setting or transaction."""
     if action == sqlite3.SQLITE_FUNCTION and second in _SQLITE_REACHING:
         return sqlite3.SQLITE_DENY
     return sqlite3.SQLITE_OK if action in _SQLITE_READS else sqlite3.SQLITE_DENY

@@ -1,7 +1,7 @@
-"""A folder with a file for each image, listed by a table or by its folders, as a table of pixels.
+"""A folder with a file for each image, read as a table of pixels.
 
-The guard of what is raised here is `storage.sources.cohorts`. Names of files are private: no
-message has one, and broken files are told by `RefusedFiles`.
+`storage.sources.cohorts` guards the exceptions. Names of files are private: no message contains
+one, and `RefusedFiles` carries those of broken files.
 """
 
 import os
@@ -31,7 +31,7 @@ MAX_FILE_BYTES = 64 << 20
 
 _BATCH_CELLS = 8_000_000
 _MOST_BROKEN = 1_000
-"""Broken files that are told of a part."""
+"""Most broken files that a part reports."""
 
 _ENDINGS = {"png": ".png", "dicom": ".dcm"}
 
@@ -48,7 +48,7 @@ class ImageFilesPart:
     def batches(self, needed: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
         """Read the wanted columns in batches of at most `chunk_rows`.
 
-        A file that breaks a rule is black; after the last batch that is `RefusedFiles`.
+        A file that breaks a rule is read as black; `RefusedFiles` follows the last batch.
         """
         names, broken = self.source.pixel_names, list[tuple[FileRule, int, str]]()
         places = {name: place for place, name in enumerate(names)}
@@ -56,10 +56,10 @@ class ImageFilesPart:
         for start in range(0, len(self.files), step):
             files = self.files[start : start + step]
             pixels = np.zeros((len(names), len(files)), dtype=np.uint8)
-            told = {name: [""] * len(files) for name in self.source.told}
+            in_header = {name: [""] * len(files) for name in self.source.header_columns}
             for place, file in enumerate(files):
-                # A header that was not read breaks no rule by what it does not say.
-                header = dict.fromkeys(told, "-")
+                # A file that was not read must not break a second rule by an empty header.
+                header = dict.fromkeys(in_header, "-")
                 try:
                     image, header = _read(file, self.source)
                     pixels[:, place] = image.ravel()
@@ -68,9 +68,9 @@ class ImageFilesPart:
                         row = self.first_row + start + place
                         broken.append((refused.rule, row, self._name(file)))
                 for tag, text in header.items():
-                    told[tag][place] = text
+                    in_header[tag][place] = text
             listed = {name: cells[start : start + step] for name, cells in self.cells.items()}
-            texts = {**listed, **told}
+            texts = {**listed, **in_header}
             yield pa.RecordBatch.from_arrays(
                 [
                     pa.array(pixels[places[name]])
@@ -88,11 +88,11 @@ class ImageFilesPart:
 
 
 class ImageFolder:
-    """The images of a source, in the order of their table or of their names, as columns.
+    """The images of a source as columns, in the order of the table or of the file names.
 
-    `files` are all that is read, `labels` those of folders, and `names` the columns. What a file is
-    made of is not looked at. It is an InputError if a file is missing, a link, outside of the
-    folder, of another kind, or listed twice, or the table lacks a column.
+    `files` are all files that are read, `labels` the labels by folder, and `names` the columns. It
+    is an InputError if a file is missing, a link, outside the folder, of another kind, or listed
+    twice, or if the table lacks a column.
     """
 
     refused_types: Mapping[str, str] = MappingProxyType({})
@@ -101,7 +101,7 @@ class ImageFolder:
         folder = source.folder.absolute()  # a worker may be elsewhere
         self._source = source.model_copy(update={"folder": folder})
         if isinstance(source, DicomSource):
-            check_tags(source.told)
+            check_tags(source.header_columns)
         if not folder.is_dir():
             raise InputError(
                 "SOURCE_MISSING",
@@ -114,7 +114,7 @@ class ImageFolder:
             names, self._cells = _listed(source.table)
         _check_files(folder, names)
         self._images = tuple(folder / name for name in names)
-        self.names = (*source.pixel_names, *self._cells, *source.told)
+        self.names = (*source.pixel_names, *self._cells, *source.header_columns)
         self.files = (*self._images, *([] if source.table is None else [source.table]))
         self.labels = self._cells[LABEL_NAME] if source.table is None else ()
 
@@ -124,7 +124,7 @@ class ImageFolder:
             yield from part.batches(needed, chunk_rows)
 
     def fragments(self, n_fragments: int) -> list[tuple[ImageFilesPart, ...]]:
-        """Divide the files, in order; the last parts of few files are empty.
+        """Divide the files in order; with few files the last parts are empty.
 
         It is an InputError if a patient has two series of DICOM.
         """
@@ -159,7 +159,7 @@ class ImageFolder:
 
 
 def _read(file: Path, source: PngSource | DicomSource) -> tuple[NDArray[np.uint8], dict[str, str]]:
-    """Return the reduced pixels of a file, and what its header tells."""
+    """Return the reduced pixels of a file and the columns of its header."""
     content = _content(file, most=MAX_FILE_BYTES + 1)
     if len(content) > MAX_FILE_BYTES:
         raise RefusedFile(FileRule.LARGE)
@@ -176,7 +176,7 @@ def _content(file: Path, *, most: int) -> bytes:
 
 
 def shrunk(pixels: NDArray[np.uint8], factor: int) -> NDArray[np.uint8]:
-    """Return the rounded means of squares of `factor` pixels a side."""
+    """Return the rounded mean of each square of `factor` pixels a side."""
     rows, columns, channels = pixels.shape
     squares = pixels.reshape(rows // factor, factor, columns // factor, factor, channels)
     sums = squares.sum(axis=(1, 3), dtype=np.int64)
@@ -184,7 +184,7 @@ def shrunk(pixels: NDArray[np.uint8], factor: int) -> NDArray[np.uint8]:
 
 
 def _listed(table: Path) -> tuple[tuple[PurePosixPath, ...], dict[str, tuple[str, ...]]]:
-    """Return the places that a table lists, and its other columns."""
+    """Return the paths that a table lists, and its other columns."""
     if not table.is_file():
         raise InputError(
             "SOURCE_MISSING", f"expected a file at {table}; correct the path in the site file"
@@ -205,7 +205,7 @@ def _listed(table: Path) -> tuple[tuple[PurePosixPath, ...], dict[str, tuple[str
 
 
 def _below(folder: Path, ending: str) -> Iterator[PurePosixPath]:
-    """Yield what lies in the folders of the labels, sorted; names with a dot first are hidden."""
+    """Yield the files in the folders of the labels, sorted; hidden names are skipped."""
     for path in sorted(folder.rglob("*")):
         name = PurePosixPath(path.relative_to(folder))
         if any(part.startswith(".") for part in name.parts):
@@ -222,7 +222,7 @@ def _below(folder: Path, ending: str) -> Iterator[PurePosixPath]:
 
 
 def _check_files(folder: Path, names: Sequence[PurePosixPath]) -> None:
-    """Refuse what is no file of its own in the folder."""
+    """Refuse links, missing or repeated files, and paths outside the folder."""
     known: dict[PurePosixPath, int] = {}
     for name in names:
         if name.is_absolute() or ".." in name.parts or not name.parts or "\0" in str(name):

@@ -1,4 +1,4 @@
-"""Rules of a file with an image, and how a broken one is told without the file."""
+"""Rules of an image file, and errors that name the rule without the file."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -9,7 +9,7 @@ from storage.sources.declared_images import FILE_NAME
 
 
 class FileRule(StrEnum):
-    """What a file must be; the value is the text that an error may show."""
+    """Rule of a file; the value is the text that an error may show."""
 
     WHOLE = "whole files of the declared kind, none damaged or truncated"
     LARGE = "files of at most 64 MiB"
@@ -23,7 +23,7 @@ class FileRule(StrEnum):
 
 
 class RefusedFile(Exception):
-    """A file breaks a rule."""
+    """One file breaks a rule."""
 
     def __init__(self, rule: FileRule) -> None:
         super().__init__(rule)
@@ -31,7 +31,7 @@ class RefusedFile(Exception):
 
 
 class RefusedFiles(InputError):
-    """Files that break rules. Which ones is private: rule, number of the row and name of each."""
+    """Files that break rules. `broken` is private: rule, row number and name of each file."""
 
     broken: Sequence[tuple[FileRule, int, str]] = ()
 

@@ -1,6 +1,6 @@
 """A database in the OMOP common data model: a short declaration, compiled to one query.
 
-The query acts on one person at a time and is held to that like any other
+The query passes the same check as any other that it acts on one person at a time
 (`storage.sources.patient_local`). Tables and columns are those of OMOP CDM version 5.3 and 5.4
 (ohdsi.github.io/CommonDataModel); concepts are those of its vocabulary, which is public.
 """
@@ -35,7 +35,7 @@ _EVENTS = {
     "visit": ("visit_occurrence", "visit_concept_id", "visit_start"),
     "death": ("death", "", "death"),
 }
-"""Kind of event: its table, the column of its concept, and what its date and time begin with."""
+"""Kind of event: its table, the column of its concept, and the stem of its date and time."""
 
 _DAY = 86_400  # seconds
 _OFFSET = re.compile(r"-?[0-9]{1,6}[dh]")
@@ -86,11 +86,11 @@ class _Events(BaseModel):
     visit: _Concepts | None = None
     """Concepts of ``visit_occurrence``."""
     descendants: StrictBool = False
-    """Whether concepts below these in the vocabulary (``concept_ancestor``) count too."""
+    """Count the concepts below these in the vocabulary (``concept_ancestor``) as well."""
 
     @property
     def event(self) -> str:
-        """Kind of the events, by the key that is given; empty if not one is."""
+        """Kind of the events by the given key; empty unless exactly one is given."""
         given = [kind for kind in _EVENTS if getattr(self, kind, None)]
         return given[0] if len(given) == 1 else ""
 
@@ -102,22 +102,22 @@ class _Events(BaseModel):
 
 
 class OmopPopulation(_Events):
-    """Which persons there are, and the index: the moment that windows are counted from.
+    """Persons of the cohort, and the index: the moment from which windows are counted.
 
     Exactly one of the six kinds of event is given.
     """
 
     take: Literal["first", "last", "each"] = "first"
-    """The person's first or last such event, or each of them, a row for each. The choice comes
-    after ``since`` and ``until``."""
+    """The person's first or last such event, or each of them with a row of its own. ``since`` and
+    ``until`` apply first."""
     index: Literal["start", "end"] = "start"
-    """Whether the index is the start of a visit or its end; ``start`` for other events."""
+    """``start`` or ``end`` of a visit as the index; ``start`` for other events."""
     since: date | None = None
     """First day of an index."""
     until: date | None = None
     """Last day of an index."""
     age: tuple[StrictInt, StrictInt] | None = None
-    """Least and greatest age, as the feature ``age`` counts it; all ages if left out."""
+    """Least and greatest age, computed as the feature ``age``; all ages if left out."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -129,7 +129,7 @@ class OmopPopulation(_Events):
 
 
 class OmopFeature(_Events):
-    """One column: what is known of a person in a window around the index.
+    """One column: a fact about a person in a window around the index.
 
     Exactly one of ``person``, ``death`` and the six kinds of event is given.
     """
@@ -140,12 +140,12 @@ class OmopFeature(_Events):
     """``age``: year of the index less year of birth; else the name of the concept in the
     vocabulary. Without ``take`` and ``window``."""
     death: StrictBool = False
-    """Whether the person died; with ``take: any``."""
+    """Death of the person; with ``take: any``."""
     take: Literal["any", "count", "first", "last", "min", "max"] | None = None
     """``any`` is 1 or 0 and ``count`` a number. The others take a value of a measurement or an
-    observation, of several at one moment the greatest; the cell is empty where there is none."""
+    observation, the greatest of several at one moment; the cell is empty if there is none."""
     value: Literal["number", "concept"] = "number"
-    """Whether the value is ``value_as_number``, or the name of ``value_as_concept_id`` in the
+    """``number`` takes ``value_as_number``, ``concept`` the name of ``value_as_concept_id`` in the
     vocabulary."""
     unit: _Concepts | None = None
     """Concepts of the units that count; others are left out. All units if left out."""
@@ -181,15 +181,15 @@ class OmopSource(DatabasePlace):
     """A database in the OMOP common data model, version 5.3 or 5.4.
 
     A row is a person of the population, with ``person_id`` as ``privacy_unit.column``, and the
-    features as columns. The declaration is compiled to one query over the standard tables and held
-    to what a source of kind ``sql`` is held to. Windows in days compare dates; windows in hours
-    compare times, and records without a time are in none of them. In SQLite dates are text
+    features as columns. The declaration is compiled to one query over the standard tables, which
+    passes the checks of kind ``sql``. Windows in days compare dates; windows in hours
+    compare times and leave out records without a time. In SQLite dates are text
     (``2020-03-01``, ``2020-03-01 14:30:00``). ``person_id`` needs its usual index in every table.
     """
 
     kind: Literal["omop"]
     population: OmopPopulation
-    """Persons, and the moment that windows are counted from."""
+    """Persons, and the moment from which windows are counted."""
     features: Annotated[tuple[OmopFeature, ...], Field(min_length=1, max_length=100)]
     """Columns beside ``person_id``, the label among them."""
     window: Window | None = None
@@ -201,7 +201,7 @@ class OmopSource(DatabasePlace):
     """Schema of ``concept`` and ``concept_ancestor``; ``cdm_schema`` if left out."""
     patient_local: tuple[str, ...] = ()
     """Views among the tables whose rows about a person depend on that person's records alone, as
-    for kind ``sql``: your word, on which the guarantee rests."""
+    for kind ``sql``. The guarantee rests on this declaration."""
 
     @model_validator(mode="after")
     def _complete(self, info: ValidationInfo) -> Self:
@@ -224,7 +224,7 @@ class OmopSource(DatabasePlace):
         population, index = self.population, ""
         table, _, stem = _EVENTS[population.event]
         stem = stem.replace("start", "end") if population.index == "end" else stem
-        # Of dates that are not written as they should be there is nobody.
+        # A person whose date cannot be read is left out.
         known = f"{self._seconds(f'e.{stem}_date')} IS NOT NULL"
         conditions = [self._of_concepts("e", population), known]
         for bound, sign in ((population.since, ">="), (population.until, "<=")):
@@ -275,7 +275,7 @@ class OmopSource(DatabasePlace):
         return f"CAST(EXTRACT(EPOCH FROM {column}) AS BIGINT)"
 
     def _moment(self, table: str, stem: str) -> str:
-        """Order of events; one without a time was at the beginning of its day."""
+        """Order of events; an event without a time counts from the beginning of its day."""
         times = (self._seconds(f"{table}.{stem}_{part}") for part in ("datetime", "date"))
         return f"COALESCE({', '.join(times)})"
 

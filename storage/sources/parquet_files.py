@@ -12,14 +12,14 @@ from privacy.errors import InputError
 from storage.sources.cells import arrow_is_read, arrow_is_text
 
 ROWS_WORTH_A_FRAGMENT = 50_000
-"""A table is divided no further: the checks of a batch cost about as much however few its rows."""
+"""Least rows of a fragment, as the checks of a batch have a fixed cost."""
 
 _BUFFER_BYTES = 1 << 20
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def files_of(path: Path) -> list[Path]:
-    """Return the file, or the Parquet files below a folder, sorted; ``.`` and ``_`` hide names."""
+    """Return the file, or the Parquet files below a folder, sorted; ``.`` and ``_`` hide a name."""
     if path.is_file():
         return [path]
     hidden = (".", "_")
@@ -33,10 +33,10 @@ def files_of(path: Path) -> list[Path]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ParquetPart:
-    """Consecutive row groups of one file. Without a repr, as its name and numbers are private.
+    """Consecutive row groups of one file. Private, so it has no repr.
 
-    The row groups are the first and the one after the last; None for all. The value of a partition
-    key is text: what a folder is called, whatever others are called.
+    `row_groups` are the first and the one after the last; None for all. The value of a partition
+    key is text, the name of the folder.
     """
 
     file: Path
@@ -101,7 +101,7 @@ class ParquetFolder:
             yield from self._part(place, None, 0).batches(needed, chunk_rows)
 
     def fragments(self, n_fragments: int) -> list[tuple[ParquetPart, ...]]:
-        """Divide row groups, in order, by footers alone; of few rows, the last parts are empty."""
+        """Divide row groups in order, by footers alone; with few rows the last parts are empty."""
         groups = [
             (place, number, n_rows)
             for place, file in enumerate(self._files)

@@ -1,9 +1,9 @@
-"""Whether a query acts on one patient at a time. It is parsed; nothing is run.
+"""Static check that a query acts on one patient at a time; nothing is run.
 
-A query is patient-local if the rows it returns about a patient are a function of the rows that the
-tables hold about that patient, and of public tables. Two tables that differ by one patient then
-give two results that differ by that patient's rows alone. The rule below is sound and not complete:
-what it cannot show to be patient-local is refused.
+A query is patient-local if its rows about a patient are a function of that patient's rows in the
+tables, and of public tables. Two databases that differ by one patient then give results that differ
+by that patient's rows alone. The check is sound and incomplete: a query that it cannot prove
+patient-local is refused.
 
 A table holds patients unless it is declared public, and then names them in the column of the
 privacy unit. A query about patients has to
@@ -14,10 +14,10 @@ privacy unit. A query about patients has to
 - group, number or compare rows (GROUP BY, window, DISTINCT, UNION) within a patient only, by what
   does not depend on the order of rows;
 - keep a subquery about patients to the patient of the row around it;
-- leave no doubt what a name means: columns stand with their table wherever several could be meant,
+- be unambiguous: columns stand with their table wherever several could be meant,
   an aggregate is of columns of its own SELECT, and no two columns of a result share a name.
 
-Where every row is another patient, one row is read at a time.
+If every row is another patient, the query reads one row at a time.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -29,19 +29,19 @@ from sqlglot import exp
 from storage.sources.sql_queries import AGGREGATES, name_of
 
 PUBLIC, PATIENTS, SAME_PATIENT = "public", "patients", "same patient"
-"""What a relation holds: no patient, rows of patients, or rows of the patient around a subquery."""
+"""Content of a relation: no patient, rows of patients, or rows of the outer query's patient."""
 
 
 def check_patient_local(query: exp.Query, *, unit: str | None, public: Collection[str]) -> None:
-    """Refuse a query that is not shown to act on one patient at a time.
+    """Refuse (ValueError) a query that is not proved to act on one patient at a time.
 
-    `unit` is the column that names the patient, None where every row is another patient; `public`
-    are tables that hold no patient. The ValueError says what was found, and what to do instead.
+    `unit` is the column that names the patient, None if every row is another patient; `public` are
+    tables without patients.
 
     Privacy
     -------
     A query that passes has, for each patient, rows that are a function of that patient's rows in
-    the tables it names. A view counts as a table: that its rows are patient-local is assumed.
+    the tables it names. A view counts as a table and is assumed to be patient-local.
     """
     rules = _Rules(unit=unit, public=frozenset(public))
     if rules.statement(query) != PATIENTS:
@@ -50,7 +50,7 @@ def check_patient_local(query: exp.Query, *, unit: str | None, public: Collectio
 
 @dataclass(frozen=True)
 class _Names:
-    """What a name means inside of a query: WITH parts, and rows of patients around a subquery."""
+    """Names in scope: parts of WITH, and tables of patients of the outer query."""
 
     parts: Mapping[str, str] = field(default_factory=dict)
     unfinished: frozenset[str] = frozenset()
@@ -64,7 +64,7 @@ class _Rules:
     public: frozenset[str]
 
     def statement(self, query: exp.Query) -> str:
-        """Return what a query holds, with the parts of WITH that it begins with."""
+        """Return the content of a query, including the parts of its WITH."""
         parts: dict[str, str] = {}
         start = query.args.get("with_")
         ctes = start.expressions if start is not None else []
@@ -74,7 +74,7 @@ class _Rules:
         return self.relation(query, _Names(parts))
 
     def relation(self, node: exp.Expr, names: _Names) -> str:
-        """Return what a relation holds; refuse where a patient's rows depend on others."""
+        """Return the content of a relation; refuse rows of a patient that depend on others."""
         node = node.unnest() if isinstance(node, exp.Subquery) else node
         if isinstance(node, exp.Table):
             name = name_of(node)
@@ -112,7 +112,7 @@ class _Rules:
 
 
 class _Select:
-    """One SELECT: where its rows come from, and whether each belongs to one patient."""
+    """One SELECT: its sources, and the proof that each row belongs to one patient."""
 
     def __init__(self, rules: _Rules, select: exp.Select, names: _Names) -> None:
         self.rules, self.unit, self.select, self.names = rules, rules.unit, select, names
@@ -131,7 +131,7 @@ class _Select:
         return frozenset(name for name, holds in self.sources.items() if holds == PATIENTS)
 
     def holds(self) -> str:
-        """Check the whole SELECT and return what it holds."""
+        """Check the whole SELECT and return its content."""
         self._check_names()
         self._check_subqueries()
         if not self._patients:
@@ -186,7 +186,7 @@ class _Select:
             )
 
     def _links(self, node: exp.Expr, ours: Collection[str], others: Collection[str]) -> bool:
-        """Whether a condition says that the patient of one row is that of another."""
+        """Return true for a condition that equates the patients of two rows."""
         if not isinstance(node, exp.EQ):
             return False
         sides = (node.this, node.expression)
@@ -197,7 +197,7 @@ class _Select:
         return (first in ours and second in others) or (second in ours and first in others)
 
     def _is_unit(self, node: exp.Expr) -> bool:
-        """Whether an expression is the patient column of a table of patients, and nothing else."""
+        """Return true for the bare patient column of a table of patients."""
         if not isinstance(node, exp.Column) or node.name != self.unit:
             return False
         return (node.table or next(iter(self.sources), "")) in self.units
@@ -220,7 +220,7 @@ class _Select:
         return found == 1
 
     def _check_names(self) -> None:
-        """Each name means one thing, whatever columns the tables have."""
+        """Require that each name has one meaning, independent of the columns of the tables."""
         sources = set(self.sources)
         if len(sources) == 1 and not self.names.nested:
             sources.add("")
@@ -242,7 +242,7 @@ class _Select:
             _refuse("two columns of one name", "rename one with AS")
 
     def _check_rows(self) -> None:
-        """Where every row is another patient, no row sees another."""
+        """Refuse constructs that combine rows if every row is another patient."""
         found = {
             "GROUP BY": self.select.args.get("group"),
             "DISTINCT": self.select.args.get("distinct"),
@@ -254,7 +254,7 @@ class _Select:
                 _refuse(construct, "name the patient in privacy_unit.column, or read single rows")
 
     def _check_groups(self, holds: str) -> None:
-        """Rows that are taken together are of one patient, and their order does not matter."""
+        """Require that combined rows belong to one patient, and that their order has no effect."""
         by_patient = f"partition or group by the column {self.unit}, written with its table"
         for window in _own(self.select, exp.Window):
             if not isinstance(window.this, (*AGGREGATES, exp.Rank, exp.DenseRank)):
@@ -297,9 +297,10 @@ class _Select:
                 )
 
     def _lists_patients(self, query: exp.Expr, inner: exp.Expr) -> bool:
-        """Whether a row is kept if its patient is among those of a subquery, and for no else.
+        """Return true for a condition ``patient IN (SELECT patient ...)`` that only keeps rows.
 
-        Under NOT, or where unknown is told from false, a NULL among them would show in every row.
+        Under NOT, or wherever unknown differs from false, a NULL of another patient in the subquery
+        would change the row.
         """
         test = next((one for one in self.conditions if one.args.get("query") is query), None)
         return (
@@ -312,7 +313,7 @@ class _Select:
 
 
 def _own(select: exp.Expr, *kinds: type[exp.Expr]) -> Iterator[exp.Expr]:
-    """Yield the parts of a SELECT of some kinds, without those of its subqueries."""
+    """Yield nodes of some kinds in a SELECT, without those of its subqueries."""
     roots = list(select.expressions)
     roots += [one for key in ("where", "group", "having", "order") if (one := select.args.get(key))]
     roots += [on for join in select.args.get("joins") or () if (on := join.args.get("on"))]

@@ -1,4 +1,4 @@
-"""What sources have in common: a selection of rows, a path that can be named, a database."""
+"""Shared fields of sources: selection of rows, printable paths, address of a database."""
 
 import re
 from pathlib import Path
@@ -29,17 +29,17 @@ PrintablePath = Annotated[Path, AfterValidator(_printable)]
 
 
 class SourcePlace(BaseModel):
-    """What every source has."""
+    """Fields of every source."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     select: dict[str, StrictStr | StrictInt] = Field(default_factory=dict)
-    """Keep the rows whose column equals the value, for every pair. A rule on that row alone, so it
-    does not change the sensitivity; the column must be public, the value is."""
+    """Keep the rows whose column equals the value, for every pair. The rule reads one
+    row at a time, so the sensitivity stays the same. Column and value are public."""
 
 
 class DatabasePlace(SourcePlace):
-    """What every database has: its address and the language of its queries."""
+    """Address of a database and the language of its queries."""
 
     url_env: str | None = None
     """Name of the environment variable that holds the SQLAlchemy URL, such as
@@ -47,8 +47,8 @@ class DatabasePlace(SourcePlace):
     url: str | None = None
     """URL in clear, for a SQLite file only."""
     dialect: Literal["postgresql", "sqlite"] | None = None
-    """Language of the query; ``sqlite`` where ``url`` is given, else ``postgresql``. A database of
-    another kind is refused."""
+    """Language of the query; ``sqlite`` with ``url``, else ``postgresql``. A database of another
+    kind is refused."""
 
     @field_validator("url_env")
     @classmethod
@@ -73,7 +73,7 @@ class DatabasePlace(SourcePlace):
         return self.dialect or ("sqlite" if self.url else "postgresql")
 
     def check_address(self) -> None:
-        """Refuse (ValueError) no address, two, or a language that is not that of the file."""
+        """Refuse (ValueError) no address, two addresses, or a language other than the file's."""
         if (self.url is None) == (self.url_env is None):
             raise ValueError("give exactly one of 'url_env' and 'url'")
         if self.url is not None and self.language != "sqlite":

@@ -1,4 +1,4 @@
-"""What all readers of private rows share: quiet failures, row numbers, selection, fragments."""
+"""Shared parts of the readers of private rows: failures, row numbers, selection, fragments."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -16,16 +16,16 @@ from storage.sources.image_folders import ImageFilesPart
 from storage.sources.parquet_files import ParquetPart
 
 Part: TypeAlias = ParquetPart | ImageFilesPart
-"""Where consecutive rows of a source are."""
+"""Location of consecutive rows of a source."""
 
 MAX_CELLS = 40_000_000
-"""Most cells that are read at once: a constant, so that wide rows need no more memory."""
+"""Most cells that are read at once, so that wide rows need no more memory."""
 
 
 class FailureNote(AbstractContextManager["FailureNote"]):
-    """Remembers that a block failed and drops the exception, whose text may quote the data.
+    """Records that a block failed and drops the exception, whose text may quote the data.
 
-    The caller raises after the block, so that the new exception has no context.
+    The caller raises a new exception after the block, so that it has no context.
     """
 
     failed = False
@@ -42,14 +42,14 @@ class FailureNote(AbstractContextManager["FailureNote"]):
             encoding = "UTF8" in text or isinstance(error, UnicodeError)
             self.about = "encoding" if encoding else "cells" if "columns, got" in text else ""
         elif isinstance(error, ClustMixError):
-            error.__context__ = None  # what a reader failed with before it said so
+            error.__context__ = None  # the failure behind it may quote the data
         return self.failed
 
 
 def rechunk(batches: Iterable[pa.RecordBatch], chunk_rows: int) -> Iterator[pa.Table]:
-    """Join and cut batches of one schema into tables of `chunk_rows` rows, the last of the rest.
+    """Join and cut batches of one schema into tables of `chunk_rows` rows.
 
-    Of many columns, tables have fewer rows (`MAX_CELLS`).
+    Tables of many columns have fewer rows (`MAX_CELLS`); the last table holds the rest.
     """
     held: list[pa.RecordBatch] = []
     n_held = 0
@@ -60,7 +60,7 @@ def rechunk(batches: Iterable[pa.RecordBatch], chunk_rows: int) -> Iterator[pa.T
         while n_held >= chunk_rows:
             table = pa.Table.from_batches(held)
             yield table.slice(0, chunk_rows)
-            # A batch without rows would keep the memory that it was cut from.
+            # An empty slice would keep the memory of its batch.
             held = [rest for rest in table.slice(chunk_rows).to_batches() if rest.num_rows]
             n_held -= chunk_rows
     if n_held:
@@ -68,7 +68,7 @@ def rechunk(batches: Iterable[pa.RecordBatch], chunk_rows: int) -> Iterator[pa.T
 
 
 def unreadable(kind: str, about: str = "") -> InputError:
-    """Return the error for a source that cannot be read; it says what the source has to be."""
+    """Return the error for a source that cannot be read, with the requirements of its kind."""
     rules = {
         "csv": "the file must have a header line, the declared encoding and delimiter, and as many "
         "cells in every row as in the header; export it again or correct the site file",
@@ -107,10 +107,10 @@ def _select(frame: pd.DataFrame, select: Mapping[str, str | int]) -> pd.DataFram
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Fragment:
-    """Consecutive rows of a source, for one worker. Without a repr, as it is private.
+    """Consecutive rows of a source for one worker. Private, so it has no repr.
 
-    `parts` say where the rows are, none for a fragment without rows; `needed` are `columns` and
-    those that are only selected on.
+    `parts` locate the rows; there are none in a fragment without rows. `needed` are `columns` and
+    the columns of `select`.
     """
 
     kind: str

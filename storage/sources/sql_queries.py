@@ -1,8 +1,8 @@
-"""What a query may consist of: a reading statement of tables, parsed; nothing is run.
+"""Parser of queries: one reading statement of listed constructs; nothing is run.
 
-What a statement may hold is listed in ``queries.toml``, so whatever is not listed is refused:
-statements that write, functions that reach files, hosts, clocks or dice, and whatever depends on
-the order of rows.
+Only the constructs listed in ``queries.toml`` are allowed. Statements that write, functions that
+reach files, hosts, clocks or random numbers, and anything that depends on the order of rows are
+refused.
 """
 
 import logging
@@ -14,7 +14,7 @@ from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
 
 from storage.files.lists import listed
 
-# It would print a statement that it knows no grammar of; here that is refused.
+# The parser would print a statement that it cannot parse; such a statement is refused here.
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
 
 _LISTED = listed(__package__, "queries.toml")
@@ -35,9 +35,9 @@ AGGREGATES = (exp.Count, exp.Min, exp.Max, exp.Sum, exp.Avg)
 def parse_query(text: str, dialect: str) -> exp.Query:
     """Parse one reading statement, made of the listed constructs.
 
-    The text is without comments, the dialect ``postgresql`` or ``sqlite``. Names come as the
-    database reads them. Not to be changed: it is kept for the next call. A ValueError if it is no
-    statement of the dialect, not one, or holds anything else.
+    The text has no comments; the dialect is ``postgresql`` or ``sqlite``. Names are returned as the
+    database reads them. The result is cached: do not change it. It is a ValueError if the text is
+    not exactly one statement of the dialect, or holds anything else.
     """
     dialect = "postgres" if dialect == "postgresql" else dialect
     try:
@@ -105,9 +105,9 @@ def _check_node(node: exp.Expr, dialect: str) -> None:
 
 
 def _is_time(node: exp.Expr, dialect: str) -> bool:
-    """Whether a node is the seconds of a column of SQLite, which has no type for times.
+    """Return true for UNIXEPOCH of a column, as SQLite has no type for times.
 
-    Of a column alone: of a text that the query puts together the function may read the clock.
+    Only a column is allowed: given a composed text, the function may read the clock.
     """
     return (
         dialect == "sqlite"

@@ -1,1 +1,1 @@
-"""The data-validation gates: rules of a table, and agreement with the sealed counts."""
+"""Data-validation gates: rules of a table, and agreement with the measurement."""

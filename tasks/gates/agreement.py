@@ -1,10 +1,9 @@
-"""Whether two coded tables can be samples of one distribution, and one of noisy counts of codes.
+"""Distances between coded tables, with finite-sample bounds for honest samples.
 
-Distances are total variation distances between tables of shares: a column's codes, or a column's
-codes by label. How far honest samples may lie apart is bounded without asymptotics: the distance
-is a function of independent rows, each of which moves it by at most one over its sample's size,
-so it exceeds its mean by t with probability at most ``exp(-2 t^2 / (1/n + 1/m))`` (McDiarmid
-1989). What an honest measurement adds is Gaussian noise, which is bounded in the same way.
+Distances are total variation distances between tables of shares: a column's codes, or its codes by
+label. The distance of two samples is a function of independent rows, each of which moves it by at
+most one over the size of its sample. It exceeds its mean by t with probability at most ``exp(-2 t^2
+/ (1/n + 1/m))`` (McDiarmid 1989). The Gaussian noise of a measurement is bounded in the same way.
 """
 
 from collections.abc import Sequence
@@ -39,12 +38,12 @@ def shares_by_label(table: CodedTable, *, n_codes: Sequence[int], n_labels: int)
 
 
 def total_variation(first: Floats, second: Floats) -> float:
-    """Half the sum of absolute differences of two tables of shares."""
+    """Return half the sum of absolute differences of two tables of shares."""
     return float(np.abs(first - second).sum() / 2.0)
 
 
 def sampling_bound(shares: Floats, *, n_first: int, n_second: float, alarm: float) -> float:
-    """Distance that samples exceed with probability ``alarm``; infinite n: shares are known."""
+    """Return a distance that samples exceed with probability ``alarm``; inf for known shares."""
     inverse = 1.0 / n_first + 1.0 / n_second
     # The mean of |a - b| is at most its standard deviation.
     mean = float(np.sqrt(_variances(shares) * inverse).sum() / 2.0)
@@ -52,22 +51,22 @@ def sampling_bound(shares: Floats, *, n_first: int, n_second: float, alarm: floa
 
 
 def _variances(shares: Floats) -> Floats:
-    """Variances of what has these shares; a pooled share may round to a little above one."""
+    """Return variances of indicators; a pooled share may round to slightly above one."""
     return np.asarray(np.maximum(shares * (1.0 - shares), 0.0))
 
 
 def cell_bounds(shares: Floats, *, n_first: int, n_second: int, alarm: float) -> Floats:
-    """Differences of single shares, exceeded by one with probability at most ``alarm``.
+    """Return differences of single shares; one is exceeded with probability at most ``alarm``.
 
-    Empirical Bernstein bounds (Maurer and Pontil 2009): finer where a fault moves one rare code.
+    Empirical Bernstein bounds (Maurer and Pontil 2009), tighter for rare codes.
     """
     inverse = 1.0 / n_first + 1.0 / n_second
     tail = np.log(4.0 * shares.size / alarm)
     return np.sqrt(2.0 * tail * _variances(shares) * inverse) + 3.0 * tail * inverse
 
 
-def noise_bound(n_cells: int, *, noise_stddev: float, alarm: float) -> float:
-    """Half the absolute sum of Gaussian noise, exceeded with probability at most ``alarm``.
+def noise_bound(n_cells: int, noise_stddev: float, *, alarm: float) -> float:
+    """Return half the absolute sum of Gaussian noise, exceeded with probability ``alarm``.
 
     Mean ``n sqrt(2/pi) sigma`` and Lipschitz constant ``sqrt(n)`` (concentration of measure).
     """
@@ -76,9 +75,10 @@ def noise_bound(n_cells: int, *, noise_stddev: float, alarm: float) -> float:
 
 
 def mean_bound(scores: Floats, *, n_first: int, alarm: float) -> tuple[float, float]:
-    """Return standard error of a mean of n_first rows less that of ``scores``, and its bound.
+    """Return the standard error of the difference of two means of scores, and its bound.
 
-    Exceeded with probability at most ``alarm``, by Bernstein's inequality, for few rows too.
+    The difference exceeds the bound with probability at most ``alarm`` for any number of rows
+    (Bernstein's inequality).
     """
     inverse = 1.0 / n_first + 1.0 / len(scores)
     error = float(np.sqrt(scores.var(ddof=1) * inverse)) if len(scores) > 1 else 0.0
@@ -87,12 +87,12 @@ def mean_bound(scores: Floats, *, n_first: int, alarm: float) -> tuple[float, fl
 
 
 def association(by_label: Sequence[Floats]) -> list[Floats]:
-    """Return joint shares less products of margins: zero where the label is independent."""
+    """Return joint shares less products of margins: zero for an independent label."""
     return [table - np.outer(table.sum(axis=1), table.sum(axis=0)) for table in by_label]
 
 
 def association_scores(table: CodedTable, direction: Sequence[Floats]) -> Floats:
-    """Return how well the label of each row goes with its columns, along a public direction."""
+    """Return the association of each row's label with its columns along a public direction."""
     scores = np.zeros(len(table))
     for column, weights in enumerate(direction):
         scores += weights[table.label, table.codes[:, column]]
@@ -100,5 +100,5 @@ def association_scores(table: CodedTable, direction: Sequence[Floats]) -> Floats
 
 
 def inner(first: Sequence[Floats], second: Sequence[Floats]) -> float:
-    """Inner product of two lists of tables."""
+    """Return the inner product of two lists of tables."""
     return float(sum((a * b).sum() for a, b in zip(first, second, strict=True)))

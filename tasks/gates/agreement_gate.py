@@ -1,15 +1,14 @@
-"""Second half of the output gate: the published file says what was measured.
+"""Second half of the output gate: the published file agrees with the measurement.
 
-The file is read back as a source is read, so that its codes are those that the hospital's own
-encoder would give. They are held against two things that a fault on the way to the file cannot
-touch, column by column and column by label:
+The file is read back and encoded like a source. Its codes are compared, by column and by column and
+label, with two references that a fault on the way to the file cannot change:
 
-- a fresh sample from the sealed measurement, coded by its vocabulary: only sampling error lies
-  between the two, so nearly every fault of names, order or decoding is seen;
-- the sealed noisy counts of codes by label, where the method has such: see
+- a fresh sample from the sealed measurement: only sampling error separates the two, so nearly every
+  fault of names, order or decoding shows;
+- the sealed noisy counts of codes by label, if the method has them: see
   `tasks.gates.sealed_counts`.
 
-Both read released values alone: post-processing, free. All checks of a release together withhold
+Both are post-processing of released values, at no cost. All checks of a release together withhold
 an honest one with probability at most `FALSE_ALARM`.
 """
 
@@ -25,16 +24,16 @@ from tasks.gates.sealed_counts import NoisyCounts, against_counts
 from tasks.measurement.encoded import EncodingDomain
 
 FALSE_ALARM = 1e-4
-"""Probability with which an honest release is withheld, at most."""
+"""Most probability that an honest release is withheld."""
 
 REFERENCE_ROWS = (1_000, 20_000)
-"""Rows of a fresh sample that a file is compared with: as many as the file has, within these."""
+"""Least and most rows of the fresh sample, which has as many rows as the file within them."""
 
 _RARE_ROWS = 20
-"""Rows of a code and label that count as few."""
+"""Rows of a code and label below which its odds count for less."""
 
 _MANY_COLUMNS = 128
-"""Of more columns, such as pixels and items, the check says the worst and not each."""
+"""Most columns with a check of their own; of more, such as pixels, the worst is reported."""
 
 
 def agreement_gate(
@@ -46,12 +45,12 @@ def agreement_gate(
     label_name: str,
     noisy: NoisyCounts | None,
 ) -> GateReport:
-    """Hold the codes of a published file, read back and encoded, against its sealed measurement.
+    """Compare the codes of a published file with its sealed measurement.
 
-    ``reference`` was freshly sampled from it by the same conditions, and ``guide`` once more: it
-    says in which direction all columns together are compared by label. ``noisy`` is None where the
+    ``reference`` is a fresh sample of the measurement under the same conditions. ``guide`` is
+    another one, which sets the direction of the joint comparison by label. ``noisy`` is None if the
     method has no such counts or the rows were sampled under conditions. `GateCheck.unseen` names
-    faults that are smaller than the bound, and so would not be found.
+    faults below the bound, which no check would find.
 
     Privacy
     -------
@@ -73,22 +72,30 @@ def agreement_gate(
         unseen = tuple(f for f, after in faults if not comparison.shows(after, marginals[i]))
         checks.append(replace(marginal, unseen=unseen))
         checks.append(comparison.of("marginal by label", name, shares[i], others[i]))
-    checks.append(_by_label_together(published, reference, guide, domain, label_name, alarm))
+    checks.append(
+        _by_label_together(
+            (published, reference), guide, domain, label_name=label_name, alarm=alarm
+        )
+    )
     if noisy is not None:
         checks += against_counts(
-            *(shares, len(published), reference, domain, noisy), label_name=label_name, alarm=alarm
+            *(shares, domain, noisy),
+            n_rows=len(published),
+            reference=reference,
+            label_name=label_name,
+            alarm=alarm,
         )
     return GateReport(checks=tuple(_summed_up(checks)))
 
 
 class _Comparison:
-    """Tables of shares of two samples, and how far apart chance may bring them."""
+    """Comparison of tables of shares of two samples with the bounds of chance."""
 
     def __init__(self, sizes: tuple[int, int], alarm: float) -> None:
         self._sizes, self._alarm = sizes, alarm
 
     def of(self, name: str, column: str, first: Floats, second: Floats) -> GateCheck:
-        """Compare as a whole and cell by cell; tell the comparison nearer to its bound."""
+        """Compare as a whole and cell by cell; return the comparison nearer to its bound."""
         bound, cells = self._bounds(first, second)
         apart = np.abs(first - second)
         worst = np.unravel_index(np.argmax(apart / cells), apart.shape)
@@ -98,14 +105,14 @@ class _Comparison:
         return GateCheck.compared(name, column, distance=distance, bound=allowed)
 
     def shows(self, after: Floats, before: Floats) -> bool:
-        """Whether a fault is found, but for sampling error, which the bounds contain."""
+        """Return true for a fault that exceeds the bounds whatever the sampling error."""
         bound, cells = self._bounds(after, before)
         return agreement.total_variation(after, before) >= 2.0 * bound or bool(
             (np.abs(after - before) >= 2.0 * cells).any()
         )
 
     def _bounds(self, first: Floats, second: Floats) -> tuple[float, Floats]:
-        """Bounds of the whole distance and of each cell, half of the alarms each."""
+        """Return bounds of the distance and of each cell, with half of the alarm each."""
         n_first, n_second = self._sizes
         pooled = (first * n_first + second * n_second) / (n_first + n_second)
         alarm = self._alarm / 2.0
@@ -118,7 +125,7 @@ class _Comparison:
 def _faults(
     marginals: Sequence[Floats], domain: EncodingDomain, index: int
 ) -> Iterator[tuple[str, Floats]]:
-    """Name the faults that a column may have, each with the marginal that it would have then."""
+    """Yield the possible faults of a column by name, each with the resulting marginal."""
     own = marginals[index]
     n_levels = len(own) - domain.has_missing[index]
     there, largest = own[:n_levels], int(np.argmax(own[:n_levels]))
@@ -144,32 +151,30 @@ def _faults(
 
 
 def _by_label_together(
-    published: agreement.CodedTable,
-    reference: agreement.CodedTable,
+    samples: tuple[agreement.CodedTable, agreement.CodedTable],
     guide: agreement.CodedTable,
     domain: EncodingDomain,
+    *,
     label_name: str,
     alarm: float,
 ) -> GateCheck:
-    """Compare what all columns together say about the label; in standard errors."""
+    """Compare the association of all columns with the label, in standard errors."""
     tables = agreement.shares_by_label(guide, n_codes=domain.n_codes, n_labels=domain.n_labels)
     expected = [np.outer(table.sum(axis=1), table.sum(axis=0)) for table in tables]
-    # About the log-odds of each code, which tell two distributions apart best; rare codes, whose
-    # odds are not known, count for less.
+    # Approximately the log-odds of each code, the best discriminant of two distributions; rare
+    # codes, whose odds are uncertain, count for less.
     direction = [
         said / (product + _RARE_ROWS / len(guide))
         for said, product in zip(agreement.association(tables), expected, strict=True)
     ]
-    scores, other = (
-        agreement.association_scores(table, direction) for table in (published, reference)
-    )
+    scores, other = (agreement.association_scores(table, direction) for table in samples)
     apart = abs(float(scores.mean() - other.mean()))
     error, allowed = agreement.mean_bound(other, n_first=len(scores), alarm=alarm)
     visible = abs(float(other.mean()) - agreement.inner(direction, expected)) > 2.0 * allowed
     return GateCheck.compared(
         "columns by label, together (standard errors)",
         label_name,
-        # Scores that are all the same have no error, and nothing to compare.
+        # Equal scores have no error and no comparison.
         distance=apart / error if error > 0.0 else 0.0,
         bound=allowed / error if error > 0.0 else 0.0,
         unseen=() if visible else ("label independent of the columns",),
@@ -177,7 +182,7 @@ def _by_label_together(
 
 
 def _summed_up(checks: Sequence[GateCheck]) -> Iterator[GateCheck]:
-    """Yield the checks by name; of many columns, the worst for all of a name."""
+    """Yield the checks by name; with many columns only the worst of each name."""
     by_name: dict[str, list[GateCheck]] = {}
     for check in checks:
         by_name.setdefault(check.name, []).append(check)

@@ -21,7 +21,7 @@ from tasks.gates.table_rules import Cells, TableRule, judged, release_rules, sou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateCheck:
-    """One named check, of a column or, with None, of the table, with how far rows are apart."""
+    """A named check of a column, or with None of the table; a comparison has distance and bound."""
 
     name: str
     column: str | None
@@ -34,7 +34,7 @@ class GateCheck:
     def compared(
         cls, name: str, column: str, *, distance: float, bound: float, unseen: tuple[str, ...] = ()
     ) -> Self:
-        """Return a comparison, which passes up to its bound."""
+        """Return the check of a distance, which passes up to its bound."""
         return cls(
             name=name,
             column=column,
@@ -63,7 +63,7 @@ class GateReport:
 
     @property
     def passed(self) -> bool:
-        """Whether every check passed; a gate without checks did not."""
+        """True if there are checks and every one passed."""
         return bool(self.checks) and not self.failed_checks
 
     @property
@@ -72,7 +72,7 @@ class GateReport:
         return tuple(check for check in self.checks if not check.passed)
 
     def records(self) -> list[dict[str, Any]]:
-        """Return what a `storage.releases.manifest.GateRecord` holds of each check."""
+        """Return the fields of a `storage.releases.manifest.GateRecord` for each check."""
         records = []
         for check in self.checks:
             record: dict[str, Any] = {"check": check.title, "passed": check.passed}
@@ -85,9 +85,7 @@ class GateReport:
 def input_gate(
     cells: Mapping[str, Collection[str]], schema: TableSchema, *, patient_column: str | None = None
 ) -> GateReport:
-    """Check the different cells of private rows (`source_cells`) against the declared schema.
-
-    ``patient_column`` names the patient if one has several rows; it may not be empty.
+    """Check the distinct cells of private rows (`source_cells`) against the declared schema.
 
     Privacy
     -------
@@ -102,10 +100,10 @@ def input_gate(
 
 
 def output_gate(frame: pd.DataFrame, schema: TableSchema, rows: int) -> GateReport:
-    """Check a synthetic table, as read from the file that will be published.
+    """Check a synthetic table that was read back from the file to be published.
 
-    ``rows`` is the number that the site file asks for: public, never that of the source. A label
-    level may be absent from the rows; a value that is no label level may not occur.
+    ``rows`` is the public number of the site file. A label level may be absent; a value that is no
+    label level is refused.
 
     Privacy
     -------

@@ -1,7 +1,7 @@
-"""Whether published rows say what the sealed noisy counts say.
+"""Comparison of published rows with the sealed noisy counts.
 
-Between the two lie noise, sampling error and what a model may miss, so gross faults of the model
-or of its sampler are seen.
+Noise, sampling error and the error of a model separate the two, so only gross faults of the model
+or its sampler show.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,25 +19,25 @@ from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.statistics import SUM_SCALE
 
 MODEL_ALLOWANCE = 0.10
-"""Distance from the noisy counts of a column that is left to the model."""
+"""Distance from the noisy counts of a column that the model may add."""
 
 LABEL_ALLOWANCE = 0.02
 """The same for the shares of the label levels, which every method takes from its counts."""
 
 LEAST_ASSOCIATION = 0.5
-"""Part of what the noisy counts say about the label that the rows must say as well."""
+"""Least part of the association with the label that the rows must retain."""
 
 _CLEAR_OF_NOISE = 10.0
-"""How far above the noise that has to stand, so that no sound method smooths half of it away."""
+"""Least ratio of association to noise for the check: a sound method then keeps half of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoisyCounts:
-    """Sealed noisy counts (C, one_hot_width), in patients; labels may have been counted apart."""
+    """Sealed noisy counts (C, one_hot_width), in patients."""
 
     by_label: Floats
     noise_stddev: float
-    label_stddev: float | None = None
+    label_stddev: float
 
     @classmethod
     def of_draw(
@@ -60,8 +60,8 @@ class NoisyCounts:
         by_label = counts.reshape(domain.n_labels, -1, counts.shape[1]).sum(axis=1)
         stddev *= centred_norm(n_codes) * np.sqrt(len(counts) / domain.n_labels)
         if hidden:
-            # Published are rows; what was counted are patients, of whom some have more. Both shares
-            # are released ones, above 0: the noisy number of a rare label may be 0, or less.
+            # Rows are published and patients were counted. Both shares are released and positive,
+            # whereas the noisy number of a rare label may be 0 or less.
             rows_per_patient = released["row_label_shares"] / released["label_shares"]
             by_label *= rows_per_patient[:, None]
             stddev *= max(1.0, float(rows_per_patient.max()))
@@ -72,45 +72,45 @@ class NoisyCounts:
         )
 
 
-def against_counts(
-    shares: Sequence[Floats],
-    n_rows: int,
-    reference: agreement.CodedTable,
-    domain: EncodingDomain,
-    noisy: NoisyCounts,
-    *,
-    label_name: str,
-    alarm: float,
-) -> Iterator[GateCheck]:
-    """Compare label shares, marginals, and columns by label together with the sealed counts.
-
-    ``shares`` are of published rows by label, ``reference`` codes are freshly sampled; honest rows
-    fail each comparison with probability at most ``alarm``.
-    """
+def _shares_of(noisy: NoisyCounts, domain: EncodingDomain) -> tuple[list[Floats], Floats, float]:
+    """Return counted shares by column, shares of the labels, and the noisy number of patients."""
     blocks = np.split(noisy.by_label, domain.one_hot_offsets[1:-1], axis=1)
     by_label = np.mean([block.sum(axis=1) for block in blocks], axis=0)
     n_patients = float(max(by_label.sum(), 1.0))
-    counted = [block / n_patients for block in blocks]
+    return [block / n_patients for block in blocks], by_label / n_patients, n_patients
+
+
+def against_counts(
+    shares: Sequence[Floats],
+    domain: EncodingDomain,
+    noisy: NoisyCounts,
+    *,
+    n_rows: int,
+    reference: agreement.CodedTable,
+    label_name: str,
+    alarm: float,
+) -> Iterator[GateCheck]:
+    """Compare label shares, marginals and the association with the label.
+
+    ``shares`` are those of published rows by label; ``reference`` is a fresh sample. Honest rows
+    fail each comparison with probability at most ``alarm``.
+    """
+    counted, of_labels, n_patients = _shares_of(noisy, domain)
     noise = noisy.noise_stddev / n_patients
 
     def bound_of(table: Floats, stddev: float, allowance: float) -> float:
-        sampling = agreement.sampling_bound(
-            table, n_first=n_rows, n_second=np.inf, alarm=alarm / 2.0
-        )
-        of_noise = agreement.noise_bound(len(table), noise_stddev=stddev, alarm=alarm / 2.0)
-        return sampling + of_noise + allowance
+        half, inf = alarm / 2.0, np.inf
+        sampling = agreement.sampling_bound(table, n_first=n_rows, n_second=inf, alarm=half)
+        return sampling + agreement.noise_bound(len(table), stddev, alarm=half) + allowance
 
-    if noisy.label_stddev is None:
-        of_label = noise * np.sqrt(domain.one_hot_width) / domain.n_columns
-    else:
-        of_label = noisy.label_stddev / n_patients
+    of_label = noisy.label_stddev / n_patients
     label = shares[0].sum(axis=1)
     said = agreement.association(counted)
     of_noise = sum(table.size for table in said) * noise**2
     signal = agreement.inner(said, said) - of_noise
-    # The product of the margins is noise as well where the number of patients is.
+    # The product of the margins is noise as well if the number of patients is.
     is_clear = signal >= _CLEAR_OF_NOISE * of_noise and _CLEAR_OF_NOISE * of_label <= 1.0
-    # Of few rows, what they say about the label is chance. Its margins are theirs as well.
+    # The association of few rows is chance, margins included.
     _, by_chance = agreement.mean_bound(
         agreement.association_scores(reference, said), n_first=n_rows, alarm=alarm
     )
@@ -119,7 +119,7 @@ def against_counts(
     yield GateCheck.compared(
         "label shares, noisy counts",
         label_name,
-        distance=agreement.total_variation(label, by_label / n_patients),
+        distance=agreement.total_variation(label, of_labels),
         bound=bound_of(label, of_label, LABEL_ALLOWANCE),
         unseen=() if is_clear else ("a sampler that forgets the label",),
     )

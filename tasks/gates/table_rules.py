@@ -1,7 +1,7 @@
-"""Rules of a table, one suite of Great Expectations over the different cells of each column.
+"""Rules of a table: one suite of Great Expectations over the distinct cells of each column.
 
-A rule that holds for each different cell holds for every row, so the suite is the same size for
-a thousand rows and for ten million. Booleans alone come back.
+A rule that holds for each distinct cell holds for every row, so the suite has the same size for a
+thousand rows and for ten million. Only booleans are returned.
 """
 
 import logging
@@ -28,7 +28,7 @@ RESULT_FORMAT = "BOOLEAN_ONLY"
 """The one result format of Great Expectations that carries no value, no count and no bound."""
 
 Cells: TypeAlias = NDArray[Any]
-"""Different cells of a column. Private where the rows are."""
+"""Distinct cells of a column; private if the rows are."""
 
 _BETWEEN = "ExpectColumnValuesToBeBetween"
 _IN_SET = "ExpectColumnValuesToBeInSet"
@@ -45,7 +45,7 @@ _WHOLE_NUMBER = r"[+-]?(?:[0-9]+(?:\.0*)?|(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][+-]?[
 class TableRule:
     """A named rule of a column, or with None of the table, as an expectation of its cells.
 
-    ``number`` is the pattern of the numbers that it takes, whatever their digits.
+    ``number`` is the pattern of accepted numbers, if numbers of any digits are accepted.
     """
 
     check: str
@@ -85,9 +85,9 @@ def batch_definition() -> Any:
 
 
 def judged(rules: Iterable[tuple[TableRule, Cells | None]]) -> list[bool]:
-    """Return whether each rule holds for its cells; a rule without cells does not."""
+    """Return true for each rule that holds; one holds for no cells, and fails for None."""
     gx, passed = silent_great_expectations(), list[bool]()
-    # Columns share a frame with those of about as many cells, as shorter ones are filled up.
+    # Columns of similar length share a frame, in which shorter ones repeat their cells.
     batches: dict[int, tuple[dict[str, Cells], list[Any]]] = {}
     for place, (rule, cells) in enumerate(rules):
         passed.append(cells is not None)
@@ -117,7 +117,7 @@ def judged(rules: Iterable[tuple[TableRule, Cells | None]]) -> list[bool]:
 
 
 def source_rules(schema: TableSchema, patient_column: str | None) -> list[TableRule]:
-    """Return the rules of the input gate: cells that the encoder takes or mends."""
+    """Return the rules of the input gate: cells that the encoder accepts or mends."""
     names = sorted({*schema.released_columns, *([patient_column] if patient_column else [])})
     block = _block_of(schema)
     columns = schema.columns[:1] if block else schema.columns
@@ -131,9 +131,9 @@ def source_rules(schema: TableSchema, patient_column: str | None) -> list[TableR
 def source_cells(
     frame: pd.DataFrame, schema: TableSchema, patient_column: str | None
 ) -> dict[str, set[str]]:
-    """Return the different cells that each rule of `source_rules` judges, by its title.
+    """Return the distinct cells for each rule of `source_rules`, by its title.
 
-    Numbers of one shape are one, so cells are few, however many rows there are.
+    Numbers of one shape count as one cell, so cells stay few for any number of rows.
     """
     found = {}
     for rule in source_rules(schema, patient_column):
@@ -150,7 +150,7 @@ def source_cells(
 
 
 def _source_rule(column: Column, block: str | None) -> TableRule | None:
-    """Return the rule of a source column, or of a block; None where the encoder mends all."""
+    """Return the rule of a source column or block; None if the encoder accepts every value."""
     name = None if block else column.name
     number: str | None
     accepted = {*column.missing, *([""] if column.nullable else [])}
@@ -161,9 +161,10 @@ def _source_rule(column: Column, block: str | None) -> TableRule | None:
         return None
     accepted.update(column.levels, *column.groups.values())
     patterns = [re.escape(start) + ".*" for starts in column.prefixes.values() for start in starts]
-    number = _NUMBER if column.numeric_ranges else None
-    patterns += [number] if number else []
-    return TableRule(block or "level", name, _MATCHES, _one_of(accepted, *patterns), number)
+    if not column.numeric_ranges:
+        return TableRule(block or "level", name, _MATCHES, _one_of(accepted, *patterns))
+    regex = _one_of(accepted, *patterns, _NUMBER)
+    return TableRule(block or "level", name, _MATCHES, regex, _NUMBER)
 
 
 def _label_rule(label: Label) -> TableRule:
@@ -177,7 +178,7 @@ def _label_rule(label: Label) -> TableRule:
 def release_rules(
     frame: pd.DataFrame, schema: TableSchema, rows: int
 ) -> list[tuple[TableRule, Cells | None]]:
-    """Return the rules of the output gate with the cells of synthetic rows, ``rows`` of them."""
+    """Return the rules of the output gate with the cells of the synthetic rows."""
     names = [*map(str, enumerate(schema.released_columns))]
     header, number = [*map(str, enumerate(frame))], np.array([float(len(frame))])
     asked: list[tuple[TableRule, Cells | None]] = [
@@ -206,30 +207,29 @@ def _release_rules(column: Column, frame: pd.DataFrame) -> list[tuple[TableRule,
     if isinstance(column, CategoricalColumn):
         levels = {"value_set": [*column.levels, *missing]}
         return [(TableRule("level", name, _IN_SET, levels), _array(_texts(frame, [name])))]
-    numbers, texts, on_grid = _numbers(frame, name), None, None
-    if numbers is not None:
-        texts = _array(map(_number_text, _ends(numbers)))
-    elif name in frame:
-        texts = _array(_texts(frame, [name]))
+    numbers, off_grid = _numbers(frame, name), None
+    texts = _array([] if numbers is not None else _texts(frame, [name]))  # [] is numbers by type
+    if numbers is None and texts is not None:
         numbers = np.array(pd.to_numeric(texts, errors="coerce"), dtype=np.float64)
         numbers[np.isin(texts, missing)] = column.lower
     if numbers is not None:
-        # A missing code is no number of the column; NaN stands for an empty cell alone.
+        # A missing code is no number of the column; NaN is an empty cell.
         numbers = np.where(np.isin(numbers, column.missing_numbers), column.lower, numbers)
         finite = numbers[np.isfinite(numbers)]
-        on_grid = _ends(np.round(finite, column.grid_decimals) - finite)
+        apart = np.round(finite, column.grid_decimals) - finite
+        off_grid = _ends(apart[apart != 0.0])
         numbers = _ends(numbers)
     bounds = {"min_value": column.lower, "max_value": column.upper}
     asked = [
         (TableRule("number", name, _MATCHES, _one_of(missing, _NUMBER)), texts),
-        (TableRule("grid", name, _BETWEEN, {"min_value": 0.0, "max_value": 0.0}), on_grid),
+        (TableRule("grid", name, _BETWEEN, {"min_value": 0.0, "max_value": 0.0}), off_grid),
         (TableRule("bounds", name, _BETWEEN, bounds), numbers),
     ]
     return asked + [(TableRule("not_null", name, _NOT_NULL, {}), numbers)] * (not column.nullable)
 
 
 def _block_of(schema: TableSchema) -> str | None:
-    """Name of the one check of all pixels or items, whose columns have one declaration."""
+    """Return the name of the one check of all pixels or items, which share a declaration."""
     return "pixels" if schema.image is not None else "items" if schema.items is not None else None
 
 
@@ -242,7 +242,7 @@ def _array(texts: Iterable[str] | None) -> Cells | None:
 
 
 def _texts(frame: pd.DataFrame, names: Sequence[str]) -> set[str] | None:
-    """Return the different texts of columns, as the schema compares them; empty ones for nulls."""
+    """Return the distinct texts of columns as the schema compares them; nulls are empty."""
     if not set(names) <= set(frame.columns):
         return None
     kinds = {*frame[list(names)].dtypes}
@@ -256,7 +256,7 @@ def _texts(frame: pd.DataFrame, names: Sequence[str]) -> set[str] | None:
 
 
 def _numbers(frame: pd.DataFrame, name: str) -> Floats | None:
-    """Return the numbers of a column that holds nothing else by its type; NaN for nulls."""
+    """Return the numbers of a column of a numeric type, NaN for nulls; else None."""
     if name not in frame or not pd.api.types.is_numeric_dtype(frame[name]):
         return None
     if pd.api.types.is_bool_dtype(frame[name]):
@@ -265,7 +265,7 @@ def _numbers(frame: pd.DataFrame, name: str) -> Floats | None:
 
 
 def _ends(numbers: Floats) -> Floats:
-    """Return the smallest and the largest number, and NaN if there is one."""
+    """Return the smallest and the largest number, and NaN if one occurs."""
     known = numbers[~np.isnan(numbers)]
     ends = [known.min(), known.max()] if len(known) else []
     return np.array([*ends, *([np.nan] if len(known) < len(numbers) else [])])
@@ -276,7 +276,7 @@ def _number_text(number: float) -> str:
 
 
 def _shape(text: str, pattern: str) -> str:
-    """Return a number with one digit for each run of digits, 0 for zeros alone; others whole."""
+    """Replace each run of digits in a number by 9, or by 0 if all are 0; keep other texts."""
     if re.fullmatch(pattern, text) is None:
         return text
     return re.sub("[0-9]+", lambda run: "9" if run[0].strip("0") else "0", text)

@@ -1,1 +1,1 @@
-"""From rows to codes, one row at a time, and to bounded contributions of patients."""
+"""Encoding of rows, one at a time, and bounds on the contributions of patients."""

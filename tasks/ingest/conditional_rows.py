@@ -1,6 +1,6 @@
-"""Rows of a finished measurement that meet conditions on declared levels and bins, and keep rules.
+"""Samples of a finished measurement under conditions on declared levels and bins.
 
-Post-processing of released values: free, as often as wanted.
+Post-processing of released values, at no cost.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,10 +20,10 @@ from tasks.ingest.constraint_rules import rules_of
 from tasks.measurement.method import Released, Synthesizer
 
 MAX_OVERSAMPLING = 200
-"""Most rows that are sampled for each row that has to meet the conditions."""
+"""Most rows that are sampled for each row that meets the conditions."""
 
 BALANCED = "balanced"
-"""What is asked of a label for as many rows of each of its levels, if none has that name."""
+"""Keyword that requests equally many rows per label level."""
 
 
 def sample_rows(
@@ -36,23 +36,18 @@ def sample_rows(
     n_rows: int,
     all_of_them: bool = True,
 ) -> CodedTable:
-    """Sample coded rows that meet conditions, or fewer, at least one, where not all are needed.
+    """Sample coded rows that meet conditions; unless `all_of_them`, fewer rows are accepted.
 
-    A method that can is asked for rows that meet those on columns; rows that do not meet the others
-    are thrown away. So are those that break a constraint of the schema, of any method: what is
-    left has the method's distribution, given that it keeps them. Of a label that is to be
-    `BALANCED` every level is sampled by itself.
+    A `Conditional` method samples under conditions on columns. Rows that miss another condition, or
+    break a constraint of the schema, are rejected, so the rest has the method's distribution given
+    the conditions. For a label that is `BALANCED` each level is sampled by itself.
     """
     for asked in (schema.label, *schema.more_labels):
         if _is_balanced(asked, conditions.get(asked.name)):
             sizes = map(len, np.array_split(np.arange(n_rows), len(asked.level_names)))
             each = [
                 sample_rows(
-                    synthesizer,
-                    schema,
-                    released,
-                    rng,
-                    {**conditions, asked.name: level},
+                    *(synthesizer, schema, released, rng, {**conditions, asked.name: level}),
                     n_rows=size,
                     all_of_them=all_of_them,
                 )
@@ -61,7 +56,7 @@ def sample_rows(
             ]
             return _shuffled(each, rng)
     allowed, rules = allowed_codes(schema, conditions), rules_of(schema)
-    # Other conditions cost nothing. Without any a release is at stake that was paid for.
+    # A request with conditions can be changed for free. One without is a release that was paid for.
     most = MAX_OVERSAMPLING * (1 if conditions else 100)
     parts: list[CodedTable] = []
     n_kept, n_sampled = 0, 0
@@ -106,7 +101,7 @@ def _shuffled(parts: Sequence[CodedTable], rng: np.random.Generator) -> CodedTab
 
 @runtime_checkable
 class Conditional(Protocol):
-    """A method that samples what columns are asked to be, without throwing rows away."""
+    """A method that samples under conditions on columns without rejecting rows."""
 
     def sample_where(
         self,
@@ -116,18 +111,18 @@ class Conditional(Protocol):
         n_rows: int,
         rng: np.random.Generator,
     ) -> Records:
-        """As `Synthesizer.sample`, of records with an allowed code in each of these columns."""
+        """Sample as `Synthesizer.sample`, with an allowed code in each of these columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowed:
-    """Which codes rows may have, by the number of the column, and which labels; None: all."""
+    """Masks of allowed codes by the index of the column, and of labels; None allows all."""
 
     columns: Mapping[int, NDArray[np.bool_]]
     labels: NDArray[np.bool_] | None
 
     def met_by(self, codes: Codes, label: Codes) -> NDArray[np.bool_]:
-        """Which rows have them."""
+        """Return a mask of the rows that have allowed codes and labels."""
         keep = np.ones(len(label), dtype=np.bool_)
         for column, allowed in self.columns.items():
             keep &= allowed[codes[:, column]]
@@ -135,10 +130,10 @@ class Allowed:
 
 
 def allowed_codes(schema: TableSchema, conditions: Mapping[str, str]) -> Allowed:
-    """Return the codes that conditions allow.
+    """Return the codes that conditions on columns and labels allow.
 
-    A condition is one of `storage.schema.conditions`, of a column or of the label, but for a
-    missing cell. It is a ConfigurationError if it is anything else.
+    See `storage.schema.conditions`; a missing cell is no condition here. Anything else is a
+    ConfigurationError.
     """
     columns: dict[int, NDArray[np.bool_]] = {}
     labels = None

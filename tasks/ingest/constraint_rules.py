@@ -1,6 +1,6 @@
-"""The constraints of a schema as rules of codes and numbers, and rows held against them.
+"""The constraints of a schema as rules of codes and numbers, and their check on rows.
 
-Every rule looks at one row and the declared schema alone, and so does what mends a row.
+Every rule and every repair reads one row and the declared schema alone.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ Bools = NDArray[np.bool_]
 
 
 def rules_of(schema: TableSchema) -> RecordRules | None:
-    """Return the rules of a schema, None where it has none.
+    """Return the rules of a schema; None without constraints.
 
-    It is a ConfigurationError if they leave no record, or connect columns of so many combinations
-    of codes that nobody can tell.
+    It is a ConfigurationError if no record can keep them, or if they connect columns with too many
+    combinations of codes to check.
     """
     return _rules_of(schema.model_dump_json()) if schema.constraints else None
 
 
 @lru_cache(maxsize=8)
 def _rules_of(declared: str) -> RecordRules:
-    # What is found of the rules is kept with them, and may have taken seconds.
+    # Analysis of the rules may take seconds and is cached with them.
     schema = TableSchema.model_validate_json(declared)
     related, decimals = related_columns(schema.constraints, schema.columns)
     boxes = [box for one in schema.constraints for box in _boxes(one, schema)]
@@ -80,7 +80,7 @@ def held(chunk: EncodedChunk, schema: TableSchema, *, mend: bool) -> list[Violat
 
     Privacy
     -------
-    A map of each row by itself, by public rules.
+    A map of each row by itself under public rules.
     """
     sound = chunk.valid.copy()
     for violation in chunk.violations:
@@ -104,7 +104,7 @@ def held(chunk: EncodedChunk, schema: TableSchema, *, mend: bool) -> list[Violat
 
 
 def words(constraint: Constraint) -> str:
-    """Say a constraint as an error says a rule."""
+    """Return a constraint as the text of a rule in an error."""
     return f"the constraint {constraint.title!r}"
 
 
@@ -152,7 +152,7 @@ def _boxes(constraint: Constraint, schema: TableSchema) -> list[Box]:
             index, column = columns.get(name, (LABEL, None))
             found = np.any([_asked(schema, column, name, one) for one in asked], axis=0)
             found = found if inside else ~found
-            # Several labels are one.
+            # Several labels share one code.
             masks[index] = found & masks[index] if index in masks else found
         boxes.append(Box(masks))
     return boxes

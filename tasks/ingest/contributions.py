@@ -1,7 +1,7 @@
-"""What each patient contributes: bounded rows, shared weights, and a hash that splits patients.
+"""Contributions of patients: bounded rows, shared weights, and hashes that split patients.
 
-Every function here is a function of the rows of one patient at a time: adding or removing a
-patient leaves the rows, the weights and the hashes of all others as they were.
+Every function reads the rows of one patient at a time: adding or removing a patient leaves the
+rows, weights and hashes of all others unchanged.
 """
 
 import hashlib
@@ -24,20 +24,19 @@ def bound_contributions(
 ) -> tuple[NDArray[np.bool_], Floats]:
     """Keep at most `max_rows` rows of each patient and share a weight of one among them.
 
-    Kept are the rows whose digest is smallest: a digest of the patient's key and the row's own
-    codes, so a choice at random among the patient's different rows that another order of the source
-    does not change. Rows of equal digest are equal.
+    The rows with the smallest digests of the patient's key and the row's codes are kept: a
+    pseudo-random choice that does not depend on the order of the source. Rows of equal digest are
+    equal.
 
-    ``patient`` (n,) and the names are those of `named_patients`, and ``records`` (n, d + 1) hold
-    codes and label. Rows without a label are left out before, so that weights are shared among the
-    rows that are used. Returns which rows are kept, and the weight of each: one over the number of
-    rows kept of its patient, and 0 where it is not kept.
+    ``patient`` (n,) and ``names`` come from `named_patients`; ``records`` (n, d + 1) hold codes and
+    label, without rows that have no label. Returns a mask of the kept rows and the weight of each
+    row: one over the number of kept rows of its patient, and 0 for a row that is not kept.
 
     Privacy
     -------
-    Which rows of a patient are kept, and their weights, depend on that patient's rows alone, as a
-    set. The weights of a patient sum to one, so a weighted sum of vectors of norm at most R changes
-    by at most R when a patient is added or removed (convexity of the norm).
+    Kept rows and weights of a patient depend on that patient's rows alone, as a set. The weights of
+    a patient sum to one, so a weighted sum of vectors of norm at most R changes by at most R when a
+    patient is added or removed (convexity of the norm).
     """
     if max_rows < 1:
         raise ValueError("expected max_rows of at least 1")
@@ -63,9 +62,9 @@ def bound_contributions(
 def part_of_patients(patient_keys: ArrayLike, *, scheme: str, parts: int) -> Integers:
     """Return the part of each row's patient, for releases of disjoint sets of patients.
 
-    In [0, `parts`): a function of the public name of the scheme, which is the key of the hash, and
-    the patient's key alone, so that the parts of one scheme have no patient in common, in this
-    table and in every later one.
+    The part, in [0, `parts`), is a hash of the patient's key; the public name of the scheme is the
+    key of the hash. The parts of one scheme are therefore disjoint in this table and in every later
+    one.
     """
     patient, names = named_patients(patient_keys)
     key = hashlib.sha256(scheme.encode("utf-8")).digest()
@@ -78,23 +77,22 @@ def part_of_patients(patient_keys: ArrayLike, *, scheme: str, parts: int) -> Int
 
 
 def hash_patients(patient_keys: ArrayLike) -> NDArray[np.uint64]:
-    """Private hash of the patient of each row, the same in every chunk and run."""
+    """Return a private hash of the patient of each row, the same in every chunk and run."""
     patient, names = named_patients(patient_keys)
     return hash_names(names)[patient]
 
 
 def hash_names(names: list[str]) -> NDArray[np.uint64]:
-    """Private hash of each patient of `named_patients`."""
+    """Return a private hash of each patient of `named_patients`."""
     hashes = pd.util.hash_array(np.array(names, dtype=object), categorize=False)
     return hashes.astype(np.uint64)
 
 
 def hash_records(codes: Codes, label: Codes) -> NDArray[np.uint64]:
-    """Hash each record (n, d) and label, for tables where a row is a patient without a key.
+    """Return a hash of each record (n, d) with its label, for tables without a patient key.
 
-    The position of a row would not do: it changes when an earlier row is removed. Equal records
-    share a hash, so they stay together. FNV-1a over the codes and the label, with the final mixing
-    of SplitMix64.
+    The position of a row is no key, since it changes when an earlier row is removed. Equal records
+    share a hash. FNV-1a over codes and label, with the finaliser of SplitMix64.
     """
     mixed = np.full(len(label), _FNV_OFFSET)
     for column in (*codes.T, label):
@@ -113,8 +111,8 @@ def shard_of(hashes: NDArray[np.uint64], n_shards: int) -> Integers:
 
 
 def named_patients(patient_keys: ArrayLike) -> tuple[Indices, list[str]]:
-    """Give each patient an index; keys are compared as `raw_text` writes them."""
-    # A list has no type: what pandas made of one key would depend on the others.
+    """Return the index (n,) of each row's patient, and the patients; `raw_text` compares keys."""
+    # A list has no type, so pandas would convert one key depending on the others.
     keys = np.array(patient_keys, dtype=object) if isinstance(patient_keys, list) else patient_keys
     index, texts = distinct(pd.Series(keys))
     if (index < 0).any() or "" in texts:

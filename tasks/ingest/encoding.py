@@ -1,8 +1,8 @@
-"""Between a data frame and coded rows, by the public schema alone.
+"""Encoding and decoding of rows by the public schema alone.
 
-Every rule here looks at one cell, or at the rows of one patient, together with the declared
-schema. No statistic of other rows takes part (no observed range, no observed level), so encoding
-is a per-record map and decoding is post-processing; neither costs privacy budget.
+Every rule reads one row and the declared schema. No statistic of other rows takes part, such as an
+observed range or level. Encoding is therefore a per-record map and decoding is post-processing, and
+neither costs privacy budget.
 """
 
 from dataclasses import replace
@@ -45,10 +45,10 @@ def domain_of(schema: TableSchema) -> EncodingDomain:
 def encode_chunk(frame: pd.DataFrame, schema: TableSchema, *, mend: bool = True) -> EncodedChunk:
     """Encode the rows of a chunk, each by itself.
 
-    A number outside the bounds is clipped and a number with more decimals than declared is rounded;
-    an undeclared category goes to the level of the other values; a missing code or an allowed empty
-    cell gets the missing code. A row that then breaks a constraint is mended where that says how,
-    unless `mend` is false. Anything else that the schema does not allow is a violation.
+    Numbers are clipped to the bounds and rounded to the declared decimals. An undeclared category
+    gets the level of other values; a missing code or an allowed empty cell gets the missing code. A
+    row that then breaks a constraint is repaired as declared, unless `mend` is false. Anything else
+    that the schema does not allow is a violation.
 
     Privacy
     -------
@@ -83,11 +83,11 @@ def encode_chunk(frame: pd.DataFrame, schema: TableSchema, *, mend: bool = True)
 def decode(
     codes: Codes, label: Codes, schema: TableSchema, *, rng: np.random.Generator
 ) -> pd.DataFrame:
-    """Turn codes (n, d) into valid records; encoding them gives the same codes again.
+    """Convert codes (n, d) to valid records, which encode to the same codes again.
 
-    Values inside a bin are drawn from ``rng``, no source of privacy noise: uniformly over the
-    values that the bin holds on the grid of the declared decimals, or over those that keep the
-    constraints between numbers, of records that can. Pixels need none.
+    ``rng``, no source of privacy noise, draws values inside a bin: uniformly on the grid of the
+    declared decimals, or on those of its values that keep the constraints between numbers. Pixels
+    need no draws.
 
     Privacy
     -------
@@ -132,7 +132,7 @@ def _column_codes(
 
 
 def _whole_numbers(frame: pd.DataFrame) -> NDArray[np.integer] | None:
-    """Return the cells if all columns hold integers of one type, without a missing cell."""
+    """Return the cells if all columns have one integer type without missing cells, else None."""
     types = set(frame.dtypes)
     if len(types) == 1 and all(isinstance(t, np.dtype) and t.kind in "iu" for t in types):
         return frame.to_numpy()
@@ -140,7 +140,7 @@ def _whole_numbers(frame: pd.DataFrame) -> NDArray[np.integer] | None:
 
 
 def _pixel_codes(pixels: NDArray[np.integer], image: ImageColumns) -> Codes:
-    """Code all pixels at once, as `_column_codes` does column by column."""
+    """Encode all pixels at once; equal to `_column_codes`."""
     column = image.columns[0]
     table = _bin(np.arange(int(column.upper) + 1), column).astype(np.uint16)
     return table[pixels if pixels.dtype == np.uint8 else np.clip(pixels, 0, int(column.upper))]
@@ -157,7 +157,7 @@ def _images(codes: Codes, label: Codes, schema: TableSchema, image: ImageColumns
 def _numbers(
     series: pd.Series, column: NumericColumn, violations: list[Violation]
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Read the numbers of a column; returns values and where they are missing."""
+    """Return the numbers of a column and a mask of the missing ones."""
     native = pd.api.types.is_numeric_dtype(series) and not pd.api.types.is_bool_dtype(series)
     if native:
         values = series.to_numpy(dtype=np.float64, na_value=np.nan)
@@ -186,7 +186,7 @@ def _numbers_in_text(
     # The last entry of each table serves index -1, an empty cell.
     empty = np.array([text == "" for text in texts] + [True])
     declared = np.array([text in column.missing for text in texts] + [False])
-    # With the empty text, every number is read as a floating-point number, whatever the others are.
+    # The empty text makes pandas read every number as floating point, independent of the others.
     numbers = pd.to_numeric(pd.Series([*texts, ""], dtype=object), errors="coerce")
     table = numbers.to_numpy(dtype=np.float64)
     refused = np.isnan(table) & ~empty & ~declared
@@ -195,7 +195,7 @@ def _numbers_in_text(
 
 
 def _to_grid(values: Floats, missing: NDArray[np.bool_], column: NumericColumn) -> Integers:
-    """Clip and round to units of the last declared decimal; ``lower`` where there is no number."""
+    """Clip and round to units of the last declared decimal; ``lower`` for a missing number."""
     usable = ~missing & np.isfinite(values)
     clipped = np.clip(np.where(usable, values, column.lower), column.lower, column.upper)
     return np.rint(clipped * 10**column.grid_decimals).astype(np.int64)
@@ -205,7 +205,7 @@ def _bin(grid: Integers, column: NumericColumn) -> Indices:
     starts, _ = grid_bins(column)
     width = round(column.upper * 10**column.grid_decimals) - int(starts[0]) + 1
     if width < len(grid):
-        # The column has fewer numbers than cells: each is looked for once.
+        # The column has fewer numbers than cells, so each number is searched once.
         return _bin(np.arange(starts[0], starts[0] + width), column)[grid - starts[0]]
     return np.searchsorted(starts, grid, side="right") - 1
 
@@ -274,13 +274,13 @@ def _note(violations: list[Violation], rule: Rule, column: str, broken: NDArray[
 
 
 def _draw(codes: Codes, column: NumericColumn, rng: np.random.Generator) -> Integers:
-    """Values inside the bin of each code, in units of the last declared decimal."""
+    """Draw values inside the bin of each code, in units of the last declared decimal."""
     first, last = grid_bins(column)
     return rng.integers(first[codes], last[codes], endpoint=True)
 
 
 def _written(grid: Integers, missing: NDArray[np.bool_], column: NumericColumn) -> pd.Series:
-    """Write a released column: an empty cell or the first missing code where missing."""
+    """Return a released column; missing values are empty cells or the first missing code."""
     integer = column.kind == "integer"
     values = grid if integer else grid / 10**column.grid_decimals
     if not column.has_missing:

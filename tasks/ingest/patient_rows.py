@@ -1,8 +1,7 @@
-"""Coded rows of whole patients: which shard a patient's rows meet in, and what is kept of them.
+"""Coded rows of whole patients, divided into shards and bounded.
 
-The one way from a checked and coded batch to the rows that a method sees, whether batches lie in
-the files of a private workspace (`tasks.ingest.pieces`) or one table lies in memory
-(`encoded_shards`). Private throughout.
+The only path from an encoded batch to the rows that a method reads, both for the files of a private
+workspace (`tasks.ingest.pieces`) and for a table in memory (`encoded_shards`). Private throughout.
 """
 
 from collections.abc import Sequence
@@ -31,14 +30,14 @@ from tasks.ingest.violations import EncodedChunk, Rule, Violation, refuse_violat
 from tasks.measurement.encoded import EncodedRows
 
 N_SHARDS = 16
-"""Shards of a table. A constant: the number of shards must not tell the number of rows."""
+"""Shards of a table. A constant, so that their number does not depend on the rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class KeyedRows:
-    """Coded rows (n, d) of one shard with their patients' keys; empty where a row is one.
+    """Coded rows (n, d) of one shard with patient keys, which are empty if each row is a patient.
 
-    Moments (n,) order the visits of a patient, where they become columns; else there are none.
+    Moments (n,) order the visits of a patient that become columns; otherwise they are empty.
     """
 
     codes: Codes
@@ -51,7 +50,7 @@ class KeyedRows:
 def encoded_shards(
     frame: pd.DataFrame, schema: TableSchema, unit: PrivacyUnit
 ) -> tuple[EncodedRows, ...]:
-    """Check, encode and bound a table that lies in memory: the shards of a run of the flow."""
+    """Check, encode and bound a table in memory; returns the shards that a flow would make."""
     chunk = encode_chunk(frame, schema)
     refuse_violations((*chunk.violations, *unnamed_patients(frame, unit.column)))
     shards = tuple(bounded_rows(rows, unit) for rows in rows_by_shard(frame, chunk, unit, N_SHARDS))
@@ -67,14 +66,14 @@ def rows_by_shard(
     *,
     moments: Floats | None = None,
 ) -> tuple[KeyedRows, ...]:
-    """Divide the rows of a batch, raw and coded, that have a label by a hash of the patient."""
+    """Divide the labelled rows of a batch by a hash of the patient."""
     moments = np.empty(0) if moments is None else moments[chunk.valid]
     codes, label = chunk.codes[chunk.valid], chunk.label[chunk.valid]
     index, names = np.zeros(len(label), dtype=np.intp), [""]
     if unit.column is None:
         hashes = hash_records(codes, label)
     else:
-        # As the hash reads them: a patient must not become two where a source stores 5 and 5.0.
+        # One spelling for all: a source that stores 5 and 5.0 must not split a patient.
         index, names = named_patients(frame[unit.column][chunk.valid])
         hashes = hash_names(names)[index]
     folds, keys = fold_of(hashes), np.array(names or [""], dtype=np.str_)
@@ -93,7 +92,7 @@ def rows_by_shard(
 
 
 def joined(parts: list[dict[str, NDArray[Any]]]) -> KeyedRows:
-    """Join the parts of a shard in their order, which are empty afterwards: memory is scarce."""
+    """Join the parts of a shard in order and empty them to free memory."""
     names = [field.name for field in fields(KeyedRows)]
     return KeyedRows(**{name: np.concatenate([p.pop(name) for p in parts]) for name in names})
 
@@ -117,13 +116,13 @@ def bounded_rows(rows: KeyedRows, unit: PrivacyUnit) -> EncodedRows:
 
 
 def levels_of(rows: EncodedRows, schema: TableSchema) -> tuple[bool, ...]:
-    """Return for each level of the label whether a row that is kept has it."""
+    """Return for each label level true if a kept row has it."""
     levels = set(np.unique(rows.label).tolist())
     return tuple(level in levels for level in range(len(schema.labels.level_names)))
 
 
 def require_levels(levels: Sequence[tuple[bool, ...]], schema: TableSchema) -> None:
-    """Refuse a table without a label, or with one level of it only."""
+    """Refuse a table without labels, or with a single label level."""
     together = np.flatnonzero(np.any(levels, axis=0))
     for name, own in schema.labels.columns(together).items():
         if len(own) == 0:
@@ -140,13 +139,13 @@ def require_levels(levels: Sequence[tuple[bool, ...]], schema: TableSchema) -> N
 
 
 def unnamed_patients(frame: pd.DataFrame, column: str | None) -> tuple[Violation, ...]:
-    """Return the rows that name no patient, whose contribution could not be bounded."""
+    """Return violations for rows that name no patient, whose contribution has no bound."""
     if column is None:
         return ()
     index, texts = distinct(frame[column])
     if (index >= 0).all() and "" not in texts and "\0" not in "".join(texts):
         return ()
-    # The last entry serves index -1, a null. A NUL at the end of a key is lost where keys are kept.
+    # The last entry serves index -1, a null. An array of keys drops a NUL at the end of a key.
     broken = {
         Rule.NOT_NULL: np.array([*(text == "" for text in texts), True])[index],
         Rule.TEXT: np.array([*("\0" in text for text in texts), False])[index],

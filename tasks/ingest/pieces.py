@@ -1,10 +1,9 @@
-"""What becomes of one fragment of the cohort, and of one shard, wherever it is computed. Private.
+"""Encoding of one fragment of the cohort, and bounding of one shard, on any worker. Private.
 
 A fragment is read in bounded batches; each batch is checked, encoded by the schema alone and
-written as one piece per shard. A shard is made of its pieces in the order of the source, whoever
-wrote them and when. A piece that is written twice, because a worker was lost, is the same piece.
-Beside the pieces of a fragment lie the different cells that the input gate judges. Only declared
-names leave.
+written as one piece per shard. A shard joins its pieces in the order of the source, independent of
+their writers. A piece that is written again after the loss of a worker is the same. Each fragment
+also stores the distinct cells for the input gate. Only declared names leave.
 """
 
 import json
@@ -44,14 +43,15 @@ from tasks.ingest.visits import first_visits, moments_of, unordered
 from tasks.measurement.sampling import shard_name
 
 BrokenRules: TypeAlias = tuple[tuple[str, str], ...]
-"""Columns, and the rules that rows break there."""
+"""Pairs of a column and a rule that some row breaks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestRules:
-    """What is public of an ingest; ``partition`` is the part of the patients that is read.
+    """Public rules of an ingest; ``partition`` is the part of the patients that is read.
 
-    The schema is that of a release; a row of the source has the same, but for `visits`.
+    ``schema`` is that of the release; `row_schema` is that of a source row, which differs with
+    `visits`.
     """
 
     schema: TableSchema
@@ -67,7 +67,7 @@ class IngestRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class FragmentItem:
-    """A fragment to be read on a worker: number, place in the workspace and rules."""
+    """A fragment for a worker to read: number, workspace and rules."""
 
     fragment: Fragment
     number: int
@@ -77,7 +77,7 @@ class FragmentItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ShardItem:
-    """A shard to be made of the pieces of all fragments on a worker."""
+    """A shard for a worker to join from the pieces of all fragments."""
 
     shard: int
     n_fragments: int
@@ -108,9 +108,9 @@ def spread_fragment(
     workspace: Path,
     diagnostics: DiagnosticsFile,
 ) -> BrokenRules:
-    """Check and encode the rows of a fragment, write them as pieces, and keep broken rows apart."""
+    """Check and encode the rows of a fragment; write pieces, and broken rows to diagnostics."""
     n_batches = 0
-    # The first of each kind is enough to refuse: memory must not grow with the broken rows.
+    # One of each kind is enough to refuse, and memory must not grow with broken rows.
     broken: dict[tuple[str, str], None] = {}
     schema, visits, moments = rules.row_schema, rules.visits, None
     cells: dict[str, set[str]] = {}
@@ -124,7 +124,7 @@ def spread_fragment(
         chunk = encode_chunk(frame, schema)
         violations = (*chunk.violations, *unnamed_patients(frame, rules.unit.column))
         if visits is not None:
-            # A row without a label is no visit, and has no moment either.
+            # A row without a label is no visit and has no moment.
             moments = np.where(chunk.valid, moments_of(frame[visits.order], visits), 0.0)
             violations += unordered(moments, visits)
         for violation in violations:
@@ -147,7 +147,7 @@ def _readable(
     broken: dict[tuple[str, str], None],
     diagnostics: DiagnosticsFile,
 ) -> Iterator[pd.DataFrame]:
-    """Yield frames, and keep the names of files that break a rule apart."""
+    """Yield frames; the names of files that break a rule go to diagnostics."""
     try:
         yield from frames
     except RefusedFiles as refused:
@@ -180,9 +180,9 @@ def spread_rows(
 
 
 def bound_shard(item: ShardItem) -> tuple[bool, ...]:
-    """Bound a shard's contributions; return whether it has a row of each label level.
+    """Bound a shard's contributions; return for each label level true if a row has it.
 
-    The pieces stay, as another worker may have to do the same again.
+    The pieces remain, as another worker may have to repeat the work.
     """
     pieces = [
         load_arrays(_piece(item.workspace, item.shard, piece))
@@ -197,7 +197,7 @@ def bound_shard(item: ShardItem) -> tuple[bool, ...]:
 
 
 def cells_to_judge(workspace: Path, n_fragments: int) -> dict[str, set[str]]:
-    """Return the different cells of all fragments for the input gate; empty without rows."""
+    """Return the distinct cells of all fragments for the input gate; empty without rows."""
     cells: dict[str, set[str]] = {}
     for number in range(n_fragments):
         found = json.loads(_cells_of(workspace, number).read_bytes())
@@ -207,7 +207,7 @@ def cells_to_judge(workspace: Path, n_fragments: int) -> dict[str, set[str]]:
 
 
 def remove_pieces(workspace: Path) -> None:
-    """Delete what the shards were made of."""
+    """Delete the pieces after the shards are complete."""
     for pattern in ("piece-*.npz", "batches-*.npz", "cells-*.json"):
         for path in workspace.glob(pattern):
             path.unlink()
@@ -219,7 +219,7 @@ def shard_path(workspace: Path, shard: int) -> Path:
 
 
 def diagnostics_of(workspace: Path, number: int) -> Path:
-    """Return where a worker says which rows of a fragment are broken, if there are any."""
+    """Return the diagnostics file of a fragment, which exists if rows are broken."""
     return workspace / f"broken-{number:06d}.jsonl"
 
 
@@ -233,19 +233,19 @@ def _cells_of(folder: Path, number: int) -> Path:
 
 
 def _pieces_of(folder: Path, n_fragments: int) -> Iterator[tuple[int, int]]:
-    """Give fragment and batch of every piece, in the order of the source."""
+    """Yield fragment and batch of every piece, in the order of the source."""
     for number in range(n_fragments):
         n_batches = int(load_arrays(_batches_of(folder, number))["n_batches"][0])
         yield from ((number, batch) for batch in range(n_batches))
 
 
 def _batches_of(folder: Path, number: int) -> Path:
-    """Return the file with the number of batches, without which a lost piece would go unseen."""
+    """Return the file with the number of batches, which reveals a lost piece."""
     return folder / f"batches-{number:06d}.npz"
 
 
 def _own_part(rules: IngestRules, frame: pd.DataFrame) -> pd.DataFrame:
-    """Keep the patients of the declared part, and rows that name none: they are refused later."""
+    """Keep the patients of the declared part, and rows without a patient for later refusal."""
     if rules.partition is None:
         return frame
     named = np.ones(len(frame), dtype=np.bool_)

@@ -1,7 +1,7 @@
 """Shards of encoded private rows in the files of a workspace, as workers see them.
 
-Kept apart from what makes shards, so that a worker that only adds them up does not load pandas, the
-readers and the gates.
+Separate from the code that makes shards, so that a worker that only adds them up loads neither
+pandas nor readers nor gates.
 """
 
 from dataclasses import dataclass, fields
@@ -13,13 +13,13 @@ from tasks.measurement.encoded import EncodedRows
 
 @dataclass(frozen=True, slots=True)
 class ShardFile:
-    """A shard of the private workspace, read where it is added up."""
+    """A shard of the private workspace, read by the worker that adds it up."""
 
     path: Path
 
     @property
     def name(self) -> str:
-        """Name of the shard, on which the coins of its patients depend."""
+        """Name of the shard, which seeds the sampling of its patients."""
         return self.path.name
 
     def load(self) -> EncodedRows:

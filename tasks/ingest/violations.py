@@ -15,7 +15,7 @@ from privacy.errors import InputError
 
 
 class Rule(StrEnum):
-    """What a cell must be; the value is the text that an error may show."""
+    """Rule of a cell; the value is the text that an error may show."""
 
     NOT_NULL = "a value in every cell"
     TEXT = "text without NUL characters"
@@ -32,7 +32,7 @@ class Rule(StrEnum):
 class Violation:
     """A rule that some cells of a column break. ``rows`` is private: positions in the chunk.
 
-    The rule is a `Rule`, one of a file, or a constraint of the schema in words.
+    The rule is a `Rule`, a rule of a file, or a constraint of the schema in words.
     """
 
     rule: str
@@ -63,7 +63,7 @@ class EncodedChunk:
 
 
 def refuse_violations(violations: Sequence[Violation], *, diagnostics: str | None = None) -> None:
-    """Raise if a rule is broken: names rules, columns and the restricted file of the rows."""
+    """Raise if a rule is broken; names rules, columns and the restricted file with the rows."""
     if not violations:
         return
     broken = sorted({(violation.column, str(violation.rule)) for violation in violations})

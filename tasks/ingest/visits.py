@@ -1,7 +1,7 @@
 """The first visits of a patient as columns of one row. Private throughout.
 
-Rows are coded as the source has them, each by itself. Where all rows of a patient have met, the
-earliest become one.
+Source rows are coded each by itself. Once all rows of a patient are in one shard, the earliest
+become one row.
 """
 
 from dataclasses import replace
@@ -24,7 +24,7 @@ _MICROSECONDS, _LARGEST = 1e6, 2.0**53
 
 
 def moments_of(cells: pd.Series, visits: VisitColumns) -> Floats:
-    """Read what orders visits, each cell by itself; NaN where it is not of the declared form."""
+    """Return the moment of each visit; NaN if a cell does not have the declared form."""
     index, texts = distinct(cells)
     read = _date if visits.order_by == "dates" else number_of
     found = np.array([*(read(text) for text in texts), np.nan], dtype=np.float64)[index]
@@ -32,7 +32,7 @@ def moments_of(cells: pd.Series, visits: VisitColumns) -> Floats:
 
 
 def unordered(moments: Floats, visits: VisitColumns) -> tuple[Violation, ...]:
-    """Return the rows that cannot be put in order."""
+    """Return violations for rows whose moment cannot be read."""
     rule = Rule.DATE if visits.order_by == "dates" else Rule.ORDER
     rows = np.flatnonzero(np.isnan(moments))
     return (Violation(rule=rule, column=visits.order, rows=rows),) if len(rows) else ()

@@ -1,5 +1,5 @@
-"""What a person reads about a release: statement, data card, report page.
+"""Documents about a release: statement, data card, report page, catalogue entries.
 
-Everything here is written from the manifest, the public schema and the synthetic rows. Nothing
-in this package is given a source, a workspace or a private row.
+They are written from the manifest, the public schema and the synthetic rows. No function here
+receives a source, a workspace or a private row.
 """

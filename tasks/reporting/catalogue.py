@@ -66,6 +66,7 @@ def entry(name: str, described: Described) -> Any:
             manifest=manifest,
             declared=described.declared,
             claim=Claim(manifest),
+            access="PUBLIC" if described.public else "NON_PUBLIC",
             date=manifest.created_on,
             columns=list(described.columns()),
             files=files,

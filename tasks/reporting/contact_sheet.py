@@ -1,4 +1,4 @@
-"""Synthetic images at one look: a PNG with a row for each class, drawn from the release alone."""
+"""Contact sheet of synthetic images: a PNG with a row for each class."""
 
 import io
 import math
@@ -15,14 +15,14 @@ from tasks.reporting.released_images import pixels_of
 CONTACT_SHEET_FILE = "contact_sheet.png"
 
 SAMPLES_PER_CLASS = 10
-"""Images shown of each class: its first ones in the table."""
+"""Number of images of each class, the first ones in the table."""
 
 MAX_CLASSES = 100
 """Classes shown; the first ones of the schema."""
 
 _GAP = 4
 _SIDE = 56
-"""Pixels that an image is at least enlarged to, by a whole factor."""
+"""Least width of an enlarged image in pixels; the factor is whole."""
 _SIGN_PIXELS = 8
 _NAME_SIGNS = 16
 _HEAD_PIXELS = 22
@@ -37,7 +37,7 @@ def contact_sheet(frame: pd.DataFrame, schema: TableSchema, *, note: str = "") -
     The same bytes for the same rows; a class without rows has an empty place.
     """
     pixels = pixels_of(frame, schema)
-    # Imported here: only releases of images need it, and it takes half a second.
+    # Imported here: it takes half a second, and only releases of images need it.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -66,7 +66,7 @@ def contact_sheet(frame: pd.DataFrame, schema: TableSchema, *, note: str = "") -
             left = margin + place * step[1] + (_GAP if place else 0)
             large = image.repeat(factor, axis=0).repeat(factor, axis=1)
             sheet[top : top + large.shape[0], left : left + large.shape[1]] = large
-    figure.figimage(sheet)  # as colours, not scaled
+    figure.figimage(sheet)  # colours as they are, not scaled
     buffer = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a sign that the font lacks is drawn as a box

@@ -1,4 +1,4 @@
-"""What the catalogue entries of a bundle have in common: a release in the words of catalogues."""
+"""A release in the terms of data catalogues, shared by all catalogue entries."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ NOT_DECLARED = "not declared in the site file"
 class ReleasedColumn(NamedTuple):
     """A released column: text, integer or number, with levels or bounds.
 
-    The missing code is what stands for no value, None where that is an empty cell or nothing is.
+    ``missing`` is the missing code, None if missing values are empty cells or do not occur.
     """
 
     name: str
@@ -31,16 +31,16 @@ class ReleasedColumn(NamedTuple):
 
     @property
     def in_parquet(self) -> str:
-        """Its kind in the Parquet file, where a code such as ``?`` makes numbers text."""
+        """Kind in the Parquet file, in which a code such as ``?`` makes numbers text."""
         return self.kind if self.missing is None or number_of(self.missing) is not None else "text"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """A release as catalogues describe it.
+    """Facts about a release for catalogues.
 
-    The patients are the declared number, if any; public are data that anybody has. The files are
-    those of ``words.yaml`` that there are; the manifest names no file that the entries are part of.
+    ``patients`` is the declared number; ``public`` data are available to anybody. ``files`` are the
+    files of the bundle that ``words.yaml`` describes.
     """
 
     manifest: Manifest
@@ -53,12 +53,12 @@ class Described:
 
     @property
     def name(self) -> str:
-        """Title and release, in one line."""
+        """Title and release in one line."""
         return f"{self.title}: synthetic release {self.manifest.release_id}"
 
     @property
     def description(self) -> str:
-        """What the rows are, and the guarantee with its numbers."""
+        """Description of the rows, and the guarantee with its numbers."""
         return (
             f"{self.manifest.rows} synthetic rows in the form of the table {self.manifest.dataset} "
             f"({self.title}). {''.join(f'{text} ' for text in origin(self.manifest))}The number of "
@@ -67,7 +67,7 @@ class Described:
 
     @property
     def purpose(self) -> str:
-        """What it is meant for: as declared, else what the report says."""
+        """Intended use, declared or as in the report."""
         return self.declared.purpose or (
             "To explore, to teach, to build and test software, and to plan a study; every finding "
             "is to be confirmed on data of record."
@@ -75,7 +75,7 @@ class Described:
 
     @property
     def keywords(self) -> list[str]:
-        """Declared words, and two that hold for every release."""
+        """Declared keywords, and two for every release."""
         return list(
             dict.fromkeys([*self.declared.keywords, "synthetic data", "differential privacy"])
         )

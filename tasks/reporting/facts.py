@@ -1,4 +1,4 @@
-"""Public facts of a release, computed once, that the templates of card and page draw."""
+"""Public facts of a release for the templates of card and page."""
 
 import json
 import math
@@ -23,12 +23,12 @@ from tasks.reporting.guarantee import Claim, rounded_up
 from tasks.reporting.rendering import words
 
 MAX_LISTED_LEVELS = 12
-"""Levels written out in the data dictionary; the schema file holds them all."""
+"""Most levels in a line of the data dictionary; the schema file holds them all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table as both formats draw it; its last ``n_numbers`` columns hold numbers."""
+    """A table for both formats; its last ``n_numbers`` columns hold numbers."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -36,7 +36,7 @@ class Table:
 
 
 def public_facts(manifest: Manifest, schema: TableSchema, title: str | None) -> dict[str, object]:
-    """Return what card and page say of a release, by the names that the templates use.
+    """Return the facts of a release by their names in the templates.
 
     The manifest's ``files`` need not be complete yet.
 
@@ -83,11 +83,11 @@ def steps(manifest: Manifest, *, images: bool = False) -> dict[str, str]:
 
 
 def budget_sentence(manifest: Manifest) -> str:
-    """Return what the release cost. What other runs have cost is not for readers to know."""
+    """Return the cost of this release; costs of other runs are not published."""
     asked, charged = manifest.request.get("epsilon"), manifest.rho
     if manifest.accountant != "gaussian" and isinstance(asked, float):
-        # The ledger is charged what was asked for. Draws on samples are calibrated to a little
-        # less than that, as sampled noise is found by search.
+        # The ledger is charged the requested loss. Draws on samples are calibrated slightly below
+        # it, as sampled noise is found by search.
         charged = float(gdp_rho(epsilon=asked, delta=manifest.delta))
     return (
         f"Charged to ledger entry {manifest.ledger_entry}: rho = {rounded_up(charged)} "
@@ -111,7 +111,7 @@ def described_column(column: Column) -> str:
 
 
 def listed(levels: Sequence[str]) -> str:
-    """Return levels separated by commas, or bars where they have commas; shortened if many."""
+    """Return levels with commas between them, or bars if they contain commas; shortened if many."""
     between = " | " if any("," in level for level in levels) else ", "
     if len(levels) <= MAX_LISTED_LEVELS:
         return between.join(levels)
@@ -119,7 +119,7 @@ def listed(levels: Sequence[str]) -> str:
 
 
 def origin(manifest: Manifest) -> Iterator[str]:
-    """Say what is special about the rows of this bundle: a resample, conditions."""
+    """Yield sentences on a resample or on conditions."""
     if manifest.resampled_from is not None:
         yield (
             f"The rows were sampled again from the measurement of release "
@@ -134,7 +134,7 @@ def origin(manifest: Manifest) -> Iterator[str]:
 
 
 def _declaration(manifest: Manifest) -> str:
-    """Say when the columns were declared, and how often that was corrected after a check."""
+    """Return when the columns were declared, and the number of corrections after a check."""
     n_failed = manifest.corrected_after_checks
     if not n_failed:
         return "Declared before a record was measured; nothing here was learned from the source."
@@ -155,7 +155,7 @@ def _settings(manifest: Manifest) -> Table:
 
 
 def _verdict(gate: Sequence[GateRecord]) -> str:
-    """Say how the checks ended, and what was compared with what."""
+    """Return the outcome of the checks and their kinds."""
     failed = sum(not record.passed for record in gate)
     if not gate:
         return "No check was recorded."
@@ -169,7 +169,7 @@ def _verdict(gate: Sequence[GateRecord]) -> str:
 
 
 def _checks(gate: Sequence[GateRecord]) -> Table:
-    """Gather the checks of one name: what they ask, how they ended, how many they are."""
+    """Return the checks by name: requirement, outcome and number."""
     found: dict[str, list[GateRecord]] = {}
     for record in gate:
         found.setdefault(record.check.partition(": ")[0], []).append(record)
@@ -181,7 +181,7 @@ def _checks(gate: Sequence[GateRecord]) -> Table:
 
 
 def _outcome(records: Sequence[GateRecord]) -> str:
-    """Say whether all passed, how near the nearest was to its bound, and what none would find."""
+    """Return the outcome of checks: failures, the nearest bound, and faults below all bounds."""
     failed = [record.check for record in records if not record.passed]
     words = [f"failed: {listed(failed)}" if failed else "passed"]
     compared = [(r.distance, r.bound, r) for r in records if r.distance is not None and r.bound]
@@ -198,7 +198,7 @@ def _column_of(record: GateRecord) -> str:
 
 
 def _leaves(event: Event, how: str) -> Iterator[tuple[Draw, str]]:
-    """Return the draws of an event, each with the words for how it is composed."""
+    """Yield the draws of an event, each with its composition in words."""
     if isinstance(event, RepeatedEvent):
         how = f", {event.count:,} times"
     if isinstance(event, Draw):

@@ -1,8 +1,8 @@
 """The guarantee of a release in plain words, one wording for the terminal, the card, the page.
 
-The words are the definition of differential privacy read aloud. The reading as a test is exact
-for Gaussian differential privacy: a test whether one patient is in the data that is wrong about
-absent patients at rate alpha is right about present ones at rate at most
+The words are the definition of differential privacy. The reading as a test is exact for Gaussian
+differential privacy: a test for the presence of one patient with false alarms at rate alpha detects
+present patients at rate at most
 ``Phi(Phi^-1(alpha) + mu)`` (Dong, Roth and Su 2022, Definition 2.6 and equation 6).
 """
 
@@ -16,7 +16,7 @@ from typing import Protocol
 from privacy.parameters import Adjacency
 
 FALSE_ALARMS = 5
-"""False alarms for 100 absent patients of the test that the statement describes."""
+"""False alarms per 100 absent patients in the test of the statement."""
 
 TAINTED_MARKER = (
     "Made with seeded noise, for tests only: whoever knows the seed can remove the noise. "
@@ -25,7 +25,7 @@ TAINTED_MARKER = (
 
 
 class ClaimedNumbers(Protocol):
-    """What a guarantee states in numbers: a manifest does, and so does a fitted model."""
+    """Numbers of a guarantee, as of a manifest or a fitted model."""
 
     # ruff: noqa: D102 - see `storage.releases.manifest.Manifest`
     @property
@@ -48,7 +48,7 @@ class ClaimedNumbers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a manifest claims, in words."""
+    """The claim of a manifest, in words."""
 
     manifest: ClaimedNumbers
 
@@ -59,7 +59,7 @@ class Claim:
 
     @property
     def adds_or_removes(self) -> bool:
-        """Whether neighbours differ by one patient more, not by another patient."""
+        """True for add-remove neighbours, false for replace-one."""
         return self.manifest.adjacency == Adjacency.ADD_REMOVE
 
     @property
@@ -69,11 +69,11 @@ class Claim:
 
     @property
     def present_per_hundred(self) -> int:
-        """Of 100 present patients, how many the best test recognises at most; rounded up."""
+        """Most present patients of 100 that the best test recognises, rounded up."""
         return self.recognised(FALSE_ALARMS)
 
     def recognised(self, false_alarms: float, *, patients: int = 1) -> int:
-        """Return the same at so many false alarms of 100, for a group that is present or absent.
+        """Return the same at ``false_alarms`` of 100, for a group that is present or absent.
 
         The loss of a group is mu times its size (Dong, Roth and Su 2022, Theorem 2.14).
         """
@@ -82,18 +82,20 @@ class Claim:
         return min(100, math.ceil(100 * rate))
 
     def belief(self, prior: float) -> float:
-        """Return what a belief in one fact about one patient may become at most, apart from delta.
+        """Return the largest posterior belief in a fact about one patient, apart from delta.
 
-        Odds grow by at most ``exp(epsilon)``, whatever else is known.
+        Odds grow by at most ``exp(epsilon)``, for any other knowledge.
         """
         return 1.0 / (1.0 + (1.0 - prior) / prior * math.exp(-self.manifest.epsilon))
 
     @property
     def headline(self) -> str:
-        """One line: what is guaranteed, or that nothing is."""
+        """The guarantee in one line, or its absence."""
         if self.manifest.tainted:
             return "No guarantee: this table was made for tests."
-        return "What this release can tell about any one patient is bounded, by proof."
+        return (
+            "The information that this release reveals about any one patient is bounded, by proof."
+        )
 
     @property
     def definition(self) -> str:
@@ -104,7 +106,7 @@ class Claim:
             else "Replacing all records of one patient by those of another"
         )
         epsilon, delta = self.manifest.epsilon, self.manifest.delta
-        # Above 700 the factor is no longer a float, and no longer a bound of any use.
+        # Above 700 the factor is no float, and no useful bound.
         bound = (
             f"by at most a factor of {rounded_up(math.exp(epsilon), 3)}"
             if epsilon < 700
@@ -118,7 +120,7 @@ class Claim:
 
     @property
     def as_a_test(self) -> str | None:
-        """What the guarantee means for somebody who tests for one patient, if it is proven."""
+        """The guarantee as a test for one patient, if it is proven."""
         if not self.proven:
             return None
         who, wrong, right = (
@@ -134,7 +136,7 @@ class Claim:
 
     @property
     def unit(self) -> str:
-        """Whom the guarantee protects."""
+        """The unit of protection."""
         rows = self.manifest.max_rows_per_patient
         if rows == 1:
             used = "one record per patient has any influence"
@@ -144,7 +146,7 @@ class Claim:
 
     @property
     def replace_one(self) -> str:
-        """The value for the other usual neighbours, beside the main one."""
+        """Epsilon for replace-one neighbours."""
         return (
             "For neighbours in which one patient is replaced by another (replace-one), epsilon = "
             f"{rounded_up(self.manifest.replace_one_epsilon)} "
@@ -160,11 +162,11 @@ class Claim:
 
 
 def rounded_up(value: float, digits: int = 4) -> str:
-    """Write a positive number with the given significant digits, never smaller than its repr."""
-    # repr, as 0.1 is meant to stay 0.1 and not to become the next step above its binary form.
+    """Return a positive number rounded up to the given significant digits."""
+    # repr, so that 0.1 stays 0.1 instead of the next step above its binary form.
     exact = Decimal(repr(float(value)))
     step = Decimal(1).scaleb(exact.adjusted() - digits + 1)
-    # Exact integer arithmetic: a context of finite precision might round down first.
+    # Exact integer arithmetic, as a context of finite precision might round down.
     steps = math.ceil(Fraction(exact) / Fraction(step))
     rounded = (steps * step).normalize()
     if -5 <= rounded.adjusted() < digits + 3:

@@ -1,9 +1,9 @@
-"""What one small plot per released column shows: shares of levels, or along an axis.
+"""One small plot per released column: shares of levels, or along an axis.
 
-Muted bars are shares of everybody; the narrow coloured bars are shares of those with one label
-level. Where a bundle has tables of shares, both are these (`tasks.reporting.released_plots`). In
-other bundles they are counted here in the synthetic rows, and nobody knows an interval. A reader
-can draw the same plot from the bundle. The template ``plots.html`` draws them.
+Muted bars are shares of all rows; narrow coloured bars are shares of rows with one label level. In
+a bundle with tables of shares, both come from these with their intervals
+(`tasks.reporting.released_plots`); otherwise the synthetic rows are counted here, without
+intervals. The template ``plots.html`` draws them.
 """
 
 import math
@@ -20,13 +20,13 @@ from storage.schema.labels import Label
 from storage.schema.table import TableSchema
 
 MAX_BARS = 24
-"""Bars of a histogram of rows; more values are put together."""
+"""Most bars of a histogram of rows."""
 MAX_LEVELS = 10
-"""Levels drawn of a categorical column; the rest are named by their number."""
+"""Most levels of a categorical column; the others are one bar with their number."""
 MAX_TICKS = 5
-"""Bounds of bins that are written below a plot."""
+"""Most bounds of bins below a plot."""
 TAIL = 0.005
-"""Share at either end of a numeric axis that may be left out, so that it fits what is there."""
+"""Share of rows at either end of a numeric axis that may be left out."""
 
 MISSING = "missing"
 """Name of the bar of the rows without a value."""
@@ -34,9 +34,9 @@ MISSING = "missing"
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar: what it counts, its share, and that of the highlighted ones, between 0 and 1.
+    """One bar: its text, its share, and the share of highlighted rows, between 0 and 1.
 
-    The intervals hold with 95 %, and are None where nobody knows one.
+    Intervals hold with 95 % and are None if unknown.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Bar:
 
     @property
     def lost(self) -> bool:
-        """Whether noise alone could have made this bar: its interval begins at nothing."""
+        """True for a bar that noise alone could have made: its interval begins at 0."""
         return self.interval is not None and self.interval[0] <= 0.0
 
     @property
@@ -60,7 +60,7 @@ class Bar:
 
     @property
     def title(self) -> str:
-        """What it counts, with its shares in percent."""
+        """Text of the bar, with its shares in percent."""
         text = f"{self.name}: {_percent(self.share, self.interval)} of {self.of}"
         if self.highlighted_share is not None:
             share = _percent(self.highlighted_share, self.highlighted_interval)
@@ -72,8 +72,8 @@ class Bar:
 class Plot:
     """Bars of a column: levels, or values along an axis, with a bar of the missing ones.
 
-    Of an axis there are ticks: how many bars are before each, and its text. The notes say what the
-    bars do not: the noise in patients, and what is not drawn.
+    Ticks of an axis are pairs of the number of bars before them and their text. Notes state the
+    noise in patients and the parts that are not drawn.
     """
 
     name: str
@@ -89,19 +89,19 @@ class Plot:
 
     @property
     def top(self) -> float:
-        """The end of the scale: a round number, above all that is drawn, and at least 1 %."""
+        """End of the scale: a round number above all bars, at least 1 %."""
         reach = max(0.01, *(bar.reach for bar in self.drawn))
         step = 10.0 ** math.floor(math.log10(reach)) / 2.0
         return math.ceil(reach / step - 1e-9) * step
 
 
 def highlighted_level(label: Label) -> str:
-    """Return the label level that is drawn in colour: the positive one, else the last."""
+    """Return the label level in colour: the positive one, else the last."""
     return label.positive if label.positive is not None else label.level_names[-1]
 
 
 def column_plots(frame: pd.DataFrame, schema: TableSchema) -> list[Plot]:
-    """Count every released column in its order, or the labels alone where the others are pixels."""
+    """Count every released column in order; of images the labels alone."""
     highlighted = _texts(frame[schema.label.name]) == highlighted_level(schema.label)
     plots = []
     for column in schema.columns if schema.image is None else ():
@@ -126,7 +126,7 @@ def _percent(share: float, interval: tuple[float, float] | None) -> str:
 
 
 def ticks(texts: list[str], *, single: bool = False) -> list[tuple[float, str]]:
-    """Return some of the edges of bars by the number of bars before them, the last one always.
+    """Return some edges of bars by the number of bars before them, including the last.
 
     Bars of a single whole number each have it below their middle.
     """
@@ -164,10 +164,10 @@ def _shares(codes: Indices, n_codes: int) -> list[float]:
 
 
 def most_frequent(bars: list[Bar]) -> list[Bar]:
-    """Keep the most frequent levels, in the declared order, and sum up the others."""
+    """Keep the most frequent levels in the declared order, and sum the others."""
     if len(bars) <= MAX_LEVELS:
         return bars
-    # Chosen by what is released.
+    # The choice depends on released shares alone.
     ranked = sorted(range(len(bars)), key=lambda i: -bars[i].share)[: MAX_LEVELS - 1]
     rest = [bar for i, bar in enumerate(bars) if i not in ranked]
     inside = [bar.highlighted_share for bar in rest if bar.highlighted_share is not None]
@@ -211,7 +211,7 @@ def _histogram(series: pd.Series, column: NumericColumn, highlighted: NDArray[np
 
 
 def _edges(column: NumericColumn, lower: float, upper: float) -> Floats:
-    """Edges of equal width between two values, on whole numbers for integers."""
+    """Return edges of equal width between two values, whole for integers."""
     if column.kind == "real":
         return np.linspace(lower, upper, MAX_BARS + 1)
     n_values = int(upper) - int(np.ceil(lower)) + 1
@@ -221,7 +221,7 @@ def _edges(column: NumericColumn, lower: float, upper: float) -> Floats:
 
 
 def range_name(lower: float, upper: float, column: NumericColumn, *, last: bool) -> str:
-    """Say which values a bar from one edge to the next has."""
+    """Return the values between two edges, in words."""
     if column.kind == "integer":
         first, final = int(lower), min(int(upper) - 1, int(column.upper))
         return str(first) if first == final else f"{first} to {final}"

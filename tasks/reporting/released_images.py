@@ -1,7 +1,7 @@
 """The released images as PNG files in one Parquet file, with their labels.
 
-What reads Parquet reads them; the metadata are those by which the library ``datasets`` shows them
-as images. Post-processing of synthetic rows.
+Any reader of Parquet can read them; the metadata make the library ``datasets`` show them as images.
+Post-processing of synthetic rows.
 """
 
 import io
@@ -24,7 +24,7 @@ _ROWS_OF_A_GROUP = 1_000
 def image_files(
     frame: pd.DataFrame, schema: TableSchema, mark: Mapping[str, str] | None = None
 ) -> dict[str, bytes]:
-    """Write rows as images, lossless, with ``mark`` as constant text; nothing of a table.
+    """Write rows of images as lossless files, with ``mark`` as constant text; {} for a table.
 
     The columns are ``image``, with the ``bytes`` of a PNG file and its name as ``path``, and the
     label.
@@ -47,8 +47,8 @@ def image_files(
         pa.array(frame[schema.label.name], pa.string()),
         *(pa.repeat(pa.scalar(text), len(frame)) for text in (mark or {}).values()),
     ]
-    told = {name: {"dtype": "string", "_type": "Value"} for name in names[1:]}
-    features = {names[0]: {"_type": "Image"}, **told}
+    texts = {name: {"dtype": "string", "_type": "Value"} for name in names[1:]}
+    features = {names[0]: {"_type": "Image"}, **texts}
     table = pa.table(columns, names=names).replace_schema_metadata(
         {"huggingface": json.dumps({"info": {"features": features}})}
     )
@@ -58,9 +58,9 @@ def image_files(
 
 
 def images_agree(files: Mapping[str, bytes], frame: pd.DataFrame, schema: TableSchema) -> bool:
-    """Return whether the images of a bundle are its rows, as they are read back; none of a table.
+    """Return true if the images of a bundle, decoded again, equal its rows; true for a table.
 
-    Decoded one by one and compared with the pixels and labels of the rows, in their order.
+    Pixels and labels are compared one by one in the order of the rows.
     """
     if schema.image is None:
         return IMAGES_FILE not in files

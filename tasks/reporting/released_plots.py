@@ -1,4 +1,4 @@
-"""The plots of a bundle that has tables: released shares, each with its 95 % interval."""
+"""Plots of released shares, each with its 95 % interval, for a bundle with tables."""
 
 import io
 
@@ -22,19 +22,19 @@ from tasks.reporting.released_tables import DEVIATIONS
 
 _NUMBERS = ["share", "low", "high", "noise_patients"]
 
-_Told = tuple[float | None, tuple[float, float] | None]
-"""A share and its interval; None where there is none."""
+_Share = tuple[float | None, tuple[float, float] | None]
+"""A share and its interval, or None."""
 
 
 def released_plots(tables: bytes, schema: TableSchema) -> list[Plot]:
-    """Draw the released shares of every column in its order, then those of the labels."""
+    """Return a plot of the released shares of every column in order, then of the labels."""
     own = schema.labels.parts
     level, of_first = highlighted_level(schema.label), own[schema.label.name]
     names = schema.labels.level_names
     coloured = [name for name, of in zip(names, of_first, strict=True) if of == level]
-    told = pd.read_parquet(io.BytesIO(tables), filters=[("by", "in", ["", schema.labels.name])])
-    told = told[(told["by"] == "") | told["by_level"].isin(coloured)]
-    by_column = dict(list(told.groupby("column", sort=False)))
+    shown = pd.read_parquet(io.BytesIO(tables), filters=[("by", "in", ["", schema.labels.name])])
+    shown = shown[(shown["by"] == "") | shown["by_level"].isin(coloured)]
+    by_column = dict(list(shown.groupby("column", sort=False)))
     together = by_column[schema.labels.name]
     of_label = by_column[schema.label.name]
     (highlighted,) = of_label[of_label["level"] == level][_NUMBERS].to_numpy()
@@ -44,8 +44,8 @@ def released_plots(tables: bytes, schema: TableSchema) -> list[Plot]:
         cells = by_column[name]
         alone, inside = cells[cells["by"] == ""], cells[cells["by"] != ""]
         inside = _summed(inside, together)
-        told_of = alone[_NUMBERS].to_numpy()
-        parts: list[_Told] = [(None, None)] * len(alone)
+        whole = alone[_NUMBERS].to_numpy()
+        parts: list[_Share] = [(None, None)] * len(alone)
         if column is not None:
             parts = _within(inside[_NUMBERS].to_numpy(), highlighted)
         levels = alone["level"].tolist()
@@ -56,10 +56,10 @@ def released_plots(tables: bytes, schema: TableSchema) -> list[Plot]:
         bars = [
             Bar(text, share, part, (low, high), between, of="all patients")
             for text, (share, low, high, _), (part, between) in zip(
-                levels, told_of.tolist(), parts, strict=True
+                levels, whole.tolist(), parts, strict=True
             )
         ]
-        notes = [f"noise ± {DEVIATIONS * told_of[:, -1].max():,.0f} patients"]
+        notes = [f"noise ± {DEVIATIONS * whole[:, -1].max():,.0f} patients"]
         if lost := sum(bar.lost for bar in bars):
             notes.append(f"{lost} of {len(bars)} lost in noise")
         if column is not None and bars[0].highlighted_share is None:
@@ -72,16 +72,16 @@ def released_plots(tables: bytes, schema: TableSchema) -> list[Plot]:
 
 
 def _summed(cells: pd.DataFrame, labels: pd.DataFrame) -> pd.DataFrame:
-    """Sum the cells of each level over levels of the labels; those of labels tell the scale.
+    """Sum the cells of each level over levels of the labels, whose noise is independent.
 
-    Their noise is independent. The interval of a cell ends at none and at all: where it is whole,
-    its half is the noise in patients over how many there are.
+    Intervals of cells are cut at 0 and 1. An interval of a label that is not cut gives the scale:
+    its half is the noise in patients divided by their number.
     """
     if len(cells) == cells["level"].nunique():
         return cells
     whole = labels[(labels["low"] > 0.0) & (labels["high"] < 1.0)]
     half, middle = np.ones(len(cells)), cells["share"].to_numpy()
-    if len(whole):  # else nobody can tell how many patients there are
+    if len(whole):  # otherwise the number of patients is unknown
         unit = (whole["high"] - whole["low"]).iloc[0] / 2.0 / whole["noise_patients"].iloc[0]
         half = cells["noise_patients"].to_numpy() * unit
         middle = np.where(cells["low"] > 0.0, cells["low"] + half, cells["high"] - half)
@@ -96,26 +96,26 @@ def _summed(cells: pd.DataFrame, labels: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _within(cells: Floats, label: Floats) -> list[_Told]:
+def _within(cells: Floats, label: Floats) -> list[_Share]:
     """Return share and interval of cells (n, 4) among the patients with a label level (4,).
 
-    An estimate of a ratio ``a / b`` is off by ``(error of a - a / b * error of b) / b``. Errors of
-    a part and of its whole go together, which would make the interval narrower and is left out.
+    The error of a ratio ``a / b`` is ``(error of a - a / b * error of b) / b``. Errors of a part
+    and its whole are positively correlated, so ignoring this only widens the interval.
     """
     (shares, low, high, noise), (share, least, most, noise_of_label) = cells.T, label
-    if least <= 0.0 or most >= 1.0:  # then nobody can tell how many they are
+    if least <= 0.0 or most >= 1.0:  # their number is unknown
         return [(None, None)] * len(cells)
-    told = (shares / max(share, 1e-9)).tolist()
+    parts = (shares / max(share, 1e-9)).tolist()
     base, half_base = (least + most) / 2.0, (most - least) / 2.0
     half = noise * (half_base / noise_of_label)
     ratio = np.where(low > 0.0, low + half, high - half) / base
     spread = np.hypot(half, ratio * half_base) / base
     lows, highs = np.clip(ratio - spread, 0.0, 1.0), np.clip(ratio + spread, 0.0, 1.0)
-    return list(zip(told, zip(lows.tolist(), highs.tolist(), strict=True), strict=True))
+    return list(zip(parts, zip(lows.tolist(), highs.tolist(), strict=True), strict=True))
 
 
 def _along_axis(column: NumericColumn, bars: list[Bar], notes: list[str]) -> Plot:
-    """Draw the bins from the first to the last with more than a tail beyond them."""
+    """Return a plot of the bins without tails of at most `TAIL` at either end."""
     n = len(column.bin_starts)
     shares = np.array([bar.share for bar in bars[:n]])
     total = max(float(shares.sum()), 1e-9)

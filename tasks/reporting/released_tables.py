@@ -1,7 +1,7 @@
-"""The tables of shares of a bundle: what was measured, and how far noise leaves each cell open.
+"""Tables of shares of a bundle: measured cells with the interval of their noise.
 
 For many readers these are the release: the share of every code, of every code by label, and of
-pairs of columns, each with an interval where it was measured. Post-processing of released values.
+pairs of columns, each with an interval if it was measured. Post-processing of released values.
 """
 
 import io
@@ -41,13 +41,13 @@ DEVIATIONS = 1.96
 """Half the width of an interval in standard deviations: 95 % of the noise."""
 
 MAX_CELLS = 500_000
-"""Cells from which on pairs that were not measured are left out; those that were, are fewer."""
+"""Most cells of a bundle's tables with pairs that were not measured; else these are left out."""
 
 
 def released_tables(
     measurement: Measurement, schema: TableSchema, domain: EncodingDomain
 ) -> dict[str, bytes]:
-    """Return the tables as files; a method without pair tables has none."""
+    """Return the tables as files; none for a method without them."""
     released = measurement.released
     if "pair_scale" not in released or schema.image is not None:
         return {}
@@ -64,7 +64,7 @@ def released_tables(
 
 
 def sealed_of(measurement: Measurement) -> Sealed:
-    """Return the values of the first two draws with their noise."""
+    """Return the sealed values of the first two draws with their noise."""
     events = map(event_from_dict, measurement.record.events)
     stddevs: Mapping[str, float] = {
         event.statistic: event.noise_stddev / SUM_SCALE
@@ -86,11 +86,11 @@ def sealed_of(measurement: Measurement) -> Sealed:
 def frame_of(
     tables: Iterable[Table], schema: TableSchema, *, noisy_patients: float
 ) -> pd.DataFrame:
-    """Return tables as rows, a cell each: columns and levels, how it is known, share, interval.
+    """Return tables with one row per cell: columns, levels, origin, share and interval.
 
-    The noise is the standard deviation of what was added to a cell, in patients. Codes that were
-    measured as one are written with ``; `` between them. The second column is empty in a table of
-    one, interval and noise where nothing was measured.
+    ``noise_patients`` is the standard deviation of the noise of a cell, in patients. Codes that
+    were measured as one are joined by ``; ``. The second column is empty in a table of one column,
+    and interval and noise are empty for cells that were not measured.
     """
     columns = Vocabulary.of(schema)
     names = [name for coded in columns.columns for name in coded.names]
@@ -105,7 +105,7 @@ def frame_of(
 
 
 def _with_each_label(tables: Iterable[Table], labels: Labels, *, first: int) -> Iterator[Table]:
-    """Put a table of each of several labels behind that of all of them together.
+    """Append a table of each of several labels to that of all labels together.
 
     A share ``a / n`` of noisy counts, of which ``k`` of C add up to ``a``, has the variance
     ``(k (1 - a / n)^2 + (C - k) (a / n)^2) s^2 / n^2`` with s of one count.

@@ -1,6 +1,6 @@
-"""The released teacher of images as a file of a bundle, with all that it needs to label an image.
+"""The released teacher of images: one file with everything needed to label an image.
 
-Post-processing of released values: whoever has the file labels images at no cost.
+Post-processing of released values: labelling costs no budget.
 """
 
 import io
@@ -31,9 +31,9 @@ _RELEASED = ("whitening_matrix", "whitening_scales", "whitening_shift", "teacher
 def teacher_files(
     released: Released, schema: TableSchema, codes: Codes, *, soft_labels: bool
 ) -> dict[str, bytes]:
-    """Return the teacher as a file, and its probabilities of each image (n, columns) where asked.
+    """Return the teacher as a file, and on request its probabilities of each image (n, columns).
 
-    Nothing is returned for a method that taught none.
+    There are no files for a method without a teacher.
     """
     if schema.image is None or "teacher_weights" not in released:
         return {}
@@ -50,7 +50,7 @@ def teacher_files(
 
 
 def no_teacher() -> ConfigurationError:
-    """Return the refusal where a release has no teacher."""
+    """Return the error for a release without a teacher."""
     return ConfigurationError(
         "NO_TEACHER",
         "expected a release of ClustMix on images, found one without a teacher; train a model on "
@@ -60,9 +60,9 @@ def no_teacher() -> ConfigurationError:
 
 @dataclass(frozen=True, slots=True)
 class Teacher:
-    """A classifier of images, by what a release of ClustMix has taught it.
+    """A classifier of images from the released values of ClustMix.
 
-    It is free under the guarantee of the release. `arrays` are those of the file.
+    Its use is covered by the guarantee of the release. `arrays` are those of the file.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class Teacher:
     def of(cls, released: Released, schema: TableSchema) -> Self:
         """Return the teacher of a measurement of images, such as `released_` of a fitted model.
 
-        It is a ConfigurationError if the method has taught none.
+        It is a ConfigurationError if the method has no teacher.
         """
         if schema.image is None or "teacher_weights" not in released:
             raise no_teacher()
@@ -94,7 +94,7 @@ class Teacher:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
-        """Read what `to_bytes` has written (IntegrityError if it is anything else)."""
+        """Read a file of `to_bytes` (IntegrityError for any other)."""
         try:
             arrays = read_npz(io.BytesIO(content))
         except (ValueError, EOFError, zipfile.BadZipFile, NotImplementedError):
@@ -117,10 +117,10 @@ class Teacher:
         return self.arrays["classes"]
 
     def predict_proba(self, images: ArrayLike) -> Floats:
-        """Probabilities (n, C) of the labels of images.
+        """Return the probabilities (n, C) of the labels of images.
 
-        Images are (n, height, width), with three channels where they are of colour, or (n, pixels)
-        as the columns of a release, in whole numbers from 0 to 255 (else InputError).
+        Images are (n, height, width), with a last axis of three colours, or (n, pixels) as the
+        columns of a release, in whole numbers from 0 to 255 (else InputError).
         """
         given, shape = np.asarray(images), tuple(self.arrays["shape"].tolist())
         forms = {shape, shape[: 3 if shape[2] > 1 else 2], (int(np.prod(shape)),)}
@@ -138,7 +138,7 @@ class Teacher:
         return self._taught.probabilities(codes)
 
     def predict(self, images: ArrayLike) -> NDArray[np.str_]:
-        """Names (n,) of the most likely labels of images, as of `predict_proba`."""
+        """Return the names (n,) of the most likely labels; see `predict_proba`."""
         return np.asarray(self.classes_[self.predict_proba(images).argmax(axis=1)])
 
     @property

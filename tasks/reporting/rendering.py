@@ -1,8 +1,7 @@
-"""Templates of what a person reads, in which every value stands for itself.
+"""Templates of HTML and Markdown with escaped values.
 
-Column names and levels are declared by people and end up in a page that a privacy officer opens.
-Whatever a template writes is escaped for its format here, once, so that nothing a name contains
-can become structure.
+Column names and levels are declared by people and appear in a page that a privacy officer opens.
+Every value is escaped here for its format, so that no name can become structure.
 """
 
 import re
@@ -23,12 +22,12 @@ _MARKDOWN_ADDRESS = re.compile(r"(?i)(https?|ftp|mailto|xmpp)(?=:)|(www)(?=\.)")
 
 
 def visible(text: object) -> str:
-    """Write signs that do not print, which could make a page show another text, by their number."""
+    """Replace characters that do not print, and could alter the shown text, by their number."""
     return "".join(s if s.isprintable() else f"\\u{ord(s):04x}" for s in str(text))
 
 
 def markdown(text: object) -> str:
-    """Return text that stands for itself in Markdown, in a paragraph, a heading or a cell."""
+    """Escape text for a paragraph, a heading or a cell of Markdown."""
     escaped = "".join(f"\\{sign}" if sign in _MARKDOWN else sign for sign in visible(text))
     escaped = escaped.replace("&", "&amp;").replace("<", "&lt;")
     escaped = _MARKDOWN_ADDRESS.sub(r"\g<0>\\", escaped)
@@ -38,13 +37,13 @@ def markdown(text: object) -> str:
 
 
 def render(name: str, **values: object) -> str:
-    """Fill in a file of ``templates``, named without its suffix; a missing value is an error."""
+    """Render a file of ``templates``, named without its suffix; a missing value is an error."""
     return _environment(name.rpartition(".")[2]).get_template(f"{name}.j2").render(**values)
 
 
 @cache
 def words() -> dict[str, Any]:
-    """Return what card and page say of every release: ``words.yaml`` of the templates."""
+    """Return ``words.yaml``: the text of card and page that every release shares."""
     text = resources.files("tasks.reporting").joinpath("templates", "words.yaml").read_text("utf-8")
     found: dict[str, Any] = yaml.safe_load(text)
     return found

@@ -1,8 +1,8 @@
-"""What people read of a release: the page that an officer signs, and the card.
+"""The report page that an officer signs, the data card, and the appendix on risk.
 
-The report page is one HTML file, which makes no request, runs no script and opens from a disk. It
-is written from the manifest, the public schema and the synthetic rows; of the manifest's request
-and files it shows nothing, so that neither a path nor a host can reach it.
+The report page is one HTML file without requests and scripts. It is written from the manifest, the
+public schema and the synthetic rows. It leaves out the manifest's request and files, so it contains
+no path and no host.
 """
 
 import base64
@@ -22,7 +22,7 @@ from tasks.reporting.rendering import render
 
 REPORT_FILE = "report.html"
 PLOTS_PER_GROUP = 24
-"""Columns in one folding group of plots."""
+"""Number of columns in one folding group of plots."""
 
 
 def render_report(
@@ -33,9 +33,9 @@ def render_report(
     title: str | None = None,
     tables: bytes | None = None,
 ) -> str:
-    """Return the report page of a release, a complete HTML document; as of `public_facts`.
+    """Return the report page of a release, a complete HTML document; see `public_facts`.
 
-    It draws the Parquet file of released shares where there is one, else it counts the rows.
+    It plots the released shares if the bundle has them, else it counts the rows.
 
     Privacy
     -------

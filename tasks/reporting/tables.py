@@ -1,7 +1,6 @@
-"""The tables of a bundle: synthetic rows as Parquet and CSV with their schema, written and read.
+"""Synthetic rows of a bundle as Parquet and CSV with their schema, written and read.
 
-They are read back before they are published: what is true of the rows in memory need not be true
-of the files that readers get.
+The files are read back before they are published, since they may differ from the rows in memory.
 """
 
 import io
@@ -27,8 +26,7 @@ CSV_FILE = "synthetic.csv"
 SCHEMA_FILE = "schema.json"
 
 MAX_TEXT_PIXELS = 1_024
-"""Pixels and channels of an image up to which there is a CSV file: more are hundreds of megabytes
-that nobody reads as text."""
+"""Most pixels and channels of an image for a CSV file; with more it has hundreds of megabytes."""
 
 _CSV_BLOCK_BYTES, _BATCH_ROWS = 1 << 22, 20_000
 
@@ -40,10 +38,10 @@ def table_files(
     *,
     released: Released | None = None,
 ) -> dict[str, bytes]:
-    """Write rows in both formats and their schema, with the `measured_bins` of what was released.
+    """Write rows in both formats, and their schema with its `measured_bins`.
 
-    ``mark`` is constant text in each of the files. Images are also written as such, and not as text
-    where they have more than `MAX_TEXT_PIXELS`.
+    ``mark`` is constant text in each of the files. Images are also written as image files, and as
+    text only up to `MAX_TEXT_PIXELS`.
     """
     marked = frame.assign(**(mark or {}))
     bins = measured_bins(schema, released or {})
@@ -61,17 +59,17 @@ def table_files(
         pa_csv.write_csv(rows, text, pa_csv.WriteOptions(quoting_style="needed"))
         files[CSV_FILE] = text.getvalue()
         del rows
-    # Arrow keeps what it has used: hundreds of megabytes of a large release.
+    # Arrow would keep hundreds of megabytes of a large release.
     pa.default_memory_pool().release_unused()
     return files
 
 
 def measured_bins(schema: TableSchema, released: Released) -> dict[str, Any]:
-    """Return which declared codes of a column ClustMix has measured as one, for the schema file.
+    """Return the groups of codes that ClustMix measured as one, for the schema file.
 
-    Of each column with such codes the names of the codes that its pair tables tell apart, in groups
-    (`tasks.methods.clustmix.tables.table_rule.coarse_codes`): post-processing. Other methods join
-    no codes: nothing is returned.
+    By column, the names of the codes in each group of its pair tables
+    (`tasks.methods.clustmix.tables.table_rule.coarse_codes`): post-processing. Empty for methods
+    without groups.
     """
     if "code_groups" not in released:
         return {}
@@ -97,7 +95,7 @@ def read_rows(files: Mapping[str, bytes]) -> pd.DataFrame:
 
 
 def formats_agree(files: Mapping[str, bytes], frame: pd.DataFrame, schema: TableSchema) -> bool:
-    """Return whether text and images have the cells of the Parquet file, read, in their order."""
+    """Return true if text and images, read back, have the cells of the Parquet file in order."""
     if not images_agree(files, frame, schema):
         return False
     if not _has_text(schema):
@@ -111,7 +109,7 @@ def formats_agree(files: Mapping[str, bytes], frame: pd.DataFrame, schema: Table
             column_types=declared, null_values=[""], strings_can_be_null=True
         ),
     )
-    # All rows in two more forms would be most of the memory of a release.
+    # Rows are compared in batches, as two more copies would dominate the memory of a release.
     text = declared.empty_table()
     for batch in rows.iter_batches(_BATCH_ROWS):
         wanted = pa.Table.from_batches([batch]).replace_schema_metadata(None)
@@ -131,19 +129,19 @@ def _has_text(schema: TableSchema) -> bool:
 
 
 def is_stated(files: Mapping[str, bytes], schema: TableSchema) -> bool:
-    """Return whether the schema file of a bundle states a schema, the order of its lists too."""
+    """Return true if the schema file of a bundle equals a schema, including the order of lists."""
     stated = json.loads(files[SCHEMA_FILE])
     read = TableSchema.model_validate(
         {k: stated[k] for k in TableSchema.model_fields if k in stated}
     )
-    # Compared as text: mappings that differ in order alone are equal.
+    # Compared as text, since mappings that differ only in order are equal.
     return read.model_dump_json() == schema.model_dump_json()
 
 
 def coded(frame: pd.DataFrame, schema: TableSchema) -> tuple[CodedTable | None, frozenset[str]]:
-    """Encode published rows as the rows of the source were, and say which rules they break.
+    """Encode published rows like rows of a source; return the codes and the broken rules.
 
-    None is mended; there are no codes if a rule is broken.
+    No row is mended, and there are no codes if a rule is broken.
     """
     chunk = encode_chunk(frame, schema, mend=False)
     broken = frozenset(violation.rule for violation in chunk.violations)

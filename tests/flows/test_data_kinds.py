@@ -18,7 +18,6 @@ from storage.schema.vocabulary import Vocabulary
 from storage.settings import load_settings
 from tasks.ingest.encoding import encode_chunk
 from tasks.methods.clustmix.images.scattering import scatter
-from tasks.reporting.tables import measured_bins
 
 HEIGHT, WIDTH, N = 5, 4, 90
 LABEL = {"name": "label", "levels": {"one": [1], "two": [2], "three": [3]}}
@@ -167,5 +166,3 @@ def test_codes_that_were_measured_as_one_stand_beside_the_declared_bins(desk):
         places = [codes.index(code) for code in group]
         np.testing.assert_array_equal(places, np.flatnonzero(sealed == sealed[places[0]]))
     assert main(["verify", str(desk.bundle)]) == 0
-    # Other methods join no codes.
-    assert measured_bins(Schema.from_yaml(path), {}) == {}

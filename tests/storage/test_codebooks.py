@@ -63,16 +63,6 @@ def test_a_sheet_is_read_below_its_title(tmp_path, write):
     assert [code for code, _ in found["pain"].levels] == ["0", "1", "2", "3"]
 
 
-def test_codes_may_stand_below_each_other(tmp_path):
-    path = tmp_path / "long.csv"
-    path.write_text(
-        "Field name,Data type,Code,Code label\nsex,code,1,male\n,,2,female\nage,int,,\n", "utf-8"
-    )
-    found = read_codebook(path)
-    assert found["sex"].levels == (("1", "male"), ("2", "female"))
-    assert found["age"].kind == "integer"
-
-
 REDCAP = [
     "Variable / Field Name,Form Name,Field Type,Field Label,"
     '"Choices, Calculations, OR Slider Labels",'
@@ -181,16 +171,10 @@ def test_a_schema(tmp_path, name, content):
 
 BAD = {
     "absent.csv": (None, "MISSING"),
-    "empty.csv": ("", "MISSING"),
     "old.xls": ("x", "KIND"),
-    "broken.xlsx": ("no zip", "UNREADABLE"),
-    "broken.json": ("{", "UNREADABLE"),
     "deep.json": ("[" * 100_000, "UNREADABLE"),
     "tag.yaml": ("a: !!python/object:os.system {}", "UNREADABLE"),
-    "list.json": ("[1, 2]", "UNKNOWN"),
-    "other.json": ('{"a": 1}', "UNKNOWN"),
     "prose.txt": ("Once upon a time,\nthere was a table.\n", "UNKNOWN"),
-    "headings.csv": ("name,type\n", "UNKNOWN"),
     "two.json": (
         '{"resources": [{"schema": {"fields": []}}, {"schema": {"fields": []}}]}',
         "TABLES",
@@ -200,7 +184,6 @@ BAD = {
     "number.csv": ("name,min,max\nZEBRA,low,1\n", "NUMBER"),
     "levels.csv": ("name,levels\nZEBRA,1=a;1=b\n", "LEVELS"),
     "twice.csv": ("name,type\nZEBRA,int\nage,int\nZEBRA,int\n", "DUPLICATE"),
-    "latin.csv": ("name,type\n\udce4,int\n", "UNREADABLE"),
 }
 
 
@@ -261,12 +244,9 @@ def test_clinical_ranges_are_valid_columns_with_sources():
     [
         (("HeartRate_max", "", ""), "heart-rate"),
         (("x17", "Serum creatinine", ""), "creatinine"),
-        (("creat", "", "\u00b5mol/l"), "creatinine-umol-l"),
-        (("creatinine", "", "furlongs"), None),
         (("creatinine_urine", "", ""), None),
         (("ca", "vessels", ""), None),  # of two letters, and no unit
         (("na", "", "mmol/L"), "sodium"),
-        (("", "", ""), None),
     ],
 )
 def test_a_range_is_found_by_name_meaning_and_unit(column, key):

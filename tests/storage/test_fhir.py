@@ -96,17 +96,11 @@ def changed(resources, kind, **fields):
 
 BROKEN = {
     "broken line": (lambda _: f'{{"id": "{SECRET}"', "FHIR_LINE: expected on every line"),
-    "no object": (lambda _: f'["{SECRET}"]', "FHIR_LINE: expected on every line"),
     "not a number": (lambda _: '{"resourceType": "Patient", "id": NaN}', "FHIR_LINE"),
     "unknown type": (lambda _: f'{{"resourceType": "{SECRET}"}}', "FHIR_TYPE: expected on every"),
-    "no type": (lambda _: "{}", "FHIR_TYPE"),
     "no subject": (
         lambda all_: changed(all_, "Observation", subject=None),
         "FHIR_SUBJECT: expected every Observation to name its patient",
-    ),
-    "subject of another type": (
-        lambda all_: changed(all_, "Condition", subject={"reference": f"Group/{SECRET}"}),
-        "FHIR_SUBJECT: expected every Condition",
     ),
     "subject of another server": (
         lambda all_: changed(
@@ -122,17 +116,9 @@ BROKEN = {
         lambda all_: changed(all_, "Encounter", subject={"reference": f"Patient/{SECRET}"}),
         "FHIR_PATIENT: expected one resource Patient for each patient .* none",
     ),
-    "patient twice": (
-        lambda all_: [*all_, {"resourceType": "Patient", "id": "p1", "gender": SECRET}],
-        "FHIR_PATIENT: .* two that differ",
-    ),
     "several values": (
         lambda all_: changed(all_, "Patient", gender=["male", SECRET]),
         "FHIR_VALUE: column 'sex': expected one value or none for each patient, found several",
-    ),
-    "structure": (
-        lambda all_: changed(all_, "Patient", gender={"text": SECRET}),
-        "FHIR_VALUE: column 'sex': expected text, a number or a truth value, found a structure",
     ),
     "no evaluation": (
         lambda all_: changed(all_, "Patient", birthDate=["2000-01-01", SECRET]),
@@ -170,13 +156,10 @@ def test_a_link_and_an_empty_folder_are_refused(reader, tmp_path):
     ("expression", "line"),
     [
         ("Observation.where(", "could not be parsed"),
-        ("Observation value", "could not be parsed"),
         ("Observatoin.count()", "begin with a type of resource"),
-        ("1 + 1", "begin with a type of resource"),
         ("Patient.birthDate < today()", "the function today"),
         ("iif(Patient.exists(), now(), 1)", "the function now"),
         ("Patient.name.trace('x')", "the function trace"),
-        ("Patient.descendants().count()", "the function descendants"),
         ("Patient.where(%context.exists()).id", "no variable"),
     ],
 )

@@ -56,7 +56,7 @@ def test_codes_together_have_the_levels_of_each(sizes, seed):
                 ],
                 "label": {"name": "a", "levels": {"x": [], "x, b=y": []}},
             },
-            "tell combinations of",
+            "distinguish combinations of",
         ),
         (
             {

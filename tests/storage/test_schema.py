@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from privacy.errors import InputError
 from storage.schema.column_blocks import ImageColumns
-from storage.schema.columns import CategoricalColumn, NumericColumn, number_of, raw_text
+from storage.schema.columns import CategoricalColumn, NumericColumn, raw_text
 from storage.schema.labels import Buckets, Label
 from storage.schema.table import TableSchema
 
@@ -39,10 +39,6 @@ def test_raw_text_has_one_form_for_a_whole_number():
     assert [raw_text(value) for value in (" a ", "3.0", True)] == ["a", "3.0", "True"]
 
 
-def test_number_of_refuses_what_is_not_a_finite_number():
-    assert {number_of(text) for text in ("", "x", "nan", "inf", "-inf", "1_000")} == {None}
-
-
 def test_bins_are_cut_on_the_grid_of_the_column():
     assert number(lower=1, upper=14, bins=14).bin_starts == tuple(range(1, 15))
     assert number(lower=0, upper=9, bins=4).bin_starts == (0, 2, 5, 7)
@@ -51,21 +47,6 @@ def test_bins_are_cut_on_the_grid_of_the_column():
     # Edges of integers may end at upper or one after.
     assert number(bins=[0, 1, 9]).bin_starts == (0, 1)
     assert number(bins=[0, 1, 9, 10]).bin_starts == (0, 1, 9)
-
-
-def test_codes_count_the_missing_code_once():
-    assert number().n_codes == 5
-    assert number(missing=["?", -1], nullable=True).n_codes == 6
-    assert category().n_codes == 2
-    assert category(missing=["?"]).n_codes == 3
-    assert category(nullable=True).n_codes == 3
-    # Of the codes, those that are numbers.
-    assert number(missing=["?", -1, "99.5"]).missing_numbers == (-1.0, 99.5)
-
-
-def test_levels_may_be_numbers_and_those_of_a_label_name_themselves():
-    assert category(levels=[1, 2.0, "3"]).levels == ("1", "2", "3")
-    assert label(levels={"0": [0], "1": [1]}).level_names == ("0", "1")
 
 
 def buckets(**changes):
@@ -94,37 +75,25 @@ REFUSED = {
         ({"decimals": 1}, "expected no decimals for an integer column; use kind: real"),
         ({"upper": 2.0**60}, "expected bounds below 2^53"),
         ({"lower": 0.5}, "expected bounds and edges with at most 0 decimals"),
-        ({"kind": "real", "bins": [0, 0.123, 9]}, "expected bounds and edges with at most 2"),
         ({"bins": [1, 9]}, "expected the edges of bins to run from lower to upper"),
-        ({"bins": [0, 8]}, "expected the edges of bins to run from lower to upper"),
-        ({"kind": "real", "bins": [0, 10]}, "expected the edges of bins to run from lower"),
-        ({"bins": [0]}, "expected the edges of bins to run from lower to upper"),
         ({"bins": [0, 5, 5, 9]}, "expected bins that each hold at least one value"),
-        ({"bins": [0, 5, 4, 9]}, "expected bins that each hold at least one value"),
         ({"bins": 11}, "expected bins that each hold at least one value"),
         ({"missing": [3]}, "expected missing codes outside lower and upper"),
-        ({"missing": [False]}, "write No, Yes, On, Off in quotes"),
         ({"unit": "kg"}, "Extra inputs are not permitted"),
     ],
     category: [
-        ({"levels": []}, "at least 1 item"),
         ({"levels": ["a", True]}, "write No, Yes, On, Off in quotes"),
         ({"levels": ["a", "a"]}, "expected each level, raw value and missing code once"),
         ({"missing": ["a"]}, "expected each level, raw value and missing code once"),
-        ({"groups": {"a": ["b"]}}, "expected each level, raw value and missing code once"),
         ({"other": "z"}, "expected other, groups, prefixes, numeric_ranges to name levels"),
         ({"groups": {"z": ["1"]}}, "expected other, groups, prefixes, numeric_ranges to name"),
         ({"prefixes": {"a": ["E"], "b": ["E8"]}}, "expected prefixes of which none begins another"),
-        ({"prefixes": {"a": [""]}}, "expected prefixes of which none begins another"),
         ({"numeric_ranges": {"a": [[1, 3]], "b": [[2, 4]]}}, "that do not overlap"),
-        ({"numeric_ranges": {"a": [[3, 3]]}}, "that do not overlap"),
     ],
     label: [
         ({"levels": None}, "expected exactly one of levels and buckets"),
-        ({"buckets": {"edges": [1], "levels": ["a", "b"]}}, "expected exactly one of levels"),
         ({"levels": {"no": [0]}}, "expected two or more label levels"),
         ({"levels": {"no": [0], "yes": [0]}}, "expected each level, raw value and missing code"),
-        ({"levels": {"no": ["yes"], "yes": []}}, "expected each level, raw value and missing code"),
         ({"missing": [1]}, "expected each level, raw value and missing code once"),
         ({"positive": "maybe"}, "expected positive to name a label level"),
     ],
@@ -135,21 +104,15 @@ REFUSED = {
     ],
     table: [
         ({"ignore": ["x"]}, "expected each column once in columns, label"),
-        ({"columns": [number(), number()]}, "expected each column once in columns, label"),
         ({"label": label(name="c")}, "expected each column once in columns, label"),
     ],
     schema_of: [
         ({}, "expected exactly one of columns, image and items"),
         ({"image": {"height": 2, "width": 2}, "items": ["a"]}, "expected exactly one of columns"),
         ({"image": {"height": 0, "width": 2}}, "greater than or equal to 1"),
-        ({"image": {"height": 2, "width": 65}}, "less than or equal to 64"),
         ({"image": {"height": 2, "width": 2, "gray_levels": 1}}, "greater than or equal to 2"),
-        ({"image": {"height": 2, "width": 2, "gray_levels": 257}}, "less than or equal to 256"),
         ({"image": {"height": 2, "width": 2, "threshold": 9}}, "only with gray_levels: 2"),
-        ({"items": []}, "at least 1"),
-        ({"items": ["a", "a"]}, "expected each column once"),
         ({"items": ["label"]}, "expected each column once"),
-        ({"columns": []}, "at least 1"),
     ],
 }
 

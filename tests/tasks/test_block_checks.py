@@ -70,16 +70,6 @@ def test_a_pixel_out_of_bounds_is_left_to_the_encoder():
     assert gate(source(PIXELS, "int64").assign(pixel_00_00=[-5, 300, 7]), PIXELS).passed
 
 
-@both
-def test_columns_labels_and_patients_have_their_own_checks(schema, name):
-    frame = source(schema).assign(patient=["p", "", "q"], extra=1, label=[0, 1, 7])
-    found = outcomes(gate(frame, schema, "patient"))
-    del found[name]
-    assert found == {"columns": False, "label: label": False}
-    short = source(schema).drop(columns=schema.column_names[0])
-    assert outcomes(gate(short, schema))["columns"] is False
-
-
 @pytest.mark.parametrize(
     ("schema", "value"),
     [
@@ -95,14 +85,3 @@ def test_a_value_that_is_not_declared(schema, value):
     (check,) = output_gate(frame, schema, rows=3).failed_checks
     kind = "items" if schema is ITEMS else "pixels"
     assert check == GateCheck(name=kind, column=None, passed=False)
-
-
-def test_a_gray_that_is_not_declared_is_found_among_bytes():
-    frame = release(PIXELS)
-    assert output_gate(frame.assign(pixel_01_01=np.uint8(254)), PIXELS, rows=3).passed
-    frame = frame.assign(**{n: frame[n] * np.uint8(255) for n in BLACK_WHITE.column_names})
-    assert output_gate(frame, BLACK_WHITE, rows=3).passed
-    (check,) = output_gate(
-        frame.assign(pixel_01_01=np.uint8(254)), BLACK_WHITE, rows=3
-    ).failed_checks
-    assert check.title == "pixels"

@@ -167,17 +167,11 @@ def test_a_number_may_mend_a_row_that_must_then_keep_every_rule():
         ([{"holds": "admitted>left"}], "expected holds as a <= b, a < b or a \\+ b = c"),
         ([{"holds": "admitted <= gone"}], "admitted <= gone: expected declared columns, found"),
         ([{"holds": "admitted <= sex"}], "expected numeric columns, each once"),
-        ([{"holds": "admitted < admitted"}], "expected numeric columns, each once"),
         ([{"holds": "on ward + on icu = left"}], "expected columns of equally many decimals"),
         ([{"never": {"sex": "x"}}], r"expected a declared level of sex \(f, m\), found sex=x"),
-        ([{"never": {"sex": None}}], "expected missing codes or nullable: true of sex"),
-        ([{"never": {"died": "?"}}], "expected a declared level of died"),
         ([{"never": {"days": "3..4"}}], r"expected LOW\.\.HIGH of days"),
-        ([{"never": {"days": 3}}], r"expected LOW\.\.HIGH of days"),
         ([{"never": {"sex": "f"}, "mend": {"died": "no"}}], "mend: expected a feature column"),
-        ([{"never": {"sex": "f"}, "mend": {"sex": "x"}}], "expected a declared level of sex"),
         ([{"never": {"sex": "f"}, "mend": {"days": 61}}], "mend: expected a number of days"),
-        ([{"never": {"sex": "f"}, "mend": {"days": 1.5}}], "mend: expected a number of days"),
         (
             [{"holds": "on ward + on icu = days"}, {"holds": "on ward <= days"}],
             "on ward \\+ on icu = days: expected columns of a sum that no other rule",
@@ -207,10 +201,3 @@ def test_rules_that_connect_too_much_to_be_listed_are_refused_before_a_row_is_re
     monkeypatch.setattr(record_rules, "MAX_COMBINATIONS", 3)
     with pytest.raises(ConfigurationError, match="CONSTRAINTS_WIDE: constraints: "):
         domain_of(schema_of({"never": {"sex": "m", "pregnant": "y", "days": "10..20"}}))
-
-
-def test_a_schema_without_constraints_is_written_as_before():
-    assert "constraints" not in schema_of().model_dump(mode="json")
-    again = TableSchema.model_validate(SCHEMA.model_dump(mode="json"))
-    assert again == SCHEMA
-    assert again.model_dump(mode="json")["constraints"][5]["never"]["on icu"] == ["0"]

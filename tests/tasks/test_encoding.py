@@ -37,14 +37,6 @@ def frame_of(**columns):
     return pd.DataFrame({name: [value] * n for name, value in GOOD.items()} | columns)
 
 
-def test_domain_has_the_missing_code_last():
-    domain = domain_of(SCHEMA)
-    assert domain.n_codes == (3, 15, 8, 3, 5, 3)
-    assert domain.has_missing == (False, True, True, False, True, True)
-    assert domain.numeric == (True, True, True, False, False, False)
-    assert domain.label_levels == ("no", "yes")
-
-
 EMPTY = [None, np.nan, "", " ", pd.NA]
 DIAGNOSES = {
     "390": 0, "459.99": 0, "460": 1, "785.5": 0, "786": 3, "E880": 2, "V57": 2, "?": 4, "zzz": 3,
@@ -82,17 +74,6 @@ def test_narrow_floats_are_read_on_the_declared_decimals():
     frame = pd.DataFrame({"k": np.array([3.2, 3.3, 3.5, 3.6], dtype=np.float32), "died": 0})
     assert float(np.float32(3.3)) < 3.3
     assert encode_chunk(frame, schema).codes[:, 0].tolist() == [0, 1, 1, 2]
-
-
-def test_whole_numbers_are_one_level_however_they_are_stored():
-    column = {"kind": "categorical", "name": "unit", "levels": [1, 2]}
-    schema = TableSchema.model_validate(
-        {"columns": [column], "label": {"name": "died", "levels": {"0": [], "1": []}}}
-    )
-    for values in ([1, 2], [1.0, 2.0], ["1", "2"], np.array([1, 2], dtype=np.float32)):
-        chunk = encode_chunk(pd.DataFrame({"unit": values, "died": [0, 1]}), schema)
-        assert chunk.codes[:, 0].tolist() == [0, 1]
-        assert chunk.label.tolist() == [0, 1]
 
 
 def test_rows_without_a_label_are_marked_and_others_are_not():
@@ -167,12 +148,6 @@ def test_refusal_names_rules_and_columns_and_nothing_else():
 def test_an_absent_column_is_refused():
     with pytest.raises(InputError, match=r"COLUMN_MISSING: .* found none named ph, sex; check the"):
         encode_chunk(frame_of(age=[1]).drop(columns=["ph", "sex"]), SCHEMA)
-
-
-def test_an_empty_chunk_is_encoded():
-    chunk = encode_chunk(frame_of(age=[1]).iloc[:0], SCHEMA)
-    assert chunk.codes.shape == (0, 6)
-    assert len(chunk) == 0
 
 
 @st.composite

@@ -128,7 +128,6 @@ def test_moments_are_read_cell_by_cell_and_what_is_none_is_refused():
     ("visits", "schema", "problem"),
     [
         ({"first": 4}, {}, "declare weight_4, ward_4"),
-        ({"columns": ["weight", "age"]}, {}, "declare age_1, age_2, age_3"),
         ({"order": "age"}, {}, "expected age here alone"),
         ({}, {"ignore": ["ward"]}, "expected ward here alone"),
         (
@@ -136,7 +135,6 @@ def test_moments_are_read_cell_by_cell_and_what_is_none_is_refused():
             {"constraints": [{"holds": "weight_1 <= weight_2"}]},
             "no constraint of weight_1, weight_2",
         ),
-        ({}, {"nullable": [3]}, "columns of weight to be declared alike"),
         ({}, {"nullable": [1, 3, 6]}, "columns of weight to be nullable"),
     ],
 )

@@ -7,10 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from storage.schema.columns import CategoricalColumn
-from storage.schema.labels import Label
-from storage.schema.table import TableSchema
-from tasks.reporting.plots import MAX_LEVELS, TAIL, column_plots
+from tasks.reporting.plots import TAIL, column_plots
 from tasks.reporting.released_plots import released_plots
 from tasks.reporting.report import render_report
 
@@ -44,16 +41,6 @@ def test_the_bars_of_a_histogram_add_up(column, schema, rows):
     shares = [float(re.search(r": ([\d.]+) %", text)[1]) for text in [*shown, *plot.notes]]
     assert sum(shares) == pytest.approx(100, abs=0.06 * len(shares))
     assert shown[-1].startswith("missing: ") is (column != "age")
-
-
-def test_many_levels_are_summed_up():
-    levels = tuple(f"level {i}" for i in range(50))
-    column = CategoricalColumn(kind="categorical", name="c", levels=levels)
-    schema = TableSchema(columns=(column,), label=Label(name="y", levels={"no": (), "yes": ()}))
-    frame = pd.DataFrame({"c": list(levels), "y": ["no", "yes"] * 25})
-    shown = titles(plots_of(frame, schema)["c"])
-    assert len(shown) == MAX_LEVELS
-    assert shown[-1] == "41 others: 82.0 % of all rows, 84.0 % of the highlighted ones"
 
 
 def table_of(cells):

@@ -11,7 +11,6 @@ from storage.releases.manifest import GateRecord, MethodRecord
 from storage.schema.columns import CategoricalColumn, NumericColumn
 from storage.schema.labels import Label
 from storage.schema.table import TableSchema
-from tasks.reporting.rendering import render
 from tasks.reporting.report import render_data_card, render_report
 
 TAINTED = "Made with seeded noise, for tests only"
@@ -92,20 +91,6 @@ def test_a_table_without_a_guarantee_is_marked_at_the_top(make_manifest, rows, s
     assert "It protects against" not in card
 
 
-def test_a_resample_says_where_its_rows_come_from(make_manifest, rows, schema):
-    paid = "r-20261101-0a1b2c3d"
-    plain = make_manifest()
-    again = make_manifest(resampled_from=paid, conditions={"ward": "icu"})
-    for made in (
-        lambda manifest: render_data_card(manifest, schema),
-        lambda manifest: render_report(manifest, rows, schema),
-    ):
-        assert "sampled again" not in made(plain)
-        text = made(again).replace("\\", "")
-        assert f"The rows were sampled again from the measurement of release {paid}" in text
-        assert "All rows were chosen to have ward = icu" in text
-
-
 def test_the_card_follows_the_pyramid(make_manifest, schema):
     card = render_data_card(make_manifest(), schema)
     titles = re.findall(r"^## (.*)$", card, flags=re.MULTILINE)
@@ -176,9 +161,3 @@ def test_hostile_names_and_levels_never_break_out(make_manifest, texts, title):
         line[:2] for line in quiet.splitlines() if line.startswith("#")
     ]
     assert "<" not in card
-
-
-def test_what_an_officer_copies_is_not_escaped(make_manifest):
-    text = render("waiting.md", manifest=make_manifest(), folder="/srv/a_folder")
-    assert "`report.html` in `/srv/a_folder`" in text
-    assert "\nclustmix approve r-20261121-0a1b2c3d --key officer.key" in text

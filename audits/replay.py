@@ -80,7 +80,7 @@ class Replay(Curator):
                 squared_norm=squared_norm / stddev**2,
             )
         )
-        self._count(name, 1)
+        self._n_draws[name] = 1
         released: Floats = values / planned.scale
         return released
 

@@ -20,11 +20,12 @@ from privacy.arrays import Records
 from privacy.errors import ConfigurationError
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.method import Released, Stage, Synthesizer
 from tasks.measurement.plan import MeasurementPlan, plan_measurement, sum_request
 from tasks.measurement.statistics import patient_count
-from tasks.measurement.method import Released, Stage, Synthesizer
 from tasks.methods.clustmix.tables.table_clustmix import Effort, TableClustMix
 from tasks.methods.dp_cda.dp_cda_settings import DpCdaConfig
+from tasks.methods.dpgm.dp_kmeans_settings import DpKMeansConfig
 from tasks.methods.dpgm.dpgm_settings import DpgmConfig
 from tasks.methods.naive_bayes import NaiveBayesConfig
 from tasks.methods.registry import build
@@ -85,12 +86,14 @@ _NETWORKS = DpgmConfig(
     norm_bins=4,
     min_cluster_size=1,
 )
+_CLUSTERS = DpKMeansConfig(clusters=2, rounds=2, n_features=4)
 _LITTLE = Effort(starts=1, steps=10, fit_rows=400)
 
 SUBJECTS: tuple[Subject, ...] = (
     Subject(name="clustmix", bind=partial(TableClustMix, effort=_LITTLE), runs=1_000),
     Subject(name="naive_bayes", bind=partial(build, NaiveBayesConfig()), runs=5_000),
     Subject(name="dp_cda", bind=partial(build, _GROUPS), runs=1_000),
+    Subject(name="dp_kmeans", bind=partial(build, _CLUSTERS), runs=1_000),
     Subject(name="dpgm", bind=partial(build, _NETWORKS), runs=200),
     Subject(name=NOISE, bind=PatientCount, runs=10_000),
 )

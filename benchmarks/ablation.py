@@ -6,7 +6,7 @@ split of a public table; rows are scored as codes, by LightGBM and by distances 
 This changes no setting of the product: the rule that splits the budget is replaced for a run.
 
 ``python -m benchmarks.ablation [--dataset SITE] [--epsilon E] [--variant V] [--runs N]`` measures
-what `RESULT_FILE` lacks and writes `PAGE` from all it holds.
+what `RESULT_FILE` lacks; ``docs/figures.py`` writes its tables into ``docs/results.md``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from statistics import mean, stdev
 from tempfile import TemporaryDirectory
 from typing import Any
 from unittest import mock
@@ -29,7 +28,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from benchmarks.bundle_rows import View
-from benchmarks.results import IN_PROCESS, RESULTS, ResultRow, markdown_table, read_rows, write_rows
+from benchmarks.results import IN_PROCESS, RESULTS, ResultRow, read_rows, write_rows
 from benchmarks.score import calibration_error, distances, predicted
 from benchmarks.tables import read_table, site_document, split, write_site
 from clustmix.frames import declared_columns, rows_of
@@ -48,7 +47,6 @@ from tasks.methods.clustmix.tables.table_clustmix import TableClustMix
 from tasks.methods.naive_bayes import NaiveBayes
 
 RESULT_FILE = RESULTS / "ablation.json"
-PAGE = RESULTS.parent / "ablation.md"
 DATASETS = ("adult", "flchain")
 EPSILONS = (0.2, 1.0, 10.0)
 RUNS, ROWS_OUT = 4, 100_000
@@ -56,7 +54,6 @@ NOTHING = 1e-6
 
 Array = NDArray[np.float64]
 Split = Callable[[rule.Shares], rule.Shares]
-FIGURES = ("auc", "accuracy", "log_loss", "tvd_2way", "tvd_1way", "calibration_error")
 
 
 def _without_pairs(shares: rule.Shares) -> rule.Shares:
@@ -263,49 +260,6 @@ def measured(name: str, variant: str, seed: int, epsilon: float) -> ResultRow:
     )
 
 
-def page(rows: Sequence[ResultRow]) -> str:
-    """Write the page: means over the splits, and differences to the whole with their errors."""
-    groups: dict[tuple[str, float], dict[str, dict[int, ResultRow]]] = {}
-    for row in rows:
-        of_table = groups.setdefault((row.dataset, row.epsilon or 0.0), {})
-        of_table.setdefault(row.settings["variant"], {})[row.seed or 0] = row
-    lines = [
-        (dataset, f"{epsilon:g}", variant, str(len(runs)),
-         *(_cell(name, runs, variants["whole"]) for name in FIGURES),
-         f"{mean(row.cpu_seconds or 0.0 for row in runs.values()):.1f}")
-        for (dataset, epsilon), variants in groups.items()
-        for variant, runs in variants.items()
-    ]  # fmt: skip
-    header = ("table", "epsilon", "release", "splits", "AUC", "accuracy", "log-loss", "2-way",
-              "1-way", "calibration", "processor s")  # fmt: skip
-    return f"{_HEAD}\n{markdown_table(header, lines)}\n"
-
-
-_HEAD = """# What each part of ClustMix on tables is worth
-
-Made by `python -m benchmarks.ablation`: measurements in one process, with noise of the operating
-system, 100,000 rows, scored as codes on held-out records. A draw that is left out gets a millionth
-of the budget or is not drawn, and others get what it would have got. Of the whole release stands
-the mean over the splits; of the others the mean difference to it on the same splits, with its
-standard error. Naive Bayes gives all to one draw of counts by label. A table of at most 100 columns
-has two rounds in any case: that row is the whole once more, and says what chance alone does.
-"""
-
-
-def _cell(name: str, runs: dict[int, ResultRow], whole: dict[int, ResultRow]) -> str:
-    if runs is whole:
-        return f"{mean(getattr(row, name) for row in runs.values()):.4f}"
-    moved = [
-        getattr(row, name) - getattr(whole[seed], name)
-        for seed, row in runs.items()
-        if seed in whole
-    ]
-    if not moved:
-        return "-"
-    error = f" ± {stdev(moved) / len(moved) ** 0.5:.4f}" if len(moved) > 1 else ""
-    return f"{mean(moved):+.4f}{error}"
-
-
 def _runs(
     datasets: Iterable[str], n_runs: int, epsilons: Iterable[float], variants: Iterable[str]
 ) -> Iterator[tuple[str, str, int, float]]:
@@ -333,7 +287,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(*run, file=sys.stderr, flush=True)
             rows.append(measured(*run))
             write_rows(RESULT_FILE, rows)
-    PAGE.write_text(page(rows), encoding="utf-8")
     return 0
 
 

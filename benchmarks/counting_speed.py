@@ -27,7 +27,6 @@ from flows.site.site_file import load_site
 from privacy.arrays import Integers
 from storage.files.diagnostics import DiagnosticsFile
 from storage.files.workspace import PrivateWorkspace
-from storage.settings import Settings
 from storage.sources.cohorts import CohortReader
 from storage.sources.reading import Fragment
 from tasks.execution.cluster import local_cluster
@@ -117,7 +116,7 @@ def count(site_file: Path, workers: int) -> Speed:
             client.wait_for_workers(workers)
             executor = DaskExecutor(client, job.ref.release_id)
         timed = _Timed(executor)
-        reader = CohortReader(job.source, settings=Settings(home=home))
+        reader = CohortReader(job.source, scratch=home)
         fragments = reader.fragments(job.columns_to_read, N_FRAGMENTS, map=executor.map) or ()
         # Once for what is loaded and compiled, and not for the clock.
         timed.map(read_alone, fragments[: 2 * workers or 1])

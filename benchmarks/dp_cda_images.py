@@ -44,6 +44,8 @@ from benchmarks.dp_cda_table import (
     row_of,
 )
 from benchmarks.results import RESULTS, ResultRow, keep_rows, read_rows, requirement_table
+from benchmarks.rivals.dp_cda import ZScore, class_pools, mix_classes, theorem_1_noise
+from benchmarks.rivals.noise import clip_rows
 from privacy.accountants.calibration import gdp_mu
 from privacy.parameters import PrivacyParameters
 from privacy.randomness import OperatingSystemNoise
@@ -54,8 +56,6 @@ from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.method import measure
 from tasks.methods.dp_cda.dp_cda import DpCda
 from tasks.methods.dp_cda.dp_cda_settings import DpCdaConfig
-from tasks.papers.dp_cda import ZScore, class_pools, mix_classes, theorem_1_noise
-from tasks.papers.printed_noise import clip_rows
 
 SEEDS = (0, 1, 2)
 N_LABELS = 10

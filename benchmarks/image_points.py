@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.results import IN_PROCESS, RESULTS, ResultRow, keep_rows, read_rows, run_table
+from benchmarks.rivals.clustmix.kip import centred_one_hot, optimise, ridge_solve
 from privacy.accountants.calibration import release_mu
 from privacy.parameters import Adjacency, PrivacyParameters
 from privacy.randomness import SeededNoise
@@ -36,7 +37,6 @@ from tasks.methods.clustmix.images.image_clustmix import ImageClustMix
 from tasks.methods.clustmix.images.scattering import feature_bound, scatter
 from tasks.methods.clustmix.images.teacher import ReleasedTeacher
 from tasks.methods.clustmix.images.whitening import Whitening
-from tasks.papers.clustmix.kip import centred_one_hot, optimise, ridge_solve
 
 RESULT_FILE = RESULTS / "image_points.json"
 DATASETS, EPSILONS, RUNS, DELTA = ("mnist", "fashion_mnist"), (0.2, 1.0, 10.0), (0, 1), 1e-5

@@ -106,7 +106,6 @@ def measure(site_file: Path, workers: int) -> Reading:
     from flows.site.site_file import load_site
     from storage.files.diagnostics import DiagnosticsFile
     from storage.files.workspace import PrivateWorkspace
-    from storage.settings import Settings
     from storage.sources.cohorts import CohortReader
     from tasks.execution.cluster import local_cluster
     from tasks.execution.dask_executor import DaskExecutor
@@ -123,7 +122,7 @@ def measure(site_file: Path, workers: int) -> Reading:
                 client = stack.enter_context(local_cluster(workers, workspace.path("dask")))
                 executor = DaskExecutor(client, job.ref.release_id)
             memory = stack.enter_context(PeakMemory())
-            reader = CohortReader(job.source, settings=Settings(home=home))
+            reader = CohortReader(job.source, scratch=home)
             diagnostics = DiagnosticsFile(home / "private" / "broken.jsonl")
             started = time.perf_counter()
             reader.content_sha256(map=executor.map)

@@ -1,7 +1,7 @@
 """Peers beside ClustMix on the same splits, from the stored rows.
 
-``python -m benchmarks.peer_tables`` prints the tables and writes them into ``docs/rivals.md``,
-between its two marks. A later look at a public table stands for an earlier one of the same split.
+``python -m benchmarks.peer_tables`` prints the tables; ``docs/figures.py`` writes a short one into
+``docs/results.md``. A later look at a public table replaces an earlier one of the same split.
 """
 
 from __future__ import annotations
@@ -12,11 +12,8 @@ from math import inf
 from benchmarks import public_tables, releases
 from benchmarks.public_tables import FIGURES, Difference
 from benchmarks.results import PEER, RESULTS, ResultRow, figure, markdown_table, read_rows
-from benchmarks.tables import ROOT
 
 RESULT_FILE = RESULTS / "peers.json"
-PAGE = ROOT / "docs" / "rivals.md"
-BEGIN, END = "<!-- figures: benchmarks/peer_tables.py -->\n", "<!-- end of figures -->"
 
 OWN = "clustmix"
 NAMES = {"real": "real rows", OWN: "ClustMix", "naive_bayes": "naive Bayes", "aim": "AIM",
@@ -106,15 +103,8 @@ def tables() -> str:
     return f"{value_table(groups)}\n\n{gain_table(groups)}\n"
 
 
-def with_tables(page: str) -> str:
-    """Return the text of the page with its tables written anew."""
-    before, rest = page.split(BEGIN)
-    return f"{before}{BEGIN}\n{tables()}\n{END}{rest.split(END)[1]}"
-
-
 def main() -> None:
     print(tables())
-    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Whole releases by the program that users run, scored from their files by another process.
 
 A table is split by patient. The training part is written to a file of its own, the site file is
-pointed at it, and ``clustmix release`` runs on it in an empty home; of a method as published
-``clustmix benchmark`` does. `benchmarks.score` then judges the files by the held-out rows in a
-process that imports nothing of the pipeline. Images have test files of their own and no split.
+pointed at it, and ``clustmix release`` runs on it in an empty home; of a rival
+``python -m benchmarks.rivals`` does. `benchmarks.score` then judges the files by the held-out rows
+in a process that imports nothing of the pipeline. Images have test files of their own and no split.
 
 ``python -m benchmarks.releases [--dataset SITE] [--method KIND] [--analysis A] [--seed N]`` runs
 what is named; without names, all that `RESULT_FILE` lacks.
@@ -37,6 +37,7 @@ from benchmarks.results import (
     requirement_table,
     run_table,
 )
+from benchmarks.rivals.registry import ACCOUNTED, PRINTED, RIVALS
 from benchmarks.tables import (
     ROOT,
     divided,
@@ -55,6 +56,9 @@ RESULT_FILE = RESULTS / "releases.json"
 SEEDS, MORE_SEEDS = (0, 1, 2), (3, 4)
 """Splits of every table, and those that are made of a table when they are named."""
 
+FORMS = {"published": PRINTED, "accounted": ACCOUNTED}
+"""Forms of rivals, by analysis."""
+
 LIMIT_SECONDS = 3_600
 """Time after which a command is ended."""
 
@@ -68,12 +72,12 @@ OTHER_EPSILONS = (
     "adult-epsilon-0.2", "adult-epsilon-10", "diabetes130-readmission-epsilon-10",
     "physionet2012-mortality-epsilon-10",
 )  # fmt: skip
-RIVALS = ("mnist-epsilon-10", ("dp_cda", "dp_mix", "local_perturbation", "random_projection"))
+TABLE_3 = ("mnist-epsilon-10", ("dp_cda", "dp_mix", "local_perturbation", "random_projection"))
 """Site file and methods of Table 3 of the DP-CDA paper."""
 
 OTHER_KINDS = ("fashion-mnist", "mnist-binarised", "diabetes130-items")
 EVERY_METHOD = ("adult", "mnist")
-"""Datasets on which every registered method is run, proven and published."""
+"""Datasets on which every method and every form of every rival is run."""
 
 NOTHING_MADE = ("mnist", "clustmix", "published")
 """The paper's form at its own settings: a slice of 2,000 images has no 2,494 of one digit, which is
@@ -136,25 +140,35 @@ def scored(bundle: Path, test: Path) -> dict[str, Any]:
 
 
 def commanded(arguments: Sequence[str], folder: Path) -> tuple[MeasuredCommand, dict[str, Any]]:
-    """Run the program in an empty home; return what it used and what it answered."""
-    program = Path(sys.executable).parent / "clustmix"
+    """Run a command in an empty home; return what it used and what it answered."""
     measured = run_measured(
-        ["timeout", str(LIMIT_SECONDS), str(program), *arguments, "--json"],
-        {"CLUSTMIX_HOME": f"{folder}/home", "CLUSTMIX_RELEASES": f"{folder}/releases"},
+        ["timeout", str(LIMIT_SECONDS), *arguments, "--json"],
+        {
+            "CLUSTMIX_HOME": f"{folder}/home",
+            "CLUSTMIX_RELEASES": f"{folder}/releases",
+            "PYTHONPATH": str(ROOT),
+        },
     )
     if measured.exit_code != 0:
         said = (measured.stdout + measured.stderr).strip()[-2000:]
         raise RuntimeError(
-            f"expected clustmix {arguments[0]} to end with exit code 0, found "
+            f"expected {' '.join(arguments[:3])} to end with exit code 0, found "
             f"{measured.exit_code}: {said}"
         )
     return measured, json.loads(measured.stdout)
 
 
 def measure_command(
-    site_path: Path, test: Path, *, analysis: str, rows: int, seed: int | None, folder: Path
+    site_path: Path,
+    test: Path,
+    *,
+    method: str | None = None,
+    analysis: str,
+    rows: int,
+    seed: int | None,
+    folder: Path,
 ) -> ResultRow:
-    """Run one release, or one published method, and score its files by the test rows.
+    """Run one release, or one rival, and score its files by the test rows.
 
     Parameters
     ----------
@@ -162,8 +176,10 @@ def measure_command(
         Site file of a public or generated table.
     test
         Rows that its source does not hold.
+    method
+        A rival; the method of the site file if left out.
     analysis
-        ``proven``: ``clustmix release``; ``published``: ``clustmix benchmark``.
+        ``proven``: ``clustmix release``; ``published`` or ``accounted``: a form of a rival.
     rows, seed
         Rows of the source and seed of the split, noted in the result.
     folder
@@ -175,11 +191,14 @@ def measure_command(
         If the command fails, with its own public message.
     """
     site = load_site(site_path)
+    method = method or site.method.kind
     if analysis == "proven":
-        measured, answer = commanded(["release", str(site_path)], folder)
+        program = Path(sys.executable).parent / "clustmix"
+        measured, answer = commanded([str(program), "release", str(site_path)], folder)
         bundle = folder / "releases" / site.dataset / answer["release_id"]
     else:
-        command = ["benchmark", str(site_path), "--output", str(folder / "output")]
+        command = [sys.executable, "-m", "benchmarks.rivals", method, "--dataset", str(site_path)]
+        command += ["--form", FORMS[analysis], "--output", str(folder / "output")]
         measured, answer = commanded(command, folder)
         bundle = Path(answer["folder"])
     seconds: dict[str, float] = answer.get("stage_seconds", {})
@@ -189,7 +208,7 @@ def measure_command(
     own |= {"decode", "paper-method"}
     return ResultRow(
         dataset=site.dataset,
-        method=site.method.kind,
+        method=method,
         analysis=analysis,
         epsilon=site.privacy.epsilon,
         delta=site.privacy.delta,
@@ -243,13 +262,19 @@ def run_job(job: Job) -> ResultRow:
     with tempfile.TemporaryDirectory(prefix="clustmix-bench-") as name:
         folder = Path(name)
         site_path = folder / "site.yaml"
-        document = document if real else with_method(document, job.method)
+        document = with_method(document, job.method) if job.analysis == "proven" else document
         document, test, rows = divided(document, job.seed, folder)
         site = write_site(document, site_path)
         if real:
             return measure_real(site, test, rows=rows, seed=job.seed, folder=folder)
         return measure_command(
-            site_path, test, analysis=job.analysis, rows=rows, seed=job.seed, folder=folder
+            site_path,
+            test,
+            method=job.method,
+            analysis=job.analysis,
+            rows=rows,
+            seed=job.seed,
+            folder=folder,
         )
 
 
@@ -266,12 +291,18 @@ def standing_jobs() -> list[Job]:
         own, seed = site_document(site)["method"]["kind"], 0 if has_split(site) else None
         forms = [("real", "none"), (own, "proven")]
         if site in EVERY_METHOD:
-            forms += [(entry.kind, "proven") for entry in METHODS if entry.proven]
-            forms += [(e.kind, "published") for e in METHODS if e.has_paper_form]
+            forms += [(entry.kind, "proven") for entry in METHODS]
+            forms += [form for kind in RIVALS for form in rival_forms(kind)]
         jobs += [Job(site, *form, seed) for form in forms]
-    site, kinds = RIVALS
-    jobs += [Job(site, kind, form, None) for kind in kinds for form in ("proven", "published")]
+    site, kinds = TABLE_3
+    jobs += [Job(site, *form, None) for kind in kinds for form in rival_forms(kind)]
+    jobs.append(Job(site, "dp_cda", "proven", None))
     return [job for job in dict.fromkeys(jobs) if job[:3] != NOTHING_MADE]
+
+
+def rival_forms(kind: str) -> list[tuple[str, str]]:
+    """Return name and analysis of each form of a rival."""
+    return [(kind, analysis) for analysis, form in FORMS.items() if form in RIVALS[kind].forms]
 
 
 def missing_jobs() -> list[Job]:
@@ -370,9 +401,9 @@ def run(
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.releases", description=__doc__)
     parser.add_argument("--dataset", action="append", choices=site_names(), help="repeatable")
-    kinds = ["real", *(entry.kind for entry in METHODS)]
+    kinds = sorted({"real", *(entry.kind for entry in METHODS), *RIVALS})
     parser.add_argument("--method", action="append", choices=kinds, help="repeatable")
-    parser.add_argument("--analysis", choices=("proven", "published", "none"))
+    parser.add_argument("--analysis", choices=("proven", *FORMS, "none"))
     parser.add_argument(
         "--seed", action="append", type=int, choices=SEEDS + MORE_SEEDS, help="repeatable"
     )

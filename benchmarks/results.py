@@ -15,7 +15,7 @@ BUNDLE = "bundle"
 """The files of ``clustmix release``, scored by a process that reads nothing else."""
 
 BENCHMARK_OUTPUT = "benchmark-output"
-"""The marked files of ``clustmix benchmark``, scored in the same way: no release."""
+"""The marked files of ``benchmarks.rivals``, scored in the same way: no release."""
 
 IN_PROCESS = "in-process"
 """No command ran: the real rows, or a part of the pipeline called by itself (an ablation)."""
@@ -27,6 +27,7 @@ SOURCES = (BUNDLE, BENCHMARK_OUTPUT, IN_PROCESS, PEER)
 GUARANTEES = {
     "proven": "proven",
     "published": "claimed, not proven",
+    "accounted": "accounted, not proven",
     "stated": "stated by its authors",
     "none": "none",
 }
@@ -42,8 +43,9 @@ class ResultRow:
     dataset, method
         Name of the dataset, and kind of the method; ``real`` for the real rows.
     analysis
-        ``proven``, ``published`` (epsilon is claimed by a paper), ``stated`` (by the authors of a
-        peer, whose program is not checked here), or ``none`` without noise.
+        ``proven``, ``published`` (epsilon is claimed by a paper), ``accounted`` (of a rival whose
+        noise is calibrated here), ``stated`` (by the authors of a peer, whose program is not
+        checked here), or ``none`` without noise.
     epsilon, delta
         Parameters under add or remove of one patient; None without noise.
     seed

@@ -160,7 +160,7 @@ def teacher_accuracy(bundle: Path, real: View, levels: Sequence[str]) -> float |
     """Accuracy on the real images of the classifier in the bundle; None if there is none."""
     if not (bundle / "teacher.npz").is_file():
         return None
-    from clustmix import Teacher
+    from tasks.reporting.released_teacher import Teacher
 
     teacher = Teacher.from_bytes((bundle / "teacher.npz").read_bytes())
     found = teacher.predict(np.rint(real.features * 255).astype(np.uint8))

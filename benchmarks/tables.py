@@ -145,7 +145,7 @@ def _image_files(source: ParquetSource, folder: Path) -> tuple[Path, Path]:
     if source.path is None:
         return find(source.data or ""), find(f"{source.data}_test")
     name = f"{source.path.stem}.npz"
-    places = [base / "medmnist" / name for base in data_folders(load_settings())]
+    places = [base / "medmnist" / name for base in data_folders(load_settings().data_places)]
     path = next((place for place in places if place.is_file()), None)
     if path is None:
         raise ValueError(
@@ -188,7 +188,7 @@ def divided(
         If a public file of images is not on this machine.
     """
     site = write_site(document, folder / "whole.yaml")
-    if site.table_schema.image is not None:
+    if isinstance(site.source, ParquetSource) and site.table_schema.image is not None:
         train_file, test_file = _image_files(site.source, folder)
         rows = pq.read_metadata(train_file).num_rows
         return {**document, "source": {"kind": "parquet", "path": str(train_file)}}, test_file, rows

@@ -1,63 +1,44 @@
 """ClustMix for a notebook: a table in memory goes in, synthetic rows with a guarantee come out.
 
 >>> import clustmix
->>> clustmix.ClustMix.__name__
-'ClustMix'
+>>> clustmix.ClustMix.kind
+'clustmix'
 
-Every registered method has a class here, with the methods of `clustmix.synthesizer.Synthesizer`.
-It plans, measures and samples by the functions that the flow of a hospital runs. A class is made
-when it is first named, so that this import is quick and loads no orchestrator.
+Every method is a class with `plan`, `fit`, `sample`, `save` and `load` of `Synthesizer`. It plans,
+measures and samples by the functions that the flow of a hospital runs. This import is quick and
+loads no orchestrator; what takes a moment is loaded when it is used.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, cast
-
-from clustmix.estimator import NotFittedError
-from clustmix.methods import class_of
-from clustmix.schema import CategoricalColumn, ImageColumns, Label, NumericColumn, Schema
+from clustmix.bundles import Bundle, verify
+from clustmix.guarantee import Guarantee, Plan
+from clustmix.methods import DPCDA, DPGM, ClustMix, DPKMeans, NaiveBayes
+from clustmix.schema import (
+    CategoricalColumn,
+    ImageColumns,
+    IntegerColumn,
+    Label,
+    RealColumn,
+    Schema,
+)
 from clustmix.synthesizer import Synthesizer
-from tasks.methods.registry import METHODS
+from clustmix.target import NotFittedError
 
-if TYPE_CHECKING:
-    from clustmix.bundles import Bundle, verify
-    from clustmix.guarantee import Guarantee, Plan
-    from tasks.reporting.released_teacher import Teacher
-
-_LATE = {
-    "Bundle": "clustmix.bundles",
-    "Guarantee": "clustmix.guarantee",
-    "Plan": "clustmix.guarantee",
-    "Teacher": "tasks.reporting.released_teacher",
-    "verify": "clustmix.bundles",
-}
-
-__all__ = [  # noqa: PLE0604 - names, of the methods too
+__all__ = [
+    "DPCDA",
+    "DPGM",
     "Bundle",
     "CategoricalColumn",
+    "ClustMix",
+    "DPKMeans",
     "Guarantee",
     "ImageColumns",
+    "IntegerColumn",
     "Label",
+    "NaiveBayes",
     "NotFittedError",
-    "NumericColumn",
     "Plan",
+    "RealColumn",
     "Schema",
     "Synthesizer",
-    "Teacher",
     "verify",
-    *(entry.class_name for entry in METHODS),
 ]
-
-
-def __getattr__(name: str) -> type[Synthesizer]:
-    """Make the class of a method, or load what takes a moment to load."""
-    for entry in METHODS:
-        if entry.class_name == name:
-            return class_of(entry)
-    if name in _LATE:
-        # No method; a type checker has it from above.
-        return cast(type[Synthesizer], getattr(import_module(_LATE[name]), name))
-    raise AttributeError(f"module 'clustmix' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

@@ -9,16 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clustmix.guarantee import Charged, Guarantee
-from privacy.event_records import event_from_dict
 from privacy.parameters import Adjacency
-from storage.files.private import read_bounded
-from storage.keys.key_store import read_public_keys
-from storage.releases.bundles import VerifiedBundle, verify_bundle
-from storage.releases.revocations import list_beside, read_revocations
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from storage.releases.bundles import VerifiedBundle
     from tasks.reporting.released_teacher import Teacher
 
 _MAX_TABLE_BYTES = 2**33
@@ -48,10 +44,12 @@ class Bundle:
 
     @property
     def guarantee(self) -> Guarantee:
-        """What the release guarantees, computed anew from its events."""
+        """The guarantee of the release, computed anew from its events."""
+        from privacy.event_records import event_from_dict
+
         manifest = self.verified.manifest
-        return Guarantee.of(
-            tuple(event_from_dict(event) for event in manifest.events),
+        return Guarantee(
+            events=tuple(event_from_dict(event) for event in manifest.events),
             delta=manifest.delta,
             adjacency=Adjacency(manifest.adjacency),
             privacy_unit=manifest.privacy_unit,
@@ -64,8 +62,7 @@ class Bundle:
         """Return the synthetic rows."""
         import pandas as pd
 
-        content = read_bounded(self.verified.path / "synthetic.parquet", _MAX_TABLE_BYTES)
-        return pd.read_parquet(io.BytesIO(content))
+        return pd.read_parquet(io.BytesIO(self._read("synthetic.parquet")))
 
     def teacher(self) -> Teacher:
         """Return the classifier that a release of images has taught, free under its guarantee.
@@ -79,7 +76,12 @@ class Bundle:
 
         if TEACHER_FILE not in self.verified.manifest.files:
             raise no_teacher()
-        return Teacher.from_bytes(read_bounded(self.verified.path / TEACHER_FILE, _MAX_TABLE_BYTES))
+        return Teacher.from_bytes(self._read(TEACHER_FILE))
+
+    def _read(self, name: str) -> bytes:
+        from storage.files.private import read_bounded
+
+        return read_bounded(self.verified.path / name, _MAX_TABLE_BYTES)
 
 
 def verify(
@@ -110,6 +112,10 @@ def verify(
         If anything does not agree, or the release was taken back; see
         `storage.releases.bundles.verify_bundle`.
     """
+    from storage.keys.key_store import read_public_keys
+    from storage.releases.bundles import verify_bundle
+    from storage.releases.revocations import list_beside, read_revocations
+
     path = Path(bundle)
     trusted = read_public_keys(map(Path, keys))
     verified = verify_bundle(

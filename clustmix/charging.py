@@ -1,4 +1,4 @@
-"""What a measurement in a notebook is charged, in the ledger that releases charge too."""
+"""The charge of a measurement in a notebook, in the ledger that releases charge too."""
 
 import hashlib
 import os
@@ -17,7 +17,7 @@ from storage.files.refs import new_release_id
 from storage.ledger.ledger_db import LedgerDatabase
 
 OWNER = "notebook"
-"""Who runs an entry that is charged here: no installation closes it."""
+"""Owner of an entry that is charged here: no installation closes it."""
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class Payment:
     sealed: bool = False
 
     def begin(self) -> None:
-        """Say that something is computed for release: from here on the charge stands."""
+        """Record that something is computed for release: from here on the charge stands."""
         if self.ledger is not None and self.charged is not None:
             self.ledger.transition(
                 self.charged.entry, EntryState.EXECUTING, expected_from=EntryState.RESERVED
@@ -38,7 +38,7 @@ class Payment:
         self.begun = True
 
     def seal(self, content: bytes) -> None:
-        """Say in the ledger that the measurement is whole, with its digest."""
+        """Record that the measurement is whole, with its digest."""
         if self.ledger is not None and self.charged is not None:
             self.ledger.transition(
                 self.charged.entry,
@@ -82,7 +82,7 @@ def charging(
         raise ConfigurationError(
             "COHORT_MISSING", "expected cohort=..., the name of the patients who pay, found none"
         )
-    books = opened(ledger)
+    books = _opened(ledger)
     charge = Charge(
         cohort=cohort,
         dataset=cohort,
@@ -105,20 +105,20 @@ def charging(
     try:
         yield payment
     except BaseException as error:
-        note = error.code if isinstance(error, ClustMixError) else f"run:{type(error).__name__}"
+        note = error.code if isinstance(error, ClustMixError) else f"run:{error.__class__.__name__}"
         before, after = (
             (EntryState.EXECUTING, EntryState.BURNED)
             if payment.begun
             else (EntryState.RESERVED, EntryState.VOID)
         )
         if not payment.sealed:
-            # A ledger that cannot be told now has the charge all the same.
+            # A ledger out of reach has the charge all the same.
             with suppress(ClustMixError):
                 books.transition(entry, after, expected_from=before, note=note)
         raise
 
 
-def opened(ledger: LedgerDatabase | Path | str) -> LedgerDatabase:
+def _opened(ledger: LedgerDatabase | Path | str) -> LedgerDatabase:
     """Open a ledger: of a file, or of an address that begins with ``postgresql://``."""
     if isinstance(ledger, LedgerDatabase):
         return ledger

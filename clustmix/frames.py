@@ -1,14 +1,16 @@
 """A table in memory, of whatever library, as the rows that a source of the pipeline gives."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 import pyarrow as pa
 
 from privacy.errors import ConfigurationError
 from storage.schema.table import TableSchema, check_names
-from storage.sources.cells import arrow_frame, arrow_is_read, type_refused
+from storage.sources.cells import arrow_frame, arrow_is_read, arrow_is_text, type_refused
+
+_Kind = Literal["integer", "real", "categorical", "ignore"]
 
 
 def declared_columns(
@@ -45,6 +47,72 @@ def rows_of(table: pd.DataFrame | pa.Table) -> pd.DataFrame:
     return arrow_frame(table)
 
 
+def types_of(frame: Any) -> dict[str, tuple[_Kind, tuple[Any, ...]]]:
+    """Return the kind of each column by its type, and the levels of that type. No cell is read.
+
+    A Categorical of polars has none: its type collects the levels of the rows, of other tables too.
+    """
+    if isinstance(frame, pd.DataFrame):
+        check_names([str(name) for name in frame.columns])
+        return {str(name): _pandas_kind(kind) for name, kind in frame.dtypes.items()}
+    table = _arrow_table(frame)
+    check_names(table.column_names)
+    own = frame.schema if _library(frame) == "polars" else {}
+    kinds = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        kind, levels = _arrow_kind(column.type), ()
+        is_open = own.get(name).__class__.__name__ == "Categorical"
+        if pa.types.is_dictionary(column.type) and column.num_chunks and not is_open:
+            levels = tuple(column.chunk(0).dictionary.to_pylist())
+        kinds[name] = (kind, levels or _levels_of(column.type))
+    return kinds
+
+
+def as_of(frame: pd.DataFrame, library: Any, *, notice: str) -> Any:
+    """Return rows as a table of the class that was measured, with a notice where it takes one."""
+    frame.attrs["guarantee"] = notice
+    if library is pd.DataFrame:
+        return frame
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    table = table.replace_schema_metadata({"guarantee": notice})
+    return table if library is pa.Table else library(table)
+
+
+def library_of(frame: Any) -> Any:
+    """Return the class of table that rows are given back as: of pandas, polars or Arrow."""
+    if _library(frame) == "polars":
+        return frame.__class__
+    return pa.Table if isinstance(frame, pa.Table) else pd.DataFrame
+
+
+def _library(frame: Any) -> str:
+    return str(frame.__class__.__module__).partition(".")[0]
+
+
+def _pandas_kind(kind: Any) -> tuple[_Kind, tuple[Any, ...]]:
+    if isinstance(kind, pd.CategoricalDtype):
+        return "categorical", tuple(kind.categories)
+    if isinstance(kind, pd.StringDtype) or pd.api.types.is_object_dtype(kind):
+        return "categorical", ()
+    try:
+        arrow = pa.array(pd.array([], dtype=kind)).type
+    except (pa.ArrowException, TypeError):
+        return "ignore", ()
+    return _arrow_kind(arrow), _levels_of(arrow)
+
+
+def _arrow_kind(kind: pa.DataType) -> _Kind:
+    if pa.types.is_dictionary(kind) or pa.types.is_boolean(kind) or arrow_is_text(kind):
+        return "categorical"
+    if pa.types.is_integer(kind):
+        return "integer"
+    return "real" if pa.types.is_floating(kind) or pa.types.is_decimal(kind) else "ignore"
+
+
+def _levels_of(kind: pa.DataType) -> tuple[str, ...]:
+    return ("False", "True") if pa.types.is_boolean(kind) else ()
+
+
 def _check_header(names: Sequence[str], schema: TableSchema, needed: Sequence[str]) -> None:
     check_names(names)
     schema.check_header(names, needed)
@@ -60,5 +128,5 @@ def _arrow_table(frame: Any) -> pa.Table:
     raise ConfigurationError(
         "FRAME_TYPE",
         "expected a pandas DataFrame, or a table that speaks the Arrow PyCapsule interface or the "
-        f"dataframe interchange protocol, found {type(frame).__name__}",
+        f"dataframe interchange protocol, found {frame.__class__.__name__}",
     )

@@ -1,21 +1,23 @@
-"""What a measurement may tell about a patient: in a sentence, in numbers, and before it is made."""
+"""The guarantee of a measurement in words and numbers, and its plan before a row is read."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from privacy.events import ComposedEvent, Event
-from privacy.parameters import Adjacency, Analysis
+from clustmix.pages import page
+from privacy.parameters import Adjacency
 from storage.files.documents import Record, Text
-from storage.releases.bundles import totals_of
-from tasks.measurement.plan import MeasurementPlan, PlannedStatistic
 from tasks.reporting.guarantee import Claim, rounded_up
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from privacy.events import Event
+    from storage.releases.bundles import Totals
+    from tasks.measurement.plan import MeasurementPlan
 
 NOT_CHARGED = (
     "Nothing was charged: no ledger counts this against what these patients may still be asked."
@@ -33,27 +35,25 @@ class Charged(Record):
         return f"Charged {whose}as entry {self.entry} of its ledger."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Guarantee:
     """A differential-privacy guarantee, computed from the events that it is about.
 
     Parameters
     ----------
-    events
+    events : tuple of Event
         Uses of mechanisms: planned, or as they really happened.
-    epsilon, delta
-        The bound on the privacy loss, and the probability with which it may fail.
-    replace_one_epsilon
-        The bound where one patient is replaced by another, at the same delta.
-    mu, rho
-        Total of Gaussian differential privacy; ``rho = mu**2 / 2`` is what a ledger counts.
-    adjacency
-        Which two tables count as neighbours.
-    privacy_unit, max_rows_per_patient
-        Whom it protects, in words, and how many rows of one patient have any influence.
-    charged
-        The entry of a ledger that has paid, or None.
-    tainted
+    delta : float
+        Probability with which the bound may fail.
+    adjacency : Adjacency
+        Neighbouring tables: with one patient more, or with one exchanged for another.
+    privacy_unit : str
+        The protected patient, in words.
+    max_rows_per_patient : int
+        Rows of one patient that have any influence.
+    charged : Charged, optional
+        The entry of a ledger that has paid.
+    tainted : bool, default False
         Whether the noise can be drawn again; nothing is guaranteed then.
 
     Examples
@@ -68,54 +68,42 @@ class Guarantee:
     """
 
     events: tuple[Event, ...]
-    epsilon: float
     delta: float
-    replace_one_epsilon: float
-    mu: float
-    rho: float
     adjacency: Adjacency
     privacy_unit: str
     max_rows_per_patient: int
     charged: Charged | None = None
     tainted: bool = False
 
-    @classmethod
-    def of(
-        cls,
-        events: Sequence[Event],
-        *,
-        delta: float,
-        adjacency: Adjacency,
-        privacy_unit: str,
-        max_rows_per_patient: int,
-        charged: Charged | None = None,
-        tainted: bool = False,
-    ) -> Guarantee:
-        """Add up events; see `storage.releases.bundles.totals_of`."""
-        return cls(
-            events=tuple(events),
-            **_amounts(events, adjacency, delta),
-            delta=delta,
-            adjacency=adjacency,
-            privacy_unit=privacy_unit,
-            max_rows_per_patient=max_rows_per_patient,
-            charged=charged,
-            tainted=tainted,
-        )
-
     def at(self, *, delta: float) -> Guarantee:
-        """Return what the same events guarantee at another delta."""
-        return replace(self, delta=delta, **_amounts(self.events, self.adjacency, delta))
+        """Return the guarantee of the same events at another delta."""
+        return replace(self, delta=delta)
+
+    @cached_property
+    def _totals(self) -> Totals:
+        from storage.releases.bundles import totals_of
+
+        return totals_of(self.events, adjacency=self.adjacency, delta=self.delta)
 
     @property
-    def event(self) -> ComposedEvent:
-        """The composition of all events."""
-        return ComposedEvent(events=self.events)
+    def epsilon(self) -> float:
+        """The bound on the privacy loss."""
+        return self._totals.epsilon
 
     @property
-    def analysis(self) -> str:
-        """``proven``: no other form of a method has a class here."""
-        return Analysis.PROVEN.value
+    def replace_one_epsilon(self) -> float:
+        """The bound where one patient is replaced by another, at the same delta."""
+        return self._totals.replace_one_epsilon
+
+    @property
+    def mu(self) -> float:
+        """Total of Gaussian differential privacy."""
+        return self._totals.mu
+
+    @property
+    def rho(self) -> float:
+        """Half the square of `mu`, which a ledger counts."""
+        return self._totals.rho
 
     @property
     def statement(self) -> str:
@@ -135,22 +123,16 @@ class Guarantee:
         )
 
 
-def _amounts(events: Sequence[Event], adjacency: Adjacency, delta: float) -> dict[str, Any]:
-    totals = asdict(totals_of(events, adjacency=adjacency, delta=delta))
-    del totals["accountant"]
-    return totals
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Plan:
-    """What will be measured and with which noise, set before a row is read.
+    """Every planned look at the rows, with its noise, set before a row is read.
 
     Parameters
     ----------
-    measurement
-        Every planned look at the rows.
-    guarantee
-        What they add up to.
+    measurement : MeasurementPlan
+        The planned statistics, in the order in which they are drawn.
+    guarantee : Guarantee
+        Their sum.
 
     Examples
     --------
@@ -165,46 +147,47 @@ class Plan:
     guarantee: Guarantee
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row for each planned draw, series of draws or choice.
+        """Return one row for each planned statistic.
 
-        Columns are ``statistic``; ``values``, numbers in a draw, or candidates of a choice;
-        ``draws``; ``sampling_probability`` of a patient; ``noise``, standard deviation in units of
-        the statistic, NaN for a choice; ``share`` of ``mu**2``.
+        Columns are ``statistic``; ``values``, numbers in a draw; ``draws``; ``noise``, standard
+        deviation in units of the statistic; ``share`` of ``mu**2``.
         """
         import pandas as pd
 
         return pd.DataFrame(self._rows())
 
     def _rows(self) -> list[dict[str, Any]]:
-        total = sum(planned.mu**2 for planned in self.measurement.statistics)
-        rows: list[dict[str, Any]] = []
-        for planned in self.measurement.statistics:
-            if isinstance(planned, PlannedStatistic):
-                n_values, draws = math.prod(planned.shape), planned.n_draws
-                noise, probability = planned.unit_noise_stddev, planned.sampling_probability
-            else:
-                n_values, draws = planned.n_candidates, 1
-                noise, probability = float("nan"), 1.0
-            rows.append(
-                {
-                    "statistic": planned.name,
-                    "values": n_values,
-                    "draws": draws,
-                    "sampling_probability": probability,
-                    "noise": noise,
-                    "share": planned.mu**2 / total,
-                }
-            )
-        return rows
+        planned = [self.measurement[one.name] for one in self.measurement.statistics]
+        total = sum(one.mu**2 for one in planned)
+        return [
+            {
+                "statistic": one.name,
+                "values": math.prod(one.shape),
+                "draws": one.n_draws,
+                "noise": one.unit_noise_stddev,
+                "share": one.mu**2 / total,
+            }
+            for one in planned
+        ]
+
+    def _cells(self) -> list[list[str]]:
+        forms = ("", "", "", ".4g", ".0%")
+        return [
+            [format(value, form) for value, form in zip(row.values(), forms, strict=True)]
+            for row in self._rows()
+        ]
 
     def __str__(self) -> str:
-        lines = [f"{'statistic':<30} {'values':>6} {'draws':>6} {'noise':>9} {'share':>6}"]
-        for row in self._rows():
-            noise = "choice" if math.isnan(row["noise"]) else f"{row['noise']:.4g}"
-            lines.append(
-                f"{row['statistic']:<30} {row['values']:>6} {row['draws']:>6} "
-                f"{noise:>9} {row['share']:>6.0%}"
-            )
-        return "\n".join(lines)
+        return "\n".join(
+            f"{name:<30} {values:>6} {draws:>6} {noise:>9} {share:>6}"
+            for name, values, draws, noise, share in (_HEADS, *self._cells())
+        )
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        words = f"{Claim(self.guarantee).definition} Nothing has been read or charged yet."
+        return page("Plan of a measurement", _HEADS, self._cells(), words)
+
+
+_HEADS = ("statistic", "values", "draws", "noise", "share")

@@ -1,4 +1,4 @@
-"""A measurement as a file: what the noise has made public, and what it guarantees.
+"""A measurement as a file: the released arrays, and their guarantee.
 
 An uncompressed zip file of ``model.json``, in canonical JSON, and ``released.npz``. Nothing in it
 runs when it is read, and it holds no row.
@@ -16,26 +16,27 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, JsonValue, model_validator
 
 from clustmix.guarantee import Charged
-from privacy.errors import IntegrityError
+from clustmix.methods import METHODS
+from privacy.errors import ConfigurationError, IntegrityError
 from privacy.event_records import event_from_dict
 from privacy.events import Event
 from privacy.parameters import Adjacency
 from storage.files.digests import Sha256
-from storage.files.documents import KEPT, Document, Text
+from storage.files.documents import Document, Text
 from storage.releases.manifest import MethodRecord
 from storage.releases.measurements import RELEASED_FILE, arrays_of_bytes, arrays_to_bytes
 from storage.schema.table import TableSchema
 from storage.schema.vocabulary import Vocabulary
-from tasks.methods.registry import METHODS, method_entry
+from tasks.methods.registry import method_entry
 
 
 class ModelRecord(Document):
-    """What a file says of its measurement.
+    """The record of a measurement in its file.
 
     The notice is the guarantee in plain words, and whether a ledger counts it; epsilon and delta
     were asked for, under the adjacency. The number of patients is a declared one. Events are the
     draws as they happened, in the form of `privacy.event_records.event_to_dict`; the noise of a
-    tainted one can be drawn again. The vocabulary says what each code of the arrays stands for, the
+    tainted one can be drawn again. The vocabulary names the meaning of each code of the arrays, the
     digests are those of the program and, as ``released``, of the arrays.
     """
 
@@ -63,7 +64,7 @@ class ModelRecord(Document):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.method.name not in {entry.kind for entry in METHODS}:
+        if self.method.name not in {one.kind for one in METHODS}:
             raise ValueError("expected a registered method")
         try:
             self.vocabulary.require(TableSchema.model_validate(self.table_schema))
@@ -75,9 +76,7 @@ class ModelRecord(Document):
     @property
     def settings(self) -> BaseModel:
         """The settings of the method."""
-        return method_entry(self.method.name).config.model_validate(
-            self.method.settings, context=dict(KEPT)
-        )
+        return method_entry(self.method.name).config.model_validate(self.method.settings)
 
     @property
     def drawn(self) -> tuple[Event, ...]:
@@ -121,6 +120,23 @@ def read(path: Path) -> tuple[bytes, ModelRecord, dict[str, NDArray[Any]]]:
         return content, record, arrays_of_bytes(arrays)
     except ValueError:
         raise _damaged(path) from None
+
+
+def write_new(path: Path, content: bytes) -> None:
+    """Write a file that is not there yet (else it is a ConfigurationError)."""
+    try:
+        with path.open("xb") as file:
+            file.write(content)
+    except FileExistsError:
+        raise ConfigurationError(
+            "FILE_EXISTS", f"expected no file at {path}, found one; name another"
+        ) from None
+    except OSError as error:
+        raise ConfigurationError(
+            "FILE_NOT_MADE",
+            f"expected a place for a new file at {path}, found none ({error.strerror}); name "
+            "another",
+        ) from None
 
 
 def _damaged(path: Path) -> IntegrityError:

@@ -1,57 +1,197 @@
 """The declared table, typed or from a file. Nothing in it is ever inferred from rows."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Self
+from typing import Any, Literal, Self
 
-from pydantic import ValidationError
+import yaml
+from pydantic import ModelWrapValidatorHandler, ValidationError, ValidationInfo, model_validator
 
-from storage.schema.column_blocks import ImageColumns
-from storage.schema.columns import CategoricalColumn, NumericColumn
-from storage.schema.labels import Label
-from storage.schema.plain_yaml import one_line, read_mapping, refusal
+from clustmix.target import in_one_line
+from privacy.errors import ConfigurationError
+from storage.schema import column_blocks, columns, labels
+from storage.schema.columns import Declaration
+from storage.schema.plain_yaml import read_mapping
 from storage.schema.table import TableSchema
 
-__all__ = ["CategoricalColumn", "ImageColumns", "Label", "NumericColumn", "Schema"]
+FILL_IN = "FILL_IN"
+"""Stands in a drafted schema where a person has to decide; no model takes it."""
 
 
-class Schema(TableSchema):
-    """Everything that is declared about one table: `columns`, or `image`, or `items`, and a label.
+class _Declared(Declaration):
+    """A declaration that is refused in one line, as an error of this package."""
 
-    Bounds, bins and levels come from a codebook or from clinical knowledge, never from the rows:
-    the guarantee does not cover them.
+    @model_validator(mode="wrap")
+    @classmethod
+    def _refused_in_one_line(
+        cls, declared: Any, check: ModelWrapValidatorHandler[Self], info: ValidationInfo
+    ) -> Self:
+        try:
+            return check(declared)
+        except ValidationError as error:
+            given = declared if isinstance(declared, dict) else {}
+            place = (info.context or {}).get("file", "")
+            refused = in_one_line("SCHEMA_INVALID", error, given, of=cls.__name__, place=place)
+        raise refused
+
+
+class IntegerColumn(_Declared, columns.NumericColumn):
+    """A column of whole numbers, with public bounds and bins.
 
     Parameters
     ----------
-    columns
-        The feature columns, in the order of the synthetic table: `NumericColumn` and
-        `CategoricalColumn`, or mappings with the keys of a site file. The column that names the
-        patient is not among them.
-    image
-        Pixels of images as the feature columns, instead of ``columns``.
-    items
-        Names of columns of 0 and 1, instead of ``columns``.
-    label
-        The label column.
-    more_labels
-        More columns that models are to predict: all labels are measured as one, with a level for
-        each of at most 50 combinations.
-    ignore
-        Columns that the table has and that are not used.
-    constraints
-        Public rules that every record keeps, as mappings with the keys of a site file.
-
-    Raises
-    ------
-    pydantic.ValidationError
-        If something is declared that is not acceptable.
+    name : str
+        Name of the column.
+    lower, upper : int
+        Public bounds, both included; a value outside is clipped.
+    bins : int or sequence of int
+        Number of bins of equal width, or their edges from `lower` to `upper` or ``upper + 1``.
+    missing : sequence of str, default ()
+        Raw codes that mean "missing", such as ``?`` or ``-1``.
+    nullable : bool, default False
+        Whether an empty cell is allowed, and means "missing".
 
     Examples
     --------
-    >>> from clustmix import CategoricalColumn, Label, NumericColumn, Schema
+    >>> from clustmix import IntegerColumn
+    >>> IntegerColumn(name="age", lower=0, upper=99, bins=(0, 18, 65, 100)).n_bins
+    3
+    """
+
+    kind: Literal["integer"] = "integer"
+
+
+class RealColumn(_Declared, columns.NumericColumn):
+    """A column of numbers with decimals; other parameters are those of `IntegerColumn`.
+
+    Parameters
+    ----------
+    lower, upper, bins : float
+        Bounds, and the number or the edges of bins, with `decimals` decimals at most.
+    decimals : int from 0 to 6, default 2
+        Decimals of a synthetic value.
+
+    Examples
+    --------
+    >>> from clustmix import RealColumn
+    >>> RealColumn(name="potassium", lower=1.0, upper=9.0, bins=8, decimals=1).bin_starts[:2]
+    (1.0, 2.0)
+    """
+
+    kind: Literal["real"] = "real"
+
+
+class CategoricalColumn(_Declared, columns.CategoricalColumn):
+    """A column of public levels. A value that is none of them is refused, or becomes `other`.
+
+    Parameters
+    ----------
+    name : str
+        Name of the column.
+    levels : sequence of str
+        Levels of the synthetic column.
+    other : str, optional
+        The level of every value that is not declared.
+    groups, prefixes, numeric_ranges : mapping, default {}
+        Raw values, beginnings of raw values, and ranges ``(lower, upper)`` of numbers, by the level
+        that they belong to.
+    missing : sequence of str, default ()
+        Raw codes that mean "missing", such as ``?``.
+    nullable : bool, default False
+        Whether an empty cell is allowed, and means "missing".
+
+    Examples
+    --------
+    >>> from clustmix import CategoricalColumn
+    >>> CategoricalColumn(name="ward", levels=("A", "B", "other"), other="other").n_codes
+    3
+    """
+
+    kind: Literal["categorical"] = "categorical"
+
+
+class Label(_Declared, labels.Label):
+    """A column that models trained on synthetic rows are to predict.
+
+    Parameters
+    ----------
+    name : str
+        Name of the column.
+    levels : mapping of str to sequence of str
+        Raw values by level, in the order of the levels; a level's own name stands for itself.
+    buckets : mapping, optional
+        Instead of `levels`: ``edges`` that cut a number into as many ``levels`` and one more.
+    positive : str, optional
+        The positive level of two.
+    missing : sequence of str, default ()
+        Raw codes that mean "no label"; such rows are left out.
+    nullable : bool, default False
+        Whether an empty cell is allowed, and means "no label".
+
+    Examples
+    --------
+    >>> from clustmix import Label
+    >>> Label(name="died", levels={"no": ("0",), "yes": ("1",)}).level_names
+    ('no', 'yes')
+    """
+
+
+class ImageColumns(_Declared, column_blocks.ImageColumns):
+    """Images: a column ``pixel_ROW_COLUMN`` of whole numbers from 0 to 255 for each pixel.
+
+    Parameters
+    ----------
+    height, width : int from 1 to 64
+        Rows and columns of pixels.
+    channels : 1 or 3, default 1
+        Gray images, or red, green and blue.
+    gray_levels : int from 2 to 256, default 256
+        Levels of a channel, in equal parts of the range.
+    threshold : int from 1 to 255, optional
+        With two levels: the smallest value of a white pixel, a public number such as 128.
+
+    Examples
+    --------
+    >>> from clustmix import ImageColumns
+    >>> ImageColumns(height=28, width=28, gray_levels=2, threshold=128).levels
+    (0, 255)
+    """
+
+
+class Schema(_Declared, TableSchema):
+    """Everything that is declared about one table: `columns`, or `image`, or `items`, and a label.
+
+    Bounds, bins and levels come from a codebook or from clinical knowledge, never from the rows:
+    the guarantee does not cover them. A refusal is a ConfigurationError that names the key.
+
+    Parameters
+    ----------
+    columns : sequence of IntegerColumn, RealColumn and CategoricalColumn
+        The feature columns, in the order of the synthetic table. The column that names the patient
+        is not among them.
+    image : ImageColumns, optional
+        Pixels of images as the feature columns, instead of `columns`.
+    items : sequence of str, optional
+        Names of columns of 0 and 1, instead of `columns`.
+    label : Label
+        The label column.
+    more_labels : sequence of Label, default ()
+        More columns that models are to predict. All labels are measured as one, with a level for
+        each of at most 50 combinations.
+    ignore : sequence of str, default ()
+        Columns that the table has and that are not used.
+    constraints : sequence of mapping, default ()
+        Public rules that every record keeps, with the keys of a site file.
+
+    Examples
+    --------
+    >>> from clustmix import CategoricalColumn, IntegerColumn, Label, Schema
     >>> schema = Schema(
     ...     columns=(
-    ...         NumericColumn(name="age", kind="integer", lower=0, upper=99, bins=5),
-    ...         CategoricalColumn(name="ward", kind="categorical", levels=("A", "B")),
+    ...         IntegerColumn(name="age", lower=0, upper=99, bins=5),
+    ...         CategoricalColumn(name="ward", levels=("A", "B")),
     ...     ),
     ...     label=Label(name="died", levels={"no": ("0",), "yes": ("1",)}),
     ... )
@@ -72,15 +212,129 @@ class Schema(TableSchema):
         Raises
         ------
         ConfigurationError
-            If the file cannot be read, is not plain YAML, or declares something that is not
-            acceptable. The message is one printable line that names the key.
+            If the file cannot be read, is not plain YAML, has a FILL_IN left, or declares something
+            that is not acceptable. The message is one line that names the keys.
         """
         path = Path(path)
         data = read_mapping(path)
         data.pop("measured_bins", None)  # beside the schema in schema.json of a bundle
         declared = data.get("schema", data)
-        try:
-            return cls.model_validate(declared)
-        except ValidationError as error:
-            problem = one_line(error, declared if isinstance(declared, dict) else data)
-        raise refusal("SCHEMA_INVALID", f"{path.name}: {problem}")
+        require_filled_in(declared, path.name)
+        return cls.model_validate(declared, context={"file": path.name})
+
+    @staticmethod
+    def from_frame(frame: Any, *, label: str, patient: str | None = None) -> Schema:
+        """Draft a schema from the names and types of columns. No cell is read.
+
+        Levels of a categorical type (of pandas, polars or Arrow) and of truth values are taken
+        over; every other bound, bin and level is FILL_IN, for a person with a codebook to replace:
+        write the draft with `to_yaml`, and read the finished file with `from_yaml`.
+
+        Parameters
+        ----------
+        frame
+            A table as of `clustmix.Synthesizer.fit`.
+        label
+            Column that models are to predict.
+        patient
+            Column that names the patient; it is left out, as it is never released.
+
+        Raises
+        ------
+        ConfigurationError
+            If a named column is not in the table, or a column cannot be declared.
+
+        Privacy
+        -------
+        Take care that a categorical type was declared by a person: one that was made from the rows
+        has the levels of the rows, and the guarantee does not cover them.
+        """
+        from clustmix.drafts import of_frame
+
+        return of_frame(frame, label=label, patient=patient)
+
+    @staticmethod
+    def from_codebook(path: str | Path, *, label: str, patient: str | None = None) -> Schema:
+        """Draft a schema from a codebook: a sheet, a REDCap dictionary, a schema in JSON or YAML.
+
+        Numbers with bounds have a bin for each of up to 20 values, else 10 of equal width. Empty
+        cells are allowed unless the codebook excludes them. Identifiers, dates and free
+        text are ignored. Where the codebook is silent stands FILL_IN; see `from_frame`.
+
+        Parameters
+        ----------
+        path
+            A codebook as ``clustmix init`` reads it.
+        label
+            Column that models are to predict.
+        patient
+            Column that names the patient; it is left out, as it is never released.
+
+        Raises
+        ------
+        ConfigurationError
+            If the file is no codebook, or a column is not in it or cannot be declared.
+        """
+        from clustmix.drafts import of_codebook
+
+        return of_codebook(Path(path), label=label, patient=patient)
+
+    def to_yaml(self, path: str | Path | None = None) -> str:
+        """Return the schema as YAML that `from_yaml` and site files read; write it to a new file.
+
+        Raises
+        ------
+        ConfigurationError
+            If there is a file of this name already, or none can be made there.
+        """
+        from clustmix.saved import write_new
+
+        text = yaml.safe_dump(self._written(), sort_keys=False, allow_unicode=True)
+        if path is not None:
+            write_new(Path(path), text.encode("utf-8"))
+        return text
+
+    def _written(self) -> dict[str, Any]:
+        # A draft has text in the place of numbers, of which the serializer would warn.
+        options: dict[str, Any] = {"mode": "json", "exclude_defaults": True, "warnings": False}
+        written = self.model_dump(**options)
+        if "columns" in written:
+            written["columns"] = [
+                {"name": column.name, "kind": column.kind, **column.model_dump(**options)}
+                for column in self.columns
+            ]
+        return written
+
+
+def require_schema(schema: object) -> None:
+    """Refuse (ConfigurationError) what is no schema, and a draft in which FILL_IN is left."""
+    if not isinstance(schema, Schema):
+        raise ConfigurationError(
+            "SCHEMA_INVALID",
+            f"expected a clustmix.Schema, found {schema.__class__.__name__}; Schema.from_yaml "
+            "reads one",
+        )
+    require_filled_in(schema._written(), "schema")
+
+
+def require_filled_in(declared: Any, of: str) -> None:
+    """Refuse (ConfigurationError) a declaration in which FILL_IN is left, with every place."""
+    places = ", ".join(_places(declared, ""))
+    if places:
+        raise ConfigurationError(
+            "SCHEMA_INCOMPLETE",
+            f"{of}: expected a value instead of {FILL_IN}, found it at {places}; take bounds, bins "
+            "and levels from a codebook or a clinical range, never from the rows",
+        )
+
+
+def _places(declared: Any, above: str) -> Iterator[str]:
+    if isinstance(declared, Mapping):
+        for key, inner in declared.items():
+            yield from _places(inner, f"{above}.{key}" if above else str(key))
+    elif isinstance(declared, list | tuple):
+        for place, inner in enumerate(declared):
+            name = inner.get("name", place) if isinstance(inner, Mapping) else place
+            yield from _places(inner, f"{above}[{name}]")
+    elif isinstance(declared, str) and declared == FILL_IN:
+        yield above

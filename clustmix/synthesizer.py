@@ -1,24 +1,24 @@
 """A method as an estimator: settings in the constructor, `fit` measures once, `sample` is free.
 
-What is done is what the flow does, by the same functions: the plan is calibrated from public
-settings alone, rows are checked, encoded and bounded patient by patient, noise of the operating
-system is drawn once on exact sums, and rows are sampled from what was released.
+A hospital's flow calls the same functions: the plan is calibrated from public settings alone, rows
+are checked, encoded and bounded patient by patient, noise of the operating system is drawn once on
+exact sums, and rows are sampled from the released arrays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import index
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
-from clustmix.estimator import Estimator, settings_of
+from clustmix.parameters import Parameters
 from clustmix.schema import Schema
+from clustmix.target import NotFittedError, row_count
 from privacy.charges import unit_in_words
 from privacy.errors import ConfigurationError
 from privacy.event_records import event_to_dict
 from storage.schema.columns import raw_text
-from tasks.methods.registry import method_entry
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,43 +27,28 @@ if TYPE_CHECKING:
     from clustmix.guarantee import Charged, Guarantee, Plan
     from privacy.events import Event
     from storage.ledger.ledger_db import LedgerDatabase
-
-MAX_ROWS = 10_000_000
-"""Most rows of one call of `Synthesizer.sample`, as of one release."""
+    from tasks.measurement import method
 
 
-class Synthesizer(Estimator):
-    """What every method has in common; make one of its classes, such as `clustmix.ClustMix`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fitted:
+    """A measurement: the bound method, its arrays, their guarantee, and the file of all of it."""
 
-    Parameters
-    ----------
-    schema
-        The declared table.
-    epsilon, delta
-        The guarantee, see `privacy.parameters.PrivacyParameters`.
-    adjacency
-        ``add_remove`` or ``replace_one``: which two tables count as neighbours.
-    patient_column
-        Column that names the patient; None declares that every row is another patient.
-    max_rows_per_patient
-        Rows of one patient that are used.
-    patients
-        About how many patients there are: a public, rounded number, by which some methods split
-        the budget.
-    **settings
-        Settings of the method.
+    method: method.Synthesizer
+    released: dict[str, NDArray[Any]]
+    guarantee: Guarantee
+    file: bytes
+    library: Any
 
-    Attributes
-    ----------
-    guarantee_ : Guarantee
-        What was really drawn, and what it guarantees.
-    released_ : dict of str to array
-        Everything that was released: the input of the sampler.
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Synthesizer(Parameters):
+    """Base of all methods; make one of its classes, such as `clustmix.ClustMix`.
 
     Notes
     -----
-    What a release of the flow has besides is not here: a second check of the rows that go in, the
-    gate that holds synthetic rows against the measurement, an officer's approval, a signature.
+    A release of the flow has more: a second check of the rows that go in, the gate that holds
+    synthetic rows against the measurement, an officer's approval, a signature.
 
     Examples
     --------
@@ -78,19 +63,35 @@ class Synthesizer(Estimator):
     NaiveBayes(epsilon=1.0, delta=1e-06), fitted; nothing was charged
     """
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._fitted: _Fitted | None = None
+
+    @property
+    def guarantee_(self) -> Guarantee:
+        """The guarantee of the draws as they happened (NotFittedError before `fit`)."""
+        return self._measured().guarantee
+
+    @property
+    def released_(self) -> dict[str, NDArray[Any]]:
+        """Every released array by name, the input of `sample` (NotFittedError before `fit`)."""
+        return self._measured().released
+
     def plan(self) -> Plan:
-        """Return what `fit` will measure, with which noise. Nothing is read.
+        """Return the statistics that `fit` will measure, with their noise. Nothing is read.
 
         Raises
         ------
         ConfigurationError
-            If a setting is out of its range, or does not fit the table or the guarantee.
+            If a setting does not fit the table or the guarantee.
         """
         from clustmix.guarantee import Plan
         from tasks.measurement.method import checked_plan
 
-        parameters, adjacency = self._target()
-        plan = checked_plan(self._bound(), parameters=parameters, adjacency=adjacency)
+        target = self._target()
+        plan = checked_plan(
+            self._bound(), parameters=target.parameters, adjacency=target.neighbours
+        )
         return Plan(measurement=plan, guarantee=self._guarantee(plan.event.events))
 
     def fit(
@@ -111,7 +112,7 @@ class Synthesizer(Estimator):
         ledger
             Ledger that is charged before a row is read; a table that is refused is given back what
             it was charged. A file of SQLite, made where there is none, or the ``postgresql://``
-            address of one. None charges nothing, and everything that is made says so.
+            address of one. None charges nothing, and every output states that.
         cohort
             The patients who pay; given if and only if a ledger is.
         lifetime_epsilon
@@ -131,24 +132,24 @@ class Synthesizer(Estimator):
         Privacy
         -------
         Noise is drawn once, with randomness of the operating system, on exact integer sums; the
-        draws are those of `plan`, or nothing is released. What is lost before `save` is lost: to
-        draw it again is a second charge.
+        draws are those of `plan`, or nothing is released. A measurement that is lost before `save`
+        is lost: to draw it again is a second charge.
 
-        The guarantee begins at the rows of the frame. What was computed over other rows to make one
-        of them (an imputed or scaled value, a type that a null elsewhere has changed, the choice of
+        The guarantee begins at the rows of the frame. Computation over other rows that made one of
+        them (an imputed or scaled value, a type that a null elsewhere has changed, the choice of
         rows) is not covered.
         """
         from clustmix import saved
         from clustmix.charging import charging
-        from clustmix.frames import declared_columns, rows_of
+        from clustmix.frames import declared_columns, library_of, rows_of
         from tasks.ingest.patient_rows import encoded_shards
         from tasks.measurement.curator import Curator, in_memory
         from tasks.measurement.method import checked_plan, measure
         from tasks.measurement.run_randomness import randomness_of_run
 
         self._require_unspent()
-        parameters, adjacency = self._target()
-        method, unit = self._bound(), self._unit()
+        target, method = self._target(), self._bound()
+        parameters, adjacency = target.parameters, target.neighbours
         plan = checked_plan(method, parameters=parameters, adjacency=adjacency)
         table = declared_columns(frame, self.schema, self.patient_column)
         with charging(
@@ -157,9 +158,9 @@ class Synthesizer(Estimator):
             lifetime_epsilon=lifetime_epsilon,
             parameters=parameters,
             adjacency=adjacency,
-            unit=unit,
+            unit=target.unit,
         ) as payment:
-            shards = in_memory(encoded_shards(rows_of(table), self.schema, unit))
+            shards = in_memory(encoded_shards(rows_of(table), self.schema, target.unit))
             payment.begin()
             self._spent = True
             curator = Curator(
@@ -169,22 +170,27 @@ class Synthesizer(Estimator):
             guarantee = self._guarantee(
                 curator.event.events, charged=payment.charged, tainted=curator.tainted
             )
-            self._file = saved.written(self._as_saved(guarantee), released)
-            payment.seal(self._file)
-        self._method = method
-        self.released_: dict[str, NDArray[Any]] = released
-        self.guarantee_ = guarantee
+            file = saved.written(self._as_saved(guarantee), released)
+            payment.seal(file)
+        self._fitted = _Fitted(
+            method=method,
+            released=released,
+            guarantee=guarantee,
+            file=file,
+            library=library_of(frame),
+        )
         return self
 
     def sample(
-        self, n: SupportsIndex, *, where: Mapping[str, object] | None = None
-    ) -> pd.DataFrame:
+        self, n: SupportsIndex | None = None, *, where: Mapping[str, object] | None = None
+    ) -> pd.DataFrame | Any:
         """Sample synthetic rows. Free, as often as wanted: no row is read and no noise is drawn.
 
         Parameters
         ----------
         n
-            Number of rows, at most 10,000,000 at once.
+            Number of rows, at most 10,000,000 at once. If left out, as many as patients were
+            declared in the constructor, never the number of rows that were measured.
         where
             Level by column, for columns with levels and labels, or ``LOW..HIGH`` of whole bins of
             numbers: only such rows. ``balanced`` for as many rows of each level of a label.
@@ -192,46 +198,45 @@ class Synthesizer(Estimator):
         Returns
         -------
         DataFrame
-            Features in the order of the schema, then the labels. ``attrs["guarantee"]`` says what
-            is guaranteed and whether it was charged; pandas keeps it in a Parquet file.
+            Features in the order of the schema, then the labels: a DataFrame of polars or a Table
+            of pyarrow where one was measured, else, and of a loaded model, a pandas DataFrame. The
+            guarantee stands in ``attrs["guarantee"]`` of pandas, which keeps it in a Parquet file,
+            and in the metadata of a schema of Arrow.
 
         Raises
         ------
         NotFittedError
             If the model has measured nothing yet.
         ConfigurationError
-            If `n` is out of its range, a condition names no declared level, or hardly any row meets
-            the conditions.
+            If `n` is out of its range or neither given nor declared, a condition names no declared
+            level, or hardly any row meets the conditions.
         """
+        from clustmix.frames import as_of
         from tasks.ingest.conditional_rows import sample_rows
         from tasks.ingest.encoding import decode
         from tasks.measurement.run_randomness import randomness_of_run
 
-        self._require_fitted()
-        n_rows = index(n) if hasattr(n, "__index__") else 0
-        if not 1 <= n_rows <= MAX_ROWS:
-            raise ConfigurationError(
-                "ROWS_INVALID", f"expected a whole number n from 1 to {MAX_ROWS:,}, found {n!r}"
-            )
+        fitted = self._measured()
+        n_rows = row_count(n, declared=self._declared_rows())
         if not hasattr(where or {}, "items"):
             raise ConfigurationError(
                 "CONDITION_INVALID",
-                f"expected where as a mapping of column to level, found {type(where).__name__}",
+                "expected where as a mapping of column to level, found "
+                f"{where.__class__.__name__}; write where={{column: level}}",
             )
         rng = randomness_of_run().sampling
         conditions = {column: raw_text(level) for column, level in (where or {}).items()}
         rows = sample_rows(
-            self._method, self.schema, self.released_, rng, conditions, n_rows=n_rows
+            fitted.method, self.schema, fitted.released, rng, conditions, n_rows=n_rows
         )
         frame = decode(rows.codes, rows.label, self.schema, rng=rng)
-        frame.attrs["guarantee"] = self.guarantee_.statement
-        return frame
+        return as_of(frame, fitted.library, notice=fitted.guarantee.statement)
 
     def save(self, path: str | Path) -> None:
         """Write the measurement to a new file, from which `load` samples at no cost.
 
-        The file holds what the noise has made public, and says what it guarantees and whether it
-        was charged. Its SHA-256 is the digest in the ledger.
+        The file holds the released arrays, their guarantee, and whether it was charged. Its SHA-256
+        is the digest in the ledger.
 
         Raises
         ------
@@ -241,19 +246,9 @@ class Synthesizer(Estimator):
             If there is a file of this name, as a measurement is never replaced, or none can be made
             there.
         """
-        self._require_fitted()
-        try:
-            with Path(path).open("xb") as file:
-                file.write(self._file)
-        except FileExistsError:
-            raise ConfigurationError(
-                "FILE_EXISTS", f"expected no file at {path}, found one; name another"
-            ) from None
-        except OSError as error:
-            raise ConfigurationError(
-                "FILE_NOT_MADE",
-                f"expected a place for a new file at {path}, found none: {error.strerror}",
-            ) from None
+        from clustmix.saved import write_new
+
+        write_new(Path(path), self._measured().file)
 
     @classmethod
     def load(cls, path: str | Path) -> Synthesizer:
@@ -262,69 +257,108 @@ class Synthesizer(Estimator):
         Raises
         ------
         IntegrityError
-            If the file is missing, damaged, or not what it says.
+            If the file is missing or damaged, or its parts do not agree.
         ConfigurationError
             If it is of another method than this class; `clustmix.Synthesizer` loads any.
         """
+        import pandas as pd
+
         from clustmix import saved
-        from clustmix.methods import class_of
+        from clustmix.methods import METHODS
 
         content, record, released = saved.read(Path(path))
-        entry = method_entry(record.method.name)
-        made = class_of(entry)
+        [made] = [one for one in METHODS if one.kind == record.method.name]
         if not issubclass(made, cls):
             raise ConfigurationError(
                 "OTHER_METHOD",
-                f"expected a model of {cls.__name__}, found one of {entry.class_name}; load it as "
+                f"expected a model of {cls.__name__}, found one of {made.__name__}; load it as "
                 "that",
             )
-        model = made(
-            Schema.model_validate(record.table_schema),
-            epsilon=record.epsilon,
-            delta=record.delta,
-            adjacency=record.adjacency,
-            patient_column=record.patient_column,
-            max_rows_per_patient=record.max_rows_per_patient,
-            patients=record.patients,
-            **{name: getattr(record.settings, name) for name in settings_of(entry.config)},
-        )
+        recorded = {
+            **dict(record),
+            **dict(record.settings),
+            "schema": Schema.model_validate(record.table_schema),
+            "adjacency": record.adjacency.value,
+        }
+        model = made(**{one.name: recorded[one.name] for one in fields(made)})
         model._spent = True
-        model._file = content
-        # With settings that a constructor may not take any more.
-        model._method = model._bound(record.settings)
-        model.released_ = released
-        model.guarantee_ = model._guarantee(
-            record.drawn, charged=record.charged, tainted=record.tainted
+        model._fitted = _Fitted(
+            method=model._bound(),
+            released=released,
+            guarantee=model._guarantee(
+                record.drawn, charged=record.charged, tainted=record.tainted
+            ),
+            file=content,
+            library=pd.DataFrame,
         )
         return model
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._fitted is not None
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import Tags, TargetTags
+
+        return Tags(estimator_type=None, target_tags=TargetTags(required=False))
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self._shown().items())
+        return f"{self.__class__.__name__}({shown}), {self._state()}"
+
+    def _repr_html_(self) -> str:
+        from clustmix.pages import page
+
+        is_fitted = self._fitted is not None
+        settings = [(name, repr(value)) for name, value in self._shown().items()]
+        return page(
+            f"{self.__class__.__name__}, {'fitted' if is_fitted else 'not fitted'}",
+            ("setting", "value"),
+            settings,
+            self.guarantee_.statement if is_fitted else "",
+        )
+
+    def _state(self) -> str:
+        if self._fitted is None:
+            return "not fitted"
+        charged = self._fitted.guarantee.charged
+        return f"fitted; {'nothing was charged' if charged is None else charged}"
 
     def _guarantee(
         self, events: Sequence[Event], *, charged: Charged | None = None, tainted: bool = False
     ) -> Guarantee:
         from clustmix.guarantee import Guarantee
 
-        return Guarantee.of(
-            events,
-            delta=self._public().delta,
-            adjacency=self._target()[1],
-            privacy_unit=unit_in_words(self._unit()),
-            max_rows_per_patient=self._public().max_rows_per_patient,
+        target = self._target()
+        return Guarantee(
+            events=tuple(events),
+            delta=target.delta,
+            adjacency=target.neighbours,
+            privacy_unit=unit_in_words(target.unit),
+            max_rows_per_patient=target.max_rows_per_patient,
             charged=charged,
             tainted=tainted,
         )
 
     def _as_saved(self, guarantee: Guarantee) -> dict[str, Any]:
-        """Return what a file says of this model."""
+        """Return the fields of the record of a measurement; see `clustmix.saved.ModelRecord`."""
         return {
             "notice": guarantee.statement,
             "method": {
-                "name": self._entry.kind,
+                "name": self.kind,
                 "settings": self._settings().model_dump(mode="json", exclude={"kind"}),
             },
             "table_schema": self.schema.model_dump(mode="json"),
-            **self._public().model_dump(),
-            "adjacency": guarantee.adjacency,
-            "events": tuple(event_to_dict(event) for event in guarantee.events),
+            **self._target().model_dump(),
+            "events": tuple(map(event_to_dict, guarantee.events)),
             "charged": guarantee.charged,
             "tainted": guarantee.tainted,
         }
+
+    def _measured(self) -> _Fitted:
+        if self._fitted is None:
+            raise NotFittedError(
+                "NOT_FITTED",
+                "expected a fitted model, found one that has measured nothing; call fit with a "
+                "table first",
+            )
+        return self._fitted

@@ -30,7 +30,7 @@ def take(bundle: Path) -> None:
         page = (bundle / "report.html").resolve().as_uri()
         size = f"--window-size={WIDTH},{HEIGHT}"
         command = [browser, *options, size, f"--screenshot={shot}", page]
-        subprocess.run(command, check=True, capture_output=True)
+        subprocess.run(command, check=True, capture_output=True)  # noqa: S603
         Image.open(shot).convert("RGB").quantize(_COLOURS).save(PICTURE, optimize=True)
 
 

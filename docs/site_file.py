@@ -1,7 +1,7 @@
 """Write docs/site-file.md from the models that read a site file: ``python docs/site_file.py``.
 
-Keys, types, limits and defaults come from the models; meanings from their docstrings and field
-descriptions. A test compares the page with what this module writes.
+Sections, keys, types, limits and defaults come from the models; meanings from their docstrings and
+field descriptions. A test compares the page with what this module writes.
 """
 
 from __future__ import annotations
@@ -10,254 +10,176 @@ import ast
 import inspect
 import json
 import re
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from flows.site.site_file import (
-    ArrivalSection,
-    BudgetSection,
-    PartitionSection,
-    PrivacySection,
-    SiteFile,
-    UnitSection,
-    WindowSection,
-)
+from flows.site.site_file import SiteFile
 from storage.codebooks.sheets import HEADINGS
 from storage.public_data.datasets import table_names
-from storage.schema.catalogue_entry import CatalogueEntry
-from storage.schema.column_blocks import ImageColumns
-from storage.schema.columns import CategoricalColumn, NumericColumn
-from storage.schema.constraints import Constraint
-from storage.schema.labels import Buckets, Label
-from storage.schema.table import TableSchema
-from storage.schema.visit_columns import VisitColumns
-from storage.sources.declared import (
-    CsvSource,
-    FhirSource,
-    OmopSource,
-    ParquetSource,
-    SklearnSource,
-    SqlSource,
-)
-from storage.sources.declared_images import (
-    DicomSource,
-    PngSource,
-    Window,
-)
-from storage.sources.fhir import FhirFeature
-from storage.sources.omop import OmopFeature, OmopPopulation
-from tasks.methods.registry import METHODS
 
 PAGE = Path(__file__).with_name("site-file.md")
 
 
 def _text(name: str) -> str:
-    """Return a text of the page that no model says: examples, and what stands before the keys."""
+    """Return a text of the page that no model has: an example, or the first page."""
     return (PAGE.parent / "site-file" / name).read_text(encoding="utf-8")
 
 
 OMOP_EXAMPLE, FHIR_EXAMPLE, EXAMPLE = map(_text, ("omop.md", "fhir.md", "example.yaml"))
 
-# Model -> title of its section, and what the docstring of the model does not say.
-SECTIONS: dict[type[BaseModel], tuple[str, str]] = {
-    SiteFile: ("The file", ""),
-    CsvSource: ("source, kind csv", ""),
-    ParquetSource: ("source, kind parquet", ""),
-    SqlSource: ("source, kind sql", ""),
-    OmopSource: ("source, kind omop", OMOP_EXAMPLE),
-    OmopPopulation: ("source.population, kind omop", ""),
-    OmopFeature: ("source.features, kind omop", ""),
-    FhirSource: ("source, kind fhir", FHIR_EXAMPLE),
-    FhirFeature: ("source.features, kind fhir", ""),
-    SklearnSource: ("source, kind sklearn", ""),
-    PngSource: ("source, kind png", ""),
-    DicomSource: ("source, kind dicom", ""),
-    Window: ("source.window", ""),
-    TableSchema: (
-        "schema",
-        "Every column of the source is declared: in `columns`, as `label`, in `ignore`, or in "
-        "`privacy_unit`, as its column or in its `visits`. A source with another column is "
-        "refused. Hundreds of columns of one kind are declared in one key, `image` or `items`.",
-    ),
-    NumericColumn: ("schema.columns, kind integer or real", ""),
-    CategoricalColumn: ("schema.columns, kind categorical", ""),
-    ImageColumns: ("schema.image", ""),
-    Label: ("schema.label", ""),
-    Buckets: ("schema.label.buckets", ""),
-    Constraint: (
-        "schema.constraints",
-        "Rules are asked of values as they are released: levels after `groups` and `other`, "
-        "numbers clipped and rounded. So give columns that are compared the same bounds, and a "
-        "sum bounds that hold its parts. A released number is drawn inside its bin, among those "
-        "that keep the rules: `a + b = c` holds to the last decimal, of columns with equally "
-        "many decimals; bins without such numbers are not released together. No other rule "
-        "between numbers may connect two columns of a sum: beside `a + b = c` leave out `a <= c`, "
-        "which follows from it. A condition may also be one number, "
-        "`3`, that has a bin to itself. `mend` is a function of one row, used in the order of "
-        "the list; then every rule is asked of the row again. A row that still breaks one fails "
-        "`clustmix check`, and a release before its charge; the refusal names the rule and its "
-        "columns, and never a value. Rules that leave no record, and rules that connect columns of "
-        "more than 200,000 combinations of codes, are refused before the charge. ClustMix samples "
-        "such columns as one; other methods throw records away that break a rule.\n\n"
-        "Constraints come from a codebook or from knowledge, never from the records: that a check "
-        "passes, and that a release exists, tells as an exact fact that no patient breaks a rule "
-        "without `mend`. There are none of an `image`, nor with `analysis: published`.",
-    ),
-    UnitSection: ("privacy_unit", ""),
-    VisitColumns: (
-        "privacy_unit.visits",
-        "The unit is the patient with all visits, as ever:\n\n```yaml\n"
-        "privacy_unit:\n  column: patient_id\n  max_rows_per_patient: 1\n"
-        "  visits: {first: 2, order: admitted, columns: [weight]}\n"
-        "schema:\n  columns:\n"
-        "    - {name: weight_1, kind: integer, lower: 30, upper: 200, bins: 17, nullable: true}\n"
-        "    - {name: weight_2, kind: integer, lower: 30, upper: 200, bins: 17, nullable: true}\n"
-        "```",
-    ),
-    PartitionSection: (
-        "privacy_unit.partition",
-        "Releases of different parts of one scheme fall on different patients, so the ledger "
-        "counts the largest sum of a part and not the sum over all parts. Different schemes, "
-        "numbers of parts, datasets and patient columns cut the same patients anew and add up. "
-        "Only with `adjacency: add_remove`.",
-    ),
-    PrivacySection: ("privacy", ""),
-    BudgetSection: ("budget", ""),
-    WindowSection: ("budget.window", ""),
-    ArrivalSection: (
-        "arrival",
-        "How a table is announced is in [operate.md](operate.md#new-tables-arrive). The key may be "
-        "empty (`arrival: {}`).",
-    ),
-    CatalogueEntry: (
-        "catalogue",
-        "Which file says what is in [operate.md](operate.md#a-bundle-in-a-catalogue).",
-    ),
+NOTES = {
+    "source, kind omop": OMOP_EXAMPLE,
+    "source, kind fhir": FHIR_EXAMPLE,
+    "schema": "Every column of the source is declared: in `columns`, as `label`, in `ignore`, or "
+    "in `privacy_unit`. A source with another column is refused. `image` and `items` declare "
+    "hundreds of columns at once.",
+    "schema.constraints": _text("constraints.md"),
+    "privacy_unit.visits": _text("visits.md"),
+    "privacy_unit.partition": "The ledger counts the largest sum of a part and not the sum over "
+    "all parts. Other schemes, numbers of parts, datasets and patient columns divide the patients "
+    "anew and add up. Only with `adjacency: add_remove`.",
+    "arrival": "[New tables arrive](operate.md#new-tables-arrive) has the procedure. The key may "
+    "be empty (`arrival: {}`).",
 }
+"""What the docstring of a section leaves out, by its title."""
 
-
-def _method_sections() -> dict[type[BaseModel], tuple[str, str]]:
-    """Return the sections of all methods, each before those that are inside of it."""
-    found: dict[type[BaseModel], tuple[str, str]] = {}
-    for method in METHODS:
-        parts = {
-            name: field.annotation
-            for name, field in method.config.model_fields.items()
-            if inspect.isclass(field.annotation) and issubclass(field.annotation, BaseModel)
-        }
-        note = "Except `published`, every setting belongs to the proven analysis."
-        found[method.config] = (
-            f"method, kind {method.kind}",
-            note if "published" in parts and method.proven is not None else "",
-        )
-        for name, model in parts.items():
-            # One section of several methods names each of their kinds.
-            before = f"{found.pop(model)[0]} or " if model in found else f"method.{name}, kind "
-            found[model] = (f"{before}{method.kind}", "")
-    return found
-
-
-SECTIONS |= _method_sections()
-
-# What a docstring says in the words of the code, said in the words of the file.
-MEANINGS: dict[tuple[str, str], str] = {
-    ("SiteFile", "table_schema"): "The declared table.",
-    ("SiteFile", "privacy_unit"): "Whom privacy protects.",
-    ("SiteFile", "privacy"): "The guarantee of one release.",
-    ("SiteFile", "budget"): "What all releases together may cost.",
-    ("SiteFile", "dataset"): "Name under which releases are published. It is also the name of the "
-    "budget where `budget` names no cohort.",
-    ("SiteFile", "analysis"): "`proven`; or `published`, which is refused by a release and allowed "
-    "only with `public_benchmark_data: true`.",
-    ("PrivacySection", "epsilon"): "Bound on the privacy loss of one release.",
-    (
-        "PrivacySection",
-        "delta",
-    ): "By how much a probability may exceed what epsilon allows: a public "
-    "constant, much smaller than one over the number of patients.",
-    ("BudgetSection", "lifetime_epsilon"): "Cap of the cohort over all time, at the delta and the "
-    "adjacency of this file; at least `privacy.epsilon`.",
-    ("BudgetSection", "dataset_epsilon"): "Cap of this dataset alone, where several datasets share "
-    "a cohort; at least `privacy.epsilon`.",
-    ("BudgetSection", "window"): "Cap of the cohort within any stretch of days.",
-    ("WindowSection", "epsilon"): "Cap at the delta and the adjacency of this file; at least "
-    "`privacy.epsilon`.",
-    ("PartitionSection", "part"): "The part that is read: from 0, below `parts`.",
-    ("NumericColumn", "name"): "Column name.",
-    ("NumericColumn", "kind"): "Whether released values are whole numbers.",
-    (
-        "NumericColumn",
-        "decimals",
-    ): "Decimals of a released value: 0 for integers, 2 for reals where "
-    "left out. Bounds and edges lie on this grid.",
-    ("CategoricalColumn", "name"): "Column name.",
-    (
-        "Label",
-        "levels",
-    ): "List of `{name: level, values: [raw values]}`, in the order of the codes; "
-    "a mapping of levels to raw values is read in the order of its lines. A level's own name also "
-    "stands for itself.",
-    ("CategoricalColumn", "other"): "The level that takes every value which is not declared; such "
-    "values are refused where there is none.",
-    ("UnitSection", "column"): "Column that names the patient; `null` where every row is another "
-    "patient, with one row per patient.",
-    ("SklearnSource", "dataset"): "The dataset.",
-} | {
-    (model, "data"): f"Name of a public dataset: {', '.join(table_names())}."
-    for model in ("CsvSource", "ParquetSource")
+MEANINGS = {
+    "SiteFile.table_schema": "The declared table.",
+    "SiteFile.privacy_unit": "Unit of protection.",
+    "SiteFile.privacy": "Guarantee of one release.",
+    "SiteFile.budget": "Caps on all releases together.",
+    "SiteFile.dataset": "Name under which releases are published, and of the budget if `budget` "
+    "names no cohort.",
+    "SiteFile.analysis": "`proven`. `published` is for comparisons, and refused by a release.",
+    "SiteFile.rows": "Number of synthetic rows: public, and no function of the size of the table. "
+    "Without it 250,000, or as many as have 50 million cells.",
+    "SiteFile.soft_labels": "Publishes the teacher's probabilities for released images, in "
+    "`soft_labels.parquet`; free.",
+    "SiteFile.patients": "About how many patients there are: public and rounded. The budget "
+    "is split by it; the guarantee does not depend on it. 10,000 without it.",
+    "SiteFile.approval": "`officer` if a second person has to sign each release. Once on for a "
+    "cohort, it stays on.",
+    "SiteFile.arrival": "Lets a table in the landing folder replace `source.path` and start a "
+    "release, of kind csv or parquet.",
+    "PrivacySection.epsilon": "Bound on the privacy loss of one release.",
+    "PrivacySection.delta": "Largest excess of a probability over the bound of epsilon: much "
+    "smaller than one over the number of patients.",
+    "BudgetSection.lifetime_epsilon": "Cap of the cohort over all time, at the delta and the "
+    "adjacency of this file; at least `privacy.epsilon`, like every cap.",
+    "BudgetSection.dataset_epsilon": "Cap of this dataset alone, where several share a cohort.",
+    "BudgetSection.window": "Cap of the cohort within any stretch of days.",
+    "WindowSection.epsilon": "Cap within the stretch.",
+    "PartitionSection.part": "The part that is read: from 0, below `parts`.",
+    "NumericColumn.name": "Column name.",
+    "NumericColumn.kind": "Whether released values are whole numbers.",
+    "NumericColumn.lower": "Public lower bound, included. A value outside the bounds is clipped.",
+    "NumericColumn.upper": "Public upper bound, included.",
+    "NumericColumn.decimals": "Decimals of a released value; by default 0 for integers, 2 for "
+    "reals. Bounds and edges lie on this grid.",
+    "CategoricalColumn.name": "Column name.",
+    "CategoricalColumn.other": "Level of every undeclared value, which is refused without it.",
+    "Label.levels": "List of `{name: level, values: [raw values]}`, or a mapping of levels to raw "
+    "values, in the order of the codes. A level's own name also stands for itself.",
+    "UnitSection.column": "Column that names the patient; `null` if every row is another patient.",
+    "SklearnSource.dataset": "The dataset.",
+    "ImageColumns.height": "Rows of pixels.",
+    "ImageColumns.width": "Columns of pixels.",
+    "*.table": "CSV file in UTF-8 with a line for each image: the column `file` (its place below "
+    "the folder), the label, and the patient where no header names one. Without it the label is "
+    "the first folder below `folder`, in a column `label`.",
+    "*.burned_in": "Text in the pixels: `refuse` takes only files whose element "
+    "BurnedInAnnotation says NO. Text that is alike in many images can appear in a release.",
+    "*.data": "Name of a [public table](#public-tables).",
+    "*.shares": "Split of the budget over the stages.",
+    "*.published": "Parameters of the published analysis.",
 }
-MEANINGS |= {
-    (method.config.__name__, name): meaning
-    for method in METHODS
-    for name, meaning in (
-        ("shares", "How the budget is split over the stages."),
-        ("published", "Parameters of the published analysis."),
-    )
-}
+"""Meanings in the words of the file, by model and field, or by field of every model."""
 
-HEAD = (
-    _text("head.md")
-    .replace("{headings}", "; ".join(HEADINGS.values()))
-    .replace("{example}", EXAMPLE)
-)
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the models of an annotation, in their order."""
+    if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _models(inner)
+
+
+def _sections(model: type[BaseModel], path: str = "") -> Iterator[tuple[type[BaseModel], str]]:
+    """Yield the models below a model, each with the title of its section."""
+    for name, field in model.model_fields.items():
+        inner = list(dict.fromkeys(_models(field.annotation)))
+        key = field.alias or name
+        where = f"{path}.{key}" if path else key
+        for part in inner:
+            kinds = (
+                get_args(part.model_fields["kind"].annotation)
+                if "kind" in part.model_fields
+                else ()
+            )
+            kind = f", kind {' or '.join(map(str, kinds))}" if kinds else ""
+            before, _, above = where.partition(", kind ")
+            below = above.partition(".")[2]
+            title = f"{before}.{below}, kind {above.partition('.')[0]}" if below else where + kind
+            yield part, title
+            yield from _sections(part, title)
+
+
+SECTIONS: dict[type[BaseModel], str] = {SiteFile: "The file"}
+for _model, _title in _sections(SiteFile):
+    SECTIONS.setdefault(_model, _title)
 
 
 def page() -> str:
     """Return the whole page."""
-    return HEAD + "".join(_section(model) for model in SECTIONS)
+    headings = (spellings.split(",")[0] for spellings in HEADINGS.values())
+    head = _text("head.md").replace("{headings}", ", ".join(headings))
+    head = head.replace("{example}", EXAMPLE).replace("{tables}", ", ".join(table_names()))
+    said: dict[str, str] = {}
+    return head + "".join(_section(model, said) for model in SECTIONS)
 
 
-def _section(model: type[BaseModel]) -> str:
-    title, note = SECTIONS[model]
+def _section(model: type[BaseModel], said: dict[str, str]) -> str:
+    """Return the section of a model. Keys that stand above are named with a link, not repeated."""
+    title = SECTIONS[model]
     schema = model.model_json_schema(by_alias=True)
     required = set(schema.get("required", ()))
     meanings = _meanings(model)
-    lines = [
-        f"\n## {title}\n",
-        *(f"\n{text}\n" for text in (_summary(model), note.strip()) if text),
-    ]
-    lines.append("\n| key | value | default | meaning |\n|---|---|---|---|\n")
-    # The kind says which section this is.
-    fields = sorted(model.model_fields.items(), key=lambda item: item[0] != "kind")
-    for name, field in fields:
+    texts = [text for text in (_summary(model), NOTES.get(title, "").strip()) if text]
+    keys, known = [], {}
+    for name, field in model.model_fields.items():
         key = field.alias or name
-        declared = schema["properties"][key]
-        meaning = field.description or meanings.get(name, "")
-        meaning = MEANINGS.get((model.__name__, name), meaning)
-        if key == "kind":
-            meaning = meaning or "The kind of this section."
-        if key in required or key == "kind":
-            default = "required"
-        elif field.default_factory is not None:
-            default = "none" if "additionalProperties" in declared else "see its section"
+        if key == "kind" and "const" in schema["properties"][key]:
+            continue
+        meaning = _prose(field.description or meanings.get(name, ""))
+        for place in (f"*.{name}", f"{model.__name__}.{name}"):
+            meaning = MEANINGS.get(place, meaning)
+        line = f"- `{key}`: {_kind(schema, key, model, required)}. {meaning}\n"
+        above = said.setdefault(line, title)
+        if above == title:
+            keys.append(line)
         else:
-            default = _default(field.default)
-        cells = (f"`{key}`", _value(declared, schema, model), default, _prose(meaning))
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n")
-    return "".join(lines)
+            known.setdefault(above, []).append(f"`{key}`")
+    repeated = [
+        f"- As in [{above}](#{_anchor(above)}): {', '.join(names)}.\n"
+        for above, names in known.items()
+    ]
+    return "".join([f"\n## {title}\n", *(f"\n{text}\n" for text in texts), "\n", *keys, *repeated])
+
+
+def _kind(schema: dict[str, Any], key: str, model: type[BaseModel], required: set[str]) -> str:
+    """Return type and default of a key in words."""
+    declared = schema["properties"][key]
+    words = _value(declared, schema, model)
+    if key in required:
+        return f"{words}, required"
+    default = declared.get("default")
+    if default in (None, [], {}, False):
+        return words.removesuffix(" or `null`")
+    return f"{words} (`{json.dumps(default)}`)"
 
 
 def _summary(model: type[BaseModel]) -> str:
@@ -313,17 +235,17 @@ def _value(declared: dict[str, Any], schema: dict[str, Any], owner: type[BaseMod
         return f"mapping of names to ({_value(declared['additionalProperties'], schema, owner)})"
     if kind == "null":
         return "`null`"
-    words = {"string": "text", "boolean": "`true` or `false`"}.get(str(kind), str(kind))
+    words = {"string": "text", "boolean": "flag"}.get(str(kind), str(kind))
     if declared.get("format") in ("path", "date"):
         words = str(declared["format"])
     limits = [
-        f"{word} {_number(declared[key])}"
+        f"{word}{_number(declared[key])}"
         for key, word in (
-            ("minimum", "from"),
-            ("exclusiveMinimum", "above"),
-            ("maximum", "to"),
-            ("exclusiveMaximum", "below"),
-            ("multipleOf", "in steps of"),
+            ("minimum", "" if "maximum" in declared else "from "),
+            ("exclusiveMinimum", "above "),
+            ("maximum", "to "),
+            ("exclusiveMaximum", "below "),
+            ("multipleOf", "in steps of "),
         )
         if key in declared
     ]
@@ -336,17 +258,17 @@ def _number(value: float) -> str:
 
 def _link(name: str, owner: type[BaseModel]) -> str:
     """Link the section of a model, by its name and by the model that has it as a part."""
-    models = [model for model in SECTIONS if model.__name__ == name]
+    models = [model for model in SECTIONS if model.__name__ == name.rsplit("__", 1)[-1]]
     if len(models) > 1:  # every method may have shares
         models = [model for model in models if model.__module__ == owner.__module__]
     (model,) = models
-    title, _ = SECTIONS[model]
-    anchor = re.sub(r"[^a-z0-9 _-]", "", title.lower()).replace(" ", "-")
-    return f"[{title}](#{anchor})"
+    title = SECTIONS[model]
+    _, found, kind = title.rpartition("kind ")
+    return f"[{kind if found and '.' not in title else title}](#{_anchor(title)})"
 
 
-def _default(value: object) -> str:
-    return "none" if value in (None, (), {}) else f"`{json.dumps(value)}`"
+def _anchor(title: str) -> str:
+    return re.sub(r"[^a-z0-9 _-]", "", title.lower()).replace(" ", "-")
 
 
 def _prose(text: str) -> str:

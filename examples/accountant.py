@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from clustmix import MWEM, Label, NaiveBayes, Schema
+from clustmix import ClustMix, Label, NaiveBayes, Schema
 from privacy.errors import BudgetRefused
 from storage.ledger.ledger_db import LedgerDatabase
 
@@ -21,7 +21,7 @@ for epsilon in (0.5, 1.0, 2.0):
     print(f"epsilon {epsilon}: noise of {noise:.3g} on sums that one patient moves by at most 1")
 
 # The events are all that the guarantee is computed from; ask them at another delta.
-plan = MWEM(schema, epsilon=1.0, delta=1e-6, rounds=2).plan()
+plan = ClustMix(schema, epsilon=1.0, delta=1e-6, patients=2_000).plan()
 print(f"\n{plan}\n")
 for event in plan.guarantee.events:
     print(f"{event.statistic}: {type(event).__name__}")

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from clustmix import MWEM, Label, Schema
+from clustmix import ClustMix, Label, Schema
 
 ITEMS = ("tea", "milk", "bread", "jam", "rice", "beans")
 
@@ -16,8 +16,8 @@ baskets = pd.DataFrame(has).astype(int)
 baskets["card"] = np.where(rng.random(5_000) < 0.2 + 0.3 * has["rice"], "yes", "no")
 
 schema = Schema(items=ITEMS, label=Label(name="card", levels={"no": (), "yes": ()}))
-model = MWEM(schema, epsilon=2.0, delta=1e-6, rounds=20).fit(baskets)
-synthetic = model.sample(20_000)
+model = ClustMix(schema, epsilon=2.0, delta=1e-6, patients=5_000).fit(baskets)
+synthetic = model.sample()
 
 print("share of baskets with milk among those with tea and those without:")
 for name, table in (("real", baskets), ("synthetic", synthetic)):

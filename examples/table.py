@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from clustmix import CategoricalColumn, ClustMix, Label, NumericColumn, Schema
+from clustmix import CategoricalColumn, ClustMix, IntegerColumn, Label, Schema
 
 # A made-up hospital: 6,000 stays of 4,000 patients, of whom the older ones come back more often.
 rng = np.random.default_rng(1)
@@ -19,13 +19,11 @@ stays = pd.DataFrame(
     }
 )
 
-# Bounds, bins and levels are what a codebook says. None of them may be looked up in the rows.
+# Bounds, bins and levels come from a codebook. None of them may be looked up in the rows.
 schema = Schema(
     columns=(
-        NumericColumn(name="age", kind="integer", lower=0, upper=120, bins=12),
-        CategoricalColumn(
-            name="ward", kind="categorical", levels=("surgery", "medicine", "intensive care")
-        ),
+        IntegerColumn(name="age", lower=0, upper=120, bins=12),
+        CategoricalColumn(name="ward", levels=("surgery", "medicine", "intensive care")),
     ),
     label=Label(name="readmitted", levels={"no": (), "yes": ()}),
 )

@@ -8,12 +8,11 @@ from typing import Literal
 from flows.publication import Publisher, ReleaseOutcome
 from privacy.errors import ConfigurationError, LedgerError
 from privacy.ledger import EntryState, LedgerEntry
-from storage.installation import open_keys
+from storage.keys.key_store import KeyStore
 from storage.keys.keys import SigningKey
 from storage.releases.manifest import MANIFEST_FILE, Manifest
 from storage.releases.pending import PendingBundles
 from storage.releases.signatures import Approval, ApprovalStatement, require_decision, sign_approval
-from storage.settings import Settings
 from tasks.steps.entries import Entries
 
 Decision = Literal["approve", "reject"]
@@ -22,11 +21,13 @@ Decision = Literal["approve", "reject"]
 class Decisions:
     """Carries out what the officers of an installation decide."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._entries = Entries(settings)
-        self._publisher = Publisher(settings)
-        self._pending = PendingBundles(settings.pending)
-        self._keys = open_keys(settings)
+    def __init__(
+        self, publisher: Publisher, *, entries: Entries, keys: KeyStore, pending: PendingBundles
+    ) -> None:
+        self._publisher = publisher
+        self._entries = entries
+        self._keys = keys
+        self._pending = pending
 
     def approve(self, release_id: str, *, key: SigningKey, reason: str) -> ReleaseOutcome:
         """Publish a release that waits, with the signature of an officer who did not ask for it."""
@@ -49,7 +50,7 @@ class Decisions:
     def _withhold(self, release_id: str, rejection: Approval) -> LedgerEntry:
         with self._decided(release_id, rejection) as entry:
             closed = self._entries.advance(
-                entry,
+                entry.entry_id,
                 EntryState.WITHHELD,
                 note=rejection.statement.reason,
                 signers=(rejection.key_id,),

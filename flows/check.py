@@ -6,24 +6,19 @@ installation alone; that they break something is told to who asked, and to nobod
 
 from __future__ import annotations
 
-from flows.measure import executor_of, private_run
-from flows.repeated import key_of
+from flows.workplace import Workplace
 from privacy.errors import InputError
-from storage.files.diagnostics import DiagnosticsFile
-from storage.installation import open_keys
-from storage.settings import Settings
-from storage.sources.cohorts import CohortReader
 from tasks.steps import ingest_steps, source
 from tasks.steps.entries import CHECK_FAILED, Entries
-from tasks.steps.janitor import clean_up
 from tasks.steps.job import ReleaseJob
+from tasks.steps.source import Tables
 
 
-def check_table(job: ReleaseJob, settings: Settings) -> None:
+def check_table(job: ReleaseJob, *, entries: Entries, tables: Tables, workplace: Workplace) -> None:
     """Hold a table against its declared rules; return if it keeps them all.
 
-    A check is an entry of the ledger that is given back at once: when, who asked, and the digest of
-    the declarations.
+    The caller has cleaned up after dead runs. A check is an entry of the ledger that is given back
+    at once: when, who asked, and the digest of the declarations.
 
     Raises
     ------
@@ -37,17 +32,15 @@ def check_table(job: ReleaseJob, settings: Settings) -> None:
     Reads private rows. The answer is internal: it is not differentially private, and nothing that
     is published depends on it but the number of failed checks with other declarations.
     """
-    clean_up(settings)
-    entries = Entries(settings)
-    reader = CohortReader(job.source, settings=settings)
+    reader = tables.reader(job.source)
     source.check_source(job.columns_to_read, job.table_schema, reader)
     release_id = job.ref.release_id
-    diagnostics = DiagnosticsFile(settings.diagnostics / f"{release_id}.jsonl")
+    diagnostics = workplace.diagnostics_of(release_id)
     with (
-        private_run(settings, release_id) as workspace,
-        executor_of(settings, workspace, reader, run_id=release_id) as executor,
+        workplace.workspace(release_id) as workspace,
+        workplace.executor(workspace, table_bytes=reader.size_bytes()) as executor,
     ):
-        key = key_of(job, reader, executor, open_keys(settings))
+        key = tables.key(job, reader, executor)
         entry = entries.reserve(job.charge(key, owner=entries.owner), new_draw=True).entry
         with entries.closing(entry), entries.checking(entry, job.declarations):
             try:

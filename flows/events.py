@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TIMEOUT_SECONDS = 10.0
-"""How long the server may take for one answer."""
+"""Time that the server has for one answer."""
 
 _BATCH = 100
 _PAGE = 200

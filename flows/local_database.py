@@ -96,7 +96,7 @@ class Postgres:
 
 
 def end_database(data: Path) -> None:
-    """End a PostgreSQL that its supervisor has left behind, known by the folder in which it runs."""
+    """End a PostgreSQL that its supervisor has left behind, known by its working folder."""
 
     def processes() -> list[psutil.Process]:
         found = []

@@ -38,8 +38,7 @@ from flows.server_environment import (
     read_addresses,
     write_addresses,
 )
-from flows.supervisor import RUNNING, STARTING, PartState, ServerError, Supervisor
-from privacy.errors import ConfigurationError
+from flows.supervisor import RUNNING, PartState, ServerError, Supervisor
 from storage.files.private import ensure_private_directory, folder_locked
 from storage.files.workspace import forbid_core_dumps
 from storage.installation import installation_id
@@ -50,11 +49,10 @@ PAGE_PORT = 4200
 TIMEOUT_SECONDS = 180.0
 """Time that one part has to answer, on a busy machine."""
 
-_ORCHESTRATOR, _SCHEDULER, _CPU_WORKERS = "orchestrator", "scheduler", "cpu-workers"
-_PAGES, _WATCHER = "pages", "watcher"
+_ORCHESTRATOR = "orchestrator"
 _POOLS = {"private-worker": "private", "public-worker": "public"}
 # Runs end before the orchestrator, which notes how.
-_CALLERS = (_WATCHER, *_POOLS)
+_CALLERS = ("watcher", *_POOLS)
 
 _ANSWER_SECONDS = 10.0
 _POLL_SECONDS = 0.2
@@ -101,7 +99,7 @@ def start_server(
     n_workers: int | None = None,
     log: Callable[[str], None] = lambda text: None,
 ) -> tuple[Addresses, bool]:
-    """Start every part and wait until each answers; change nothing where the server runs.
+    """Start every part and wait until each runs; change nothing where the server runs.
 
     The page has this port, or else `PAGE_PORT` or a free one. The cluster has `n_workers`, by
     default as many as the settings say, at most one per core. `log` receives what goes on. Returns
@@ -116,7 +114,15 @@ def start_server(
         # Of a machine that went down, or of a start that was killed.
         _stop(folder)
         forbid_core_dumps()
-        start = _Start(settings, log)
+        start = _Start(
+            folder,
+            find_postgres(folder, installation_id(settings.home)),
+            log,
+            common=inherited_environment(settings),
+            has_cluster=settings.dask_address is None,
+            has_pages=settings.releases_url is None,
+        )
+        n_workers = n_workers or max(1, min(settings.workers, os.cpu_count() or 1))
         try:
             return start.run(free_port(port), n_workers), True
         except BaseException:
@@ -146,18 +152,28 @@ def _stop(folder: Path) -> None:
 class _Start:
     """One start of the server: its parts, in the order in which they need each other."""
 
-    def __init__(self, settings: Settings, log: Callable[[str], None]) -> None:
-        self._folder = settings.server_home
+    def __init__(
+        self,
+        folder: Path,
+        postgres: Postgres | str,
+        log: Callable[[str], None],
+        *,
+        common: dict[str, str],
+        has_cluster: bool,
+        has_pages: bool,
+    ) -> None:
+        self._folder = folder
+        self._postgres = postgres
         self._log = log
-        self._common = inherited_environment(settings)
-        self._has_cluster = settings.dask_address is None
-        self._has_pages = settings.releases_url is None
-        self._workers = max(1, min(settings.workers, os.cpu_count() or 1))
-        self._postgres = find_postgres(self._folder, installation_id(settings.home))
-        self._supervisor = Supervisor(self._folder)
+        self._common = common
+        self._has_cluster = has_cluster
+        self._has_pages = has_pages
+        self._supervisor = Supervisor(folder)
 
-    def run(self, page_port: int, n_workers: int | None) -> Addresses:
+    def run(self, page_port: int, n_workers: int) -> Addresses:
         """Start every part and wait until each answers, see `start_server`."""
+        from tasks.execution.cluster_certificates import make_certificates
+
         for name in ("prefect", "client", "dask"):
             ensure_private_directory(self._folder / name)
         postgres, database_port = self._postgres, free_port()
@@ -169,8 +185,18 @@ class _Start:
             database=str(postgres.data) if isinstance(postgres, Postgres) else "",
         )
         write_addresses(self._folder, addresses)
-        self._make_certificates()
+        # Those of an earlier start, whose processes have ended.
+        shutil.rmtree(certificates(self._folder), ignore_errors=True)
+        if self._has_cluster:
+            make_certificates(certificates(self._folder), days=_CERTIFICATE_DAYS)
         if isinstance(postgres, Postgres):
+            if postgres.data.exists() and not (self._folder / DATABASE_PASSWORD_FILE).exists():
+                raise ServerError(
+                    "SERVER_DATABASE_REFUSED",
+                    f"expected the password of {postgres.data} in {DATABASE_PASSWORD_FILE} of the "
+                    "server's folder, found none; restore that file, or move the data away to "
+                    "begin with new ones",
+                )
             postgres.prepare(kept_secret(self._folder, DATABASE_PASSWORD_FILE, ""))
         else:
             self._log(f"the orchestrator keeps its runs in SQLite: {postgres}")
@@ -179,7 +205,7 @@ class _Start:
             self._common,
             addresses=addresses,
             database=postgres.command(database_port) if isinstance(postgres, Postgres) else (),
-            n_workers=n_workers or self._workers,
+            n_workers=n_workers,
             gpus=find_gpus(self._log),
             certificates=str(certificates(self._folder)),
             orchestrator=orchestrator_environment(
@@ -188,78 +214,45 @@ class _Start:
             client=client,
             worker=client | WORKER_ENVIRONMENT,
         )
-        self._start_parts(addresses, self._common | client, database_port)
+        if has_database:
+            self._wait(DATABASE, partial(accepts_passwords, database_port))
+        page = addresses.orchestrator
+        self._supervisor.start(_ORCHESTRATOR)
+        self._wait(_ORCHESTRATOR, lambda: web_status(f"{page}/api/health") == 200)
+        self._deploy(self._common | client)
+        for name in _CALLERS:
+            self._supervisor.start(name)
+        for name, pool in _POOLS.items():
+            self._wait(name, partial(self._has_worker, page, pool))
+        for part in self._supervisor.states():
+            self._wait(part.name, partial(self._runs, part.name))
         ready = addresses.model_copy(update={"ready": True})
         write_addresses(self._folder, ready)
         return ready
 
-    def _start_parts(
-        self, addresses: Addresses, client: Mapping[str, str], database_port: int
-    ) -> None:
-        names = [state.name for state in self._supervisor.states()]
-        for name in names:
-            if name not in (_ORCHESTRATOR, *_CALLERS):
-                self._supervisor.start(name)
-        if DATABASE in names:
-            self._wait(DATABASE, partial(accepts_passwords, database_port))
-        self._supervisor.start(_ORCHESTRATOR)
-        page = addresses.orchestrator
-        self._wait(_ORCHESTRATOR, lambda: web_status(f"{page}/api/health") == 200)
-        self._deploy(client)
-        for name in _CALLERS:
-            self._supervisor.start(name)
-        if addresses.pages:
-            # There is no list of the store: "not found" is the answer of a server that works.
-            self._wait(_PAGES, lambda: web_status(addresses.pages) == 404)
-        if addresses.scheduler:
-            self._wait(_SCHEDULER, partial(_accepts_calls, addresses.scheduler))
-            self._wait(_CPU_WORKERS, partial(self._cluster_answers, addresses.scheduler))
-        for name, pool in _POOLS.items():
-            self._wait(name, partial(self._has_worker, page, pool))
-        self._wait(_WATCHER, lambda: True)
+    def _runs(self, name: str) -> bool:
+        """Return whether a part has outlived its first seconds."""
+        return any(p.name == name and p.state == RUNNING for p in self._supervisor.states())
 
     def _wait(self, name: str, answers: Callable[[], bool]) -> None:
         """Wait until a part answers; one that ends or stays silent is a ServerError."""
+        if answers():
+            return
         self._log(f"waiting for the {name}")
-        end = time.monotonic() + TIMEOUT_SECONDS
-        log = self._folder / f"{name}.log"
-        while True:
-            answered = answers()
-            states = {part.name: part.state for part in self._supervisor.states()}
-            if states.get(name) not in (STARTING, RUNNING):
-                raise ServerError(
-                    "SERVER_PART_ENDED",
-                    f"expected the {name} to start, found that it ended; {log} says why",
-                )
-            if answered:
-                return
-            if time.monotonic() > end:
-                raise ServerError(
-                    "SERVER_PART_SILENT",
-                    f"expected the {name} to answer within {TIMEOUT_SECONDS:g} seconds, found no "
-                    f"answer; {log} may say why",
-                )
+        end, log = time.monotonic() + TIMEOUT_SECONDS, self._folder / f"{name}.log"
+        problem: tuple[str, str] | None = None
+        while not (problem or answers()):
+            if not any(part.name == name and part.runs for part in self._supervisor.states()):
+                problem = "SERVER_PART_ENDED", f"that it ended; {log} says why"
+            elif time.monotonic() > end:
+                problem = "SERVER_PART_SILENT", f"no answer; {log} may say why"
             time.sleep(_POLL_SECONDS)
-
-    def _make_certificates(self) -> None:
-        from tasks.execution.cluster_certificates import make_certificates
-
-        # Those of an earlier start, whose processes have ended.
-        shutil.rmtree(certificates(self._folder), ignore_errors=True)
-        if self._has_cluster:
-            make_certificates(certificates(self._folder), days=_CERTIFICATE_DAYS)
-
-    def _cluster_answers(self, address: str) -> bool:
-        """Connect as a release does, which refuses an unsafe cluster."""
-        import dask
-
-        from tasks.execution.cluster import connect
-
-        config = certificates(self._folder) / "client" / "dask.yaml"
-        merged = dask.config.merge(dask.config.global_config, *dask.config.collect_yaml([config]))
-        with suppress(ConfigurationError), dask.config.set(merged), connect(address):
-            return True
-        return False
+        if problem:
+            code, found = problem
+            raise ServerError(
+                code,
+                f"expected the {name} to answer within {TIMEOUT_SECONDS:g} seconds, found {found}",
+            )
 
     def _has_worker(self, page: str, pool: str) -> bool:
         import httpx
@@ -337,10 +330,3 @@ def web_status(address: str) -> int:
         # No proxy of the environment: this is the loopback interface.
         return httpx.get(address, timeout=_ANSWER_SECONDS, trust_env=False).status_code
     return 0
-
-
-def _accepts_calls(address: str) -> bool:
-    port = int(address.rpartition(":")[2])
-    with suppress(OSError), socket.create_connection((HOST, port), _ANSWER_SECONDS):
-        return True
-    return False

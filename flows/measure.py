@@ -7,10 +7,7 @@ aggregation, and sealed before it is used; the private workspace is gone at the 
 ends. No step is cached or tried again.
 """
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,23 +16,21 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 
 from flows import serving
-from flows.publication import Publisher, refuse_withheld
-from flows.repeated import HELD_BYTES, key_of
+from flows.installation import Installation
+from flows.publication import Asked, refuse_withheld
 from flows.serving import Ending
-from flows.site.request import ReleaseRequest
+from flows.site.request import ReleaseRequest, load_job
+from flows.workplace import Workplace
 from privacy.ledger import EntryState, LedgerEntry
-from storage.files.diagnostics import DiagnosticsFile
-from storage.files.private import ensure_private_directory
-from storage.files.refs import ReleaseRef
 from storage.files.workspace import PrivateWorkspace
-from storage.installation import open_keys
-from storage.releases.checkpoints import CheckpointStore
-from storage.releases.measurements import MeasurementStore
-from storage.settings import Settings
-from storage.sources.cohorts import CohortReader
-from tasks.execution.dask_executor import DaskExecutor
-from tasks.execution.executor import Executor, InProcessExecutor
-from tasks.execution.runtime import guarded_stage, guarded_task, stage
+from storage.releases.measurements import (
+    RELEASED_FILE,
+    MeasurementRecord,
+    MeasurementStore,
+    arrays_to_bytes,
+)
+from tasks.execution.executor import Executor
+from tasks.execution.runtime import guarded_stage, guarded_task
 from tasks.ingest.shards import ShardFile
 from tasks.measurement.curator import Curator
 from tasks.measurement.method import Stage, checked_plan, run_stage
@@ -45,11 +40,12 @@ from tasks.measurement.run_randomness import randomness_of_run
 from tasks.steps import ingest_steps, measure_steps, source
 from tasks.steps.entries import Entries
 from tasks.steps.job import ReleaseJob
-from tasks.steps.measure_steps import CheckpointSeals, Seals
+from tasks.steps.measure_steps import Seals
+from tasks.steps.source import Tables
 
 check_source = guarded_stage("check-source")(source.check_source)
 plan_measurement = guarded_stage("plan")(checked_plan)
-identify = guarded_stage("identify")(key_of)
+identify = guarded_stage("identify")(Tables.key)
 reserve = guarded_stage("reserve")(Entries.reserve)
 ingest = guarded_task(name="ingest")(ingest_steps.ingest)
 seal = guarded_stage("seal")(measure_steps.seal)
@@ -83,28 +79,43 @@ def measure_cohort(request: ReleaseRequest) -> State[None]:
     return serving.run("measure", request, _measure_for_page)
 
 
-def _measure_for_page(request: ReleaseRequest, settings: Settings) -> Ending:
-    """Measure, and tell the page of the orchestrator what came of it."""
-    with serving.arrival_of(request, settings) as job:
-        measured = measure(job, settings, new_draw=request.new_draw)
+def _measure_for_page(request: ReleaseRequest, here: Installation) -> Ending:
+    """Measure, and show the outcome on the page of the orchestrator."""
+    job = load_job(request, sites=here.sites, requester=here.requester)
+    with serving.arrival_of(
+        request, job, arrivals=here.arrivals, entries=here.entries, janitor=here.janitor
+    ) as job:
+        measured = measure(
+            job,
+            entries=here.entries,
+            tables=here.tables,
+            workplace=here.workplace,
+            measurements=here.measurements,
+            new_draw=request.new_draw,
+        )
         entry = measured.entry
-        serving.show_budget(entry, Entries(settings).balance(entry, job.caps))
+        serving.show_budget(entry, here.entries.balance(entry, job.caps))
         if measured.created:
             return Ending(text=f"sealed {job.ref}")
         refuse_withheld(entry)
         if entry.state is not EntryState.PUBLISHED:
             text = f"{job.ref}: this table was measured before, as {entry.release_id}"
             return Ending(text=f"{text}, which is {entry.state.value}; nothing is charged")
-        bundle = Publisher(settings).published_as_asked(
-            entry, rows=job.rows, soft_labels=job.soft_labels
-        )
-        if bundle is None:
+        if here.publisher.published_as_asked(entry.entry_id, Asked.by(job)) is None:
             serving.ask_for_publication(entry)
         text = f"{job.ref}: this table was released before, as {entry.release_id}"
         return Ending(text=f"{text}; nothing is charged")
 
 
-def measure(job: ReleaseJob, settings: Settings, *, new_draw: bool = False) -> Measured:
+def measure(
+    job: ReleaseJob,
+    *,
+    entries: Entries,
+    tables: Tables,
+    workplace: Workplace,
+    measurements: MeasurementStore,
+    new_draw: bool = False,
+) -> Measured:
     """Measure a cohort, or find the measurement of the same table that was paid for before.
 
     The caller has cleaned up after dead runs, see `tasks.steps.janitor`.
@@ -113,109 +124,60 @@ def measure(job: ReleaseJob, settings: Settings, *, new_draw: bool = False) -> M
     -------
     After it returns, nothing of this run holds a private row but the source itself.
     """
-    entries = Entries(settings)
-    with private_run(settings, job.ref.release_id) as workspace:
-        reader = CohortReader(job.source, settings=settings)
+    release_id = job.ref.release_id
+    with workplace.workspace(release_id) as workspace:
+        reader = tables.reader(job.source)
         check_source(job.columns_to_read, job.table_schema, reader)
         plan = plan_measurement(job.synthesizer, parameters=job.parameters, adjacency=job.adjacency)
-        with executor_of(settings, workspace, reader, run_id=job.ref.release_id) as executor:
-            key = identify(job, reader, executor, open_keys(settings))
-            charge = job.charge(key, owner=entries.owner)
+        with workplace.executor(workspace, table_bytes=reader.size_bytes()) as executor:
+            charge = job.charge(identify(tables, job, reader, executor), owner=entries.owner)
             reservation = reserve(entries, charge, new_draw=new_draw)
-            run = _Run(
-                job=job,
-                settings=settings,
-                entries=entries,
-                reader=reader,
-                plan=plan,
-                executor=executor,
-            )
+            entry = reservation.entry
             if reservation.created:
-                with entries.closing(reservation.entry):
-                    with entries.checking(reservation.entry, job.declarations):
-                        shards = run.checked(workspace, reservation.entry)
-                    entries.begin(reservation.entry)
-                    run.draw(shards, workspace, reservation.entry)
-            elif reservation.entry.state is EntryState.EXECUTING:
-                run.go_on(reservation.entry)
-    return Measured(entry=entries.now(reservation.entry), created=reservation.created)
+                with entries.closing(entry):
+                    with entries.checking(entry, job.declarations):
+                        shards = ingest(
+                            job.columns_to_read,
+                            job.rules,
+                            reader,
+                            workspace,
+                            workplace.diagnostics_of(release_id),
+                            executor,
+                        )
+                    entries.begin(entry)
+                    record, files = draw(
+                        job, plan, shards, entry=entry, workspace=workspace, executor=executor
+                    )
+                    seal(record, files, measurements=measurements, entries=entries)
+    return Measured(entry=entries.now(entry), created=reservation.created)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
-    """A measurement at work: from where it reads, what it draws, where that is kept."""
+def draw(
+    job: ReleaseJob,
+    plan: MeasurementPlan,
+    shards: tuple[Path, ...],
+    *,
+    entry: LedgerEntry,
+    workspace: PrivateWorkspace,
+    executor: Executor,
+) -> tuple[MeasurementRecord, dict[str, bytes]]:
+    """Run the method's stages on shards; nothing after this reads private rows.
 
-    job: ReleaseJob
-    settings: Settings
-    entries: Entries
-    reader: CohortReader
-    plan: MeasurementPlan
-    executor: Executor
-
-    def checked(self, workspace: PrivateWorkspace, entry: LedgerEntry) -> tuple[Path, ...]:
-        """Read the cohort, hold it against the declared rules, and return it as shards."""
-        return ingest(
-            self.job.columns_to_read,
-            self.job.rules,
-            self.reader,
-            workspace,
-            DiagnosticsFile(self.settings.diagnostics / f"{entry.release_id}.jsonl"),
-            self.executor,
-        )
-
-    def draw(
-        self, shards: tuple[Path, ...], workspace: PrivateWorkspace, entry: LedgerEntry
-    ) -> None:
-        """Run the method's stages on shards, and seal; nothing after this reads private rows."""
-        job, settings = self.job, self.settings
-        checkpoints = CheckpointStore(settings.checkpoints)
-        if any(each.checkpoint for each in job.synthesizer.stages(mu=job.mu)):
-            checkpoint = checkpoints.open(entry.release_id)
-            seals: Seals = CheckpointSeals(checkpoint, self.plan)
-        else:
-            seals = Seals(workspace)
-        curator = Curator(
-            plan=self.plan,
-            shards=[ShardFile(path) for path in shards],
-            executor=self.executor,
-            noise_source=randomness_of_run().noise_source,
-            seal=seals,
-            announce=seals.announce,
-            drawn=seals.progress.drawn,
-            sealed=seals.sealed,
-        )
-        released = measure_stages(
-            job.synthesizer,
-            curator,
-            mu=job.mu,
-            run=_run_as_task,
-            finished=partial(seals.finish_stage, curator=curator),
-            n_finished=seals.progress.stages,
-            released=seals.progress.released,
-        )
-        for shard in shards:
-            shard.unlink()
-        seal(
-            job,
-            entry,
-            curator,
-            seals,
-            released,
-            measurements=MeasurementStore(settings.measurements),
-            entries=self.entries,
-        )
-        checkpoints.remove(entry.release_id)
-
-    def go_on(self, entry: LedgerEntry) -> None:
-        """Go on with a measurement whose run has died, under its own name and its own charge."""
-        ref = ReleaseRef(dataset=entry.dataset, release_id=entry.release_id)
-        # Its workspace is its lock: two runs cannot go on with it at once.
-        with private_run(self.settings, entry.release_id) as workspace:
-            if self.entries.now(entry).state is not EntryState.EXECUTING:
-                return  # another run went on with it, to its end, before this one held the lock
-            with self.entries.closing(entry):
-                run = replace(self, job=replace(self.job, ref=ref))
-                run.draw(run.checked(workspace, entry), workspace, entry)
+    Returns the record of the measurement, and its files.
+    """
+    seals = Seals(workspace)
+    curator = Curator(
+        plan=plan,
+        shards=[ShardFile(path) for path in shards],
+        executor=executor,
+        noise_source=randomness_of_run().noise_source,
+        seal=seals,
+    )
+    released = measure_stages(job.synthesizer, curator, mu=job.mu, run=_run_as_task)
+    for shard in shards:
+        shard.unlink()
+    files = {**seals.files, RELEASED_FILE: arrays_to_bytes(released)}
+    return measure_steps.record_of(job, entry, curator, files), files
 
 
 def _run_as_task(
@@ -223,45 +185,3 @@ def _run_as_task(
 ) -> dict[str, NDArray[Any]]:
     """Run one stage of a method as a task of its own."""
     return guarded_stage(method_stage.name)(run_stage)(method_stage, curator, released)
-
-
-@contextmanager
-def private_run(settings: Settings, release_id: str) -> Iterator[PrivateWorkspace]:
-    """Give a run its private workspace, purged at the end however the run ends."""
-    root = ensure_private_directory(settings.private_root)
-    with PrivateWorkspace.create(root, release_id) as workspace:
-        yield workspace
-        with stage("purge"):
-            workspace.purge()
-
-
-@contextmanager
-def executor_of(
-    settings: Settings, workspace: PrivateWorkspace, reader: CohortReader, *, run_id: str
-) -> Iterator[Executor]:
-    """Run sums on the configured Dask cluster, a local one, or in this process."""
-    # Imported where they are needed: Dask takes a second to load.
-    if settings.dask_address is not None:
-        from tasks.execution.cluster import connect
-
-        with connect(settings.dask_address) as client:
-            yield DaskExecutor(client, run_id)
-    elif (n_workers := _workers(settings, reader)) == 0:
-        yield InProcessExecutor(guarded=True)
-    else:
-        with ExitStack() as cluster:
-            with stage("cluster"):
-                from tasks.execution.cluster import local_cluster
-
-                client = cluster.enter_context(local_cluster(n_workers, workspace.path("dask")))
-            yield DaskExecutor(client, run_id)
-
-
-def _workers(settings: Settings, reader: CohortReader) -> int:
-    """Return how many workers a run starts; 0 keeps everything in this process.
-
-    Where nothing is set the size of the source decides. Nothing released tells: sums are the same
-    bits on any number of workers, and noise is drawn in this process.
-    """
-    size = reader.size_bytes() if settings.dask_workers is None else None
-    return 0 if size is not None and size <= HELD_BYTES else settings.workers

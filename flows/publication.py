@@ -1,12 +1,11 @@
 """From a sealed measurement to a bundle, at no cost; no table is read and no noise is drawn."""
 
-import hashlib
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 from flows.site.request import job_of
 from flows.site.site_file import SiteFile
@@ -14,25 +13,24 @@ from privacy.charges import Caps
 from privacy.errors import IntegrityError, LedgerError, Withheld
 from privacy.ledger import EntryState, LedgerEntry
 from storage.files.documents import KEPT, Record
-from storage.files.private import ensure_private_directory
 from storage.files.refs import ReleaseRef, new_release_id
 from storage.files.workspace import PrivateWorkspace
-from storage.installation import open_keys
-from storage.releases.bundles import verify_bundle
+from storage.keys.key_store import KeyStore
+from storage.releases.bundles import VerifiedBundle, verify_bundle
 from storage.releases.manifest import Manifest
 from storage.releases.measurements import Measurement
 from storage.releases.pending import PendingBundles
 from storage.releases.release_store import ReleaseStore, manifests_in
 from storage.releases.revocations import list_beside, read_revocations
 from storage.releases.signatures import APPROVAL_FILE, Approval
-from storage.settings import Settings
 from tasks.execution.runtime import stage
 from tasks.ingest.conditional_rows import allowed_codes
 from tasks.measurement.run_randomness import randomness_of_run
 from tasks.reporting.guarantee import Claim
 from tasks.reporting.released_teacher import SOFT_LABELS_FILE
-from tasks.steps import janitor, publish_steps
+from tasks.steps import publish_steps
 from tasks.steps.entries import AFTER_SEAL, WAIT_SECONDS, Entries
+from tasks.steps.janitor import Janitor
 from tasks.steps.job import ReleaseJob
 
 _POLL_SECONDS = 0.5
@@ -56,55 +54,72 @@ class ReleaseOutcome(Record):
     releases_left: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Rows that a request asks for, and the caps of its site file, which set what is left."""
+
+    rows: int
+    soft_labels: bool
+    caps: Caps
+
+    @classmethod
+    def by(cls, job: ReleaseJob) -> Self:
+        """Return the part of a job that shapes no measurement."""
+        return cls(rows=job.rows, soft_labels=job.soft_labels, caps=job.caps)
+
+    def is_met_by(self, manifest: Manifest) -> bool:
+        """Whether a bundle has these rows, on no condition."""
+        soft = not self.soft_labels or SOFT_LABELS_FILE in manifest.files
+        return soft and manifest.rows == self.rows and not manifest.conditions
+
+
 class Publisher:
     """Publishes from the sealed measurements of an installation."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._entries = Entries(settings)
-        self._pending = PendingBundles(settings.pending)
-        self._releases = ReleaseStore(settings.releases)
-        self._keys = open_keys(settings)
+    def __init__(
+        self,
+        *,
+        entries: Entries,
+        keys: KeyStore,
+        pending: PendingBundles,
+        releases: ReleaseStore,
+        janitor: Janitor,
+    ) -> None:
+        self._entries = entries
+        self._keys = keys
+        self._pending = pending
+        self._releases = releases
+        self._janitor = janitor
 
-    def answer(
-        self, entry: LedgerEntry, *, rows: int, caps: Caps, soft_labels: bool = False
-    ) -> ReleaseOutcome:
-        """Answer a request whose measurement has been paid for: publish, repeat or resample it.
-
-        ``caps`` are those of the request, under which it is told what is left.
-        """
+    def answer(self, entry: LedgerEntry, asked: Asked) -> ReleaseOutcome:
+        """Answer a request whose measurement has been paid for: publish, repeat or resample it."""
         if entry.state in AFTER_SEAL:
-            outcome = self._resume(entry)
+            outcome = self._finish(entry)
             if outcome is not None and outcome.state == "sealed":
                 return outcome
             entry = self._entries.now(entry)
-        bundle = self.published_as_asked(entry, rows=rows, soft_labels=soft_labels)
+        bundle = self.published_as_asked(entry.entry_id, asked)
         if bundle is not None:
-            return self._outcome(entry, caps, self._verified(bundle), bundle, reused=True)
+            manifest = self._verified(bundle).manifest
+            return self._outcome(entry, manifest, bundle, caps=asked.caps, reused=True)
         refuse_withheld(entry)
-        return self.resample(entry.release_id, rows=rows, soft_labels=soft_labels)
+        return self.resample(entry.release_id, rows=asked.rows, soft_labels=asked.soft_labels)
 
-    def published_as_asked(
-        self, entry: LedgerEntry, *, rows: int, soft_labels: bool = False
-    ) -> Path | None:
-        """Return a bundle of a measurement with so many rows, on no condition; None if none is."""
+    def published_as_asked(self, entry_id: str, asked: Asked) -> Path | None:
+        """Return a bundle of a measurement with as many rows, on no condition; None if none is."""
         # The release that paid comes before those that were sampled from it.
-        bundles = sorted(
-            manifests_in(self._releases), key=lambda m: m.release_id != entry.release_id
-        )
+        bundles = sorted(manifests_in(self._releases), key=lambda m: m.resampled_from is not None)
         for manifest in bundles:
-            as_asked = manifest.rows == rows and not manifest.conditions
-            as_asked &= not soft_labels or SOFT_LABELS_FILE in manifest.files
-            if as_asked and manifest.ledger_entry == entry.entry_id:
+            if manifest.ledger_entry == entry_id and asked.is_met_by(manifest):
                 bundle = self._releases.path(manifest.ref)
                 if not self._is_revoked(bundle):
                     return bundle
         return None
 
     def publish(self, release_id: str) -> ReleaseOutcome:
-        """Go on with a sealed release by its id, without its table: that or the program changed."""
+        """Go on with a sealed release by its id, without its table, which may have changed."""
         entry = self._entries.of_release(release_id)
-        outcome = self._resume(entry) if entry.state in AFTER_SEAL else None
+        outcome = self._finish(entry) if entry.state in AFTER_SEAL else None
         if outcome is None:
             raise LedgerError(
                 "NOTHING_TO_PUBLISH",
@@ -117,18 +132,20 @@ class Publisher:
         self, entry: LedgerEntry, approval: Approval | None = None
     ) -> ReleaseOutcome:
         """Publish a prepared bundle, or leave it for an officer; the caller holds the lock."""
-        entry = self._entries.now(entry)
         self._entries.measurement(entry)  # refused here if it is not the one that was sealed
-        if entry.state is EntryState.SEALED and entry.needs_approval and approval is None:
-            manifest = self._pending.require(entry.release_id).manifest
-            folder = self._pending.path(entry.release_id)
-            return self._outcome(entry, entry.caps, manifest, folder, state="sealed")
+        release_id = entry.release_id
         if entry.state is EntryState.SEALED:
-            entry = self._approved(entry, approval)
-        bundle, manifest_sha256 = self._put_into_store(entry.release_id)
-        self._entries.advance(entry, EntryState.PUBLISHED, digest=manifest_sha256)
-        self._pending.remove(entry.release_id)
-        return self._outcome(entry, entry.caps, self._verified(bundle), bundle)
+            if entry.needs_approval and approval is None:
+                manifest = self._pending.require(release_id).manifest
+                folder = self._pending.path(release_id)
+                return self._outcome(entry, manifest, folder, state="sealed")
+            self._approve(entry, approval)
+        bundle = self._put_into_store(release_id)
+        published = self._verified(bundle)
+        digest = published.manifest_sha256
+        self._entries.advance(entry.entry_id, EntryState.PUBLISHED, digest=digest)
+        self._pending.remove(release_id)
+        return self._outcome(entry, published.manifest, bundle)
 
     def resample(
         self,
@@ -158,46 +175,31 @@ class Publisher:
         approval = self._approval_of(entry) if entry.needs_approval else None
         new_id = job.ref.release_id
         with self.locked(new_id):
-            publish_steps.prepare(
-                job,
-                entry,
-                measurement,
-                randomness_of_run().sampling,
-                conditions,
-                pending=self._pending,
-                failed_checks=len(self._entries.failed_before(entry, job.declarations)),
-            )
+            self._prepare(job, measurement, conditions)
             if approval is not None:
                 self._pending.approve(new_id, approval)
-            bundle, _ = self._put_into_store(new_id)
+            bundle = self._put_into_store(new_id)
             self._pending.remove(new_id)
-        return self._outcome(entry, job.caps, self._verified(bundle), bundle, reused=True)
+        manifest = self._verified(bundle).manifest
+        return self._outcome(entry, manifest, bundle, caps=job.caps, reused=True)
 
     def pending_manifest(self, entry: LedgerEntry) -> Manifest:
         """Return the manifest that waits, made again if lost; the caller holds the lock."""
-        if self._pending.find(entry.release_id) is None:
+        release_id = entry.release_id
+        if self._pending.find(release_id) is None:
             measurement = self._entries.measurement(entry)
-            job = job_of_measurement(measurement, entry.release_id)
-            publish_steps.prepare(
-                job,
-                entry,
-                measurement,
-                randomness_of_run().sampling,
-                pending=self._pending,
-                failed_checks=len(self._entries.failed_before(entry, job.declarations)),
-            )
-        return self._pending.require(entry.release_id).manifest
+            self._prepare(job_of_measurement(measurement, release_id), measurement)
+        return self._pending.require(release_id).manifest
 
     @contextmanager
     def locked(self, release_id: str, *, wait_seconds: float = 0.0) -> Iterator[None]:
         """Hold the lock of a release: a live holder is waited for, a dead one cleaned up after."""
         give_up = time.monotonic() + wait_seconds
-        workspaces = ensure_private_directory(self._settings.private_root)
         workspace = None
         while workspace is None:
-            janitor.clean_up(self._settings)
+            self._janitor.clean_up()
             try:
-                workspace = PrivateWorkspace.create(workspaces, release_id)
+                workspace = PrivateWorkspace.create(self._janitor.workspaces, release_id)
             except IntegrityError as error:
                 if error.code != "WORKSPACE_EXISTS" or time.monotonic() >= give_up:
                     raise
@@ -205,7 +207,7 @@ class Publisher:
         with workspace:
             yield
 
-    def _resume(self, entry: LedgerEntry) -> ReleaseOutcome | None:
+    def _finish(self, entry: LedgerEntry) -> ReleaseOutcome | None:
         """Go on between seal and publication, after who else does so; None if nothing is left."""
         with self.locked(entry.release_id, wait_seconds=WAIT_SECONDS), self._entries.closing(entry):
             entry = self._entries.now(entry)
@@ -215,20 +217,38 @@ class Publisher:
             outcome = self.publish_sealed(entry)
         return outcome.model_copy(update={"reused": True, "charged_rho": "0"})
 
-    def _approved(self, entry: LedgerEntry, approval: Approval | None) -> LedgerEntry:
+    def _prepare(
+        self,
+        job: ReleaseJob,
+        measurement: Measurement,
+        conditions: Mapping[str, str] | None = None,
+    ) -> None:
+        """Make the bundle of a job from a measurement, and keep it until it is published."""
+        failed = self._entries.failed_before(measurement.record.ledger_entry, job.declarations)
+        files, manifest = publish_steps.prepare(
+            job,
+            measurement,
+            randomness_of_run().sampling,
+            conditions,
+            failed_checks=len(failed),
+        )
+        self._pending.write(files, manifest)
+
+    def _approve(self, entry: LedgerEntry, approval: Approval | None) -> None:
         """Approve a sealed entry: by the gate, or by an officer's signature, kept first."""
         with stage("commit"):
             if approval is None:
-                return self._entries.advance(entry, EntryState.APPROVED)
+                self._entries.advance(entry.entry_id, EntryState.APPROVED)
+                return
             self._pending.approve(entry.release_id, approval)
             reason, signers = approval.statement.reason, (approval.key_id,)
-            return self._entries.advance(entry, EntryState.APPROVED, note=reason, signers=signers)
+            self._entries.advance(entry.entry_id, EntryState.APPROVED, note=reason, signers=signers)
 
-    def _put_into_store(self, release_id: str) -> tuple[Path, str]:
-        """Sign and publish a bundle, whole or not at all (IntegrityError); with its digest."""
+    def _put_into_store(self, release_id: str) -> Path:
+        """Sign and publish a bundle, whole or not at all (IntegrityError); return its folder."""
         with stage("publish"):
             waiting = self._pending.require(release_id)
-            bundle = self._releases.publish(
+            return self._releases.publish(
                 waiting.manifest.ref,
                 waiting.files,
                 waiting.manifest,
@@ -236,19 +256,17 @@ class Publisher:
                 approval=waiting.approval,
                 officers=self._keys.officers(),
             )
-            return bundle, hashlib.sha256(waiting.manifest.to_bytes()).hexdigest()
 
-    def _verified(self, bundle: Path) -> Manifest:
+    def _verified(self, bundle: Path) -> VerifiedBundle:
         trusted, officers = self._keys.pipeline_public(), self._keys.officers()
-        return verify_bundle(bundle, trusted=trusted, officers=officers).manifest
+        return verify_bundle(bundle, trusted=trusted, officers=officers)
 
     def _is_revoked(self, bundle: Path) -> bool:
         """Whether a bundle was taken back by itself, while its measurement was not."""
         revoked = list_beside(bundle)
         if revoked is None:
             return False
-        trusted = self._keys.pipeline_public()
-        verified = verify_bundle(bundle, trusted=trusted, officers=self._keys.officers())
+        verified, trusted = self._verified(bundle), self._keys.pipeline_public()
         try:
             read_revocations(revoked, trusted=trusted).require_not_revoked(verified)
         except IntegrityError as error:
@@ -266,14 +284,15 @@ class Publisher:
     def _outcome(
         self,
         entry: LedgerEntry,
-        caps: Caps,
         manifest: Manifest,
         bundle: Path,
         *,
+        caps: Caps | None = None,
         state: Literal["published", "sealed"] = "published",
         reused: bool = False,
     ) -> ReleaseOutcome:
-        balance = self._entries.balance(entry, caps)
+        """Describe a bundle, and the budget left under these caps, or those of the entry."""
+        balance = self._entries.balance(entry, caps or entry.caps)
         return ReleaseOutcome(
             dataset=manifest.dataset,
             release_id=manifest.release_id,

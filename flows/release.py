@@ -11,8 +11,9 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
 from flows import serving
+from flows.installation import Installation
 from flows.measure import measure
-from flows.publication import Publisher, ReleaseOutcome
+from flows.publication import Asked, Publisher, ReleaseOutcome
 from flows.site.request import SiteRequest, load_job
 from storage.settings import Settings
 from tasks.execution.runtime import Failed, PipelineError, guarded_call, guarded_task
@@ -67,13 +68,19 @@ def run_release(request: SiteRequest, job: ReleaseJob | None = None) -> ReleaseO
 
 def _release(request: SiteRequest, settings: Settings) -> ReleaseOutcome:
     """Measure, or find that the same table was measured before; then publish."""
-    job = _jobs.get(None) or load_job(request, settings)
-    serving.clean_up(settings)
-    measured = measure(job, settings, new_draw=request.new_draw)
-    entry = measured.entry
-    outcome = publish(
-        Publisher(settings), entry, rows=job.rows, caps=job.caps, soft_labels=job.soft_labels
+    job = _jobs.get(None) or load_job(request, sites=settings.sites, requester=settings.requester)
+    here = Installation.open(settings)
+    serving.clean_up(here.janitor)
+    measured = measure(
+        job,
+        entries=here.entries,
+        tables=here.tables,
+        workplace=here.workplace,
+        measurements=here.measurements,
+        new_draw=request.new_draw,
     )
+    entry = measured.entry
+    outcome = publish(here.publisher, entry, Asked.by(job))
     if measured.created:
         return outcome.model_copy(update={"reused": False, "charged_rho": f"{entry.rho:f}"})
     return outcome

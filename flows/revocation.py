@@ -11,15 +11,14 @@ from privacy.errors import LedgerError
 from privacy.ledger import EntryState, LedgerEntry
 from storage.files.documents import Record
 from storage.files.refs import ReleaseRef
-from storage.installation import open_keys, open_ledger
+from storage.keys.key_store import KeyStore
 from storage.keys.keys import SigningKey
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.releases.manifest import Manifest
 from storage.releases.release_store import ReleaseStore, manifests_in
 from storage.releases.revocations import REVOKED_FILE, Revocation, list_revocations
 from storage.releases.signatures import require_reason
-from storage.settings import Settings
-from tasks.steps.janitor import clean_up
+from tasks.steps.janitor import Janitor
 
 
 class RevocationOutcome(Record):
@@ -37,65 +36,76 @@ class RevocationOutcome(Record):
     bundles: tuple[str, ...]
 
 
-def revoke(
-    settings: Settings, release_id: str, *, key: SigningKey, reason: str
-) -> RevocationOutcome:
-    """Take back a release, with every resample of it that is in the store, or a resample alone.
+class Revoker:
+    """Takes releases of an installation back."""
 
-    What was revoked before keeps its date and its reason, which is published with the list. No
-    bundle is removed. The key is an officer's; the person who asked for the release may hold it:
-    nothing is gained by taking one's own release back.
-    """
-    ledger, keys = open_ledger(settings), open_keys(settings)
-    store = ReleaseStore(settings.releases)
-    keys.require_officer(key.key_id)
-    require_reason(reason)
-    entry = _entry_of(ledger, release_id)
-    if entry is not None and entry.state is EntryState.APPROVED:
-        # Its run may have died between the store and the ledger.
-        clean_up(settings)
-        entry = ledger.entry(entry.entry_id)
-    pays = entry is not None
-    if entry is not None:
-        releases = _listed_with(entry, store)
-    else:
-        manifest = _resample_in(store, release_id)
-        entry = ledger.entry(manifest.ledger_entry)
-        releases = {manifest.ref: _digest_of(manifest)}
-    today = datetime.now(UTC).date()
-    revocations = [
-        Revocation(
-            dataset=ref.dataset,
-            release_id=ref.release_id,
+    def __init__(
+        self, *, ledger: LedgerDatabase, keys: KeyStore, releases: ReleaseStore, janitor: Janitor
+    ) -> None:
+        self._ledger = ledger
+        self._keys = keys
+        self._releases = releases
+        self._janitor = janitor
+
+    def revoke(self, release_id: str, *, key: SigningKey, reason: str) -> RevocationOutcome:
+        """Take back a release, with every resample of it in the store, or a resample alone.
+
+        A release that was revoked before keeps its date and its reason, which is published with the
+        list. No bundle is removed. The key is an officer's; the person who asked for the release
+        may hold it: nothing is gained by taking one's own release back.
+        """
+        self._keys.require_officer(key.key_id)
+        require_reason(reason)
+        entry, releases = self._falling(release_id)
+        revocations = [
+            Revocation(
+                dataset=ref.dataset,
+                release_id=ref.release_id,
+                ledger_entry=entry.entry_id,
+                manifest_sha256=manifest_sha256,
+                reason=reason,
+                revoked_by=key.key_id,
+                revoked_on=datetime.now(UTC).date(),
+            )
+            for ref, manifest_sha256 in releases.items()
+        ]
+        added = list_revocations(
+            self._releases,
+            revocations,
+            signer=self._keys.pipeline(),
+            trusted=self._keys.pipeline_public(),
+        )
+        if entry.release_id == release_id and entry.state is EntryState.PUBLISHED:
+            entry = self._ledger.transition(
+                entry.entry_id,
+                EntryState.REVOKED,
+                expected_from=EntryState.PUBLISHED,
+                note=reason,
+                signers=(key.key_id,),
+            )
+        new = {item.release_id for item in added}
+        folders = [self._releases.path(ref) for ref in releases]
+        return RevocationOutcome(
+            listed=tuple(str(ref) for ref in releases if ref.release_id in new),
+            listed_before=tuple(str(ref) for ref in releases if ref.release_id not in new),
             ledger_entry=entry.entry_id,
-            manifest_sha256=manifest_sha256,
-            reason=reason,
-            revoked_by=key.key_id,
-            revoked_on=today,
+            ledger_state=entry.state.value,
+            list_file=str(self._releases.root / REVOKED_FILE),
+            bundles=tuple(str(folder) for folder in folders if folder.is_dir()),
         )
-        for ref, manifest_sha256 in releases.items()
-    ]
-    added = list_revocations(
-        store, revocations, signer=keys.pipeline(), trusted=keys.pipeline_public()
-    )
-    if pays and entry.state is EntryState.PUBLISHED:
-        entry = ledger.transition(
-            entry.entry_id,
-            EntryState.REVOKED,
-            expected_from=EntryState.PUBLISHED,
-            note=reason,
-            signers=(key.key_id,),
-        )
-    folders = [store.path(ref) for ref in releases]
-    new = {item.release_id for item in added}
-    return RevocationOutcome(
-        listed=tuple(str(ref) for ref in releases if ref.release_id in new),
-        listed_before=tuple(str(ref) for ref in releases if ref.release_id not in new),
-        ledger_entry=entry.entry_id,
-        ledger_state=entry.state.value,
-        list_file=str(store.root / REVOKED_FILE),
-        bundles=tuple(str(folder) for folder in folders if folder.is_dir()),
-    )
+
+    def _falling(self, release_id: str) -> tuple[LedgerEntry, dict[ReleaseRef, str]]:
+        """Return the entry that paid, and the releases that fall, with their manifests' digests."""
+        entry = _entry_of(self._ledger, release_id)
+        if entry is None:
+            manifest = _resample_in(self._releases, release_id)
+            paid = self._ledger.entry(manifest.ledger_entry)
+            return paid, {manifest.ref: _digest_of(manifest)}
+        if entry.state is EntryState.APPROVED:
+            # Its run may have died between the store and the ledger.
+            self._janitor.clean_up()
+            entry = self._ledger.entry(entry.entry_id)
+        return entry, _listed_with(entry, self._releases)
 
 
 def _listed_with(entry: LedgerEntry, store: ReleaseStore) -> dict[ReleaseRef, str]:

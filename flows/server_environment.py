@@ -37,7 +37,7 @@ _FOREIGN = ("PREFECT", "DASK", "CLUSTMIX_", "SUPERVISOR_")
 
 
 class Addresses(Record):
-    """Where the parts of a started server answer; empty where a part was not started.
+    """Addresses of the parts of a started server; empty for a part that was not started.
 
     `database` is the folder of PostgreSQL's data. The server is `ready` once every part answered.
     """

@@ -14,8 +14,9 @@ from prefect.logging import get_run_logger
 from prefect.states import Completed, Failed
 
 from flows.events import PublicEvent, emit
+from flows.installation import Installation
 from flows.orchestrator import refuse_unsafe_orchestrator
-from flows.site.request import PublishRequest, ReleaseRequest, load_job
+from flows.site.request import PublishRequest, ReleaseRequest
 from flows.stages import MEASURE, PUBLISH, place_of, text_of
 from privacy.errors import BudgetRefused, ClustMixError, Withheld
 from privacy.ledger import Balance, EntryState, LedgerEntry
@@ -25,9 +26,9 @@ from storage.settings import Settings, load_settings, require_fixed_places
 from tasks.execution import runtime
 from tasks.reporting.guarantee import Claim
 from tasks.reporting.rendering import render
-from tasks.steps import janitor
 from tasks.steps.bundle import REPORT_FILE
 from tasks.steps.entries import Entries
+from tasks.steps.janitor import Janitor
 from tasks.steps.job import ReleaseJob
 
 T = TypeVar("T")
@@ -39,9 +40,9 @@ _ORDINARY_ENDS = {BudgetRefused: "Refused", Withheld: "Withheld"}
 
 
 @runtime.guarded_stage("clean-up")
-def clean_up(settings: Settings) -> None:
+def clean_up(janitor: Janitor) -> None:
     """Close and delete what dead runs have left, before a run reserves a budget."""
-    janitor.clean_up(settings)
+    janitor.clean_up()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +53,7 @@ class Ending:
     name: str | None = None
 
 
-def run(step: str, request: R, body: Callable[[R, Settings], Ending]) -> State[None]:
+def run(step: str, request: R, body: Callable[[R, Installation], Ending]) -> State[None]:
     """Run the body of a flow and return the state in which it ends; nothing is raised.
 
     A budget that does not allow a release, and a gate that withholds one, are ordinary ends: their
@@ -63,7 +64,7 @@ def run(step: str, request: R, body: Callable[[R, Settings], Ending]) -> State[N
         refuse_unsafe_orchestrator()
         require_fixed_places()
         with runtime.listen_to_stages(_PageProgress(request, _STAGES[step])):
-            return body(request, settings)
+            return body(request, Installation.open(settings))
 
     ending = runtime.guarded_call(step, with_private_log, step, request, run_body)
     if not isinstance(ending, runtime.Failed):
@@ -96,26 +97,31 @@ def with_private_log(step: str, request: R, body: Callable[[R, Settings], T]) ->
 
 
 @contextmanager
-def arrival_of(request: ReleaseRequest, settings: Settings) -> Iterator[ReleaseJob]:
+def arrival_of(
+    request: ReleaseRequest,
+    job: ReleaseJob,
+    *,
+    arrivals: ArrivalStore,
+    entries: Entries,
+    janitor: Janitor,
+) -> Iterator[ReleaseJob]:
     """Clean up and give the job of a request; where it names an arrival, that table is read.
 
     The arrival is begun here and ended with the block, whatever happens in it.
     If an earlier run of it was charged and stopped, nobody but a person decides to pay again.
     """
-    job = load_job(request, settings)
     if request.arrival is None:
-        clean_up(settings)
+        clean_up(janitor)
         yield job
         return
-    store = ArrivalStore(settings.arrivals)
-    with store.released_as(
+    with arrivals.released_as(
         request.arrival, dataset=request.dataset, release_id=request.release_id
     ) as content:
         # A run that died while it drew is burned here at the latest.
-        clean_up(settings)
+        clean_up(janitor)
         # Every run of it, not the last alone: a run may die before it comes to this line.
-        burned = {e.release_id for e in Entries(settings).all() if e.state is EntryState.BURNED}
-        stopped = [each for each in store.releases_of(request.arrival) if each in burned]
+        burned = {e.release_id for e in entries.all() if e.state is EntryState.BURNED}
+        stopped = [each for each in arrivals.releases_of(request.arrival) if each in burned]
         if stopped:
             raise Withheld(
                 "ARRIVAL_BURNED",
@@ -136,14 +142,15 @@ def show_budget(entry: LedgerEntry, balance: Balance) -> None:
     )
 
 
-def show_release(manifest: Manifest, bundle: Path, settings: Settings) -> None:
+def show_release(manifest: Manifest, bundle: Path, releases_url: str | None) -> None:
     """Show the guarantee, the gate and the report of a published release."""
     _show_claims(manifest)
     report = f"{manifest.dataset}/{manifest.release_id}/{REPORT_FILE}"
-    base = settings.releases_url
     _try(
         artifacts.create_link_artifact,
-        (bundle / REPORT_FILE).as_uri() if base is None else f"{base.rstrip('/')}/{report}",
+        (bundle / REPORT_FILE).as_uri()
+        if releases_url is None
+        else f"{releases_url.rstrip('/')}/{report}",
         link_text=f"Report of {manifest.ref}",
         key=f"report-{manifest.dataset}",
         description=f"Report of {manifest.ref}",

@@ -10,7 +10,7 @@ _LISTED = tomllib.loads(resources.files(__package__).joinpath("stages.toml").rea
 
 MEASURE: Mapping[str, str] = MappingProxyType(_LISTED["measure"])
 PUBLISH: Mapping[str, str] = MappingProxyType(_LISTED["publish"])
-STAGES: Mapping[str, str] = MappingProxyType({**MEASURE, **PUBLISH, **_LISTED["benchmark"]})
+STAGES: Mapping[str, str] = MappingProxyType({**MEASURE, **PUBLISH})
 
 _NUMBERED = re.compile(r"(?P<kind>.+)-(?P<number>[0-9]+)-of-(?P<total>[0-9]+)")
 

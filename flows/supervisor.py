@@ -69,7 +69,7 @@ class PartState:
 
     @property
     def runs(self) -> bool:
-        """Whether the part runs or is being started, and not for another try after a failure."""
+        """True if the part runs, or is in the first seconds of a start."""
         return self.state in (RUNNING, STARTING)
 
     @property
@@ -88,7 +88,7 @@ class Supervisor:
         self._configuration = folder / "supervisord.conf"
 
     def launch(self, environment: Mapping[str, str], **values: object) -> None:
-        """Fill in the template of the parts by `values` and start supervisord, but no part yet.
+        """Fill in the template of the parts by `values` and start supervisord.
 
         Every part inherits `environment`. It is a ServerError if supervisord does not start.
         """

@@ -1,4 +1,4 @@
-"""Amounts of the privacy ledger and what a release is charged: caps, parts of a cohort. No I/O.
+"""Amounts, caps and charges of the privacy ledger, and parts of a cohort. No I/O.
 
 The currency is ``rho = mu**2 / 2``: it adds up under composition, also when later releases are
 chosen in view of earlier ones, as long as the running sum stays under a cap that is fixed in
@@ -29,13 +29,13 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caps:
-    """What may be spent at most, set in advance.
+    """Limits on spending, set in advance.
 
-    The smallest cap that was ever recorded holds, for a window the smallest of its length: a cap
-    takes effect with the first entry that is granted under it, can be lowered and cannot be raised.
-    One of the cohort and one of the dataset hold for ever, that of a window for the cohort in any
-    `window_days` days that follow each other, 1 to 36500; None is no cap. It is a
-    ConfigurationError if an amount is not one of the ledger, or the window not complete.
+    A cap takes effect with the first entry granted under it, and the smallest cap ever recorded
+    holds: it can be lowered and never raised. `lifetime_rho` limits the cohort and `dataset_rho`
+    the dataset, both for ever; `window_rho` limits the cohort in any `window_days` consecutive
+    days, 1 to 36500, and the smallest holds for each length. None is no cap. It is a
+    ConfigurationError if an amount is malformed, or the window incomplete.
     """
 
     lifetime_rho: Decimal
@@ -61,11 +61,11 @@ class Caps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """One of several sets of patients that have nobody in common.
+    """One of several disjoint sets of patients.
 
-    A patient belongs to the part that a keyed hash of the patient's own id names, so one patient
-    adds to the sums of one part alone. The scheme is the name of the rule that divides the patients
-    into 2 to 1000 parts, and the parts count from 0 (ConfigurationError).
+    A keyed hash of a patient's own id gives the part, so that a patient contributes to the sums of
+    one part alone. `scheme` names the rule that divides the patients into 2 to 1000 `parts`, which
+    count from 0 (ConfigurationError).
     """
 
     scheme: str
@@ -91,7 +91,7 @@ class Partition:
 
 
 def unit_in_words(unit: PrivacyUnit, partition: Partition | None = None) -> str:
-    """Return what one neighbour adds or removes, for the ledger and for what a release says."""
+    """Name the unit that one neighbour adds or removes, for the ledger and the release."""
     if unit.column is None:
         return "one row, which is one patient"
     words = f"one patient, named by column {unit.column}"
@@ -102,15 +102,15 @@ def unit_in_words(unit: PrivacyUnit, partition: Partition | None = None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChargeColumns:
-    """What a charge says of a release; every row of its entry repeats it.
+    """The fields of a charge, which every row of its entry repeats.
 
-    Cohort are the patients who pay, dataset the series of releases; a release is charged once. The
-    request key is a keyed hash of all that shapes the measurement, 64 hexadecimal digits: the same
-    key asks for the same measurement. The amount is that of `charged_rho` and
-    `privacy.accountants.calibration.gdp_rho`; epsilon, delta and unit are for the record. Smaller
-    caps that are recorded hold. A partition charges a part of the cohort, None all of it. The owner
-    is the installation that runs the release, the requester the key id, of 16 hexadecimal digits,
-    of the person who asks.
+    `cohort` are the patients who pay, `dataset` is the series of releases, and `release_id` is
+    charged once. `request_key`, 64 hexadecimal digits, is a keyed hash of all that shapes the
+    measurement: the same key asks for the same measurement. `rho` is an amount of `charged_rho` and
+    `privacy.accountants.calibration.gdp_rho`; `epsilon`, `delta` and `unit` are for the record.
+    Smaller caps on record hold instead of `caps`. `partition` is the part of the cohort that pays,
+    None for all of it. `owner` is the installation that runs the release, `requester` the key id,
+    of 16 hexadecimal digits, of the person who asks.
     """
 
     cohort: str
@@ -134,11 +134,11 @@ CHARGE_FIELDS = tuple(field.name for field in fields(ChargeColumns))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charge(ChargeColumns):
-    """What a release is to be charged.
+    """A charge for a release.
 
-    It is a ConfigurationError if a value is outside its range, an approval is needed of a request
-    without a requester, or a part is charged under another adjacency than add/remove: a patient who
-    is exchanged for one of another part changes both parts.
+    It is a ConfigurationError if a value is outside its range, if an approval is needed without a
+    requester, or if a part is charged under another adjacency than add/remove: exchanging a patient
+    for one of another part changes both parts.
     """
 
     def __post_init__(self) -> None:
@@ -159,7 +159,7 @@ class Charge(ChargeColumns):
             raise ConfigurationError(
                 "REQUESTER_MISSING",
                 "expected the key of the requester where an approval is needed, found none; "
-                "without it nobody could tell that another person approves",
+                "without it nobody could check that another person approves",
             )
         if self.partition is not None and self.adjacency is not Adjacency.ADD_REMOVE:
             raise ConfigurationError(

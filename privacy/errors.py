@@ -69,8 +69,8 @@ EXTRAS = MappingProxyType(
             "pydantic_settings", "rich", "sklearn", "sqlalchemy", "sqlglot", "typer",
         ),
         "audit": ("jax_privacy",),
+        "ledger": ("psycopg", "sqlalchemy"),
         "hospital": ("fhirpathpy", "openpyxl", "pydicom"),
-        "papers": ("frozendict", "k_means_constrained", "neural_tangents", "ortools", "sklearn"),
     }
 )  # fmt: skip
 """Modules that come with an extra of pyproject.toml, where they are imported without a question."""

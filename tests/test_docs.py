@@ -1,8 +1,6 @@
 """The documents say what the code does: generated pages are fresh, tables are computed anew."""
 
 import dataclasses
-import inspect
-import json
 import math
 import re
 
@@ -13,12 +11,6 @@ from measuring import domain_with
 from pydantic import TypeAdapter
 from scipy.stats import chi2, norm
 
-from flows.watching.arrivals import _AHEAD
-from flows.watching.budgets import LOW_PERCENT
-from flows.watching.schedules import GRACE
-from flows.watching.upkeep import PATIENCE
-from flows.server import cluster as server_cluster
-from flows.server import start as server_parts
 from flows.serving import _ORDINARY_ENDS
 from flows.site.request import PublishRequest, ReleaseRequest
 from flows.site.site_file import BudgetSection, SiteFile, WindowSection, load_site
@@ -27,19 +19,11 @@ from privacy.accountants.calibration import gdp_mu
 from privacy.accountants.gaussian import GaussianAccountant
 from privacy.ledger import TRANSITIONS, EntryState
 from privacy.parameters import Adjacency
-from storage.arrivals.arrival_store import _RETRY_AFTER, MAX_FAILURES
 from storage.settings import Settings
-from tasks.execution.cluster_certificates import make_certificates
-from tasks.execution.dask_executor import TRIES, WORKER_WAIT_SECONDS
-from tasks.ingest.conditional_rows import MAX_OVERSAMPLING
-from tasks.measurement.plan import PlannedSelection
-from tasks.measurement.statistics import SUM_SCALE
 from tasks.methods.clustmix.images.image_clustmix import ImageClustMix
 from tasks.methods.clustmix.tables.table_clustmix import TableClustMix
 from tasks.methods.method_config import MethodConfig
-from tasks.methods.registry import METHODS as ENTRIES
 from tasks.methods.registry import build
-from tasks.steps.entries import WAIT_SECONDS
 from tests.documents import module_at, table_after
 from tests.processes import ROOT
 
@@ -53,15 +37,17 @@ def script(name):
     return module_at(DOCS / f"{name}.py")
 
 
-def test_page_of_the_site_file_is_what_its_script_writes_and_explains_every_key():
+def test_page_of_the_site_file_is_fresh_and_explains_every_key():
     page = (DOCS / "site-file.md").read_text(encoding="utf-8")
-    assert page == script("site_file").page(), "run: python docs/site_file.py"
-    assert not re.findall(r"^\| `\w+` \|.*\|\s+\|$", page, flags=re.M)
+    site_file = script("site_file")
+    assert site_file.page() == page, "run: python docs/site_file.py"
+    assert not re.findall(r"^- `\w+`: .*\. $", page, flags=re.M), "a key without a meaning"
     schema = SiteFile.model_json_schema(by_alias=True)
-    documented = sorted(model.__name__ for model in script("site_file").SECTIONS)
     # Models of one name, such as the shares of two methods, stand there with their modules.
     models = [name for name, part in schema["$defs"].items() if "properties" in part]
+    documented = sorted(model.__name__ for model in site_file.SECTIONS)
     assert sorted(["SiteFile", *(name.rsplit("__", 1)[-1] for name in models)]) == documented
+    assert set(site_file.NOTES) <= set(site_file.SECTIONS.values())
 
 
 def test_example_of_the_site_file_is_accepted(tmp_path):
@@ -78,29 +64,31 @@ def test_example_of_a_hospitals_store_is_accepted(name, tmp_path):
     assert load_site(tmp_path / "example.yaml").source.features[-1].column in ("died", "diabetes")
 
 
-def test_figures_of_the_readme_are_those_of_the_results():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert script("figures").with_figures(readme) == readme, "run: python docs/figures.py"
-
-
-def test_figures_are_means_and_largest_peaks(tmp_path, monkeypatch):
+def test_results_are_those_of_the_stored_rows():
     figures = script("figures")
-    monkeypatch.setattr(figures, "RESULTS", tmp_path)
-    assert "make bench" in figures.figures()
-    run = {"dataset": "adult", "method": "clustmix", "analysis": "proven", "epsilon": 1.0}
-    run |= {"delta": 1e-5, "rows": 24421, "method_seconds": 2.0, "wall_seconds": 9.0}
-    run |= {"source": "bundle", "settings": {}, "seed": 0}
-    runs = [run | {"auc": 0.90, "peak_rss_mib": 900.4}, run | {"auc": 0.91, "peak_rss_mib": 1800.0}]
-    inside = run | {"auc": 0.99, "peak_rss_mib": 9000.0, "source": "in-process"}
-    yardstick = run | {"auc": 0.8, "method": "naive_bayes"}
-    alone = run | {"auc": 0.7, "dataset": "alone"}
-    (tmp_path / "releases.json").write_text(json.dumps([*runs, inside, yardstick, alone]))
-    text = figures.figures()
-    assert "| adult | ClustMix, proven | 1 | 1e-05 | 0.905 ± 0.007 | 2 | bundle |" in text
-    assert "| adult | ClustMix, proven | 1 | 1e-05 | 0.990 | 1 | in-process |" in text
-    assert "| adult, ClustMix, proven | 24,421 | 9.0 | 2.0 | 1,800 | 2 |" in text
-    assert "9,000" not in text
-    assert "| alone |" not in text
+    page = figures.PAGE.read_text(encoding="utf-8")
+    assert figures.with_tables(page) == page, "run: python docs/figures.py"
+    for name, draw in figures.PICTURES.items():
+        assert draw() == (DOCS / name).read_text(encoding="utf-8"), "run: python docs/figures.py"
+    assert all(page.count(f"<!-- {name} -->") == 1 for name in figures.TABLES)
+    report = (DOCS / "report.png").stat()
+    assert report.st_size <= 200_000
+
+
+def test_a_later_look_at_a_split_replaces_an_earlier_one(monkeypatch):
+    figures = script("figures")
+    row = {"dataset": "adult", "method": "clustmix", "analysis": "proven", "epsilon": 1.0}
+    row |= {"seed": 0, "settings": {}}
+    stored = [row | {"auc": 0.8}, row | {"auc": 0.9, "settings": {"look": 2}}]
+    stored += [row | {"auc": 0.7, "seed": 1}, row | {"auc": 0.1, "analysis": "published"}]
+    stored += [row | {"auc": 0.5, "method": "naive_bayes"}]
+    monkeypatch.setattr(figures, "rows", lambda name: stored * (name == "public_tables"))
+    found = sorted(run["auc"] for run in figures.runs("adult", "clustmix", 1.0))
+    assert found == [0.7, 0.9]
+    assert figures.figure(found) == "0.800±0.141"
+    assert figures.figure([None, 0.5]) == "0.500"
+    # Naive Bayes changed at the third look.
+    assert figures.runs("adult", "naive_bayes", 1.0) == []
 
 
 def test_picture_is_what_its_script_draws():
@@ -195,25 +183,19 @@ def test_table_of_statistics_is_that_of_the_plan(heading, domain, plan):
 
 
 ROUNDS = re.compile(r"_\d+$")
-SAMPLED = {"dp_cda": {"sampling": "poisson"}, "dpgm": {"sampling_probability": 0.5}}
+OTHERS = table_after(METHODS, "### What the other methods release")
 
 
-@pytest.mark.parametrize("kind", [e.kind for e in ENTRIES if e.kind != "clustmix"])
+@pytest.mark.parametrize("kind", sorted({row[1] for row in OTHERS}))
 def test_statistics_of_the_other_methods_are_those_of_their_plans(kind, domain):
-    rows = table_after(METHODS, "### What the other methods release")
-    documented = {row[0].strip("`"): row for row in rows if kind in row[1].split(", ")}
-    settings = {"kind": kind, "n_projected": 2} if kind == "random_projection" else {"kind": kind}
-    config = TypeAdapter(MethodConfig).validate_python({**settings, **SAMPLED.get(kind, {})})
+    documented = {row[0].strip("`"): row[3] for row in OTHERS if row[1] == kind}
+    settings = {"kind": kind} | ({"sampling": "groups"} if kind == "dp_cda" else {})
+    config = TypeAdapter(MethodConfig).validate_python(settings)
     planned = {ROUNDS.sub("_t", s.name): s for s in build(config, domain).plan(mu=0.3).statistics}
     assert sorted(planned) == sorted(documented)
     for name, statistic in planned.items():
-        bound, drawn = documented[name][3:]
-        if isinstance(statistic, PlannedSelection):
-            assert (bound, statistic.score_sensitivity) == ("1 for each score", SUM_SCALE)
-            continue
         is_one = statistic.l2_sensitivity / statistic.scale == pytest.approx(1.0, rel=1e-9)
-        assert bound == "1" if is_one else bound in ("b", "c")
-        assert drawn.split(",")[0] == ("series" if statistic.is_series else "once")
+        assert documented[name] == ("1" if is_one else "R")
 
 
 def test_budget_of_the_theorem_is_kept(plan):
@@ -221,15 +203,6 @@ def test_budget_of_the_theorem_is_kept(plan):
     assert total <= plan.mu**2
     accountant = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(plan.event)
     assert accountant.epsilon(delta=1e-6) <= 1.0
-
-
-@pytest.mark.parametrize("row", table_after(METHODS, "### Repeated releases"))
-def test_table_of_repeated_releases(row):
-    releases, epsilon = int(row[0]), float(row[1])
-    mu = math.sqrt(releases) * gdp_mu(epsilon=1.0, delta=1e-6)
-    accountant = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE, mu_squared=mu**2)
-    # Rounded up to two decimals; the last digit of a float may be above.
-    assert epsilon == math.ceil(100 * accountant.epsilon(delta=1e-6) - 1e-6) / 100
 
 
 def test_every_state_of_the_ledger_is_explained_with_what_may_follow():
@@ -242,20 +215,17 @@ def test_every_state_of_the_ledger_is_explained_with_what_may_follow():
     }
 
 
-def first_cells(heading):
-    return [row[0].strip("`") for row in table_after(OPERATE, heading)]
+def listed(heading):
+    """Return the first words of the list items of a section."""
+    section = re.split(r"^## ", OPERATE.split(f"{heading}\n", 1)[1], maxsplit=1, flags=re.M)[0]
+    return re.findall(r"^- `?([\w. -]+?)`?(?: \(.*?\))?:", section, flags=re.M)
 
 
-def test_every_variable_exit_code_and_part_of_the_server_is_explained():
-    variables = re.findall(r"^\| `CLUSTMIX_(\w+)`", OPERATE, flags=re.M)
+def test_every_variable_and_exit_code_is_explained():
+    variables = re.findall(r"^- `CLUSTMIX_(\w+)`:", OPERATE, flags=re.M)
     assert set(variables) == {name.upper() for name in Settings.model_fields}
     codes = {error.exit_code for error in vars(errors).values() if hasattr(error, "exit_code")}
-    assert set(map(int, first_cells("## Commands and exit codes"))) == {0, *codes}
-    parts = {f"{pool}-worker" for pool in server_parts.POOLS}
-    parts |= {server_parts.DATABASE, server_parts.ORCHESTRATOR, server_parts.PAGES}
-    parts |= {server_parts.WATCHER, server_cluster.SCHEDULER, server_cluster.CPU_WORKERS}
-    named = re.findall(r"[a-z-]+", " ".join(first_cells("## Start and stop")))
-    assert set(named) == parts
+    assert set(map(int, listed("## Commands and exit codes"))) == {0, *codes}
 
 
 def test_every_cap_of_the_site_file_is_explained():
@@ -281,40 +251,13 @@ def test_every_code_of_an_error_is_one_of_the_program():
     assert {"LEDGER_ROLLED_BACK", "KEY_LOST", "FILE_CHANGED"} <= named
 
 
-def minutes(duration):
-    return int(duration.total_seconds() / 60)
-
-
-def test_numbers_in_the_text_are_those_of_the_program():
-    text = " ".join(OPERATE.split())
-    again, once_more = _RETRY_AFTER
-    assert (minutes(once_more), MAX_FAILURES) == (60, 3)
-    assert (minutes(PATIENCE), WORKER_WAIT_SECONDS) == (2, 60.0)
-    days = inspect.signature(make_certificates).parameters["days"].default
-    for sentence in (
-        f"the command waits for that run, up to {WAIT_SECONDS / 60:.0f} minutes",
-        f"fewer than one of {MAX_OVERSAMPLING} sampled rows meets are refused",
-        f"They are valid for {days} days",
-        f"had not started {minutes(GRACE)} minutes after its time",
-        f"less than {LOW_PERCENT} % of a budget is left",
-        f"the second time after {minutes(again)} minutes and the third time after one hour",
-        "it asks for the publication again after two minutes",
-        "come back within a minute",
-        f"where one item was lost {['', 'once', 'twice', 'three', 'four', 'five'][TRIES]} times",
-        f"or more than {minutes(_AHEAD)} minutes from the future",
-    ):
-        assert sentence in text, sentence
-
-
 def test_clean_up_is_explained_for_every_state_of_an_open_run():
-    documented = {
-        (re.match(r"`(\w+)`", row[0])[1], row[1].strip("`"))
-        for row in table_after(LEDGER, "## Clean-up")
-    }
+    section = LEDGER.split("## Clean-up")[1].split("\n## ")[0]
+    items = re.findall(r"^- `(\w+)`.* (stays|becomes `\w+`):", section, flags=re.M)
+    documented = {(state, re.sub(r"becomes|\W", "", end)) for state, end in items}
     assert documented == {
         ("RESERVED", "VOID"),
         ("EXECUTING", "SEALED"),
-        ("EXECUTING", "EXECUTING"),
         ("EXECUTING", "BURNED"),
         ("SEALED", "stays"),
         ("APPROVED", "PUBLISHED"),
@@ -322,31 +265,30 @@ def test_clean_up_is_explained_for_every_state_of_an_open_run():
     }
     open_states = {state.name for state in EntryState if TRANSITIONS[state]} - {"PUBLISHED"}
     assert {state for state, _ in documented} == open_states
-    unmoved = {("SEALED", "stays"), ("APPROVED", "stays"), ("EXECUTING", "EXECUTING")}
-    for state, following in documented - unmoved:
+    for state, following in documented - {("SEALED", "stays"), ("APPROVED", "stays")}:
         assert EntryState[following] in TRANSITIONS[EntryState[state]]
 
 
 def test_every_field_of_a_form_is_explained():
     titles = [field.title for field in ReleaseRequest.model_fields.values()]
-    assert first_cells("## Release by hand") == titles
+    assert listed("## Release by hand")[: len(titles)] == titles
     assert f"`{PublishRequest.model_fields['decision'].title}`" in OPERATE
 
 
 def test_every_refusal_of_an_arrival_is_explained():
     source = source_of("flows/watching", "storage")
     refusals = set(re.findall(r'InputError\(\s*"(ARRIVAL_[A-Z_]+)"', source))
-    assert set(first_cells("### Refused arrivals")) == refusals
+    assert set(listed("### Refused arrivals")) == refusals
     for code in re.findall(r'ConfigurationError\(\s*"((?:LANDING|ARRIVALS)_[A-Z_]+)"', source):
         assert f"`{code}`" in OPERATE, code
 
 
 def test_every_end_and_artifact_of_a_run_is_explained():
-    ends = first_cells("## What an operator sees")
-    assert {"Completed", "Waiting", "Failed", "Crashed", *_ORDINARY_ENDS.values()} == set(ends)
-    assert set(re.findall(r'Ending\(name="(\w+)"', source_of("flows"))) <= set(ends)
-    text = OPERATE.split("## What an operator sees")[1].split("### What the orchestrator")[0]
-    documented = set(re.findall(r"^\| `([a-z]+)-DATASET`", text, flags=re.M))
+    ends = {name for name in listed("## What an operator sees") if "-" not in name}
+    assert {"Completed", "Waiting", "Failed", "Crashed", *_ORDINARY_ENDS.values()} == ends
+    assert set(re.findall(r'Ending\(name="(\w+)"', source_of("flows"))) <= ends
+    text = OPERATE.split("## What an operator sees")[1].split("### Data of the orchestrator")[0]
+    documented = set(re.findall(r"^- `([a-z]+)-DATASET`", text, flags=re.M))
     shown = set(re.findall(r'key=f"([a-z]+)-\{', source_of("flows")))
     assert documented == {*shown, "guarantee", "gate"}
 
@@ -361,7 +303,8 @@ def test_every_notification_is_explained():
         if action["type"] == "call-webhook"
         for event in automation["trigger"].get("after", automation["trigger"]["expect"])
     }
-    rows = {row[0].strip("`"): row[2] for row in table_after(OPERATE, "## Notifications")}
+    section = OPERATE.split("## Notifications")[1].split("## Metrics")[0]
+    rows = dict(re.findall(r"^- `([\w.-]+)`: .* \(([^)]+)\)$", section, flags=re.M))
     assert set(rows) == set(told)
     for event, payload in told.items():
         fields = set(re.findall(r'"(\w+)": ?', payload)) - {"event", "text"}

@@ -142,7 +142,7 @@ def adjust(
     adjustment = sign_adjustment(
         entry_id=new_entry_id(), cohort=cohort, rho=amount, reason=reason, keys=keys
     )
-    # What was signed is on the disk before the ledger says who signed.
+    # The signatures are on disk before the ledger names the signers.
     file = keep_adjustment(settings.adjustments, adjustment)
     entry = database.adjust(
         cohort=cohort,
@@ -160,7 +160,7 @@ def adjust(
 
 
 def _stated(entry: LedgerEntry) -> tuple[str, str]:
-    """Return epsilon and delta as they are shown: an adjustment is no release and has none."""
+    """Return epsilon and delta as text; an adjustment is no release and has none."""
     if math.isfinite(entry.epsilon):
         return f"{entry.epsilon:g}", f"{entry.delta:g}"
     return "-", "-"

@@ -37,16 +37,14 @@ def approve(
     The officer's key is not that of the requester; its public half is in the folder officers of the
     installation's keys. The reason is published with the signature.
     """
-    from flows.approval import Decisions
     from storage.keys.keys import SigningKey
 
     signer = SigningKey.read(key)
-    with publishing(as_json=as_json) as settings:
-        decisions = Decisions(settings)
+    with publishing(as_json=as_json) as here:
         if not reject:
-            outcome = decisions.approve(release, key=signer, reason=reason)
+            outcome = here.decisions.approve(release, key=signer, reason=reason)
         else:
-            entry = decisions.reject(release, key=signer, reason=reason)
+            entry = here.decisions.reject(release, key=signer, reason=reason)
     if not reject:
         show_outcome(outcome, as_json=as_json)
     else:
@@ -62,12 +60,11 @@ def revoke(release: ReleaseId, *, key: OfficerKey, reason: Reason, as_json: AsJs
     and the ledger records it. A resample can be revoked by itself. clustmix verify refuses every
     release on the list. No file is removed and nothing is given back. The reason is published.
     """
-    from flows.revocation import revoke as take_back
     from storage.keys.keys import SigningKey
 
     signer = SigningKey.read(key)
-    with publishing(as_json=as_json) as settings:
-        outcome = take_back(settings, release, key=signer, reason=reason)
+    with publishing(as_json=as_json) as here:
+        outcome = here.revoker.revoke(release, key=signer, reason=reason)
     terminal.answer(
         outcome.model_dump(mode="json"),
         *(f"revoked {listed}" for listed in outcome.listed),

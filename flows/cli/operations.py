@@ -1,7 +1,4 @@
-"""The commands that run an installation: ``status``, ``ready``, ``deploy``, ``watch``, ``doctor``.
-
-And ``certificates``, for more machines.
-"""
+"""Commands of the operator, from ``status`` to ``certificates``."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -129,18 +127,19 @@ def watch(
     once: Annotated[bool, option(None, "watch once, then end", "--once")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Watch the landing folder and the ledger for the orchestrator.
+    """Take arrivals and notify the orchestrator.
 
-    Tables are taken from the landing folder. The orchestrator receives an event for each, and for
-    every change of the ledger; dead runs are cleaned up. Runs until it is stopped.
+    Tables are taken from the landing folder. The orchestrator gets an event for each of them and
+    for every change in the ledger, and dead runs are cleaned up after. Runs until it is stopped.
     """
     from flows.watching.watcher_lock import only_watcher
     from storage.settings import load_settings
 
     settings = load_settings()
-    with only_watcher(settings), _asked_to_end() as asked:
-        # Heavy; it reads the settings of the orchestrator.
-        from flows.watching.metrics import answering
+    with only_watcher(settings.server_home), _asked_to_end() as asked:
+        # Heavy, and with what reads the settings of the orchestrator.
+        from flows.watching.metrics import Readings, answering
+        from flows.watching.status import collect
         from flows.watching.watcher import TICK_SECONDS, Watcher, log
 
         watcher = Watcher(settings)
@@ -152,7 +151,13 @@ def watch(
                 }
                 terminal.answer({"parts": codes}, as_json=True)
             return max((0 if error is None else error.exit_code) for error in done.values())
-        with answering(settings):
+        readings = Readings(partial(collect, settings, asks_server=False), settings.landing)
+        with answering(
+            settings.metrics,
+            readings,
+            password_folder=settings.server_home,
+            tls=settings.metrics_tls,
+        ):
             log("watch", "begins")
             while not asked:
                 watcher.tick()

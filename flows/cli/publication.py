@@ -17,9 +17,9 @@ from flows.stages import PUBLISH
 from privacy.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from flows.installation import Installation
     from flows.publication import ReleaseOutcome
     from storage.releases.bundles import VerifiedBundle
-    from storage.settings import Settings
 
 MAX_ROWS = 10_000_000
 """Most synthetic rows of one bundle."""
@@ -51,8 +51,6 @@ def publish(
     on waiting. With --rows or --where it publishes other rows of a release. Both sample its sealed
     measurement: no table is read, no noise is drawn, nothing is charged.
     """
-    from flows.publication import Publisher
-
     conditions: dict[str, str] = {}
     for text in where or ():
         column, mark, level = text.partition("=")
@@ -61,12 +59,11 @@ def publish(
                 "CONDITION_INVALID", f"expected COLUMN=LEVEL, each column once, found {text[:80]!r}"
             )
         conditions[column] = level
-    with publishing(as_json=as_json) as settings:
-        publisher = Publisher(settings)
+    with publishing(as_json=as_json) as here:
         if rows is None and not conditions:
-            outcome = publisher.publish(release)
+            outcome = here.publisher.publish(release)
         else:
-            outcome = publisher.resample(release, rows=rows, conditions=conditions)
+            outcome = here.publisher.resample(release, rows=rows, conditions=conditions)
     show_outcome(outcome, as_json=as_json)
 
 
@@ -94,7 +91,7 @@ def verify(
 
     Offline, with public keys alone: the signature of the pipeline, the officer's where one was
     needed, every file against the manifest, and epsilon computed anew from the recorded events.
-    Names the byte that changed. Prints the guarantee.
+    Names a file that changed. Prints the guarantee.
     """
     from flows.cli.progress import Progress
     from tasks.reporting.guarantee import Claim
@@ -157,16 +154,17 @@ def verified_bundle(
 
 
 @contextmanager
-def publishing(*, as_json: bool) -> Iterator[Settings]:
-    """Yield the settings to a command that publishes, and show its stages on a terminal."""
+def publishing(*, as_json: bool) -> Iterator[Installation]:
+    """Open the installation for a command that publishes, and show its stages on a terminal."""
     from flows.cli.progress import Progress
+    from flows.installation import Installation
     from storage.settings import load_settings
     from tasks.execution.runtime import listen_to_stages
 
     with Progress(quiet=as_json or not sys.stderr.isatty()) as progress:
         progress.expect_stages(PUBLISH)
         with listen_to_stages(progress):
-            yield load_settings()
+            yield Installation.open(load_settings())
 
 
 def show_outcome(outcome: ReleaseOutcome, *, as_json: bool, **more: Any) -> None:

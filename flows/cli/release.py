@@ -1,4 +1,4 @@
-"""The commands that read a table: ``release``, and ``benchmark`` on public data."""
+"""The commands that read a table: ``release`` and ``check``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.cli import terminal
-from flows.cli.options import EXIT_CODES, AsJson, RequesterKey, SitePath, argument, option
+from flows.cli.options import EXIT_CODES, AsJson, RequesterKey, SitePath, option
 from flows.cli.publication import show_outcome
 from flows.stages import PUBLISH
 from privacy.errors import InputError
@@ -65,11 +65,19 @@ def release(
         )
         outcome = None
         if not new_draw:
+            from flows.installation import Installation
             from flows.repeated import answered_before
             from storage.settings import load_settings
 
             progress.begin("looking whether this was answered before")
-            outcome = answered_before(job, load_settings())
+            here = Installation.open(load_settings())
+            outcome = answered_before(
+                job,
+                entries=here.entries,
+                tables=here.tables,
+                keys=here.keys,
+                publisher=here.publisher,
+            )
         if outcome is None:
             with orchestrator.answering(progress):
                 from flows.release import run_release
@@ -104,46 +112,25 @@ def check(
         _, job = _checked_request(site, load_site(site), new_draw=False, key=key)
         progress.begin(f"checking the table of {job.ref.dataset}")
         from flows.check import check_table
+        from flows.installation import Installation
         from tasks.execution.runtime import guarded_call, private_log_directory, unwrapped
 
         with private_log_directory(settings.diagnostics / job.ref.release_id):
-            unwrapped(guarded_call("check", check_table, job, settings))
+            here = Installation.open(settings)
+            here.janitor.clean_up()
+            checked = guarded_call(
+                "check",
+                check_table,
+                job,
+                entries=here.entries,
+                tables=here.tables,
+                workplace=here.workplace,
+            )
+            unwrapped(checked)
     dataset = job.ref.dataset
     terminal.answer(
         {"dataset": dataset, "passed": True},
         f"the table of {dataset} passes; nothing is charged",
-        as_json=as_json,
-    )
-
-
-@app.command(epilog=EXIT_CODES)
-def benchmark(
-    site: Annotated[Path, argument("SITE.yaml", "site file of a public dataset")],
-    output: Annotated[Path, option("FOLDER", "folder for the files")] = Path("benchmark-output"),
-    as_json: AsJson = False,
-) -> None:
-    """Run the published analysis on public data.
-
-    A method runs as its paper prints it, on public benchmark data only. Its epsilon is claimed by
-    the paper, not proven: every file says so, and nothing is published.
-    """
-    from storage.settings import load_settings
-
-    settings = load_settings()
-    orchestrator = _Orchestrator()
-    from flows.cli.progress import Progress
-    from flows.site.site_file import load_site
-    from tasks.execution.runtime import listen_to_stages
-
-    site_file = load_site(site)
-    with Progress(quiet=as_json) as progress, orchestrator.answering(progress):
-        from flows.watching.benchmark import benchmark_paper
-
-        with listen_to_stages(progress):
-            found = benchmark_paper(site_file, settings, output)
-    terminal.answer(
-        {**found, "stage_seconds": progress.stage_seconds},
-        f"{found['claim']}\n{found['folder']}",
         as_json=as_json,
     )
 
@@ -201,10 +188,10 @@ def _checked_request(
     request = SiteRequest(
         site_file=str(path), dataset=site.dataset, new_draw=new_draw, requester=requester
     )
-    job = asked_job(request, site, settings)
+    job = asked_job(request, site, requester=requester)
     ensure_private_directory(settings.home)
     ReleaseStore(settings.releases).check_usable(site.dataset)
-    reader = CohortReader(job.source, settings=settings)
+    reader = CohortReader(job.source, places=settings.data_places, scratch=settings.private_root)
     check_source(job.columns_to_read, job.table_schema, reader)
     return request, job
 

@@ -129,7 +129,7 @@ def _show_ranges(quantity: str, *, as_json: bool) -> None:
 
 @app.command(epilog=EXIT_CODES)
 def methods(as_json: AsJson = False) -> None:
-    """List the methods that a site file can name: paper, guarantee, data and settings."""
+    """List the methods that a site file can name: paper, data and settings. All are proven."""
     from tasks.methods.registry import METHODS
 
     listed = [_facts(entry) for entry in METHODS]
@@ -141,8 +141,6 @@ def methods(as_json: AsJson = False) -> None:
         terminal.facts(
             {
                 "Source": method["source"],
-                "Guarantee": method["guarantee"],
-                "Forms": ", ".join(method["analyses"]),
                 "Data": ", ".join(method["data_kinds"]),
                 "Settings": ", ".join(method["settings"]) or "none",
             }
@@ -152,13 +150,10 @@ def methods(as_json: AsJson = False) -> None:
 def _facts(entry: MethodEntry) -> dict[str, Any]:
     """Return what is public about a method, in the form of the JSON answer."""
     schema = entry.config.model_json_schema(mode="validation")
-    forms = (("proven", entry.proven), ("published", entry.paper))
     return {
         "kind": entry.kind,
         "title": entry.title,
         "source": entry.source,
-        "guarantee": "none" if entry.proven is None else "proven",
-        "analyses": [name for name, form in forms if form is not None],
         "data_kinds": [kind.value for kind in entry.data_kinds],
         "settings": {
             name: {key: setting[key] for key in setting if key in _SETTING_FACTS}

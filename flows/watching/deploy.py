@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,8 @@ from tasks.execution.runtime import safe_environment
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.events.schemas.automations import Automation, AutomationCore
+
+    from flows.site.request import ReleaseRequest
 
 NOTIFY_BLOCK = "clustmix-notify"
 """Block of the server that keeps the address of CLUSTMIX_NOTIFY_URL, encrypted."""
@@ -60,12 +62,25 @@ def deploy(settings: Settings, file: Path) -> Deployed:
     """
     from prefect.cli.deploy._models import PrefectYamlModel
 
+    from flows.site.request import load_job
+
+    def require_site(name: str, request: ReleaseRequest) -> None:
+        path = request.site_path(settings.sites)
+        if not path.is_file():
+            raise refusal(
+                "SCHEDULE_WITHOUT_SITE",
+                f"{name}: expected the site file {path.name} of its dataset in the folder that "
+                "CLUSTMIX_SITES names, found none; add it, or remove the schedule",
+            )
+        load_job(request, sites=settings.sites, requester=settings.requester)
+
     declared, automations = _read(file), _read(file.with_name(_AUTOMATIONS))
     problem = ""
     try:
         # Prefect's command leaves out what it cannot read, and goes on.
         PrefectYamlModel.model_validate(declared)
-        names = {_checked(deployment, settings) for deployment in declared["deployments"]}
+        names = {_checked(deployment, require_site) for deployment in declared["deployments"]}
+        pools = dict(declared["work_pools"])
         for section in automations["automations"]:
             _automation(section, None)
     except ClustMixError:
@@ -82,7 +97,7 @@ def deploy(settings: Settings, file: Path) -> Deployed:
             f"takes them, found {problem}",
         )
     with orchestrator(timeout_seconds=_ANSWER_SECONDS, retries=_RETRIES) as client:
-        _put_work_pools(client, declared["work_pools"])
+        _put_work_pools(client, pools)
         paused = [deployment.id for deployment in our_deployments(client) if deployment.paused]
         _prefect_deploy(file.resolve())
         for deployment_id in paused:
@@ -109,27 +124,22 @@ def _read(path: Path) -> dict[str, Any]:
     )
 
 
-def _checked(deployment: Mapping[str, Any], settings: Settings) -> str:
+def _checked(deployment: Mapping[str, Any], require: Callable[[str, ReleaseRequest], None]) -> str:
     """Return "flow/deployment", once its flow exists and a schedule of it could run."""
     from prefect.client.schemas.schedules import CronSchedule
     from prefect.flows import load_flow_from_entrypoint
 
-    from flows.site.request import ReleaseRequest, load_job
+    from flows.site.request import ReleaseRequest
 
-    flow = load_flow_from_entrypoint(deployment["entrypoint"], use_placeholder_flow=False)
+    flow: Any = load_flow_from_entrypoint(deployment["entrypoint"], use_placeholder_flow=False)
     name = f"{flow.name}/{deployment['name']}"
+    if deployment["tags"] != [TAG] or deployment["enforce_parameter_schema"] is not True:
+        raise ValueError(f"{name} without tags: [{TAG}] or enforce_parameter_schema: true")
     for schedule in deployment.get("schedules", ()):
         CronSchedule(cron=schedule["cron"], timezone=schedule["timezone"])
         request = flow.validate_parameters(deployment.get("parameters", {})).get("request")
         if isinstance(request, ReleaseRequest):
-            path = request.site_path(settings)
-            if not path.is_file():
-                raise refusal(
-                    "SCHEDULE_WITHOUT_SITE",
-                    f"{name}: expected the site file {path.name} of its dataset in the folder that "
-                    "CLUSTMIX_SITES names, found none; add it, or remove the schedule",
-                )
-            load_job(request, settings)
+            require(name, request)
     return name
 
 

@@ -1,10 +1,12 @@
-"""Examine an installation: packages, folders, keys, ledger, revocations, noise, public data."""
+"""Examination of an installation: packages, folders, keys, ledger, noise, public data."""
 
 import importlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import distribution, packages_distributions, version
+from pathlib import Path
 
 from privacy.errors import ClustMixError, ConfigurationError, IntegrityError
 from privacy.ledger import EntryState
@@ -16,14 +18,16 @@ from storage.keys.keys import SigningKey
 from storage.ledger.head import HeadFile
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.public_data import datasets
-from storage.releases.revocations import REVOKED_FILE, read_revocations
 from storage.releases.release_store import ReleaseStore
-from storage.settings import Settings
+from storage.releases.revocations import REVOKED_FILE, read_revocations
+from storage.settings import DataPlaces, Settings
 
 PACKAGES = ("clustmix", "flows", "privacy", "storage", "tasks")
 _TABLES = ("adult", "diabetes130", "physionet2012", "fashion_mnist", "mnist")
 _NONE_YET = "none yet; the first release makes it"
 _SAMPLE_STDDEV = 1_000.0
+
+_Ledger = Callable[[], LedgerDatabase | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,31 +41,44 @@ class Finding:
 
 def examine(settings: Settings) -> list[Finding]:
     """Run all examinations. They change nothing, but open a ledger in PostgreSQL as a release."""
-    examinations: tuple[tuple[str, Callable[[Settings], str]], ...] = (
+    home, releases, keys = settings.home, settings.releases, settings.key_folder
+    url, file, head = settings.ledger_url, settings.ledger_path, settings.ledger_head_path
+
+    def ledger() -> LedgerDatabase | None:
+        """Open the ledger without its exported head; None where no file was made yet."""
+        if url is not None:
+            return LedgerDatabase(url.get_secret_value())
+        return LedgerDatabase(file) if file.exists() else None
+
+    # A ledger that is shared has rows of other installations, whose keys are not ours.
+    own_ledger = ledger if url is None else lambda: None
+    where = "a file" if url is None else "PostgreSQL"  # its address stays unsaid
+    examinations: tuple[tuple[str, Callable[[], str]], ...] = (
         ("packages", _packages),
-        ("private folder", _private_folder),
-        ("releases", _releases),
-        ("keys", _keys),
-        ("officers", _officers),
-        ("measurements", _measurements),
-        ("ledger", _ledger),
-        ("ledger head", _ledger_head),
-        ("revocations", _revocations),
+        ("private folder", partial(_private_folder, home)),
+        ("releases", partial(_releases, releases)),
+        ("keys", partial(_keys, keys, own_ledger)),
+        ("officers", partial(_officers, keys)),
+        ("measurements", partial(_measurements, settings.measurements)),
+        ("ledger", partial(_ledger, ledger, where)),
+        ("ledger head", partial(_ledger_head, head, ledger, file)),
+        ("revocations", partial(_revocations, releases / REVOKED_FILE, keys, home, ledger)),
         ("noise", _noise),
         ("orchestrator", _orchestrator),
     )
     findings = []
     for name, examination in examinations:
         try:
-            findings.append(Finding(name, True, examination(settings)))
+            findings.append(Finding(name, True, examination()))
         except ClustMixError as error:
             findings.append(Finding(name, False, error.message))
         except OSError as error:
             findings.append(Finding(name, False, f"expected to look at it, found: {error}"))
-    return findings + [_data(name, settings) for name in _TABLES]
+    offline = replace(settings.data_places, offline=True)
+    return findings + [_data(name, offline) for name in _TABLES]
 
 
-def _packages(settings: Settings) -> str:
+def _packages() -> str:
     """Check that the generic package names are ours, and no other distribution's."""
     owners = packages_distributions()
     for package in PACKAGES:
@@ -76,22 +93,20 @@ def _packages(settings: Settings) -> str:
     return f"clustmix {version('clustmix')}, prefect {version('prefect')}, dask {version('dask')}"
 
 
-def _private_folder(settings: Settings) -> str:
-    home = settings.home
+def _private_folder(home: Path) -> str:
     if not os.path.lexists(home):
         return _NONE_YET
     return f"{ensure_private_directory(home)}, closed to others"
 
 
-def _releases(settings: Settings) -> str:
-    ReleaseStore(settings.releases).check_usable()
-    return f"{settings.releases}" if settings.releases.exists() else _NONE_YET
+def _releases(folder: Path) -> str:
+    ReleaseStore(folder).check_usable()
+    return f"{folder}" if folder.exists() else _NONE_YET
 
 
-def _keys(settings: Settings) -> str:
-    folder = settings.key_folder
+def _keys(folder: Path, ledger: _Ledger) -> str:
     if not os.path.lexists(folder):
-        _refuse_lost_ledger_key(settings)
+        _refuse_lost_ledger_key(folder, ledger())
         return _NONE_YET
     store = KeyStore(ensure_private_directory(folder))
     # The store makes what is missing, so it is asked only for what is there.
@@ -99,7 +114,7 @@ def _keys(settings: Settings) -> str:
     if os.path.lexists(folder / "ledger.key"):
         store.ledger_secret()
     else:
-        _refuse_lost_ledger_key(settings)
+        _refuse_lost_ledger_key(folder, ledger())
     if not any(pair):
         return f"{folder}, closed to others; the first release makes the pipeline's key"
     key = store.pipeline() if pair != [True, False] else SigningKey.read(folder / "pipeline.key")
@@ -108,20 +123,19 @@ def _keys(settings: Settings) -> str:
     return f"pipeline key {key.key_id}{before}, closed to others"
 
 
-def _refuse_lost_ledger_key(settings: Settings) -> None:
+def _refuse_lost_ledger_key(folder: Path, ledger: LedgerDatabase | None) -> None:
     """Refuse the absence of the key of requests where the ledger of this installation has rows."""
-    ledger = None if settings.ledger_url is not None else _open_ledger(settings)
     if ledger is not None and ledger.history():
         raise ConfigurationError(
             "LEDGER_KEY_LOST",
-            f"expected the key of earlier requests in {settings.key_folder / 'ledger.key'}, found "
+            f"expected the key of earlier requests in {folder / 'ledger.key'}, found "
             "none; restore it, or what was measured before is measured and paid for again",
         )
 
 
-def _officers(settings: Settings) -> str:
-    folder = settings.key_folder / "officers"
-    found = len(KeyStore(settings.key_folder).officers())
+def _officers(keys: Path) -> str:
+    folder = keys / "officers"
+    found = len(KeyStore(keys).officers())
     if not found:
         return f"none; who may approve has a public key NAME.pub in {folder}"
     names = sorted(path.stem for path in folder.iterdir() if not path.name.startswith("."))
@@ -134,8 +148,7 @@ def _officers(settings: Settings) -> str:
     return f"{found}: {', '.join(names)}"
 
 
-def _measurements(settings: Settings) -> str:
-    folder = settings.measurements
+def _measurements(folder: Path) -> str:
     if not os.path.lexists(folder):
         return _NONE_YET
     ensure_private_directory(folder)
@@ -143,50 +156,45 @@ def _measurements(settings: Settings) -> str:
     return f"{kept} sealed, closed to others"
 
 
-def _open_ledger(settings: Settings) -> LedgerDatabase | None:
-    """Return the ledger without its exported head, or None where no file was made yet."""
-    if settings.ledger_url is not None:
-        return LedgerDatabase(settings.ledger_url.get_secret_value())
-    return LedgerDatabase(settings.ledger_path) if settings.ledger_path.exists() else None
-
-
-def _ledger(settings: Settings) -> str:
-    """Verify the journal by itself; where it is in PostgreSQL, its address stays unsaid."""
-    ledger = _open_ledger(settings)
-    if ledger is None:
+def _ledger(ledger: _Ledger, where: str) -> str:
+    """Verify the journal by itself."""
+    opened = ledger()
+    if opened is None:
         return _NONE_YET
-    ledger.verify()
-    where = "a file" if settings.ledger_url is None else "PostgreSQL"
-    return f"in {where}; hash chain of {ledger.head()[0]} rows verified"
+    opened.verify()
+    return f"in {where}; hash chain of {opened.head()[0]} rows verified"
 
 
-def _ledger_head(settings: Settings) -> str:
-    if os.path.lexists(settings.ledger_head_path.parent):
-        ensure_private_directory(settings.ledger_head_path.parent)
+def _ledger_head(place: Path, ledger: _Ledger, file: Path) -> str:
+    if os.path.lexists(place.parent):
+        ensure_private_directory(place.parent)
     # Before the journal, which may have grown since.
-    head = HeadFile(settings.ledger_head_path).read()
+    head = HeadFile(place).read()
     if head is None:
         return _NONE_YET
-    ledger = _open_ledger(settings)
-    if ledger is None:
+    opened = ledger()
+    if opened is None:
         raise IntegrityError(
             "LEDGER_LOST",
-            f"expected the ledger whose row {head[0]} was exported, found none at "
-            f"{settings.ledger_path}; restore its latest copy before the next release",
+            f"expected the ledger whose row {head[0]} was exported, found none at {file}; restore "
+            "its latest copy before the next release",
         )
-    ledger.verify(expected_head=head)
+    opened.verify(expected_head=head)
     return f"row {head[0]} is in the ledger"
 
 
-def _revocations(settings: Settings) -> str:
-    """Check that readers are told of every release that this installation has taken back."""
-    path = settings.releases / REVOKED_FILE
-    listed = _revoked(settings)
+def _revocations(path: Path, keys: Path, home: Path, ledger: _Ledger) -> str:
+    """Check that the list for readers has every release that this installation has revoked."""
+    listed = frozenset[str]()
+    if os.path.lexists(path):
+        trusted = KeyStore(keys).pipeline_public()
+        revocations = read_revocations(path, trusted=trusted).revocations
+        listed = frozenset(revocation.release_id for revocation in revocations)
     # Asked only for what is there, as it would be made. Other installations have other stores.
-    there = os.path.lexists(settings.home / "installation")
-    owner = installation_id(settings.home) if there else None
-    ledger = _open_ledger(settings) if there else None
-    for entry in () if ledger is None else ledger.entries():
+    there = os.path.lexists(home / "installation")
+    owner = installation_id(home) if there else None
+    opened = ledger() if there else None
+    for entry in () if opened is None else opened.entries():
         revoked = entry.state is EntryState.REVOKED and entry.owner == owner
         if revoked and entry.release_id not in listed:
             raise IntegrityError(
@@ -197,17 +205,7 @@ def _revocations(settings: Settings) -> str:
     return f"{len(listed)} listed, signature verified" if listed else "none"
 
 
-def _revoked(settings: Settings) -> frozenset[str]:
-    """Return the releases on the list that readers check."""
-    path = settings.releases / REVOKED_FILE
-    if not os.path.lexists(path):
-        return frozenset()
-    trusted = KeyStore(settings.key_folder).pipeline_public()
-    revocations = read_revocations(path, trusted=trusted).revocations
-    return frozenset(revocation.release_id for revocation in revocations)
-
-
-def _noise(settings: Settings) -> str:
+def _noise() -> str:
     sample = OperatingSystemNoise().discrete_gaussian((2_000,), noise_stddev=_SAMPLE_STDDEV)
     # Eight standard errors either way: a sound sampler fails once in 1e15.
     if not 0.87 < float(sample.std()) / _SAMPLE_STDDEV < 1.13:
@@ -215,7 +213,7 @@ def _noise(settings: Settings) -> str:
     return "exact discrete Gaussian, entropy of the operating system"
 
 
-def _orchestrator(settings: Settings) -> str:
+def _orchestrator() -> str:
     address = os.environ.get("PREFECT_API_URL")
     return (
         "a server of its own on the loopback interface"
@@ -224,11 +222,9 @@ def _orchestrator(settings: Settings) -> str:
     )
 
 
-def _data(name: str, settings: Settings) -> Finding:
-    offline = settings.model_copy(update={"offline": True})
+def _data(name: str, places: DataPlaces) -> Finding:
     try:
-        path = datasets.find(name, settings=offline)
+        return Finding(f"data: {name}", True, f"found {datasets.find(name, places=places).name}")
     except ClustMixError:
         # Absent public data are no fault: a release fetches them where it can.
         return Finding(f"data: {name}", True, "not here; fetched when needed, where possible")
-    return Finding(f"data: {name}", True, f"found {path.name}")

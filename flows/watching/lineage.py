@@ -1,7 +1,7 @@
-"""Run events of OpenLineage, of what the ledger has recorded: the ledger is the outbox.
+"""Run events of OpenLineage about the rows of the ledger.
 
 Events are those of the specification 2-0-2 (openlineage.io/spec): small documents with ids, times
-and the names of datasets. A row that could not be told is told again, with the same run id.
+and the names of datasets. A row whose event was not accepted is sent again, with the same run id.
 """
 
 import logging
@@ -32,7 +32,7 @@ _TYPES = MappingProxyType(
 
 
 def run_events(rows: Iterable[LedgerEntry], *, owner: str) -> list[dict[str, Any]]:
-    """Return the events of rows of the ledger, in their order; each installation tells of its own.
+    """Return the events of the rows of one installation, in their order.
 
     Privacy
     -------

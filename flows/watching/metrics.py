@@ -1,4 +1,4 @@
-"""What Prometheus reads of an installation, for its operator; no port is opened unless asked for.
+"""Metrics of an installation for Prometheus; no port is opened unless an address is set.
 
 Numbers are those of ``clustmix status``. The page asks for a password and, beyond the loopback
 interface, speaks TLS.
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
@@ -21,11 +22,10 @@ from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from flows.server_environment import METRICS_PASSWORD_FILE, kept_secret
-from flows.watching.status import Status, look_at_stores
+from flows.watching.status import Status
 from privacy.errors import ClustMixError, ConfigurationError
 from storage.arrivals.landing import LandingFolder
 from storage.files.private import ensure_private_directory
-from storage.settings import Settings
 
 PAGE = "/metrics"
 
@@ -41,18 +41,19 @@ class Readings(Collector):
     or patients. Times and states depend on the rows, so the numbers are internal.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, read: Callable[[], Status], landing: str) -> None:
+        self._read = read
+        self._landing = landing
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Read ledger and stores."""
-        status = look_at_stores(self._settings, Status())
+        status = self._read()
         failed = {part.name for part in status.parts if not part.answers}
         answers = {name: name not in failed for name in ("ledger", "arrivals")}
         oldest = [arrival.accepted_at for arrival in status.arrivals]
         answers["landing"] = False
         with suppress(ClustMixError):
-            lies = LandingFolder(self._settings.landing).oldest()
+            lies = LandingFolder(self._landing).oldest()
             oldest += [] if lies is None else [lies]
             answers["landing"] = True
         up = _gauge("up", "Whether a source answers.", "source")
@@ -76,17 +77,21 @@ class Readings(Collector):
 
 
 @contextmanager
-def answering(settings: Settings) -> Iterator[None]:
-    """Answer Prometheus at the address of the settings until the block ends; without one, nobody.
+def answering(
+    address: str | None, readings: Collector, *, password_folder: Path, tls: Path | None
+) -> Iterator[None]:
+    """Answer Prometheus with these readings at an address until the block ends, if there is one.
+
+    The page asks for the password in the private folder, and speaks TLS by the PEM file `tls`.
 
     It is a ConfigurationError if the address is not of the loopback interface and TLS is not set
     up (``METRICS_OPEN``), or if it cannot be listened at (``METRICS_ADDRESS``).
     """
-    if settings.metrics is None:
+    if address is None:
         yield
         return
-    host, _, port = settings.metrics.rpartition(":")
-    context = _tls(settings)
+    host, _, port = address.rpartition(":")
+    context = None if tls is None else _tls(tls)
     if context is None and not _is_loopback(host):
         raise ConfigurationError(
             "METRICS_OPEN",
@@ -94,8 +99,8 @@ def answering(settings: Settings) -> Iterator[None]:
             "CLUSTMIX_METRICS_TLS to name a key and its certificates, found neither",
         )
     registry = CollectorRegistry()
-    registry.register(Readings(settings))
-    secret = kept_secret(ensure_private_directory(settings.server_home), METRICS_PASSWORD_FILE)
+    registry.register(readings)
+    secret = kept_secret(ensure_private_directory(password_folder), METRICS_PASSWORD_FILE)
     app = _for_operator(make_wsgi_app(registry), secret)
     server = None
     with suppress(OSError, OverflowError):
@@ -128,7 +133,7 @@ class _Handler(WSGIRequestHandler):
 
 
 def _for_operator(app: Callable[..., Any], secret: str) -> Callable[..., Any]:
-    """Give the page to who knows the password, and nothing to others."""
+    """Require the password of the page."""
     wanted = b"Basic " + base64.b64encode(secret.encode())
 
     def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Any:
@@ -144,12 +149,10 @@ def _for_operator(app: Callable[..., Any], secret: str) -> Callable[..., Any]:
     return answer
 
 
-def _tls(settings: Settings) -> ssl.SSLContext | None:
-    if settings.metrics_tls is None:
-        return None
+def _tls(pem: Path) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     with suppress(OSError):  # ssl.SSLError is one
-        context.load_cert_chain(settings.metrics_tls)
+        context.load_cert_chain(pem)
         return context
     raise ConfigurationError(
         "METRICS_TLS",

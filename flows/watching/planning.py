@@ -1,4 +1,4 @@
-"""What a release would tell at several budgets, from declarations alone: no row is read."""
+"""Expected errors of a release at several budgets, from declarations alone: no row is read."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ PLOT_FORMATS = (".svg", ".pdf", ".png")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prospect:
-    """What a release would tell at one epsilon.
+    """Expected errors of a release at one epsilon.
 
-    `releases` are as many as the lifetime budget of the cohort allows if nothing is spent. Errors
-    are halves of 95 % intervals by noise alone, in patients: of the number of all with a label, and
-    of one code; None where the method does not count them. A code that fewer patients have than its
-    error is not told from none. `drowned` are the columns whose codes would not be told if they
-    were equally frequent.
+    `releases` is the number that the lifetime budget of the cohort allows if nothing is spent.
+    Errors are half-widths of 95 % intervals by noise alone, in patients, for the size of a label
+    and for one code; None where the method does not count them. Noise hides a code that fewer
+    patients have than its error. `drowned` are the columns whose codes it would hide if they were
+    equally frequent.
     """
 
     epsilon: float
@@ -43,7 +43,7 @@ class Prospect:
 
 
 class Planning:
-    """What releases of a job would tell, by its declarations."""
+    """Expected errors of releases of a job, by its declarations."""
 
     def __init__(self, job: ReleaseJob) -> None:
         self._job = job
@@ -59,10 +59,10 @@ class Planning:
         return self._job.ref.dataset
 
     def method(self, epsilon: float, patients: int) -> tuple[Synthesizer, float]:
-        """Return the method for such a schema, a row a patient and so many patients, and mu.
+        """Return the method for this many patients of one row each, and its mu.
 
-        Where these are not as many as are declared, mu is larger by what they are fewer: noise
-        moves a share as far as it would.
+        For fewer patients than are declared, mu grows in proportion, so that noise moves a share as
+        far as it would.
         """
         job = replace(
             self._job,
@@ -75,11 +75,11 @@ class Planning:
 
     @property
     def patients(self) -> int:
-        """The declared number of patients, or what is assumed without one."""
+        """The declared number of patients, or the assumed one."""
         return int(declared_patients(self._job.patients))
 
     def prospects(self, epsilons: Iterable[float] = EPSILONS) -> tuple[Prospect, ...]:
-        """Return what a release would tell at each epsilon, and at the declared one, in order.
+        """Return the expected errors at each epsilon, and at the declared one, in order.
 
         It is a ConfigurationError if the method cannot keep a guarantee of that epsilon.
         """

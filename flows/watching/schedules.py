@@ -1,7 +1,7 @@
-"""Runs that a schedule of the orchestrator announces: which did not happen, and which come next.
+"""Scheduled runs that did not start.
 
-The orchestrator itself does not say so. A schedule that it fails to work off creates no run, and no
-run is what no automation can see.
+The orchestrator does not report them: a schedule that it fails to work off creates no run, and an
+automation cannot see the absence of a run.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
+from uuid import NAMESPACE_URL, UUID, uuid5
 
 from flows.events import PublicEvent, every
-from flows.watching.notices import event_id
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -23,10 +23,10 @@ TAG = "clustmix"
 """Marks our deployments on a server that others use too."""
 
 GRACE = timedelta(minutes=15)
-"""How long after its time a run may start."""
+"""Delay after which a run that has not started is missed."""
 
 _WINDOWS = tuple(timedelta(hours=hours) for hours in (1, 24, 8 * 24, 32 * 24, 400 * 24))
-"""How far back an occurrence is looked for; frequent schedules are found in the first ones."""
+"""Windows in which an occurrence is looked for; frequent schedules are found in the first ones."""
 
 _TOLERANCE = timedelta(milliseconds=500)
 
@@ -34,7 +34,7 @@ _TOLERANCE = timedelta(milliseconds=500)
 def review_schedules(
     client: SyncPrefectClient, known: Mapping[str, datetime], *, now: datetime
 ) -> tuple[tuple[PublicEvent, ...], dict[str, datetime]]:
-    """Look whether the last due run of each schedule has started; tell of those that have not.
+    """Return the events of schedules whose last due run has not started.
 
     A run that has not started `GRACE` after its time, or was never created, is missed; one that
     started later has happened. While a schedule is paused nothing of it is due.
@@ -43,7 +43,7 @@ def review_schedules(
     next review. An error of the client (httpx.HTTPError) is passed on.
     """
     missed: list[PublicEvent] = []
-    told: dict[str, datetime] = {}
+    seen: dict[str, datetime] = {}
     for deployment in our_deployments(client):
         for schedule in deployment.schedules:
             paused = deployment.paused or not schedule.active
@@ -51,9 +51,9 @@ def review_schedules(
             last = last_occurrence(schedule.schedule, before=now if paused else now - GRACE)
             before = known.get(key)
             if last is None or (before is not None and last <= before):
-                told |= {} if before is None else {key: before}
+                seen |= {} if before is None else {key: before}
                 continue
-            told[key] = last
+            seen[key] = last
             if not (paused or _is_newer(schedule, last) or _has_started(client, deployment, last)):
                 name = f"{client.read_flow(deployment.flow_id).name}/{deployment.name}"
                 expected_at = last.strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -65,7 +65,12 @@ def review_schedules(
                         event_id=event_id("schedule.missed", key, last.isoformat()),
                     )
                 )
-    return tuple(missed), told
+    return tuple(missed), seen
+
+
+def event_id(*parts: str) -> UUID:
+    """Return the id of an event, the same for the same parts."""
+    return uuid5(NAMESPACE_URL, "urn:clustmix:event:" + "\n".join(parts))
 
 
 def our_deployments(client: SyncPrefectClient) -> list[DeploymentResponse]:
@@ -93,7 +98,7 @@ def last_occurrence(schedule: Any, *, before: datetime) -> datetime | None:
 
 
 def _is_newer(schedule: DeploymentSchedule, occurrence: datetime) -> bool:
-    """Whether a schedule is newer than an occurrence: Prefect makes no run for the past."""
+    """Return whether a schedule is newer than an occurrence: Prefect makes no run for the past."""
     changed = schedule.updated or schedule.created
     return changed is not None and changed > occurrence
 

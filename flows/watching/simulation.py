@@ -1,7 +1,7 @@
-"""What a release may be good for, tried on rows that stand in for the table: none of it is read.
+"""Simulated utility of a release, on rows that stand in for the table, which is not read.
 
 The rows are made up by a public rule, or taken from an earlier release of the same table, whose
-structure is that of a model already: what they promise is rather too much than too little.
+structure is that of a model already: the simulation is optimistic rather than pessimistic.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FACTORS, _RARE, _SIGNAL, _LOUDNESS, _STEPS = 3, 0.15, 3.0, 0.7, 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Utility:
-    """What a model learns from a release of rows that stand in for the table.
+    """Utility of a release of rows that stand in for the table.
 
     Area under the curve of a model that is trained on it, and of one that is trained on the rows
     themselves, on others like them, the mean over the labels; and the mean distance of the shares
@@ -119,17 +119,17 @@ class Simulation:
             levels = np.array(parts, dtype=object)
             of = [(levels == level) for level in dict.fromkeys(parts)]
             true = [own[self._others.label] for own in of]
-            told = [
+            areas = [
                 roc_auc_score(one, found[:, own].sum(axis=1))
                 for one, own in zip(true, of, strict=True)
                 if 0 < one.sum() < len(one)
             ]
-            if not told:
+            if not areas:
                 raise InputError(
                     "SIMULATION_ROWS",
                     "expected rows with two or more levels of each label, found one; take others",
                 )
-            means.append(np.mean(told))
+            means.append(np.mean(areas))
         return float(np.mean(means))
 
 
@@ -151,7 +151,7 @@ def made_up(domain: EncodingDomain, n_rows: int, rng: np.random.Generator) -> Co
     """Make rows up by a public rule.
 
     Three hidden factors move every column: numbers are evenly spread over their bins, levels are
-    the largest of random scores. They tell the label as a good model of a hospital's table does:
+    the largest of random scores. They predict the label as well as in a typical hospital table:
     its first level is the usual one, and each other one has 15 % of the rows, or an equal share.
     """
     factors = rng.standard_normal((n_rows, _FACTORS))

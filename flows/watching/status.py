@@ -1,4 +1,4 @@
-"""What an operator wants to know of an installation; a source that does not answer is named."""
+"""Status of an installation for its operator; a source that does not answer is named."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from uuid import UUID
 
 from flows.events import orchestrator
 from flows.local_server import part_states
+from flows.watching.arrivals import REFUSED_LOG
 from flows.watching.budgets import DatasetBudget, SiteFolder, budgets
-from flows.watching.notices import reason_of
+from flows.watching.outbox import reason_of, waits_for_officer
 from flows.watching.schedules import our_deployments
-from flows.watching.upkeep import waits_for_officer
 from flows.watching.watcher_lock import a_watcher_runs
 from privacy.accountants.spending import moment
 from privacy.errors import ClustMixError
 from privacy.ledger import EntryState, LedgerEntry, latest_entries
 from storage.arrivals.arrival_store import ArrivalStore
-from storage.installation import existing_ledger
+from storage.ledger.ledger_db import LedgerDatabase
 from storage.settings import Settings
 
 if TYPE_CHECKING:
@@ -41,12 +41,11 @@ FLOWS = ("measure", "publish", "release")
 _CODE = re.compile(r"([A-Z][A-Z0-9_]+|[a-z][a-z-]*:[A-Za-z]+): ")
 _ID = re.compile(r"[a-z0-9-]{1,63}")
 _TIMEOUT_SECONDS = 2.0
-REFUSED_LOG = "refused.log"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartState:
-    """Whether a part of the installation answers."""
+    """A part of the installation: its name, if it answers, and a text."""
 
     name: str
     answers: bool
@@ -111,7 +110,7 @@ class NextRun:
 
 @dataclass(slots=True, kw_only=True)
 class Status:
-    """Everything at one moment. All of it is public: ids, states and codes.
+    """Status at one moment. All of it is public: ids, states and codes.
 
     `runs` are those that the orchestrator knows, `entries` those of the ledger, the last first;
     `reserved` are charged and without an outcome.
@@ -133,31 +132,42 @@ class Status:
 
     @property
     def is_served(self) -> bool:
-        """Whether the orchestrator has answered."""
+        """True if the orchestrator has answered."""
         return any(part.name == ORCHESTRATOR and part.answers for part in self.parts)
 
 
-def collect(settings: Settings) -> Status:
-    """Gather the status of an installation and its server (``PREFECT_API_URL``); make nothing."""
+def collect(settings: Settings, *, asks_server: bool = True) -> Status:
+    """Gather the status of an installation and make nothing.
+
+    Unless `asks_server` is false, the server of ``PREFECT_API_URL``, the parts of a local server,
+    the watcher and the cluster are asked too.
+    """
     status = Status()
-    with _asking(status, ORCHESTRATOR), orchestrator() as client:
-        _look_at_server(client, status)
-    with _asking(status, "server"):
-        _look_at_processes(settings.server_home, status)
-    watched = a_watcher_runs(settings)
-    status.report("watcher", watched, "at work" if watched else "none runs; clustmix watch is one")
-    if settings.dask_address is not None:
-        with _asking(status, "cluster"):
-            _look_at_cluster(settings.dask_address, status)
-    return look_at_stores(settings, status)
-
-
-def look_at_stores(settings: Settings, status: Status) -> Status:
-    """Add what ledger and stores know, without asking the server."""
+    if asks_server:
+        with _asking(status, ORCHESTRATOR), orchestrator() as client:
+            _look_at_server(client, status)
+        with _asking(status, "server"):
+            _look_at_processes(settings.server_home, status)
+        watched = a_watcher_runs(settings.server_home)
+        text = "at work" if watched else "none runs; clustmix watch is one"
+        status.report("watcher", watched, text)
+        if settings.dask_address is not None:
+            with _asking(status, "cluster"):
+                _look_at_cluster(settings.dask_address, status)
     with _asking(status, "ledger"):
-        _look_at_ledger(settings, status)
+        rows: tuple[LedgerEntry, ...] = ()
+        if settings.ledger_url is None and not settings.ledger_path.exists():
+            status.report("ledger", True, "none yet; the first release makes it")
+        else:
+            ledger = LedgerDatabase(settings.ledger_location, head_file=settings.ledger_head_path)
+            ledger.verify()
+            rows = ledger.history()
+            status.report("ledger", True, f"{len(rows)} rows, verified")
+        _look_at_entries(rows, SiteFolder(settings.sites), status)
     with _asking(status, "arrivals"):
-        _look_at_arrivals(settings, status)
+        if settings.arrivals.exists():
+            refused = settings.arrivals / REFUSED_LOG
+            _look_at_arrivals(ArrivalStore(settings.arrivals), refused, status)
     return status
 
 
@@ -210,7 +220,7 @@ def _run_state(run: FlowRun, flow: str) -> RunState:
 
 
 def _name_of(run: FlowRun) -> str:
-    """Return the name of a run; before it starts it has one by chance, and says what it is for."""
+    """Return the name of a run; before its start, a name made of its request."""
     request = run.parameters.get("request")
     if run.start_time is not None or not isinstance(request, dict):
         return run.name
@@ -246,7 +256,7 @@ def _next_runs(
 
 
 def _look_at_processes(server_home: Path, status: Status) -> None:
-    """Name the parts of the server of this machine that ended, and how often they were restarted."""
+    """Name the parts of the server of this machine that do not run, or were started again."""
     for part in part_states(server_home):
         again = f"started again {part.restarts} times, last at {part.since_text}"
         if not part.runs:
@@ -266,16 +276,7 @@ def _look_at_cluster(address: str, status: Status) -> None:
         status.report("cluster", True, "its scheduler answers")
 
 
-def _look_at_ledger(settings: Settings, status: Status) -> None:
-    rows: tuple[LedgerEntry, ...] = ()
-    if settings.ledger_url is None and not settings.ledger_path.exists():
-        status.report("ledger", True, "none yet; the first release makes it")
-    else:
-        ledger = existing_ledger(settings)
-        ledger.verify()
-        rows = ledger.history()
-        status.report("ledger", True, f"{len(rows)} rows, verified")
-    files = SiteFolder(settings.sites)
+def _look_at_entries(rows: tuple[LedgerEntry, ...], files: SiteFolder, status: Status) -> None:
     entries = latest_entries(rows).values()
     last = {e.dataset: e.release_id for e in entries if e.state is EntryState.PUBLISHED}
     status.datasets += [
@@ -303,10 +304,8 @@ def _entry(entry: LedgerEntry) -> Entry:
     )
 
 
-def _look_at_arrivals(settings: Settings, status: Status) -> None:
-    if not settings.arrivals.exists():
-        return
-    status.refused_arrivals += _refused_arrivals(settings.arrivals / REFUSED_LOG)
+def _look_at_arrivals(store: ArrivalStore, refused: Path, status: Status) -> None:
+    status.refused_arrivals += _refused_arrivals(refused)
     status.arrivals += [
         Arrived(
             arrival_id=arrival.arrival_id,
@@ -315,7 +314,7 @@ def _look_at_arrivals(settings: Settings, status: Status) -> None:
             failures=arrival.failures,
             accepted_at=arrival.accepted_at,
         )
-        for arrival in ArrivalStore(settings.arrivals).unfinished()
+        for arrival in store.unfinished()
     ]
 
 

@@ -1,4 +1,4 @@
-"""The watcher: takes what arrives, tells the orchestrator what has happened, keeps the house.
+"""The watcher: takes arrivals, sends events to the orchestrator, cleans up after dead runs.
 
 Its parts fail on their own: one that cannot do its work says so in one line, is tried again after
 pauses that grow, and keeps no other part from its work.
@@ -13,31 +13,41 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.events import PublicEvent, emit, orchestrator
+from flows.installation import Installation
 from flows.local_server import connection
-from flows.watching import upkeep
-from flows.watching.arrivals import scan
+from flows.watching.arrivals import arrived, scan
 from flows.watching.budgets import SiteFolder, budgets
 from flows.watching.lineage import run_events, send
-from flows.watching.notices import Cursor, CursorFile, notices
+from flows.watching.outbox import (
+    Cursor,
+    CursorFile,
+    low_budgets,
+    missed_runs,
+    notices,
+    resend,
+    unpublished,
+)
 from privacy.errors import ClustMixError, ConfigurationError
 from privacy.ledger import LedgerEntry
+from storage.arrivals.arrival_store import ArrivalStore
 from storage.files.private import ensure_private_directory
+from storage.files.workspace import live_run_ids
 from storage.installation import installation_id, open_ledger
+from storage.keys.key_store import KeyStore
 from storage.ledger.head import HeadFile
+from storage.releases.pending import PendingBundles
 from storage.settings import Settings
 from tasks.execution import runtime
-from tasks.steps.janitor import clean_up
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
 TICK_SECONDS = 2.0
-"""How often arrivals and news are looked for."""
+"""Pause between looks for arrivals and new rows of the ledger."""
 
 UPKEEP_SECONDS = 60.0
 
@@ -46,7 +56,7 @@ MOST_SECONDS = 300.0
 
 
 class PeriodicTask:
-    """One of the things that the watcher does again and again, with a pause while it succeeds."""
+    """A periodic task of the watcher."""
 
     def __init__(self, name: str, every_seconds: float, work: Callable[[], None]) -> None:
         self.name = name
@@ -57,11 +67,11 @@ class PeriodicTask:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time."""
+        """True if it is time to do the work."""
         return time.monotonic() >= self._not_before
 
     def attempt(self, log_folder: Path) -> ClustMixError | None:
-        """Do the work; say in one line of the log if it fails, and if it no longer does."""
+        """Do the work; log a failure in one line, and the end of failures."""
         failed: ClustMixError | None = None
         try:
             self._work()
@@ -95,7 +105,7 @@ class PeriodicTask:
 
 
 class Watcher:
-    """Does everything that is due, as often as it is asked, in a private folder of its own."""
+    """Does everything that is due at each tick; its state is in the folder of the server."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -110,25 +120,31 @@ class Watcher:
         self._parts = (
             PeriodicTask("arrivals", TICK_SECONDS, self._take_arrivals),
             PeriodicTask("news", TICK_SECONDS, self._notify_of_rows),
-            PeriodicTask("dead runs", UPKEEP_SECONDS, partial(clean_up, settings)),
-            PeriodicTask("unfinished", UPKEEP_SECONDS, self._renotify),
+            PeriodicTask("dead runs", UPKEEP_SECONDS, self._clean_up),
+            PeriodicTask("unfinished", UPKEEP_SECONDS, self._resend),
             PeriodicTask("schedules", UPKEEP_SECONDS, self._notify_of_missed_runs),
             PeriodicTask("budgets", UPKEEP_SECONDS, self._notify_of_low_budgets),
             *(
-                (PeriodicTask("lineage", UPKEEP_SECONDS, self._tell_lineage),)
+                (PeriodicTask("lineage", UPKEEP_SECONDS, self._send_lineage),)
                 if settings.lineage_url is not None
                 else ()
             ),
         )
 
     def tick(self) -> dict[str, ClustMixError | None]:
-        """Do what is due; return for each part that was due why it failed, or None."""
+        """Do everything that is due; return the error of each part that was due, or None."""
         due = [part for part in self._parts if part.is_due]
         return {part.name: part.attempt(self._settings.diagnostics) for part in due}
 
+    def _clean_up(self) -> None:
+        # Opened anew each time, since a ledger that is away now may be there in a minute.
+        Installation.open(self._settings).janitor.clean_up()
+
     def _take_arrivals(self) -> None:
-        """Take what has arrived. What is to be told of it is told with the next news."""
-        found = scan(self._settings)
+        """Take arrivals; their events are sent with the next news."""
+        settings = self._settings
+        secret = KeyStore(settings.key_folder).landing_secret()
+        found = scan(settings.landing, settings.arrivals, sites=settings.sites, secret=secret)
         self._unsent += found.events
         problems = tuple(str(problem) for problem in found.problems)
         if problems != self._problems:
@@ -149,25 +165,34 @@ class Watcher:
         self._read_again_at = time.monotonic() + UPKEEP_SECONDS
 
     def _nothing_new(self, cursor: Cursor) -> bool:
-        """Whether the exported head says so: faster than the ledger, and up to a minute late."""
+        """Return whether the exported head has not moved: cheaper than to read the ledger."""
         head = HeadFile(self._settings.ledger_head_path).read()
         place = (cursor.sequence, cursor.row_hash)
         return head == place and time.monotonic() < self._read_again_at
 
-    def _renotify(self) -> None:
-        rows = self._rows()
+    def _resend(self) -> None:
+        settings = self._settings
+        unanswered = unpublished(
+            self._rows(),
+            owner=installation_id(settings.home),
+            live=live_run_ids(settings.private_root),
+            made=PendingBundles(settings.pending).release_ids(),
+        )
+        if settings.arrivals.exists():
+            waiting = ArrivalStore(settings.arrivals).waiting()
+            unanswered += [arrived(arrival) for arrival in waiting]
         with self._orchestrator() as client:
-            news = upkeep.renotify(self._settings, rows, self._cursor(), client, now=_now())
+            news = resend(unanswered, self._cursor(), client, now=_now())
         self._send(news.events, news.cursor)
 
     def _notify_of_missed_runs(self) -> None:
         with self._orchestrator() as client:
-            news = upkeep.missed_runs(self._cursor(), client, now=_now())
+            news = missed_runs(self._cursor(), client, now=_now())
         self._send(news.events, news.cursor)
 
     def _notify_of_low_budgets(self) -> None:
         left = budgets(self._site_files.sites(), self._rows())
-        news = upkeep.low_budgets(left, self._cursor())
+        news = low_budgets(left, self._cursor())
         self._send(news.events, news.cursor)
         if faults := self._site_files.faults():
             named = ", ".join(f"{name} ({code})" for name, code in faults.items())
@@ -176,11 +201,11 @@ class Watcher:
                 f"expected site files, found {named}; their budgets are not looked at",
             )
 
-    def _tell_lineage(self) -> None:
+    def _send_lineage(self) -> None:
         rows, cursor = self._rows(), self._cursor()
-        told = run_events(rows[cursor.lineage :], owner=installation_id(self._settings.home))
+        events = run_events(rows[cursor.lineage :], owner=installation_id(self._settings.home))
         if self._settings.lineage_url is not None:
-            send(told, self._settings.lineage_url)
+            send(events, self._settings.lineage_url)
         self._send((), cursor.model_copy(update={"lineage": len(rows)}))
 
     def _rows(self) -> tuple[LedgerEntry, ...]:
@@ -194,14 +219,14 @@ class Watcher:
         return cursor
 
     def _send(self, events: Sequence[PublicEvent], cursor: Cursor | None = None) -> None:
-        """Send the events, then remember: what was not answered is sent again."""
+        """Send the events, then keep the cursor: unanswered events are sent again."""
         if events:
             self._find_server()
             emit(events)
         if cursor is not None and cursor != self._file.read():
             self._file.write(cursor)
         for event in events:
-            log("told", f"{event.name} {event.resource_id}")
+            log("sent", f"{event.name} {event.resource_id}")
 
     def _orchestrator(self) -> AbstractContextManager[SyncPrefectClient]:
         self._find_server()

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from privacy.errors import ConfigurationError
 from storage.files.private import ensure_private_directory, locks, open_lock
-from storage.settings import Settings
 
 LOCK_FILE = "watcher.lock"
 
@@ -16,9 +15,9 @@ _LOCK_SECONDS = 2.0
 _NAP_SECONDS = 0.2
 
 
-def a_watcher_runs(settings: Settings) -> bool:
+def a_watcher_runs(server_home: Path) -> bool:
     """Return whether a watcher of this installation is at work."""
-    path = settings.server_home / LOCK_FILE
+    path = server_home / LOCK_FILE
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -30,9 +29,9 @@ def a_watcher_runs(settings: Settings) -> bool:
 
 
 @contextmanager
-def only_watcher(settings: Settings) -> Iterator[None]:
-    """Refuse a second watcher: both would tell of the same, and take the same arrival."""
-    path: Path = ensure_private_directory(settings.server_home) / LOCK_FILE
+def only_watcher(server_home: Path) -> Iterator[None]:
+    """Refuse a second watcher: both would send the same events, and take the same arrival."""
+    path = ensure_private_directory(server_home) / LOCK_FILE
     descriptor = open_lock(path)
     try:
         # Whoever looks whether there is a watcher holds the lock for a moment.

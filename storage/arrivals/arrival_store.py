@@ -1,9 +1,9 @@
 """Tables that arrived: copied and verified, then accepted, then taken by one run at a time.
 
-A table is copied beside its place, hashed on the way, forced to the disk and renamed; then its row
-is committed, and only then is it removed from the landing place. A process that dies in between
+A table is copied to a staging folder, hashed on the way, forced to the disk and renamed. Then its
+row is committed, and only then is it removed from the landing place. A process that dies in between
 leaves a copy without a row, which is deleted, or a row whose table still lies in the landing place,
-which is removed: nothing is lost and nothing is accepted twice.
+which is removed. So no table is lost, and none is accepted twice.
 """
 
 import json
@@ -38,13 +38,13 @@ _LIST = "arrivals.sqlite"
 class ArrivalStore:
     """Folders ``<root>/<arrival_id>`` of mode 0700, and a list of all arrivals.
 
-    The root is made with mode 0700 on the first use. Keep it on a disk of this machine. Every
-    method raises ConfigurationError or IntegrityError if the folder or the list cannot be used.
+    The first use creates the root, with mode 0700. Keep it on a disk of this machine. Every method
+    raises a ConfigurationError or an IntegrityError if the folder or the list cannot be used.
 
     Privacy
     -------
-    Holds rows. Nothing but what was verified is ever in a place that `path` gives. Deleting does
-    not overwrite the disk: put the folder on an encrypted file system.
+    It holds rows. A place that `path` returns holds verified content alone. Deletion does not
+    overwrite the disk: put the folder on an encrypted file system.
     """
 
     def __init__(self, root: Path) -> None:
@@ -52,7 +52,7 @@ class ArrivalStore:
 
     @contextmanager
     def scanning(self) -> Iterator[None]:
-        """Let one process at a time accept arrivals; what dead ones left is deleted first."""
+        """Let one process at a time accept arrivals; first delete the remains of dead ones."""
         with folder_locked(ensure_private_directory(self._root)):
             folders = [path for path in self._root.iterdir() if is_ours(path.name)]
             if folders and not os.path.lexists(self._root / _LIST):
@@ -70,11 +70,12 @@ class ArrivalStore:
     def accept(
         self, ready: ReadyFile, landing: LandingFolder, *, name: str, sha256: str
     ) -> Arrival:
-        """Copy and verify an announced table, then accept it; it is not yet removed from landing.
+        """Copy and verify an announced table, then accept it; `clear` removes it from landing.
 
-        Within `scanning`, after a check of signature and names; `name` and `sha256` of the ready
-        file are kept for `clear`. What is returned is durable. Nothing is kept on an InputError
-        (``ARRIVAL_REPLAYED``, ``_INCOMPLETE``, ``_NAME``), or if landing place or disk fail.
+        Call it within `scanning`, after the check of signature and names. `name` and `sha256` are
+        those of the ready file, for `clear`. The arrival is durable at return. An InputError
+        (``ARRIVAL_REPLAYED``, ``_INCOMPLETE``, ``_NAME``), or a failure of landing place or disk,
+        leaves nothing.
         """
         with self._transaction() as rows:
             if rows.select("nonce = ?", ready.nonce):
@@ -98,10 +99,10 @@ class ArrivalStore:
                 not_before=now.isoformat(),
                 landed=json.dumps(landed),
             )
-        return self._known(arrival_id)
+            return _known(rows, arrival_id)
 
     def clear(self, landing: LandingFolder) -> tuple[Arrival, ...]:
-        """Remove what was accepted from the landing place, unless written anew, in `scanning`."""
+        """Remove accepted tables from the landing place, unless written anew; in `scanning`."""
         with self._transaction() as rows:
             uncleared = rows.select("landed IS NOT NULL")
         for arrival in uncleared:
@@ -119,16 +120,16 @@ class ArrivalStore:
             return rows.find(arrival_id)
 
     def unfinished(self) -> tuple[Arrival, ...]:
-        """Return the arrivals that wait, then those that are being released; changes nothing."""
+        """Return the arrivals that wait, then those that a run has taken; change nothing."""
         with self._transaction() as rows:
             states = (ArrivalState.ACCEPTED, ArrivalState.TAKEN)
             return tuple(arrival for s in states for arrival in rows.select("state = ?", s))
 
     def waiting(self) -> tuple[Arrival, ...]:
-        """Return the arrivals that a run should take now, the first accepted first.
+        """Return the arrivals that a run should take now, in the order of acceptance.
 
-        An arrival whose run has died is among them. One whose run has failed is left in peace for
-        a while, so that a cause outside of it can be mended.
+        An arrival whose run has died is among them. After a run that failed an arrival rests for a
+        while, so that a cause outside of it can be mended.
         """
         with self._transaction() as rows:
             taken = rows.select("state = ?", ArrivalState.TAKEN)
@@ -141,36 +142,38 @@ class ArrivalStore:
 
     def path(self, arrival_id: str) -> Path:
         """Return the file or folder of an arrival (``ARRIVAL_UNKNOWN``, ``ARRIVAL_ENDED``)."""
-        return self._root / arrival_id / self._unfinished(arrival_id).content
+        with self._transaction() as rows:
+            return self._root / arrival_id / _unfinished(rows, arrival_id).content
 
     def releases_of(self, arrival_id: str) -> tuple[str, ...]:
-        """Return the releases that have ever taken an arrival, the first one first."""
+        """Return all releases that have taken an arrival, in order."""
         with self._transaction() as rows:
             return rows.releases_of(arrival_id)
 
     @contextmanager
     def released_as(self, arrival_id: str, *, dataset: str, release_id: str) -> Iterator[Path]:
-        """Take an arrival for a block that releases it, and end it with the block or the process.
+        """Yield the file or folder of an arrival to a block that releases it, then end it.
 
-        It yields the file or folder. The ConfigurationError is ``ARRIVAL_UNKNOWN``,
-        ``_OTHER_DATASET``, ``_ENDED``, ``_LOST``, or ``_TAKEN`` by a process that lives.
+        The end of the process ends it too. The ConfigurationError is ``ARRIVAL_UNKNOWN``,
+        ``_OTHER_DATASET``, ``_ENDED``, ``_LOST``, or ``_TAKEN`` by a living process.
 
-        The table is deleted at the end, unless the block has failed and may be tried again, up to
-        `MAX_FAILURES` times in all. A table that does not keep to its site file (`InputError`) is
-        refused for good, as another try would be refused again.
+        The table is deleted, unless the block fails for one of the first times: `MAX_FAILURES` is
+        the limit. A table that violates its site file (`InputError`) is refused at once, since
+        another run would refuse it again.
         """
-        arrival = self._known(arrival_id)
-        if arrival.dataset != dataset:
-            raise ConfigurationError(
-                "ARRIVAL_OTHER_DATASET",
-                f"expected an arrival of dataset {dataset}, found one of {arrival.dataset}; name "
-                "the arrival of the dataset that is released",
-            )
-        self._unfinished(arrival_id)
+        with self._transaction() as rows:
+            arrival = _known(rows, arrival_id)
+            if arrival.dataset != dataset:
+                raise ConfigurationError(
+                    "ARRIVAL_OTHER_DATASET",
+                    f"expected an arrival of dataset {dataset}, found one of {arrival.dataset}; "
+                    "name the arrival of the dataset that is released",
+                )
+            _unfinished(rows, arrival_id)
         with self._locked(arrival_id):
             self._close_dead(arrival_id)
             with self._transaction() as rows:
-                self._unfinished(arrival_id, rows)
+                _unfinished(rows, arrival_id)
                 rows.take(arrival_id, release_id)
             outcome = Outcome.FAILED
             try:
@@ -186,9 +189,9 @@ class ArrivalStore:
                 self._end(arrival_id, outcome)
 
     def _end(self, arrival_id: str, outcome: Outcome) -> None:
-        """Note how the run of an arrival ended; its folder is locked by the caller."""
+        """Record the outcome of a run; the caller holds the lock of the folder."""
         with self._transaction() as rows:
-            arrival = self._known(arrival_id, rows)
+            arrival = _known(rows, arrival_id)
             if outcome is Outcome.FAILED:
                 _count_failure(rows, arrival, wait=True)
             else:
@@ -218,36 +221,17 @@ class ArrivalStore:
             os.close(descriptor)
 
     def _close_dead(self, arrival_id: str) -> None:
-        """Count the run of a taken arrival as failed; its folder is locked by the caller."""
+        """Count the run of a taken arrival as failed; the caller holds the lock of the folder."""
         with self._transaction() as rows:
-            arrival = self._known(arrival_id, rows)
+            arrival = _known(rows, arrival_id)
             if arrival.state is ArrivalState.TAKEN:
                 _count_failure(rows, arrival, wait=False)
         self._delete_if_done(arrival_id)
 
     def _delete_if_done(self, arrival_id: str) -> None:
-        if self._known(arrival_id).state is ArrivalState.DONE:
+        found = self.find(arrival_id)
+        if found is not None and found.state is ArrivalState.DONE:
             shutil.rmtree(self._root / arrival_id, ignore_errors=True)
-
-    def _known(self, arrival_id: str, rows: ArrivalTransaction | None = None) -> Arrival:
-        found = self.find(arrival_id) if rows is None else rows.find(arrival_id)
-        if found is None:
-            raise ConfigurationError(
-                "ARRIVAL_UNKNOWN",
-                "expected the id of a table that has arrived, found another; clustmix status lists "
-                "them",
-            )
-        return found
-
-    def _unfinished(self, arrival_id: str, rows: ArrivalTransaction | None = None) -> Arrival:
-        arrival = self._known(arrival_id, rows)
-        if arrival.state is ArrivalState.DONE:
-            raise ConfigurationError(
-                "ARRIVAL_ENDED",
-                f"expected an arrival that was not released yet, found {arrival_id}, which has "
-                f"ended ({arrival.outcome}); the sender can deliver the table anew",
-            )
-        return arrival
 
     @contextmanager
     def _transaction(self) -> Iterator[ArrivalTransaction]:
@@ -264,3 +248,25 @@ def _count_failure(rows: ArrivalTransaction, arrival: Arrival, *, wait: bool) ->
         return
     again = datetime.now(UTC) + (_RETRY_AFTER[failures - 1] if wait else timedelta())
     rows.update(arrival.arrival_id, state=ArrivalState.ACCEPTED, not_before=again.isoformat())
+
+
+def _known(rows: ArrivalTransaction, arrival_id: str) -> Arrival:
+    found = rows.find(arrival_id)
+    if found is None:
+        raise ConfigurationError(
+            "ARRIVAL_UNKNOWN",
+            "expected the id of a table that has arrived, found another; clustmix status lists "
+            "them",
+        )
+    return found
+
+
+def _unfinished(rows: ArrivalTransaction, arrival_id: str) -> Arrival:
+    arrival = _known(rows, arrival_id)
+    if arrival.state is ArrivalState.DONE:
+        raise ConfigurationError(
+            "ARRIVAL_ENDED",
+            f"expected an arrival that was not released yet, found {arrival_id}, which has "
+            f"ended ({arrival.outcome}); the sender can deliver the table anew",
+        )
+    return arrival

@@ -1,8 +1,8 @@
-"""The landing place: where a sender puts tables, and the copy of an announced one.
+"""The landing place, in which a sender puts tables, and the copy of an announced table.
 
-It is a folder of this machine, or a remote store. What lies there is not trusted, and belongs to
-the sender until it was copied: a file is removed only as long as it is what was read. A copy is
-hashed while it is written, and in its place only if it is right.
+It is a folder of this machine or a remote store. Its content is not trusted, and belongs to the
+sender until it is copied: a file is removed only if it did not change since it was read. A copy is
+hashed while it is written, and gets its final name only if the digest is right.
 """
 
 import hashlib
@@ -28,9 +28,9 @@ _MAX_NAME_BYTES = 255
 class LandingFolder:
     """The landing place of an installation: a folder, or an address that fsspec knows.
 
-    Names are relative to it, with ``/`` between their parts. An address (``s3://bucket/prefix``) of
-    a kind that is not installed is a ConfigurationError (``LANDING_UNSUPPORTED``); every method
-    raises one whose code begins with ``LANDING_`` if the place cannot be used.
+    Names are relative to it, with ``/`` between their parts. An address (``s3://bucket/prefix``)
+    without an installed driver is a ConfigurationError (``LANDING_UNSUPPORTED``). If the place
+    cannot be used, every method raises one with a code that begins with ``LANDING_``.
     """
 
     def __init__(self, place: str) -> None:
@@ -43,11 +43,11 @@ class LandingFolder:
         return sorted(name for name in self._place.names() if name.endswith(READY_SUFFIX))
 
     def oldest(self) -> datetime | None:
-        """Return when the oldest of what lies there was written, None if that is nothing."""
+        """Return the time of the oldest file, None if there is none."""
         return min(filter(None, map(self._place.modified, self._place.names())), default=None)
 
     def read_ready(self, name: str) -> bytes:
-        """Return a ready file, or enough of a too large one; InputError if it cannot be read."""
+        """Return a ready file, cut off if it is too large; InputError if it cannot be read."""
         content = bytearray()
         with closing(self._place.chunks(name)) as chunks:
             for chunk in chunks:
@@ -63,8 +63,7 @@ class LandingFolder:
     def version(self, name: str) -> str | None:
         """Return a text that changes when a file is written anew, None if there is no file.
 
-        Ask before the file is read: what is removed later under this version is then what was
-        read, or older.
+        Ask for it before the file is read, so that `remove` never deletes newer content.
         """
         return self._place.version(name)
 
@@ -78,13 +77,13 @@ class LandingFolder:
         try:
             content = self.read_ready(name)
         except InputError:
-            return  # gone already, or something else has taken its place
+            return  # gone already, or replaced by something else
         if hashlib.sha256(content).hexdigest() == sha256:
             self._place.remove_empty(name.removesuffix(READY_SUFFIX))
             self._place.remove(name)
 
     def refuse(self, name: str) -> None:
-        """Rename a ready file, so that it is not looked at again; its table stays as it is."""
+        """Rename a ready file, so that it is not read again; its table stays as it is."""
         refused = name + REFUSED_SUFFIX
         too_long = len(os.fsencode(refused)) > _MAX_NAME_BYTES
         if too_long or self._place.version(refused) is not None:
@@ -98,23 +97,23 @@ _OURS = re.compile(r"(\.staging-)?a-[0-9]{8}-[0-9a-f]{8}")
 
 
 def is_ours(name: str) -> bool:
-    """Return whether a name is that of an arrival's folder, or of one that is being written."""
+    """Return whether a name is that of an arrival's folder, or of its staging folder."""
     return _OURS.fullmatch(name) is not None
 
 
 def content_name(ready: ReadyFile) -> str:
-    """Return the name of a table in its folder: messages show it, readers look at its suffix."""
+    """Return our name of a table, which messages show; it keeps the suffix ``.gz``."""
     is_compressed = not ready.is_folder and next(iter(ready.files)).lower().endswith(".gz")
     return "table.gz" if is_compressed else "table"
 
 
 def copy_table(ready: ReadyFile, landing: LandingFolder, folder: Path) -> dict[str, str | None]:
-    """Copy a table into a new folder, which appears when everything in it is verified and durable.
+    """Copy a table into a new folder, which appears once its content is verified and durable.
 
-    The signature and the names of the announcement were checked. The folder is new, of mode 0700,
-    in an existing private folder; files have mode 0600. Returns the version of each file in the
-    landing place, as it was before it was read. Errors are ``ARRIVAL_INCOMPLETE`` and
-    ``ARRIVAL_NAME`` of the table, ``ARRIVALS_FULL`` and ``ARRIVALS_UNWRITABLE`` of this place.
+    The signature and the names of the announcement were checked before. The folder, of mode 0700,
+    lies in an existing private folder; files have mode 0600. Returns the version of each file in
+    the landing place, taken before it was read. Errors are ``ARRIVAL_INCOMPLETE`` and
+    ``ARRIVAL_NAME`` of the table, ``ARRIVALS_FULL`` and ``ARRIVALS_UNWRITABLE`` of this disk.
     """
     if ready.size_bytes + _SPARE_BYTES > shutil.disk_usage(folder.parent).free:
         raise ConfigurationError(
@@ -156,7 +155,7 @@ def _make_folders(folder: Path) -> None:
 def _copy_verified(
     landing: LandingFolder, name: str, announced: AnnouncedFile, target: Path
 ) -> None:
-    """Copy a file to the disk, no byte more than announced, and compare its digest."""
+    """Copy a file durably, at most its announced size, and compare its digest."""
     digest = hashlib.sha256()
     size = 0
     with open_private(target, "x") as copy, closing(landing.chunks(name)) as chunks:

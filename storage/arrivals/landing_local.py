@@ -1,7 +1,7 @@
 """A landing place in a folder of this machine, which others may write to.
 
-No link is followed, not even one that appears between two steps: the folder is walked from its own
-descriptor.
+No link is followed, not even one that appears between two steps: each part of a name is opened from
+the descriptor of the folder above it.
 """
 
 import errno
@@ -21,18 +21,18 @@ _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class LocalPlace:
-    """A folder of this machine, made with mode 0700 if it is absent and its parent is there."""
+    """A folder of this machine, created with mode 0700 in an existing parent."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     def names(self) -> list[str]:
-        """Return the names that lie directly in the folder."""
+        """Return the names directly in the folder."""
         with self._folder("") as (folder, _):
             return os.listdir(folder)
 
     def chunks(self, name: str) -> Generator[bytes, None, None]:
-        """Read a regular file that is not reached through a link."""
+        """Read a regular file whose path has no link."""
         with self._folder(name) as (folder, last):
             try:
                 descriptor = os.open(last, _FILE_FLAGS, dir_fd=folder)
@@ -58,7 +58,7 @@ class LocalPlace:
         return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
 
     def modified(self, name: str) -> datetime | None:
-        """Return when what lies directly in the folder was written, None if it is gone."""
+        """Return the time of a file directly in the folder, None if it is gone."""
         with self._folder("") as (folder, _), suppress(OSError):
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
             return datetime.fromtimestamp(status.st_mtime, UTC)
@@ -70,7 +70,7 @@ class LocalPlace:
             os.unlink(last, dir_fd=folder)
 
     def rename(self, name: str, new: str) -> None:
-        """Rename a file of the folder, or a link itself; one of the new name is replaced."""
+        """Rename a file of the folder, or a link itself; the new name may exist."""
         with self._writing(), self._folder("") as (folder, _):
             os.rename(name, new, src_dir_fd=folder, dst_dir_fd=folder)
 
@@ -80,11 +80,11 @@ class LocalPlace:
             try:
                 Path(path).rmdir()
             except OSError:
-                continue  # holds something that was not announced, which stays
+                continue  # holds a file that was not announced, which stays
 
     @contextmanager
     def _folder(self, name: str) -> Iterator[tuple[int, str]]:
-        """Open the folder that holds a name, without following a link; give the last part too."""
+        """Open the folder of a name without following a link; yield it with the last part."""
         *above, last = name.split("/")
         descriptor = self._open_root()
         try:
@@ -133,7 +133,7 @@ class LocalPlace:
 
 
 def _refusal(error: OSError) -> Exception:
-    """Say what is wrong with a file that cannot be opened; a fault of the disk stays one."""
+    """Return the error for a file that cannot be opened: a fault of the sender, or of the disk."""
     # A link: ELOOP, or ENOTDIR where a folder was expected. ENXIO: a socket.
     if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
         return _not_regular()

@@ -1,8 +1,8 @@
-"""A landing place in a remote store, by way of fsspec: S3 and what speaks its protocol.
+"""A landing place in a remote store through fsspec: S3 and compatible stores.
 
 Address and credentials come from the environment, as for any client of the store
-(``AWS_ENDPOINT_URL``, ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``, ``AWS_PROFILE``). Reading
-what arrives takes the rights to list, get, put and delete below the prefix.
+(``AWS_ENDPOINT_URL``, ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``, ``AWS_PROFILE``). They need
+the rights to list, get, put and delete below the prefix.
 """
 
 from collections.abc import Generator, Iterator
@@ -14,14 +14,14 @@ from privacy.errors import ClustMixError, ConfigurationError, InputError
 
 _BLOCK_BYTES = 2**23
 _VERSION_KEYS = ("ETag", "VersionId", "LastModified", "mtime", "created", "size")
-# A store that does not answer must not hold up everything else that the watcher does.
+# A store that does not answer must not delay the other work of the watcher.
 _S3_OPTIONS = {
     "config_kwargs": {"connect_timeout": 5, "read_timeout": 60, "retries": {"max_attempts": 1}}
 }
 
 
 class RemotePlace:
-    """A prefix of a remote store, such as ``s3://bucket/prefix``; used as a `LocalPlace` is."""
+    """A prefix of a remote store, as ``s3://bucket/prefix``; methods as of `LocalPlace`."""
 
     def __init__(self, url: str) -> None:
         from fsspec.core import url_to_fs
@@ -33,7 +33,7 @@ class RemotePlace:
             # A chain of stores ("::") would be a cache of rows somewhere on the disk.
             found = None if "::" in url else url_to_fs(url, use_listings_cache=False, **options)
         except (ImportError, ValueError, TypeError):
-            pass  # its text holds the address, and an address may hold a password
+            pass  # the message holds the address, which may hold a password
         if found is None:
             raise ConfigurationError(
                 "LANDING_UNSUPPORTED",
@@ -48,7 +48,7 @@ class RemotePlace:
             try:
                 listed = self._store.ls(self._root, detail=True)
             except FileNotFoundError:
-                # No object has the prefix, or there is no bucket: only the first is in order.
+                # Without the bucket it is an error, without an object of the prefix it is not.
                 if not self._store.exists(self._root.split("/")[0] or "/"):
                     raise _unreachable() from None
                 listed = []
@@ -70,7 +70,7 @@ class RemotePlace:
                     yield chunk
 
     def version(self, name: str) -> str | None:
-        """Return what the store says of an object's content and time, None if there is none."""
+        """Return the store's tags of content and time of an object, None if there is none."""
         with _reaching():
             self._store.invalidate_cache()
             try:
@@ -82,7 +82,7 @@ class RemotePlace:
             return "-".join(str(state.get(key, "")) for key in _VERSION_KEYS)
 
     def modified(self, name: str) -> datetime | None:
-        """Return when an object was written, None if it is gone."""
+        """Return the time of an object, None if it is gone."""
         with _reaching():
             try:
                 found: datetime = self._store.modified(self._at(name))
@@ -109,12 +109,12 @@ class RemotePlace:
 
 @contextmanager
 def _reaching() -> Iterator[None]:
-    """Say in our words that a store failed; its own may hold addresses and keys."""
+    """Replace errors of the store, which may hold addresses and keys, by our own."""
     try:
         yield
     except ClustMixError:
         raise
-    except Exception:  # what a client library raises is not one family
+    except Exception:  # client libraries have no common base class
         raise _unreachable() from None
 
 

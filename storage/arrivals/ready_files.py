@@ -1,13 +1,13 @@
-"""The ready file: what a sender says of a table that it has put into the landing place.
+"""The ready file: the announcement of a table in the landing place by its sender.
 
-The table is one file ``NAME``, or the files of one folder ``NAME``. It is written under another
-name, ``NAME.part``, and renamed when it is whole; then ``NAME.ready.json`` appears beside it, all
-at once. That file names every file of the table with its digest, and carries an HMAC under a key
-that sender and installation share. ``clustmix ready`` writes it; so do the lines for a sender
-without ClustMix in ``docs/operate.md``.
+The table is one file ``NAME``, or the files of one folder ``NAME``. The sender writes it as
+``NAME.part`` and renames it when it is complete; then ``NAME.ready.json`` appears beside it, all at
+once. That file lists every file of the table with its digest, and carries an HMAC under a key that
+sender and installation share. ``clustmix ready`` writes it; ``docs/operate.md`` has a short program
+for a sender without ClustMix.
 
 On an S3-compatible store the table is uploaded first and the ready file last; there every upload
-appears all at once, so nothing is renamed.
+appears all at once, so that nothing is renamed.
 """
 
 import hashlib
@@ -32,12 +32,12 @@ from pydantic import (
 from privacy.errors import ConfigurationError, InputError, IntegrityError
 from storage.files.digests import Sha256
 from storage.files.documents import canonical_json
-from storage.files.private import open_regular
+from storage.files.private import open_regular, replace_durably
 from storage.files.refs import check_name
 
 READY_SUFFIX = ".ready.json"
 MAX_READY_BYTES = 2_000_000
-"""Largest ready file: that of `MAX_FILES` files with names of ordinary length."""
+"""Largest ready file; `MAX_FILES` names of ordinary length fit."""
 
 MAX_FILES = 10_000
 """Most files of one table."""
@@ -75,15 +75,15 @@ class AnnouncedFile(BaseModel):
 
 
 class ReadyFile(BaseModel):
-    """A ready file that was parsed; `verify` says whether to believe it.
+    """A parsed ready file; `verify` checks its signature.
 
-    It has every file of the table, by its name relative to the landing place, and when it was
-    signed, in UTC, for example ``2026-11-21T17:00:00Z``; ``mac`` is the HMAC-SHA256 of
-    ``clustmix-arrival-v1``, a null byte and the canonical JSON of all else.
+    `files` has every file of the table, by its name relative to the landing place. `signed_at` is
+    in UTC, for example ``2026-11-21T17:00:00Z``. `mac` is the HMAC-SHA256 of
+    ``clustmix-arrival-v1``, a null byte and the canonical JSON of the other fields.
 
     Privacy
     -------
-    Whoever can guess a table can compare it with the digests: a ready file is not public.
+    A ready file is not public: its digests confirm a guess of the table.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
@@ -101,7 +101,7 @@ class ReadyFile(BaseModel):
         return datetime.strptime(self.signed_at, _TIME_FORMAT).replace(tzinfo=UTC)
 
     def verify(self, secret: bytes) -> None:
-        """Refuse what was not written with the key, or was changed since (``ARRIVAL_FORGED``)."""
+        """Refuse a file that was not written with the key or was changed (``ARRIVAL_FORGED``)."""
         expected = _mac(secret, self.model_dump(mode="json", exclude={"mac"}))
         if not hmac.compare_digest(expected, self.mac):
             raise InputError(
@@ -111,10 +111,10 @@ class ReadyFile(BaseModel):
             )
 
     def check_names(self, ready_name: str) -> None:
-        """Refuse names that reach out of the table's own place (``ARRIVAL_NAME``).
+        """Refuse names outside of the table (``ARRIVAL_NAME``); the error repeats none of them.
 
-        ``NAME.ready.json``, the name of the ready file, announces the file ``NAME`` or files below
-        the folder ``NAME``, and nothing else. No name is repeated in the error.
+        A ready file ``NAME.ready.json`` announces the file ``NAME``, or files below the folder
+        ``NAME``, and nothing else.
         """
         table = ready_name.removesuffix(READY_SUFFIX)
         if set(self.files) == {table}:
@@ -142,12 +142,12 @@ class ReadyFile(BaseModel):
 
     @property
     def is_folder(self) -> bool:
-        """Whether the table is the files of a folder; only after `check_names`."""
+        """True if the table is a folder; only after `check_names`."""
         return any("/" in name for name in self.files)
 
 
 def parse_ready_file(content: bytes) -> ReadyFile:
-    """Read a ready file strictly, but not its signature; ``ARRIVAL_MALFORMED`` names a field."""
+    """Parse a ready file strictly; ``ARRIVAL_MALFORMED`` names a field, never its content."""
     problem = f"at most {MAX_READY_BYTES:,} bytes"
     if len(content) <= MAX_READY_BYTES:
         problem = "the documented fields, in JSON in UTF-8 that names every key once"
@@ -157,7 +157,7 @@ def parse_ready_file(content: bytes) -> ReadyFile:
             )
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False, include_context=False)[0]
-            # What else is in a location may be a name that the sender chose.
+            # The rest of a location may be a name that the sender chose.
             field = next((part for part in first["loc"] if part in ReadyFile.model_fields), None)
             problem = f"the documented fields, {field!r} in its range" if field else problem
         except (ValueError, RecursionError):  # the text of the reason may quote content
@@ -170,7 +170,7 @@ def parse_ready_file(content: bytes) -> ReadyFile:
 
 
 def build_ready_file(path: Path, *, dataset: str, secret: bytes) -> bytes:
-    """Announce a complete table, file or folder, now and with a new nonce (ConfigurationError)."""
+    """Return a new announcement of a complete table, file or folder (ConfigurationError)."""
     check_name(dataset)
     problem = ""
     files: dict[str, AnnouncedFile] = {}
@@ -193,21 +193,13 @@ def build_ready_file(path: Path, *, dataset: str, secret: bytes) -> bytes:
 
 
 def write_ready_file(path: Path, content: bytes) -> Path:
-    """Write the ready file beside its table, all at once; an earlier one is replaced.
+    """Write or replace the ready file beside its table, all at once (``READY_UNWRITABLE``).
 
-    It has mode 0640: the installation may be another user of the same group. Where it cannot be
-    written there is a ConfigurationError (``READY_UNWRITABLE``).
+    It has mode 0640: the installation may be another user of the same group.
     """
     target = path.with_name(path.name + READY_SUFFIX)
-    staged = path.with_name(f"{path.name}.ready.part")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        with os.fdopen(os.open(staged, flags, 0o640), "wb") as handle:
-            handle.write(content)
-            handle.flush()
-            os.fchmod(handle.fileno(), 0o640)
-            os.fsync(handle.fileno())
-        staged.replace(target)
+        replace_durably(target, content, mode=0o640)
     except OSError as error:
         raise ConfigurationError(
             "READY_UNWRITABLE",
@@ -236,8 +228,8 @@ def _mac(secret: bytes, body: dict[str, Any]) -> str:
 def _parts_of(path: Path) -> list[Path]:
     if not path.is_dir() or path.is_symlink():
         return [path]
-    # Hidden files, as Spark leaves them, are no part of a table. What is neither a file nor a
-    # folder is refused when it is opened.
+    # Hidden files, as Spark leaves them, are no part of a table. `open_regular` refuses anything
+    # that is neither a file nor a folder.
     return sorted(
         part
         for part in path.rglob("*")

@@ -1,4 +1,4 @@
-"""What is known of every table that arrived, in SQLite: a row is the acceptance, and stays."""
+"""The list of arrivals in SQLite: one row for each accepted table, kept for good."""
 
 import os
 import sqlite3
@@ -39,7 +39,7 @@ _COLUMNS = "arrival_id, dataset, content, accepted_at, state, outcome, failures,
 
 
 class ArrivalState(StrEnum):
-    """How far an arrival is."""
+    """State of an arrival."""
 
     ACCEPTED = "accepted"
     TAKEN = "taken"
@@ -47,10 +47,9 @@ class ArrivalState(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How the run of an arrival ended."""
+    """Result of the last run of an arrival."""
 
     SEALED = "sealed"
-    REUSED = "reused"
     REFUSED = "refused"
     WITHHELD = "withheld"
     FAILED = "failed"
@@ -58,11 +57,11 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A table that was accepted. Everything but `content` and `landed` is public.
+    """An accepted table. Everything but `content` and `landed` is public.
 
-    `failures` counts the runs that failed or died, `release_id` is the release that took it last,
-    `content` the name of the file or folder inside of the arrival's own folder, and `landed`, as
-    JSON, what is still to be removed from the landing place.
+    `failures` counts the runs that failed or died. `release_id` is the last release that took the
+    arrival. `content` is the name of the table in the arrival's own folder. `landed` lists, as
+    JSON, the files that are still to be removed from the landing place.
     """
 
     arrival_id: str
@@ -77,7 +76,7 @@ class Arrival:
 
 
 class ArrivalTransaction:
-    """Everything that can be done in one transaction that writes."""
+    """Statements on the list, in one transaction that writes."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -95,7 +94,7 @@ class ArrivalTransaction:
         self._execute(statement, *columns.values(), arrival_id)
 
     def select(self, condition: str, *values: str) -> tuple[Arrival, ...]:
-        """Return the arrivals for which a condition in SQL holds, the first accepted first."""
+        """Return the arrivals that satisfy a condition in SQL, in the order of acceptance."""
         query = f"SELECT {_COLUMNS} FROM arrivals WHERE {condition} ORDER BY rowid"  # noqa: S608
         return tuple(map(_arrival_of, self._execute(query, *values)))
 
@@ -104,12 +103,12 @@ class ArrivalTransaction:
         return next(iter(self.select("arrival_id = ?", arrival_id)), None)
 
     def take(self, arrival_id: str, release_id: str) -> None:
-        """Note that a run has taken an arrival."""
+        """Record that a run takes an arrival."""
         self.update(arrival_id, state=ArrivalState.TAKEN, release_id=release_id)
         self._execute("INSERT OR IGNORE INTO runs VALUES (?, ?)", arrival_id, release_id)
 
     def releases_of(self, arrival_id: str) -> tuple[str, ...]:
-        """Return the releases that have ever taken an arrival, the first one first."""
+        """Return all releases that have taken an arrival, in order."""
         query = "SELECT release_id FROM runs WHERE arrival_id = ? ORDER BY rowid"
         return tuple(row[0] for row in self._execute(query, arrival_id))
 
@@ -119,14 +118,14 @@ class ArrivalTransaction:
 
 @contextmanager
 def arrival_transaction(path: Path) -> Iterator[ArrivalTransaction]:
-    """Open the file for a durable transaction (``ARRIVALS_UNAVAILABLE``, ``ARRIVALS_DAMAGED``)."""
+    """Open the list for one durable transaction (``ARRIVALS_UNAVAILABLE``, ``_DAMAGED``)."""
     error: ConfigurationError | IntegrityError
     try:
         os.close(open_lock(path))  # SQLite would make it with the mode of other files
         with closing(
             sqlite3.connect(path, timeout=_BUSY_TIMEOUT_SECONDS, isolation_level=None)
         ) as connection:
-            # EXTRA: after a loss of power a commit must not be undone by a journal that is back.
+            # EXTRA: a rollback journal that reappears after a loss of power would undo a commit.
             connection.execute("PRAGMA synchronous = EXTRA")
             connection.execute("BEGIN IMMEDIATE")
             connection.execute(_SCHEMA)

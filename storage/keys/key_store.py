@@ -1,4 +1,4 @@
-"""The folder where an installation keeps its keys, and those of the people who may approve."""
+"""The folder of an installation's keys, and of the public keys of its officers."""
 
 import os
 from collections.abc import Iterable
@@ -22,32 +22,32 @@ from storage.keys.keys import (
 class KeyStore:
     """The keys of an installation.
 
-    ``pipeline.key`` and ``pipeline.pub`` sign releases; ``ledger.key`` and ``landing.key`` hold 32
-    random bytes each, the keys of request digests and of arrivals; ``officers/NAME.pub`` and
-    ``retired/NAME.pub``, which were ``pipeline.pub`` before, are put there by people.
+    ``pipeline.key`` and ``pipeline.pub`` sign releases. ``ledger.key`` and ``landing.key`` hold 32
+    random bytes each: the keys of request digests and of arrivals. People put public keys into
+    ``officers/NAME.pub``, and into ``retired/NAME.pub`` each ``pipeline.pub`` that was replaced.
 
-    The folder is created with mode 0700 when the first key is made. Every method raises
-    ConfigurationError if a file is damaged or open to others.
+    The first key creates the folder, with mode 0700. Every method raises a ConfigurationError if a
+    file is damaged or open to others.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def pipeline(self) -> SigningKey:
-        """Return the key that signs releases, made at the first use.
+        """Return the key that signs releases, created at the first use.
 
-        Any number of processes may call it for the first time at once: all get the same key. The
-        public key has to be that of the private one, which must not be lost alone.
+        Processes that call it at once for the first time get the same key. It is a
+        ConfigurationError if the private key is lost, or the public key is not its own.
         """
         path = ensure_private_directory(self._folder) / "pipeline.key"
         beside = public_path(path)
-        # The private key is written first: a public one alone was not left by another process.
+        # The private key is written first, so that no process leaves a public key alone.
         if os.path.lexists(beside) and not os.path.lexists(path):
             raise ConfigurationError(
                 "KEY_LOST",
                 f"expected the private key of {beside} in {path}, found none; restore it, or "
                 "move the public key away, to the folder 'retired' beside it, to begin with a new "
-                "key that readers have to be told of",
+                "key, which readers then need",
             )
         if not os.path.lexists(path):
             write_if_first(SigningKey(private=Ed25519PrivateKey.generate()).write, path)
@@ -63,36 +63,36 @@ class KeyStore:
         return key
 
     def ledger_secret(self) -> bytes:
-        """Return the 32 bytes that key the digests of requests, made at the first use.
+        """Return the 32 bytes that key the digests of requests, created at the first use.
 
         Privacy
         -------
-        Whoever has them can test guesses of the content of a small source.
+        They allow tests of guesses about the content of a small source.
         """
         return make_secret(ensure_private_directory(self._folder) / "ledger.key")
 
     def landing_secret(self) -> bytes:
-        """Return the 32 bytes that key the announcements of arrivals, made at the first use.
+        """Return the 32 bytes that key the announcements of arrivals, created at the first use.
 
         Privacy
         -------
-        Whoever has them can start releases of a table of their own, within the budget. They are
-        given to the sender of the landing place and to nobody else.
+        They allow releases of any table, within the budget. Only the sender of the landing place
+        gets them.
         """
         return make_secret(ensure_private_directory(self._folder) / "landing.key")
 
     def pipeline_public(self) -> tuple[PublicKey, ...]:
-        """Return the present public key, if there is one, then those retired, for older bundles."""
+        """Return the present public key, if there is one, then the retired ones."""
         path = self._folder / "pipeline.pub"
         present = (PublicKey.read(path),) if os.path.lexists(path) else ()
         return tuple(dict.fromkeys((*present, *_keys_in(self._folder / "retired"))))
 
     def officers(self) -> tuple[PublicKey, ...]:
-        """Return the keys of those who may approve: ``officers`` holds files ``NAME.pub`` alone."""
+        """Return the public keys of the people who may approve."""
         return _keys_in(self._folder / "officers")
 
     def require_officer(self, key_id: str) -> None:
-        """Refuse a key that is none of an officer (``NOT_AN_OFFICER``)."""
+        """Refuse the key of anybody else than an officer (``NOT_AN_OFFICER``)."""
         if key_id not in {officer.key_id for officer in self.officers()}:
             raise ConfigurationError(
                 "NOT_AN_OFFICER",
@@ -117,7 +117,7 @@ def read_public_keys(paths: Iterable[Path]) -> tuple[PublicKey, ...]:
 
 
 def _keys_in(folder: Path) -> tuple[PublicKey, ...]:
-    """Return the public keys that people put into a folder; nothing else may be in it."""
+    """Return the public keys in a folder; nothing else may be in it."""
     if not os.path.lexists(folder):
         return ()
     if folder.is_symlink() or not folder.is_dir():

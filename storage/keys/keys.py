@@ -1,8 +1,8 @@
 """Ed25519 keys as PEM files, and the files of all keys.
 
-A private key is a PKCS8 file without a password, readable by its owner alone; whoever can read it
-can sign. A public key is a SubjectPublicKeyInfo file. Files are written whole and never replaced,
-and read only if nobody else could have read them. No message, repr or log holds key material.
+A private key is a PKCS8 file without a password: anybody who can read it can sign. A public key is
+a SubjectPublicKeyInfo file. Files are written whole and never replaced, and a private one is read
+only if its modes keep others from reading it. No message, repr or log holds key material.
 """
 
 import hashlib
@@ -22,15 +22,15 @@ from privacy.errors import ConfigurationError, IntegrityError
 from storage.files.private import folder_locked, open_regular, replace_durably
 
 SECRET_BYTES = 32
-"""Length of a secret that keys a digest."""
+"""Length of the key of a digest."""
 
 _MAX_KEY_BYTES = 10_000
 
 
 def read_key_file(path: Path, *, private: bool) -> bytes:
-    """Read a regular file of at most 10,000 bytes, not a link.
+    """Read a regular file of at most 10,000 bytes; links are refused.
 
-    A private one has to be this user's, with mode 0600 or 0400. The ConfigurationError is
+    A private file must belong to this user and have mode 0600 or 0400. The ConfigurationError is
     ``KEY_MISSING``, ``KEY_NOT_REGULAR``, ``KEY_OWNER``, ``KEY_MODE`` or ``KEY_INVALID``.
     """
     problem = None
@@ -79,7 +79,7 @@ def write_key_file(path: Path, content: bytes, *, mode: int) -> None:
 
 
 def read_secret(path: Path) -> bytes:
-    """Read a file of 32 random bytes, as a private key is read by `read_key_file`."""
+    """Read a private file of 32 random bytes; errors are those of `read_key_file`."""
     secret = read_key_file(path, private=True)
     if len(secret) != SECRET_BYTES:
         raise key_invalid(path, f"{SECRET_BYTES} bytes")
@@ -87,7 +87,7 @@ def read_secret(path: Path) -> bytes:
 
 
 def make_secret(path: Path) -> bytes:
-    """Return the 32 bytes of a file, made by the operating system for the first to call."""
+    """Return the 32 random bytes of a file, created at the first call."""
     if not os.path.lexists(path):
         write_if_first(
             lambda place: write_key_file(place, os.urandom(SECRET_BYTES), mode=0o600), path
@@ -96,7 +96,7 @@ def make_secret(path: Path) -> bytes:
 
 
 def write_if_first(write: Callable[[Path], None], path: Path) -> None:
-    """Call `write` for a key that other processes may be writing too; the first one is kept."""
+    """Call `write` for a key that other processes may write at once; the first one stays."""
     try:
         write(path)
     except ConfigurationError as error:
@@ -112,7 +112,7 @@ def key_exists(path: Path) -> ConfigurationError:
 
 
 def key_invalid(path: Path, expected: str) -> ConfigurationError:
-    """Return the error for a file that does not hold what it should."""
+    """Return the error for a malformed file."""
     return ConfigurationError(
         "KEY_INVALID", f"expected {expected}, found something else in {path}; replace the file"
     )
@@ -149,7 +149,7 @@ class PublicKey:
         return hashlib.sha256(self.raw).hexdigest()[:16]
 
     def verifies(self, signature: bytes, message: bytes) -> bool:
-        """Return whether a signature of 64 bytes is one of this key over `message`."""
+        """Return whether `signature`, of 64 bytes, is that of this key over `message`."""
         try:
             Ed25519PublicKey.from_public_bytes(self.raw).verify(signature, message)
         except InvalidSignature:
@@ -173,7 +173,7 @@ class SigningKey:
 
     Privacy
     -------
-    Whoever has it can sign releases in the name of this installation, or approve them.
+    It allows to sign releases in the name of this installation, or to approve them.
     """
 
     private: Ed25519PrivateKey = field(repr=False)
@@ -183,14 +183,15 @@ class SigningKey:
 
     @classmethod
     def create(cls, path: Path) -> Self:
-        """Make a key and write it to two new files: itself, and its public part beside it.
+        """Create a key, and write it and its public key to two new files.
 
-        The private key has mode 0600; the public one gets the suffix ``.pub``. A ConfigurationError
-        if one of them exists, the name ends in ``.pub``, or the folder cannot be written to.
+        The private key has mode 0600; the public one lies beside it with the suffix ``.pub``. It is
+        a ConfigurationError if one of them exists, the name ends in ``.pub``, or the folder cannot
+        be written to.
 
         Privacy
         -------
-        The key is made of bytes of the operating system. No seed is taken.
+        The key comes from the random bytes of the operating system. It takes no seed.
         """
         beside = public_path(path)
         if os.path.lexists(beside):
@@ -230,7 +231,7 @@ class SigningKey:
 
 
 def _load(path: Path, *, private: bool) -> Any:
-    """Return the one Ed25519 key that a file holds."""
+    """Return the single Ed25519 key of a file."""
     content = read_key_file(path, private=private)
     key: object = None
     try:
@@ -246,14 +247,14 @@ def _load(path: Path, *, private: bool) -> Any:
         if private
         else (Ed25519PublicKey, "public key in PEM form (BEGIN PUBLIC KEY)")
     )
-    # A reader takes the first block of a file: a second one would be ignored without a word.
+    # The library reads the first block of a file and ignores a second one.
     if not isinstance(key, kind) or content.count(b"-----BEGIN ") != 1:
         raise key_invalid(path, f"one Ed25519 {expected}")
     return key
 
 
 def public_path(path: Path) -> Path:
-    """Return where the public part of a private key, not named ``.pub`` (``KEY_NAME``), lies."""
+    """Return the path of the public key beside a private one (``KEY_NAME`` if named ``.pub``)."""
     if path.suffix == PUBLIC_SUFFIX:
         raise ConfigurationError(
             "KEY_NAME",

@@ -1,1 +1,1 @@
-"""The budget ledger: a journal that only grows, on SQLite or PostgreSQL."""
+"""The budget ledger: an append-only journal in SQLite or PostgreSQL."""

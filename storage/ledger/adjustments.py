@@ -1,4 +1,4 @@
-"""What two officers signed when they entered a charge by hand, kept for an auditor."""
+"""Charges entered by hand, with the signatures of two officers, kept for an auditor."""
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
@@ -18,11 +18,10 @@ from storage.releases.signatures import SignedDocument
 
 
 class AdjustmentStatement(Record):
-    """A charge that is entered by hand.
+    """A charge entered by hand.
 
-    `entry_id` is the entry of the ledger that it becomes, so that a signature holds for one charge;
-    `cohort` are the patients who pay, `rho` is the amount as the ledger writes it, with 12
-    decimals, and `decided_on` a UTC date.
+    `entry_id` names its entry in the ledger, so that a signature holds for one charge. `cohort` are
+    the patients who pay, `rho` has 12 decimals, as in the ledger, and `decided_on` is a UTC date.
     """
 
     entry_id: Annotated[str, StringConstraints(pattern="^e-[0-9a-f]{16}$")]
@@ -65,7 +64,7 @@ class Adjustment(Document):
 
     @property
     def statement(self) -> AdjustmentStatement:
-        """What was decided."""
+        """The charge that both signed."""
         return self.signed[0].statement
 
     @property
@@ -74,11 +73,11 @@ class Adjustment(Document):
         return self.signed[0].key_id, self.signed[1].key_id
 
     def verify(self, entry: LedgerEntry, *, officers: Sequence[PublicKey]) -> None:
-        """Check that two officers signed what an entry of the ledger says (IntegrityError)."""
+        """Check that two officers signed an entry of the ledger (IntegrityError)."""
         for signature in self.signed:
             signature.verify(officers)
-        said = self.statement
-        stated = (said.entry_id, said.cohort, said.rho, said.reason, self.signers)
+        signed = self.statement
+        stated = (signed.entry_id, signed.cohort, signed.rho, signed.reason, self.signers)
         found = (entry.entry_id, entry.cohort, f"{entry.rho:f}", entry.note, entry.signers)
         if entry.state is not EntryState.ADJUSTED or stated != found:
             raise IntegrityError(
@@ -91,7 +90,7 @@ class Adjustment(Document):
 def sign_adjustment(
     *, entry_id: str, cohort: str, rho: Decimal, reason: str, keys: Sequence[SigningKey]
 ) -> Adjustment:
-    """Have two officers sign a charge with two keys (LedgerError); see `LedgerDatabase.adjust`."""
+    """Sign a charge with the keys of two officers (LedgerError); see `LedgerDatabase.adjust`."""
     amount = checked_rho(rho)
     for name, text in (("cohort", cohort), ("reason", reason)):
         check_text(name, text)
@@ -108,10 +107,10 @@ def sign_adjustment(
 
 
 def keep_adjustment(folder: Path, adjustment: Adjustment) -> Path:
-    """Keep what was signed and return its file ``<entry_id>.json``; on disk when the call returns.
+    """Write an adjustment to ``<entry_id>.json`` and return the path; on disk at return.
 
-    It has mode 0600 in a folder of mode 0700. Written before the row of the ledger: a file without
-    a row was never charged, its run died in between. There is one for an entry (IntegrityError).
+    The file has mode 0600, in a folder of mode 0700. It is written before the row of the ledger: a
+    file without a row was never charged. A second file for an entry is an IntegrityError.
     """
     path = ensure_private_directory(folder) / f"{adjustment.statement.entry_id}.json"
     write_durably(path, adjustment.to_bytes())

@@ -1,9 +1,9 @@
-"""The exported head of the ledger: one line in another folder that detects an old copy.
+"""The exported head of the ledger: a file in another folder that reveals a restored old copy.
 
-A ledger that is restored from a backup has a good hash chain and has forgotten what was spent
-since. The head file says how far it had come: sequence number and hash of its last row. Whoever
-puts the one back does not put back the other. Only the operator's user can read it: it counts every
-step of the ledger, those of burned and withheld runs as well.
+A ledger that was restored from a backup has an intact hash chain but lacks what was spent since.
+The head file holds the sequence number and the hash of the last row. It lies in another folder, so
+that a restore of the ledger does not restore it as well. Only the operator's user can read it, as
+it counts every step of the ledger, those of burned and withheld runs included.
 """
 
 import json
@@ -28,19 +28,19 @@ class _Head(Record):
 
 
 class HeadFile:
-    """A file with the head of a journal as one line of JSON. It never goes back.
+    """The head of a journal as one line of JSON. It never goes back.
 
-    `path` and its folder are created with the first head, of mode 0600 and 0700. `former` is the
-    file in which an earlier version kept the head. It counts as long as it is there, and is removed
-    once a head that contains it is on disk.
+    The first head creates the file and its folder, with modes 0600 and 0700.
     """
 
-    def __init__(self, path: Path, *, former: Path | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = Path(path)
-        self._former = None if former is None else HeadFile(former)
 
     def read(self) -> tuple[int, str] | None:
-        """Return sequence and hash, None before the first; an IntegrityError if it is damaged."""
+        """Return sequence and hash, or None before the first head.
+
+        A damaged file is an IntegrityError, a file that cannot be read a LedgerError.
+        """
         try:
             descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -62,44 +62,28 @@ class HeadFile:
             ) from None
         return head.sequence, head.hash
 
-    def exported(self) -> tuple[tuple[int, str] | None, tuple[int, str] | None]:
-        """Return the head, and the one that an earlier version has left; errors as of `read`."""
-        # The former one first: what is moved meanwhile is then found in its new place.
-        former = None if self._former is None else self._former.read()
-        return self.read(), former
-
     def write(self, sequence: int, row_hash: str) -> None:
-        """Replace the head by a later one; an earlier one is left alone.
+        """Replace the head by a later one; keep the file if it holds a later one already.
 
-        On disk when the call returns (LedgerError, or ConfigurationError if its folder is open to
-        others). The journal up to `sequence` contains the former head.
+        The head is on disk when the call returns. It is a LedgerError if it cannot be written, and
+        a ConfigurationError if the folder is open to others.
         """
         try:
             private.ensure_private_directory(self._path.parent)
-            # Of two heads the later one stays.
-            with private.file_locked(self._beside("lock")):
+            with private.file_locked(self._path.with_name(f"{self._path.name}.lock")):
                 current = self.read()
                 if current is None or current[0] < sequence:
                     line = json.dumps({"sequence": sequence, "hash": row_hash}) + "\n"
                     private.replace_durably(self._path, line.encode("ascii"))
-                if self._former is not None:
-                    self._former.remove()
         except OSError as error:
             raise _unusable(error, "written") from None
 
-    def remove(self) -> None:
-        """Remove the file and what was beside it, if they are there."""
-        for path in (self._path, self._beside("new"), self._beside("lock")):
-            if os.path.lexists(path):
-                path.unlink(missing_ok=True)
-                private.fsync_directory(path.parent)
-
-    def _beside(self, what: str) -> Path:
-        return self._path.with_name(f"{self._path.name}.{what}")
-
 
 def check_head(rows: Sequence[LedgerEntry], head: tuple[int, str] | None) -> None:
-    """Refuse a whole journal, read after the exported head, that lacks it (IntegrityError)."""
+    """Refuse a journal that lacks an exported head (IntegrityError).
+
+    The rows are the whole journal, and were read after the head.
+    """
     if head is None or head == (0, GENESIS_HASH):
         return
     sequence, row_hash = head

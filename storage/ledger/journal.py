@@ -1,153 +1,159 @@
-"""The journal of the ledger in an SQLite file.
+"""The journal of the ledger: one append-only table, in SQLite or in PostgreSQL.
 
-Triggers refuse UPDATE, DELETE and an INSERT that does not continue the chain; what was done around
-them is found by `storage.ledger.journal_rows.verify_rows`. A commit is on disk when the call
-returns (write-ahead log with ``synchronous=FULL``); keep the file on a local disk.
+The table, its statements and the order of steps are the same in both. `storage.ledger.sqlite` and
+`storage.ledger.postgres` add what differs: how a transaction begins, the triggers, and the clock.
 """
 
-import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
+
+from sqlalchemy import BigInteger, Column, Connection, MetaData, Table, Text, create_engine
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import NullPool
 
 from privacy.errors import LedgerError
-from storage.files.private import folder_locked, fsync_directory, open_private
-from storage.ledger.journal_rows import COLUMNS, JournalTransaction, T, schema_damaged
+from privacy.ledger import LedgerEntry
+from storage.ledger.books import Books
+from storage.ledger.head import check_head
+from storage.ledger.journal_rows import COLUMNS, columns_of, damaged, entry_of
 
-BUSY_TIMEOUT_SECONDS = 30.0
-"""How long an operation waits for another process that writes."""
+_T = TypeVar("_T")
 
-_COLUMNS = ",\n    ".join(
-    f"{name} TEXT{' NOT NULL' if required else ''}"
-    for name, required in COLUMNS.items()
-    if name != "sequence"
+SCHEMA = "clustmix_ledger"
+
+JOURNAL = Table(
+    "journal",
+    MetaData(),
+    Column("sequence", BigInteger, primary_key=True, autoincrement=False),
+    *(
+        Column(name, Text, nullable=not required)
+        for name, required in COLUMNS.items()
+        if name != "sequence"
+    ),
+    schema=SCHEMA,
 )
-
-_SCHEMA = {
-    "journal": f"""CREATE TABLE journal (
-    sequence INTEGER PRIMARY KEY,
-    {_COLUMNS}
-) STRICT""",
-    "journal_no_update": """CREATE TRIGGER journal_no_update BEFORE UPDATE ON journal
-BEGIN SELECT RAISE(ABORT, 'the journal is append-only: UPDATE refused'); END""",
-    "journal_no_delete": """CREATE TRIGGER journal_no_delete BEFORE DELETE ON journal
-BEGIN SELECT RAISE(ABORT, 'the journal is append-only: DELETE refused'); END""",
-    # Also stops INSERT OR REPLACE, which removes a row without firing the DELETE trigger. The
-    # printf is `privacy.ledger.GENESIS_HASH`.
-    "journal_continues": """CREATE TRIGGER journal_continues BEFORE INSERT ON journal
-WHEN NEW.sequence IS NOT (SELECT coalesce(max(sequence), 0) + 1 FROM journal)
-OR NEW.previous_hash IS NOT coalesce(
-    (SELECT hash FROM journal ORDER BY sequence DESC LIMIT 1), printf('%064d', 0))
-BEGIN SELECT RAISE(ABORT, 'the journal is append-only: INSERT must continue it'); END""",
-}
-
-_INSERT = f"INSERT INTO journal VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608
+"""The table; in SQLite, which has no schemas, its name is ``journal`` alone."""
 
 
-class SqliteJournal:
-    """A journal in an SQLite file.
+class Snapshot(NamedTuple):
+    """All rows of a journal, in order, and the time at which they were read."""
 
-    Every transaction opens its own connection, so an instance may be used by several threads and
-    by forked processes. The file is made with mode 0600 in an existing folder. It is a LedgerError
-    if it can be read by group or others or cannot be used, an IntegrityError if it is no journal.
+    rows: tuple[LedgerEntry, ...]
+    now: str
+
+
+class Journal(ABC):
+    """The journal in a database, created at the first use.
+
+    Each transaction opens its own connection, so that threads and forked processes may share an
+    instance. It is a LedgerError if the database cannot be used, and an IntegrityError if its table
+    and triggers are not as they were created.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = Path(path)
-        if not self.path.parent.is_dir():
-            raise LedgerError(
-                "LEDGER_UNAVAILABLE",
-                "expected the directory of the ledger to exist; create it with mode 0700",
-            )
-        # SQLite does not wait when two processes switch a new file to the write-ahead log.
-        with folder_locked(self.path.parent):
-            self._create_file()
-            self._transact(_create, write=True)
-            fsync_directory(self.path.parent)
+    _CLOCK: str
 
-    def transact(self, work: Callable[[JournalTransaction], T], *, write: bool) -> T:
-        """Return the result of `work`, done in one transaction and on disk.
+    def __init__(self, dialect: str, **options: Any) -> None:
+        self._engine = create_engine(
+            f"{dialect}://",
+            creator=self._connect,
+            poolclass=NullPool,
+            # Transactions begin and end with the statements below; the driver adds none.
+            isolation_level="AUTOCOMMIT",
+            hide_parameters=True,
+            execution_options={"no_parameters": True, **options},
+        )
 
-        Transactions that write come one after the other, each after the commit of the one before.
-        If `work` raises, nothing is done.
+    def read(self, *, checked: bool = False) -> Snapshot:
+        """Return the rows; if `checked`, table and triggers are checked as well.
+
+        It is an IntegrityError if a row cannot be decoded.
         """
-        return self._transact(lambda connection: work(_Transaction(connection)), write=write)
 
-    def _transact(self, work: Callable[[sqlite3.Connection], T], *, write: bool) -> T:
+        def work(connection: Connection) -> Snapshot:
+            if checked:
+                self._check_intact(connection)
+            return self._snapshot(connection)
+
+        return self._transact(work, write=False)
+
+    def write(
+        self, work: Callable[[Books], _T], *, head: tuple[int, str] | None
+    ) -> tuple[_T, LedgerEntry | None]:
+        """Return the result of `work`, which appends to the verified journal, and the last row.
+
+        The journal must contain the exported head (IntegrityError). Transactions that write take
+        turns, each after the commit of the one before. At return the commit is on disk; if `work`
+        raises, nothing is recorded.
+        """
+
+        def verified(connection: Connection) -> tuple[_T, LedgerEntry | None]:
+            self._check_intact(connection)
+            rows, now = self._snapshot(connection)
+            books = Books(rows, now=now)
+            check_head(rows, head)
+            result = work(books)
+            for entry in books.rows[len(rows) :]:
+                connection.execute(JOURNAL.insert(), columns_of(entry))
+            return result, books.rows[-1] if books.rows else None
+
+        return self._transact(verified, write=True)
+
+    def _open(self) -> None:
+        if not self._transact(self._exists, write=False):
+            # Another process may create it meanwhile.
+            self._transact(lambda one: self._exists(one) or self._create(one), write=True)
+        self._transact(self._check_intact, write=False)
+
+    def _transact(self, work: Callable[[Connection], _T], *, write: bool) -> _T:
         try:
-            # mode=rw: a ledger that vanished is an error, never a new and empty one.
-            connection = sqlite3.connect(
-                f"{self.path.absolute().as_uri()}?mode=rw",
-                uri=True,
-                timeout=BUSY_TIMEOUT_SECONDS,
-                isolation_level=None,
-            )
-            try:
-                connection.execute("PRAGMA journal_mode = WAL")
-                connection.execute("PRAGMA synchronous = FULL")
-                connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+            # Closing the connection undoes a transaction that was not committed.
+            with self._engine.connect() as connection:
+                self._begin(connection, write=write)
                 result = work(connection)
-                connection.execute("COMMIT")
+                connection.exec_driver_sql("COMMIT")
                 return result
-            finally:
-                # Closing undoes a transaction that was not committed.
-                connection.close()
-        except sqlite3.Error as error:
-            raise LedgerError(
-                "LEDGER_UNAVAILABLE",
-                "expected a ledger that can be read and written within "
-                f"{BUSY_TIMEOUT_SECONDS:.0f} seconds, found: {error}; check the file, the free "
-                "space and the processes that use it",
-            ) from error
+        except SQLAlchemyError as error:
+            unavailable = self._unavailable(getattr(error, "orig", None) or error)
+        # Raised here, so that the driver's exception is no context of this one.
+        raise unavailable
 
-    def _create_file(self) -> None:
-        try:
-            open_private(self.path, "x").close()
-        except FileExistsError:
-            if self.path.stat().st_mode & 0o077:
-                raise LedgerError(
-                    "LEDGER_PERMISSIONS",
-                    "expected the ledger to be readable by its owner alone; find out who could "
-                    "write to it, verify it, then set its mode to 0600",
-                ) from None
-        except OSError as error:
-            raise LedgerError(
-                "LEDGER_UNAVAILABLE",
-                f"expected a ledger that can be created, found: {error.strerror}; check its folder "
-                "and the free space",
-            ) from None
+    def _snapshot(self, connection: Connection) -> Snapshot:
+        found = connection.execute(JOURNAL.select().order_by(JOURNAL.c.sequence))
+        rows = tuple(entry_of(dict(row)) for row in found.mappings())
+        now = read_clock(connection, self._CLOCK)
+        # A clock that is set back shortens no window.
+        return Snapshot(rows, max(now, rows[-1].recorded_at) if rows else now)
 
+    def _check_intact(self, connection: Connection) -> None:
+        if not self._is_intact(connection):
+            raise damaged(0, "expected the journal table with its triggers and nothing else")
 
-class _Transaction:
-    """The journal inside one transaction."""
+    @abstractmethod
+    def _connect(self) -> Any:
+        """Open a connection of the driver."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+    @abstractmethod
+    def _begin(self, connection: Connection, *, write: bool) -> None:
+        """Begin a transaction that is durable once it is committed."""
 
-    def check_schema(self) -> None:
-        query = "SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL"
-        if dict(self._connection.execute(query)) != _SCHEMA:
-            raise schema_damaged()
+    @abstractmethod
+    def _exists(self, connection: Connection) -> bool:
+        """Return whether the database holds a journal, intact or not."""
 
-    def rows(self) -> list[tuple[Any, ...]]:
-        return self._connection.execute("SELECT * FROM journal ORDER BY sequence").fetchall()
+    @abstractmethod
+    def _create(self, connection: Connection) -> None:
+        """Create the table and the triggers that keep it append-only."""
 
-    def clock(self) -> str:
-        return read_clock(self._connection)
+    @abstractmethod
+    def _is_intact(self, connection: Connection) -> bool:
+        """Return whether table and triggers are as they were created, with nothing else."""
 
-    def insert(self, row: tuple[Any, ...]) -> None:
-        self._connection.execute(_INSERT, row)
+    @abstractmethod
+    def _unavailable(self, error: BaseException) -> LedgerError:
+        """Return the public error for an exception of the driver."""
 
 
-def read_clock(connection: sqlite3.Connection) -> str:
+def read_clock(connection: Connection, query: str) -> str:
     """Return the time by the clock of the database, UTC, as the journal writes it."""
-    now = connection.execute("SELECT strftime('%Y-%m-%dT%H:%M:%fZ', 'now')").fetchone()[0]
-    return str(now)
-
-
-def _create(connection: sqlite3.Connection) -> None:
-    """Create the journal in an empty database, or check that the database is one."""
-    if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0:
-        for statement in _SCHEMA.values():
-            connection.execute(statement)
-    _Transaction(connection).check_schema()
+    return str(connection.exec_driver_sql(query).scalar_one())

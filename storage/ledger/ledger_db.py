@@ -1,8 +1,7 @@
-"""The privacy ledger: what a site has spent, kept in SQLite or in PostgreSQL.
+"""The privacy ledger: the spending of a site, kept in SQLite or in PostgreSQL.
 
-The rows, the triggers and the hash chain are those of the journal (`storage.ledger.journal_rows`).
-This module charges releases, moves entries between states and answers questions, each in one
-transaction. Nothing is written before the whole journal and its exported head have been verified.
+It charges releases, moves entries between states and answers questions, each in one transaction.
+Nothing is written before the whole journal and its exported head have been verified.
 """
 
 import os
@@ -12,33 +11,24 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from pydantic import SecretStr
+
 from privacy.accountants.spending import Spending
-from privacy.charges import Caps, Charge, Partition, check_text, checked_rho
-from privacy.errors import LedgerError, extra
-from privacy.ledger import (
-    GENESIS_HASH,
-    Balance,
-    EntryState,
-    LedgerEntry,
-    check_signers,
-    check_transition,
-    entry_paid_for,
-    latest_entries,
-)
-from storage.ledger import journal_rows
+from privacy.charges import Caps, Charge, Partition
+from privacy.errors import extra
+from privacy.ledger import GENESIS_HASH, Balance, EntryState, LedgerEntry, latest_entries
+from storage.ledger.books import Books, unknown
 from storage.ledger.head import HeadFile, check_head
-from storage.ledger.journal import SqliteJournal
-from storage.ledger.journal_rows import JournalTransaction, JournalWriter, read_rows, time_of
 
 if TYPE_CHECKING:
-    from storage.ledger.journal_postgres import PostgresJournal
+    from storage.ledger.journal import Journal
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """The entry that pays, by its latest row; not `created` now: measured before, at no cost."""
+    """The entry that pays, in its latest state; `created` is false if it was measured before."""
 
     entry: LedgerEntry
     created: bool
@@ -47,61 +37,50 @@ class Reservation:
 class LedgerDatabase:
     """The ledger of all cohorts of a site.
 
-    Every operation opens its own connection, so an instance may be used by several threads and by
-    forked processes. What an operation returns is on disk.
+    Threads and forked processes may share an instance: every operation opens its own connection.
+    The result of an operation is on disk when it returns.
 
-    The ledger is an SQLite file, made with mode 0600, or a database at a ``postgresql://`` address,
-    which is a secret. A file in another folder may get the head after every commit: a journal
-    without that head was restored from an older copy and, as one that does not verify, is an
-    IntegrityError of every method. A ledger that cannot be used, or
-    whose file can be read by group or others, is a LedgerError.
+    `location` is the path of an SQLite file, made with mode 0600, or the ``postgresql://`` address
+    of a database, which is a secret. `head_file`, in another folder, receives the head after every
+    commit. All methods raise an IntegrityError for a journal that does not verify, or that lacks
+    the exported head because an older copy was restored; and a LedgerError for a ledger that cannot
+    be used, or whose file group or others can read. MissingExtra names the packages that a ledger
+    needs, if they are not installed.
     """
 
-    def __init__(
-        self,
-        location: Path | str,
-        *,
-        head_file: Path | None = None,
-    ) -> None:
+    def __init__(self, location: Path | str, *, head_file: Path | None = None) -> None:
         self._head_file = None if head_file is None else HeadFile(head_file)
-        self._journal: SqliteJournal | PostgresJournal
+        self._journal: Journal
+        # Imported here: a notebook that charges nothing needs no database.
         if isinstance(location, str):
-            with extra("server"):
-                from storage.ledger import journal_postgres
-
-            url = journal_postgres.SecretUrl(location)
+            url = SecretStr(location)
             # No frame of a traceback shows the address.
             del location
-            self._journal = journal_postgres.PostgresJournal(url)
+            with extra("ledger"):
+                from storage.ledger.postgres import PostgresJournal
+            self._journal = PostgresJournal(url)
         else:
+            with extra("ledger"):
+                from storage.ledger.sqlite import SqliteJournal
             self._journal = SqliteJournal(location)
 
     def reserve(self, charge: Charge, *, new_draw: bool = False) -> Reservation:
         """Charge a release before a row is read.
 
-        The same request is charged once: an entry with its key that is neither void nor burned is
-        returned and nothing is spent, unless a `new_draw` pays for new noise. What is created now
-        is RESERVED.
+        A request is charged once: if its key has an entry that is neither void nor burned, that
+        entry is returned and nothing is spent, unless `new_draw` asks to pay for new noise. A new
+        entry is RESERVED.
 
         It is BudgetRefused, and nothing is recorded, if the amount does not fit under a cap. It is
-        a LedgerError if the release has an entry, the request drops an approval that earlier ones
-        of the cohort needed or has other neighbours, or its key belongs to another charge.
+        a LedgerError if the release has an entry, if earlier requests of the cohort needed an
+        approval or had other neighbours, or if the key belongs to another charge.
         """
 
-        def work(journal: JournalWriter) -> Reservation:
-            journal.spending.check_policy(charge)
-            if not new_draw:
-                earlier = entry_paid_for(charge, journal.rows)
-                if earlier is not None:
-                    return Reservation(entry=earlier, created=False)
-            if any(row.release_id == charge.release_id for row in journal.rows):
-                raise LedgerError(
-                    "RELEASE_CHARGED",
-                    f"expected a release without an entry, found one for {charge.release_id!r}; "
-                    "start a new release, which is a new charge",
-                )
-            journal.spending.check_caps(charge, now=journal.now)
-            entry = journal.append(journal_rows.reservation(charge, new_entry_id()))
+        def work(books: Books) -> Reservation:
+            paid = None if new_draw else books.paid_for(charge)
+            if paid is not None:
+                return Reservation(entry=paid, created=False)
+            entry = books.reserve(charge, entry_id=new_entry_id())
             return Reservation(entry=entry, created=True)
 
         return self._write(work)
@@ -118,68 +97,50 @@ class LedgerDatabase:
     ) -> LedgerEntry:
         """Move an entry to another state, if it is in the expected one (compare and swap).
 
-        The digest is the SHA-256 of the result, in hexadecimal: needed for SEALED, kept by later
-        rows; of a check, VOID, that of the declarations. The note is a public code or remark of one
-        line, the signers are key ids of people whose signatures the caller has verified.
+        `digest` is the SHA-256 of the result, in hexadecimal: SEALED needs it and later rows keep
+        it; a check that ends in VOID gives the digest of the declarations. `note` is a public code
+        or a remark of one line; `signers` are the key ids of people whose signatures the caller has
+        verified.
 
-        It is a LedgerError if there is no such entry, it is in another state, the rules do not have
-        this transition, SEALED comes without a digest, or an approval without the person it needs;
-        and a ConfigurationError if a text has another form.
+        It is a LedgerError if the entry does not exist or is in another state, if the rules forbid
+        the transition, or if SEALED lacks a digest or an approval its signer; and a
+        ConfigurationError if a text is malformed.
         """
-        check_transition(expected_from, to_state)
-        journal_rows.check_seal(to_state, digest)
-        if note is not None:
-            check_text("note", note)
-
-        def work(journal: JournalWriter) -> LedgerEntry:
-            entry = _known(journal.rows, entry_id)
-            if entry.state is not expected_from:
-                raise LedgerError(
-                    "STATE_CHANGED",
-                    f"expected entry {entry_id} to be {expected_from.value}, found "
-                    f"{entry.state.value}; another process has moved it",
-                )
-            check_signers(entry, to_state, signers)
-            return journal.append(
-                journal_rows.following(entry, to_state, digest=digest, note=note, signers=signers)
+        return self._write(
+            lambda books: books.move(
+                entry_id,
+                to_state,
+                expected_from=expected_from,
+                digest=digest,
+                note=note,
+                signers=signers,
             )
-
-        return self._write(work)
+        )
 
     def adjust(
         self, *, cohort: str, rho: Decimal, reason: str, signers: Sequence[str], entry_id: str
     ) -> LedgerEntry:
-        """Enter a charge by hand, for what was spent without this ledger.
+        """Enter a charge by hand, for spending that bypassed this ledger.
 
-        It records what has happened and may pass a cap. It counts under every cap of the cohort
-        and of its datasets. There is no adjustment that gives back.
+        It records the past, so that it may exceed a cap. It counts under every cap of the cohort
+        and of its datasets. No adjustment gives back.
 
-        The reason is one public line. The signers are the key ids of two people who have signed the
-        id of the entry, from `new_entry_id`; the caller has verified their signatures. It is a
+        `reason` is one public line. `signers` are the key ids of two people who have signed
+        `entry_id`, from `new_entry_id`; the caller has verified their signatures. It is a
         LedgerError if they are not two, or the entry exists.
         """
-        rho = checked_rho(rho)
-        for name, text in (("cohort", cohort), ("reason", reason)):
-            check_text(name, text)
-        check_signers(None, EntryState.ADJUSTED, signers)
-        columns = journal_rows.adjustment(
-            cohort=cohort, rho=rho, reason=reason, signers=signers, entry_id=entry_id
+        return self._write(
+            lambda books: books.adjust(
+                cohort=cohort, rho=rho, reason=reason, signers=signers, entry_id=entry_id
+            )
         )
-
-        def work(journal: JournalWriter) -> LedgerEntry:
-            if entry_id in latest_entries(journal.rows):
-                raise LedgerError(
-                    "ENTRY_EXISTS",
-                    f"expected a new entry, found {entry_id}; an adjustment that was signed once "
-                    "is entered once",
-                )
-            return journal.append(columns)
-
-        return self._write(work)
 
     def entry(self, entry_id: str) -> LedgerEntry:
         """Return the latest row of an entry; LedgerError if there is none."""
-        return _known(self.history(), entry_id)
+        entry = latest_entries(self.history()).get(entry_id)
+        if entry is None:
+            raise unknown(entry_id)
+        return entry
 
     def entries(self, cohort: str | None = None) -> tuple[LedgerEntry, ...]:
         """Return the latest row of each entry, in the order of reservation."""
@@ -188,7 +149,7 @@ class LedgerDatabase:
 
     def history(self) -> tuple[LedgerEntry, ...]:
         """Return every row, in order: the audit trail."""
-        return self._journal.transact(read_rows, write=False)
+        return self._journal.read().rows
 
     def balance(
         self,
@@ -198,74 +159,45 @@ class LedgerDatabase:
         partition: Partition | None = None,
         caps: Caps | None = None,
     ) -> Balance:
-        """Return what a cohort has spent and what its caps leave now.
+        """Return the balance of a cohort now: its spending, and the rest under its caps.
 
-        With a dataset its cap counts besides those of the cohort; with a partition it is the
-        balance of that part. `caps` would hold with the next entry, where they are smaller than
-        recorded ones.
+        With a dataset, its cap counts besides those of the cohort; with a partition, the balance is
+        that of the part. `caps` are those of the next entry, which hold where they are smaller than
+        the recorded ones.
         """
-
-        def work(transaction: JournalTransaction) -> Balance:
-            rows = read_rows(transaction)
-            return Spending(rows).balance(
-                cohort,
-                dataset=dataset,
-                partition=partition,
-                caps=caps,
-                now=time_of(transaction, rows),
-            )
-
-        return self._journal.transact(work, write=False)
+        rows, now = self._journal.read()
+        return Spending(rows).balance(
+            cohort, dataset=dataset, partition=partition, caps=caps, now=now
+        )
 
     def head(self) -> tuple[int, str]:
-        """Return sequence and hash of the last row, to be exported, or ``(0, GENESIS_HASH)``."""
+        """Return sequence and hash of the last row, ``(0, GENESIS_HASH)`` if there is none."""
         rows = self.history()
         return (rows[-1].sequence, rows[-1].hash) if rows else (0, GENESIS_HASH)
 
     def verify(self, expected_head: tuple[int, str] | None = None) -> None:
         """Check the triggers, the hash chain, every transition, amount, signature and cap.
 
-        `expected_head` was exported before, besides that of the head file; the journal must contain
-        it. Finds a journal that was restored from an older copy or rewritten as a whole. The
-        IntegrityError names the sequence number of the first row that is wrong.
+        The journal must contain the head of the head file, and `expected_head` if one that was
+        exported elsewhere is given: this reveals a journal that was restored from an older copy or
+        rewritten as a whole. The IntegrityError names the first row that is wrong.
         """
-        # Before the journal, which may have grown since.
-        exported, former = self._exported()
-
-        def work(transaction: JournalTransaction) -> tuple[LedgerEntry, ...]:
-            transaction.check_schema()
-            return read_rows(transaction)
-
-        rows = self._journal.transact(work, write=False)
-        journal_rows.verify_rows(rows)
-        for head in (exported, former, expected_head):
+        exported = self._exported()
+        rows, now = self._journal.read(checked=True)
+        Books(rows, now=now)
+        for head in (exported, expected_head):
             check_head(rows, head)
-        if self._head_file is not None and former is not None:
-            self._head_file.write(rows[-1].sequence, rows[-1].hash)
 
-    def _exported(self) -> tuple[tuple[int, str] | None, tuple[int, str] | None]:
-        return (None, None) if self._head_file is None else self._head_file.exported()
+    def _exported(self) -> tuple[int, str] | None:
+        # Read before the journal, which may grow meanwhile.
+        return None if self._head_file is None else self._head_file.read()
 
-    def _write(self, work: Callable[[JournalWriter], _T]) -> _T:
+    def _write(self, work: Callable[[Books], _T]) -> _T:
         """Verify, append in one transaction, and export the head once it is committed."""
-        heads = self._exported()
-
-        def verified(transaction: JournalTransaction) -> tuple[_T, LedgerEntry | None]:
-            writer = JournalWriter(transaction, heads)
-            result = work(writer)
-            return result, writer.rows[-1] if writer.rows else None
-
-        result, last = self._journal.transact(verified, write=True)
+        result, last = self._journal.write(work, head=self._exported())
         if self._head_file is not None and last is not None:
             self._head_file.write(last.sequence, last.hash)
         return result
-
-
-def _known(rows: Sequence[LedgerEntry], entry_id: str) -> LedgerEntry:
-    entry = latest_entries(rows).get(entry_id)
-    if entry is None:
-        raise LedgerError("ENTRY_UNKNOWN", f"expected an entry, found no {entry_id!r}")
-    return entry
 
 
 def new_entry_id() -> str:

@@ -18,7 +18,7 @@ from privacy.errors import InputError
 from storage.files.private import ensure_private_directory
 from storage.public_data.diabetes_items import items_parquet, items_sha256
 from storage.public_data.public_tables import DATASETS, PublicDataset
-from storage.settings import Settings, load_settings
+from storage.settings import DataPlaces, load_settings
 
 MAX_DOWNLOAD_BYTES = 200_000_000
 DOWNLOAD_TIMEOUT_SECONDS = 60.0
@@ -30,7 +30,7 @@ _ITEMS_FILE = "diabetic_items.parquet"
 _ITEMS_SHA256 = "0127a967279020e85f41a546c9981997f9a7619d15cd05008705c96c969a1aa2"
 
 
-def find(name: str, *, settings: Settings | None = None) -> Path:
+def find(name: str, *, places: DataPlaces | None = None) -> Path:
     """Return the file of a public dataset.
 
     The places are tried in this order: the folder of ``CLUSTMIX_DATA_DIR``; an earlier download;
@@ -40,9 +40,9 @@ def find(name: str, *, settings: Settings | None = None) -> Path:
     The content is the publisher's: its SHA-256, or that of the archive members it was built from,
     has been compared. InputError if the name is unknown, a file differs, or it cannot be had.
     """
-    settings = load_settings() if settings is None else settings
+    places = load_settings().data_places if places is None else places
     if name == ITEMS:
-        return _find_items(settings)
+        return _find_items(places)
     dataset = DATASETS.get(name)
     if dataset is None:
         raise InputError(
@@ -50,18 +50,18 @@ def find(name: str, *, settings: Settings | None = None) -> Path:
             f"expected one of {', '.join(table_names())}; found {name[:80]!r}; "
             "give a path for a dataset of your own",
         )
-    for folder in data_folders(settings):
+    for folder in data_folders(places):
         path = folder / dataset.relative_path
         if dataset.sha256 is not None and path.is_file():
             _check_file(path, dataset.relative_path, dataset.sha256)
             return path
-    target = settings.downloads / dataset.name / dataset.file_name
+    target = places.downloads / dataset.name / dataset.file_name
     joined = dataset.build is not None and dataset.url is None
     if target.is_file() and (not joined or _sha256(target) == dataset.sha256):
         return target
     if dataset.build is not None:
-        members = _members_beside(dataset, data_folders(settings))
-        if members is None and dataset.url is not None and not settings.offline:
+        members = _members_beside(dataset, data_folders(places))
+        if members is None and dataset.url is not None and not places.offline:
             members = _fetch(dataset, dataset.url)
         if members is not None:
             content = dataset.build(members)
@@ -81,9 +81,9 @@ def table_names() -> list[str]:
     return sorted([*DATASETS, ITEMS])
 
 
-def data_folders(settings: Settings) -> list[Path]:
+def data_folders(places: DataPlaces) -> list[Path]:
     """Return the folders where a user keeps copies of public datasets: one, or none."""
-    return [] if settings.data_dir is None else [settings.data_dir]
+    return [] if places.data_dir is None else [places.data_dir]
 
 
 def _fetch(dataset: PublicDataset, url: str) -> dict[str, bytes]:
@@ -120,13 +120,13 @@ def _digest(content: bytes | None) -> str:
     return hashlib.sha256(content or b"").hexdigest()
 
 
-def _find_items(settings: Settings) -> Path:
+def _find_items(places: DataPlaces) -> Path:
     """Return the file of the table of items; make it if it is absent, or not what it should be."""
-    target = settings.downloads / ITEMS / _ITEMS_FILE
+    target = places.downloads / ITEMS / _ITEMS_FILE
     with suppress(OSError, ValueError, TypeError):  # pyarrow's errors are among these
         if items_sha256(target.read_bytes()) == _ITEMS_SHA256:
             return target
-    content = items_parquet(find("diabetes130", settings=settings).read_bytes())
+    content = items_parquet(find("diabetes130", places=places).read_bytes())
     if items_sha256(content) != _ITEMS_SHA256:
         raise _not_expected(ITEMS, "diabetes130")
     return keep(content, target)

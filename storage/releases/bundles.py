@@ -14,7 +14,7 @@ from privacy.errors import ClustMixError, ConfigurationError, IntegrityError, Wi
 from privacy.event_records import event_from_dict
 from privacy.events import ComposedEvent, Event, UnsampledDraw, leaves
 from privacy.parameters import Adjacency, ProtectedUnit
-from storage.files.digests import changed_byte, digest_of
+from storage.files.digests import digest_of
 from storage.files.private import read_bounded
 from storage.keys.keys import PublicKey
 from storage.releases.manifest import MANIFEST_FILE, Manifest
@@ -68,16 +68,10 @@ def totals_of(events: Sequence[Event], *, adjacency: Adjacency, delta: float) ->
 
 
 def require_publishable(manifest: Manifest) -> None:
-    """Refuse (`Withheld`) a release that is tainted, not proven, or did not pass its gate."""
+    """Refuse (`Withheld`) a release that is tainted, or did not pass its gate."""
     if manifest.tainted:
         raise Withheld(
             "TAINTED", "the noise came from a source for tests; run without it to publish"
-        )
-    if manifest.analysis != "proven":
-        raise Withheld(
-            "ANALYSIS_NOT_PROVEN",
-            "only a release with analysis 'proven' is published; change the site file and run "
-            "again",
         )
     failed = sorted(record.check for record in manifest.gate if not record.passed)
     if failed:
@@ -143,10 +137,10 @@ def verify_bundle(
     then an officer could also sign a manifest, so give them apart where it is known who is who.
 
     It is an IntegrityError if a signature is wrong or of an unknown key; if a file is missing,
-    extra, changed or not a regular file (names it, and the byte if one byte changed); if the
-    manifest is malformed (names the field); if mu, rho or an epsilon is not what the events give;
-    if an approval is needed and missing, or is not one of this release by somebody who may give it;
-    or if the bundle should not have been published.
+    extra, changed or not a regular file (names it); if the manifest is malformed (names the field);
+    if mu, rho or an epsilon differs from the one that the events give; if an approval is needed and
+    missing, or is not one of this release by somebody who may give it; or if the bundle should not
+    have been published.
     """
     if not trusted:
         raise ConfigurationError(
@@ -160,7 +154,7 @@ def verify_bundle(
     signer = signature.verify(trusted)
     content = read_bounded(path / MANIFEST_FILE, Manifest.MAX_BYTES)
     if digest_of(content) != signature.manifest:
-        raise _changed(MANIFEST_FILE, changed_byte(signature.manifest, content))
+        raise _changed(MANIFEST_FILE)
     manifest = Manifest.from_bytes(content)
     documents = {MANIFEST_FILE, SIGNATURE_FILE} | (
         {APPROVAL_FILE} if manifest.needs_approval else set()
@@ -173,7 +167,7 @@ def verify_bundle(
         raise IntegrityError("FILE_MISSING", f"file {name} is missing; get the release again")
     for name, expected in sorted(manifest.files.items()):
         if digest_of(path / name) != expected:
-            raise _changed(name, changed_byte(expected, path / name))
+            raise _changed(name)
     verify_claims(manifest)
     officer = approval = None
     if manifest.needs_approval:
@@ -191,11 +185,9 @@ def verify_bundle(
     )
 
 
-def _changed(name: str, words: str) -> IntegrityError:
+def _changed(name: str) -> IntegrityError:
     return IntegrityError(
-        "FILE_CHANGED",
-        f"file {name} differs from its digest: {words} (the first byte is byte 0); get the "
-        "release again",
+        "FILE_CHANGED", f"file {name} differs from its digest; get the release again"
     )
 
 

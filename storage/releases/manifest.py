@@ -74,7 +74,6 @@ class Manifest(Document):
     dataset: str
     release_id: str
     created_on: date
-    analysis: Literal["proven", "published"]
     guarantee: Text
     method: MethodRecord
     request: dict[str, JsonValue]

@@ -19,7 +19,7 @@ from privacy.arrays import Integers
 from privacy.errors import IntegrityError
 from storage.files.digests import Sha256
 from storage.files.documents import Record, canonical_json
-from storage.files.private import write_folder
+from storage.files.private import remove_staging, staged, write_folder
 from storage.files.workspace import read_npz, write_npz
 from storage.schema.vocabulary import Vocabulary
 
@@ -93,6 +93,14 @@ class MeasurementStore:
         content = canonical_json(record.model_dump(mode="json"))
         write_folder(self._root / record.release_id, {**files, RECORD_FILE: content})
         return hashlib.sha256(content).hexdigest()
+
+    def staged(self) -> frozenset[str]:
+        """Return the releases whose measurement was being written when its run ended, or is."""
+        return staged(self._root)
+
+    def remove_staging(self, release_id: str) -> None:
+        """Delete a measurement that was not written to its end; nothing if there is none."""
+        remove_staging(self._root, release_id)
 
     def draws(self, release_id: str) -> dict[str, Integers]:
         """Return the sealed noisy statistics of a measurement, each by the stem of its file."""

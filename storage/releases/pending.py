@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from privacy.errors import IntegrityError
-from storage.files.private import staged, write_durably, write_folder
+from storage.files.private import remove_staging, staged, write_durably, write_folder
 from storage.releases.manifest import MANIFEST_FILE, Manifest
 from storage.releases.signatures import APPROVAL_FILE, Approval
 
@@ -76,6 +76,10 @@ class PendingBundles:
             return frozenset()
         whole = {path.name for path in self._root.iterdir() if not path.name.startswith(".")}
         return staged(self._root) | whole
+
+    def remove_staging(self, release_id: str) -> None:
+        """Delete a bundle that was not written to its end; nothing if there is none."""
+        remove_staging(self._root, release_id)
 
     def remove(self, release_id: str) -> None:
         """Delete a bundle that was published or rejected; nothing if there is none."""

@@ -1,7 +1,8 @@
-"""Which releases were taken back: one signed list in the root of the release store.
+"""The signed list of revoked releases, in the root of the release store.
 
-A bundle that has left the building cannot be fetched back. The list tells whoever verifies it. It
-only grows, and a reader needs a fresh copy: an old one is signed as well and knows less.
+A bundle that has left the building cannot be fetched back; whoever verifies it consults the list.
+The list only grows. A reader needs a fresh copy: an old one has a valid signature and fewer
+entries.
 """
 
 import os
@@ -56,7 +57,7 @@ class RevocationList(SignedDocument):
         return self
 
     def require_not_revoked(self, bundle: VerifiedBundle) -> None:
-        """Refuse (``RELEASE_REVOKED``) what was taken back, or sampled from such a release."""
+        """Refuse a revoked release, and a resample of one (``RELEASE_REVOKED``)."""
         manifest = bundle.manifest
         own, origin = manifest.release_id, manifest.resampled_from
         for item in self.revocations:
@@ -75,7 +76,7 @@ class RevocationList(SignedDocument):
 
 
 def read_revocations(path: Path, *, trusted: Sequence[PublicKey]) -> RevocationList:
-    """Read a list and verify its signature (IntegrityError); it need not be the newest one."""
+    """Read a list and verify its signature (IntegrityError); it may be an old copy."""
     listed = RevocationList.read(path)
     listed.verify(trusted)
     return listed
@@ -88,11 +89,11 @@ def list_revocations(
     signer: SigningKey,
     trusted: Sequence[PublicKey],
 ) -> tuple[Revocation, ...]:
-    """Add releases to the list of a store; what is on it stays as it is.
+    """Add releases to the list of a store, and return those that were not on it.
 
-    The list is replaced as a whole and is on the disk when the call returns. It is signed with the
-    key of the pipeline; `trusted` may have signed it so far. Returns what was added now. If the
-    list that is there does not verify (IntegrityError), nothing is written.
+    The new list is on disk when the call returns, signed with the key of the pipeline. Entries
+    never change. If the present list does not verify with one of the `trusted` keys
+    (IntegrityError), nothing is written.
     """
     path = store.root / REVOKED_FILE
     with store.locked():
@@ -105,13 +106,13 @@ def list_revocations(
         added = tuple(all_of_them.values())[len(known) :]
         if added:
             content = RevocationList.signed(signer, revocations=(*known, *added)).to_bytes()
-            # What could not be read again is not written.
+            # Refuse to write a list that cannot be read again.
             RevocationList.from_bytes(content)
             replace_durably(path, content, mode=0o644)
     return added
 
 
 def list_beside(bundle: Path) -> Path | None:
-    """Return the list in the store that a bundle lies in, two folders above it, or None."""
+    """Return the list of the store that holds a bundle, two folders above it, or None."""
     path = bundle.resolve().parent.parent / REVOKED_FILE
     return path if os.path.lexists(path) else None

@@ -1,8 +1,8 @@
-"""What is signed: the manifest by the pipeline, and the approval of a release by an officer.
+"""Signatures: of the pipeline under a manifest, and of an officer under an approval.
 
-Each document is a canonical JSON file of its own beside the manifest. The signature covers all its
-other fields, behind a text that says what is signed, so that a signature of one kind can never be
-passed off as one of the other.
+Each document is a canonical JSON file beside the manifest. The signature covers all its other
+fields, after a prefix that names the kind of document, so that a signature under one kind never
+holds for another.
 """
 
 import base64
@@ -30,7 +30,7 @@ class SignedDocument(Document):
     """A document with a signature over its other fields, 64 bytes of Ed25519 in base64."""
 
     DOMAIN: ClassVar[bytes]
-    """What is signed, in front of every message, ended by a zero byte."""
+    """Prefix of every message, which names the kind of document and ends in a zero byte."""
 
     key_id: KeyId
     signature: _Base64
@@ -48,7 +48,7 @@ class SignedDocument(Document):
 
     @property
     def message(self) -> bytes:
-        """The bytes that are signed: `DOMAIN`, then canonical JSON without the signature."""
+        """The signed bytes: `DOMAIN`, then the canonical JSON without the signature."""
         return self.DOMAIN + canonical_json(self.model_dump(mode="json", exclude={"signature"}))
 
     def verify(self, trusted: Sequence[PublicKey]) -> PublicKey:
@@ -72,18 +72,18 @@ class SignedDocument(Document):
 
     @classmethod
     def signed(cls, key: SigningKey, **fields: Any) -> Self:
-        """Return the document with these fields, signed."""
+        """Return the document with these fields, signed with the key."""
         unsigned = cls(key_id=key.key_id, signature=_UNSIGNED, **fields)
         signature = base64.b64encode(key.sign(unsigned.message)).decode("ascii")
         return unsigned.model_copy(update={"signature": signature})
 
 
 _UNSIGNED = "A" * 86 + "=="
-"""Signature of zeros, which stands where one is about to be put."""
+"""Placeholder of a signature."""
 
 
 class Signature(SignedDocument):
-    """Signature of a manifest, which holds the digests of all other files, in `SIGNATURE_FILE`."""
+    """Signature under a manifest, in `SIGNATURE_FILE`; a manifest has the digests of all files."""
 
     FILE: ClassVar[str] = SIGNATURE_FILE
     MAX_BYTES: ClassVar[int] = 4_000
@@ -120,12 +120,11 @@ Reason = Annotated[str, AfterValidator(_one_line)]
 
 
 class ApprovalStatement(Record):
-    """What an officer decided about a release, published with it.
+    """The decision of an officer about a release, published with it.
 
-    It is about a charge, the release that the officer looked at, the sealed measurement that it was
-    made from and its guarantee in plain words. The requester is the key id of the person who asked;
-    the reason is one line of 1 to 200 printable characters, for anybody to read; the date is in
-    UTC.
+    It names the charge, the release, its sealed measurement and its guarantee in plain words.
+    `requester` is the key id of the person who asked, `reason` is one public line of 1 to 200
+    printable characters, and `decided_on` is a UTC date.
     """
 
     ledger_entry: Text
@@ -139,7 +138,7 @@ class ApprovalStatement(Record):
 
     @classmethod
     def of(cls, manifest: Manifest, *, decision: Literal["approve", "reject"], reason: str) -> Self:
-        """Return the statement about a release that waits, decided today (ConfigurationError)."""
+        """Return the decision of today about a release that waits (ConfigurationError)."""
         require_reason(reason)
         if not manifest.needs_approval or manifest.requester is None:
             raise ConfigurationError(
@@ -171,7 +170,7 @@ class Approval(SignedDocument):
 
 
 def sign_approval(statement: ApprovalStatement, officer: SigningKey) -> Approval:
-    """Sign a decision with the key of another person than who asked (else ConfigurationError)."""
+    """Sign a decision; it is a ConfigurationError if the officer is the requester."""
     if officer.key_id == statement.requester:
         raise ConfigurationError(
             "APPROVER_IS_REQUESTER",
@@ -184,7 +183,7 @@ def sign_approval(statement: ApprovalStatement, officer: SigningKey) -> Approval
 def require_approval(
     approval: Approval, manifest: Manifest, *, signer: PublicKey, officers: Sequence[PublicKey]
 ) -> PublicKey:
-    """Check an approval by somebody who may give it; errors are those of `require_decision`."""
+    """Check that a decision is an approval; other errors are those of `require_decision`."""
     officer = require_decision(approval, manifest, signer=signer, officers=officers)
     if approval.statement.decision != "approve":
         raise IntegrityError(
@@ -197,13 +196,14 @@ def require_approval(
 def require_decision(
     approval: Approval, manifest: Manifest, *, signer: PublicKey, officers: Sequence[PublicKey]
 ) -> PublicKey:
-    """Check that a decision is one about this release, by somebody who may decide.
+    """Check that an officer decided about this release, and return the officer's key.
 
-    The manifest is that of the release, or of a resample, which the approval of the release that it
-    names covers. `signer` is the key of the pipeline; the officer who decided is returned.
+    The manifest is that of the release, or of a resample, which the approval of its original
+    covers. `signer` is the key of the pipeline.
 
-    It is an IntegrityError if the signature is wrong or of an unknown key; if the decision is about
-    another charge, release, measurement, guarantee or requester, or by the requester or pipeline.
+    It is an IntegrityError if the signature is wrong or its key unknown; if the decision is about
+    another charge, release, measurement, guarantee or requester; or if the requester or the
+    pipeline signed it.
     """
     officer = approval.verify(officers)
     statement = approval.statement

@@ -10,7 +10,7 @@ import pandas as pd
 from privacy.errors import ConfigurationError, InputError
 from storage.public_data.datasets import find
 from storage.schema.table import check_names
-from storage.settings import Settings, load_settings
+from storage.settings import DataPlaces, load_settings
 from storage.sources.cells import arrow_frame, type_refused
 from storage.sources.declared import (
     CsvSource,
@@ -35,8 +35,9 @@ _Divisible: TypeAlias = ParquetFolder | ImageFolder
 class CohortReader:
     """Reads the rows of one source.
 
-    A public dataset is found by its name with the settings, else with those of the environment; if
-    it cannot be had that is an InputError.
+    A public dataset is found by its name in `places`, else in those of the environment; if it
+    cannot be had that is an InputError. What a FHIR export needs beside memory is written to the
+    private folder `scratch`.
 
     Privacy
     -------
@@ -44,13 +45,19 @@ class CohortReader:
     count, a database URL or the text of a driver or parser, and none has one as its context.
     """
 
-    def __init__(self, source: Source, *, settings: Settings | None = None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        *,
+        places: DataPlaces | None = None,
+        scratch: Path | None = None,
+    ) -> None:
         self._source = query_of(source) if isinstance(source, OmopSource) else source
-        self._settings = settings
+        self._scratch = scratch
         self._path: Path | None = source.path if isinstance(source, FhirSource) else None
         self._first: Fingerprint | None = None
         if isinstance(source, CsvSource | ParquetSource):
-            self._path = source.path or find(str(source.data), settings=settings)
+            self._path = source.path or find(str(source.data), places=places)
 
     def header(self) -> tuple[str, ...]:
         """Return the column names of the source without fetching a row (InputError).
@@ -231,8 +238,7 @@ class CohortReader:
     def _table(self) -> CsvTable | FhirExport | QueryTable | SklearnTable | _Divisible:
         source = self._source
         if isinstance(source, FhirSource):
-            settings = load_settings() if self._settings is None else self._settings
-            return FhirExport(source, settings.private_root)
+            return FhirExport(source, self._scratch or load_settings().private_root)
         if isinstance(source, CsvSource):
             return CsvTable(self._require_path(), source)
         if isinstance(source, SqlSource):

@@ -46,7 +46,7 @@ CLUSTER_SETTINGS = {
     # A worker may take long to start anew on a busy machine; its nanny is not given up meanwhile.
     "distributed.deploy.lost-worker-timeout": "1 hour",
     # Scheduler and workers open an HTTP port even without a dashboard, and it asks for no
-    # certificate: without routes it has nothing to tell.
+    # certificate: without routes it answers nothing.
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
     # Nothing about the run is kept.
@@ -230,8 +230,8 @@ def _refuse_unsafe(client: distributed.Client, timeout_seconds: float) -> None:
     if failed:
         raise ConfigurationError(
             "CLUSTER_SETTINGS",
-            f"expected a scheduler and workers that tell their settings, found {failed}; start "
-            "them with this version of ClustMix installed",
+            f"expected a scheduler and workers that answer for their settings, found {failed}; "
+            "start them with this version of ClustMix installed",
         )
     if found:
         wrong = "; ".join(

@@ -114,9 +114,7 @@ def _signed(
     )
     builder = builder.add_extension(
         x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False
-    ).add_extension(
-        x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), False
-    )
+    ).add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), False)
     if uses:
         builder = builder.add_extension(x509.ExtendedKeyUsage(uses), True)
     return builder.sign(signer, SHA256())

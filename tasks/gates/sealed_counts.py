@@ -51,15 +51,9 @@ class NoisyCounts:
         """Return the counts of a sealed draw on the integer grid, with what was released of it.
 
         The values (C, 1 + W) are centred counts of codes by label, with a hidden column where a
-        patient may have several rows, or (C k, 1 + W) of the k clusters of each label; with three
-        axes they are what an earlier program counted by label and fold, or cluster.
+        patient may have several rows, or (C k, 1 + W) of the k clusters of each label.
         """
         stddev = noise_stddev / SUM_SCALE
-        if values.ndim == 3:
-            root = np.sqrt(domain.n_columns)
-            by_fold = values * (root / SUM_SCALE)
-            noise = float(stddev * root * np.sqrt(by_fold.shape[1]))
-            return cls(by_label=by_fold.sum(axis=1), noise_stddev=noise)
         hidden = values.shape[1] - 1 - domain.one_hot_width
         n_codes = domain.n_codes + (hidden,) * (hidden > 0)
         _, counts = counts_of(values / SUM_SCALE, n_codes)

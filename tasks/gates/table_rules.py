@@ -152,6 +152,7 @@ def source_cells(
 def _source_rule(column: Column, block: str | None) -> TableRule | None:
     """Return the rule of a source column, or of a block; None where the encoder mends all."""
     name = None if block else column.name
+    number: str | None
     accepted = {*column.missing, *([""] if column.nullable else [])}
     if isinstance(column, NumericColumn):
         number = _WHOLE_NUMBER if column.kind == "integer" else _NUMBER

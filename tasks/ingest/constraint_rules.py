@@ -5,37 +5,21 @@ Every rule looks at one row and the declared schema alone, and so does what mend
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.arrays import Codes, Integers
+from privacy.arrays import Integers
 from privacy.errors import ConfigurationError
 from storage.schema.columns import Column, NumericColumn, number_of
 from storage.schema.conditions import codes_asked
 from storage.schema.constraints import Constraint, related_columns
 from storage.schema.table import TableSchema
-from tasks.ingest.violations import Violation
+from tasks.ingest.violations import EncodedChunk, Violation
 from tasks.measurement.record_rules import LABEL, MAX_COMBINATIONS, Bins, Box, RecordRules, Relation
 
 Bools = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True, repr=False)
-class CodedRows:
-    """Codes (n, d), labels (n,), and numbers (n,) of numeric columns on their own grids. Private.
-
-    Constraints are asked of the rows (n,) that are `sound`: they have a label, and no cell that
-    breaks a rule of its own.
-    """
-
-    codes: Codes
-    label: Codes
-    numbers: Mapping[int, Integers]
-    sound: Bools
 
 
 def rules_of(schema: TableSchema) -> RecordRules | None:
@@ -88,22 +72,29 @@ def grid_bins(column: NumericColumn) -> tuple[Integers, Integers]:
     return first, np.append(first[1:] - 1, round(column.upper * scale))
 
 
-def held(rows: CodedRows, schema: TableSchema, *, mend: bool) -> list[Violation]:
-    """Hold rows against the constraints, in place mended as these say, in their order.
+def held(chunk: EncodedChunk, schema: TableSchema, *, mend: bool) -> list[Violation]:
+    """Check rows against the constraints; mend them in place, in the order of the list.
 
-    Every constraint is then asked of every row once more.
+    Every constraint is then asked of every row once more. Rows without a label, and rows with a
+    cell that breaks a rule of its own, are left out.
 
     Privacy
     -------
     A map of each row by itself, by public rules.
     """
+    sound = chunk.valid.copy()
+    for violation in chunk.violations:
+        sound[violation.rows] = False
+
+    def broken_rows(constraint: Constraint) -> NDArray[np.intp]:
+        return np.flatnonzero(_broken(constraint, chunk, schema) & sound)
+
     violations: list[Violation] = []
-    if mend:
-        for constraint in schema.constraints:
-            if constraint.mend:
-                _mend(rows, np.flatnonzero(_broken(constraint, rows, schema)), constraint, schema)
+    for constraint in schema.constraints if mend else ():
+        if constraint.mend:
+            _mend(chunk, broken_rows(constraint), constraint, schema)
     for constraint in schema.constraints:
-        broken = np.flatnonzero(_broken(constraint, rows, schema))
+        broken = broken_rows(constraint)
         if len(broken):
             violations += [
                 Violation(rule=words(constraint), column=name, rows=broken)
@@ -117,7 +108,7 @@ def words(constraint: Constraint) -> str:
     return f"the constraint {constraint.title!r}"
 
 
-def _broken(constraint: Constraint, rows: CodedRows, schema: TableSchema) -> Bools:
+def _broken(constraint: Constraint, rows: EncodedChunk, schema: TableSchema) -> Bools:
     found = np.zeros(len(rows.label), dtype=np.bool_)
     for box in _boxes(constraint, schema):
         found |= box.broken(rows.codes, rows.label)
@@ -130,11 +121,11 @@ def _broken(constraint: Constraint, rows: CodedRows, schema: TableSchema) -> Boo
             numbers[index] = rows.numbers[index] * 10 ** (decimals - column.grid_decimals)
             present[index] = rows.codes[:, index] < column.n_bins
         found |= relation.broken(numbers, present)
-    return found & rows.sound
+    return found
 
 
 def _mend(
-    rows: CodedRows, broken: NDArray[np.intp], constraint: Constraint, schema: TableSchema
+    rows: EncodedChunk, broken: NDArray[np.intp], constraint: Constraint, schema: TableSchema
 ) -> None:
     for name, value in (constraint.mend or {}).items():
         index = schema.column_names.index(name)

@@ -5,7 +5,7 @@ schema. No statistic of other rows takes part (no observed range, no observed le
 is a per-record map and decoding is post-processing; neither costs privacy budget.
 """
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -18,29 +18,12 @@ from storage.schema.columns import CategoricalColumn, NumericColumn, number_of
 from storage.schema.labels import Label
 from storage.schema.table import TableSchema
 from storage.sources.cells import distinct
-from tasks.ingest.constraint_rules import CodedRows, grid_bins, held, rules_of
-from tasks.ingest.violations import Rule, Violation
+from tasks.ingest.constraint_rules import grid_bins, held, rules_of
+from tasks.ingest.violations import EncodedChunk, Rule, Violation
 from tasks.measurement.encoded import EncodingDomain
 
 _REFUSED = -1
 _NO_LABEL = -2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class EncodedChunk:
-    """Codes (n, d) and labels (n,) of one chunk, before contributions are bounded.
-
-    A row that is not valid has no label and is left out. Codes of cells that break a rule are 0 and
-    mean nothing: call `refuse_violations` first.
-    """
-
-    codes: Codes
-    label: Codes
-    valid: NDArray[np.bool_]
-    violations: tuple[Violation, ...]
-
-    def __len__(self) -> int:
-        return len(self.label)
 
 
 def domain_of(schema: TableSchema) -> EncodingDomain:
@@ -88,18 +71,13 @@ def encode_chunk(frame: pd.DataFrame, schema: TableSchema, *, mend: bool = True)
     every = (schema.label, *schema.more_labels)
     labels = schema.labels.joined([_label_codes(frame[one.name], one, violations) for one in every])
     label, valid = np.maximum(labels, 0).astype(np.uint16), labels >= 0
-    if schema.constraints:
-        sound = valid.copy()
-        for violation in violations:
-            sound[violation.rows] = False
-        rows = CodedRows(codes=codes, label=label, numbers=numbers, sound=sound)
-        violations += held(rows, schema, mend=mend)
-    return EncodedChunk(
-        codes=codes,
-        label=label,
-        valid=valid,
-        violations=tuple(violations),
+    chunk = EncodedChunk(
+        codes=codes, label=label, valid=valid, violations=tuple(violations), numbers=numbers
     )
+    if not schema.constraints:
+        return chunk
+    broken = held(chunk, schema, mend=mend)
+    return replace(chunk, violations=(*chunk.violations, *broken), numbers={})
 
 
 def decode(

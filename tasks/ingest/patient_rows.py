@@ -26,8 +26,8 @@ from tasks.ingest.contributions import (
     named_patients,
     shard_of,
 )
-from tasks.ingest.encoding import EncodedChunk, encode_chunk
-from tasks.ingest.violations import Rule, Violation, refuse_violations
+from tasks.ingest.encoding import encode_chunk
+from tasks.ingest.violations import EncodedChunk, Rule, Violation, refuse_violations
 from tasks.measurement.encoded import EncodedRows
 
 N_SHARDS = 16

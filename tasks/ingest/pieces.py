@@ -29,7 +29,7 @@ from storage.sources.image_rules import RefusedFiles
 from storage.sources.reading import Fragment
 from tasks.gates.table_rules import source_cells
 from tasks.ingest.contributions import part_of_patients
-from tasks.ingest.encoding import EncodedChunk, encode_chunk
+from tasks.ingest.encoding import encode_chunk
 from tasks.ingest.patient_rows import (
     N_SHARDS,
     bounded_rows,
@@ -39,6 +39,7 @@ from tasks.ingest.patient_rows import (
     unnamed_patients,
 )
 from tasks.ingest.shards import store_shard
+from tasks.ingest.violations import EncodedChunk
 from tasks.ingest.visits import first_visits, moments_of, unordered
 from tasks.measurement.sampling import shard_name
 

@@ -1,13 +1,16 @@
-"""Rules of the schema that a cell may break, and how a broken one is told without the cell.
+"""Coded rows of a chunk and the rules that its cells break.
 
-The rule and the column are public. Which rows, and what they hold, stay private.
+Rule and column are public and may be shown. Rows and values stay private.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from privacy.arrays import Indices
+import numpy as np
+from numpy.typing import NDArray
+
+from privacy.arrays import Codes, Indices, Integers
 from privacy.errors import InputError
 
 
@@ -38,6 +41,25 @@ class Violation:
 
     def __repr__(self) -> str:
         return f"Violation(rule={self.rule!r}, column={self.column!r})"
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True, repr=False)
+class EncodedChunk:
+    """Codes (n, d) and labels (n,) of one chunk, before contributions are bounded. Private.
+
+    A row that is not valid has no label and is left out. Codes of cells that break a rule are 0 and
+    mean nothing: call `refuse_violations` first. While constraints are checked, ``numbers`` (n,) of
+    numeric columns are on their own grids.
+    """
+
+    codes: Codes
+    label: Codes
+    valid: NDArray[np.bool_]
+    violations: tuple[Violation, ...]
+    numbers: Mapping[int, Integers] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.label)
 
 
 def refuse_violations(violations: Sequence[Violation], *, diagnostics: str | None = None) -> None:

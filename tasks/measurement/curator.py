@@ -6,10 +6,9 @@ events that really happened. It never draws a statistic twice and never draws on
 planned; there is no other way for a proven method to learn anything about the rows.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -107,10 +106,7 @@ class Curator:
     The plan was calibrated before the rows were read; exact sums and post-processing run on the
     executor. `seal` is called with the name and the noisy statistic, or the choice, before a method
     sees it; it must make the draw durable, or raise. The name of a draw of a series ends in its
-    number; `announce` is called with it before the noise is added. An earlier part of the same
-    measurement may have made and used some draws of each statistic (`drawn`); the `sealed` values
-    of those after them, by the name of the draw, are given out again when they are asked for;
-    nothing is drawn a second time.
+    number.
 
     Privacy
     -------
@@ -126,18 +122,13 @@ class Curator:
         noise_source: NoiseSource,
         executor: Executor = IN_PROCESS,
         seal: Callable[[str, NoisyStatistic | SelectedCandidate], None] | None = None,
-        announce: Callable[[str], None] | None = None,
-        drawn: Mapping[str, int] = MappingProxyType({}),
-        sealed: Mapping[str, Integers] = MappingProxyType({}),
     ) -> None:
         self.plan = plan
         self._shards = shards
         self._executor = executor
         self._noise_source = noise_source
         self._seal = seal
-        self._announce = announce
-        self._sealed = sealed
-        self._n_draws = dict(drawn)
+        self._n_draws: dict[str, int] = {}
         self._keys: dict[str, bytes] = {}
 
     @property
@@ -152,11 +143,6 @@ class Curator:
                 else planned.event
             )
         return ComposedEvent(events=tuple(events))
-
-    @property
-    def drawn(self) -> Mapping[str, int]:
-        """How many draws of each statistic and choice were made, in order of the first ones."""
-        return MappingProxyType(self._n_draws)
 
     @property
     def tainted(self) -> bool:
@@ -226,14 +212,9 @@ class Curator:
         planned = self.plan.selection(name)
         if name in self._n_draws:
             raise ValueError(f"expected the choice {name!r} to be made once, found a second one")
-        if name in self._sealed:
-            self._n_draws[name] = 1
-            return int(self._sealed[name][0])
         exact = self._exact(contribution, public)
         if exact.shape != (planned.n_candidates,) or centre.shape != exact.shape:
             raise ValueError(f"expected {planned.n_candidates} candidates for {name!r}")
-        if self._announce is not None:
-            self._announce(name)
         chosen = exponential_mechanism(
             np.abs(exact - centre),
             statistic=name,
@@ -276,14 +257,8 @@ class Curator:
         n_draws: int = 1,
     ) -> Floats:
         """Add the planned noise, count the draw, seal it, return it in its own units."""
-        values = self._sealed.get(sealed_name)
-        if values is not None:
-            _check_shape(planned.name, values, shape)
-            self._count(planned.name, n_draws)
-            return values / planned.scale
         exact = sum_exactly()
         _check_shape(planned.name, exact, shape)
-        announce = self._announce
         noisy = discrete_gaussian_mechanism(
             exact,
             statistic=planned.name,
@@ -291,17 +266,13 @@ class Curator:
             noise_stddev=planned.noise_stddev,
             adjacency=Adjacency.ADD_REMOVE,
             noise_source=self._noise_source,
-            before_adding=None if announce is None else lambda: announce(sealed_name),
         )
         # Counted before the seal: a draw that could not be sealed was still a draw, and a second
         # one beside it would not be in the plan.
-        self._count(planned.name, n_draws)
+        self._n_draws[planned.name] = self._n_draws.get(planned.name, 0) + n_draws
         if self._seal is not None:
             self._seal(sealed_name, noisy)
         return noisy.values / planned.scale
-
-    def _count(self, name: str, n_draws: int) -> None:
-        self._n_draws[name] = self._n_draws.get(name, 0) + n_draws
 
 
 def _check_shape(name: str, values: Integers, shape: tuple[int, ...]) -> None:

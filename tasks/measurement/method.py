@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from privacy.accountants.approximate_gaussian import SLACK_DELTA, ApproximateGaussianAccountant
 from privacy.accountants.calibration import release_mu
-from privacy.arrays import Codes, Records
+from privacy.arrays import Records
 from privacy.errors import ConfigurationError, IntegrityError
 from privacy.parameters import Adjacency, PrivacyParameters
-from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.measurement.curator import Curator
 from tasks.measurement.plan import MeasurementPlan
 
@@ -29,15 +28,10 @@ Released = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """One step of a measurement: `run` takes the curator and what was released, and adds to it.
-
-    After a `checkpoint` a run that is stopped goes on from there, to the same result from the same
-    draws; a method that trains for long says so of its stages.
-    """
+    """One step of a measurement: `run` takes the curator and the released arrays, and adds some."""
 
     name: str
     run: Callable[[Curator, Released], Released]
-    checkpoint: bool = False
 
 
 class Synthesizer(Protocol):
@@ -58,15 +52,6 @@ class Synthesizer(Protocol):
         -------
         Post-processing: free, as often as wanted.
         """
-
-
-class PaperForm(Protocol):
-    """A method as its paper prints it, which may read rows as it likes: for public data alone."""
-
-    def synthesize(
-        self, codes: Codes, labels: Codes, rng: np.random.Generator, executor: Executor = IN_PROCESS
-    ) -> Records:
-        """Make synthetic records (n, d), labels (n,); every random choice comes from `rng`."""
 
 
 def checked_plan(
@@ -103,22 +88,14 @@ def measure(
     *,
     mu: float,
     run: StageRunner = run_stage,
-    finished: Callable[[Stage, int, dict[str, NDArray[Any]]], None] | None = None,
-    n_finished: int = 0,
-    released: dict[str, NDArray[Any]] | None = None,
 ) -> dict[str, NDArray[Any]]:
     """Run the stages of a method in order, and hold all draws against the plan (IntegrityError).
 
-    An orchestrator `run`s each stage as a task; `finished` is called with a stage, its number from
-    1 and everything released, when it has ended. An earlier run may have come as far as
-    `n_finished` stages, which have `released` something.
+    An orchestrator gives a `run` that makes each stage a task.
     """
-    released = dict(released or {})
-    for number, stage in enumerate(synthesizer.stages(mu=mu), start=1):
-        if number > n_finished:
-            released = run(stage, curator, released)
-            if finished is not None:
-                finished(stage, number, released)
+    released: dict[str, NDArray[Any]] = {}
+    for stage in synthesizer.stages(mu=mu):
+        released = run(stage, curator, released)
     check_draws(curator.plan, curator)
     return released
 

@@ -15,16 +15,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel
 
-from privacy.errors import ConfigurationError, extra
-from privacy.parameters import PrivacyParameters
-
 if TYPE_CHECKING:
     from tasks.measurement.encoded import EncodingDomain
-    from tasks.measurement.method import PaperForm, Synthesizer
+    from tasks.measurement.method import Synthesizer
 
 
 class DataKind(StrEnum):
-    """What a method is meant for; it runs on any declared table."""
+    """Kind of data that a method is made for; it runs on any declared table."""
 
     TABLES = "tables"
     IMAGES = "images"
@@ -33,13 +30,12 @@ class DataKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MethodEntry:
-    """What is public knowledge about a method, as ``methods.toml`` beside this module says it.
+    """Public facts about a method, as ``methods.toml`` beside this module states them.
 
-    Kind, class name and title are its name in a site file, of its class in `clustmix`, and for
-    people. Its settings, a pydantic model with the field ``kind``, and its proven form and that of
-    the paper, None where there is none, are classes as ``module:class`` below `tasks`: they are
+    Kind and title are its name in a site file, and for people. Settings (a pydantic model with the
+    field ``kind``) and synthesizer are classes as ``module:class`` below `tasks.methods`; they are
     loaded where they are used, as some need seconds. Histograms are the names of its statistics
-    that count codes by label, in any of its forms: by `tasks.measurement.centred.label_counts`.
+    that count codes by label: by `tasks.measurement.centred.label_counts`.
 
     Raise the version if the same settings and rows give other draws or other released arrays, which
     `tests/tasks/test_golden_arrays.py` notices: every table released with the method is then
@@ -47,25 +43,18 @@ class MethodEntry:
     """
 
     kind: str
-    class_name: str
     title: str
     source: str
     data_kinds: tuple[DataKind, ...]
     settings: str
     version: int
+    synthesizer: str
     histograms: tuple[str, ...] = ()
-    proven: str | None = None
-    paper: str | None = None
 
     @property
     def config(self) -> type[BaseModel]:
         """The class of its settings."""
         return cast(type[BaseModel], _class_of(self.settings))
-
-    @property
-    def has_paper_form(self) -> bool:
-        """Whether the algorithm of the paper can be run on public data for comparison."""
-        return self.paper is not None
 
 
 _FILE = resources.files(__package__).joinpath("methods.toml")
@@ -90,38 +79,11 @@ def method_entry(kind: str) -> MethodEntry:
 
 
 def build(config: Any, domain: EncodingDomain) -> Synthesizer:
-    """Bind the proven form of a method to a public domain (ConfigurationError if it has none)."""
-    entry = method_entry(config.kind)
-    if entry.proven is None:
-        raise ConfigurationError(
-            "NO_PROVEN_FORM",
-            f"expected a method with a proven form (clustmix methods lists them), found "
-            f"{config.kind!r}; it runs in a benchmark on public data only",
-        )
-    return cast("Synthesizer", _class_of(entry.proven)(domain, config))
-
-
-def build_paper(
-    config: Any,
-    domain: EncodingDomain,
-    parameters: PrivacyParameters,
-    *,
-    clock: Callable[[], float] | None = None,
-) -> PaperForm:
-    """Bind the paper form of a method; ConfigurationError if settings do not fit.
-
-    `clock`, monotonic and in seconds, is for methods that give up a search when it takes long.
-    """
-    entry = method_entry(config.kind)
-    if entry.paper is None:
-        raise KeyError(f"expected a method with a paper form, found {config.kind!r}")
-    with extra("papers"):
-        bound = _class_of(entry.paper)
-    if config.kind == "clustmix":
-        return cast("PaperForm", bound(domain, config, parameters, clock))
-    return cast("PaperForm", bound(domain, config, parameters))
+    """Bind a method, by its settings, to a public domain."""
+    method = _class_of(method_entry(config.kind).synthesizer)
+    return cast("Synthesizer", method(domain, config))
 
 
 def _class_of(form: str) -> Callable[..., Any]:
     module, _, name = form.partition(":")
-    return cast(Callable[..., Any], getattr(import_module(f"tasks.{module}"), name))
+    return cast(Callable[..., Any], getattr(import_module(f"{__package__}.{module}"), name))

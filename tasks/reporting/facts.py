@@ -16,7 +16,6 @@ from privacy.events import (
     PoissonSampledGaussianEvent,
     RepeatedEvent,
 )
-from privacy.parameters import Analysis
 from storage.releases.manifest import GateRecord, Manifest
 from storage.schema.columns import CategoricalColumn, Column, NumericColumn
 from storage.schema.table import TableSchema
@@ -60,9 +59,6 @@ def public_facts(manifest: Manifest, schema: TableSchema, title: str | None) -> 
         "noise_caption": (
             "Every look at the records, in the units of its integer grid. Everything else is "
             "computed from these and from public settings."
-            if manifest.analysis != Analysis.PAPER
-            else "The noise that the published analysis counts, in grid units. Other steps of the "
-            "algorithm read records without noise."
         ),
         "settings": _settings(manifest),
         "verdict": _verdict(manifest.gate),
@@ -80,8 +76,6 @@ def public_facts(manifest: Manifest, schema: TableSchema, title: str | None) -> 
 def steps(manifest: Manifest, *, images: bool = False) -> dict[str, str]:
     """Return the description of each step that made the release, by title and in order."""
     said, methods = words()["steps"], words()["methods"]
-    if manifest.analysis == Analysis.PAPER:
-        return {**said["published"], **said["decode"]}
     own = methods.get(manifest.method.name, said["other"])
     if images:
         own = methods.get(f"{manifest.method.name}_images", own)

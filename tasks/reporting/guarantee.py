@@ -13,15 +13,11 @@ from fractions import Fraction
 from statistics import NormalDist
 from typing import Protocol
 
-from privacy.parameters import Adjacency, Analysis
+from privacy.parameters import Adjacency
 
 FALSE_ALARMS = 5
 """False alarms for 100 absent patients of the test that the statement describes."""
 
-PAPER_MARKER = (
-    "epsilon claimed by the paper, not proven: the published analysis does not cover every step "
-    "that reads patient data. Do not rely on it and do not release this table."
-)
 TAINTED_MARKER = (
     "Made with seeded noise, for tests only: whoever knows the seed can remove the noise. "
     "This table has no privacy guarantee and must not leave the place where it was made."
@@ -32,8 +28,6 @@ class ClaimedNumbers(Protocol):
     """What a guarantee states in numbers: a manifest does, and so does a fitted model."""
 
     # ruff: noqa: D102 - see `storage.releases.manifest.Manifest`
-    @property
-    def analysis(self) -> str: ...
     @property
     def tainted(self) -> bool: ...
     @property
@@ -61,7 +55,7 @@ class Claim:
     @property
     def proven(self) -> bool:
         """Whether the numbers may be relied upon."""
-        return self.manifest.analysis == Analysis.PROVEN and not self.manifest.tainted
+        return not self.manifest.tainted
 
     @property
     def adds_or_removes(self) -> bool:
@@ -71,8 +65,7 @@ class Claim:
     @property
     def markers(self) -> tuple[str, ...]:
         """Warnings that stand above everything else."""
-        published = self.manifest.analysis == Analysis.PAPER
-        return (PAPER_MARKER,) * published + (TAINTED_MARKER,) * self.manifest.tainted
+        return (TAINTED_MARKER,) * self.manifest.tainted
 
     @property
     def present_per_hundred(self) -> int:
@@ -100,8 +93,6 @@ class Claim:
         """One line: what is guaranteed, or that nothing is."""
         if self.manifest.tainted:
             return "No guarantee: this table was made for tests."
-        if not self.proven:
-            return "No proven guarantee: the numbers below are a claim."
         return "What this release can tell about any one patient is bounded, by proof."
 
     @property

@@ -15,7 +15,6 @@ import pandas as pd
 
 from privacy.event_records import event_to_dict
 from privacy.events import Event
-from privacy.parameters import Analysis
 from storage.files.digests import FileDigest
 from storage.releases.bundles import totals_of
 from storage.releases.manifest import GateRecord, Manifest, MethodRecord, file_digests
@@ -36,9 +35,6 @@ from tasks.reporting.report import (
 )
 from tasks.steps.job import ReleaseJob
 
-NO_MEASUREMENT = "0" * 64
-"""Stands for the digest of a measurement where there is none: a benchmark run."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
@@ -48,7 +44,6 @@ class Provenance:
     ledger_entry: str
     measurement_sha256: str
     tainted: bool
-    analysis: Analysis = Analysis.PROVEN
     conditions: Mapping[str, str] = field(default_factory=dict)
     resampled_from: str | None = None
     corrected_after_checks: int = 0
@@ -69,7 +64,6 @@ def build_manifest(
         "dataset": job.ref.dataset,
         "release_id": job.ref.release_id,
         "created_on": datetime.now(UTC).date(),
-        "analysis": provenance.analysis.value,
         "method": MethodRecord(
             name=job.method.kind, settings=job.method.model_dump(mode="json", exclude={"kind"})
         ),
@@ -114,7 +108,7 @@ def build_bundle(
     """Make the files of the bundle and the manifest that names their digests.
 
     ``tables`` hold the rows of ``frame``; card and page are written from a manifest that names
-    them. What follows a paper's analysis is no release, and has no entry for a catalogue.
+    them.
     """
     files = dict(tables)
     manifest = build_manifest(
@@ -127,19 +121,18 @@ def build_bundle(
     if job.table_schema.image is not None:
         note = "; ".join(Claim(manifest).markers)
         files[CONTACT_SHEET_FILE] = contact_sheet(frame, job.table_schema, note=note)
-    if provenance.analysis is Analysis.PROVEN:
-        declared = job.catalogue
-        appendix = render_risk_appendix(
-            manifest, job.table_schema, title=job.title, review_on=declared.review_on
-        )
-        described = Described(
-            manifest=manifest,
-            schema=job.table_schema,
-            title=job.title,
-            declared=declared,
-            patients=job.patients,
-            public=bool(job.site.get("public_benchmark_data")),
-            files=file_digests({k: v for k, v in files.items() if k in words()["files"]}),
-        )
-        files |= {RISK_APPENDIX_FILE: appendix.encode("utf-8"), **catalogue_files(described)}
+    declared = job.catalogue
+    appendix = render_risk_appendix(
+        manifest, job.table_schema, title=job.title, review_on=declared.review_on
+    )
+    described = Described(
+        manifest=manifest,
+        schema=job.table_schema,
+        title=job.title,
+        declared=declared,
+        patients=job.patients,
+        public=bool(job.site.get("public_benchmark_data")),
+        files=file_digests({k: v for k, v in files.items() if k in words()["files"]}),
+    )
+    files |= {RISK_APPENDIX_FILE: appendix.encode("utf-8"), **catalogue_files(described)}
     return files, manifest.model_copy(update={"files": file_digests(files)})

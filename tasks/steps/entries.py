@@ -6,21 +6,19 @@ How far a run came is judged by what is on disk, not by what the run could still
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import MappingProxyType
 
 from privacy.charges import Caps, Charge
 from privacy.errors import ClustMixError, InputError, IntegrityError, LedgerError, Withheld
 from privacy.ledger import Balance, EntryState, LedgerEntry
-from storage.files.private import ensure_private_directory
-from storage.files.workspace import live_run_ids, purge_abandoned
-from storage.installation import installation_id, open_keys, open_ledger
-from storage.ledger.ledger_db import Reservation
+from storage.files.workspace import live_run_ids
+from storage.keys.key_store import KeyStore
+from storage.ledger.ledger_db import LedgerDatabase, Reservation
 from storage.releases.bundles import verify_bundle
-from storage.releases.checkpoints import CheckpointStore
 from storage.releases.measurements import Measurement, MeasurementStore
 from storage.releases.release_store import ReleaseStore
 from storage.schema.declarations import Declarations
-from storage.settings import Settings
 
 WAIT_SECONDS = 1800.0
 """How long a request waits for another run of the same request."""
@@ -41,17 +39,30 @@ _CLOSED = MappingProxyType(
 
 
 class Entries:
-    """The entries of a ledger, moved on by one installation, the `owner` of those that it runs."""
+    """The entries of a ledger, moved on by one installation, the `owner` of those that it runs.
 
-    def __init__(self, settings: Settings) -> None:
-        self._ledger = open_ledger(settings)
-        self._keys = open_keys(settings)
-        self._measurements = MeasurementStore(settings.measurements)
-        self._checkpoints = CheckpointStore(settings.checkpoints)
-        self._releases = ReleaseStore(settings.releases)
-        self._workspaces = ensure_private_directory(settings.private_root)
-        self._declarations = settings.declarations
-        self.owner = installation_id(settings.home)
+    Whether a run is alive is read from the locks of the `workspaces`, how far it came from its
+    measurement and its bundle. `declarations` is the folder of those that failed a check.
+    """
+
+    def __init__(
+        self,
+        ledger: LedgerDatabase,
+        *,
+        owner: str,
+        keys: KeyStore,
+        measurements: MeasurementStore,
+        releases: ReleaseStore,
+        workspaces: Path,
+        declarations: Path,
+    ) -> None:
+        self._ledger = ledger
+        self.owner = owner
+        self._keys = keys
+        self._measurements = measurements
+        self._releases = releases
+        self._workspaces = workspaces
+        self._declarations = declarations
 
     def all(self) -> tuple[LedgerEntry, ...]:
         """Return the latest row of each entry, in the order of reservation."""
@@ -94,9 +105,8 @@ class Entries:
     def reserve(self, charge: Charge, *, new_draw: bool = False) -> Reservation:
         """Reserve the charge of a release before a row is read, or find the entry that has paid.
 
-        Another run of the same request is waited for. An entry that is being executed is one whose
-        run has died and whose measurement can be continued. It is BudgetRefused if a cap is in the
-        way.
+        Another run of the same request is waited for; a dead one is closed first, as burned if it
+        may have drawn noise. It is BudgetRefused if a cap is in the way.
         """
         # A release that could not be published must not be paid for.
         self._releases.check_usable(charge.dataset)
@@ -109,10 +119,6 @@ class Entries:
             if reservation.created or not _runs(entry, live):
                 return reservation
             if self._is_own_and_dead(entry, live):
-                if self.can_continue(entry):
-                    # It may have died while this run waited, and left what the next one makes.
-                    purge_abandoned(self._workspaces)
-                    return reservation
                 self.close_dead(entry)
                 continue
             if time.monotonic() > give_up:
@@ -132,7 +138,7 @@ class Entries:
 
     def advance(
         self,
-        entry: LedgerEntry,
+        entry_id: str,
         state: EntryState,
         *,
         digest: str | None = None,
@@ -141,9 +147,9 @@ class Entries:
     ) -> LedgerEntry:
         """Move an entry one state on from the state it is in."""
         return self._ledger.transition(
-            entry.entry_id,
+            entry_id,
             state,
-            expected_from=self.now(entry).state,
+            expected_from=self._ledger.entry(entry_id).state,
             digest=digest,
             note=note,
             signers=signers,
@@ -167,29 +173,29 @@ class Entries:
         """Give back what was reserved for a check alone, which the rows have passed."""
         self._end_check(entry, declared, note=CHECK_PASSED)
 
-    def failed_before(self, entry: LedgerEntry, declared: Declarations) -> tuple[str, ...]:
+    def failed_before(self, entry_id: str, declared: Declarations) -> tuple[str, ...]:
         """Return digests of other declarations by which rows of the dataset failed a check.
 
         One for each such check before an entry was reserved, in order.
         """
         history = self._ledger.history()
-        reserved = min(row.sequence for row in history if row.entry_id == entry.entry_id)
+        reserved = next(row for row in history if row.entry_id == entry_id)
         return tuple(
             row.digest
-            for row in history[: reserved - 1]
-            if row.dataset == entry.dataset
+            for row in history[: reserved.sequence - 1]
+            if row.dataset == reserved.dataset
             and row.state is EntryState.VOID
             and row.note != CHECK_PASSED
             and row.digest not in (None, declared.sha256)
         )
 
-    def changed_since_check(self, entry: LedgerEntry, declared: Declarations) -> tuple[str, ...]:
+    def changed_since_check(self, entry_id: str, declared: Declarations) -> tuple[str, ...]:
         """Return the lines of the declarations that differ from those of the last failed check."""
-        failed = self.failed_before(entry, declared)
+        failed = self.failed_before(entry_id, declared)
         return declared.changed_since(self._declarations, failed[-1]) if failed else ()
 
     def _end_check(self, entry: LedgerEntry, declared: Declarations, *, note: str) -> None:
-        self.advance(entry, EntryState.VOID, digest=declared.sha256, note=note)
+        self.advance(entry.entry_id, EntryState.VOID, digest=declared.sha256, note=note)
 
     @contextmanager
     def closing(self, entry: LedgerEntry) -> Iterator[None]:
@@ -205,14 +211,6 @@ class Entries:
             with suppress(Exception):
                 self._close_failed(entry, error)
             raise
-
-    def can_continue(self, entry: LedgerEntry) -> bool:
-        """Return whether a measurement, not whole yet, can go on where its run has stopped."""
-        return (
-            entry.state is EntryState.EXECUTING
-            and self._checkpoints.can_continue(entry.release_id)
-            and self._sealed_digest(entry) is None
-        )
 
     def close_dead(self, entry: LedgerEntry, *, note: str = "ABANDONED") -> None:
         """Say in the ledger how far a dead run came, and close what it left open."""
@@ -233,8 +231,6 @@ class Entries:
 
     def _close_failed(self, entry: LedgerEntry, error: BaseException) -> None:
         current = self.now(entry)
-        if not isinstance(error, Exception) and self.can_continue(current):
-            return  # stopped from outside, not by a fault that the next run would meet again
         note = error.code if isinstance(error, ClustMixError) else f"run:{type(error).__name__}"
         if note == "OUTPUT_GATE" and current.state in AFTER_SEAL:
             return  # the rows were at fault, not the measurement: other rows may be published

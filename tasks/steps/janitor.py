@@ -1,48 +1,51 @@
 """Cleans up after dead runs: closes their entries and deletes what they have left."""
 
-from privacy.ledger import EntryState
+from dataclasses import dataclass
+from pathlib import Path
+
 from storage.files.diagnostics import remove_old_diagnostics
-from storage.files.private import ensure_private_directory, remove_staging, staged
 from storage.files.workspace import live_run_ids, purge_abandoned
-from storage.releases.checkpoints import CheckpointStore
+from storage.releases.measurements import MeasurementStore
 from storage.releases.pending import PendingBundles
 from storage.releases.release_store import ReleaseStore
-from storage.settings import Settings
 from tasks.steps.entries import AFTER_SEAL, Entries
 
 
-def clean_up(settings: Settings) -> None:
-    """Close the entries of dead runs of an installation and delete what they left.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Janitor:
+    """Looks after the entries and folders of the runs of one installation."""
 
-    Where nothing was computed for release the entry is void; where noise could be drawn it is
-    burned, but sealed if its measurement is whole, and left open if it can be continued. A sealed
-    or approved one stays, for the next run of the same request to publish, unless its bundle is in
-    the store already. Diagnostics are deleted when their time is over.
-    """
-    entries, pending = Entries(settings), PendingBundles(settings.pending)
-    checkpoints = CheckpointStore(settings.checkpoints)
-    workspaces = ensure_private_directory(settings.private_root)
-    # Entries first: a run holds its workspace from before its reservation to after its last
-    # transition, so an open entry that was seen here and has no live run is abandoned.
-    own = entries.own()
-    # The same holds for the folders that it writes. They are listed here and not taken from the
-    # workspaces that are purged, since a clean-up may die too.
-    written = staged(settings.measurements) | pending.release_ids()
-    live = live_run_ids(workspaces)
-    for entry in own:
-        if entry.release_id not in live and not entries.can_continue(entry):
-            entries.close_dead(entry)
-    # Listed before the entries are read: a checkpoint is made after its entry is executing.
-    kept = checkpoints.release_ids()
-    executing = {e.release_id for e in entries.all() if e.state is EntryState.EXECUTING}
-    for release_id in kept - executing - live:
-        checkpoints.remove(release_id)
-    waiting = {e.release_id for e in entries.all() if e.state in AFTER_SEAL}
-    purge_abandoned(workspaces)
-    for release_id in written - live:
-        remove_staging(settings.measurements, release_id)
-        remove_staging(settings.pending, release_id)
-        if release_id not in waiting:
-            pending.remove(release_id)
-    ReleaseStore(settings.releases).clean_staging()
-    remove_old_diagnostics(settings.diagnostics)
+    entries: Entries
+    measurements: MeasurementStore
+    pending: PendingBundles
+    releases: ReleaseStore
+    workspaces: Path
+    diagnostics: Path
+
+    def clean_up(self) -> None:
+        """Close the entries of dead runs and delete what they left.
+
+        Where nothing was computed for release the entry is void; where noise could be drawn it is
+        burned, but sealed if its measurement is whole. A sealed or approved one stays, for the next
+        run of the same request to publish, unless its bundle is in the store already. Diagnostics
+        are deleted when their time is over.
+        """
+        # Entries first: a run holds its workspace from before its reservation to after its last
+        # transition, so an open entry that was seen here and has no live run is abandoned.
+        own = self.entries.own()
+        # The same holds for the folders that it writes. They are listed here and not taken from the
+        # workspaces that are purged, since a clean-up may die too.
+        written = self.measurements.staged() | self.pending.release_ids()
+        live = live_run_ids(self.workspaces)
+        for entry in own:
+            if entry.release_id not in live:
+                self.entries.close_dead(entry)
+        waiting = {e.release_id for e in self.entries.all() if e.state in AFTER_SEAL}
+        purge_abandoned(self.workspaces)
+        for release_id in written - live:
+            self.measurements.remove_staging(release_id)
+            self.pending.remove_staging(release_id)
+            if release_id not in waiting:
+                self.pending.remove(release_id)
+        self.releases.clean_staging()
+        remove_old_diagnostics(self.diagnostics)

@@ -17,8 +17,8 @@ from storage.schema.visit_columns import VisitColumns
 from storage.sources.declared import Source
 from tasks.ingest.encoding import domain_of
 from tasks.measurement.method import Synthesizer
-from tasks.methods.registry import build, method_entry
 from tasks.methods.method_config import MethodConfig
+from tasks.methods.registry import build, method_entry
 
 if TYPE_CHECKING:
     from tasks.ingest.pieces import IngestRules  # which loads the gates
@@ -72,7 +72,7 @@ class ReleaseJob:
         A key that is new in a later version and left out has to be left out here as well, by
         ``exclude_if`` of its field: otherwise an upgrade measures, and charges, every table again.
         """
-        kept = ("dataset", "schema", "privacy_unit", "privacy", "analysis", "method", "patients")
+        kept = ("dataset", "schema", "privacy_unit", "privacy", "method", "patients")
         settings = {key: self.site[key] for key in kept if key in self.site}
         return settings | {"cohort": self.cohort, "source": without_places(self.site["source"])}
 

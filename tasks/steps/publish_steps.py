@@ -11,9 +11,8 @@ import numpy as np
 from privacy.errors import Withheld
 from privacy.event_records import event_from_dict
 from privacy.events import DiscreteGaussianEvent
-from privacy.ledger import LedgerEntry
+from storage.releases.manifest import Manifest
 from storage.releases.measurements import Measurement
-from storage.releases.pending import PendingBundles
 from storage.schema.table import TableSchema
 from tasks.execution.runtime import stage
 from tasks.gates import expectations
@@ -33,64 +32,82 @@ from tasks.steps.job import ReleaseJob
 
 def prepare(
     job: ReleaseJob,
-    entry: LedgerEntry,
     measurement: Measurement,
     rng: np.random.Generator,
     conditions: Mapping[str, str] | None = None,
     *,
-    pending: PendingBundles,
     failed_checks: int = 0,
-) -> None:
-    """Sample the rows, check them, and keep the whole bundle until it is published.
+) -> tuple[dict[str, bytes], Manifest]:
+    """Sample the rows and check them; return the files of the bundle, and its manifest.
 
     It is Withheld, naming failed checks; IntegrityError if codes mean something else now.
     """
     conditions = conditions or {}
     measurement.record.vocabulary.require(job.table_schema)
-    synthesizer, schema, released = job.synthesizer, job.table_schema, measurement.released
     with stage("decode"):
-        sampled = sample_rows(synthesizer, schema, released, rng, conditions, n_rows=job.rows)
-        frame = decode(sampled.codes, sampled.label, schema, rng=rng)
-        tables = table_files(frame, schema, released=released)
-        tables |= teacher_files(released, schema, sampled.codes, soft_labels=job.soft_labels)
-        # From here on the files tell: memory holds the rows once.
-        del frame, sampled
-        # Under conditions the rows are others than those of whom the tables tell.
-        if not conditions:
-            domain = replace(domain_of(schema), rows_per_patient=job.unit.max_rows)
-            tables |= released_tables(measurement, schema, domain)
+        tables = _sampled_tables(job, measurement, rng, conditions)
     with stage("output-gate"):
-        n_rows = int(np.clip(job.rows, *REFERENCE_ROWS))
-        reference, guide = (
-            sample_rows(
-                synthesizer, schema, released, rng, conditions, n_rows=n_rows, all_of_them=False
-            )
-            for _ in range(2)
-        )
-        # Rows that are thrown away are none of those that were counted.
-        thrown = conditions or (schema.constraints and not isinstance(synthesizer, Conditional))
-        histograms = () if thrown else method_entry(job.method.kind).histograms
-        noisy = noisy_counts(histograms, domain_of(schema), measurement)
-        gate = output_gate(schema, tables, reference, guide, noisy, rows=job.rows)
+        gate = _gate_of(job, measurement, tables, rng, conditions)
     with stage("report"):
         record = measurement.record
-        origin = record.release_id if record.release_id != job.ref.release_id else None
-        files, manifest = build_bundle(
-            job,
-            tables,
-            read_rows(tables),
-            provenance=Provenance(
-                events=tuple(event_from_dict(event) for event in record.events),
-                ledger_entry=entry.entry_id,
-                measurement_sha256=measurement.sha256,
-                tainted=record.tainted,
-                conditions=conditions,
-                resampled_from=origin,
-                corrected_after_checks=failed_checks,
-            ),
-            gate=gate,
+        provenance = Provenance(
+            events=tuple(event_from_dict(event) for event in record.events),
+            ledger_entry=record.ledger_entry,
+            measurement_sha256=measurement.sha256,
+            tainted=record.tainted,
+            conditions=conditions,
+            resampled_from=(record.release_id if record.release_id != job.ref.release_id else None),
+            corrected_after_checks=failed_checks,
         )
-        pending.write(files, manifest)
+        return build_bundle(job, tables, read_rows(tables), provenance=provenance, gate=gate)
+
+
+def _sampled_tables(
+    job: ReleaseJob,
+    measurement: Measurement,
+    rng: np.random.Generator,
+    conditions: Mapping[str, str],
+) -> dict[str, bytes]:
+    """Return the files of sampled rows, and those of released tables and teacher."""
+    schema, released = job.table_schema, measurement.released
+    sampled = sample_rows(job.synthesizer, schema, released, rng, conditions, n_rows=job.rows)
+    frame = decode(sampled.codes, sampled.label, schema, rng=rng)
+    tables = table_files(frame, schema, released=released)
+    tables |= teacher_files(released, schema, sampled.codes, soft_labels=job.soft_labels)
+    # Under conditions the rows are others than those that the tables describe.
+    if not conditions:
+        domain = replace(domain_of(schema), rows_per_patient=job.unit.max_rows)
+        tables |= released_tables(measurement, schema, domain)
+    return tables
+
+
+def _gate_of(
+    job: ReleaseJob,
+    measurement: Measurement,
+    tables: Mapping[str, bytes],
+    rng: np.random.Generator,
+    conditions: Mapping[str, str],
+) -> expectations.GateReport:
+    """Hold the files against the schema, and against other rows of the same measurement."""
+    schema, synthesizer = job.table_schema, job.synthesizer
+    n_rows = int(np.clip(job.rows, *REFERENCE_ROWS))
+    reference, guide = (
+        sample_rows(
+            synthesizer,
+            schema,
+            measurement.released,
+            rng,
+            conditions,
+            n_rows=n_rows,
+            all_of_them=False,
+        )
+        for _ in range(2)
+    )
+    # Rows that are thrown away are none of those that were counted.
+    thrown = conditions or (schema.constraints and not isinstance(synthesizer, Conditional))
+    histograms = () if thrown else method_entry(job.method.kind).histograms
+    noisy = noisy_counts(histograms, domain_of(schema), measurement)
+    return output_gate(schema, tables, reference, guide, noisy, rows=job.rows)
 
 
 def noisy_counts(

@@ -1,11 +1,47 @@
-"""What is asked of a source before a row of it is read or paid for."""
+"""The tables of an installation: how one is read, checked, and known again."""
 
 import os
+from dataclasses import dataclass
+from pathlib import Path
 
 from privacy.errors import InputError
+from storage.keys.key_store import KeyStore
 from storage.schema.table import TableSchema, in_short
+from storage.settings import DataPlaces
 from storage.sources.cohorts import CohortReader
+from storage.sources.declared import Source
 from tasks.execution.executor import Executor
+from tasks.steps.job import ReleaseJob
+from tasks.steps.request_key import request_key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tables:
+    """Reads declared tables, and knows those that were measured before by a keyed digest.
+
+    Public data sets are found in `places`; `scratch` is a private folder.
+    """
+
+    keys: KeyStore
+    places: DataPlaces
+    scratch: Path
+
+    def reader(self, source: Source) -> CohortReader:
+        """Return a reader of a declared source (InputError if a public one cannot be had)."""
+        return CohortReader(source, places=self.places, scratch=self.scratch)
+
+    def key(self, job: ReleaseJob, reader: CohortReader, executor: Executor) -> str:
+        """Return the key of a measurement: of its content, its settings and the method's version.
+
+        The content of a database is not known before it is read: each release has a key of its own.
+        """
+        secret = self.keys.ledger_secret()
+        return request_key(
+            secret,
+            content_sha256=reader.content_sha256(map=executor.map) or os.urandom(32).hex(),
+            settings=job.measurement_settings,
+            method_version=job.method_version,
+        )
 
 
 def check_source(columns: tuple[str, ...], schema: TableSchema, reader: CohortReader) -> None:
@@ -20,8 +56,3 @@ def check_source(columns: tuple[str, ...], schema: TableSchema, reader: CohortRe
         )
     schema.check_header(header, columns)
     reader.check_types(columns)
-
-
-def content_of(reader: CohortReader, executor: Executor) -> str:
-    """Return a private digest of the table; one of its own for each release of a database."""
-    return reader.content_sha256(map=executor.map) or os.urandom(32).hex()

@@ -26,7 +26,7 @@ def randomness():
     "method",
     [
         {"kind": "naive_bayes"},
-        {"kind": "dp_cda", "mixtures_per_class": 20, "order_of_mixture": 8},
+        {"kind": "dp_cda", "order_of_mixture": 8, "declared_patients": 1_500},
         {"kind": "clustmix"},
         pytest.param(made.SMALL_CLUSTMIX, marks=pytest.mark.integration),
     ],

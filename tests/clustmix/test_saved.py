@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import clustmix
-from clustmix import MWEM, DPMix, NaiveBayes, Synthesizer
+from clustmix import DPCDA, ClustMix, NaiveBayes, Synthesizer
 from privacy.errors import ConfigurationError, IntegrityError
 from tasks.measurement.run_randomness import fixed_randomness
 
@@ -25,16 +25,16 @@ def model(schema, frame):
     "make",
     [
         lambda schema: NaiveBayes(schema, **BY_PATIENT, patients=1_000),
-        lambda schema: MWEM(schema, **BY_PATIENT, rounds=3, passes=2),
-        lambda schema: DPMix(schema, **BY_PATIENT, n_mixtures=20, declared_patients=200),
+        lambda schema: ClustMix(schema, **BY_PATIENT, adjacency="replace_one"),
+        lambda schema: DPCDA(schema, **BY_PATIENT, class_sizes=(600, 400), order_of_mixture=50),
     ],
-    ids=["naive_bayes", "mwem", "dp_mix"],
+    ids=["naive_bayes", "clustmix", "dp_cda"],
 )
 def test_a_model_that_is_loaded_is_the_one_that_was_saved(schema, frame, seeded, tmp_path, make):
     model = make(schema).fit(frame)
     model.save(tmp_path / "a.clustmix")
     loaded = Synthesizer.load(tmp_path / "a.clustmix")
-    assert type(loaded) is type(model)
+    assert loaded.__class__ is model.__class__
     assert repr(loaded) == repr(model)
     assert loaded.guarantee_ == model.guarantee_
     assert loaded.get_params() == model.get_params()
@@ -70,8 +70,8 @@ def test_a_file_is_never_replaced_and_loaded_by_its_own_class(model, tmp_path):
         model.save(path)
     assert path.read_bytes() == content
     assert isinstance(NaiveBayes.load(str(path)), NaiveBayes)
-    with pytest.raises(ConfigurationError, match="OTHER_METHOD: expected a model of MWEM"):
-        MWEM.load(path)
+    with pytest.raises(ConfigurationError, match="OTHER_METHOD: expected a model of DPCDA"):
+        DPCDA.load(path)
 
 
 def test_an_unfitted_model_has_nothing_to_save(schema, tmp_path):

@@ -1,7 +1,6 @@
 """The front door: settings, one measurement, rows, and what is said of them."""
 
 import copy
-import inspect
 
 import numpy as np
 import pandas as pd
@@ -13,41 +12,13 @@ from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 import clustmix
-from clustmix import MWEM, DPMix, NaiveBayes, NotFittedError, Schema, Synthesizer
+from clustmix import DPCDA, NaiveBayes, NotFittedError, Schema, Synthesizer
 from clustmix.guarantee import NOT_CHARGED
 from privacy.errors import ConfigurationError, InputError
 from tasks.measurement.run_randomness import fixed_randomness
-from tasks.methods.registry import METHODS
 
 TARGET = {"epsilon": 1.0, "delta": 1e-6}
 BY_PATIENT = {**TARGET, "patient_column": "patient", "max_rows_per_patient": 2}
-SMALL = {
-    "dp_cda": {"mixtures_per_class": 20, "order_of_mixture": 8},
-    "random_projection": {"n_projected": 2},
-    "dpgm": {"clusters": 2, "hidden_units": 2, "fourier_features": 4, "epochs": 2},
-}
-
-
-@pytest.mark.parametrize("entry", METHODS, ids=lambda entry: entry.kind)
-def test_every_registered_method_has_its_class(entry, schema):
-    made = getattr(clustmix, entry.class_name)
-    assert entry.class_name in clustmix.__all__
-    model = made(schema, **TARGET, **SMALL.get(entry.kind, {}))
-    plan = model.plan()
-    assert 0.99 < plan.guarantee.epsilon <= 1.0
-    statistics = [planned.name for planned in plan.measurement.statistics]
-    assert plan.to_frame()["statistic"].tolist() == statistics
-    assert plan.to_frame()["share"].sum() == pytest.approx(1.0)
-    # Every setting of a site file but that of the paper form, documented.
-    settings = set(entry.config.model_fields) - {"kind", "published"}
-    assert settings <= inspect.signature(made).parameters.keys()
-    assert all(f"\n{name}\n" in made.__doc__ for name in settings)
-
-
-def test_settings_of_a_method_and_of_all_have_different_names():
-    common = inspect.signature(clustmix.Synthesizer).parameters.keys()
-    for entry in METHODS:
-        assert not common & entry.config.model_fields.keys()
 
 
 def test_five_lines_from_a_table_to_rows_with_a_guarantee(schema, frame):
@@ -88,6 +59,22 @@ def test_a_second_fit_is_a_second_charge_and_refused(schema, frame):
     assert not all((anew[name] == array).all() for name, array in before.items())
 
 
+def test_a_notebook_shows_settings_guarantee_and_charge_and_nothing_runs(schema, frame):
+    odd = Schema.model_validate({**schema.model_dump(), "ignore": ["<script>"]})
+    model = NaiveBayes(odd, **{**BY_PATIENT, "patient_column": "<b>p"})
+    assert "not fitted" in model._repr_html_()
+    assert "&lt;b&gt;p" in model._repr_html_()
+    shown = NaiveBayes(schema, **BY_PATIENT).fit(frame)
+    page = shown._repr_html_()
+    assert "Nothing was charged" in page
+    assert "recognises at most" in page
+    plan = model.plan()._repr_html_()
+    assert "feature_by_label_histograms" in plan
+    for html in (page, plan, model._repr_html_()):
+        # Nothing is loaded, nothing runs, and no colour of its own: light or dark.
+        assert not [part for part in ("<script", "<b>", "http", "src=", "color") if part in html]
+
+
 def test_a_fit_that_stopped_after_its_draw_is_not_made_again(schema, frame, monkeypatch):
     model = NaiveBayes(schema, **BY_PATIENT)
     with monkeypatch.context() as patch:
@@ -115,28 +102,30 @@ def test_a_table_that_is_refused_draws_nothing(schema, frame):
 
 
 def test_habits_of_scikit_learn(schema, frame):
-    model = MWEM(schema, **BY_PATIENT, rounds=3)
-    assert model.get_params()["rounds"] == 3
-    assert model.set_params(rounds=4, epsilon=2.0) is model
-    assert (model.rounds, model.epsilon) == (4, 2.0)
+    model = DPCDA(schema, **BY_PATIENT, order_of_mixture=8)
+    assert model.get_params()["order_of_mixture"] == 8
+    assert model.set_params(order_of_mixture=4, epsilon=2.0) is model
+    assert (model.order_of_mixture, model.epsilon) == (4, 2.0)
     with pytest.raises(ValueError, match=r"expected a setting .*, found 'turns'"):
         model.set_params(turns=4)
-    with pytest.raises(TypeError, match=r"MWEM: expected a setting \(rounds, .*found 'turns'"):
-        MWEM(schema, **TARGET, turns=4)
+    with pytest.raises(ConfigurationError, match="EPSILON_INVALID"):
+        model.set_params(order_of_mixture=2, epsilon=0.0)
+    assert (model.order_of_mixture, model.epsilon) == (4, 2.0)
+    with pytest.raises(TypeError, match=r"DPCDA.*unexpected keyword argument 'turns'"):
+        DPCDA(schema, **TARGET, turns=4)
     with pytest.raises(TypeError, match="expected a class of a method"):
         Synthesizer(schema, **TARGET)
     twin = clone(model)
-    assert type(twin) is MWEM
-    shares = {"shares": None}
-    assert {**twin.get_params(), **shares} == {**model.get_params(), **shares}
+    assert isinstance(twin, DPCDA)
+    assert {**twin.get_params(), "schema": schema} == {**model.get_params(), "schema": schema}
     with pytest.raises(NotFittedError, match="NOT_FITTED"):
         model.sample(1)
     with pytest.raises(SklearnNotFittedError):
         check_is_fitted(model)
     check_is_fitted(NaiveBayes(schema, **BY_PATIENT).fit(frame))
     assert repr(model) == (
-        "MWEM(epsilon=2.0, delta=1e-06, patient_column='patient', max_rows_per_patient=2, "
-        "rounds=4), not fitted"
+        "DPCDA(epsilon=2.0, delta=1e-06, patient_column='patient', max_rows_per_patient=2, "
+        "order_of_mixture=4), not fitted"
     )
 
 
@@ -146,22 +135,41 @@ def test_habits_of_scikit_learn(schema, frame):
         ({"epsilon": 0.0}, "EPSILON_INVALID"),
         ({"delta": 0.5}, "DELTA_INVALID"),
         ({"adjacency": "other"}, "ADJACENCY_INVALID: expected adjacency add_remove or"),
-        ({"rounds": 0}, "SETTING_INVALID: MWEM: rounds: expected a number greater than"),
+        ({"scale": 0}, "SETTING_INVALID: DPCDA: scale: expected a number greater than 0; found sc"),
         ({"schema": {}}, "SCHEMA_INVALID: expected a clustmix.Schema, found dict"),
         ({"max_rows_per_patient": 2}, "PRIVACY_UNIT_INVALID"),
         ({"patient_column": "ward"}, "PRIVACY_UNIT_INVALID: .* outside columns"),
-        ({"patient_column": 3}, "SETTING_INVALID: MWEM: patient_column: expected a valid string"),
-        ({"max_rows_per_patient": 2.5}, "SETTING_INVALID: MWEM: max_rows_per_patient: expected a"),
-        ({"patients": 2500.5}, "SETTING_INVALID: MWEM: patients: expected a valid integer"),
-        ({"patients": 0}, "SETTING_INVALID: MWEM: patients: expected a number greater than"),
-        ({"epsilon": "1"}, "SETTING_INVALID: MWEM: epsilon: expected a valid number"),
+        ({"patient_column": 3}, "SETTING_INVALID: DPCDA: patient_column: expected a valid string"),
+        ({"max_rows_per_patient": 2.5}, "SETTING_INVALID: DPCDA: max_rows_per_patient: expected a"),
+        ({"patients": 2500.5}, "SETTING_INVALID: DPCDA: patients: expected a valid integer"),
+        ({"class_sizes": (200, 200, 200)}, "CLASS_SIZES_INVALID"),
+        ({"declared_patients": 10}, "ORDER_ABOVE_CLASS"),
+        ({"patients": 0, "epsilon": "1"}, "epsilon: .* and patients: .*; found epsilon='1', pat"),
     ],
 )
-def test_a_setting_that_is_not_acceptable_is_one_line(schema, changed, message):
-    model = MWEM(schema, **TARGET).set_params(**changed)
+def test_a_setting_that_is_not_acceptable_is_one_line_at_construction(schema, changed, message):
     with pytest.raises(ConfigurationError, match=message) as caught:
-        model.plan()
+        DPCDA(**{"schema": schema, **TARGET, **changed})
     assert "\n" not in str(caught.value)
+
+
+def test_a_number_of_numpy_is_one_of_python(schema):
+    model = NaiveBayes(schema, epsilon=np.float64(1.0), delta=1e-6, patients=np.int64(50))
+    assert model.plan().guarantee.epsilon <= 1.0
+
+
+def test_as_many_rows_as_were_declared_and_never_as_many_as_were_measured(schema, frame):
+    model = NaiveBayes(schema, **BY_PATIENT, patients=30).fit(frame)
+    assert (len(model.sample()), len(model.sample(7))) == (30, 7)
+    with pytest.raises(ConfigurationError, match=r"ROWS_INVALID: .* found none, as no patients"):
+        NaiveBayes(schema, **BY_PATIENT).fit(frame).sample()
+    for declared, rows in (
+        ({"class_sizes": (130, 140)}, 270),
+        ({"declared_patients": 300}, 300),
+        ({"declared_patients": 300, "patients": 290}, 290),
+    ):
+        model = DPCDA(schema, **BY_PATIENT, **declared, order_of_mixture=100).fit(frame)
+        assert len(model.sample()) == rows
 
 
 def test_rows_under_conditions(schema, frame):
@@ -216,12 +224,21 @@ def test_the_same_table_of_any_library_is_the_same_measurement(schema, frame, se
         "interchange": lambda: Interchanged(table),
         "index": lambda: frame.set_axis([0] * len(frame)).iloc[::-1],
     }
-    released = []
+    released, rows = [], []
     for found in (frame, others[form]()):
         with fixed_randomness(seeded()):
-            released.append(NaiveBayes(schema, **BY_PATIENT).fit(found).released_)
+            model = NaiveBayes(schema, **BY_PATIENT).fit(found)
+            rows.append(model.sample(40))
+        released.append(model.released_)
     assert released[0].keys() == released[1].keys()
     assert all((released[0][name] == released[1][name]).all() for name in released[0])
+    # Rows come back as the library's own table, with the same cells.
+    library = {"polars": pl.DataFrame, "arrow": pa.Table, "dictionary": pa.Table}
+    assert rows[1].__class__ is library.get(form, pd.DataFrame)
+    back = rows[1] if isinstance(rows[1], pd.DataFrame) else pa.table(rows[1]).to_pandas()
+    pd.testing.assert_frame_equal(back, rows[0], check_dtype=False)
+    if isinstance(rows[1], pa.Table):
+        assert rows[1].schema.metadata[b"guarantee"].decode() == str(model.guarantee_)
 
 
 def test_a_column_of_a_type_that_is_not_read_is_named(schema, frame):
@@ -239,7 +256,7 @@ def test_seeded_noise_is_no_guarantee_and_says_so(schema, frame, seeded):
 
 
 def test_a_guarantee_at_another_delta_and_for_other_neighbours(schema):
-    guarantee = DPMix(schema, **TARGET, n_mixtures=20, declared_patients=200).plan().guarantee
+    guarantee = NaiveBayes(schema, **TARGET).plan().guarantee
     assert guarantee.at(delta=guarantee.delta) == guarantee
     assert guarantee.at(delta=1e-4).epsilon < guarantee.epsilon < guarantee.at(delta=1e-8).epsilon
     asked = NaiveBayes(schema, **TARGET, adjacency="replace_one").plan().guarantee
@@ -251,24 +268,6 @@ def test_planning_reads_no_table_and_changes_nothing(schema):
     before = copy.deepcopy(vars(model))
     assert "feature_by_label_histograms" in str(model.plan())
     assert vars(model) == before
-
-
-def test_a_schema_from_a_site_file_and_from_a_schema_alone(tmp_path):
-    site = tmp_path / "site.yaml"
-    site.write_text(
-        "dataset: x\nschema:\n  columns:\n    - {name: a, kind: integer, lower: 0, upper: 9, "
-        "bins: 2}\n  label: {name: y, levels: {'no': [], 'yes': []}}\n"
-    )
-    alone = tmp_path / "alone.yaml"
-    alone.write_text("items: [a, b]\nlabel: {name: y, levels: {'no': [], 'yes': []}}\n")
-    assert Schema.from_yaml(site).column_names == ("a",)
-    assert Schema.from_yaml(str(alone)).column_names == ("a", "b")
-    for text, message in (("label: {name: y}", "label: expected ex"), ("schema: 3", "")):
-        alone.write_text(text)
-        with pytest.raises(ConfigurationError, match=f"SCHEMA_INVALID: alone.yaml: {message}"):
-            Schema.from_yaml(alone)
-    with pytest.raises(ConfigurationError, match="SITE_MISSING"):
-        Schema.from_yaml(tmp_path / "absent.yaml")
 
 
 def test_rows_of_a_notebook_keep_the_constraints(schema, frame, tmp_path):

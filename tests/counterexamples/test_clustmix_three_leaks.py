@@ -3,7 +3,7 @@
 Madl et al., "Approximate, Adapt, Anonymize (3A)", Algorithm 2. The claim is Eq. 8, at which the
 noise of every cluster mean is set. Each pair is given to the printed algorithm as it is shipped
 for comparison, and to the proven one. Flaws C3, C4 and C7 of docs/methods.md; more on them in
-tests/tasks/clustmix and tests/test_docs.py.
+tests/benchmarks/test_rivals.py and tests/test_docs.py.
 """
 
 import math
@@ -16,30 +16,39 @@ import pytest
 from measuring import domain_with, rows_with, transcript_of
 from scipy.stats import chi2, norm
 
+from benchmarks.rivals.clustmix.algorithm import ClustMixSettings, synthesize
+from benchmarks.rivals.clustmix.claimed_noise import noise_sigma
+from benchmarks.rivals.clustmix.constrained_gmm import cluster_means, constrained_gmm
+from benchmarks.rivals.clustmix.stages import anonymize
 from privacy.accountants.calibration import gdp_mu
 from privacy.accountants.gaussian import gaussian_delta, gaussian_epsilon
+from privacy.parameters import PrivacyParameters
 from tasks.methods.clustmix.images.image_clustmix import ImageClustMix
 from tasks.methods.clustmix.images.image_draws import residuals, with_features
 from tasks.methods.clustmix.images.image_layout import ImageLayout
 from tasks.methods.clustmix.images.teacher import whitening_of
 from tasks.methods.clustmix.tables.table_clustmix import Effort, TableClustMix
-from tasks.papers.clustmix.algorithm import ClustMixAlgorithm
-from tasks.papers.clustmix.config import AlgorithmConfig
-from tasks.papers.clustmix.constrained_gmm import cluster_means, constrained_gmm
-from tasks.papers.clustmix.noise import noise_sigma
-from tasks.papers.clustmix.stages import AnonymizeItem, Region, anonymize
 from tests.counterexamples.attacks import rates
 
 EPSILON, DELTA, LEAST = 1.0, 1e-5, 20
 CLAIM = {"epsilon": EPSILON, "delta": DELTA, "n_classes": 1, "n_features": 1}
 
 
-def printed(n_rows):
+PARAMETERS = PrivacyParameters(epsilon=EPSILON, delta=DELTA)
+
+
+def printed(table, rng):
     """The printed algorithm with clusters of at least LEAST rows; alpha 1 holds the centres."""
-    settings = {"epsilon": EPSILON, "delta": DELTA, "alpha": 1.0, "kip_steps": 1}
-    settings |= {"sigma_max": noise_sigma(cluster_size=LEAST, **CLAIM) * (1 + 1e-9)}
-    settings |= {"hidden_layers": 1, "gmm_starts": 10, "gmm_iterations": 20}
-    return ClustMixAlgorithm(config=AlgorithmConfig(**settings, max_slice_rows=n_rows))
+    settings = ClustMixSettings(
+        sigma_max=noise_sigma(cluster_size=LEAST, **CLAIM) * (1 + 1e-9),
+        alpha=1.0,
+        kip_steps=1,
+        hidden_layers=1,
+        gmm_starts=10,
+        max_slice_rows=len(table),
+    )
+    labels = np.zeros(len(table), dtype=int)
+    return synthesize(table[:, None], labels, settings=settings, parameters=PARAMETERS, rng=rng)[0]
 
 
 def line_table(moved):
@@ -50,9 +59,8 @@ def line_table(moved):
 
 def outputs_of(table, n_runs, seed):
     """Synthetic rows of independent runs of the whole printed algorithm."""
-    rng, labels = np.random.default_rng(seed), np.zeros(len(table), dtype=int)
-    model = printed(len(table))
-    return [model.synthesize(table[:, None], labels, rng)[0] for _ in range(n_runs)]
+    rng = np.random.default_rng(seed)
+    return [printed(table, rng) for _ in range(n_runs)]
 
 
 def measured_delta(hits, alarms, n_runs):
@@ -111,13 +119,9 @@ WIDE = 784
 
 def wide_output(n_rows, rng):
     """Lines 13 to 19 for one cluster of equal rows: its mean is the same for every size."""
-    config = printed(n_rows).config
     rows = np.full((n_rows, WIDE), 0.5)
-    region = Region(config=config, rows=rows, slice=0, code=0)
-    item = AnonymizeItem(
-        region=region, centroids=rows[:1], sizes=np.array([n_rows]), n_classes=1, rng=rng
-    )
-    return anonymize(item)[0]
+    sizes = np.array([n_rows])
+    return anonymize(rows, rows[:1], sizes, n_classes=1, parameters=PARAMETERS, rng=rng)[0]
 
 
 def wide_law(n_rows):

@@ -13,7 +13,6 @@ from failing_disk import no_space
 from forced_release import Death, DyingShard, FullDisk, Pause, approve_and_die
 from stores import Stores
 
-from flows import approval, publication
 from storage.settings import load_settings
 from tasks.execution.runtime import Failed, guarded_call, private_log_directory
 
@@ -87,11 +86,9 @@ def test_decision_that_died_is_finished(tmp_path, installation, dies, monkeypatc
     assert installation.damages() == []
 
     if state == "sealed":
-        outcome = approval.Decisions(site.settings).approve(
-            run.release_id, key=officer, reason="as agreed"
-        )
+        outcome = site.decisions.approve(run.release_id, key=officer, reason="as agreed")
     else:
-        outcome = publication.Publisher(site.settings).publish(run.release_id)
+        outcome = site.publisher.publish(run.release_id)
     assert outcome.state == "published"
     assert installation.faults() == []
 

@@ -31,12 +31,20 @@ STATES = (
     (("approved", "published"), ["before the PUBLISHED row"]),
 )
 POINTS = {point: states for states, points in STATES for point in points}
-METHOD_POINTS = dict.fromkeys(made.STAGES_OF_CLUSTMIX, ("executing", "burned"))
+METHOD_POINTS = [
+    *(("clustmix", point) for point in made.STAGES_OF_CLUSTMIX),
+    *(("dpgm", point) for point in ("clustering", "train-03-of-03")),
+]
+SMALL_DPGM = {
+    "kind": "dpgm", "clusters": 2, "clustering_rounds": 1, "fourier_features": 4,
+    "hidden_units": 2, "epochs": 3, "norm_bins": 4,
+    "min_cluster_size": 1,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def sites(tmp_path_factory):
-    methods = {"naive": made.NAIVE_BAYES, "clustmix": made.SMALL_CLUSTMIX}
+    methods = {"naive": made.NAIVE_BAYES, "clustmix": made.SMALL_CLUSTMIX, "dpgm": SMALL_DPGM}
     return {
         name: made.write_site(tmp_path_factory.mktemp(name), method=method)
         for name, method in methods.items()
@@ -100,9 +108,9 @@ def test_killed_run_is_paid_for_and_cleaned_up(kill_and_run_again, sites, point)
     kill_and_run_again(sites["naive"], sites["naive"], point, POINTS[point])
 
 
-@pytest.mark.parametrize("point", METHOD_POINTS)
-def test_killed_method_stage_is_paid_for(kill_and_run_again, sites, point):
-    kill_and_run_again(sites["clustmix"], sites["naive"], point, METHOD_POINTS[point])
+@pytest.mark.parametrize(("method", "point"), METHOD_POINTS)
+def test_killed_method_stage_is_paid_for(kill_and_run_again, sites, method, point):
+    kill_and_run_again(sites[method], sites["naive"], point, ("executing", "burned"))
 
 
 @pytest.mark.parametrize(("point", "state"), [("histograms", "executing"), ("publish", "approved")])

@@ -43,6 +43,8 @@ def refused(folder, place="", value=None, *, file="prefect.yaml"):
         ("prefect.yaml", "deployments.0.schedules.0.timezone", "Nowhere", "Invalid timezone"),
         ("prefect.yaml", "deployments.0.entrypoint", "flows.measure.nothing", "MissingFlowError"),
         ("prefect.yaml", "deployments.0.parameters.request.epsilon", 9, "request.epsilon: Extra"),
+        ("prefect.yaml", "deployments.1.enforce_parameter_schema", False, "on-arrival without"),
+        ("prefect.yaml", "deployments.1.tags", ["other"], "on-arrival without tags: [clustmix]"),
         ("prefect.yaml", "deployments", None, "deployments: Input should be a valid list"),
         ("automations.yaml", "automations.0.trigger.within", "soon", "trigger.event.within"),
         ("automations.yaml", "automations.0.name", "foreign", "does not begin with clustmix"),
@@ -51,9 +53,7 @@ def refused(folder, place="", value=None, *, file="prefect.yaml"):
 def test_what_prefect_does_not_take(folder, file, place, value, said):
     code, message = refused(folder, place, value, file=file)
     assert code == "DEPLOYMENTS_INVALID"
-    assert message.startswith(
-        "expected deployments in prefect.yaml and automations in automations."
-    )
+    assert message.startswith("expected deployments in prefect.yaml and automations in")
     assert said in message
 
 

@@ -5,10 +5,11 @@ The tests run in this order, on one server; a second one stands beside it for a 
 
 import contextlib
 import json
+import os
+import signal
 import stat
 import subprocess
 import sys
-import time
 
 import httpx
 import process_patches
@@ -16,10 +17,15 @@ import psutil
 import pytest
 from hospital import no_postgres
 from served_installation import ServedInstallation
+from waiting import until
 
-from flows.server import environment as server_environment
-from flows.server.parts import connection
-from flows.server.record import read_record
+from flows.local_server import connection, part_states
+from flows.server_environment import (
+    DATABASE_PASSWORD_FILE,
+    PASSWORD_FILE,
+    kept_secret,
+    read_addresses,
+)
 from storage.settings import Settings
 from tasks.execution.runtime import safe_environment
 
@@ -34,8 +40,12 @@ class LocalServer(ServedInstallation):
         return Settings(home=self.home, releases=self.releases)
 
     @property
-    def record(self):
-        return read_record(self.settings.server_home)
+    def folder_of_server(self):
+        return self.settings.server_home
+
+    @property
+    def parts(self):
+        return {part.name: part for part in part_states(self.folder_of_server)}
 
     def run(self, action, *options):
         wanted = ("--port", str(self.port), "--workers", "1") if action == "start" else ()
@@ -67,29 +77,30 @@ def served(tmp_path_factory):
 
 def test_start_says_where_everything_is(served):
     said = (served.folder / "said").read_text()
-    record = served.record
-    assert record.ready
-    names = [part.name for part in record.parts]
-    assert names[:3] == ["scheduler", "cpu-workers", "pages"]
-    assert names[-4:] == ["orchestrator", "private-worker", "public-worker", "watcher"]
-    for part in record.parts:
+    addresses, parts = read_addresses(served.folder_of_server), served.parts
+    assert addresses.ready
+    usual = {"cpu-workers", "orchestrator", "pages", "scheduler", "watcher"}
+    workers = {"private-worker", "public-worker"}
+    assert set(parts) - {"database"} == usual | workers
+    assert ("database" in parts) == (no_postgres() is None)
+    for part in parts.values():
         assert f"{part.name:<16}{part.pid:>8}" in said
-        assert part.address in said
-    home = served.settings.server_home
+    for address in (addresses.orchestrator, addresses.scheduler, addresses.pages):
+        assert address in said
+    home = served.folder_of_server
     assert f"Page:       {served.address}\n" in said
     assert f"Password:   {home / 'page-password'} (all of its one line)\n" in said
-    assert server_environment.page_password(home) not in said
-    assert ("database" in names) == (no_postgres() is None)
+    assert kept_secret(home, PASSWORD_FILE) not in said
 
 
 def test_what_is_kept_is_private_and_no_password_is_shown(served):
-    home = served.settings.server_home
+    home = served.folder_of_server
     for path in (home, *home.rglob("*")):
         with contextlib.suppress(FileNotFoundError):
             assert stat.S_IMODE(path.lstat().st_mode) & 0o077 == 0, path
     secrets = (
-        server_environment.page_password(home).split(":")[1],
-        server_environment.database_password(home),
+        kept_secret(home, PASSWORD_FILE).split(":")[1],
+        kept_secret(home, DATABASE_PASSWORD_FILE, ""),
     )
     shown = str([process.cmdline() for process in served.processes()])
     logs = "".join(path.read_text(errors="replace") for path in home.glob("*.log"))
@@ -97,7 +108,7 @@ def test_what_is_kept_is_private_and_no_password_is_shown(served):
 
 
 def test_the_api_asks_for_the_password_and_a_token(served):
-    auth = tuple(server_environment.page_password(served.settings.server_home).split(":"))
+    auth = tuple(kept_secret(served.folder_of_server, PASSWORD_FILE).split(":"))
     assert served.status("/api/health") == 200  # says nothing
     assert served.status("/api/work_pools/private") == 401
     assert served.status("/api/work_pools/private", auth=auth) == 200
@@ -113,7 +124,7 @@ def test_the_api_asks_for_the_password_and_a_token(served):
 
 def test_workers_keep_no_results(served):
     for pool in ("private", "public"):
-        part = served.record.part(f"{pool}-worker")
+        part = served.parts[f"{pool}-worker"]
         environment = psutil.Process(part.pid).environ()
         assert safe_environment().items() <= environment.items()
         assert environment["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"] == "30"
@@ -123,11 +134,39 @@ def test_workers_keep_no_results(served):
 
 
 def test_a_second_start_changes_nothing(served):
-    before = served.record
+    before = served.parts
     done = served.run("start", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["started"] is False
-    assert served.record == before
+    assert {name: part.pid for name, part in served.parts.items()} == {
+        name: part.pid for name, part in before.items()
+    }
+
+
+def test_every_part_that_is_killed_comes_back_and_status_says_so(served):
+    before = served.parts
+    for part in before.values():
+        psutil.Process(part.pid).kill()
+    served.wait_until_answers()
+    until(
+        lambda: (
+            (now := served.parts).keys() == before.keys()
+            and all(p.runs and p.pid not in (0, before[name].pid) for name, p in now.items())
+        ),
+        what=lambda: served.parts,
+        seconds=120,
+    )
+    # The cluster and the workers are at work again, by the same addresses.
+    until(lambda: served.status("/api/health") == 200, seconds=60)
+    until(lambda: len(served.processes("spawn_main")) > 0, seconds=60)
+    done = served.try_command("server", "status")
+    assert done.returncode == 0, done.stdout
+    rows = {line.split()[0]: line.split() for line in done.stdout.splitlines()[1:]}
+    assert rows.keys() == before.keys()
+    assert all(int(row[3]) >= 1 for row in rows.values()), rows
+    said = served.try_command("status").stdout
+    assert all(f"{name:<16}" in said for name in before)
+    assert "started again" in said
 
 
 def test_another_installation_runs_beside_it_and_survives_a_crash(served, tmp_path_factory):
@@ -137,33 +176,20 @@ def test_another_installation_runs_beside_it_and_survives_a_crash(served, tmp_pa
         done = second.run("start")
         assert done.returncode == 0, done.stderr
         assert "keeps its runs in SQLite: PostgreSQL is hidden" in done.stderr
-        database = second.settings.server_home / "prefect" / "prefect.db"
+        database = second.folder_of_server / "prefect" / "prefect.db"
         assert stat.S_IMODE(database.stat().st_mode) == 0o600
-        record = second.record
         assert second.address != served.address
         assert second.status("/api/health") == served.status("/api/health") == 200
-        # As after a crash of the machine: what is written down is gone.
-        for process in second.processes():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        while second.processes() or connection(second.settings) is not None:
-            time.sleep(0.1)
+        # The supervisor first: nobody starts again what ends.
+        os.kill(int((second.folder_of_server / "supervisord.pid").read_text()), signal.SIGKILL)
+        until(lambda: connection(second.folder_of_server) == {})
+        assert "SERVER_UNSUPERVISED" in second.try_command("server", "status").stderr
         done = second.run("start")
         assert done.returncode == 0, done.stderr
-        assert second.record.mark != record.mark
         done = second.run("stop")
-        assert done.stdout.startswith("stopped: scheduler, cpu-workers, pages, orchestrator")
+        assert done.stdout.startswith("stopped: cpu-workers, orchestrator, pages, private-worker")
         assert second.processes() == []
     assert served.status("/api/health") == 200
-
-
-def test_a_part_that_died_is_told(served):
-    psutil.Process(served.record.part("watcher").pid).kill()
-    time.sleep(1)
-    done = served.run("start")
-    assert done.returncode == 1
-    assert "SERVER_INCOMPLETE" in done.stderr
-    assert "watcher ended" in done.stderr
 
 
 def test_stop_leaves_nothing(served):
@@ -171,8 +197,7 @@ def test_stop_leaves_nothing(served):
     done = served.run("stop")
     assert done.returncode == 0, done.stderr
     assert "orchestrator" in done.stdout
-    assert "watcher" not in done.stdout
     assert served.processes() == []
-    assert not (served.settings.server_home / "parts.json").exists()
-    assert connection(served.settings) is None
+    assert not (served.folder_of_server / "addresses.json").exists()
+    assert connection(served.folder_of_server) == {}
     assert served.run("stop").stdout == "no part of the server was running\n"

@@ -5,9 +5,7 @@ from pathlib import Path
 import made_up_release as made
 import pytest
 
-from flows.approval import Decisions
 from flows.cli import main
-from flows.publication import Publisher
 from privacy.errors import ClustMixError, ConfigurationError, IntegrityError, LedgerError
 from storage.keys.key_store import read_public_keys
 from storage.releases.bundles import verify_bundle
@@ -41,9 +39,7 @@ def test_release_waits_and_the_officer_sees_it(waiting, site):
 
 def test_approved_release_is_published_as_it_was_seen(waiting, site, officer, installation):
     seen = {path.name: path.read_bytes() for path in Path(waiting.bundle).iterdir()}
-    outcome = Decisions(site.settings).approve(
-        waiting.release_id, key=officer, reason="within the protocol"
-    )
+    outcome = site.decisions.approve(waiting.release_id, key=officer, reason="within the protocol")
     assert outcome.state == "published"
     published = {path.name: path.read_bytes() for path in Path(outcome.bundle).iterdir()}
     assert {name: published[name] for name in seen} == seen
@@ -61,14 +57,14 @@ def test_approved_release_is_published_as_it_was_seen(waiting, site, officer, in
     verify_bundle(Path(outcome.bundle), trusted=read_public_keys(keys))
     with pytest.raises(IntegrityError):
         verify_bundle(Path(outcome.bundle), trusted=read_public_keys(keys[:1]))
-    more = Publisher(site.settings).resample(waiting.release_id, rows=50)
+    more = site.publisher.resample(waiting.release_id, rows=50)
     again = verify_bundle(Path(more.bundle), trusted=trusted, officers=officers)
     assert again.approved_by == officer.key_id
     assert again.manifest.resampled_from == waiting.release_id
 
 
 def test_requester_cannot_approve(site, person, requester, waiting):
-    decisions, stranger = Decisions(site.settings), person("stranger")
+    decisions, stranger = site.decisions, person("stranger")
     with pytest.raises(ConfigurationError, match=f"NOT_AN_OFFICER: .* found {stranger.key_id}"):
         decisions.approve(waiting.release_id, key=stranger, reason="why not")
     requester.public.write(site.settings.key_folder / "officers" / "engineer.pub")
@@ -97,7 +93,7 @@ def test_rejected_release_is_never_published_and_stays_charged(
     assert entry.signers == (officer.key_id,)
     assert site.ledger.balance("made-up").spent_rho == before
     assert not Path(waiting.bundle).exists()
-    decisions = Decisions(site.settings)
+    decisions = site.decisions
     for decide in (decisions.approve, decisions.reject):
         again = f"NOTHING_TO_DECIDE: .* found {waiting.release_id} withheld"
         with pytest.raises(LedgerError, match=again):
@@ -122,7 +118,7 @@ def test_other_rows_than_the_officer_saw_are_refused(waiting, site, officer):
         before = path.read_bytes()
         path.write_bytes(content)
         with pytest.raises(IntegrityError, match=message):
-            Decisions(site.settings).approve(waiting.release_id, key=officer, reason="agreed")
+            site.decisions.approve(waiting.release_id, key=officer, reason="agreed")
         path.write_bytes(before)
 
     rows = Path(waiting.bundle) / "synthetic.csv"

@@ -3,14 +3,15 @@
 import json
 import os
 import re
+import sys
 from datetime import timedelta
 
 import pytest
-from landed_tables import ROWS, Installation, announce, write_site
+from landed_tables import ROWS, Installation, announce, scan, write_site
 
 from flows import cli
 from flows.watching import arrivals as module
-from flows.watching.arrivals import arrived, scan
+from flows.watching.arrivals import arrived
 from privacy.errors import ConfigurationError
 from storage.arrivals.arrival_store import ArrivalStore
 from storage.sources.cohorts import CohortReader
@@ -47,7 +48,7 @@ def test_an_announced_table_is_accepted_and_leaves_the_landing_folder(place):
     again = scan(place.settings)
     assert (again.accepted, again.refused, again.events) == ((), (), ())
     path = ArrivalStore(place.settings.arrivals).path(arrival.arrival_id)
-    reader = CohortReader(CsvSource(kind="csv", path=path), settings=place.settings)
+    reader = CohortReader(CsvSource(kind="csv", path=path), places=place.settings.data_places)
     assert reader.header() == ("patient", "age")
 
 
@@ -60,7 +61,9 @@ def test_a_folder_of_parquet_files_keeps_its_partitions(place, tmp_path):
     place.deliver_folder("export-2026", files)
     (arrival,) = scan(place.settings).accepted
     path = ArrivalStore(place.settings.arrivals).path(arrival.arrival_id)
-    reader = CohortReader(ParquetSource(kind="parquet", path=path), settings=place.settings)
+    reader = CohortReader(
+        ParquetSource(kind="parquet", path=path), places=place.settings.data_places
+    )
     frame = next(iter(reader.chunks(["age", "ward"])))
     assert sorted(frame["ward"].unique()) == ["er", "icu"]
     assert list(place.landing.iterdir()) == []
@@ -224,12 +227,13 @@ def test_two_watchers_accept_each_table_once(place):
         place.deliver(f"t{n:03d}.csv", ROWS + b"%d" % n)
     program = (
         "import sys; from storage.settings import load_settings\n"
-        "from flows.watching.arrivals import scan\n"
+        "from landed_tables import scan\n"
         "sys.stdout.write('ready\\n'); sys.stdout.flush(); sys.stdin.read()\n"
         "report = scan(load_settings())\n"
         "sys.stdout.write(f'{len(report.accepted)} {len(report.refused)} {len(report.problems)}')\n"
     )
-    said = at_once(program, n=2, **environment_of(place.settings))
+    path = os.pathsep.join(sys.path)
+    said = at_once(program, n=2, PYTHONPATH=path, **environment_of(place.settings))
     found = [map(int, numbers.split()) for numbers in said]
     assert [sum(numbers) for numbers in zip(*found, strict=True)] == [20, 0, 0]
     assert len(contents(place)) == 20

@@ -79,16 +79,6 @@ def test_a_folder_in_place_of_a_site_file(desk, before_the_flow):
     )
 
 
-def test_the_published_analysis_is_not_released(desk, before_the_flow):
-    desk.site |= {"analysis": "published", "public_benchmark_data": True}
-    refused(
-        desk,
-        "NOT_PUBLISHABLE: expected analysis: proven, found published: its epsilon is claimed by "
-        "the paper, not proven, so it can be compared (clustmix benchmark) but not released",
-    )
-    assert desk.states == []
-
-
 def test_a_home_that_is_open_or_on_a_read_only_file_system(desk, before_the_flow, monkeypatch):
     home = desk.folder / "home"
     home.mkdir(mode=0o755)

@@ -9,15 +9,15 @@ import made_up_release as made
 import pytest
 from desks import CANARY, HOME
 
+from flows.installation import Installation
 from flows.site.request import job_of
 from flows.site.site_file import load_site
-from flows.watching.notices import Cursor, notices
+from flows.watching.outbox import Cursor, notices
 from privacy.ledger import GENESIS_HASH
 from storage.files.diagnostics import KEPT_DAYS, MAX_BYTES, DiagnosticsFile, remove_old_diagnostics
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.schema.declarations import Declarations
 from storage.settings import load_settings
-from tasks.steps.entries import Entries
 
 OPEN = {"name": "smoker", "kind": "categorical", "levels": ["y", "n", "else"], "other": "else"}
 AT_THE_START = Cursor(sequence=0, row_hash=GENESIS_HASH)
@@ -135,7 +135,9 @@ def test_the_card_says_how_often_a_check_told_what_to_declare(desk):
     for name in ("data_card.md", "report.html"):
         assert sentence in (desk.bundle / name).read_text("utf-8")
     paid = entries(desk)[-1]
-    changed = Entries(load_settings()).changed_since_check(paid, declared(desk, paid.release_id))
+    changed = Installation.open(load_settings()).entries.changed_since_check(
+        paid.entry_id, declared(desk, paid.release_id)
+    )
     assert [line for line in changed if "else" in line] == [
         '+     "else"',
         '+    "other": "else",',

@@ -179,10 +179,9 @@ def test_a_bundle_that_was_changed_is_refused(copied, capsys):
     content[-3] ^= 1
     (copied / "synthetic.csv").write_bytes(content)
     errors = refused(capsys, "verify", copied, code=1)
-    assert re.fullmatch(
-        r"clustmix: FILE_CHANGED: file synthetic.csv differs from its digest: byte \d+ is 0x\w\w, "
-        r"expected 0x\w\w \(the first byte is byte 0\); get the release again\n",
-        errors,
+    assert errors == (
+        "clustmix: FILE_CHANGED: file synthetic.csv differs from its digest; get the release "
+        "again\n"
     )
     code, output, again = run(capsys, "verify", copied, "--json")
     assert (code, again) == (1, errors)

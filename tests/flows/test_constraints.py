@@ -7,7 +7,7 @@ import made_up_release as made
 import pandas as pd
 import pytest
 
-from flows.publication import Publisher
+from flows.installation import Installation
 from privacy.errors import ConfigurationError, Withheld
 from storage.settings import load_settings
 from tasks.methods.clustmix.tables import table_clustmix as synthesizer
@@ -68,7 +68,7 @@ def test_every_published_row_keeps_the_constraints_and_so_do_tables_and_resample
     impossible = pair[(pair["level"] == "[0, 10)") & (pair["by_level"] == "[90, 100]")]
     assert impossible["share"].astype(float).tolist() == [0.0]
     asked = {"smoker": "y", "stay": "0..10"}
-    publisher, released = Publisher(load_settings()), desk.bundle.name
+    publisher, released = Installation.open(load_settings()).publisher, desk.bundle.name
     outcome = publisher.resample(released, rows=500, conditions=asked)
     rows = pd.read_parquet(Path(outcome.bundle) / "synthetic.parquet")
     assert is_kept(rows)

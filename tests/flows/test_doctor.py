@@ -3,7 +3,6 @@ import json
 import os
 import re
 import stat
-from unittest import mock
 
 import ledger_requests
 import postgres_server
@@ -11,7 +10,6 @@ import pytest
 from stores import Stores
 
 from flows.cli import main
-from flows.revocation import revoke
 from flows.watching import doctor
 from flows.watching.doctor import examine
 from privacy.randomness import OperatingSystemNoise
@@ -129,7 +127,7 @@ def test_a_release_that_is_revoked_in_the_ledger_alone_is_found(released):
     site = Stores(released)
     [entry] = site.ledger.entries()
     key = SigningKey.read(released.home.parent / "people" / "ada.key")
-    revoke(site.settings, entry.release_id, key=key, reason="wrong table")
+    site.revoke(entry.release_id, key=key, reason="wrong table")
     assert found(released, "revocations").text == "1 listed, signature verified"
     path = released.releases / "revoked.json"
     path.rename(released.home / "kept.json")
@@ -137,19 +135,6 @@ def test_a_release_that_is_revoked_in_the_ledger_alone_is_found(released):
     assert refused(released, "revocations").startswith(alone)
     path.write_bytes(b"{}")
     assert "file revoked.json field" in refused(released, "revocations")
-
-
-def test_officers_are_people_with_keys_of_their_own(released):
-    officers = released.key_folder / "officers"
-    (officers / "carla.pub").write_bytes((officers / "ada.pub").read_bytes())
-    assert "each of ada, ben, carla, found 2 keys; remove" in refused(released, "officers")
-    for path in officers.iterdir():
-        path.unlink()
-    finding = found(released, "officers")
-    assert finding.good
-    assert finding.text == f"none; who may approve has a public key NAME.pub in {officers}"
-    (officers / "ada.key").write_bytes(b"private")
-    assert "only public keys NAME.pub in this folder" in refused(released, "officers")
 
 
 def test_a_ledger_that_was_set_back_or_lost_is_found(released):
@@ -200,14 +185,6 @@ def test_an_open_home_is_found(settings, capsys):
     assert [finding["name"] for finding in answer] == NAMES
     assert all(finding.keys() == {"name", "good", "text"} for finding in answer)
     assert stat.S_IMODE(settings.home.stat().st_mode) == 0o750
-
-
-def test_a_folder_that_may_not_be_entered_is_found(settings):
-    settings.home.mkdir(mode=0o700)
-    denied = PermissionError(13, "Permission denied", str(settings.home))
-    with mock.patch.object(doctor, "ensure_private_directory", side_effect=denied):
-        text = refused(settings, "private folder")
-    assert text.startswith("expected to look at it, found: [Errno 13] Permission denied")
 
 
 def test_what_is_found_of_the_machine(settings, tmp_path, monkeypatch):

@@ -16,11 +16,9 @@ import pytest
 import yaml
 
 from flows.cli import main
-from flows.publication import Publisher
 from flows.site.request import job_of
 from flows.site.site_file import load_site
 from privacy.errors import ClustMixError
-from storage.settings import load_settings
 from tasks.steps import entries, janitor, publish_steps, request_key
 from tasks.steps.job import ReleaseJob
 
@@ -149,7 +147,7 @@ def test_other_numbers_of_rows_and_titles_cost_nothing(after_a_release, site, re
     assert again.release_id == more.release_id
     # The release that paid is the answer, whatever was sampled from it and whatever their ids are.
     for _ in range(5):
-        Publisher(load_settings()).resample(released.release_id)
+        site.publisher.resample(released.release_id)
     usual = made.release_without_engine(made.write_site(after_a_release))
     assert usual.release_id == released.release_id
     assert len(site.ledger.entries()) == 1
@@ -210,7 +208,7 @@ def test_a_run_of_the_same_request_that_does_not_end(installation, site, monkeyp
     (entry,) = site.ledger.entries()
     assert entry.state == "reserved"
     with (
-        mock.patch.object(janitor, "clean_up"),
+        mock.patch.object(janitor.Janitor, "clean_up"),
         mock.patch.object(entries, "live_run_ids", return_value={entry.release_id}),
         pytest.raises(ClustMixError, match=f"RELEASE_RUNNING: .* {entry.release_id} .* reserved; "),
     ):

@@ -19,7 +19,6 @@ from storage.releases.measurements import MeasurementRecord
 from storage.schema.vocabulary import Vocabulary
 from storage.settings import load_settings
 from tasks.steps import publish_steps
-from tasks.steps.entries import Entries
 
 # Against the alphabet, and more survive than die.
 LEVELS = [{"name": "survived", "values": ["n"]}, {"name": "died", "values": ["y"]}]
@@ -47,7 +46,7 @@ def test_the_declared_order_is_published_from_the_sealed_measurement(site_file, 
     assert abs(share_of_deaths(outcome.bundle) - SHARE_OF_DEATHS) < 0.06
     assert made.release_without_engine(site_file).release_id == outcome.release_id
     entry = site().ledger.entries()[0]
-    measurement = Entries(load_settings()).measurement(entry)
+    measurement = site().entries.measurement(entry)
     assert measurement.record.vocabulary.label.codes == ("survived", "died")
     job = job_of_measurement(measurement, outcome.release_id)
     assert job.table_schema.label.level_names == ("survived", "died")

@@ -12,15 +12,11 @@ def test_json_names_every_method_with_its_facts(capsys):
     listed = json.loads(capsys.readouterr().out)
     assert [method["kind"] for method in listed] == [entry.kind for entry in METHODS]
     for method, entry in zip(listed, METHODS, strict=True):
-        assert method["guarantee"] == "proven"
-        assert ("proven" in method["analyses"]) == (entry.proven is not None)
-        assert ("published" in method["analyses"]) == (entry.paper is not None)
-        assert method["analyses"]
         assert method["source"]
         assert method["data_kinds"]
         for name, setting in method["settings"].items():
             assert name in entry.config.model_fields
-            assert setting.get("description") or name in ("shares", "published"), name
+            assert setting.get("description") or name == "shares", name
 
 
 def test_text_is_narrow_and_names_every_method(capsys):
@@ -29,16 +25,15 @@ def test_text_is_narrow_and_names_every_method(capsys):
     assert all(len(line) <= 80 for line in lines)
     for entry in METHODS:
         assert f"{entry.kind}: {entry.title}" in lines
-    assert "Guarantee:  proven" in lines
 
 
 def test_stages_in_words_and_progress_that_grows_with_their_parts():
-    assert text_of("train-01-of-20") == "train the generator, 1 of 20"
+    assert text_of("train-01-of-20") == "train a network of each cluster (noise), 1 of 20"
     assert text_of("unknown") == text_of("unknown-1-of-2") == ""
     places = [place_of(f"train-{n:02d}-of-20", MEASURE) for n in range(1, 21)]
     assert places == sorted(places)
     assert places[-1] == place_of("train", MEASURE) < place_of("seal", MEASURE)
-    assert places[0] > place_of("rounds", MEASURE)
+    assert places[0] > place_of("mix", MEASURE)
     assert place_of("clean-up", MEASURE) == 1 / len(MEASURE)
     assert place_of("purge", MEASURE) == 1.0
     assert place_of("unknown", MEASURE) == place_of("unknown-1-of-2", MEASURE) == 0.0

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from made_up_entries import enter, move
 
-from flows.watching.notices import FIRST_LOOK_BACK, Cursor, CursorFile, Repetition, notices
+from flows.watching.outbox import FIRST_LOOK_BACK, Cursor, CursorFile, Repetition, notices
 from privacy.accountants.spending import moment
 from privacy.errors import IntegrityError
 from privacy.ledger import EntryState
@@ -113,7 +113,7 @@ def test_a_damaged_memory_is_refused(tmp_path, content):
         CursorFile(tmp_path).read()
     assert str(caught.value) == (
         "WATCHER_MEMORY_DAMAGED: expected the memory of the watcher in watcher.json, found "
-        "something else; remove the file, and what happened since yesterday is told again"
+        "something else; remove the file, and the events since yesterday are sent again"
     )
 
 

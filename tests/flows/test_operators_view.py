@@ -7,6 +7,7 @@ import ssl
 import urllib.error
 import urllib.request
 from base64 import b64encode
+from functools import partial
 
 import made_up_release as made
 import pytest
@@ -19,9 +20,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from served_prefect import free_port
 from stores import Stores
 
-from flows.server.environment import METRICS_PASSWORD_FILE
+from flows.server_environment import METRICS_PASSWORD_FILE
+from flows.watching import metrics
 from flows.watching import watcher as watcher_module
-from flows.watching.metrics import answering
+from flows.watching.metrics import Readings
+from flows.watching.status import collect
 from flows.watching.watcher import Watcher
 from privacy.errors import ConfigurationError
 from privacy.ledger import EntryState
@@ -35,6 +38,12 @@ def site(installation, monkeypatch):
         monkeypatch.setenv(f"CLUSTMIX_{name.upper()}", str(installation / name))
     monkeypatch.setenv("CLUSTMIX_METRICS", f"127.0.0.1:{free_port()}")
     return Stores(load_settings())
+
+
+def answering(settings):
+    readings = Readings(partial(collect, settings, asks_server=False), settings.landing)
+    folder, tls = settings.server_home, settings.metrics_tls
+    return metrics.answering(settings.metrics, readings, password_folder=folder, tls=tls)
 
 
 def get(settings, path="/metrics", *, password=None, scheme="http", context=None):
@@ -149,11 +158,11 @@ def test_runs_are_told_once_in_order_without_a_number(site, monkeypatch):
         entry = enter(site, EntryState.SEALED, dataset="births")
         enter(site, EntryState.VOID, dataset="wards", cohort="x")
         enter(site, EntryState.BURNED, owner="0" * 32, cohort="y")
-        watcher._tell_lineage()
+        watcher._send_lineage()
         entry = move(site, entry, EntryState.APPROVED)
         move(site, entry, EntryState.PUBLISHED)
-        watcher._tell_lineage()
-        watcher._tell_lineage()
+        watcher._send_lineage()
+        watcher._send_lineage()
         told = [json.loads(body) for body in receiver.bodies]
     assert [(one["eventType"], one["job"]["name"]) for one in told] == [
         ("START", "release.births"),

@@ -41,7 +41,7 @@ def test_release_is_published_and_adds_up(installation):
     site = made.write_site(installation, method=made.SMALL_CLUSTMIX)
     stored, request = stored_by_orchestrator(), ask(site)
     outcome = run_release(request)
-    job = load_job(request, load_settings())
+    job = load_job(request, sites=load_settings().sites, requester=None)
 
     assert outcome.release_id == request.release_id
     bundle = installation / "releases" / "made-up" / request.release_id

@@ -10,7 +10,6 @@ import pytest
 from stores import Stores
 
 from flows.cli import main
-from flows.publication import Publisher
 from privacy.errors import ConfigurationError, IntegrityError, LedgerError, Withheld
 from storage.releases.bundles import verify_bundle
 from storage.schema.table import TableSchema
@@ -38,8 +37,8 @@ def manifest_of(site, outcome):
 def test_more_rows_cost_nothing_and_draw_nothing(released, site):
     history = site.ledger.history()
     with mock.patch.object(curator, "discrete_gaussian_mechanism", side_effect=AssertionError):
-        outcome = Publisher(site.settings).resample(released.release_id, rows=700)
-        again = Publisher(site.settings).resample(released.release_id, rows=700)
+        outcome = site.publisher.resample(released.release_id, rows=700)
+        again = site.publisher.resample(released.release_id, rows=700)
     assert len(rows_of(outcome)) == len(rows_of(again)) == 700
     assert not rows_of(outcome).equals(rows_of(again))
     assert outcome.charged_rho == "0"
@@ -53,7 +52,7 @@ def test_more_rows_cost_nothing_and_draw_nothing(released, site):
 
 
 def test_conditions_hold_in_every_row(released, site):
-    outcome = Publisher(site.settings).resample(
+    outcome = site.publisher.resample(
         released.release_id,
         rows=120,
         conditions={"ward": "icu", "died": "yes", "age": "20..100"},
@@ -86,7 +85,7 @@ def test_conditions_hold_in_every_row(released, site):
 )
 def test_condition_on_no_declared_level(released, site, column, level, expected):
     with pytest.raises(ConfigurationError) as caught:
-        Publisher(site.settings).resample(released.release_id, conditions={column: level})
+        site.publisher.resample(released.release_id, conditions={column: level})
     assert str(caught.value) == (f"CONDITION_UNKNOWN: expected {expected}, found {column}={level}")
 
 
@@ -98,15 +97,15 @@ def test_rare_condition_ends(released, site, monkeypatch):
     with pytest.raises(
         ConfigurationError, match=r"CONDITION_RARE: .* 2 sampled rows to meet ward="
     ):
-        Publisher(site.settings).resample(released.release_id, conditions={"ward": "icu"})
+        site.publisher.resample(released.release_id, conditions={"ward": "icu"})
     assert [path.name for path in site.private_root.iterdir()] == [".lock"]
 
 
 def test_only_what_paid_and_was_published_is_sampled_again(released, site):
-    again = Publisher(site.settings).resample(released.release_id)
+    again = site.publisher.resample(released.release_id)
     for unknown in ("r-20250101-00000000", again.release_id):
         with pytest.raises(LedgerError, match=f"RELEASE_UNKNOWN: .* found no '{unknown}' in the"):
-            Publisher(site.settings).resample(unknown)
+            site.publisher.resample(unknown)
 
 
 def test_measurement_of_no_release_is_not_sampled(installation):
@@ -116,13 +115,13 @@ def test_measurement_of_no_release_is_not_sampled(installation):
     site = Stores(load_settings())
     (entry,) = site.ledger.entries()
     with pytest.raises(Withheld, match=f"NOT_PUBLISHED: .* found {entry.release_id} sealed; only"):
-        Publisher(site.settings).resample(entry.release_id)
+        site.publisher.resample(entry.release_id)
 
 
 def test_the_gate_holds_for_a_resample(released, site):
     gate = Withheld("OUTPUT_GATE", "made up")
     with mock.patch.object(publish_steps, "output_gate", side_effect=gate), pytest.raises(Withheld):
-        Publisher(site.settings).resample(released.release_id)
+        site.publisher.resample(released.release_id)
     assert [entry.state.value for entry in site.ledger.entries()] == ["published"]
     assert len(list((site.settings.releases / "made-up").iterdir())) == 1
 
@@ -134,7 +133,7 @@ def test_changed_measurement_is_refused(released, site, file):
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     with pytest.raises(IntegrityError, match="MEASUREMENT_DAMAGED"):
-        Publisher(site.settings).resample(released.release_id)
+        site.publisher.resample(released.release_id)
 
 
 def test_command_line(released, site, capsys):

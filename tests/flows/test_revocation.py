@@ -13,8 +13,6 @@ import pytest
 
 from flows import revocation
 from flows.cli import main
-from flows.publication import Publisher
-from flows.revocation import revoke
 from privacy.errors import ClustMixError, ConfigurationError, IntegrityError, LedgerError, Withheld
 from privacy.ledger import EntryState
 from storage.keys.keys import SigningKey
@@ -68,9 +66,7 @@ def test_revoked_release_is_listed_and_its_charge_stands(
     bundle = bundle_of(site, entry.release_id)
     assert verified(bundle, capsys)[1]["revocations_checked"] is False
     before = site.ledger.balance("made-up")
-    outcome = revoke(
-        site.settings, entry.release_id, key=officer, reason="bounds were taken from rows"
-    )
+    outcome = site.revoke(entry.release_id, key=officer, reason="bounds were taken from rows")
     address = f"made-up/{entry.release_id}"
     assert (outcome.listed, outcome.listed_before) == ((address,), ())
     assert outcome.ledger_state == "revoked"
@@ -91,14 +87,14 @@ def test_revoked_release_is_listed_and_its_charge_stands(
     assert f"on {item.revoked_on}: bounds were taken from rows; do not use it" in answer["message"]
     # Nothing more is made from it.
     with pytest.raises(Withheld, match="NOT_PUBLISHED"):
-        Publisher(site.settings).resample(entry.release_id)
+        site.publisher.resample(entry.release_id)
     with pytest.raises(Withheld, match=r"MEASUREMENT_WITHHELD: .* was revoked"):
         made.release_without_engine(installation / "site.yaml")
 
 
 def test_resamples_fall_with_the_release_that_paid(site, entry, officer, capsys):
-    outcomes = [Publisher(site.settings).resample(entry.release_id, rows=rows) for rows in (50, 60)]
-    outcome = revoke(site.settings, entry.release_id, key=officer, reason="wrong table")
+    outcomes = [site.publisher.resample(entry.release_id, rows=rows) for rows in (50, 60)]
+    outcome = site.revoke(entry.release_id, key=officer, reason="wrong table")
     ids = {entry.release_id, *(done.release_id for done in outcomes)}
     assert {item.release_id for item in listed(site)} == ids
     assert len(outcome.bundles) == 3
@@ -108,18 +104,18 @@ def test_resamples_fall_with_the_release_that_paid(site, entry, officer, capsys)
 
 def test_resample_made_at_the_same_time_falls_too(site, entry, officer, capsys):
     # It passed its check before the revocation and was published after it.
-    late = Publisher(site.settings).resample(entry.release_id, rows=50)
+    late = site.publisher.resample(entry.release_id, rows=50)
     with mock.patch.object(revocation, "manifests_in", return_value=()):
-        revoke(site.settings, entry.release_id, key=officer, reason="wrong table")
+        site.revoke(entry.release_id, key=officer, reason="wrong table")
     assert late.release_id not in {item.release_id for item in listed(site)}
     assert error_of(late.bundle, capsys) == "RELEASE_REVOKED"
-    outcome = revoke(site.settings, entry.release_id, key=officer, reason="wrong table")
+    outcome = site.revoke(entry.release_id, key=officer, reason="wrong table")
     assert outcome.listed == (f"made-up/{late.release_id}",)
 
 
 def test_resample_is_revoked_alone(site, entry, officer, capsys):
-    done = Publisher(site.settings).resample(entry.release_id, rows=50)
-    outcome = revoke(site.settings, done.release_id, key=officer, reason="too few rows")
+    done = site.publisher.resample(entry.release_id, rows=50)
+    outcome = site.revoke(done.release_id, key=officer, reason="too few rows")
     assert outcome.listed == (f"made-up/{done.release_id}",)
     assert (outcome.ledger_state, states(site)) == ("published", ["published"])
     [item] = listed(site)
@@ -132,10 +128,10 @@ def test_resample_is_revoked_alone(site, entry, officer, capsys):
 def test_crash_between_list_and_ledger_is_finished_by_the_next_call(site, entry, officer, capsys):
     full = mock.patch.object(LedgerDatabase, "transition", side_effect=OSError(28, "full"))
     with full, pytest.raises(OSError, match="full"):
-        revoke(site.settings, entry.release_id, key=officer, reason="wrong table")
+        site.revoke(entry.release_id, key=officer, reason="wrong table")
     assert states(site) == ["published"]
     assert error_of(bundle_of(site, entry.release_id), capsys) == "RELEASE_REVOKED"
-    outcome = revoke(site.settings, entry.release_id, key=officer, reason="wrong table")
+    outcome = site.revoke(entry.release_id, key=officer, reason="wrong table")
     assert (outcome.listed, outcome.ledger_state) == ((), "revoked")
     assert states(site) == ["revoked"]
 
@@ -153,17 +149,17 @@ def test_killed_in_any_place_no_entry_is_revoked_and_unlisted(
     assert process.exitcode == -signal.SIGKILL
     if states(site) == ["revoked"]:
         assert [item.release_id for item in listed(site)] == [entry.release_id]
-    revoke(site.settings, entry.release_id, key=officer, reason="wrong table")
+    site.revoke(entry.release_id, key=officer, reason="wrong table")
     assert states(site) == ["revoked"]
     assert [item.release_id for item in listed(site)] == [entry.release_id]
 
 
 def test_lost_list_is_written_again_from_the_ledger(site, entry, officer):
     bundle = bundle_of(site, entry.release_id)
-    revoke(site.settings, entry.release_id, key=officer, reason="wrong table")
+    site.revoke(entry.release_id, key=officer, reason="wrong table")
     (site.settings.releases / REVOKED_FILE).unlink()
     shutil.rmtree(bundle)
-    outcome = revoke(site.settings, entry.release_id, key=officer, reason="wrong table")
+    outcome = site.revoke(entry.release_id, key=officer, reason="wrong table")
     assert (outcome.listed, outcome.bundles) == ((f"made-up/{entry.release_id}",), ())
     assert [item.manifest_sha256 for item in listed(site)] == [
         site.ledger.entry(entry.entry_id).digest
@@ -173,9 +169,9 @@ def test_lost_list_is_written_again_from_the_ledger(site, entry, officer):
 def test_stranger_cannot_revoke_and_a_reason_is_one_line(site, entry, officer, person):
     for key in (person("stranger"), site.keys.pipeline()):
         with pytest.raises(ConfigurationError, match=f"NOT_AN_OFFICER: .* found {key.key_id}"):
-            revoke(site.settings, entry.release_id, key=key, reason="why not")
+            site.revoke(entry.release_id, key=key, reason="why not")
     with pytest.raises(ConfigurationError, match="REASON_INVALID: expected a reason of 1 to 200"):
-        revoke(site.settings, entry.release_id, key=officer, reason="two\nlines")
+        site.revoke(entry.release_id, key=officer, reason="two\nlines")
     assert not (site.settings.releases / REVOKED_FILE).exists()
     assert states(site) == ["published"]
 
@@ -183,7 +179,7 @@ def test_stranger_cannot_revoke_and_a_reason_is_one_line(site, entry, officer, p
 @pytest.mark.parametrize("release_id", ["r-20260131-0a1b2c3d", "", "../made-up", "e-1"])
 def test_unknown_release(site, officer, release_id):
     with pytest.raises(LedgerError, match=f"RELEASE_UNKNOWN: .* found no {release_id!r}; clustmi"):
-        revoke(site.settings, release_id, key=officer, reason="why")
+        site.revoke(release_id, key=officer, reason="why")
 
 
 def test_what_was_not_published_is_not_revoked(installation, site, officer, person):
@@ -191,7 +187,7 @@ def test_what_was_not_published_is_not_revoked(installation, site, officer, pers
     requester = person("engineer").key_id
     waiting = made.release_without_engine(path, requester=requester, new_draw=True)
     with pytest.raises(LedgerError, match=f"NOTHING_TO_REVOKE: .* {waiting.release_id} sealed"):
-        revoke(site.settings, waiting.release_id, key=officer, reason="why")
+        site.revoke(waiting.release_id, key=officer, reason="why")
     assert not (site.settings.releases / REVOKED_FILE).exists()
 
 
@@ -210,28 +206,26 @@ def test_published_by_a_run_that_ended_before_it_said_so(installation, site, off
         made.release_without_engine(installation / "site.yaml", new_draw=True)
     assert states(site) == ["published", "approved"]
     release_id = site.ledger.entries()[1].release_id
-    revoke(site.settings, release_id, key=officer, reason="wrong table")
+    site.revoke(release_id, key=officer, reason="wrong table")
     assert states(site) == ["published", "revoked"]
     assert error_of(bundle_of(site, release_id), capsys) == "RELEASE_REVOKED"
 
 
 def test_damaged_resample_is_revoked_like_any_other(site, entry, officer, capsys):
-    done = Publisher(site.settings).resample(entry.release_id, rows=50)
+    done = site.publisher.resample(entry.release_id, rows=50)
     with (Path(done.bundle) / "synthetic.csv").open("ab") as handle:
         handle.write(b"x")
     # A folder of somebody else is no obstacle.
     (site.settings.releases / "other" / "r-20260131-0a1b2c3d").mkdir(parents=True)
-    revoke(site.settings, done.release_id, key=officer, reason="damaged")
-    revoke(site.settings, entry.release_id, key=officer, reason="wrong table")
+    site.revoke(done.release_id, key=officer, reason="damaged")
+    site.revoke(entry.release_id, key=officer, reason="wrong table")
     assert [item.release_id for item in listed(site)] == [done.release_id, entry.release_id]
 
 
 def test_tampered_list_fails_every_bundle_and_is_not_written_over(site, entry, officer, capsys):
-    resampled = [
-        Publisher(site.settings).resample(entry.release_id, rows=rows) for rows in (50, 60)
-    ]
+    resampled = [site.publisher.resample(entry.release_id, rows=rows) for rows in (50, 60)]
     for done in resampled:
-        revoke(site.settings, done.release_id, key=officer, reason="too few rows")
+        site.revoke(done.release_id, key=officer, reason="too few rows")
     path, bundle = site.settings.releases / REVOKED_FILE, bundle_of(site, entry.release_id)
     document = json.loads(path.read_bytes())
     del document["revocations"][0]
@@ -239,17 +233,17 @@ def test_tampered_list_fails_every_bundle_and_is_not_written_over(site, entry, o
     for checked in (bundle, resampled[0].bundle):
         assert error_of(checked, capsys) == "SIGNATURE_WRONG"
     with pytest.raises(IntegrityError, match="SIGNATURE_WRONG"):
-        revoke(site.settings, entry.release_id, key=officer, reason="wrong table")
+        site.revoke(entry.release_id, key=officer, reason="wrong table")
     assert states(site) == ["published"]
 
 
 def test_old_list_is_signed_too_and_knows_less(installation, site, entry, officer, capsys):
-    done = Publisher(site.settings).resample(entry.release_id, rows=50)
+    done = site.publisher.resample(entry.release_id, rows=50)
     path = site.settings.releases / REVOKED_FILE
-    revoke(site.settings, done.release_id, key=officer, reason="too few rows")
+    site.revoke(done.release_id, key=officer, reason="too few rows")
     old = installation / "old.json"
     shutil.copy(path, old)
-    revoke(site.settings, entry.release_id, key=officer, reason="wrong table")
+    site.revoke(entry.release_id, key=officer, reason="wrong table")
     bundle = bundle_of(site, entry.release_id)
     # Nothing in an old list says that it is old: a reader needs a fresh one.
     code, answer = verified(bundle, capsys, "--revoked", old)
@@ -257,14 +251,14 @@ def test_old_list_is_signed_too_and_knows_less(installation, site, entry, office
     assert verified(bundle, capsys, "--revoked", path)[0] == 1
     # An old list that was put back is made whole by asking again.
     shutil.copy(old, path)
-    revoke(site.settings, entry.release_id, key=officer, reason="wrong table")
+    site.revoke(entry.release_id, key=officer, reason="wrong table")
     assert verified(bundle, capsys)[0] == 1
 
 
 def test_new_key_answers_from_bundles_of_the_old_one(installation, site, entry, officer, capsys):
     keys = site.settings.key_folder
-    done = Publisher(site.settings).resample(entry.release_id, rows=50)
-    revoke(site.settings, done.release_id, key=officer, reason="too few rows")
+    done = site.publisher.resample(entry.release_id, rows=50)
+    site.revoke(done.release_id, key=officer, reason="too few rows")
     (keys / "retired").mkdir(mode=0o700)
     (keys / "pipeline.key").rename(installation / "old.key")
     (keys / "pipeline.pub").rename(keys / "retired" / "2025.pub")
@@ -275,7 +269,7 @@ def test_new_key_answers_from_bundles_of_the_old_one(installation, site, entry, 
     assert verified(again.bundle, capsys)[1]["signed_by"] == old.key_id
     fresh = made.release_without_engine(installation / "site.yaml", new_draw=True)
     assert verified(fresh.bundle, capsys)[1]["signed_by"] == new.key_id
-    revoke(site.settings, entry.release_id, key=officer, reason="wrong table")
+    site.revoke(entry.release_id, key=officer, reason="wrong table")
     whole = read_revocations(site.settings.releases / REVOKED_FILE, trusted=[new.public])
     assert len(whole.revocations) == 2
 
@@ -286,7 +280,7 @@ def test_command_line(site, entry, officer, capsys):
     shown = " ".join(capsys.readouterr().out.split())
     assert "Revoked: not checked, no list of revocations is here (--revoked names one)" in shown
     arguments = ["revoke", entry.release_id, "--reason", "wrong table", "--key"]
-    done = Publisher(site.settings).resample(entry.release_id, rows=50)
+    done = site.publisher.resample(entry.release_id, rows=50)
     assert main(["revoke", done.release_id, "--reason", "why", "--key", "people/ada.key"]) == 0
     path = site.settings.releases / REVOKED_FILE
     said = capsys.readouterr().out

@@ -23,7 +23,6 @@ from storage.ledger.ledger_db import LedgerDatabase
 from storage.releases.manifest import MANIFEST_FILE
 from storage.releases.measurements import MeasurementStore
 from storage.releases.release_store import ReleaseStore
-from storage.settings import load_settings
 from tasks.execution.runtime import listen_to_stages
 from tasks.ingest.shards import load_shard
 from tasks.measurement import curator
@@ -146,7 +145,9 @@ def test_other_randomness_gives_other_files(run_with):
 @pytest.mark.parametrize("dask_workers", [0, 2])
 def test_released_arrays_are_those_of_the_serial_reference(run_with, site, dask_workers):
     kept = run_with(dask_workers=dask_workers)
-    job = load_job(SiteRequest(site_file=str(site), dataset="made-up"), load_settings())
+    job = load_job(
+        SiteRequest(site_file=str(site), dataset="made-up"), sites=site.parent, requester=None
+    )
     curator = Curator(
         plan=job.synthesizer.plan(mu=job.mu),
         shards=in_memory(kept.shards),

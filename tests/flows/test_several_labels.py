@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from flows.publication import Publisher
+from flows.installation import Installation
 from privacy.errors import ConfigurationError
 from storage.schema.labels import Label, Labels
 from storage.settings import load_settings
@@ -58,7 +58,7 @@ def test_labels_and_what_they_have_to_do_with_each_other(desk, monkeypatch, meth
         page = (desk.bundle / "report.html").read_text("utf-8")
         assert "patients with died = yes" in page
         assert "Shares of the levels of stay" in page
-    asked, publisher = {"died": "no", "stay": "long"}, Publisher(load_settings())
+    asked, publisher = {"died": "no", "stay": "long"}, Installation.open(load_settings()).publisher
     outcome = publisher.resample(released, rows=200, conditions=asked)
     again = pd.read_parquet(Path(outcome.bundle) / "synthetic.parquet")
     assert set(map(tuple, again[["died", "stay"]].to_numpy())) == {("no", "long")}

@@ -9,7 +9,7 @@ import yaml
 
 from flows.site.site_file import SiteFile, load_site
 from privacy.errors import ConfigurationError, InputError
-from privacy.parameters import Adjacency, Analysis, PrivacyParameters, PrivacyUnit
+from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
 from storage.schema.columns import CategoricalColumn
 from storage.schema.plain_yaml import MAX_BYTES
 from storage.schema.table import TableSchema
@@ -80,7 +80,6 @@ def test_a_site_file_becomes_typed_values(write_site):
     assert site.parameters == PrivacyParameters(epsilon=1.0, delta=1e-6)
     assert site.unit == PrivacyUnit(column="patient", max_rows=3)
     assert site.privacy.adjacency is Adjacency.ADD_REMOVE
-    assert site.analysis is Analysis.PROVEN
     assert site.method.kind == "clustmix"
     assert site.columns_to_read == ("age", "sex", "died", "patient")
     assert not site.public_benchmark_data
@@ -122,13 +121,7 @@ PART = {"scheme": "s", "parts": 2, "part": 0}
         ("method", "clustmix", "method: expected a mapping of keys"),
         ("method.slices", 65, "method.slices: unknown key"),
         ("method", {"kind": "naive_bayes", "slices": 2}, "method.slices: unknown key"),
-        ("analysis", "hoped", "analysis: expected 'proven' or 'published'"),
-        (
-            "analysis",
-            "published",
-            "analysis: expected proven, as the data are not public benchmark data; other analyses "
-            "carry no guarantee that holds",
-        ),
+        ("analysis", "published", "analysis: unknown key"),
         ("approval", "officers", "approval: expected 'none' or 'officer'"),
         (
             "privacy_unit.column",

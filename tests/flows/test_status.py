@@ -15,7 +15,7 @@ from stores import Stores
 
 from flows.cli import main
 from flows.events import orchestrator
-from flows.server.record import Part, ServerRecord, write_record
+from flows.supervisor import PartState
 from flows.watching import status as status_module
 from flows.watching.status import collect
 from flows.watching.watcher_lock import only_watcher
@@ -148,7 +148,7 @@ def test_parts_that_are_there_and_parts_that_ended(site, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"tls://127.0.0.1:{listener.getsockname()[1]}"
         settings = site.settings.model_copy(update={"dask_address": address})
-        with only_watcher(settings):
+        with only_watcher(settings.server_home):
             found = parts(settings)
     assert found["watcher"] == (True, "at work")
     assert found["cluster"] == (True, "its scheduler answers")
@@ -157,21 +157,23 @@ def test_parts_that_are_there_and_parts_that_ended(site, monkeypatch):
         settings = site.settings.model_copy(update={"dask_address": address})
         assert parts(settings)["cluster"] == (False, "its scheduler does not answer")
 
-    folder = site.settings.server_home
-    ended = Part(
-        name="public-worker", pid=2**22 + 1, created=1.0, address="", log=folder / "a.log", mark="m"
-    )
-    write_record(folder, ServerRecord(mark="m", parts=(ended,), ready=True))
-    assert parts(site.settings)["public-worker"] == (False, f"ended; a.log in {folder} says why")
-
-
-def test_a_ledger_that_does_not_verify_is_named(site):
-    enter(site, EntryState.PUBLISHED)
-    site.settings.ledger_head_path.write_text('{"sequence": 99, "hash": "' + "a" * 64 + '"}')
-    answers, text = parts(site.settings)["ledger"]
-    assert not answers
-    assert text.startswith("LEDGER_ROLLED_BACK: ")
-    assert collect(site.settings).entries == []
+    since = datetime(2026, 11, 21, 12, tzinfo=UTC)
+    states = [
+        PartState(name=name, state=state, pid=9, since=since, restarts=times, log="/a.log")
+        for name, state, times in (
+            ("pages", "RUNNING", 0),
+            ("private-worker", "STARTING", 2),
+            ("public-worker", "BACKOFF", 7),
+        )
+    ]
+    monkeypatch.setattr(status_module, "part_states", lambda folder: states)
+    found = parts(site.settings)
+    assert "pages" not in found
+    answers, text = found["private-worker"]
+    assert answers
+    assert text.startswith("started again 2 times, last at 2026-11-21 ")
+    ended = "ended, and is started again; /a.log says why"
+    assert found["public-worker"] == (False, ended)
 
 
 def test_what_cannot_be_read_or_asked_is_named(site, tmp_path, monkeypatch):

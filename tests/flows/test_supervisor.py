@@ -1,8 +1,9 @@
-"""supervisord as it keeps the parts of a server: started again when they end, ended when asked to."""
+"""supervisord: it starts a part of a server again that ended, and ends all when asked to."""
 
 import os
 import signal
 import stat
+import subprocess
 import sys
 import time
 
@@ -51,8 +52,6 @@ def kept(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "STOP_SECONDS", 1)
     supervisor = Supervisor(tmp_path)
     supervisor.launch({"PATH": os.defpath}, codes={k: v for k, v in PARTS.items()})
-    for name in PARTS:
-        supervisor.start(name)
     yield supervisor
     supervisor.stop()
 
@@ -111,8 +110,6 @@ def test_stop_ends_everything_even_without_supervisord(kept, tmp_path, is_orphan
 
 @pytest.mark.integration
 def test_others_are_left_alone(tmp_path):
-    import subprocess
-
     environment = {**os.environ, MARK: f"{tmp_path}-other"}
     stranger = subprocess.Popen([sys.executable, "-c", SLEEP], env=environment)
     try:

@@ -1,4 +1,4 @@
-"""What is looked after every minute: what nobody took, missed runs, low budgets."""
+"""Periodic checks of the watcher: unanswered events, missed runs, low budgets."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
-import made_up_release as made
 import pytest
 from made_up_entries import enter, move
 from prefect.client.schemas.objects import State, StateType
@@ -16,15 +15,21 @@ from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule, RRu
 from served_prefect import served_prefect
 
 from flows.events import orchestrator
-from flows.watching import upkeep
-from flows.watching.budgets import DatasetBudget, SiteFolder, budgets
-from flows.watching.notices import Cursor
+from flows.watching.arrivals import arrived
+from flows.watching.budgets import DatasetBudget, budgets
+from flows.watching.outbox import (
+    MOST_PATIENCE,
+    PATIENCE,
+    Cursor,
+    low_budgets,
+    missed_runs,
+    resend,
+    unpublished,
+)
 from flows.watching.schedules import GRACE, last_occurrence, review_schedules
-from flows.watching.upkeep import MOST_PATIENCE, PATIENCE, low_budgets, missed_runs, renotify
 from privacy.charges import Caps
 from privacy.ledger import EntryState
-from storage.files.private import ensure_private_directory
-from storage.files.workspace import PrivateWorkspace
+from storage.files.workspace import PrivateWorkspace, live_run_ids
 
 NOW = datetime(2026, 11, 21, 17, 0, tzinfo=UTC)
 
@@ -47,18 +52,27 @@ class Server:
         )
 
 
+def unanswered(site):
+    return unpublished(
+        site.ledger.history(),
+        owner=site.owner,
+        live=live_run_ids(site.private_root),
+        made=site.pending.release_ids(),
+    )
+
+
 def retold(site, cursor, server, now):
-    news = renotify(site.settings, site.ledger.history(), cursor, server, now=now)
+    news = resend(unanswered(site), cursor, server, now=now)
     return [event.resource_id for event in news.events], news.cursor
 
 
 def test_a_sealed_entry_that_nobody_publishes_is_told_again_with_growing_pauses(site):
     entry = enter(site, EntryState.SEALED)
-    rows = site.ledger.history()
+    events = unanswered(site)
     server, cursor, times, ids = Server(), Cursor(), [], set()
     for minute in range(0, 60 * 24, 2):
         now = NOW + timedelta(minutes=minute)
-        news = renotify(site.settings, rows, cursor, server, now=now)
+        news = resend(events, cursor, server, now=now)
         cursor = news.cursor
         if news.events:
             [event] = news.events
@@ -81,13 +95,6 @@ def test_what_is_published_is_forgotten(site):
     move(site, move(site, entry, EntryState.APPROVED), EntryState.PUBLISHED)
     events, cursor = retold(site, cursor, Server(), NOW + PATIENCE)
     assert (events, cursor.repeated) == ([], {})
-
-
-def test_other_states_and_other_installations_ask_for_nothing(site):
-    for state in ("reserved", "executing", "burned", "withheld", "published"):
-        enter(site, EntryState(state))
-    enter(site, EntryState.SEALED, owner="f" * 16)
-    assert retold(site, Cursor(), Server(), NOW)[1].repeated == {}
 
 
 def test_a_run_that_lives_is_left_alone(site):
@@ -131,19 +138,16 @@ def test_a_run_that_waits_or_starts_is_waited_for(site, state, age, is_expected)
     assert len(retold(site, cursor, server, later)[0]) == int(is_expected)
 
 
-def test_an_arrival_that_nobody_took_is_told_again(site, monkeypatch):
-    ensure_private_directory(site.settings.arrivals)
+def test_an_arrival_that_nobody_took_is_told_again():
     arrival = "a-20261121-0f3a9c21"
-    waiting = SimpleNamespace(arrival_id=arrival, dataset="wards", failures=0)
-    monkeypatch.setattr(upkeep.ArrivalStore, "waiting", lambda self: (waiting,))
-    _, cursor = retold(site, Cursor(), Server(), NOW)
-    news = renotify(site.settings, (), cursor, Server(), now=NOW + PATIENCE)
-    [event] = news.events
-    assert (event.name, event.resource_id) == ("cohort.arrived", f"clustmix.arrival.{arrival}")
-    assert event.payload == {"dataset": "wards", "arrival": arrival}
+    event = arrived(SimpleNamespace(arrival_id=arrival, dataset="wards", failures=0))
+    cursor = resend([event], Cursor(), Server(), now=NOW).cursor
+    [again] = resend([event], cursor, Server(), now=NOW + PATIENCE).events
+    assert (again.name, again.resource_id) == ("cohort.arrived", f"clustmix.arrival.{arrival}")
+    assert again.payload == {"dataset": "wards", "arrival": arrival}
     server = Server()
     server.add(StateType.SCHEDULED, NOW, arrival=arrival)
-    assert retold(site, cursor, server, NOW + PATIENCE)[0] == []
+    assert resend([event], cursor, server, now=NOW + PATIENCE).events == ()
 
 
 def budget(percent):
@@ -180,21 +184,6 @@ def test_the_cap_that_leaves_least_in_proportion_counts(site):
     by_hand = {"cohort": "paper", "rho": Decimal(1), "reason": "why", "entry_id": "e-1"}
     site.ledger.adjust(**by_hand, signers=("a" * 16, "b" * 16))
     assert budgets({}, site.ledger.history()) == [others, wards]
-
-
-def test_site_files_are_read_again_when_they_change(site, tmp_path):
-    folder = tmp_path / "sites"
-    files = SiteFolder(folder)
-    assert (files.sites(), files.faults()) == ({}, {})
-    folder.mkdir()
-    path = made.write_site(tmp_path, lifetime_epsilon=2.0).rename(folder / "made-up.yaml")
-    [left] = budgets(files.sites(), ())
-    assert (left.dataset, left.percent_left, left.is_low) == ("made-up", 100, False)
-    assert files.sites()["made-up"] is files.sites()["made-up"]
-    path.write_text("dataset: [")
-    assert (files.sites(), list(files.faults())) == ({}, ["made-up.yaml"])
-    path.unlink()
-    assert (files.sites(), files.faults()) == ({}, {})
 
 
 @pytest.mark.parametrize(

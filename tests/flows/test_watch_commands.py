@@ -21,13 +21,12 @@ from waiting import until
 from flows.cli import main
 from flows.events import OrchestratorError
 from flows.watching import watcher as watcher_module
-from flows.watching.notices import CursorFile
+from flows.watching.outbox import CursorFile
 from flows.watching.watcher import MOST_SECONDS, PeriodicTask, Watcher
 from flows.watching.watcher_lock import a_watcher_runs
 from privacy.charges import Caps
 from privacy.errors import ClustMixError
 from privacy.ledger import EntryState
-from storage.ledger.ledger_db import LedgerDatabase
 from storage.settings import load_settings
 
 PARTS = ("arrivals", "news", "dead runs", "unfinished", "schedules", "budgets")
@@ -89,7 +88,7 @@ def test_one_look_does_everything_once(site, server, capsys):
     entry = enter(site, EntryState.BURNED, note="ABANDONED")
     assert main(["watch", "--once"]) == 0
     assert server.names() == ["release.burned"]
-    line = f"told: release.burned clustmix.release.{entry.release_id}\n"
+    line = f"sent: release.burned clustmix.release.{entry.release_id}\n"
     assert capsys.readouterr().err.endswith(line)
     assert place_of(site) == 3
     assert main(["watch", "--once", "--json"]) == 0
@@ -165,34 +164,6 @@ def test_a_crash_before_the_place_is_kept_tells_again_with_the_same_ids(site, se
     assert first.event_id == again.event_id
 
 
-def test_events_of_arrivals_wait_for_the_server(site, server, monkeypatch):
-    clock = Clock(monkeypatch)
-    names = ["cohort.arrived", "arrival.refused"]
-    events = tuple(SimpleNamespace(name=name, resource_id="x") for name in names)
-    scans = iter([SimpleNamespace(events=events, problems=())])
-    nothing = SimpleNamespace(events=(), problems=())
-    monkeypatch.setattr(watcher_module, "scan", lambda _: next(scans, nothing))
-    watcher = Watcher(site.settings)
-    server.is_away = True
-    watcher.tick()
-    server.is_away = False
-    clock.seconds += 2
-    watcher.tick()
-    assert server.names() == names
-
-
-def test_a_table_that_is_left_for_later_is_named_once(site, server, monkeypatch, capsys):
-    clock = Clock(monkeypatch)
-    problem = ClustMixError("SITE_INVALID", "wards.yaml: rows: expected this key, found none")
-    report = SimpleNamespace(events=(), problems=(problem,))
-    monkeypatch.setattr(watcher_module, "scan", lambda _: report)
-    watcher = Watcher(site.settings)
-    for _ in range(3):
-        watcher.tick()
-        clock.seconds += 2
-    assert capsys.readouterr().err.count("arrivals: left for later: SITE_INVALID: wards.yaml") == 1
-
-
 def test_a_part_that_fails_is_tried_again_with_growing_pauses(tmp_path, monkeypatch, capsys):
     clock = Clock(monkeypatch)
     fails = True
@@ -224,7 +195,7 @@ def test_a_part_that_fails_is_tried_again_with_growing_pauses(tmp_path, monkeypa
 
 
 def test_an_unexpected_failure_stays_private_and_ends_nothing(site, server, monkeypatch, capsys):
-    monkeypatch.setattr(watcher_module, "scan", lambda _: made.raise_private("scan"))
+    monkeypatch.setattr(watcher_module, "scan", lambda *_, **__: made.raise_private("scan"))
     enter(site, EntryState.BURNED)
     done = Watcher(site.settings).tick()
     log = site.settings.diagnostics / "failures.log"
@@ -234,21 +205,6 @@ def test_an_unexpected_failure_stays_private_and_ends_nothing(site, server, monk
     assert made.CANARY_RAISED in log.read_text()
 
 
-def test_the_ledger_is_read_only_when_its_head_has_moved(site, server, monkeypatch):
-    clock = Clock(monkeypatch)
-    watcher = Watcher(site.settings)
-    enter(site, EntryState.BURNED)
-    watcher.tick()
-    with mock.patch.object(LedgerDatabase, "history", side_effect=AssertionError("it was read")):
-        for _ in range(10):
-            clock.seconds += 2
-            assert not any(watcher.tick().values())
-    enter(site, EntryState.BURNED)
-    clock.seconds += 2
-    watcher.tick()
-    assert server.names() == ["release.burned"] * 2
-
-
 def test_a_local_server_is_found_whenever_it_starts(site, server, monkeypatch):
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     addresses = []
@@ -256,7 +212,7 @@ def test_a_local_server_is_found_whenever_it_starts(site, server, monkeypatch):
         watcher_module, "emit", lambda _: addresses.append(os.environ.get("PREFECT_API_URL"))
     )
     watcher = Watcher(site.settings)
-    for connected in (None, {"PREFECT_API_URL": "http://a"}, {"PREFECT_API_URL": "http://b"}):
+    for connected in ({}, {"PREFECT_API_URL": "http://a"}, {"PREFECT_API_URL": "http://b"}):
         monkeypatch.setattr(watcher_module, "connection", lambda _, now=connected: now)
         enter(site, EntryState.BURNED)
         watcher._notify_of_rows()
@@ -285,13 +241,13 @@ def watching(log, **more):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_between_two_looks(site, tmp_path, number):
     log = tmp_path / "log"
-    assert not a_watcher_runs(site.settings)
+    assert not a_watcher_runs(site.settings.server_home)
     with watching(log) as process:
-        assert a_watcher_runs(site.settings)
+        assert a_watcher_runs(site.settings.server_home)
         process.send_signal(number)
         assert process.wait(30) == 0
     assert log.read_text().endswith("Z watch: ends\n")
-    assert not a_watcher_runs(site.settings)
+    assert not a_watcher_runs(site.settings.server_home)
 
 
 @pytest.mark.integration
@@ -309,7 +265,7 @@ def test_with_a_real_server_that_goes_and_comes_back(site, tmp_path):
     log, port, folder = tmp_path / "log", free_port(), tmp_path / "prefect"
 
     def is_told(entry):
-        return f"told: release.burned clustmix.release.{entry.release_id}\n" in log.read_text()
+        return f"sent: release.burned clustmix.release.{entry.release_id}\n" in log.read_text()
 
     first = enter(site, EntryState.BURNED)
     with served_prefect(folder, port=port) as server, watching(log, **server) as old:
@@ -324,4 +280,4 @@ def test_with_a_real_server_that_goes_and_comes_back(site, tmp_path):
             until(lambda: is_told(second))
             until(lambda: "news: works again" in log.read_text())
         assert process.poll() is None
-    assert log.read_text().count(f"told: release.burned clustmix.release.{first.release_id}") == 1
+    assert log.read_text().count(f"sent: release.burned clustmix.release.{first.release_id}") == 1

@@ -201,17 +201,3 @@ def test_an_overflow_is_refused_without_naming_the_value(call, value):
         call(np.array([0, value], dtype=np.int64), noise_source=source)
     assert str(abs(int(value))) not in str(caught.value)
     assert source.draws == []
-
-
-def test_a_draw_is_announced_when_the_noise_is_there_and_before_it_is_added():
-    source, seen = CountingNoise(), []
-
-    def stop():
-        seen.append(len(source.draws))
-        raise OSError
-
-    with pytest.raises(OSError):  # noqa: PT011
-        release(ZEROS, noise_source=source, before_adding=stop)
-    assert seen == [1]
-    release(ZEROS, noise_source=source, before_adding=lambda: seen.append(len(source.draws)))
-    assert seen == [1, 2]

@@ -87,29 +87,29 @@ def test_a_file_of_the_data_folder_is_taken_and_compared(settings, monkeypatch):
     settings.data_dir.mkdir()
     copy = settings.data_dir / "small.csv"
     copy.write_bytes(b"a,b\n1,2\n")
-    assert find("small", settings=settings) == copy
+    assert find("small", places=settings.data_places) == copy
     copy.write_bytes(b"a,b\n1,3\n")
     with pytest.raises(InputError, match=r"DATA_CHANGED: file small\.csv has SHA-256 .*, expected"):
-        find("small", settings=settings)
+        find("small", places=settings.data_places)
 
 
 def test_unknown_and_unavailable_names(settings):
     with pytest.raises(InputError, match="DATA_UNKNOWN: expected one of adult, arrhythmia, bank"):
-        find("../adult", settings=settings)
+        find("../adult", places=settings.data_places)
     with pytest.raises(InputError, match=r"DATA_UNAVAILABLE: .*CLUSTMIX_DATA_DIR.*OFFLINE"):
-        find("adult", settings=settings)
+        find("adult", places=settings.data_places)
     with pytest.raises(InputError, match=r"put physionet2012/icu_stays_wide\.parquet of"):
-        find("physionet2012", settings=settings)
+        find("physionet2012", places=settings.data_places)
 
 
 def test_download_is_verified_and_kept(settings, online, tmp_path, monkeypatch):
     archive = zipped({"folder/small.csv": b"a,b\n1,2\n", "other": b"x"})
     with served({"/small.zip": archive}) as (url, requests):
         monkeypatch.setitem(datasets.DATASETS, "small", small_dataset(url))
-        path = find("small", settings=online)
+        path = find("small", places=online.data_places)
         assert path == tmp_path / "home" / "data" / "small" / "small.csv"
         assert path.read_bytes() == b"a,b\n1,2\n"
-        assert find("small", settings=settings) == path
+        assert find("small", places=settings.data_places) == path
         assert requests == ["/small.zip"]
     assert [entry.name for entry in path.parent.iterdir()] == ["small.csv"]
 
@@ -133,7 +133,7 @@ def test_wrong_download_is_refused_and_leaves_nothing(online, monkeypatch, archi
     with served({"/small.zip": archive}) as (url, _requests):
         monkeypatch.setitem(datasets.DATASETS, "small", small_dataset(url))
         with pytest.raises(InputError, match="DATA_UNAVAILABLE: dataset small could not be down"):
-            find("small", settings=online)
+            find("small", places=online.data_places)
     assert not online.downloads.exists()
 
 
@@ -175,7 +175,7 @@ def test_diabetes_is_rebuilt_from_the_publisher_s_file():
 @pytest.mark.parametrize("name", sorted(DATASETS))
 def test_shared_copies_have_the_registered_digest(name, settings):
     copy = copy_of(name)
-    assert find(name, settings=settings.model_copy(update={"data_dir": COPIES})) == copy
+    assert find(name, places=settings.model_copy(update={"data_dir": COPIES}).data_places) == copy
 
 
 def test_table_of_several_files_is_made_of_them_and_kept(settings, tmp_path, monkeypatch):
@@ -188,25 +188,25 @@ def test_table_of_several_files_is_made_of_them_and_kept(settings, tmp_path, mon
     )  # fmt: skip
     monkeypatch.setitem(datasets.DATASETS, "joined", joined)
     with pytest.raises(InputError, match=r"DATA_UNAVAILABLE: .*put joined/a, joined/b of"):
-        find("joined", settings=settings)
+        find("joined", places=settings.data_places)
     folder.mkdir(parents=True)
     for name, content in parts.items():
         (folder / name).write_bytes(content)
-    path = find("joined", settings=settings)
+    path = find("joined", places=settings.data_places)
     assert path == settings.downloads / "joined" / "whole.csv"
     path.write_bytes(b"made by an older rule")
-    assert find("joined", settings=settings).read_bytes() == b"x\n1\n2\n"
+    assert find("joined", places=settings.data_places).read_bytes() == b"x\n1\n2\n"
     path.unlink()
     (folder / "b").write_bytes(b"3\n")
     with pytest.raises(InputError, match="DATA_CHANGED: file b has SHA-256"):
-        find("joined", settings=settings)
+        find("joined", places=settings.data_places)
 
 
 @pytest.mark.parametrize(("name", "rows"), [("heart_disease_uci", 920), ("nafld", 17_549)])
 def test_joined_tables_are_the_registered_ones(name, rows, settings):
     for part in DATASETS[name].members:
         copy_of(name, part)
-    made = find(name, settings=settings.model_copy(update={"data_dir": COPIES}))
+    made = find(name, places=settings.model_copy(update={"data_dir": COPIES}).data_places)
     assert len(pd.read_csv(made)) == rows
 
 
@@ -248,24 +248,27 @@ def test_items_are_derived_once_and_again_if_they_are_damaged(settings, monkeypa
     monkeypatch.setitem(datasets.DATASETS, "diabetes130", small)
     derived = items_sha256(items_parquet(path.read_bytes()))
     monkeypatch.setattr(datasets, "_ITEMS_SHA256", derived)
-    path = find("diabetes130_items", settings=settings)
+    path = find("diabetes130_items", places=settings.data_places)
     assert path.is_relative_to(settings.downloads)
     assert pd.read_parquet(path)["insulin"].tolist() == [1, 0, 0]
     made = path.stat().st_mtime_ns
-    assert find("diabetes130_items", settings=settings).stat().st_mtime_ns == made
+    assert find("diabetes130_items", places=settings.data_places).stat().st_mtime_ns == made
     for damage in (b"", b"PAR1", path.read_bytes()[:-30]):
         path.write_bytes(damage)
-        assert pd.read_parquet(find("diabetes130_items", settings=settings)).shape == (3, 95)
+        assert pd.read_parquet(find("diabetes130_items", places=settings.data_places)).shape == (
+            3,
+            95,
+        )
     assert [file.name for file in path.parent.iterdir()] == [path.name]
     path.unlink()
     monkeypatch.setattr(datasets, "_ITEMS_SHA256", "0" * 64)
     with pytest.raises(InputError, match="DATA_CHANGED: dataset diabetes130_items made of diabete"):
-        find("diabetes130_items", settings=settings)
+        find("diabetes130_items", places=settings.data_places)
 
 
 def test_items_of_the_published_table(tmp_path):
     copy_of("diabetes130")
-    path = find("diabetes130_items", settings=Settings(home=tmp_path, offline=True))
+    path = find("diabetes130_items", places=Settings(home=tmp_path, offline=True).data_places)
     table = pd.read_parquet(path)
     assert table.shape == (101_766, 95)
     assert table["patient_nbr"].nunique() == 71_518

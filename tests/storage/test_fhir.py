@@ -24,7 +24,11 @@ def reader(tmp_path):
     def make(features=export.FEATURES, **fields):
         declared = {"kind": "fhir", "path": tmp_path / "export", "features": features} | fields
         settings = Settings(home=tmp_path / "home")
-        return CohortReader(FhirSource.model_validate(declared), settings=settings)
+        return CohortReader(
+            FhirSource.model_validate(declared),
+            places=settings.data_places,
+            scratch=settings.private_root,
+        )
 
     return make
 

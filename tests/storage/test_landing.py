@@ -71,7 +71,6 @@ def test_ready_files_are_found_in_order(place):
         put(name, b"x")
     put("c/e.ready.json", b"x")
     put("d.ready.json.part", b"x")
-    assert landing.ready_names() == ["a.csv.ready.json", "b.ready.json"]
     put("aa.ready.json", b"x")
     assert landing.ready_names() == ["a.csv.ready.json", "aa.ready.json", "b.ready.json"]
 
@@ -109,13 +108,14 @@ def test_content_is_read_and_removed_as_long_as_it_is_what_was_read(place):
 
 def test_a_ready_file_is_removed_as_long_as_it_is_what_was_read(place):
     landing, put, names = place
+    put("a/k=2/_SUCCESS", b"not announced")
     put("a.ready.json", b"first")
     digest = hashlib.sha256(b"first").hexdigest()
     assert landing.read_ready("a.ready.json") == b"first"
     landing.remove_ready("a.ready.json", "0" * 64)
-    assert names() == ["a.ready.json"]
+    assert names() == ["a.ready.json", "a/k=2/_SUCCESS"]
     landing.remove_ready("a.ready.json", digest)
-    assert names() == []
+    assert names() == ["a/k=2/_SUCCESS"]
     landing.remove_ready("a.ready.json", digest)
 
 
@@ -245,18 +245,6 @@ def test_a_ready_file_of_any_name_can_be_put_aside(landing, tmp_path):
         landing.refuse(name)
     assert landing.ready_names() == []
     assert len(list(tmp_path.iterdir())) == 6
-
-
-def test_what_was_not_announced_stays(landing, tmp_path):
-    for name in ("a/k=1/x", "a/k=2/_SUCCESS", "a/k=3/x"):
-        (tmp_path / name).parent.mkdir(parents=True)
-        (tmp_path / name).write_bytes(b"x")
-    (tmp_path / "a.ready.json").write_bytes(b"r")
-    for name in ("a/k=1/x", "a/k=3/x"):
-        landing.remove(name, landing.version(name))
-    landing.remove_ready("a.ready.json", hashlib.sha256(b"r").hexdigest())
-    left = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*")}
-    assert left == {"a", "a/k=2", "a/k=2/_SUCCESS"}
 
 
 def test_a_place_of_another_kind_is_refused(monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 from ledger_requests import charge
 
 from privacy.errors import IntegrityError, LedgerError
-from storage.ledger.journal import SqliteJournal
+from storage.ledger import journal
 from storage.ledger.ledger_db import LedgerDatabase
 
 
@@ -16,16 +16,19 @@ def path(tmp_path):
     return tmp_path / "ledger.sqlite"
 
 
-def test_the_file_is_for_its_owner_alone_and_on_disk_at_commit(path):
+def test_the_file_is_for_its_owner_alone_and_on_disk_at_commit(path, monkeypatch):
     modes = {}
 
-    def work(connection):
-        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-        assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    def look(connection, _):
+        for pragma, value in (("journal_mode", "wal"), ("synchronous", 2)):
+            assert connection.exec_driver_sql(f"PRAGMA {pragma}").scalar_one() == value
         modes.update({file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()})
+        return "2025-01-01T00:00:00.000Z"
 
-    LedgerDatabase(path).reserve(charge(1))
-    SqliteJournal(path)._transact(work, write=True)
+    ledger = LedgerDatabase(path)
+    ledger.reserve(charge(1))
+    monkeypatch.setattr(journal, "read_clock", look)
+    ledger.reserve(charge(2))
     names = ["ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm"]
     assert modes == dict.fromkeys(names, 0o600)
 

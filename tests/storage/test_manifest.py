@@ -62,7 +62,6 @@ def test_manifest_survives_its_file():
 
 
 OUT_OF_RANGE = {
-    "analysis": ["none"],
     "adjacency": ["add"],
     "accountant": ["trust-me"],
     "events": [()],
@@ -199,7 +198,6 @@ def test_events_in_as_many_containers_as_a_file_can_hold():
 def test_what_may_not_be_published_is_withheld():
     for changes, message in (
         ({"tainted": True}, "TAINTED"),
-        ({"analysis": "published"}, "ANALYSIS_NOT_PROVEN"),
         ({"gate": (GateRecord(check="schema", passed=False),)}, "GATE_FAILED: .*: schema"),
     ):
         manifest = MANIFEST.model_copy(update=changes)

@@ -2,9 +2,7 @@
 
 import json
 import os
-import re
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from failing_disk import no_space
@@ -18,7 +16,7 @@ from storage.arrivals.ready_files import (
     parse_ready_file,
     write_ready_file,
 )
-from tests.processes import python
+from tests.processes import ROOT, python
 
 SECRET = bytes(range(32))
 FILES = {"a.csv": b"abc"}
@@ -54,10 +52,8 @@ def test_what_we_write_is_what_a_sender_would_write(tmp_path):
     assert again["nonce"] != ours["nonce"]
 
 
-def test_the_lines_of_the_documentation_write_a_ready_file(tmp_path):
-    page = (Path(__file__).parents[2] / "docs" / "operate.md").read_text(encoding="utf-8")
-    [program] = re.findall(r"```python\n(.*?)```", page, flags=re.S)
-    assert len(program.splitlines()) <= 20
+def test_the_program_for_senders_writes_a_ready_file(tmp_path):
+    program = ROOT / "deployments" / "announce.py"
     (tmp_path / "key").write_bytes(SECRET)
     (tmp_path / "wards.csv").write_bytes(b"rows")
     (tmp_path / "parts" / "k=1").mkdir(parents=True)
@@ -65,7 +61,7 @@ def test_the_lines_of_the_documentation_write_a_ready_file(tmp_path):
     (tmp_path / "parts" / "._SUCCESS.crc").write_bytes(b"")
     for name, files in (("wards.csv", {"wards.csv"}), ("parts", {"parts/k=1/x.parquet"})):
         given = (tmp_path / name, "wards", tmp_path / "key")
-        assert python("-I", "-c", program, *given, cwd="/").returncode == 0
+        assert python("-I", program, *given, cwd="/").returncode == 0
         ready = parse_ready_file((tmp_path / f"{name}.ready.json").read_bytes())
         ready.verify(SECRET)
         ready.check_names(f"{name}.ready.json")
@@ -130,7 +126,7 @@ def test_what_is_not_a_ready_file_is_refused_and_not_repeated(content, what):
         parse_ready_file(content)
     assert str(caught.value) == (
         f"ARRIVAL_MALFORMED: expected a ready file with {what}, found another; write it with "
-        "clustmix ready, or as docs/operate.md shows"
+        "clustmix ready, or with deployments/announce.py"
     )
 
 

@@ -82,21 +82,17 @@ def refused(bundle, message, **keys):
 
 
 @pytest.mark.parametrize("name", [*sorted(FILES), "manifest.json"])
-def test_every_changed_byte_is_named(bundle, name):
+def test_every_changed_byte_is_found_and_its_file_named(bundle, name):
     original = (bundle / name).read_bytes()
     # Each byte of a short file, a few dozen of the manifest.
     for position in range(0, len(original), max(1, len(original) // 40)):
         changed = bytearray(original)
         changed[position] ^= 1
         (bundle / name).write_bytes(changed)
-        assert refused(bundle, "FILE_CHANGED").startswith(
-            f"FILE_CHANGED: file {name} differs from its digest: byte {position} is "
-            f"0x{changed[position]:02x}, expected 0x{original[position]:02x} (the first byte is "
-        )
-    (bundle / name).write_bytes(original + b"x")
-    refused(bundle, f"file {name} .*: it is 1 byte longer than expected")
-    (bundle / name).write_bytes(b"")
-    refused(bundle, f"file {name} .*: it is [0-9]+ bytes shorter than")
+        refused(bundle, f"FILE_CHANGED: file {name} differs from its digest")
+    for content in (original + b"x", b""):
+        (bundle / name).write_bytes(content)
+        refused(bundle, f"FILE_CHANGED: file {name} differs from its digest")
     (bundle / name).write_bytes(original)
     verify_bundle(bundle, trusted=TRUSTED)
 

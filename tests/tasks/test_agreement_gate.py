@@ -276,17 +276,15 @@ def test_the_bounds_hold_and_are_not_far_from_what_they_bound():
     assert np.quantile(noise, 1 - alarm) > bound / 2
 
 
-def test_counts_by_cluster_are_read_as_they_are_and_as_they_were_sealed():
+def test_counts_by_cluster_are_summed():
     sealed = Sealed("table", n_patients=300)
     domain, rows = sealed.domain, sealed.rows
     clusters = SimpleNamespace(n_clusters=2, assign=lambda codes, _: codes[:, 0] % 2)
-    new = label_counts(rows, n_codes=domain.n_codes, n_labels=3, clustering=clusters)
-    old = np.zeros((3, 2, domain.one_hot_width))
+    values = label_counts(rows, n_codes=domain.n_codes, n_labels=3, clustering=clusters)
+    plain = np.zeros((3, domain.one_hot_width))
     for start, codes in zip(domain.one_hot_offsets, rows.codes.T, strict=False):
-        np.add.at(old, (rows.label, rows.codes[:, 0] % 2, start + codes), SUM_SCALE / 2)
-    read = {"noise_stddev": SUM_SCALE, "domain": domain, "released": {}}
-    now, before = (NoisyCounts.of_draw(values, **read) for values in (new, old))
-    np.testing.assert_allclose(now.by_label, before.by_label, atol=1e-3)
-    # Four columns and two clusters; centred, one count and shorter columns.
-    assert before.noise_stddev == pytest.approx(np.sqrt(4 * 2))
-    assert now.noise_stddev == pytest.approx(np.sqrt((1 + 0.9 + 3 / 4 + 3 / 4 + 2 / 3) * 2))
+        np.add.at(plain, (rows.label, start + codes), 1.0)
+    found = NoisyCounts.of_draw(values, noise_stddev=SUM_SCALE, domain=domain, released={})
+    np.testing.assert_allclose(found.by_label, plain, atol=1e-3)
+    # Two clusters; centred, one count and shorter columns.
+    assert found.noise_stddev == pytest.approx(np.sqrt((1 + 0.9 + 3 / 4 + 3 / 4 + 2 / 3) * 2))

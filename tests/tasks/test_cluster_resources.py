@@ -69,11 +69,6 @@ def test_sums_keep_off_gpu_workers_where_no_worker_is_marked_for_them(certificat
         assert set(where_items_run(client, tmp_path, gpu=True, seconds=0.01)) == {"worker-0"}
 
 
-def test_sums_run_on_gpu_workers_where_there_are_no_others(certificates, tmp_path):
-    with cluster_of(tmp_path, certificates, GPU) as client:
-        assert where_sums_run(client) == [0]
-
-
 def test_gpu_work_waits_for_a_gpu_worker_that_was_lost(certificates, tmp_path, monkeypatch):
     monkeypatch.setattr(dask_executor, "WORKER_WAIT_SECONDS", 30.0)
     with cluster_of(tmp_path, certificates, GPU, ()) as client:

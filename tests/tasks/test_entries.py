@@ -1,7 +1,6 @@
 """Cleaning up after dead runs: each entry by how far its run came, and nobody else's."""
 
 import dataclasses
-import shutil
 from decimal import Decimal
 from pathlib import Path
 from unittest import mock
@@ -18,7 +17,6 @@ from storage.files.workspace import PrivateWorkspace
 from storage.settings import load_settings
 from tasks.steps import entries
 from tasks.steps.entries import Entries
-from tasks.steps.janitor import clean_up
 
 SITE_FILE = Path(__file__).parents[2] / "deployments" / "sites" / "breast-cancer.yaml"
 AFTER = {
@@ -45,7 +43,7 @@ def job(number):
 
 
 def reserve(site, number, *, key):
-    return Entries(site.settings).reserve(job(number).charge(f"{key:064x}", owner=site.owner))
+    return site.entries.reserve(job(number).charge(f"{key:064x}", owner=site.owner))
 
 
 def entry_in(site, number, state):
@@ -53,7 +51,7 @@ def entry_in(site, number, state):
     entry = reserve(site, number, key=number).entry
     for following in STATES[1 : STATES.index(state) + 1]:
         digest = "0" * 64 if following in ("sealed", "published") else None
-        Entries(site.settings).advance(entry, EntryState(following), digest=digest)
+        site.entries.advance(entry.entry_id, EntryState(following), digest=digest)
     return entry
 
 
@@ -64,7 +62,7 @@ def states(site):
 def test_dead_runs_are_closed_by_how_far_they_came(site):
     for number, state in enumerate(STATES):
         entry_in(site, number, state)
-    clean_up(site.settings)
+    site.clean_up()
     assert list(states(site).items()) == list(zip("01234", AFTER.values(), strict=True))
     notes = {entry.release_id[-1]: entry.note for entry in site.ledger.entries()}
     assert (notes["0"], notes["1"]) == ("ABANDONED", "ABANDONED")
@@ -75,23 +73,10 @@ def test_dead_runs_are_closed_by_how_far_they_came(site):
 def test_live_runs_are_not_touched(site):
     with PrivateWorkspace.create(site.private_root, job(1).ref.release_id):
         entry_in(site, 1, "executing")
-        clean_up(site.settings)
+        site.clean_up()
         assert states(site) == {"1": "executing"}
-    clean_up(site.settings)
+    site.clean_up()
     assert states(site) == {"1": "burned"}
-
-
-def test_a_run_that_died_while_another_waited_is_gone_on_with(site):
-    entry = entry_in(site, 1, "executing")
-    site.checkpoints.open(entry.release_id)
-    with PrivateWorkspace.create(site.private_root, entry.release_id) as left:
-        (left.folder / "shard-0000.npz").write_bytes(b"rows")
-        shutil.copytree(left.folder, site.private_root / "copy")
-    (site.private_root / "copy").rename(site.private_root / entry.release_id)
-    reservation = reserve(site, 2, key=1)
-    assert (reservation.entry.entry_id, reservation.created) == (entry.entry_id, False)
-    with PrivateWorkspace.create(site.private_root, entry.release_id) as workspace:
-        assert [path.name for path in workspace.folder.iterdir()] == [".alive"]
 
 
 def test_a_run_of_another_installation_is_not_touched_and_waited_for(site, tmp_path, monkeypatch):
@@ -99,7 +84,7 @@ def test_a_run_of_another_installation_is_not_touched_and_waited_for(site, tmp_p
     entry_in(site, 1, "executing")
     (tmp_path / "home" / "installation").unlink()
     # Whether it is alive can be seen there alone.
-    clean_up(site.settings)
+    site.clean_up()
     assert states(site) == {"1": "executing"}
     with pytest.raises(LedgerError, match="RELEASE_RUNNING: expected release r-20260101-00000001"):
         reserve(site, 2, key=1)
@@ -118,7 +103,7 @@ def test_a_run_of_another_installation_is_not_touched_and_waited_for(site, tmp_p
 )
 def test_a_run_that_stops_closes_its_entry(site, state, error, after):
     entry = entry_in(site, 1, state)
-    with pytest.raises(type(error)), Entries(site.settings).closing(entry):
+    with pytest.raises(type(error)), site.entries.closing(entry):
         raise error
     assert states(site) == {"1": after}
     spent = site.ledger.balance(job(1).cohort).spent_rho
@@ -129,6 +114,6 @@ def test_what_cannot_be_closed_does_not_hide_why_the_run_stopped(site, monkeypat
     entry = entry_in(site, 1, "executing")
     full = LedgerError("LEDGER_UNAVAILABLE", "x")
     monkeypatch.setattr(Entries, "_close_failed", mock.Mock(side_effect=full))
-    with pytest.raises(OSError, match="No space"), Entries(site.settings).closing(entry):
+    with pytest.raises(OSError, match="No space"), site.entries.closing(entry):
         raise OSError("No space left on device")
     assert states(site) == {"1": "executing"}

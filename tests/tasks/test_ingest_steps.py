@@ -16,7 +16,6 @@ from flows.site.site_file import load_site
 from privacy.errors import ClustMixError, InputError
 from storage.files.diagnostics import DiagnosticsFile
 from storage.files.workspace import PrivateWorkspace
-from storage.settings import Settings
 from storage.sources import parquet_files
 from storage.sources.cohorts import CohortReader
 from tasks.execution.cluster import local_cluster
@@ -60,7 +59,7 @@ class Run:
         return self.folder / f"private-{self.number}" / "d.jsonl"
 
     def reader(self):
-        return CohortReader(self.job.source, settings=Settings(home=self.folder))
+        return CohortReader(self.job.source)
 
     def ingest(self, executor, reader=None):
         """Return the shards, and leave nothing else."""

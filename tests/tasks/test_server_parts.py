@@ -1,25 +1,44 @@
-"""The parts of a local server: their settings, what is written down, and what is refused."""
+"""The local server: settings of its parts, addresses that are kept, and refusals."""
 
 import os
 import socket
-from functools import partial
 from pathlib import Path
 
-import psutil
 import pytest
 
-from flows.server import cluster as server_cluster
-from flows.server import environment as server_environment
-from flows.server import start as server_start
+from flows import local_server, server_environment
+from flows.local_server import (
+    connection,
+    find_gpus,
+    free_port,
+    join_server,
+    part_states,
+    start_server,
+    stop_server,
+)
 from flows.orchestrator import join_ready_server
 from flows.orchestrator import start_server as start_own_server
-from flows.server.parts import connection, join_server, start_server, stop_server
-from flows.server.ports import HOST, free_port, page_port
-from flows.server.processes import marked
-from flows.server.record import Part, ServerError, ServerRecord, read_record, write_record
+from flows.server_environment import (
+    DATABASE_PASSWORD_FILE,
+    HOST,
+    PASSWORD_FILE,
+    Addresses,
+    kept_secret,
+    orchestrator_environment,
+    read_addresses,
+    write_addresses,
+)
+from flows.supervisor import ServerError, Supervisor
 from privacy.errors import ConfigurationError
 from storage.settings import Settings
 from tasks.execution.runtime import safe_environment
+
+ADDRESSES = Addresses(
+    orchestrator="http://127.0.0.1:4321",
+    scheduler="tls://127.0.0.1:1",
+    pages="http://127.0.0.1:2",
+    ready=True,
+)
 
 
 @pytest.fixture
@@ -29,16 +48,10 @@ def settings(tmp_path):
     return Settings(home=tmp_path / "home", releases=tmp_path / "releases")
 
 
-def part_of(settings, name, address="", *, lives=False):
-    """Return a part whose process is this one, or is none."""
-    me = psutil.Process()
-    pid, created = (me.pid, me.create_time()) if lives else (2**22 + 1, 1.0)
-    log = settings.home / "log"
-    return Part(name=name, pid=pid, created=created, address=address, log=log, mark=f"gone/{name}")
-
-
-def keep(settings, *parts, ready=True):
-    write_record(settings.server_home, ServerRecord(mark="gone", parts=parts, ready=ready))
+@pytest.fixture
+def supervised(monkeypatch):
+    """Let a supervisor answer."""
+    monkeypatch.setattr(Supervisor, "states", lambda self: ("running",))
 
 
 def test_parts_inherit_our_settings_as_absolute_and_nobody_elses(monkeypatch, tmp_path):
@@ -70,19 +83,19 @@ def test_parts_inherit_our_settings_as_absolute_and_nobody_elses(monkeypatch, tm
 
 def test_the_orchestrator_listens_here_and_asks_for_a_password(tmp_path):
     tmp_path.chmod(0o700)
-    find = partial(server_environment.orchestrator_environment, tmp_path, 4321)
-    found = find("")
+    page, url = "http://127.0.0.1:4321", "PREFECT_SERVER_DATABASE_CONNECTION_URL"
+    found = orchestrator_environment(tmp_path, page, None)
     assert found["PREFECT_SERVER_API_HOST"] == "127.0.0.1"
-    password = server_environment.page_password(tmp_path)
+    assert found["PREFECT_SERVER_API_PORT"] == "4321"
+    password = kept_secret(tmp_path, PASSWORD_FILE)
     assert found["PREFECT_SERVER_API_AUTH_STRING"] == password
     assert found["PREFECT_SERVER_CSRF_PROTECTION_ENABLED"] == "true"
     assert found["PREFECT_SERVER_UI_API_URL"] == "/api"
     assert "*" not in found["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"]
-    url = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
     assert found[url] == f"sqlite+aiosqlite:///{tmp_path / 'prefect' / 'prefect.db'}"
-    word = server_environment.database_password(tmp_path)
-    assert find("127.0.0.1:5432")[url] == (
-        f"postgresql+asyncpg://clustmix:{word}@127.0.0.1:5432/prefect?ssl=disable"
+    word = kept_secret(tmp_path, DATABASE_PASSWORD_FILE, "")
+    assert orchestrator_environment(tmp_path, page, 5432)[url] == (
+        f"postgresql+asyncpg://clustmix:{word}@127.0.0.1:5432/postgres?ssl=disable"
     )
 
 
@@ -90,13 +103,13 @@ def test_a_port_that_was_asked_for_is_taken_or_refused():
     with socket.create_server((HOST, 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ServerError) as caught:
-            page_port(port)
+            free_port(port)
     assert str(caught.value) == (
         f"SERVER_PORT_TAKEN: expected port {port} of 127.0.0.1 to be free, found that it cannot be "
         "used; choose another one, or none to be given one"
     )
     with pytest.raises(ServerError):
-        page_port(70_000)
+        free_port(70_000)
 
 
 def test_gpus_get_a_worker_each_where_jax_can_use_them(monkeypatch, tmp_path):
@@ -106,132 +119,111 @@ def test_gpus_get_a_worker_each_where_jax_can_use_them(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.defpath}")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     told = []
-    monkeypatch.setattr(server_cluster, "_CUDA_PLUGINS", ("json",))
-    assert server_cluster.find_gpus(told.append) == ["GPU-a", "GPU-b"]
+    monkeypatch.setattr(local_server, "_CUDA_PLUGINS", ("json",))
+    assert find_gpus(told.append) == ["GPU-a", "GPU-b"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1, ")
-    assert server_cluster.find_gpus(told.append) == ["1"]
-    monkeypatch.setattr(server_cluster, "_CUDA_PLUGINS", ("no_such_plugin",))
+    assert find_gpus(told.append) == ["1"]
+    monkeypatch.setattr(local_server, "_CUDA_PLUGINS", ("no_such_plugin",))
     assert told == []
-    assert server_cluster.find_gpus(told.append) == []
+    assert find_gpus(told.append) == []
     assert told == ["no GPU worker: a GPU is here, but jax has no CUDA plugin"]
     program.write_text("#!/bin/sh\necho No devices; exit 9\n")
-    assert server_cluster.find_gpus(told.append) == []
+    assert find_gpus(told.append) == []
     assert len(told) == 1
-
-
-def test_workers_offer_what_they_have_and_nothing_else(tmp_path):
-    tmp_path.chmod(0o700)
-    address = "tls://127.0.0.1:8786"
-    for _ in range(2):  # certificates are made anew
-        parts = server_cluster.cluster_parts(
-            tmp_path, address, {"LC_ALL": "C"}, n_workers=2, gpus=["GPU-a"]
-        )
-    assert [part.name for part in parts] == ["scheduler", "cpu-workers", "gpu-worker-0"]
-    scheduler, cpu, gpu = parts
-    assert [part.address for part in parts] == [address, "", ""]
-    assert scheduler.command[-3:] == ("--port", "8786", "--no-show")
-    assert cpu.command[-4:] == ("--nworkers", "2", "--resources", "CPU=1")
-    assert cpu.environment["JAX_PLATFORMS"] == "cpu"
-    assert cpu.environment["CUDA_VISIBLE_DEVICES"] == ""
-    assert gpu.command[-2:] == ("--resources", "GPU=1")
-    assert gpu.environment["CUDA_VISIBLE_DEVICES"] == "GPU-a"
-    assert "JAX_PLATFORMS" not in gpu.environment
-    for part, role in ((scheduler, "scheduler"), (cpu, "worker"), (gpu, "worker")):
-        assert part.command[part.command.index("--host") + 1] == "127.0.0.1"
-        assert part.command[part.command.index("--dashboard-address") + 1] == "127.0.0.1:0"
-        assert part.environment["LC_ALL"] == "C"
-        assert part.environment["DASK_CONFIG"].endswith(f"{role}/dask.yaml")
-    assert server_cluster.client_config(tmp_path).exists()
 
 
 def test_without_a_server_there_is_no_connection(settings, monkeypatch):
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    assert connection(settings) is None
-    keep(settings, part_of(settings, "orchestrator"))
-    assert connection(settings) is None
-    assert not join_server(settings)
-    assert stop_server(settings) == ()
-    assert read_record(settings.server_home) is None
-    assert stop_server(settings) == ()
-    assert stop_server(Settings(home=settings.home / "never")) == ()
+    folder = settings.server_home
+    assert connection(folder) == {}
+    write_addresses(folder, ADDRESSES)
+    assert connection(folder) == {}
+    assert not join_server(folder)
+    with pytest.raises(ServerError, match=r"^SERVER_UNSUPERVISED: "):
+        part_states(folder)
+    for _ in range(2):
+        assert stop_server(folder) == ()
+        assert read_addresses(folder) is None
+    assert stop_server(settings.home / "never") == ()
+    assert part_states(settings.home / "never") == ()
 
 
-def test_a_running_orchestrator_is_found_by_other_commands(settings, monkeypatch):
-    page, scheduler, pages = "http://127.0.0.1:4321", "tls://127.0.0.1:1", "http://127.0.0.1:2"
-    keep(
-        settings,
-        part_of(settings, "scheduler", scheduler),
-        part_of(settings, "pages", pages),
-        part_of(settings, "orchestrator", page, lives=True),
-    )
+def test_a_running_orchestrator_is_found_by_other_commands(settings, monkeypatch, supervised):
+    folder = settings.server_home
+    write_addresses(folder, ADDRESSES)
     expected = {
-        "PREFECT_API_URL": f"{page}/api",
-        "PREFECT_API_AUTH_STRING": server_environment.page_password(settings.server_home),
-        "PREFECT_UI_URL": page,
-        "PREFECT_HOME": str(settings.server_home / "client"),
-        "CLUSTMIX_DASK_ADDRESS": scheduler,
-        "CLUSTMIX_RELEASES_URL": pages,
-        "DASK_CONFIG": str(settings.server_home / "certificates" / "client" / "dask.yaml"),
+        "PREFECT_API_URL": "http://127.0.0.1:4321/api",
+        "PREFECT_API_AUTH_STRING": kept_secret(folder, PASSWORD_FILE),
+        "PREFECT_UI_URL": "http://127.0.0.1:4321",
+        "PREFECT_HOME": str(folder / "client"),
+        "CLUSTMIX_DASK_ADDRESS": "tls://127.0.0.1:1",
+        "CLUSTMIX_RELEASES_URL": "http://127.0.0.1:2",
+        "DASK_CONFIG": str(folder / "certificates" / "client" / "dask.yaml"),
     }
-    assert connection(settings) == expected
+    assert connection(folder) == expected
     monkeypatch.setattr(os, "environ", {})
-    assert join_server(settings)
+    assert join_server(folder)
     assert os.environ == expected
     os.environ["PREFECT_API_URL"] = "http://elsewhere/api"
-    assert join_server(settings)
+    assert join_server(folder)
     assert os.environ["PREFECT_API_URL"] == "http://elsewhere/api"
+    # And a second start changes nothing.
+    assert start_server(settings) == (ADDRESSES, False)
 
 
-def test_a_single_command_joins_the_server_once_it_is_ready(without_prefect, settings):
-    page = part_of(settings, "orchestrator", "http://127.0.0.1:4321", lives=True)
-    parts = part_of(settings, "scheduler", "tls://127.0.0.1:1", lives=True), page
-    keep(settings, *parts, ready=False)
-    assert not join_ready_server(settings)
-    keep(settings, *parts)
-    assert join_ready_server(settings)
+def test_a_single_command_joins_the_server_once_it_is_ready(without_prefect, settings, supervised):
+    folder = settings.server_home
+    write_addresses(folder, ADDRESSES.model_copy(update={"ready": False}))
+    assert not join_ready_server(folder)
+    write_addresses(folder, ADDRESSES)
+    assert join_ready_server(folder)
     assert without_prefect["PREFECT_API_URL"] == "http://127.0.0.1:4321/api"
-    password = server_environment.page_password(settings.server_home)
-    assert without_prefect["PREFECT_API_AUTH_STRING"] == password
+    assert without_prefect["PREFECT_API_AUTH_STRING"] == kept_secret(folder, PASSWORD_FILE)
     assert "CLUSTMIX_DASK_ADDRESS" not in without_prefect
     assert start_own_server() is None  # one is named
 
 
-@pytest.mark.parametrize("call", [start_server, stop_server, connection])
-def test_a_damaged_record_is_refused(settings, call):
-    record = settings.server_home / "parts.json"
-    record.write_text("{}")
-    with pytest.raises(ServerError) as caught:
-        call(settings)
-    assert caught.value.__context__ is None
-    assert str(caught.value) == (
-        f"SERVER_RECORD_INVALID: expected the record of the started parts in {record}, found "
-        "something else; end the processes of the server by hand and delete the file"
-    )
+def test_damaged_addresses_and_an_open_folder_are_refused(settings):
+    folder = settings.server_home
+    path = folder / "addresses.json"
+    path.write_text("{}")
+    calls = (lambda: start_server(settings), lambda: stop_server(folder))
+    for call in (*calls, lambda: connection(folder)):
+        with pytest.raises(ServerError) as caught:
+            call()
+        assert caught.value.__context__ is None
+        assert str(caught.value) == (
+            f"SERVER_RECORD_INVALID: expected the addresses of the started parts in {path}, found "
+            "something else; delete the file and start the server again"
+        )
+    folder.chmod(0o755)
+    for call in calls:
+        with pytest.raises(ConfigurationError, match=r"^DIRECTORY_MODE: "):
+            call()
 
 
-@pytest.mark.parametrize("call", [start_server, stop_server])
-def test_an_open_folder_is_refused(settings, call):
-    settings.server_home.chmod(0o755)
-    with pytest.raises(ConfigurationError, match=r"^DIRECTORY_MODE: "):
-        call(settings)
-
-
+@pytest.mark.integration
 def test_a_start_that_fails_leaves_nothing(settings, monkeypatch):
-    """The pages start; what comes next does not."""
-    marks = []
+    """The pages start and answer, the orchestrator ends at once."""
+    code = "flows.pages:nothing"
+    changed = local_server.Supervisor.launch
 
-    def fail(start):
-        marks.append(start.record.mark)
-        assert len(marked(start.record.mark)) == 1
-        assert read_record(settings.server_home) == start.record
-        raise ServerError("SERVER_DEPLOY_FAILED", "for this test")
+    def launch(self, environment, **values):
+        changed(self, environment, **values)
+        assert read_addresses(settings.server_home).ready is False
 
-    monkeypatch.setattr(server_start.Start, "_start_database", fail)
-    monkeypatch.setattr(server_start.Start, "_start_cluster", lambda self, n_workers: 0)
+    template = local_server.Path(local_server.__file__).with_name("supervisord.conf")
+    broken = settings.home / "template"
+    broken.write_text(template.read_text("utf-8").replace("flows.pages:orchestrator_page", code))
+    monkeypatch.setattr("flows.supervisor._TEMPLATE", broken)
+    monkeypatch.setattr(local_server.Supervisor, "launch", launch)
+    monkeypatch.setattr(local_server, "find_postgres", lambda *_: "PostgreSQL is hidden")
     told = []
-    with pytest.raises(ServerError, match="for this test"):
-        start_server(settings, port=free_port(), log=told.append)
-    assert told == ["ending what was started"]
-    assert marked(marks[0]) == []
-    assert read_record(settings.server_home) is None
+    alone = settings.model_copy(update={"dask_address": "tls://cluster:1"})
+    with pytest.raises(ServerError, match=r"^SERVER_PART_ENDED: expected the orchestrator to answ"):
+        start_server(alone, port=free_port(), log=told.append)
+    assert told[0] == "the orchestrator keeps its runs in SQLite: PostgreSQL is hidden"
+    assert told[-1] == "ending what was started"
+    assert Supervisor(settings.server_home)._processes() == []
+    assert read_addresses(settings.server_home) is None
     assert (settings.server_home / "pages.log").exists()

@@ -10,15 +10,6 @@ from tasks.measurement.method_settings import MethodSettings
 MAX_ORDER = 100_000
 
 
-class PaperSettings(MethodSettings):
-    """What Algorithm 1 leaves open; read by ``analysis: published`` only."""
-
-    l2_clip_norm: float = Field(default=10.0, gt=0)
-    """Largest norm c of a record after the z-score."""
-    label_share: float = Field(default=0.25, gt=0, lt=1)
-    """Share of the privacy loss that is spent on the one-hot labels (sigma_y)."""
-
-
 class DpCdaConfig(MethodSettings):
     """Settings of DP-CDA. All are public: none may be chosen by looking at the private table.
 
@@ -47,7 +38,6 @@ class DpCdaConfig(MethodSettings):
     """Divides the features after the centre."""
     count_share: float = Field(default=0.02, gt=0, lt=1)
     """Share of the budget for the sizes of the classes."""
-    published: PaperSettings = Field(default_factory=PaperSettings)
 
     @model_validator(mode="after")
     def _check_class_sizes(self) -> Self:

@@ -71,9 +71,9 @@ class Dpgm:
         """Return the clusters, then one stage per epoch of the training."""
         count = self.config.epochs
         return (
-            Stage(name="clustering", run=self._clustering, checkpoint=True),
+            Stage(name="clustering", run=self._clustering),
             *(
-                Stage(name=f"train-{epoch:02d}-of-{count:02d}", run=self._epoch, checkpoint=True)
+                Stage(name=f"train-{epoch:02d}-of-{count:02d}", run=self._epoch)
                 for epoch in range(1, count + 1)
             ),
         )

@@ -23,22 +23,6 @@ class BudgetShares(MethodSettings):
     training: float = Field(default=0.58, gt=0, description="Noisy gradients of all steps.")
 
 
-class PaperSettings(MethodSettings):
-    """Parameters of Algorithms 1 to 4 as printed; read by ``analysis: published`` only."""
-
-    sigma_c: float = Field(default=4.0, gt=0, description="Noise scale of the norm histograms.")
-    sigma_k: float = Field(default=40.0, gt=0, description="Noise scale of k-means.")
-    sigma_g: float | None = Field(default=None, gt=0)
-    """Noise scale of gradients; none: by the claimed epsilon."""
-    sampling_probability: float = Field(default=0.0017, gt=0, le=1)
-    """Batch size over number of records, L / |D|."""
-    epochs: int = Field(default=20, ge=1, le=1000, description="Epochs of 1 / q iterations each.")
-    clustering_rounds: int = Field(default=20, ge=1, le=1000, description="k-means iterations.")
-    assignment: Literal["simultaneous", "sequential"] = Field(default="simultaneous")
-    """Assign once per k-means iteration, or before every cluster as typeset."""
-    learning_rate: float = Field(default=0.01, gt=0, description="Step of gradient descent.")
-
-
 class DpgmConfig(MethodSettings):
     """Settings of DPGM. All are public: none may be chosen by looking at the private table."""
 
@@ -76,7 +60,6 @@ class DpgmConfig(MethodSettings):
     histogram_share: float = Field(default=0.02, gt=0, lt=1)
     """Squared sensitivity that the histogram gets."""
     shares: BudgetShares = Field(default_factory=BudgetShares)
-    published: PaperSettings = Field(default_factory=PaperSettings)
 
     @property
     def descent(self) -> Literal["adam", "momentum"]:

@@ -181,11 +181,13 @@ def run_and_say(environment, request, draws, pipe, disturbance, shard):
 
 def approve_and_die(environment, release_id, key_file, death):
     """Body of a process: the decision of an officer, which does not come to its end."""
-    from flows.approval import Decisions
+    from flows.installation import Installation
     from storage.keys.keys import SigningKey
     from storage.settings import load_settings
 
     os.environ.update(environment)
     key = SigningKey.read(Path(key_file))
     with announcing(lambda place: death(place, 1)):
-        Decisions(load_settings()).approve(release_id, key=key, reason="as agreed")
+        Installation.open(load_settings()).decisions.approve(
+            release_id, key=key, reason="as agreed"
+        )

@@ -73,6 +73,15 @@ class Installation:
         return sorted(path for path in self.settings.arrivals.iterdir() if path.is_dir())
 
 
+def scan(settings):
+    """Look once, as the watcher does."""
+    from flows.watching import arrivals
+    from storage.keys.key_store import KeyStore
+
+    secret = KeyStore(settings.key_folder).landing_secret()
+    return arrivals.scan(settings.landing, settings.arrivals, sites=settings.sites, secret=secret)
+
+
 def write_site(folder, dataset, kind, **more):
     source = {"kind": kind, "path": "nowhere"}
     site = site_of(dataset, source, lifetime_epsilon=5.0, **more)
@@ -136,8 +145,6 @@ def stop_at(step, stop):
 
 def stopped_scan(settings, step, how):
     """Scan in a child that stops at a step; return its exit status, 0 if it never came to it."""
-    from flows.watching.arrivals import scan
-
     child = os.fork()
     if child == 0:
         try:
@@ -154,7 +161,6 @@ STOPS = {"kill": lambda: os._exit(9), "disk full": no_space}
 
 def main(folder):
     """Stop a scan of two tables and a forgery at every step, then look once more."""
-    from flows.watching.arrivals import scan
     from storage.arrivals.arrival_store import ArrivalStore
 
     findings = []

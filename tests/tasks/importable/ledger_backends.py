@@ -3,13 +3,12 @@
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import postgres_server
 import psycopg
 
 from privacy.ledger import GENESIS_HASH, chain_hash
-from storage.ledger import journal, journal_postgres
+from storage.ledger import journal
 from storage.ledger.ledger_db import LedgerDatabase
 
 BOTH = ("sqlite", "postgres")
@@ -21,7 +20,6 @@ class Backend:
     location: Path | str
     table: str
     refused: type[Exception]
-    clock: tuple[Any, str]
 
     def open(self, *, head_file=None):
         return LedgerDatabase(self.location, head_file=head_file)
@@ -56,13 +54,12 @@ class Backend:
         self.replace(rows)
 
     def set_clock(self, monkeypatch, now):
-        monkeypatch.setattr(*self.clock, lambda _: now)
+        monkeypatch.setattr(journal, "read_clock", lambda *_: now)
 
 
 class SqliteBackend(Backend):
     table = "journal"
     refused = sqlite3.IntegrityError
-    clock = (journal, "read_clock")
 
     def __init__(self, folder):
         self.location = folder / "ledger.sqlite"
@@ -84,7 +81,6 @@ class SqliteBackend(Backend):
 class PostgresBackend(Backend):
     table = "clustmix_ledger.journal"
     refused = psycopg.errors.RestrictViolation
-    clock = (journal_postgres, "read_clock")
 
     def __init__(self):
         self.location = postgres_server.database_url()

@@ -123,8 +123,8 @@ def _do(ledger, job):
 
 
 def _race(request):
-    if "://" in request["ledger"]:
-        importlib.import_module("storage.ledger.journal_postgres")  # once, not in every child
+    for module in ("postgres", "sqlite"):
+        importlib.import_module(f"storage.ledger.{module}")  # once, not in every child
     gate, opener = os.pipe()
     children = []
     for number, job in enumerate(request["jobs"]):

@@ -33,7 +33,6 @@ def fields_of(made_of=EVENTS, **changes):
         "dataset": "adult",
         "release_id": "r-20250131-0f3a9c21",
         "created_on": date(2025, 1, 31),
-        "analysis": "proven",
         "guarantee": "Ein Satz über die Garantie.",
         "method": MethodRecord(name="clustmix", settings={"clusters": 4}),
         "request": {"epsilon": 1.0},

@@ -224,13 +224,12 @@ def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def then_die(function, *, ending=None):
-    """Return a function followed by the end; one that seals draws: at a name with this ending."""
+def then_die(function):
+    """Return a function followed by the end."""
 
     def run(*args, **kwargs):
         function(*args, **kwargs)
-        if ending is None or args[1].endswith(ending):
-            die()
+        die()
 
     return run
 
@@ -266,17 +265,14 @@ def killer_at(point):
     from storage.releases.measurements import MeasurementStore
     from tasks.execution.runtime import listen_to_stages
     from tasks.steps.entries import Entries
-    from tasks.steps.measure_steps import CheckpointSeals, Seals
+    from tasks.steps.measure_steps import Seals
 
-    second_draw = then_die(CheckpointSeals.__call__, ending="_000003")
     published = then_die(Publisher._put_into_store)
     places = {
         "before the SEALED row": (MeasurementStore, "seal", then_die(MeasurementStore.seal)),
         "between reserve and begin": (Entries, "begin", die),
         "between noise and seal": (Seals, "__call__", die),
         "after a seal": (Seals, "__call__", then_die(Seals.__call__)),
-        "a draw that was not sealed": (CheckpointSeals, "__call__", die),
-        "the second draw of an epoch": (CheckpointSeals, "__call__", second_draw),
         "inside publish": (releases, "verify_bundle", die),
         "before rename": (os, "rename", renaming(die)),
         "after rename": (os, "rename", renaming(then_die(os.rename))),
@@ -309,7 +305,7 @@ def release_and_pause(environment, site_file, release_id, point):
 
 def revoke_and_die(environment, release_id, key_file, place):
     """Body of a process: revoke a release and die where the list or the ledger is written."""
-    from flows.revocation import revoke
+    from flows.installation import Installation
     from storage.keys.keys import SigningKey
     from storage.ledger.ledger_db import LedgerDatabase
     from storage.settings import load_settings
@@ -318,7 +314,7 @@ def revoke_and_die(environment, release_id, key_file, place):
     target = LedgerDatabase if place == "transition" else os
     key = SigningKey.read(Path(key_file))
     with mock.patch.object(target, place, die):
-        revoke(load_settings(), release_id, key=key, reason="wrong table")
+        Installation.open(load_settings()).revoker.revoke(release_id, key=key, reason="wrong table")
 
 
 def command_at(method_stage, site_file, act):

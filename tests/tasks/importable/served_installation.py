@@ -339,10 +339,6 @@ class ServedInstallation(forced.Accounts):
         ]
         return max(runs, key=lambda run: run.started)
 
-    def artifact_page(self, key):
-        of_key = self.all_of("artifacts", artifacts={"key": {"any_": [key]}}, sort="CREATED_DESC")
-        return f"{self.address}/artifacts/artifact/{of_key[0]['id']}"
-
     def deployment(self, flow, name):
         return self.ask("GET", f"/deployments/name/{flow}/{name}")
 

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
+from flows.installation import Installation
 from storage.files.private import ensure_private_directory
-from storage.installation import installation_id, open_keys, open_ledger
-from storage.releases.checkpoints import CheckpointStore
+from storage.installation import installation_id, open_ledger
+from storage.keys.key_store import KeyStore
 from storage.releases.measurements import MeasurementStore
 from storage.releases.pending import PendingBundles
 from storage.releases.release_store import ReleaseStore
@@ -13,15 +14,21 @@ from storage.settings import Settings
 
 @dataclass(frozen=True)
 class Stores:
-    """The stores of one installation; each is opened anew whenever it is asked for."""
+    """The stores and services of one installation; each is opened anew whenever it is asked for."""
 
     settings: Settings
 
+    opened = property(lambda self: Installation.open(self.settings))
+    entries = property(lambda self: self.opened.entries)
+    publisher = property(lambda self: self.opened.publisher)
+    decisions = property(lambda self: self.opened.decisions)
+    revoke = property(lambda self: self.opened.revoker.revoke)
+    clean_up = property(lambda self: self.opened.janitor.clean_up)
+
     ledger = property(lambda self: open_ledger(self.settings))
-    keys = property(lambda self: open_keys(self.settings))
+    keys = property(lambda self: KeyStore(self.settings.key_folder))
     owner = property(lambda self: installation_id(self.settings.home))
     measurements = property(lambda self: MeasurementStore(self.settings.measurements))
-    checkpoints = property(lambda self: CheckpointStore(self.settings.checkpoints))
     pending = property(lambda self: PendingBundles(self.settings.pending))
     releases = property(lambda self: ReleaseStore(self.settings.releases))
     private_root = property(lambda self: ensure_private_directory(self.settings.private_root))

@@ -12,25 +12,15 @@ from tasks.measurement.curator import exact_sum, in_memory
 from tasks.measurement.sampling import COINS
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.methods.dp_cda.dp_cda_settings import DpCdaConfig
-from tasks.methods.dp_mix.config import DPMixConfig
 from tasks.methods.registry import build
-from tasks.methods.slots.config import LocalPerturbationConfig, RandomProjectionConfig
 
 SIDE = 2
 DOMAIN = domain_with(*(3,) * SIDE**2, numeric=range(SIDE**2), image=(SIDE, SIDE, 1))
 MIX = {"order_of_mixture": 4, "declared_patients": 40, "one_hot_levels": 0}
-SHARE = 0.2
 METHODS = {
-    "dp_cda": (DpCdaConfig(mixtures_per_class=3, **MIX), 1.0),
-    "dp_cda groups": (DpCdaConfig(sampling="groups", **MIX), 1.0),
-    "dp_mix": (DPMixConfig(n_mixtures=3, label_share=SHARE, **MIX), 1.0 - SHARE),
-    "local": (LocalPerturbationConfig(n_slots=5, label_share=SHARE), 1.0 - SHARE),
-    "projected": (
-        RandomProjectionConfig(n_projected=SIDE**2, n_slots=5, label_share=SHARE),
-        1.0 - SHARE,
-    ),
+    "dp_cda": DpCdaConfig(mixtures_per_class=3, **MIX),
+    "dp_cda groups": DpCdaConfig(sampling="groups", **MIX),
 }
-"""Settings, and the share of the squared bound that the pixels have."""
 
 
 def rows_of(*patients):
@@ -39,8 +29,7 @@ def rows_of(*patients):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_an_image_is_half_as_long_from_the_middle_and_one_is_as_long(name):
-    config, share = METHODS[name]
-    method, images = build(config, DOMAIN), every_labelled_record(DOMAIN)
+    method, images = build(METHODS[name], DOMAIN), every_labelled_record(DOMAIN)
     others = [tuple(images[i] for i in pair) for pair in ((3, 90), (40, 41), (7, 7))]
     draws, _ = transcript_of(method, rows_of(*others), mu=1.0)
     noisy, contribution, public = draws[-1]
@@ -52,7 +41,7 @@ def test_an_image_is_half_as_long_from_the_middle_and_one_is_as_long(name):
 
     # From 0 the longest of d pixels in [0, 1] is sqrt(d), from one half it is half of that.
     bound = method.plan(mu=1.0).planned(noisy.event.statistic).l2_sensitivity
-    assert bound == pytest.approx(SUM_SCALE * math.sqrt(SIDE**2) / 2 / math.sqrt(share))
+    assert bound == pytest.approx(SUM_SCALE * math.sqrt(SIDE**2) / 2)
     without = summed(*others)
     patients = [(image,) for image in images] + [(images[0], images[-1]), (images[0],) * 3]
     moved = [np.linalg.norm(summed(*others, patient) - without) for patient in patients]

@@ -64,15 +64,6 @@ def test_replace_one_speaks_of_a_replacement(make_manifest):
     assert "one record per patient has any influence" in statement
 
 
-def test_a_published_analysis_claims_and_proves_nothing(make_manifest):
-    claim = Claim(make_manifest(analysis="published"))
-    assert claim.statement.startswith("WARNING: epsilon claimed by the paper, not proven")
-    assert "is claimed to change" in claim.definition
-    assert claim.as_a_test is None
-    assert claim.headline == "No proven guarantee: the numbers below are a claim."
-    assert not claim.proven
-
-
 def test_seeded_noise_guarantees_nothing(make_manifest):
     claim = Claim(make_manifest(tainted=True))
     assert claim.statement.startswith("WARNING: Made with seeded noise, for tests only")

@@ -7,14 +7,13 @@ import pytest
 from privacy.accountants.calibration import gdp_rho
 from privacy.event_records import event_to_dict
 from privacy.events import ExponentialMechanismEvent, PoissonSampledGaussianEvent, RepeatedEvent
-from privacy.parameters import Analysis
 from tasks.methods.registry import METHODS
 from tasks.reporting import facts
 from tasks.reporting.facts import steps
 
 
-def manifest_of(kind, analysis=Analysis.PROVEN):
-    return SimpleNamespace(analysis=analysis.value, method=SimpleNamespace(name=kind))
+def manifest_of(kind):
+    return SimpleNamespace(method=SimpleNamespace(name=kind))
 
 
 @pytest.mark.parametrize("kind", [entry.kind for entry in METHODS])
@@ -29,10 +28,9 @@ def test_every_method_has_steps_of_its_own(kind):
         assert text.endswith(".")
 
 
-def test_unknown_and_published_methods_have_general_steps():
+def test_unknown_methods_have_general_steps():
     first, general, last = steps(manifest_of("another"))
     assert (first, general, last) == ("Encode", "Measure and synthesise", "Decode and check")
-    assert next(iter(steps(manifest_of("dpgm", Analysis.PAPER)))) == "Published algorithm"
     assert "Images" in steps(manifest_of("clustmix"), images=True)["Anonymise"]
 
 

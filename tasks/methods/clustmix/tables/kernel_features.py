@@ -214,7 +214,7 @@ def _kernel(embedded: Array, points: Array, reach: float) -> Array:
 
 
 def inducing_points(embedded: Array, n_points: int) -> Array:
-    """Return the inducing points: the first records; benchmarks/ablation.md has optimised ones."""
+    """Return the inducing points: the first records; docs/results.md has optimised ones."""
     return embedded[:n_points]
 
 

@@ -1,4 +1,4 @@
-"""DPGM as a whole: plan, stages, checkpoints, empty clusters, valid records."""
+"""DPGM as a whole: plan, stages, empty clusters, valid records."""
 
 import measuring
 import numpy as np

@@ -1,0 +1,121 @@
+"""Settings that every model takes beside its schema, and how any setting is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import index
+from typing import Annotated, Any, SupportsIndex, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from privacy.errors import ClustMixError, ConfigurationError
+from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
+from storage.schema.plain_yaml import one_line, refusal
+
+_SHORT = 80
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+MAX_ROWS = 10_000_000
+"""Most rows of one call of `clustmix.Synthesizer.sample`, as of one release."""
+
+
+class NotFittedError(ClustMixError, ValueError, AttributeError):
+    """A model that has measured nothing yet was asked for the result of a measurement.
+
+    Examples
+    --------
+    >>> from clustmix import NaiveBayes, Schema
+    >>> schema = Schema(items=("tea",), label={"name": "y", "levels": {"no": (), "yes": ()}})
+    >>> NaiveBayes(schema, epsilon=1.0, delta=1e-6).sample(5)
+    Traceback (most recent call last):
+    clustmix.target.NotFittedError: NOT_FITTED: expected a fitted model, ...
+    """
+
+
+class Target(BaseModel):
+    """A guarantee, whom it protects, and about how many patients there are."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    epsilon: float
+    delta: float
+    adjacency: str
+    patient_column: str | None
+    max_rows_per_patient: int
+    patients: Annotated[int, Field(ge=1, le=10_000_000_000)] | None
+
+    @property
+    def parameters(self) -> PrivacyParameters:
+        """Epsilon and delta (ConfigurationError out of their ranges)."""
+        return PrivacyParameters(epsilon=self.epsilon, delta=self.delta)
+
+    @property
+    def neighbours(self) -> Adjacency:
+        """Which two tables count as neighbours (ConfigurationError for any other word)."""
+        names = [adjacency.value for adjacency in Adjacency]
+        if self.adjacency not in names:
+            raise ConfigurationError(
+                "ADJACENCY_INVALID",
+                f"expected adjacency {' or '.join(names)}, found {self.adjacency!r}; add_remove is "
+                "usual",
+            )
+        return Adjacency(self.adjacency)
+
+    @property
+    def unit(self) -> PrivacyUnit:
+        """The protected patient (ConfigurationError for several rows without a column)."""
+        return PrivacyUnit(column=self.patient_column, max_rows=self.max_rows_per_patient)
+
+
+def checked(model: type[_Model], given: Mapping[str, Any], *, of: str) -> _Model:
+    """Check settings by name; a ConfigurationError of one line names each that is refused."""
+    # A number of numpy is one of Python.
+    plain = {
+        name: value.item() if hasattr(value, "item") else value for name, value in given.items()
+    }
+    try:
+        return model.model_validate(plain)
+    except ValidationError as error:
+        refused = in_one_line("SETTING_INVALID", error, plain, of=of)
+    raise refused
+
+
+def in_one_line(
+    code: str, error: ValidationError, given: Mapping[str, Any], *, of: str, place: str = ""
+) -> ConfigurationError:
+    """Return the refusal of a class: what was expected, what was found, where the ranges stand.
+
+    Of a file, which is its `place`, no value is repeated.
+    """
+    names = (
+        {}
+        if place
+        else dict.fromkeys(fault["loc"][0] for fault in error.errors() if len(fault["loc"]) == 1)
+    )
+    values = [f"{name}={given[name]!r}" for name in map(str, names) if name in given]
+    found = ", ".join(value for value in values if len(value) <= _SHORT)
+    return refusal(
+        code,
+        f"{place or of}: {one_line(error, dict(given))}{f'; found {found}' if found else ''}; "
+        f"help(clustmix.{of}) has the ranges",
+    )
+
+
+def row_count(n: SupportsIndex | None, *, declared: int | None) -> int:
+    """Return the number of rows to sample: `n`, or the declared number of patients."""
+    if n is None and declared is None:
+        raise ConfigurationError(
+            "ROWS_INVALID",
+            "expected a number of rows, found none, as no patients were declared; give sample(n), "
+            "or patients=... in the constructor",
+        )
+    asked = declared if n is None else n
+    n_rows = index(asked) if isinstance(asked, SupportsIndex) else 0
+    if not 1 <= n_rows <= MAX_ROWS:
+        raise ConfigurationError(
+            "ROWS_INVALID",
+            f"expected a whole number n from 1 to {MAX_ROWS:,}, found {asked!r}; more than one "
+            "call of sample is free too",
+        )
+    return n_rows

@@ -1,0 +1,260 @@
+"""Events of the watcher: the ledger is the outbox.
+
+The watcher reads the rows after its place, sends their events, and moves its place once the server
+has answered. After a crash between the two it sends them again, with the same event ids. Periodic
+checks find events to resend, missed runs and low budgets.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Set
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Literal, Self
+
+from pydantic import Field
+
+from flows.events import PublicEvent, every
+from flows.watching.budgets import DatasetBudget
+from flows.watching.schedules import TAG, event_id, review_schedules
+from privacy.accountants.spending import moment
+from privacy.errors import IntegrityError
+from privacy.ledger import GENESIS_HASH, EntryState, LedgerEntry, latest_entries
+from storage.files.documents import Record, read_kept, write_kept
+from storage.ledger.head import check_head
+from tasks.steps.entries import CHECK_FAILED, CHECK_PASSED
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+
+FIRST_LOOK_BACK = timedelta(days=1)
+"""Rows older than this are history for a watcher that knows no place yet."""
+
+PATIENCE = timedelta(minutes=2)
+"""Time before an event is resent; doubled with each time."""
+
+MOST_PATIENCE = timedelta(hours=6)
+
+_STARTING = timedelta(minutes=10)
+"""A run that has not shown its work for longer than this is not waited for."""
+
+CURSOR_FILE = "watcher.json"
+
+_EVENTS = MappingProxyType(
+    {
+        EntryState.SEALED: "measurement.sealed",
+        EntryState.PUBLISHED: "release.published",
+        EntryState.VOID: "release.refused",
+        EntryState.BURNED: "release.burned",
+        EntryState.WITHHELD: "release.withheld",
+        EntryState.REVOKED: "release.revoked",
+    }
+)
+"""Events of the states that somebody waits for. An entry that is void was not charged."""
+
+_TO_PUBLISH = (EntryState.SEALED, EntryState.APPROVED)
+_CODE = re.compile(r"[A-Za-z][A-Za-z0-9_:-]{0,99}")
+_ID = re.compile(r"[ar]-[0-9]{8}-[0-9a-f]{8}")
+
+
+class Repetition(Record):
+    """Resend count and back-off deadline of an event."""
+
+    times: Annotated[int, Field(ge=0)]
+    not_before: datetime
+
+
+class Cursor(Record):
+    """State of a watcher that outlives its process; all of it is public.
+
+    `sequence` and `row_hash` are of the last row of the ledger whose events were sent, `lineage` is
+    the number of rows that the receiver of lineage has. `low` are the datasets whose budget is
+    known to be low, `missed` is the last reviewed run by schedule, and `repeated` the resent events
+    by resource id.
+    """
+
+    format_version: Literal[1] = 1
+    sequence: Annotated[int, Field(ge=0)] = 0
+    row_hash: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] = GENESIS_HASH
+    lineage: Annotated[int, Field(ge=0)] = 0
+    low: tuple[str, ...] = ()
+    missed: dict[str, datetime] = Field(default_factory=dict)
+    repeated: dict[str, Repetition] = Field(default_factory=dict)
+
+    @classmethod
+    def at_first(cls, rows: Iterable[LedgerEntry], *, now: datetime) -> Self:
+        """Return the cursor of a watcher that starts for the first time."""
+        past = [row for row in rows if moment(row.recorded_at) < now - FIRST_LOOK_BACK]
+        return cls(sequence=past[-1].sequence, row_hash=past[-1].hash) if past else cls()
+
+
+class CursorFile:
+    """The file of a watcher's cursor, of mode 0600, in a folder of mode 0700."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / CURSOR_FILE
+
+    def read(self) -> Cursor | None:
+        """Return the cursor; None before the first, IntegrityError for anything else."""
+        damaged = IntegrityError(
+            "WATCHER_MEMORY_DAMAGED",
+            f"expected the memory of the watcher in {self._path.name}, found something else; "
+            "remove the file, and the events since yesterday are sent again",
+        )
+        return read_kept(self._path, Cursor, damaged=damaged)
+
+    def write(self, cursor: Cursor) -> None:
+        """Replace the cursor; on disk when the call returns."""
+        write_kept(self._path, cursor)
+
+
+def notices(rows: tuple[LedgerEntry, ...], cursor: Cursor, *, owner: str) -> list[PublicEvent]:
+    """Return the events about the rows after the watcher's place, in their order.
+
+    The rows are the whole journal; it is an IntegrityError if they do not contain that place, as
+    after a restore of an older copy. Only entries of the installation `owner` have events.
+
+    Privacy
+    -------
+    An event holds ids, the state and a code, and no text of an officer.
+    """
+    check_head(rows, (cursor.sequence, cursor.row_hash))
+    latest = latest_entries(rows)
+    events: list[PublicEvent] = []
+    for row in rows[cursor.sequence :]:
+        name = _EVENTS.get(row.state)
+        if name is None or row.owner != owner or row.note in (CHECK_PASSED, CHECK_FAILED):
+            continue  # the person who made a check has its answer
+        if row.state is EntryState.SEALED:
+            if latest[row.entry_id].state not in _TO_PUBLISH:
+                continue  # nobody has to publish it any more
+            if row.needs_approval and latest[row.entry_id].state is EntryState.SEALED:
+                events += [about(row, name), about(row, "release.waiting")]
+                continue
+        events.append(about(row, name))
+    return events
+
+
+def about(entry: LedgerEntry, name: str) -> PublicEvent:
+    """Return the event of a name about a row of the ledger."""
+    payload: dict[str, str | int] = {"dataset": entry.dataset, "release_id": entry.release_id}
+    if name != "measurement.sealed":
+        payload["reason"] = reason_of(entry)
+    return PublicEvent(
+        name=name,
+        resource_id=f"clustmix.release.{entry.release_id}",
+        payload=payload,
+        event_id=event_id(name, entry.entry_id, str(entry.sequence)),
+    )
+
+
+def reason_of(entry: LedgerEntry) -> str:
+    """Return the code that explains the state of an entry; the state where no code was noted."""
+    if entry.signers:
+        return "BY_OFFICER"
+    if entry.note is not None and _CODE.fullmatch(entry.note):
+        return entry.note
+    return entry.state.value.upper()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outbox:
+    """Events, and the cursor of a watcher that has sent them."""
+
+    events: tuple[PublicEvent, ...]
+    cursor: Cursor
+
+
+def resend(
+    unanswered: Iterable[PublicEvent], cursor: Cursor, client: SyncPrefectClient, *, now: datetime
+) -> Outbox:
+    """Resend events that started no run, or whose run died.
+
+    An event is left alone while a run of the server waits for its id, or has just started for it.
+    Pauses grow, so that a run that fails every time is not started every minute.
+    """
+    lying = {event.resource_id: event for event in unanswered}
+    due: list[PublicEvent] = []
+    repeated: dict[str, Repetition] = {}
+    expected = frozenset[str]()
+    if any(cursor.repeated.get(key) and cursor.repeated[key].not_before <= now for key in lying):
+        expected = _expected_ids(client, now=now)
+    for key, event in lying.items():
+        sent = cursor.repeated.get(key, Repetition(times=0, not_before=now + PATIENCE))
+        if sent.not_before <= now and key.rpartition(".")[2] not in expected:
+            times = sent.times + 1
+            # Another event to the server, which takes note of each id once.
+            due.append(replace(event, event_id=event_id(event.name, key, str(times))))
+            pause = min(PATIENCE * 2 ** min(times, 16), MOST_PATIENCE)
+            sent = Repetition(times=times, not_before=now + pause)
+        repeated[key] = sent
+    return Outbox(events=tuple(due), cursor=cursor.model_copy(update={"repeated": repeated}))
+
+
+def missed_runs(cursor: Cursor, client: SyncPrefectClient, *, now: datetime) -> Outbox:
+    """Return the events of scheduled runs that did not start in time, each once."""
+    missed, known = review_schedules(client, cursor.missed, now=now)
+    return Outbox(events=missed, cursor=cursor.model_copy(update={"missed": known}))
+
+
+def low_budgets(budgets: Iterable[DatasetBudget], cursor: Cursor) -> Outbox:
+    """Return the events of budgets that have become low, once until they are not low any more."""
+    low = {budget.dataset: budget for budget in budgets if budget.is_low}
+    events = tuple(
+        PublicEvent(
+            name="budget.low",
+            resource_id=f"clustmix.dataset.{dataset}",
+            payload={
+                "dataset": dataset,
+                "percent_left": budget.percent_left,
+                "releases_left": budget.releases_left,
+            },
+            event_id=event_id("budget.low", dataset, str(cursor.sequence)),
+        )
+        for dataset, budget in low.items()
+        if dataset not in cursor.low
+    )
+    return Outbox(events=events, cursor=cursor.model_copy(update={"low": tuple(sorted(low))}))
+
+
+def waits_for_officer(entry: LedgerEntry) -> bool:
+    """Return whether an officer has to decide about an entry."""
+    return entry.state is EntryState.SEALED and entry.needs_approval
+
+
+def unpublished(
+    rows: Iterable[LedgerEntry], *, owner: str, live: Set[str], made: Set[str]
+) -> list[PublicEvent]:
+    """Return the events that ask for publication of sealed entries, or for a bundle to decide on.
+
+    `live` are the releases with a living run, `made` those whose bundle waits for its officer.
+    """
+    return [
+        about(entry, "measurement.sealed")
+        for entry in latest_entries(rows).values()
+        if entry.owner == owner
+        and entry.state in _TO_PUBLISH
+        and entry.release_id not in live
+        and not (waits_for_officer(entry) and entry.release_id in made)
+    ]
+
+
+def _expected_ids(client: SyncPrefectClient, *, now: datetime) -> frozenset[str]:
+    """Return the ids of arrivals and releases that runs of the server wait or start for."""
+    from prefect.client.schemas.filters import DeploymentFilter, FlowRunFilter
+    from prefect.client.schemas.objects import StateType
+
+    waiting = (StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING)
+    chosen = FlowRunFilter.model_validate({"state": {"type": {"any_": [*waiting]}}})
+    ours = DeploymentFilter.model_validate({"tags": {"all_": [TAG]}})
+    found: set[str] = set()
+    for run in every(client.read_flow_runs, flow_run_filter=chosen, deployment_filter=ours):
+        queued = run.state is None or run.state.type is StateType.SCHEDULED
+        # A worker that died leaves its run pending, or running, for ever.
+        if queued or (run.state is not None and run.state.timestamp > now - _STARTING):
+            found.update(_ID.findall(json.dumps(run.parameters, default=str)))
+    return frozenset(found)

@@ -1,0 +1,223 @@
+"""The rules by which a journal grows, and the check of a whole journal by the same rules. No I/O.
+
+A journal that was cut at its end, or rewritten as a whole within the rules, passes the check. Only
+a head that was exported before reveals it (`storage.ledger.head`).
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Any
+
+from privacy.accountants.spending import Spending
+from privacy.charges import (
+    CHARGE_FIELDS,
+    MAX_RHO,
+    Caps,
+    Charge,
+    check_digest,
+    check_text,
+    checked_rho,
+)
+from privacy.errors import BudgetRefused, ConfigurationError, LedgerError
+from privacy.ledger import (
+    GENESIS_HASH,
+    EntryState,
+    LedgerEntry,
+    check_signers,
+    check_transition,
+    entry_paid_for,
+)
+from privacy.parameters import Adjacency
+from storage.ledger.journal_rows import damaged, hash_of
+
+_UNCHAINED: Mapping[str, Any] = MappingProxyType(
+    {"sequence": 0, "recorded_at": "", "previous_hash": "", "hash": ""}
+)
+
+
+def unknown(entry_id: str) -> LedgerError:
+    """Return the error for an entry that does not exist."""
+    return LedgerError("ENTRY_UNKNOWN", f"expected an entry, found no {entry_id!r}")
+
+
+class Books:
+    """A verified journal, which grows by the rules: each method appends a row or raises.
+
+    The given rows are replayed. Each must be the row that the rules produce in its place: this
+    proves its hash, state, charge, signers and time, and that every cap held. An IntegrityError
+    names the first row that differs. New rows get the time `now`, not before that of the last row.
+    """
+
+    def __init__(self, rows: Iterable[LedgerEntry], *, now: str) -> None:
+        self.rows: list[LedgerEntry] = []
+        self._latest: dict[str, LedgerEntry] = {}
+        self._releases: set[str] = set()
+        self._spending = Spending()
+        self._now = ""
+        for row in rows:
+            self._replay(row)
+        self._now = now
+
+    def paid_for(self, charge: Charge) -> LedgerEntry | None:
+        """Return the entry that has paid for the same request and can be used again, or None.
+
+        It is a LedgerError if another charge has the same request key, or if earlier requests of
+        the cohort needed an approval or had other neighbours.
+        """
+        self._spending.check_policy(charge)
+        return entry_paid_for(charge, self.rows)
+
+    def reserve(self, charge: Charge, *, entry_id: str) -> LedgerEntry:
+        """Charge a release with a new entry."""
+        self._spending.check_policy(charge)
+        if charge.release_id in self._releases:
+            raise LedgerError(
+                "RELEASE_CHARGED",
+                f"expected a release without an entry, found one for {charge.release_id!r}; "
+                "start a new release, which is a new charge",
+            )
+        self._spending.check_caps(charge, now=self._now)
+        self._releases.add(charge.release_id)
+        columns = {name: getattr(charge, name) for name in CHARGE_FIELDS}
+        return self._begin(entry_id, EntryState.RESERVED, columns)
+
+    def adjust(
+        self, *, cohort: str, rho: Decimal, reason: str, signers: Sequence[str], entry_id: str
+    ) -> LedgerEntry:
+        """Enter a charge by hand: an entry without release, guarantee and cap."""
+        for name, text in (("cohort", cohort), ("reason", reason)):
+            check_text(name, text)
+        check_signers(None, EntryState.ADJUSTED, signers)
+        columns = {
+            **dict.fromkeys(("dataset", "release_id", "request_key", "unit", "owner"), ""),
+            "cohort": cohort,
+            "rho": checked_rho(rho),
+            "epsilon": math.inf,
+            "delta": 0.0,
+            "adjacency": Adjacency.ADD_REMOVE,
+            "caps": Caps(lifetime_rho=MAX_RHO),
+            "partition": None,
+            "requester": None,
+            "needs_approval": False,
+        }
+        return self._begin(entry_id, EntryState.ADJUSTED, columns, note=reason, signers=signers)
+
+    def move(
+        self,
+        entry_id: str,
+        to_state: EntryState,
+        *,
+        expected_from: EntryState,
+        digest: str | None,
+        note: str | None,
+        signers: Sequence[str],
+    ) -> LedgerEntry:
+        """Move an entry to its next state; without a new digest it keeps its own."""
+        entry = self._latest.get(entry_id)
+        if entry is None:
+            raise unknown(entry_id)
+        if entry.state is not expected_from:
+            raise LedgerError(
+                "STATE_CHANGED",
+                f"expected entry {entry_id} to be {expected_from.value}, found "
+                f"{entry.state.value}; another process has moved it",
+            )
+        check_transition(entry.state, to_state)
+        if digest is not None:
+            check_digest(digest)
+        elif to_state is EntryState.SEALED:
+            raise LedgerError("DIGEST_MISSING", "expected the digest of the result that is sealed")
+        if note is not None:
+            check_text("note", note)
+        check_signers(entry, to_state, signers)
+        return self._append(
+            replace(
+                entry,
+                state=to_state,
+                digest=digest or entry.digest,
+                note=note,
+                signers=tuple(signers),
+            )
+        )
+
+    def _begin(
+        self,
+        entry_id: str,
+        state: EntryState,
+        charge: Mapping[str, Any],
+        *,
+        note: str | None = None,
+        signers: Sequence[str] = (),
+    ) -> LedgerEntry:
+        if entry_id in self._latest:
+            raise LedgerError(
+                "ENTRY_EXISTS",
+                f"expected a new entry, found {entry_id}; an adjustment that was signed once "
+                "is entered once",
+            )
+        entry = LedgerEntry(
+            **charge,
+            entry_id=entry_id,
+            state=state,
+            digest=None,
+            note=note,
+            signers=tuple(signers),
+            **_UNCHAINED,
+        )
+        return self._append(entry)
+
+    def _append(self, entry: LedgerEntry) -> LedgerEntry:
+        """Append an entry as the next link of the chain."""
+        entry = replace(
+            entry,
+            sequence=len(self.rows) + 1,
+            recorded_at=self._now,
+            previous_hash=self.rows[-1].hash if self.rows else GENESIS_HASH,
+        )
+        entry = replace(entry, hash=hash_of(entry))
+        self.rows.append(entry)
+        self._latest[entry.entry_id] = entry
+        self._spending.record(entry)
+        return entry
+
+    def _replay(self, row: LedgerEntry) -> None:
+        sequence = len(self.rows) + 1
+        previous_hash = self.rows[-1].hash if self.rows else GENESIS_HASH
+        self._now = max(self._now, row.recorded_at)
+        try:
+            if self._same_step(row) == row:
+                return
+            problem = "expected the row that follows by the rules"
+        except BudgetRefused:
+            problem = "expected the balance to stay under every cap"
+        except (LedgerError, ConfigurationError) as error:
+            problem = f"expected a row that keeps the rules ({error.code})"
+        if row.previous_hash != previous_hash or row.hash != hash_of(row):
+            problem = "expected the hash that continues the chain"
+        raise damaged(sequence, problem)
+
+    def _same_step(self, row: LedgerEntry) -> LedgerEntry:
+        if row.state is EntryState.RESERVED:
+            return self.reserve(row.charge, entry_id=row.entry_id)
+        if row.state is EntryState.ADJUSTED:
+            return self.adjust(
+                cohort=row.cohort,
+                rho=row.rho,
+                reason=row.note or "",
+                signers=row.signers,
+                entry_id=row.entry_id,
+            )
+        before = self._latest.get(row.entry_id)
+        if before is None:
+            raise unknown(row.entry_id)
+        return self.move(
+            row.entry_id,
+            row.state,
+            expected_from=before.state,
+            digest=row.digest,
+            note=row.note,
+            signers=row.signers,
+        )

@@ -1,1 +1,0 @@
-"""DP-MERF: a generator trained on one noisy mean embedding per label."""

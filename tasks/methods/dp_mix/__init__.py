@@ -1,1 +1,0 @@
-"""DPMix: noisy averages of records that were drawn from the whole table."""

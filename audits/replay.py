@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from audits.planted import PlantedTable
 from privacy.arrays import Floats, Integers
@@ -101,15 +102,17 @@ def project(
     """
     flat = direction.reshape(-1)
     inner, squared_norm = np.zeros((2, len(rows)))
-    for label in np.unique(rows.label):
-        (alike,) = np.nonzero(rows.label == label)
-        total = exact_sum(contribution, public, in_memory([rows.only(alike)]))
-        mean = total.reshape(-1) / len(alike)
-        for i in alike:
-            one = exact_sum(contribution, public, in_memory([rows.only(slice(i, i + 1))]))
-            vector = one.reshape(-1).astype(np.float64)
-            own = vector - mean
-            inner[i], squared_norm[i] = own @ flat, own @ vector
+    # The products of one row are too small for threads, which would wait for each other.
+    with threadpool_limits(1, user_api="blas"):
+        for label in np.unique(rows.label):
+            (alike,) = np.nonzero(rows.label == label)
+            total = exact_sum(contribution, public, in_memory([rows.only(alike)]))
+            mean = total.reshape(-1) / len(alike)
+            for i in alike:
+                one = exact_sum(contribution, public, in_memory([rows.only(slice(i, i + 1))]))
+                vector = one.reshape(-1).astype(np.float64)
+                own = vector - mean
+                inner[i], squared_norm[i] = own @ flat, own @ vector
     return inner, squared_norm
 
 

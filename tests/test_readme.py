@@ -176,7 +176,9 @@ def test_approval_and_verification_as_documented(folder, people, documented):
     Path("officers", "ada.pub").unlink()
     assert documented(verify, waiting)[0] == 1
 
-    reject = 'clustmix reject r-20260131-0a1b2c3d --key ada.key --reason "cohort too narrow"'
+    reject = (
+        'clustmix approve r-20260131-0a1b2c3d --reject --key ada.key --reason "cohort too narrow"'
+    )
     assert documented(reject, waiting_release())[0] == 0
     assert states()[-1] == "withheld"
     code, _, problem = documented(RELEASE)
@@ -237,7 +239,7 @@ def test_losing_a_key_has_the_documented_effect(folder, capsys):
     answer = json.loads(capsys.readouterr().out)
     assert (answer["reused"], states()) == (False, ["published", "published"])
     shutil.rmtree(load_settings().measurements)
-    assert cli.main(["resample", answer["release_id"]]) == 1
+    assert cli.main(["publish", answer["release_id"], "--rows", "100"]) == 1
     assert "MEASUREMENT_DAMAGED" in capsys.readouterr().err
 
 

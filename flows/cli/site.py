@@ -129,7 +129,10 @@ def _show_ranges(quantity: str, *, as_json: bool) -> None:
 
 @app.command(epilog=EXIT_CODES)
 def methods(as_json: AsJson = False) -> None:
-    """List the methods that a site file can name: paper, data and settings. All are proven."""
+    """List the methods that a site file can name.
+
+    Each is proven, and shown with its paper, data and settings.
+    """
     from tasks.methods.registry import METHODS
 
     listed = [_facts(entry) for entry in METHODS]

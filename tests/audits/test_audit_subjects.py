@@ -9,7 +9,7 @@ CONFIDENCE = 0.99995
 N_AUDITS = 18
 
 # Runs of each table, at epsilon 4. `make audit` takes thirty times as many.
-RUNS = {"clustmix": 20, "naive_bayes": 300, "dp_cda": 60, "dpgm": 20, NOISE: 300}
+RUNS = {"clustmix": 20, "naive_bayes": 300, "dp_cda": 60, "dp_kmeans": 60, "dpgm": 20, NOISE: 300}
 
 
 def test_false_alarms_of_this_file_are_bounded():

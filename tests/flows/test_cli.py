@@ -127,7 +127,7 @@ def test_a_release_shows_stages_guarantee_budget_and_bundle(environment, bundle,
 def test_the_fallback_is_used_where_public_data_are_absent_and_for_nothing_else(
     environment, bundle, tmp_path, monkeypatch, capsys
 ):
-    def not_found(name, places=None):
+    def not_found(name, **options):
         raise InputError("DATA_UNAVAILABLE", "not here")
 
     monkeypatch.setattr("storage.sources.cohorts.find", not_found)

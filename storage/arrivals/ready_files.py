@@ -4,7 +4,7 @@ The table is one file ``NAME``, or the files of one folder ``NAME``. It is writt
 name, ``NAME.part``, and renamed when it is whole; then ``NAME.ready.json`` appears beside it, all
 at once. That file names every file of the table with its digest, and carries an HMAC under a key
 that sender and installation share. ``clustmix ready`` writes it, and so does
-``deployments/announce.py`` for a sender without ClustMix.
+``examples/announce.py`` for a sender without ClustMix.
 
 On an S3-compatible store the table is uploaded first and the ready file last; there every upload
 appears all at once, so nothing is renamed.
@@ -165,7 +165,7 @@ def parse_ready_file(content: bytes) -> ReadyFile:
     raise InputError(
         "ARRIVAL_MALFORMED",
         f"expected a ready file with {problem}, found another; write it with clustmix ready, or "
-        "with deployments/announce.py",
+        "with examples/announce.py",
     )
 
 

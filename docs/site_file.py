@@ -93,6 +93,8 @@ MEANINGS = {
     "the first folder below `folder`, in a column `label`.",
     "*.burned_in": "Text in the pixels: `refuse` takes only files whose element "
     "BurnedInAnnotation says NO. Text that is alike in many images can appear in a release.",
+    "*.select": "Keep the rows whose column equals the value, for every pair: a rule on that row "
+    "alone. The column must be public; the value is.",
     "*.data": "Name of a [public table](#public-tables).",
     "*.shares": "Split of the budget over the stages.",
     "*.published": "Parameters of the published analysis.",

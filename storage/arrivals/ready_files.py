@@ -3,7 +3,7 @@
 The table is one file ``NAME``, or the files of one folder ``NAME``. The sender writes it as
 ``NAME.part`` and renames it when it is complete; then ``NAME.ready.json`` appears beside it, all at
 once. That file lists every file of the table with its digest, and carries an HMAC under a key that
-sender and installation share. ``clustmix ready`` writes it, as does ``deployments/announce.py`` for
+sender and installation share. ``clustmix ready`` writes it, as does ``examples/announce.py`` for
 a sender without ClustMix.
 
 On an S3-compatible store the table is uploaded first and the ready file last; there every upload
@@ -165,7 +165,7 @@ def parse_ready_file(content: bytes) -> ReadyFile:
     raise InputError(
         "ARRIVAL_MALFORMED",
         f"expected a ready file with {problem}, found another; write it with clustmix ready, or "
-        "with deployments/announce.py",
+        "with examples/announce.py",
     )
 
 

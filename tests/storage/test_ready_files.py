@@ -53,7 +53,7 @@ def test_what_we_write_is_what_a_sender_would_write(tmp_path):
 
 
 def test_the_program_for_senders_writes_a_ready_file(tmp_path):
-    program = ROOT / "deployments" / "announce.py"
+    program = ROOT / "examples" / "announce.py"
     (tmp_path / "key").write_bytes(SECRET)
     (tmp_path / "wards.csv").write_bytes(b"rows")
     (tmp_path / "parts" / "k=1").mkdir(parents=True)
@@ -126,7 +126,7 @@ def test_what_is_not_a_ready_file_is_refused_and_not_repeated(content, what):
         parse_ready_file(content)
     assert str(caught.value) == (
         f"ARRIVAL_MALFORMED: expected a ready file with {what}, found another; write it with "
-        "clustmix ready, or with deployments/announce.py"
+        "clustmix ready, or with examples/announce.py"
     )
 
 

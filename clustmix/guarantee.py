@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from privacy.events import ComposedEvent, Event
+from privacy.events import Composed, Event
 from privacy.parameters import Adjacency
 from storage.files.documents import Record, Text
 from storage.releases.bundles import totals_of
-from tasks.measurement.plan import MeasurementPlan, PlannedStatistic
+from tasks.measurement.plan import MeasurementPlan
 from tasks.reporting.guarantee import Claim, rounded_up
 
 if TYPE_CHECKING:
@@ -108,9 +108,9 @@ class Guarantee:
         return replace(self, delta=delta, **_amounts(self.events, self.adjacency, delta))
 
     @property
-    def event(self) -> ComposedEvent:
+    def event(self) -> Composed:
         """The composition of all events."""
-        return ComposedEvent(events=self.events)
+        return Composed(events=self.events)
 
     @property
     def statement(self) -> str:
@@ -131,9 +131,7 @@ class Guarantee:
 
 
 def _amounts(events: Sequence[Event], adjacency: Adjacency, delta: float) -> dict[str, Any]:
-    totals = asdict(totals_of(events, adjacency=adjacency, delta=delta))
-    del totals["accountant"]
-    return totals
+    return asdict(totals_of(events, adjacency=adjacency, delta=delta))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -160,11 +158,10 @@ class Plan:
     guarantee: Guarantee
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row for each planned draw, series of draws or choice.
+        """Return one row for each planned statistic.
 
-        Columns are ``statistic``; ``values``, numbers in a draw, or candidates of a choice;
-        ``draws``; ``sampling_probability`` of a patient; ``noise``, standard deviation in units of
-        the statistic, NaN for a choice; ``share`` of ``mu**2``.
+        Columns are ``statistic``; ``values``, numbers in a draw; ``draws``; ``noise``, standard
+        deviation in units of the statistic; ``share`` of ``mu**2``.
         """
         import pandas as pd
 
@@ -172,33 +169,23 @@ class Plan:
 
     def _rows(self) -> list[dict[str, Any]]:
         total = sum(planned.mu**2 for planned in self.measurement.statistics)
-        rows: list[dict[str, Any]] = []
-        for planned in self.measurement.statistics:
-            if isinstance(planned, PlannedStatistic):
-                n_values, draws = math.prod(planned.shape), planned.n_draws
-                noise, probability = planned.unit_noise_stddev, planned.sampling_probability
-            else:
-                n_values, draws = planned.n_candidates, 1
-                noise, probability = float("nan"), 1.0
-            rows.append(
-                {
-                    "statistic": planned.name,
-                    "values": n_values,
-                    "draws": draws,
-                    "sampling_probability": probability,
-                    "noise": noise,
-                    "share": planned.mu**2 / total,
-                }
-            )
-        return rows
+        return [
+            {
+                "statistic": planned.name,
+                "values": math.prod(planned.shape),
+                "draws": planned.n_draws,
+                "noise": planned.unit_noise_stddev,
+                "share": planned.mu**2 / total,
+            }
+            for planned in self.measurement.statistics
+        ]
 
     def __str__(self) -> str:
         lines = [f"{'statistic':<30} {'values':>6} {'draws':>6} {'noise':>9} {'share':>6}"]
         for row in self._rows():
-            noise = "choice" if math.isnan(row["noise"]) else f"{row['noise']:.4g}"
             lines.append(
                 f"{row['statistic']:<30} {row['values']:>6} {row['draws']:>6} "
-                f"{noise:>9} {row['share']:>6.0%}"
+                f"{row['noise']:>9.4g} {row['share']:>6.0%}"
             )
         return "\n".join(lines)
 

@@ -107,7 +107,7 @@ class ChargeColumns:
     Cohort are the patients who pay, dataset the series of releases; a release is charged once. The
     request key is a keyed hash of all that shapes the measurement, 64 hexadecimal digits: the same
     key asks for the same measurement. The amount is that of `charged_rho` and
-    `privacy.accountants.calibration.gdp_rho`; epsilon, delta and unit are for the record. Smaller
+    `privacy.calibration.gdp_rho`; epsilon, delta and unit are for the record. Smaller
     caps that are recorded hold. A partition charges a part of the cohort, None all of it. The owner
     is the installation that runs the release, the requester the key id, of 16 hexadecimal digits,
     of the person who asks.

@@ -3,7 +3,7 @@
 An amount is charged when it is reserved, before a row is read, and is given back only if it is
 certain that nothing was computed for release. Amounts, caps and charges are those of
 `privacy.charges`; what a cohort has spent, and whether one more charge fits, is
-`privacy.accountants.spending`.
+`privacy.spending`.
 """
 
 import hashlib

@@ -21,10 +21,10 @@ import yaml
 
 from flows.site.request import job_of
 from flows.site.site_file import load_site
-from privacy.accountants.gaussian import gaussian_epsilon
 from privacy.errors import ClustMixError, ConfigurationError
 from privacy.event_records import event_from_dict
-from privacy.events import DiscreteGaussianEvent
+from privacy.events import Gaussian
+from privacy.gaussian import gaussian_epsilon
 from privacy.parameters import PrivacyUnit
 from storage.releases.measurements import MeasurementStore
 from storage.schema.plain_yaml import read_mapping
@@ -137,9 +137,7 @@ def _attack(
     record = store.open(outcome["release_id"]).record
     draws = store.draws(outcome["release_id"])
     events = [event_from_dict(event) for event in record.events]
-    stated = {
-        event.statistic: event for event in events if isinstance(event, DiscreteGaussianEvent)
-    }
+    stated = {event.statistic: event for event in events if isinstance(event, Gaussian)}
     replayed = replay(
         job.synthesizer,
         mu=mu,

@@ -22,9 +22,9 @@ from flows.operations.upkeep import waits_for_officer
 from flows.operations.watcher_lock import a_watcher_runs
 from flows.server.processes import is_running
 from flows.server.record import read_record
-from privacy.accountants.spending import moment
 from privacy.errors import ClustMixError
 from privacy.ledger import EntryState, LedgerEntry, latest_entries
+from privacy.spending import moment
 from storage.arrivals.arrival_store import ArrivalStore
 from storage.installation import existing_ledger
 from storage.settings import Settings

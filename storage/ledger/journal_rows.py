@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any, Protocol, TypeVar
 
-from privacy.accountants.spending import Spending, moment
 from privacy.charges import (
     CHARGE_FIELDS,
     MAX_RHO,
@@ -31,6 +30,7 @@ from privacy.ledger import (
     check_signers,
 )
 from privacy.parameters import Adjacency
+from privacy.spending import Spending, moment
 from storage.ledger.head import check_head
 
 T = TypeVar("T")

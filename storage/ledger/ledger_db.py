@@ -12,7 +12,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from privacy.accountants.spending import Spending
 from privacy.charges import Caps, Charge, Partition, check_text, checked_rho
 from privacy.errors import LedgerError, extra
 from privacy.ledger import (
@@ -25,6 +24,7 @@ from privacy.ledger import (
     entry_paid_for,
     latest_entries,
 )
+from privacy.spending import Spending
 from storage.ledger import journal_rows
 from storage.ledger.head import HeadFile, check_head
 from storage.ledger.journal import SqliteJournal

@@ -54,17 +54,16 @@ class Manifest(Document):
 
     Format 1 is suspect, see `is_suspect`. The date is in UTC: a time of day would tell how long the
     computation took. Events are in the form of `privacy.event_records.event_to_dict`, and mu is
-    their total under Gaussian differential privacy, ``rho = mu**2 / 2``; epsilon is what the
-    accountant (``approximate_gaussian`` where draws read secret samples of the patients) computes
-    from them at `delta`, under `adjacency`, and `replace_one_epsilon` the same for neighbours that
-    differ in the data of one patient. The privacy unit is what one neighbour adds or removes. A
-    release that is `tainted`, by a noise source for tests, cannot be published. The digests are of
-    the sealed measurement that the rows were made from, of the program, and of every file of the
-    bundle but the manifest and its signatures. The requester is the key id of the person who asked
-    for the measurement, known where approval is needed. A resample may be restricted to a level by
-    column, and names the release whose measurement it is, which paid for it. Where the measurement
-    does not state the order of the label levels, a person has declared it later, by key id. So many
-    checks of the table had failed by other declarations of the dataset when this one was asked for.
+    their total under Gaussian differential privacy, ``rho = mu**2 / 2``; epsilon follows from it at
+    `delta`, under `adjacency`, and `replace_one_epsilon` is the same for neighbours that differ in
+    the data of one patient. The privacy unit is what one neighbour adds or removes. A release that
+    is `tainted`, by a noise source for tests, cannot be published. The digests are of the sealed
+    measurement that the rows were made from, of the program, and of every file of the bundle but
+    the manifest and its signatures. The requester is the key id of the person who asked for the
+    measurement, known where approval is needed. A resample may be restricted to a level by column,
+    and names the release whose measurement it is, which paid for it. Where the measurement does not
+    state the order of the label levels, a person has declared it later, by key id. So many checks
+    of the table had failed by other declarations of the dataset when this one was asked for.
     """
 
     FILE: ClassVar[str] = MANIFEST_FILE
@@ -80,7 +79,6 @@ class Manifest(Document):
     request: dict[str, JsonValue]
     code_version: Text
     events: tuple[dict[str, JsonValue], ...] = Field(min_length=1)
-    accountant: Literal["gaussian", "approximate_gaussian"] = "gaussian"
     mu: _Positive
     rho: _Positive
     epsilon: _Positive

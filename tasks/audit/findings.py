@@ -13,10 +13,10 @@ from typing import Any, Self
 import numpy as np
 from scipy.special import betaincinv
 
-from privacy.accountants.calibration import gdp_mu
-from privacy.accountants.gaussian import gaussian_epsilon
 from privacy.arrays import Floats, Integers
+from privacy.calibration import gdp_mu
 from privacy.errors import ConfigurationError
+from privacy.gaussian import gaussian_epsilon
 from privacy.parameters import Adjacency
 from tasks.audit import bounds
 from tasks.audit.game import Scores

@@ -7,13 +7,13 @@ earlier one; the attack is thereby the best one there is against Gaussian noise.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from privacy.arrays import Codes, Floats, Integers
-from privacy.mechanisms import NoisyStatistic, SelectedCandidate
+from privacy.mechanisms import NoisyStatistic
 from privacy.randomness import NoiseSource, OperatingSystemNoise
 from tasks.audit.pairs import AuditPatient, NeighbourPair
 from tasks.execution.executor import InProcessExecutor
@@ -21,7 +21,6 @@ from tasks.measurement.curator import Curator, exact_sum, in_memory
 from tasks.measurement.encoded import EncodedRows
 from tasks.measurement.method import Synthesizer, measure
 from tasks.measurement.plan import MeasurementPlan
-from tasks.measurement.sampling import COINS, PoissonCoins
 
 SYNTHETIC_ROWS = 40
 """Synthetic rows that the attack looks at after each run."""
@@ -29,11 +28,9 @@ SYNTHETIC_ROWS = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """One noisy draw, or some of a series (first axis), in grid units, and what the referee knows.
+    """One noisy draw, in grid units, and what the referee knows.
 
-    `values` were drawn; `absent` and `present` are the exact statistics at the released arguments,
-    of a series with the samples of the others as they were and the patient in every sample. A draw
-    that reads everybody has no sampling probability.
+    `values` were drawn; `absent` and `present` are the exact statistics at the released arguments.
     """
 
     name: str
@@ -41,7 +38,6 @@ class Draw:
     present: Integers
     values: Integers
     noise_stddev: float
-    sampling_probability: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +75,6 @@ class Referee(InProcessExecutor):
         self._absent, self._present = in_memory([absent]), in_memory([present])
         self._play_present = play_present
         self._exact: tuple[Integers, Integers] | None = None
-        self._probability: float | None = None
         self.draws: list[Draw] = []
 
     def sum(
@@ -89,22 +84,12 @@ class Referee(InProcessExecutor):
         contribution, arguments = public["contribution"], public["public"]
         absent = exact_sum(contribution, arguments, self._absent)
         present = exact_sum(contribution, arguments, self._present)
-        played = present if self._play_present else absent
-        coins, self._probability = arguments.get(COINS), None
-        if isinstance(coins, PoissonCoins):
-            # With everybody in every sample the sums differ by the rows of the patient.
-            everybody = {**arguments, COINS: replace(coins, probability=1.0)}
-            without = exact_sum(contribution, everybody, self._absent)
-            present = absent + exact_sum(contribution, everybody, self._present) - without
-            self._probability = coins.probability if coins.probability < 1.0 else None
         self._exact = absent, present
-        return played
+        return present if self._play_present else absent
 
-    def seal(self, name: str, noisy: NoisyStatistic | SelectedCandidate) -> None:
+    def seal(self, name: str, noisy: NoisyStatistic) -> None:
         """Note a draw; the curator calls it right after the sum of the same statistic."""
         exact, self._exact = self._exact, None
-        if isinstance(noisy, SelectedCandidate):
-            return  # what was chosen shows in the draws that follow
         if exact is None:
             raise ValueError(f"expected a sum before the draw of {name!r}, found none")
         absent, present = exact
@@ -115,7 +100,6 @@ class Referee(InProcessExecutor):
                 present=present,
                 values=noisy.values,
                 noise_stddev=noisy.event.noise_stddev,
-                sampling_probability=self._probability,
             )
         )
 
@@ -144,20 +128,13 @@ def likelihood_ratios(transcript: Transcript) -> dict[str, float]:
     """Log-likelihood ratio of present to absent, of all draws and of each.
 
     The normaliser of a discrete Gaussian does not depend on its integer centre, so the ratio
-    ``<y - (a + b) / 2, b - a> / sigma**2`` is exact for the noise that the events state. Of a
-    sampled draw it is ``log(1 - q + q exp(ratio))``, as the patient is in it with probability q.
+    ``<y - (a + b) / 2, b - a> / sigma**2`` is exact for the noise that the events state.
     """
     ratios: dict[str, float] = {}
     for draw in transcript.draws:
         difference = (draw.present - draw.absent).astype(np.float64)
         from_middle = (draw.values - draw.absent).astype(np.float64) - difference / 2.0
-        products = from_middle * difference / draw.noise_stddev**2
-        if draw.sampling_probability is None:
-            ratio = float(np.sum(products))
-        else:
-            q = draw.sampling_probability
-            each = products.reshape(len(products), -1).sum(axis=1)
-            ratio = float(np.logaddexp(np.log1p(-q), np.log(q) + each).sum())
+        ratio = float(np.sum(from_middle * difference / draw.noise_stddev**2))
         ratios[f"draw {draw.name}"] = ratios.get(f"draw {draw.name}", 0.0) + ratio
     return {"all draws": sum(ratios.values()), **ratios}
 
@@ -165,7 +142,7 @@ def likelihood_ratios(transcript: Transcript) -> dict[str, float]:
 def noise_differences(transcript: Transcript) -> dict[str, float]:
     """Scores of differences of two draws of one size: noise that was used twice cancels."""
     scores = {}
-    draws = [draw for draw in transcript.draws if draw.sampling_probability is None]
+    draws = transcript.draws
     for i, first in enumerate(draws):
         for second in draws[i + 1 :]:
             if first.values.size == second.values.size:

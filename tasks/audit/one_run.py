@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import bdtr, bdtrc, expit, ndtr, ndtri
 
 from privacy.arrays import Floats, Integers
-from privacy.mechanisms import NoisyStatistic, SelectedCandidate
+from privacy.mechanisms import NoisyStatistic
 from privacy.randomness import OperatingSystemNoise
 from tasks.audit.bounds import upper_limit
 from tasks.audit.pairs import AuditPatient, encode
@@ -213,10 +213,8 @@ class CanaryReferee(InProcessExecutor):
         self._vectors = np.array(vectors, dtype=np.float64)
         return exact_sum(contribution, arguments, self._table)
 
-    def seal(self, name: str, noisy: NoisyStatistic | SelectedCandidate) -> None:
+    def seal(self, name: str, noisy: NoisyStatistic) -> None:
         """Add the likelihood ratios of a draw, with every other canary half in the table."""
-        if isinstance(noisy, SelectedCandidate):
-            raise ValueError("expected a method without private choices, found one")
         if self._vectors is None:
             raise ValueError(f"expected a sum before the draw of {name!r}, found none")
         vectors, self._vectors = self._vectors, None

@@ -27,21 +27,19 @@ _RUNS = 2
 """Runs of a pair that show how far its patient moves each draw."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Strengths:
     """How far the patient of a pair moves each draw.
 
-    `norms` (runs, k) are distances of both tables' statistics in stated standard deviations, of
-    each draw of a series; `probabilities` (k,) are those of the patient's being in the sample.
+    `norms` (runs, k) are distances of both tables' statistics in stated standard deviations.
     """
 
     norms: Floats
-    probabilities: Floats
 
     @property
     def mu(self) -> float:
-        """About the mu that the pair shows: what sampling hides is left out."""
-        return float(np.sqrt(((self.norms * self.probabilities) ** 2).sum(axis=1).mean()))
+        """About the mu that the pair shows."""
+        return float(np.sqrt((self.norms**2).sum(axis=1).mean()))
 
 
 def strengths_of(synthesizer: Synthesizer, pair: NeighbourPair, *, mu: float) -> Strengths:
@@ -59,34 +57,22 @@ def strengths_of(synthesizer: Synthesizer, pair: NeighbourPair, *, mu: float) ->
         )
         for _ in range(_RUNS)
     ]
-    norms, probabilities = zip(*(_of_run(transcript) for transcript in transcripts), strict=True)
-    return Strengths(norms=np.array(norms), probabilities=probabilities[0])
+    return Strengths(np.array([_of_run(transcript) for transcript in transcripts]))
 
 
-def _of_run(transcript: Transcript) -> tuple[Floats, Floats]:
-    norms: list[float] = []
-    probabilities: list[float] = []
-    for draw in transcript.draws:
-        difference = (draw.present - draw.absent) / draw.noise_stddev
-        q = draw.sampling_probability
-        steps = difference.reshape(1 if q is None else len(difference), -1)
-        norms += np.linalg.norm(steps, axis=1).tolist()
-        probabilities += [1.0 if q is None else q] * len(steps)
-    return np.array(norms), np.array(probabilities)
+def _of_run(transcript: Transcript) -> list[float]:
+    moved = [(draw.present - draw.absent) / draw.noise_stddev for draw in transcript.draws]
+    return [float(np.linalg.norm(difference)) for difference in moved]
 
 
 def simulate(strengths: Strengths, *, factor: float, runs: int, rng: np.random.Generator) -> Scores:
     """Simulate `runs` likelihood ratios for each table, with noise too small by `factor`."""
-    q = strengths.probabilities
-    # A draw whose sample has the patient for certain may as well be one that reads everybody.
-    log_out = np.log1p(-np.minimum(q, 1.0 - 1e-300), where=q < 1.0, out=np.full(len(q), -np.inf))
     sides = []
     for present in (False, True):
         norms = strengths.norms[rng.integers(0, len(strengths.norms), runs)]
-        inside = (rng.random(norms.shape) < q) & present
         noise = rng.standard_normal(norms.shape) / factor
-        products = norms * (noise + norms * (inside - 0.5))
-        sides.append(np.logaddexp(log_out, np.log(q) + products).sum(axis=1, keepdims=True))
+        ratios = norms * (noise + norms * (float(present) - 0.5))
+        sides.append(ratios.sum(axis=1, keepdims=True))
     return Scores(names=("all draws",), absent=sides[0], present=sides[1])
 
 

@@ -13,14 +13,14 @@ import numpy as np
 
 from privacy.arrays import Floats, Integers
 from privacy.errors import ConfigurationError
-from privacy.events import DiscreteGaussianEvent
+from privacy.events import Gaussian
 from privacy.randomness import OperatingSystemNoise
 from tasks.audit.pairs import PlantedTable
 from tasks.audit.projections import project
 from tasks.measurement.curator import Contribution, Curator, Recoding, exact_sum, in_memory
 from tasks.measurement.encoded import EncodedRows
 from tasks.measurement.method import Synthesizer, measure
-from tasks.measurement.plan import MeasurementPlan, PlannedStatistic
+from tasks.measurement.plan import MeasurementPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Replay(Curator):
         plan: MeasurementPlan,
         table: PlantedTable,
         sealed: Mapping[str, Integers],
-        stated: Mapping[str, DiscreteGaussianEvent],
+        stated: Mapping[str, Gaussian],
     ) -> None:
         super().__init__(plan=plan, shards=(), noise_source=OperatingSystemNoise())
         self._table, self._draws, self._stated = table, sealed, stated
@@ -81,7 +81,7 @@ class Replay(Curator):
                 squared_norm=squared_norm / event.noise_stddev**2,
             )
         )
-        self._count(name, 1)
+        self._count(name)
         released: Floats = values / planned.scale
         return released
 
@@ -102,7 +102,7 @@ def replay(
     mu: float,
     table: PlantedTable,
     sealed: Mapping[str, Integers],
-    stated: Mapping[str, DiscreteGaussianEvent],
+    stated: Mapping[str, Gaussian],
 ) -> tuple[ReplayedDraw, ...]:
     """Replay a sealed measurement of a generated table; draws and events are by statistic.
 
@@ -118,11 +118,11 @@ def replay(
 
 
 def check_replayable(plan: MeasurementPlan) -> None:
-    """Refuse a plan with secret samples or choices (ConfigurationError): nothing replays them."""
+    """Refuse a plan that draws a statistic many times (ConfigurationError): nothing replays it."""
     for planned in plan.statistics:
-        if not isinstance(planned, PlannedStatistic) or planned.is_series:
+        if planned.n_draws > 1:
             raise ConfigurationError(
                 "AUDIT_UNSUPPORTED",
-                "expected a method whose draws are noisy sums over all patients, found secret "
-                "samples or choices; audit it by many runs instead (clustmix audit METHOD)",
+                "expected a method that draws each statistic once, found one that is drawn many "
+                "times; audit it by many runs instead (clustmix audit METHOD)",
             )

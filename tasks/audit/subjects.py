@@ -66,9 +66,7 @@ class PatientCount:
 
 _SMALL: dict[str, Any] = {
     "naive_bayes": NaiveBayesConfig(),
-    "dp_cda": DpCdaConfig(
-        sampling="poisson", order_of_mixture=4, declared_patients=40, mixtures_per_class=6
-    ),
+    "dp_cda": DpCdaConfig(order_of_mixture=4, declared_patients=40),
     "dpgm": DpgmConfig(
         clusters=2,
         clustering_rounds=1,
@@ -77,7 +75,6 @@ _SMALL: dict[str, Any] = {
         hidden_units=2,
         latent_dimensions=1,
         epochs=2,
-        sampling_probability=0.5,
         norm_bins=4,
         min_cluster_size=1,
     ),

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 from scipy.stats import binom, chi2
 
-from privacy.accountants.gaussian import gaussian_epsilon
 from privacy.arrays import Codes, Floats
+from privacy.gaussian import gaussian_epsilon
 from tasks.audit.findings import ABOVE, LOWER_BOUND, WITHIN, ClaimedGuarantee
 from tasks.audit.one_run import (
     GuessCounts,

@@ -17,11 +17,6 @@ class ShardFile:
 
     path: Path
 
-    @property
-    def name(self) -> str:
-        """Name of the shard, on which the coins of its patients depend."""
-        return self.path.name
-
     def load(self) -> EncodedRows:
         """Read the rows."""
         return load_shard(self.path)

@@ -1,9 +1,9 @@
 """The curator: the only door between private rows and a method.
 
 A method asks for a planned statistic by name. The curator has the exact integer sum computed
-over the shards, adds the planned noise once, seals the noisy array, and returns it. It keeps the
-events that really happened. It never draws a statistic twice and never draws one that was not
-planned; there is no other way for a proven method to learn anything about the rows.
+over the shards, adds the planned noise, seals the noisy array, and returns it. It keeps the events
+that really happened. It never draws a statistic more often than planned and never one that was not
+planned; there is no other way for a method to learn anything about the rows.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,22 +12,14 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
-
 from privacy.arrays import Floats, Integers
-from privacy.events import ComposedEvent, Event
-from privacy.mechanisms import (
-    NoisyStatistic,
-    SelectedCandidate,
-    discrete_gaussian_mechanism,
-    exponential_mechanism,
-)
+from privacy.events import Composed
+from privacy.mechanisms import NoisyStatistic, discrete_gaussian_mechanism
 from privacy.parameters import Adjacency
 from privacy.randomness import NoiseSource
 from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.measurement.encoded import EncodedRows
 from tasks.measurement.plan import MeasurementPlan, PlannedStatistic
-from tasks.measurement.sampling import COINS, PoissonCoins, arguments_of_shard, shard_name
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -42,10 +34,6 @@ Recoding = Callable[..., EncodedRows]
 class Shard(Protocol):
     """Encoded rows of whole patients, wherever they lie."""
 
-    @property
-    def name(self) -> str:
-        """Name of the shard, on which the coins of its patients depend."""
-
     def load(self) -> EncodedRows:
         """Return the rows."""
 
@@ -58,7 +46,6 @@ class ShardInMemory:
     """A shard whose rows are at hand."""
 
     rows: EncodedRows
-    name: str
 
     def load(self) -> EncodedRows:
         """Return the rows."""
@@ -66,19 +53,19 @@ class ShardInMemory:
 
     def recoded(self, rows: EncodedRows) -> "ShardInMemory":
         """Return a shard of these rows."""
-        return ShardInMemory(rows, self.name)
+        return ShardInMemory(rows)
 
 
 def in_memory(tables: Sequence[EncodedRows]) -> tuple[ShardInMemory, ...]:
-    """Return the shards of tables that are at hand, named by their place."""
-    return tuple(ShardInMemory(rows, shard_name(i)) for i, rows in enumerate(tables))
+    """Return the shards of tables that are at hand."""
+    return tuple(map(ShardInMemory, tables))
 
 
 def contribution_of_shard(
     shard: Shard, *, contribution: Contribution, public: dict[str, Any]
 ) -> Integers:
     """Return the exact contribution of one shard; on a worker, where there are any."""
-    return contribution(shard.load(), **arguments_of_shard(public, shard.name))
+    return contribution(shard.load(), **public)
 
 
 def _recoded_shard(shard: Shard, *, recoding: Recoding, public: dict[str, Any]) -> Shard:
@@ -102,15 +89,15 @@ def exact_sum(
 
 
 class Curator:
-    """Draw the statistics of a plan, once each.
+    """Draw the statistics of a plan, each as often as planned.
 
     The plan was calibrated before the rows were read; exact sums and post-processing run on the
-    executor. `seal` is called with the name and the noisy statistic, or the choice, before a method
-    sees it; it must make the draw durable, or raise. The name of a draw of a series ends in its
-    number; `announce` is called with it before the noise is added. An earlier part of the same
-    measurement may have made and used some draws of each statistic (`drawn`); the `sealed` values
-    of those after them, by the name of the draw, are given out again when they are asked for;
-    nothing is drawn a second time.
+    executor. `seal` is called with the name and the noisy statistic before a method sees it; it
+    must make the draw durable, or raise. The name of one of several draws ends in its number;
+    `announce` is called with it before the noise is added. An earlier part of the same measurement
+    may have made and used some draws of each statistic (`drawn`); the `sealed` values of those
+    after them, by the name of the draw, are given out again when they are asked for; nothing is
+    drawn a second time.
 
     Privacy
     -------
@@ -125,7 +112,7 @@ class Curator:
         shards: Sequence[Shard],
         noise_source: NoiseSource,
         executor: Executor = IN_PROCESS,
-        seal: Callable[[str, NoisyStatistic | SelectedCandidate], None] | None = None,
+        seal: Callable[[str, NoisyStatistic], None] | None = None,
         announce: Callable[[str], None] | None = None,
         drawn: Mapping[str, int] = MappingProxyType({}),
         sealed: Mapping[str, Integers] = MappingProxyType({}),
@@ -138,24 +125,16 @@ class Curator:
         self._announce = announce
         self._sealed = sealed
         self._n_draws = dict(drawn)
-        self._keys: dict[str, bytes] = {}
 
     @property
-    def event(self) -> ComposedEvent:
+    def event(self) -> Composed:
         """The composition of the events that really happened, in order."""
-        events: list[Event] = []
-        for name, n_draws in self._n_draws.items():
-            planned = self.plan.planned(name)
-            events.append(
-                planned.event_of(n_draws)
-                if isinstance(planned, PlannedStatistic)
-                else planned.event
-            )
-        return ComposedEvent(events=tuple(events))
+        drawn = self._n_draws.items()
+        return Composed(events=tuple(self.plan[name].event_of(n) for name, n in drawn))
 
     @property
     def drawn(self) -> Mapping[str, int]:
-        """How many draws of each statistic and choice were made, in order of the first ones."""
+        """Number of draws of each statistic, in order of the first ones."""
         return MappingProxyType(self._n_draws)
 
     @property
@@ -166,86 +145,22 @@ class Curator:
     def release(self, name: str, contribution: Contribution, **public: Any) -> Floats:
         """Draw the planned statistic ``name`` and return it in its own units.
 
-        It has the planned shape and is drawn once (ValueError; KeyError if it was not planned). The
-        arguments of the contribution, the exact statistic of one shard, are public or released.
-        """
-        planned = self.plan[name]
-        if planned.is_series:
-            raise ValueError(f"expected a statistic without samples, found the series {name!r}")
-        if name in self._n_draws:
-            raise ValueError(f"expected statistic {name!r} to be drawn once, found a second draw")
-        return self._draw(planned, name, planned.shape, lambda: self._exact(contribution, public))
-
-    def release_sample(
-        self, name: str, contribution: Contribution, n_draws: int, **public: Any
-    ) -> Floats:
-        """Draw the next draws of the planned series ``name`` and return them in its own units.
-
-        The contribution has exact sums of one shard over the samples that its argument ``coins``
-        names (`tasks.measurement.sampling.PoissonCoins`), stacked, and other arguments that are
-        public or released. The result is of shape (n_draws, *planned shape). It is a ValueError if
-        the series has fewer draws left, and a KeyError if it was not planned.
+        It has the planned shape and is drawn as often as planned, once by default (ValueError;
+        KeyError if it was not planned). The arguments of the contribution, the exact statistic of
+        one shard, are public or released.
 
         Privacy
         -------
-        Every draw has a fresh sample, by coins that stay secret, and its own noise.
+        Every draw has its own noise. Event: one discrete Gaussian.
         """
         planned = self.plan[name]
-        first = self._n_draws.get(name, 0)
-        if not planned.is_series or not 1 <= n_draws <= planned.n_draws - first:
+        earlier = self._n_draws.get(name, 0)
+        if earlier >= planned.n_draws:
             raise ValueError(
-                f"expected at most the {planned.n_draws} planned draws of {name!r}, found "
-                f"{n_draws} after {first}"
+                f"expected at most {planned.n_draws} draws of {name!r}, as planned, found another"
             )
-        key = self._keys.setdefault(name, self._noise_source.secret_key())
-        coins = PoissonCoins(
-            key=key, probability=planned.sampling_probability, first_draw=first, n_draws=n_draws
-        )
-        return self._draw(
-            planned,
-            f"{name}_{first:06d}",
-            (n_draws, *planned.shape),
-            lambda: self._exact(contribution, {**public, COINS: coins}),
-            n_draws=n_draws,
-        )
-
-    def select(
-        self, name: str, contribution: Contribution, *, centre: Integers, **public: Any
-    ) -> int:
-        """Choose the candidate whose exact sum is far from a public value, at random.
-
-        A score is the distance of the exact sum of a candidate from its `centre`, both of shape
-        (n_candidates,), in grid points; other arguments of the contribution are public or released.
-        Returns the index. A choice is made once (ValueError; KeyError if it was not planned).
-
-        Privacy
-        -------
-        A score changes by at most the planned sensitivity of one sum. Event: one exponential
-        mechanism.
-        """
-        planned = self.plan.selection(name)
-        if name in self._n_draws:
-            raise ValueError(f"expected the choice {name!r} to be made once, found a second one")
-        if name in self._sealed:
-            self._n_draws[name] = 1
-            return int(self._sealed[name][0])
-        exact = self._exact(contribution, public)
-        if exact.shape != (planned.n_candidates,) or centre.shape != exact.shape:
-            raise ValueError(f"expected {planned.n_candidates} candidates for {name!r}")
-        if self._announce is not None:
-            self._announce(name)
-        chosen = exponential_mechanism(
-            np.abs(exact - centre),
-            statistic=name,
-            score_sensitivity=planned.score_sensitivity,
-            epsilon=planned.epsilon,
-            adjacency=Adjacency.ADD_REMOVE,
-            noise_source=self._noise_source,
-        )
-        self._n_draws[name] = 1
-        if self._seal is not None:
-            self._seal(name, chosen)
-        return chosen.index
+        sealed_name = name if planned.n_draws == 1 else f"{name}_{earlier:06d}"
+        return self._draw(planned, sealed_name, lambda: self._exact(contribution, public))
 
     def recode(self, recoding: Recoding, **public: Any) -> None:
         """Code the rows otherwise for all draws that follow; nothing is released.
@@ -267,22 +182,16 @@ class Curator:
         return exact_sum(contribution, public, self._shards, self._executor)
 
     def _draw(
-        self,
-        planned: PlannedStatistic,
-        sealed_name: str,
-        shape: tuple[int, ...],
-        sum_exactly: Callable[[], Integers],
-        *,
-        n_draws: int = 1,
+        self, planned: PlannedStatistic, sealed_name: str, sum_exactly: Callable[[], Integers]
     ) -> Floats:
         """Add the planned noise, count the draw, seal it, return it in its own units."""
         values = self._sealed.get(sealed_name)
         if values is not None:
-            _check_shape(planned.name, values, shape)
-            self._count(planned.name, n_draws)
+            _check_shape(planned, values)
+            self._count(planned.name)
             return values / planned.scale
         exact = sum_exactly()
-        _check_shape(planned.name, exact, shape)
+        _check_shape(planned, exact)
         announce = self._announce
         noisy = discrete_gaussian_mechanism(
             exact,
@@ -295,15 +204,17 @@ class Curator:
         )
         # Counted before the seal: a draw that could not be sealed was still a draw, and a second
         # one beside it would not be in the plan.
-        self._count(planned.name, n_draws)
+        self._count(planned.name)
         if self._seal is not None:
             self._seal(sealed_name, noisy)
         return noisy.values / planned.scale
 
-    def _count(self, name: str, n_draws: int) -> None:
-        self._n_draws[name] = self._n_draws.get(name, 0) + n_draws
+    def _count(self, name: str) -> None:
+        self._n_draws[name] = self._n_draws.get(name, 0) + 1
 
 
-def _check_shape(name: str, values: Integers, shape: tuple[int, ...]) -> None:
-    if values.shape != shape:
-        raise ValueError(f"expected shape {shape} for {name!r}, found {values.shape}")
+def _check_shape(planned: PlannedStatistic, values: Integers) -> None:
+    if values.shape != planned.shape:
+        raise ValueError(
+            f"expected shape {planned.shape} for {planned.name!r}, found {values.shape}"
+        )

@@ -5,14 +5,13 @@ import re
 from importlib.metadata import version
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from privacy.arrays import Integers
 from privacy.errors import IntegrityError
 from privacy.event_records import event_to_dict
 from privacy.ledger import EntryState, LedgerEntry
-from privacy.mechanisms import NoisyStatistic, SelectedCandidate
+from privacy.mechanisms import NoisyStatistic
 from storage.files.workspace import PrivateWorkspace
 from storage.releases.checkpoints import NOTHING, Checkpoint, ResumePoint
 from storage.releases.measurements import (
@@ -48,7 +47,7 @@ class Seals:
     def announce(self, name: str) -> None:
         """Do nothing: where a run stops after a draw has begun, nobody goes on with it."""
 
-    def __call__(self, name: str, statistic: NoisyStatistic | SelectedCandidate) -> None:
+    def __call__(self, name: str, statistic: NoisyStatistic) -> None:
         """Write one noisy statistic once; a second draw of the name cannot replace it.
 
         A draw of a series, whose name ends in its number, is kept as long as the run lasts; the
@@ -94,7 +93,7 @@ class CheckpointSeals(Seals):
         """Note that a draw begins; one that is begun and not sealed is not made again."""
         self._checkpoint.begin_draw(_file_stem(name))
 
-    def __call__(self, name: str, statistic: NoisyStatistic | SelectedCandidate) -> None:
+    def __call__(self, name: str, statistic: NoisyStatistic) -> None:
         """Write one noisy statistic once."""
         content, stem = _content_of(statistic), _file_stem(name)
         self._checkpoint.seal_draw(stem, content)
@@ -133,9 +132,7 @@ def _is_of_series(stem: str) -> bool:
     return re.fullmatch(r".+-[0-9]{6}", stem) is not None
 
 
-def _content_of(statistic: NoisyStatistic | SelectedCandidate) -> bytes:
-    if isinstance(statistic, SelectedCandidate):
-        return arrays_to_bytes({"index": np.array([statistic.index])})
+def _content_of(statistic: NoisyStatistic) -> bytes:
     return arrays_to_bytes({"values": statistic.values})
 
 

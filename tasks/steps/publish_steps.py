@@ -10,7 +10,7 @@ import numpy as np
 
 from privacy.errors import Withheld
 from privacy.event_records import event_from_dict
-from privacy.events import DiscreteGaussianEvent
+from privacy.events import Gaussian
 from privacy.ledger import LedgerEntry
 from storage.releases.measurements import Measurement
 from storage.releases.pending import PendingBundles
@@ -103,7 +103,7 @@ def noisy_counts(
     drawn = {
         event.statistic: event.noise_stddev
         for event in map(event_from_dict, measurement.record.events)
-        if isinstance(event, DiscreteGaussianEvent)
+        if isinstance(event, Gaussian)
     }
     name = next((n for n in names if n in drawn), None)
     if name is None:

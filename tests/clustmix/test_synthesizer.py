@@ -22,7 +22,7 @@ from tasks.methods.registry import METHODS
 TARGET = {"epsilon": 1.0, "delta": 1e-6}
 BY_PATIENT = {**TARGET, "patient_column": "patient", "max_rows_per_patient": 2}
 SMALL = {
-    "dp_cda": {"mixtures_per_class": 20, "order_of_mixture": 8},
+    "dp_cda": {"order_of_mixture": 8},
     "dpgm": {"clusters": 2, "hidden_units": 2, "fourier_features": 4, "epochs": 2},
 }
 

@@ -47,7 +47,7 @@ except MissingExtra as error:
     print(error)
 """
 SETTINGS = {
-    "DPCDA": {"mixtures_per_class": 20, "order_of_mixture": 8},
+    "DPCDA": {"order_of_mixture": 8},
     "DPGM": {"clusters": 2, "hidden_units": 2, "fourier_features": 4, "epochs": 2},
     "DPKMeans": {"clusters": 2, "rounds": 2, "n_features": 4},
 }

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from privacy.accountants.gaussian import gaussian_epsilon
+from privacy.gaussian import gaussian_epsilon
 from privacy.parameters import Adjacency
 from tasks.audit.findings import (
     ABOVE,

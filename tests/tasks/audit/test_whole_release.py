@@ -7,7 +7,7 @@ import pytest
 from measuring import curator_of, drawn_by
 from scipy.stats import binom
 
-from privacy.accountants.calibration import gdp_mu
+from privacy.calibration import gdp_mu
 from privacy.randomness import SeededNoise
 from storage.schema.table import TableSchema
 from tasks.audit import whole_release

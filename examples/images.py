@@ -30,7 +30,6 @@ model = DPCDA(
     delta=1e-6,
     declared_patients=4_000,
     order_of_mixture=64,
-    mixtures_per_class=200,
 )
 model.fit(pictures)
 for level in ("across", "down"):

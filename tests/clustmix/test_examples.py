@@ -12,7 +12,7 @@ from tests.processes import ROOT, python
 EXAMPLES = ROOT / "examples"
 SHOWN = {
     "table": r"real .*intensive care: 5\d%.*\nsynthetic .*\n\nAdding or removing .*Nothing was ch",
-    "images": r"bar across:\n(.*\n){8}mean of .*bar down:\n(.*\n){8}Guarantee\(epsilon=3.9",
+    "images": r"bar across:\n(.*\n){8}mean of .*bar down:\n(.*\n){8}Guarantee\(epsilon=4,",
     "items": r"real +with tea 8\d%.*\n  synthetic +with tea [78]\d%.*\n.*asked for: 1 yes\n",
     "accountant": r"kmeans_round_02 .*\n(.*\n)+(Charged to cohort shoppers .*\n){2}BUDGET_EXCEEDED",
     "bundle": r"made-up/r-\d{8}-\w{8}, naive_bayes, signed.*\n(.*\n)+300 synthetic rows:\n",

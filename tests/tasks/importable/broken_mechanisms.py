@@ -2,13 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import count
 
 import numpy as np
-from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
-from dp_accounting.pld import PLDAccountant
-from scipy.special import logsumexp
 
 from privacy.parameters import Adjacency
 from privacy.randomness import OperatingSystemNoise, SeededNoise
@@ -144,31 +140,6 @@ def subtract_known_noise(transcript):
     return {"known noise": score}
 
 
-# Wrong sampling rate: rounds of a Poisson-sampled Gaussian, claimed at q and run at 3 q.
-
-SAMPLED_ROUNDS, CLAIMED_RATE, SAMPLED_NOISE = 50, 0.05, 1.0
-
-
-@lru_cache
-def sampled_claim():
-    event = PoissonSampledDpEvent(CLAIMED_RATE, GaussianDpEvent(SAMPLED_NOISE))
-    accountant = PLDAccountant().compose(SelfComposedDpEvent(event, SAMPLED_ROUNDS))
-    return ClaimedGuarantee(epsilon=float(accountant.get_epsilon(1e-4)), delta=1e-4)
-
-
-def play_sampled(runs, *, rate):
-    rng = np.random.default_rng()
-
-    def ratios(present):
-        sampled = (rng.random((runs, SAMPLED_ROUNDS)) < rate) & present
-        seen = sampled + SAMPLED_NOISE * rng.standard_normal((runs, SAMPLED_ROUNDS))
-        gain = (2.0 * seen - 1.0) / (2.0 * SAMPLED_NOISE**2)
-        terms = [np.full_like(gain, np.log1p(-rate)), np.log(rate) + gain]
-        return logsumexp(terms, axis=0).sum(axis=1, keepdims=True)
-
-    return Scores(names=("likelihood ratio",), absent=ratios(False), present=ratios(True))
-
-
 BROKEN = (
     played("noise halved", NAIVE_BAYES, PAIRS["outlier"], 1_000, noise=HalvedNoise),
     played(
@@ -190,12 +161,6 @@ BROKEN = (
         attacks=(*ATTACKS, subtract_known_noise),
         noise=lambda: SeededNoise(next(SEEDS_OF_RUNS)),
     ),
-    Mechanism(
-        name="sampling rate tripled",
-        claim=sampled_claim(),
-        runs=40_000,
-        play=lambda n: play_sampled(n, rate=3 * CLAIMED_RATE),
-    ),
 )
 
 REPAIRED = (
@@ -210,11 +175,5 @@ REPAIRED = (
         AgeSum(AUDIT_DOMAIN, contribution=age_sum, public=(("divisor", 2.0), ("clip", 1.0))),
         ADULTS,
         400,
-    ),
-    Mechanism(
-        name="sampling rate as claimed",
-        claim=sampled_claim(),
-        runs=40_000,
-        play=lambda n: play_sampled(n, rate=CLAIMED_RATE),
     ),
 )

@@ -15,9 +15,9 @@ import numpy as np
 
 from audits import bounds
 from audits.game import Scores
-from privacy.accountants.calibration import gdp_mu
-from privacy.accountants.gaussian import gaussian_epsilon
+from privacy.calibration import gdp_mu
 from privacy.errors import ConfigurationError
+from privacy.gaussian import gaussian_epsilon
 from privacy.parameters import Adjacency
 
 LOWER_BOUND = "a lower bound: it can show a flaw, never prove the absence of one"

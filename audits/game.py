@@ -15,6 +15,7 @@ import numpy as np
 
 from audits.pairs import AuditPatient, NeighbourPair
 from privacy.arrays import Codes, Floats, Integers
+from privacy.mechanisms import NoisyStatistic
 from privacy.randomness import NoiseSource, OperatingSystemNoise
 from tasks.execution.executor import InProcessExecutor
 from tasks.measurement.curator import Curator, exact_sum, in_memory
@@ -88,7 +89,7 @@ class Referee(InProcessExecutor):
         self._exact = [exact_sum(contribution, arguments, table) for table in self._tables]
         return self._exact[self._played]
 
-    def seal(self, name: str, noisy: Any) -> None:
+    def seal(self, name: str, noisy: NoisyStatistic) -> None:
         """Keep a noisy statistic; the curator calls it right after its sum."""
         absent, present = self._exact
         self._exact = []

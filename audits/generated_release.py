@@ -32,10 +32,10 @@ from audits.whole_release import (
 )
 from flows.site.request import job_of
 from flows.site.site_file import load_site
-from privacy.accountants.gaussian import gaussian_epsilon
 from privacy.errors import ClustMixError, ConfigurationError
 from privacy.event_records import event_from_dict
-from privacy.events import DiscreteGaussianEvent
+from privacy.events import Gaussian
+from privacy.gaussian import gaussian_epsilon
 from privacy.parameters import PrivacyUnit
 from storage.releases.measurements import MeasurementStore
 from storage.schema.plain_yaml import read_mapping
@@ -168,9 +168,7 @@ def _replayed(
     """Replay what the command has sealed."""
     record = store.open(answer["release_id"]).record
     events = [event_from_dict(event) for event in record.events]
-    stated = {
-        event.statistic: event for event in events if isinstance(event, DiscreteGaussianEvent)
-    }
+    stated = {event.statistic: event for event in events if isinstance(event, Gaussian)}
     draws = store.draws(answer["release_id"])
     sealed = {name: draws[name.replace("_", "-")] for name in stated}
     return replay(job.synthesizer, mu=job.mu, table=table, sealed=sealed, stated=stated)

@@ -55,8 +55,8 @@ class NeighbourPair:
 def encode(patients: Sequence[AuditPatient], *, n_columns: int) -> EncodedRows:
     """Encode patients as the curated path does: every row of a patient weighs ``1 / m``."""
     rows = [
-        (codes, label, 1.0 / len(patient.records), patient.fold, number)
-        for number, patient in enumerate(patients)
+        (codes, label, 1.0 / len(patient.records), patient.fold)
+        for patient in patients
         for codes, label in patient.records
     ]
     return EncodedRows(
@@ -64,7 +64,6 @@ def encode(patients: Sequence[AuditPatient], *, n_columns: int) -> EncodedRows:
         label=np.array([row[1] for row in rows], dtype=np.uint16),
         weight=np.array([row[2] for row in rows], dtype=np.float64),
         fold=np.array([row[3] for row in rows], dtype=np.uint8),
-        patient=np.array([row[4] for row in rows], dtype=np.uint32),
     )
 
 

@@ -15,12 +15,12 @@ from threadpoolctl import threadpool_limits
 from audits.planted import PlantedTable
 from privacy.arrays import Floats, Integers
 from privacy.errors import ConfigurationError
-from privacy.events import DiscreteGaussianEvent
+from privacy.events import Gaussian
 from privacy.randomness import OperatingSystemNoise
 from tasks.measurement.curator import Contribution, Curator, Recoding, exact_sum, in_memory
 from tasks.measurement.encoded import EncodedRows
 from tasks.measurement.method import Synthesizer, measure
-from tasks.measurement.plan import MeasurementPlan, PlannedStatistic
+from tasks.measurement.plan import MeasurementPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Replay(Curator):
         table: PlantedTable,
         *,
         sealed: Mapping[str, Integers],
-        stated: Mapping[str, DiscreteGaussianEvent],
+        stated: Mapping[str, Gaussian],
     ) -> None:
         super().__init__(plan=plan, shards=(), noise_source=OperatingSystemNoise())
         self._table, self._draws, self._stated = table, sealed, stated
@@ -122,7 +122,7 @@ def replay(
     mu: float,
     table: PlantedTable,
     sealed: Mapping[str, Integers],
-    stated: Mapping[str, DiscreteGaussianEvent],
+    stated: Mapping[str, Gaussian],
 ) -> tuple[ReplayedDraw, ...]:
     """Replay a sealed measurement of a generated table; draws and events are by statistic.
 
@@ -138,9 +138,9 @@ def replay(
 
 
 def check_replayable(plan: MeasurementPlan) -> None:
-    """Refuse a plan with draws on samples, in series or of choices (ConfigurationError)."""
+    """Refuse a plan that draws a statistic many times (ConfigurationError)."""
     for planned in plan.statistics:
-        if not isinstance(planned, PlannedStatistic) or planned.is_series:
+        if planned.n_draws > 1:
             raise ConfigurationError(
                 "AUDIT_UNSUPPORTED",
                 "expected a method with one noisy sum over all patients for each statistic, found "

@@ -74,7 +74,7 @@ class Subject:
 
 
 # Every draw of a method on a small domain; what follows the draws is as short as it can be.
-_GROUPS = DpCdaConfig(sampling="groups", order_of_mixture=4, declared_patients=40)
+_GROUPS = DpCdaConfig(order_of_mixture=4, declared_patients=40)
 _NETWORKS = DpgmConfig(
     clusters=2,
     clustering_rounds=1,

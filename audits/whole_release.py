@@ -19,8 +19,8 @@ from audits.findings import Claim
 from audits.guesses import GuessCounts, independent_mu, one_run_epsilon
 from audits.planted import PlantedTable
 from audits.replay import ReplayedDraw
-from privacy.accountants.gaussian import gaussian_epsilon
 from privacy.arrays import Codes, Floats
+from privacy.gaussian import gaussian_epsilon
 
 LOUDEST_SHARE = 0.05
 """Share of the canaries that is guessed about where an attack may abstain.

@@ -32,7 +32,7 @@ from benchmarks.results import IN_PROCESS, RESULTS, ResultRow, read_rows, write_
 from benchmarks.score import calibration_error, distances, predicted
 from benchmarks.tables import read_table, site_document, split, write_site
 from clustmix.frames import declared_columns, rows_of
-from privacy.accountants.calibration import release_mu
+from privacy.calibration import release_mu
 from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
 from privacy.randomness import OperatingSystemNoise
 from tasks.ingest.encoding import domain_of

@@ -30,7 +30,7 @@ from benchmarks.results import (
     table,
     write_rows,
 )
-from privacy.accountants.calibration import gdp_mu
+from privacy.calibration import gdp_mu
 from privacy.mechanisms import discrete_gaussian_mechanism
 from privacy.parameters import Adjacency
 from privacy.randomness import OperatingSystemNoise

@@ -40,7 +40,7 @@ from benchmarks.results import (
 from benchmarks.rivals.mwem import AccountedMwem, MwemSettings, PrintedMwem
 from benchmarks.tables import DEPLOYED
 from flows.site.site_file import load_site
-from privacy.accountants.calibration import gdp_mu
+from privacy.calibration import gdp_mu
 from privacy.parameters import PrivacyParameters
 from privacy.randomness import OperatingSystemNoise
 from storage.sources.cohorts import CohortReader
@@ -147,7 +147,6 @@ def read_items(dataset: str) -> Items:
             label=coded.label[keep],
             weight=np.ones(n_rows),
             fold=np.zeros(n_rows, dtype=np.uint8),
-            patient=np.arange(n_rows, dtype=np.uint32),
         ),
     )
 

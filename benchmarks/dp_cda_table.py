@@ -27,7 +27,7 @@ ASKED_NOISELESS, ASKED_PRIVATE = 0.02, 0.03
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One training; the form is published, groups or poisson."""
+    """One training; the form is published, or groups for the proven one."""
 
     dataset: str
     form: str

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.accountants.calibration import gdp_mu
+from privacy.calibration import gdp_mu
 from privacy.randomness import NoiseSource, OperatingSystemNoise, SeededNoise
 from storage.public_data.datasets import find
 from storage.public_data.image_tables import read_images
@@ -42,14 +42,13 @@ CLUSTERS = (10, 1)
 _MOMENTUM: dict[str, Any] = {"network": "rbm", "optimiser": "momentum"}
 _ADAM: dict[str, Any] = {"network": "vae", "optimiser": "adam", "momentum": 0.8}
 SETTINGS: dict[tuple[str, int], dict[str, Any]] = {
-    ("rbm", 10): {**_MOMENTUM, "momentum": 0.8, "learning_rate": 0.4, "sampling_probability": 0.4},
-    ("rbm", 1): {**_MOMENTUM, "momentum": 0.5, "learning_rate": 0.5, "sampling_probability": 0.1},
-    ("vae", 10): {**_ADAM, "learning_rate": 0.04, "sampling_probability": 0.4},
-    ("vae", 1): {**_ADAM, "learning_rate": 0.02, "sampling_probability": 0.1},
+    ("rbm", 10): {**_MOMENTUM, "momentum": 0.8, "learning_rate": 0.4},
+    ("rbm", 1): {**_MOMENTUM, "momentum": 0.5, "learning_rate": 0.5},
+    ("vae", 10): {**_ADAM, "learning_rate": 0.04},
+    ("vae", 1): {**_ADAM, "learning_rate": 0.02},
 }
 """By network and number of clusters; found on MNIST itself, which is public: a private table would
-have to pay for the search. One network has ten times the records, hence less noise, and affords
-more and smaller steps."""
+have to pay for the search."""
 
 SCHEDULE: dict[str, Any] = {"epochs": 10, "adaptive_clipping": False, "l2_clip_norm": 4.0}
 
@@ -74,7 +73,6 @@ def digits() -> tuple[EncodingDomain, EncodedRows]:
         label=label.astype(np.uint16),
         weight=np.ones(n),
         fold=np.zeros(n, dtype=np.uint8),
-        patient=np.arange(n, dtype=np.uint32),
     )
     return domain, rows
 

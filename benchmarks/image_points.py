@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from benchmarks.results import IN_PROCESS, RESULTS, ResultRow, keep_rows, read_rows, run_table
 from benchmarks.rivals.clustmix.kip import centred_one_hot, optimise, ridge_solve
-from privacy.accountants.calibration import release_mu
+from privacy.calibration import release_mu
 from privacy.parameters import Adjacency, PrivacyParameters
 from privacy.randomness import SeededNoise
 from storage.public_data.datasets import find

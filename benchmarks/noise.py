@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from benchmarks.results import Requirement, requirement_table
 from privacy import randomness
-from privacy.accountants.calibration import discrete_noise_stddev, gdp_mu
+from privacy.calibration import discrete_noise_stddev, gdp_mu
 
 VALUES = 1_000_000
 ASKED_SECONDS = 20.0

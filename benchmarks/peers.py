@@ -31,7 +31,7 @@ from benchmarks.releases import Job, key_of, scored
 from benchmarks.results import PEER, ResultRow, keep_rows, read_rows
 from benchmarks.tables import ROOT, divided, read_table, write_site
 from flows.site.site_file import SiteFile
-from privacy.accountants.calibration import gdp_mu
+from privacy.calibration import gdp_mu
 from tasks.ingest.encoding import decode, domain_of, encode_chunk
 from tasks.ingest.violations import refuse_violations
 

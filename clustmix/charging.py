@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clustmix.guarantee import Charged
-from privacy.accountants.calibration import release_rho
+from privacy.calibration import release_rho
 from privacy.charges import Caps, Charge, unit_in_words
 from privacy.errors import ClustMixError, ConfigurationError
 from privacy.ledger import EntryState

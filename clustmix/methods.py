@@ -210,9 +210,7 @@ class DPGM(Synthesizer):
     latent_dimensions : int, from 1 to 200, default 2
         Latent dimensions of the autoencoder.
     epochs : int, from 1 to 200, default 16
-        Epochs of 1 / q steps each.
-    sampling_probability : float, above 0 and at most 1, default 1.0
-        Probability q that a patient is in the sample of a step.
+        Steps of the training; each reads everybody.
     optimiser : {"adam", "momentum"}, optional
         Optimiser; by default momentum for rbm, Adam for vae.
     learning_rate : float, above 0 and at most 100, optional
@@ -252,7 +250,6 @@ class DPGM(Synthesizer):
     hidden_units: int = 200
     latent_dimensions: int = 2
     epochs: int = 16
-    sampling_probability: float = 1.0
     optimiser: Literal["adam", "momentum"] | None = None
     learning_rate: float | None = None
     momentum: float = 0.8

@@ -1,1 +1,1 @@
-"""Pure mathematics of differential privacy: mechanisms, events, accountants, ledger rules."""
+"""Pure mathematics of differential privacy: mechanisms, events, accounting, ledger rules."""

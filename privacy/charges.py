@@ -107,7 +107,7 @@ class ChargeColumns:
     `cohort` are the patients who pay, `dataset` is the series of releases, and `release_id` is
     charged once. `request_key`, 64 hexadecimal digits, is a keyed hash of all that shapes the
     measurement: the same key asks for the same measurement. `rho` is an amount of `charged_rho` and
-    `privacy.accountants.calibration.gdp_rho`; `epsilon`, `delta` and `unit` are for the record.
+    `privacy.calibration.gdp_rho`; `epsilon`, `delta` and `unit` are for the record.
     Smaller caps on record hold instead of `caps`. `partition` is the part of the cohort that pays,
     None for all of it. `owner` is the installation that runs the release, `requester` the key id,
     of 16 hexadecimal digits, of the person who asks.

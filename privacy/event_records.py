@@ -5,29 +5,16 @@ from dataclasses import fields
 from enum import StrEnum
 from typing import Any
 
-from privacy.events import (
-    ComposedEvent,
-    DiscreteGaussianEvent,
-    Event,
-    ExponentialMechanismEvent,
-    GaussianEvent,
-    PoissonSampledGaussianEvent,
-    RepeatedEvent,
-    event_invalid,
-    shown,
-)
+from privacy.events import Composed, Event, Gaussian, Repeated, event_invalid, shown
 from privacy.parameters import Adjacency, ProtectedUnit
 
 _MAX_DEPTH = 32
 """Deepest nesting that is read from a file; a deeper one would exhaust the stack."""
 
 _KINDS: Mapping[str, type[Any]] = {
-    "discrete_gaussian": DiscreteGaussianEvent,
-    "exponential_mechanism": ExponentialMechanismEvent,
-    "gaussian": GaussianEvent,
-    "poisson_sampled_gaussian": PoissonSampledGaussianEvent,
-    "composed": ComposedEvent,
-    "repeated": RepeatedEvent,
+    "gaussian": Gaussian,
+    "composed": Composed,
+    "repeated": Repeated,
 }
 
 _WORDS: Mapping[str, type[StrEnum]] = {"adjacency": Adjacency, "unit": ProtectedUnit}

@@ -2,7 +2,7 @@
 
 An amount is charged when it is reserved, before a row is read. It is given back only if nothing was
 computed for release. `privacy.charges` has amounts, caps and charges; the sums of a cohort and the
-comparison with its caps are in `privacy.accountants.spending`.
+comparison with its caps are in `privacy.spending`.
 """
 
 import hashlib

@@ -13,7 +13,6 @@ from typing import IO, Any, Protocol
 import numpy as np
 import opendp.domains
 import opendp.measurements
-import opendp.measures
 import opendp.metrics
 import opendp.mod
 
@@ -31,24 +30,14 @@ _VALUES_AT_ONCE = 65_536
 _features_lock = threading.Lock()
 
 
-SECRET_KEY_BYTES = 32
-"""Length of a key for secret coins: 256 bits."""
-
-
 class NoiseSource(Protocol):
-    """A source of discrete Gaussian noise, of private choices and of keys for secret coins."""
+    """A source of discrete Gaussian noise."""
 
     tainted: bool
     """Whether the noise can be drawn again; nothing made with it may be published."""
 
     def discrete_gaussian(self, shape: tuple[int, ...], *, noise_stddev: float) -> Integers:
         """Draw independent values with weights ``exp(-z**2 / (2 noise_stddev**2))``."""
-
-    def select_max(self, scores: Integers, *, scale: float) -> int:
-        """Draw an index with weights ``exp(scores / scale)``."""
-
-    def secret_key(self) -> bytes:
-        """Draw a new key of `SECRET_KEY_BYTES` bytes."""
 
 
 class OperatingSystemNoise:
@@ -81,24 +70,6 @@ class OperatingSystemNoise:
                 noise[start : start + values.size] = values
                 start += values.size
         return noise.astype(np.int64, copy=False).reshape(shape)
-
-    def select_max(self, scores: Integers, *, scale: float) -> int:
-        """Draw an index: the largest of the private scores (n,) with Gumbel noise, exactly.
-
-        Index ``j`` has probability proportional to ``exp(scores[j] / scale)``, with the scale taken
-        as the exact rational that the float is. OpenDP's sampler refines bounds of the noise, in
-        arithmetic of any precision, until they are apart: it compares the real numbers, and no
-        rounding enters. Some 5 microseconds per score.
-        """
-        return int(_exact_selection(scale)([int(score) for score in scores]))
-
-    def secret_key(self) -> bytes:
-        """Draw a new key from the operating system, another one at every call.
-
-        Sampling coins that are expanded from it are as secret as the key: it stays in memory, and
-        goes into no log, no file and no manifest.
-        """
-        return os.urandom(SECRET_KEY_BYTES)
 
 
 def exact_discrete_gaussian(count: int, *, noise_stddev: float) -> Iterator[Integers]:
@@ -194,19 +165,6 @@ def _exact_gaussian(noise_stddev: float) -> Any:
         )
 
 
-def _exact_selection(scale: float) -> Any:
-    """OpenDP's report noisy max with Gumbel noise, which is the exponential mechanism."""
-    # The measure chooses the noise: for pure differential privacy it would be exponential noise,
-    # permute-and-flip, whose losses have twice the range.
-    with _unreviewed_parts():
-        return opendp.measurements.make_noisy_max(
-            opendp.domains.vector_domain(opendp.domains.atom_domain(T="i64")),
-            opendp.metrics.linf_distance(T="i64"),
-            opendp.measures.zero_concentrated_divergence(),
-            scale=scale,
-        )
-
-
 @contextmanager
 def _unreviewed_parts() -> Iterator[None]:
     # "contrib" marks parts of OpenDP without a completed review of their proof. The switch is for
@@ -222,7 +180,7 @@ def _unreviewed_parts() -> Iterator[None]:
 
 
 class SeededNoise:
-    """Reproducible draws for tests: a rounded normal, a Gumbel maximum. What they touch is tainted.
+    """Reproducible draws for tests: a rounded normal. What they touch is tainted.
 
     Anybody who knows or guesses the seed, of a numpy generator, can subtract the noise.
     """
@@ -231,18 +189,8 @@ class SeededNoise:
 
     def __init__(self, seed: int) -> None:
         self._generator = np.random.default_rng(seed)
-        self._keys = np.random.default_rng([seed, 1])
 
     def discrete_gaussian(self, shape: tuple[int, ...], *, noise_stddev: float) -> Integers:
         """Draw an int64 array of independent rounded normal values."""
         normal = self._generator.normal(0.0, noise_stddev, shape)
         return np.asarray(np.rint(normal), dtype=np.int64)
-
-    def select_max(self, scores: Integers, *, scale: float) -> int:
-        """Draw an index by Gumbel noise in double precision."""
-        noise = self._generator.gumbel(0.0, scale, len(scores))
-        return int(np.argmax((scores - scores.max()) + noise))
-
-    def secret_key(self) -> bytes:
-        """Draw the next key of a stream of its own: secret to nobody who knows the seed."""
-        return self._keys.bytes(SECRET_KEY_BYTES)

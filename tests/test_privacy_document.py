@@ -11,9 +11,9 @@ import yaml
 from scipy.stats import norm
 
 from flows.site.site_file import SiteFile, load_site
-from privacy.accountants.calibration import gdp_mu, gdp_rho
-from privacy.accountants.gaussian import gaussian_epsilon
+from privacy.calibration import gdp_mu, gdp_rho
 from privacy.errors import ConfigurationError
+from privacy.gaussian import gaussian_epsilon
 from tasks.ingest.contributions import part_of_patients
 from tests.documents import module_at, table_after
 from tests.processes import ROOT

@@ -42,8 +42,8 @@ from benchmarks.rivals.embedding_features import (
 )
 from benchmarks.rivals.generator import Generator
 from benchmarks.rivals.generator_training import train
-from privacy.accountants.calibration import gdp_mu
 from privacy.arrays import AnyFloats, Codes, Floats, Records
+from privacy.calibration import gdp_mu
 from privacy.errors import InputError
 from privacy.parameters import PrivacyParameters
 from tasks.measurement.encoded import EncodingDomain

@@ -32,8 +32,8 @@ import numpy as np
 
 from benchmarks.rivals.labelled_vectors import LabelledVectors
 from benchmarks.rivals.projection import Projection, random_projection
-from privacy.accountants.calibration import gdp_mu
 from privacy.arrays import Codes, Integers, Records
+from privacy.calibration import gdp_mu
 from privacy.parameters import PrivacyParameters
 from tasks.measurement.encoded import EncodingDomain, mixed_bits, row_slices
 from tasks.measurement.method import PUBLIC_SEED

@@ -6,7 +6,7 @@ from pathlib import Path
 from pydantic import Field
 
 from flows.site.site_file import ApprovalPolicy, SiteFile, load_site
-from privacy.accountants.calibration import release_rho
+from privacy.calibration import release_rho
 from privacy.charges import Caps, Partition
 from privacy.errors import ConfigurationError
 from privacy.parameters import PrivacyParameters

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from flows.site.request import job_of
 from flows.site.site_file import SiteFile, load_site
-from privacy.accountants.spending import Spending, time_text
 from privacy.charges import Caps, Partition
 from privacy.errors import ClustMixError
 from privacy.ledger import EntryState, LedgerEntry, latest_entries
+from privacy.spending import Spending, time_text
 from storage.files.refs import new_release_id
 
 LOW_PERCENT = 20

@@ -21,9 +21,9 @@ from pydantic import Field
 from flows.events import PublicEvent, every
 from flows.watching.budgets import DatasetBudget
 from flows.watching.schedules import TAG, event_id, review_schedules
-from privacy.accountants.spending import moment
 from privacy.errors import IntegrityError
 from privacy.ledger import GENESIS_HASH, EntryState, LedgerEntry, latest_entries
+from privacy.spending import moment
 from storage.files.documents import Record, read_kept, write_kept
 from storage.ledger.head import check_head
 from tasks.steps.entries import CHECK_FAILED, CHECK_PASSED

@@ -86,7 +86,6 @@ class Simulation:
             label=rows.label,
             weight=np.ones(len(rows)),
             fold=self._rng.integers(N_FOLDS, size=len(rows), dtype=np.uint8),
-            patient=np.arange(len(rows), dtype=np.uint32),
         )
         curator = Curator(
             plan=synthesizer.plan(mu=mu),

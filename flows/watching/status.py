@@ -21,9 +21,9 @@ from flows.watching.budgets import DatasetBudget, SiteFolder, budgets
 from flows.watching.outbox import reason_of, waits_for_officer
 from flows.watching.schedules import our_deployments
 from flows.watching.watcher_lock import a_watcher_runs
-from privacy.accountants.spending import moment
 from privacy.errors import ClustMixError
 from privacy.ledger import EntryState, LedgerEntry, latest_entries
+from privacy.spending import moment
 from storage.arrivals.arrival_store import ArrivalStore
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.settings import Settings

@@ -11,7 +11,6 @@ from decimal import Decimal
 from types import MappingProxyType
 from typing import Any
 
-from privacy.accountants.spending import Spending
 from privacy.charges import (
     CHARGE_FIELDS,
     MAX_RHO,
@@ -31,6 +30,7 @@ from privacy.ledger import (
     entry_paid_for,
 )
 from privacy.parameters import Adjacency
+from privacy.spending import Spending
 from storage.ledger.journal_rows import damaged, hash_of
 
 _UNCHAINED: Mapping[str, Any] = MappingProxyType(

@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from privacy.accountants.spending import moment
 from privacy.charges import checked_rho
 from privacy.errors import ConfigurationError, IntegrityError
 from privacy.ledger import LedgerEntry, chain_hash
+from privacy.spending import moment
 
 REQUIRED, OPTIONAL = True, False
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import SecretStr
 
-from privacy.accountants.spending import Spending
 from privacy.charges import Caps, Charge, Partition
 from privacy.errors import extra
 from privacy.ledger import GENESIS_HASH, Balance, EntryState, LedgerEntry, latest_entries
+from privacy.spending import Spending
 from storage.ledger.books import Books, unknown
 from storage.ledger.head import HeadFile, check_head
 

@@ -5,14 +5,11 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
 
-from privacy.accountants.approximate_gaussian import ApproximateGaussianAccountant
-from privacy.accountants.gaussian import GaussianAccountant
-from privacy.accountants.renyi import RenyiAccountant
 from privacy.errors import ClustMixError, ConfigurationError, IntegrityError, Withheld
 from privacy.event_records import event_from_dict
-from privacy.events import ComposedEvent, Event, UnsampledDraw, leaves
+from privacy.events import Composed, Event, leaves
+from privacy.gaussian import GaussianAccountant
 from privacy.parameters import Adjacency, ProtectedUnit
 from storage.files.digests import digest_of
 from storage.files.private import read_bounded
@@ -29,21 +26,15 @@ from storage.releases.signatures import (
 _RELATIVE_TOLERANCE = 1e-6
 
 
-AccountantName = Literal["gaussian", "approximate_gaussian"]
-"""How the events of a release were added up: exactly, or with the slack of sampled draws."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """What the events of a release amount to.
+    """Sum of the events of a release.
 
-    The accountant is ``approximate_gaussian`` where draws read samples of the patients. `mu` and
-    `rho` are the total of Gaussian differential privacy, ``rho = mu**2 / 2``; `epsilon` is at the
-    delta and under the adjacency that were asked about, `replace_one_epsilon` at the same delta for
-    one patient who is replaced.
+    `mu` and `rho` are the total of Gaussian differential privacy, ``rho = mu**2 / 2``; `epsilon` is
+    at the delta and under the adjacency that were asked about, `replace_one_epsilon` at the same
+    delta for one patient who is replaced.
     """
 
-    accountant: AccountantName
     mu: float
     rho: float
     epsilon: float
@@ -52,14 +43,10 @@ class Totals:
 
 def totals_of(events: Sequence[Event], *, adjacency: Adjacency, delta: float) -> Totals:
     """Add up the events of a release; ConfigurationError if they do not allow the question."""
-    composed = ComposedEvent(events=tuple(events))
-    accountant = ApproximateGaussianAccountant(adjacency=adjacency).compose(composed)
-    # Exact where every draw reads all patients; of samples, only Renyi bounds hold for replacement.
-    exact = all(isinstance(leaf, UnsampledDraw) for leaf in leaves(composed))
-    kind = GaussianAccountant if exact else RenyiAccountant
-    replaced = kind(adjacency=Adjacency.REPLACE_ONE).compose(composed)
+    composed = Composed(events=tuple(events))
+    accountant = GaussianAccountant(adjacency=adjacency).compose(composed)
+    replaced = GaussianAccountant(adjacency=Adjacency.REPLACE_ONE).compose(composed)
     return Totals(
-        accountant="approximate_gaussian" if accountant.slack_delta > 0 else "gaussian",
         mu=accountant.mu,
         rho=accountant.rho,
         epsilon=accountant.epsilon(delta=delta),
@@ -97,11 +84,6 @@ def verify_claims(manifest: Manifest) -> None:
         problem = "field 'events' holds a value that no mechanism has"
     if problem:
         raise IntegrityError("MANIFEST_CLAIM", f"file {MANIFEST_FILE}: {problem}")
-    if expected.pop("accountant") != manifest.accountant:
-        raise IntegrityError(
-            "MANIFEST_CLAIM",
-            f"file {MANIFEST_FILE}: field 'accountant' is not the one that its events need",
-        )
     for name, value in expected.items():
         if not math.isclose(getattr(manifest, name), value, rel_tol=_RELATIVE_TOLERANCE):
             raise IntegrityError(

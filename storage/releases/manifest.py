@@ -54,8 +54,7 @@ class Manifest(Document):
 
     The date is in UTC: a time of day would give away the length of the computation. Events are in
     the form of `privacy.event_records.event_to_dict`; mu is their total under Gaussian differential
-    privacy, and ``rho = mu**2 / 2``. Epsilon is computed from them at `delta` by the accountant
-    (``approximate_gaussian`` where draws read secret samples of patients) under `adjacency`, and
+    privacy, and ``rho = mu**2 / 2``. Epsilon follows from it at `delta` under `adjacency`, and
     `replace_one_epsilon` for neighbours that differ in the data of one patient. The privacy unit is
     the data that one neighbour adds or removes. A release that is `tainted`, by a noise source for
     tests, cannot be published. The digests are those of the sealed measurement and of every file of
@@ -79,7 +78,6 @@ class Manifest(Document):
     request: dict[str, JsonValue]
     code_version: Text
     events: tuple[dict[str, JsonValue], ...] = Field(min_length=1)
-    accountant: Literal["gaussian", "approximate_gaussian"] = "gaussian"
     mu: _Positive
     rho: _Positive
     epsilon: _Positive

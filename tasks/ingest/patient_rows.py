@@ -101,7 +101,6 @@ def bounded_rows(rows: KeyedRows, unit: PrivacyUnit) -> EncodedRows:
     """Bound what each patient of a shard contributes."""
     keep = np.ones(len(rows.label), dtype=np.bool_)
     weight: Floats = np.ones(len(keep))
-    patient = np.arange(len(keep))
     if unit.column is not None:
         records = np.column_stack([rows.codes, rows.label])
         patient, names = pd.factorize(rows.keys.astype(object))  # names already: `rows_by_shard`
@@ -111,7 +110,6 @@ def bounded_rows(rows: KeyedRows, unit: PrivacyUnit) -> EncodedRows:
         label=rows.label[keep],
         weight=weight[keep],
         fold=rows.fold[keep],
-        patient=patient[keep].astype(np.uint32),
     )
 
 

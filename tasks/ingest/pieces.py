@@ -40,7 +40,6 @@ from tasks.ingest.patient_rows import (
 from tasks.ingest.shards import store_shard
 from tasks.ingest.violations import EncodedChunk
 from tasks.ingest.visits import first_visits, moments_of, unordered
-from tasks.measurement.sampling import shard_name
 
 BrokenRules: TypeAlias = tuple[tuple[str, str], ...]
 """Pairs of a column and a rule that some row breaks."""
@@ -215,7 +214,7 @@ def remove_pieces(workspace: Path) -> None:
 
 def shard_path(workspace: Path, shard: int) -> Path:
     """Return the file of a shard."""
-    return workspace / shard_name(shard)
+    return workspace / f"shard-{shard:04d}.npz"
 
 
 def diagnostics_of(workspace: Path, number: int) -> Path:

@@ -17,11 +17,6 @@ class ShardFile:
 
     path: Path
 
-    @property
-    def name(self) -> str:
-        """Name of the shard, which seeds the sampling of its patients."""
-        return self.path.name
-
     def load(self) -> EncodedRows:
         """Read the rows."""
         return load_shard(self.path)

@@ -1,9 +1,9 @@
 """The curator: the only door between private rows and a method.
 
 A method asks for a planned statistic by name. The curator has the exact integer sum computed
-over the shards, adds the planned noise once, seals the noisy array, and returns it. It keeps the
-events that really happened. It never draws a statistic twice and never draws one that was not
-planned; there is no other way for a proven method to learn anything about the rows.
+over the shards, adds the planned noise, seals the noisy array, and returns it. It keeps the events
+that really happened. It never draws a statistic more often than planned and never one that was not
+planned; there is no other way for a method to learn anything about the rows.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -11,22 +11,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
-
 from privacy.arrays import Floats, Integers
-from privacy.events import ComposedEvent, Event
-from privacy.mechanisms import (
-    NoisyStatistic,
-    SelectedCandidate,
-    discrete_gaussian_mechanism,
-    exponential_mechanism,
-)
+from privacy.events import Composed
+from privacy.mechanisms import NoisyStatistic, discrete_gaussian_mechanism
 from privacy.parameters import Adjacency
 from privacy.randomness import NoiseSource
 from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.measurement.encoded import EncodedRows
-from tasks.measurement.plan import MeasurementPlan, PlannedStatistic
-from tasks.measurement.sampling import COINS, PoissonCoins, arguments_of_shard, shard_name
+from tasks.measurement.plan import MeasurementPlan
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -41,10 +33,6 @@ Recoding = Callable[..., EncodedRows]
 class Shard(Protocol):
     """Encoded rows of whole patients, wherever they lie."""
 
-    @property
-    def name(self) -> str:
-        """Name of the shard, on which the coins of its patients depend."""
-
     def load(self) -> EncodedRows:
         """Return the rows."""
 
@@ -57,7 +45,6 @@ class ShardInMemory:
     """A shard whose rows are at hand."""
 
     rows: EncodedRows
-    name: str
 
     def load(self) -> EncodedRows:
         """Return the rows."""
@@ -65,19 +52,19 @@ class ShardInMemory:
 
     def recoded(self, rows: EncodedRows) -> "ShardInMemory":
         """Return a shard of these rows."""
-        return ShardInMemory(rows, self.name)
+        return ShardInMemory(rows)
 
 
 def in_memory(tables: Sequence[EncodedRows]) -> tuple[ShardInMemory, ...]:
-    """Return the shards of tables that are at hand, named by their place."""
-    return tuple(ShardInMemory(rows, shard_name(i)) for i, rows in enumerate(tables))
+    """Return the shards of tables that are at hand."""
+    return tuple(map(ShardInMemory, tables))
 
 
 def contribution_of_shard(
     shard: Shard, *, contribution: Contribution, public: dict[str, Any]
 ) -> Integers:
     """Return the exact contribution of one shard; on a worker, where there are any."""
-    return contribution(shard.load(), **arguments_of_shard(public, shard.name))
+    return contribution(shard.load(), **public)
 
 
 def _recoded_shard(shard: Shard, *, recoding: Recoding, public: dict[str, Any]) -> Shard:
@@ -101,12 +88,11 @@ def exact_sum(
 
 
 class Curator:
-    """Draw the statistics of a plan, once each.
+    """Draw the statistics of a plan, each as often as planned.
 
     The plan was calibrated before the rows were read; exact sums and post-processing run on the
-    executor. `seal` is called with the name and the noisy statistic, or the choice, before a method
-    sees it; it must make the draw durable, or raise. The name of a draw of a series ends in its
-    number.
+    executor. `seal` is called with the name and the noisy statistic before a method sees it; it
+    must make the draw durable, or raise. The name of one of several draws ends in its number.
 
     Privacy
     -------
@@ -121,7 +107,7 @@ class Curator:
         shards: Sequence[Shard],
         noise_source: NoiseSource,
         executor: Executor = IN_PROCESS,
-        seal: Callable[[str, NoisyStatistic | SelectedCandidate], None] | None = None,
+        seal: Callable[[str, NoisyStatistic], None] | None = None,
     ) -> None:
         self.plan = plan
         self._shards = shards
@@ -129,20 +115,12 @@ class Curator:
         self._noise_source = noise_source
         self._seal = seal
         self._n_draws: dict[str, int] = {}
-        self._keys: dict[str, bytes] = {}
 
     @property
-    def event(self) -> ComposedEvent:
+    def event(self) -> Composed:
         """The composition of the events that really happened, in order."""
-        events: list[Event] = []
-        for name, n_draws in self._n_draws.items():
-            planned = self.plan.planned(name)
-            events.append(
-                planned.event_of(n_draws)
-                if isinstance(planned, PlannedStatistic)
-                else planned.event
-            )
-        return ComposedEvent(events=tuple(events))
+        drawn = self._n_draws.items()
+        return Composed(events=tuple(self.plan[name].event_of(n) for name, n in drawn))
 
     @property
     def tainted(self) -> bool:
@@ -152,81 +130,38 @@ class Curator:
     def release(self, name: str, contribution: Contribution, **public: Any) -> Floats:
         """Draw the planned statistic ``name`` and return it in its own units.
 
-        It has the planned shape and is drawn once (ValueError; KeyError if it was not planned). The
-        arguments of the contribution, the exact statistic of one shard, are public or released.
-        """
-        planned = self.plan[name]
-        if planned.is_series:
-            raise ValueError(f"expected a statistic without samples, found the series {name!r}")
-        if name in self._n_draws:
-            raise ValueError(f"expected statistic {name!r} to be drawn once, found a second draw")
-        return self._draw(planned, name, planned.shape, lambda: self._exact(contribution, public))
-
-    def release_sample(
-        self, name: str, contribution: Contribution, n_draws: int, **public: Any
-    ) -> Floats:
-        """Draw the next draws of the planned series ``name`` and return them in its own units.
-
-        The contribution has exact sums of one shard over the samples that its argument ``coins``
-        names (`tasks.measurement.sampling.PoissonCoins`), stacked, and other arguments that are
-        public or released. The result is of shape (n_draws, *planned shape). It is a ValueError if
-        the series has fewer draws left, and a KeyError if it was not planned.
+        It has the planned shape and is drawn as often as planned, once by default (ValueError;
+        KeyError if it was not planned). The arguments of the contribution, the exact statistic of
+        one shard, are public or released.
 
         Privacy
         -------
-        Every draw has a fresh sample, by coins that stay secret, and its own noise.
+        Every draw has its own noise. Event: one discrete Gaussian.
         """
         planned = self.plan[name]
-        first = self._n_draws.get(name, 0)
-        if not planned.is_series or not 1 <= n_draws <= planned.n_draws - first:
+        earlier = self._n_draws.get(name, 0)
+        if earlier >= planned.n_draws:
             raise ValueError(
-                f"expected at most the {planned.n_draws} planned draws of {name!r}, found "
-                f"{n_draws} after {first}"
+                f"expected at most {planned.n_draws} draws of {name!r}, as planned, found another"
             )
-        key = self._keys.setdefault(name, self._noise_source.secret_key())
-        coins = PoissonCoins(
-            key=key, probability=planned.sampling_probability, first_draw=first, n_draws=n_draws
-        )
-        return self._draw(
-            planned,
-            f"{name}_{first:06d}",
-            (n_draws, *planned.shape),
-            lambda: self._exact(contribution, {**public, COINS: coins}),
-            n_draws=n_draws,
-        )
-
-    def select(
-        self, name: str, contribution: Contribution, *, centre: Integers, **public: Any
-    ) -> int:
-        """Choose the candidate whose exact sum is far from a public value, at random.
-
-        A score is the distance of the exact sum of a candidate from its `centre`, both of shape
-        (n_candidates,), in grid points; other arguments of the contribution are public or released.
-        Returns the index. A choice is made once (ValueError; KeyError if it was not planned).
-
-        Privacy
-        -------
-        A score changes by at most the planned sensitivity of one sum. Event: one exponential
-        mechanism.
-        """
-        planned = self.plan.selection(name)
-        if name in self._n_draws:
-            raise ValueError(f"expected the choice {name!r} to be made once, found a second one")
+        sealed_name = name if planned.n_draws == 1 else f"{name}_{earlier:06d}"
         exact = self._exact(contribution, public)
-        if exact.shape != (planned.n_candidates,) or centre.shape != exact.shape:
-            raise ValueError(f"expected {planned.n_candidates} candidates for {name!r}")
-        chosen = exponential_mechanism(
-            np.abs(exact - centre),
-            statistic=name,
-            score_sensitivity=planned.score_sensitivity,
-            epsilon=planned.epsilon,
+        if exact.shape != planned.shape:
+            raise ValueError(f"expected shape {planned.shape} for {name!r}, found {exact.shape}")
+        noisy = discrete_gaussian_mechanism(
+            exact,
+            statistic=planned.name,
+            l2_sensitivity=planned.l2_sensitivity,
+            noise_stddev=planned.noise_stddev,
             adjacency=Adjacency.ADD_REMOVE,
             noise_source=self._noise_source,
         )
-        self._n_draws[name] = 1
+        # Counted before the seal: a draw that could not be sealed was still a draw, and a second
+        # one beside it would not be in the plan.
+        self._n_draws[name] = earlier + 1
         if self._seal is not None:
-            self._seal(name, chosen)
-        return chosen.index
+            self._seal(sealed_name, noisy)
+        return noisy.values / planned.scale
 
     def recode(self, recoding: Recoding, **public: Any) -> None:
         """Code the rows otherwise for all draws that follow; nothing is released.
@@ -246,35 +181,3 @@ class Curator:
 
     def _exact(self, contribution: Contribution, public: dict[str, Any]) -> Integers:
         return exact_sum(contribution, public, self._shards, self._executor)
-
-    def _draw(
-        self,
-        planned: PlannedStatistic,
-        sealed_name: str,
-        shape: tuple[int, ...],
-        sum_exactly: Callable[[], Integers],
-        *,
-        n_draws: int = 1,
-    ) -> Floats:
-        """Add the planned noise, count the draw, seal it, return it in its own units."""
-        exact = sum_exactly()
-        _check_shape(planned.name, exact, shape)
-        noisy = discrete_gaussian_mechanism(
-            exact,
-            statistic=planned.name,
-            l2_sensitivity=planned.l2_sensitivity,
-            noise_stddev=planned.noise_stddev,
-            adjacency=Adjacency.ADD_REMOVE,
-            noise_source=self._noise_source,
-        )
-        # Counted before the seal: a draw that could not be sealed was still a draw, and a second
-        # one beside it would not be in the plan.
-        self._n_draws[planned.name] = self._n_draws.get(planned.name, 0) + n_draws
-        if self._seal is not None:
-            self._seal(sealed_name, noisy)
-        return noisy.values / planned.scale
-
-
-def _check_shape(name: str, values: Integers, shape: tuple[int, ...]) -> None:
-    if values.shape != shape:
-        raise ValueError(f"expected shape {shape} for {name!r}, found {values.shape}")

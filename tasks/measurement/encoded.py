@@ -80,21 +80,17 @@ class EncodedRows:
 
     Codes (n, d) are below ``n_codes`` of their column; labels (n,) are indices of levels. The
     weight (n,) is one over the number of rows kept of a row's patient, so that those of a patient
-    sum to one. The fold (n,), in [0, N_FOLDS), is a hash of the patient. The patient (n,), needed
-    where patients are sampled, is a number within the shard, from 0, which means nothing.
+    sum to one. The fold (n,), in [0, N_FOLDS), is a hash of the patient.
     """
 
     codes: Codes
     label: Codes
     weight: Floats
     fold: NDArray[np.uint8]
-    patient: NDArray[np.uint32] | None = None
 
     def __post_init__(self) -> None:
         if not len(self.codes) == len(self.label) == len(self.weight) == len(self.fold):
             raise ValueError("expected as many codes, labels, weights and folds as rows")
-        if self.patient is not None and len(self.patient) != len(self.label):
-            raise ValueError("expected as many patients as rows")
         if not ((self.weight > 0.0) & (self.weight <= 1.0)).all():
             raise ValueError("expected every weight in (0, 1], found one outside")
 
@@ -108,7 +104,6 @@ class EncodedRows:
             label=self.label[chosen],
             weight=self.weight[chosen],
             fold=self.fold[chosen],
-            patient=None if self.patient is None else self.patient[chosen],
         )
 
     def by_weight(self, size: int = 4_096) -> Iterator[tuple[float, Iterator["EncodedRows"]]]:

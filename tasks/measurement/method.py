@@ -11,10 +11,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.accountants.approximate_gaussian import SLACK_DELTA, ApproximateGaussianAccountant
-from privacy.accountants.calibration import release_mu
 from privacy.arrays import Records
-from privacy.errors import ConfigurationError, IntegrityError
+from privacy.calibration import release_mu
+from privacy.errors import IntegrityError
+from privacy.gaussian import GaussianAccountant
 from privacy.parameters import Adjacency, PrivacyParameters
 from tasks.measurement.curator import Curator
 from tasks.measurement.plan import MeasurementPlan
@@ -57,16 +57,12 @@ class Synthesizer(Protocol):
 def checked_plan(
     synthesizer: Synthesizer, *, parameters: PrivacyParameters, adjacency: Adjacency
 ) -> MeasurementPlan:
-    """Plan a measurement, and hold the plan against its guarantee (ConfigurationError)."""
+    """Plan a measurement, and hold the plan against its guarantee (IntegrityError)."""
     plan = synthesizer.plan(mu=release_mu(parameters, adjacency=adjacency))
-    stated = ApproximateGaussianAccountant(adjacency=adjacency).compose(plan.event)
-    # Of a plan without samples this holds by the choice of mu; samples add their slack.
+    stated = GaussianAccountant(adjacency=adjacency).compose(plan.event)
     if stated.epsilon(delta=parameters.delta) > parameters.epsilon * (1.0 + 1e-9):
-        raise ConfigurationError(
-            "DELTA_TOO_SMALL",
-            f"expected a delta of at least {1000 * SLACK_DELTA:g} for a method that samples "
-            f"patients, found {parameters.delta!r}; choose a larger delta or a method that reads "
-            "all patients",
+        raise IntegrityError(
+            "PLAN_OVER_BUDGET", "expected a plan within the budget, found more; nothing is drawn"
         )
     return plan
 

@@ -5,17 +5,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from privacy.accountants.calibration import gdp_rho
 from privacy.event_records import event_from_dict
-from privacy.events import (
-    DiscreteGaussianEvent,
-    Draw,
-    Event,
-    ExponentialMechanismEvent,
-    GaussianEvent,
-    PoissonSampledGaussianEvent,
-    RepeatedEvent,
-)
+from privacy.events import Event, Gaussian, Repeated
 from storage.releases.manifest import GateRecord, Manifest
 from storage.schema.columns import CategoricalColumn, Column, NumericColumn
 from storage.schema.table import TableSchema
@@ -84,13 +75,8 @@ def steps(manifest: Manifest, *, images: bool = False) -> dict[str, str]:
 
 def budget_sentence(manifest: Manifest) -> str:
     """Return the cost of this release; costs of other runs are not published."""
-    asked, charged = manifest.request.get("epsilon"), manifest.rho
-    if manifest.accountant != "gaussian" and isinstance(asked, float):
-        # The ledger is charged the requested loss. Draws on samples are calibrated slightly below
-        # it, as sampled noise is found by search.
-        charged = float(gdp_rho(epsilon=asked, delta=manifest.delta))
     return (
-        f"Charged to ledger entry {manifest.ledger_entry}: rho = {rounded_up(charged)} "
+        f"Charged to ledger entry {manifest.ledger_entry}: rho = {rounded_up(manifest.rho)} "
         f"(mu = {rounded_up(manifest.mu)})."
     )
 
@@ -197,38 +183,25 @@ def _column_of(record: GateRecord) -> str:
     return record.check.partition(": ")[2]
 
 
-def _leaves(event: Event, how: str) -> Iterator[tuple[Draw, str]]:
+def _leaves(event: Event, how: str) -> Iterator[tuple[Gaussian, str]]:
     """Yield the draws of an event, each with its composition in words."""
-    if isinstance(event, RepeatedEvent):
-        how = f", {event.count:,} times"
-    if isinstance(event, Draw):
+    if isinstance(event, Gaussian):
         yield event, how
-        return
-    members = (event.event,) if isinstance(event, RepeatedEvent) else event.events
-    for member in members:
-        yield from _leaves(member, how)
-
-
-def _noise_row(event: Draw, how: str) -> tuple[str, ...]:
-    if isinstance(event, ExponentialMechanismEvent):
-        name = f"exponential mechanism, epsilon {rounded_up(event.epsilon)}"
-        return (event.statistic, name + how, f"1 of {event.n_candidates:,}", "-", "-", "-")
-    if isinstance(event, GaussianEvent):
-        sensitivity, noise = event.l2_sensitivity, event.noise_stddev
-        name = "discrete Gaussian" if isinstance(event, DiscreteGaussianEvent) else "Gaussian"
+    elif isinstance(event, Repeated):
+        yield from _leaves(event.event, f", {event.count:,} times")
     else:
-        # In units of the clipping norm.
-        sensitivity, noise = 1.0, event.noise_multiplier
-        name = "Gaussian on a random sample"
-        if isinstance(event, PoissonSampledGaussianEvent):
-            name += f" of {100 * event.sampling_probability:.3g} %"
-    ratio = noise / sensitivity
+        for member in event.events:
+            yield from _leaves(member, how)
+
+
+def _noise_row(event: Gaussian, how: str) -> tuple[str, ...]:
+    ratio = event.noise_stddev / event.l2_sensitivity
     return (
         event.statistic,
-        name + how,
+        f"discrete Gaussian{how}",
         f"{event.n_values:,}",
-        _quantity(sensitivity),
-        _quantity(noise),
+        _quantity(event.l2_sensitivity),
+        _quantity(event.noise_stddev),
         # Rounded down, so that noise is never overstated.
         f"{math.floor(ratio * 100) / 100:.2f}" if 0.01 <= ratio < 1e6 else f"{ratio:.3g}",
     )

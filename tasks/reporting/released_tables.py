@@ -15,7 +15,7 @@ import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
 from privacy.event_records import event_from_dict
-from privacy.events import DiscreteGaussianEvent
+from privacy.events import Gaussian
 from storage.releases.measurements import Measurement
 from storage.schema.labels import Labels
 from storage.schema.table import TableSchema
@@ -69,7 +69,7 @@ def sealed_of(measurement: Measurement) -> Sealed:
     stddevs: Mapping[str, float] = {
         event.statistic: event.noise_stddev / SUM_SCALE
         for event in events
-        if isinstance(event, DiscreteGaussianEvent)
+        if isinstance(event, Gaussian)
     }
     counts, pairs = (
         measurement.sealed_values(name) / SUM_SCALE

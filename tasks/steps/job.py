@@ -7,7 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from privacy.accountants.calibration import release_mu, release_rho
+from privacy.calibration import release_mu, release_rho
 from privacy.charges import Caps, Charge, Partition, unit_in_words
 from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
 from storage.files.refs import ReleaseRef

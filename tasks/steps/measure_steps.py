@@ -4,11 +4,9 @@ import hashlib
 from collections.abc import Mapping
 from importlib.metadata import version
 
-import numpy as np
-
 from privacy.event_records import event_to_dict
 from privacy.ledger import EntryState, LedgerEntry
-from privacy.mechanisms import NoisyStatistic, SelectedCandidate
+from privacy.mechanisms import NoisyStatistic
 from storage.files.workspace import PrivateWorkspace
 from storage.releases.measurements import (
     MeasurementRecord,
@@ -29,7 +27,7 @@ class Seals:
         self._workspace = workspace
         self.files: dict[str, bytes] = {}
 
-    def __call__(self, name: str, statistic: NoisyStatistic | SelectedCandidate) -> None:
+    def __call__(self, name: str, statistic: NoisyStatistic) -> None:
         """Write one noisy statistic once; a second draw of the name cannot replace it.
 
         A draw of a series, whose name ends in its number, is kept as long as the run lasts; the
@@ -42,9 +40,7 @@ class Seals:
             self.files[file_name] = content
 
 
-def _content_of(statistic: NoisyStatistic | SelectedCandidate) -> bytes:
-    if isinstance(statistic, SelectedCandidate):
-        return arrays_to_bytes({"index": np.array([statistic.index])})
+def _content_of(statistic: NoisyStatistic) -> bytes:
     return arrays_to_bytes({"values": statistic.values})
 
 

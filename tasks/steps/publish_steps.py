@@ -10,7 +10,7 @@ import numpy as np
 
 from privacy.errors import Withheld
 from privacy.event_records import event_from_dict
-from privacy.events import DiscreteGaussianEvent
+from privacy.events import Gaussian
 from storage.releases.manifest import Manifest
 from storage.releases.measurements import Measurement
 from storage.schema.table import TableSchema
@@ -126,7 +126,7 @@ def noisy_counts(
     drawn = {
         event.statistic: event.noise_stddev
         for event in map(event_from_dict, measurement.record.events)
-        if isinstance(event, DiscreteGaussianEvent)
+        if isinstance(event, Gaussian)
     }
     name = next((n for n in names if n in drawn), None)
     if name is None:

@@ -8,7 +8,7 @@ from audits.game import Scores
 from audits.pairs import AUDIT_DOMAIN, neighbour_pairs
 from audits.power import FACTORS, detection_rates, shown_mu
 from audits.subjects import subject_of
-from privacy.accountants.gaussian import gaussian_epsilon
+from privacy.gaussian import gaussian_epsilon
 
 CLAIM = Claim.of_budget(epsilon=1.0, delta=1e-6)
 

@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 from scipy.stats import binom, norm
 
 from audits.guesses import GuessCounts, independent_mu, one_run_epsilon
-from privacy.accountants.gaussian import gaussian_epsilon
+from privacy.gaussian import gaussian_epsilon
 
 DELTA = 1e-3
 

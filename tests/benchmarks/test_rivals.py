@@ -24,7 +24,7 @@ from benchmarks.rivals.dpgm.kernel_kmeans import private_kernel_kmeans
 from benchmarks.rivals.labelled_vectors import LabelledVectors, matched_labels
 from benchmarks.rivals.noise import concentrated_rho, poisson_noise_multiplier
 from benchmarks.rivals.registry import ACCOUNTED, PRINTED, RIVALS
-from privacy.accountants.calibration import gdp_mu
+from privacy.calibration import gdp_mu
 from privacy.parameters import PrivacyParameters
 from tasks.measurement.vectors import VectorMap
 from tasks.methods.registry import METHODS

@@ -10,7 +10,7 @@ from ledger_requests import REQUESTER, charge
 from clustmix import NaiveBayes, Synthesizer
 from clustmix.charging import OWNER
 from flows import cli
-from privacy.accountants.calibration import gdp_rho
+from privacy.calibration import gdp_rho
 from privacy.errors import BudgetRefused, ConfigurationError, InputError, LedgerError
 from privacy.ledger import EntryState
 from storage.ledger.ledger_db import LedgerDatabase

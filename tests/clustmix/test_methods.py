@@ -20,13 +20,12 @@ SMALL = {
     "dpgm": {"clusters": 2, "hidden_units": 2, "fourier_features": 4, "epochs": 2},
 }
 COMMON = {one.name for one in fields(Parameters)}
-OF_A_SITE_FILE_ALONE = {"kind", "sampling", "mixtures_per_class"}
 EVERY_METHOD = pytest.mark.parametrize("made", METHODS, ids=lambda made: made.kind)
 
 
 def settings_of(made):
     settings = registry.method_entry(made.kind).config.model_fields
-    return {name: one for name, one in settings.items() if name not in OF_A_SITE_FILE_ALONE}
+    return {name: one for name, one in settings.items() if name != "kind"}
 
 
 def documented(made):

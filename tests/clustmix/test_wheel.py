@@ -48,7 +48,7 @@ except MissingExtra as error:
     print(error)
 """
 SETTINGS = {
-    "dp_cda": {"order_of_mixture": 8, "declared_patients": 400},
+    "dp_cda": {"order_of_mixture": 8},
     "dpgm": {"clusters": 2, "hidden_units": 2, "fourier_features": 4, "epochs": 2},
     "dp_kmeans": {"clusters": 2, "rounds": 2, "n_features": 4},
 }

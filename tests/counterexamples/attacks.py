@@ -1,8 +1,9 @@
-"""What an attack shows, from how often one event is seen on each of two tables; and a noise."""
+"""What an attack shows: from events seen on two tables, or from the exact sums of a run."""
 
 import math
 
 import numpy as np
+from measuring import transcript_of
 from scipy.stats import beta
 
 
@@ -19,6 +20,16 @@ def measured_epsilon(first, second, *, threshold, delta):
     hits, alarms = (int((np.asarray(scores) > threshold).sum()) for scores in (first, second))
     least, most = rates(hits, alarms, len(first))
     return math.log(max(least - delta, 1e-300) / most)
+
+
+def mu_between(method, first, second, *, mu):
+    """Mu that a run of a proven method has between two tables, at the arguments it released."""
+    draws, _ = transcript_of(method, first, mu=mu)
+    loss = 0.0
+    for noisy, contribution, public in draws:
+        moved = contribution(first, **public) - contribution(second, **public)
+        loss += float((moved.astype(float) ** 2).sum()) / (noisy.event.noise_stddev**2 - 16)
+    return math.sqrt(loss)
 
 
 def least_noise(epsilon_of, claim, *, between, within):

@@ -20,8 +20,8 @@ from benchmarks.rivals.clustmix.algorithm import ClustMixSettings, synthesize
 from benchmarks.rivals.clustmix.claimed_noise import noise_sigma
 from benchmarks.rivals.clustmix.constrained_gmm import cluster_means, constrained_gmm
 from benchmarks.rivals.clustmix.stages import anonymize
-from privacy.accountants.calibration import gdp_mu
-from privacy.accountants.gaussian import gaussian_delta, gaussian_epsilon
+from privacy.calibration import gdp_mu
+from privacy.gaussian import gaussian_delta, gaussian_epsilon
 from privacy.parameters import PrivacyParameters
 from tasks.methods.clustmix.images.image_clustmix import ImageClustMix
 from tasks.methods.clustmix.images.image_draws import residuals, with_features

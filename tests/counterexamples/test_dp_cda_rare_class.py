@@ -13,11 +13,13 @@ labels, have the same law on both.
 import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution
+from measuring import domain_with, rows_with
 from printed_theorem import printed_theorem
 
-from privacy.events import PoissonSampledGaussianEvent, RepeatedEvent
-from tests.counterexamples.attacks import least_noise, measured_epsilon
-from tests.privacy.accountants.tight_accountant import TightAccountant
+from privacy.calibration import gdp_mu
+from tasks.methods.dp_cda.dp_cda import DpCda
+from tasks.methods.dp_cda.dp_cda_settings import DpCdaConfig
+from tests.counterexamples.attacks import measured_epsilon, mu_between
 
 N, N_CLASSES, N_SYNTHETIC, MIXED, CLIP, DELTA = 50_000, 2, 10_000, 16, 1.0, 1e-5
 PER_CLASS = N_SYNTHETIC // N_CLASSES
@@ -53,17 +55,6 @@ def paper_class(records, rng):
             break
         index[repeated] = rng.integers(len(records), size=(len(repeated), MIXED))
     return records[index].mean(axis=1) + rng.normal(0.0, NOISE, PER_CLASS)
-
-
-def proven_class(records, rng, *, rate, noise):
-    """Poisson samples at a public rate, a public divisor, noise.
-
-    Returns the outputs and the share in them of all records but the last, without noise.
-    """
-    sampled = rng.random((PER_CLASS, len(records))) < rate
-    rest = sampled[:, :-1] @ records[:-1] / MIXED
-    outputs = rest + sampled[:, -1] * records[-1] / MIXED
-    return outputs + rng.normal(0.0, noise, PER_CLASS), rest
 
 
 def rare_class(n_members, *, with_the_record):
@@ -145,58 +136,19 @@ def test_paper_algorithm_is_caught_by_running_it():
     assert measured_epsilon(present, absent, threshold=1.5, delta=DELTA) > 1.0
 
 
-def proven_epsilon(noise):
-    """Of the proven form with `noise` on each mean, for add or remove."""
-    step = PoissonSampledGaussianEvent(
-        statistic="mean",
-        noise_multiplier=MIXED * noise / CLIP,
-        sampling_probability=MIXED / 1_000,
-        n_values=1,
-    )
-    # Of one class: a record is in one of them.
-    event = RepeatedEvent(event=step, count=PER_CLASS)
-    return TightAccountant().compose(event).epsilon(delta=DELTA)
+DOMAIN = domain_with(11, numeric=[0])
 
 
-@pytest.fixture(scope="module")
-def calibrated():
-    """Noise of the mean for which the proven form is (1, DELTA), rounded up."""
-    return least_noise(proven_epsilon, 1.0, between=(0.1, 1.0), within=1e-3)
-
-
-def test_proven_form_keeps_its_claim_on_the_same_pair(calibrated):
-    claim = proven_epsilon(calibrated)
-    found = lower_bound_of_epsilon(
-        noise_multiplier=MIXED * calibrated / CLIP,
-        rate=MIXED / 1_000,
-        n_outputs=PER_CLASS,
-        interval=2e-5,
-    )
-    # Tight as well: the claim is not bought with noise that nobody needs.
-    assert 0.9 < found <= claim <= 1.0
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("n_members", [2, 40])
-def test_proven_form_is_not_caught_by_running_it(n_members, calibrated):
-    # However small the class: the rate is public. The attacker is even told all other records'
-    # share of every output, which is more than a release tells.
-    rng, rate = np.random.default_rng(21), MIXED / 1_000
-    scores = []
-    for record in (True, False):
-        # Without the record: it is at zero, where it adds nothing.
-        records = np.append(rare_class(n_members, with_the_record=False)[1:], CLIP * record)
-        drawn = (proven_class(records, rng, rate=rate, noise=calibrated) for _ in range(400))
-        scores.append(
-            [
-                log_likelihood_ratio(
-                    outputs - rest, moved=CLIP / MIXED, rate=rate, noise=calibrated
-                )
-                for outputs, rest in drawn
-            ]
-        )
-    for threshold in (-0.2, 0.0, 0.2, 0.5):
-        assert measured_epsilon(*scores, threshold=threshold, delta=DELTA) <= 1.0
+@pytest.mark.parametrize("n_members", [1, 2, 40])
+def test_proven_form_keeps_its_claim_on_the_same_pair(n_members):
+    # However small the class: groups and divisors are public, and the record is one of its class.
+    codes = np.append(np.full(200, 5), np.full(n_members, 10))
+    label = np.append(np.zeros(200), np.ones(n_members))
+    present = rows_with(codes[:, None], label)
+    absent = rows_with(codes[:-1, None], label[:-1])
+    method = DpCda(DOMAIN, DpCdaConfig(order_of_mixture=MIXED, declared_patients=200))
+    claim = gdp_mu(epsilon=1.0, delta=DELTA)
+    assert 0.1 * claim < mu_between(method, present, absent, mu=claim) <= claim
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from privacy.accountants.gaussian import GaussianAccountant, gaussian_delta, gaussian_epsilon
-from privacy.events import GaussianEvent
+from privacy.gaussian import GaussianAccountant, gaussian_delta, gaussian_epsilon
 from privacy.parameters import Adjacency
 
 SIGMA, DELTA = 2.0, 1e-5
@@ -77,9 +76,9 @@ def test_paper_claim_is_caught_by_running_it():
 
 
 def test_accountant_keeps_its_claim_on_the_same_pair():
-    event = GaussianEvent(statistic="one", l2_sensitivity=1.0, noise_stddev=SIGMA, n_values=1)
-    accountant = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(event)
-    claim = accountant.epsilon(delta=DELTA)
+    claim = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE, mu_squared=SIGMA**-2).epsilon(
+        delta=DELTA
+    )
     assert exact_delta(claim, SIGMA) <= DELTA
     # Exact, not only safe: a hundredth less would not do.
     assert exact_delta(0.99 * claim, SIGMA) > DELTA

@@ -6,9 +6,9 @@ import pytest
 from made_up_entries import enter, move
 
 from flows.watching.outbox import FIRST_LOOK_BACK, Cursor, CursorFile, Repetition, notices
-from privacy.accountants.spending import moment
 from privacy.errors import IntegrityError
 from privacy.ledger import EntryState
+from privacy.spending import moment
 
 NOTHING = Cursor()
 

@@ -13,7 +13,7 @@ from flows.cli import main
 from flows.site.request import job_of
 from flows.site.site_file import load_site
 from flows.watching.planning import Planning
-from privacy.accountants.calibration import release_mu
+from privacy.calibration import release_mu
 from privacy.parameters import PrivacyParameters
 from privacy.randomness import SeededNoise
 from tasks.measurement.centred import counts_of, label_counts

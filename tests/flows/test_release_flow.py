@@ -11,10 +11,10 @@ import pytest
 
 from flows.release import release_cohort, run_release
 from flows.site.request import SiteRequest, load_job
-from privacy.accountants.gaussian import GaussianAccountant
 from privacy.errors import BudgetRefused, ClustMixError, ConfigurationError
 from privacy.event_records import event_to_dict
-from privacy.events import ComposedEvent
+from privacy.events import Composed
+from privacy.gaussian import GaussianAccountant
 from privacy.parameters import Adjacency
 from storage.keys.key_store import KeyStore
 from storage.ledger.ledger_db import LedgerDatabase
@@ -56,7 +56,7 @@ def test_release_is_published_and_adds_up(installation):
     assert len(manifest.events) == 5
     assert 0.99 < manifest.epsilon <= 1.0
     spent = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(
-        ComposedEvent(events=plan.event.events)
+        Composed(events=plan.event.events)
     )
     assert manifest.mu == pytest.approx(spent.mu, rel=1e-12)
     assert manifest.mu <= job.mu

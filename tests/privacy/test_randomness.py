@@ -10,7 +10,6 @@ from scipy.stats import binom, chi2
 import privacy.randomness
 from privacy.errors import ClustMixError
 from privacy.randomness import (
-    SECRET_KEY_BYTES,
     OperatingSystemNoise,
     SeededNoise,
     exact_discrete_gaussian,
@@ -223,7 +222,6 @@ def test_a_child_with_wrong_arguments_writes_no_value(arguments):
 def test_the_switch_of_the_library_is_left_as_it_was():
     before = set(opendp.mod.GLOBAL_FEATURES)
     OperatingSystemNoise().discrete_gaussian((1,), noise_stddev=50.0)
-    OperatingSystemNoise().select_max(np.array([1, 2]), scale=1.0)
     assert before == opendp.mod.GLOBAL_FEATURES
     opendp.mod.enable_features("contrib")
     try:
@@ -238,31 +236,7 @@ def test_seeded_noise_is_tainted_and_can_be_repeated():
     first, second = SeededNoise(7), SeededNoise(7)
     noise = first.discrete_gaussian((DRAWS,), noise_stddev=300.0)
     assert np.array_equal(noise, second.discrete_gaussian((DRAWS,), noise_stddev=300.0))
-    selected = [first.select_max(np.arange(5), scale=5.0) for _ in range(100)]
-    assert selected == [second.select_max(np.arange(5), scale=5.0) for _ in range(100)]
     assert noise.dtype == np.int64
     assert variance_is_plausible(noise, noise_stddev=300.0)
     assert SeededNoise(7).tainted
     assert not OperatingSystemNoise().tainted
-
-
-def test_secret_keys_come_from_the_operating_system(monkeypatch):
-    keys = {OperatingSystemNoise().secret_key() for _ in range(100)}
-    assert len(keys) == 100
-    assert {len(key) for key in keys} == {SECRET_KEY_BYTES} == {32}
-    # Bits of uniform keys: 25,600, six standard deviations.
-    ones = sum(int.from_bytes(key, "big").bit_count() for key in keys)
-    assert abs(ones - 12_800) < 6 * 80
-    monkeypatch.setattr("os.urandom", lambda size: b"k" * size)
-    assert OperatingSystemNoise().secret_key() == b"k" * 32
-
-
-def test_seeded_keys_follow_from_the_seed_and_change_no_noise():
-    first, second = SeededNoise(3), SeededNoise(3)
-    keys = [first.secret_key() for _ in range(3)]
-    noise = second.discrete_gaussian((4,), noise_stddev=60.0)
-    assert keys == [second.secret_key() for _ in range(3)]
-    assert len(set(keys)) == 3
-    assert {len(key) for key in keys} == {32}
-    assert np.array_equal(noise, first.discrete_gaussian((4,), noise_stddev=60.0))
-    assert SeededNoise(4).secret_key() not in keys

@@ -63,7 +63,6 @@ def test_manifest_survives_its_file():
 
 OUT_OF_RANGE = {
     "adjacency": ["add"],
-    "accountant": ["trust-me"],
     "events": [()],
     "mu": [0.0],
     "rho": [math.nan],

@@ -44,7 +44,7 @@ CASES = {
     "clustmix on tables": ({"kind": "clustmix"}, TABLE),
     "clustmix on images": ({"kind": "clustmix"}, IMAGES),
     "dp_cda of groups": (
-        {"kind": "dp_cda", "sampling": "groups", "declared_patients": 120, "order_of_mixture": 5},
+        {"kind": "dp_cda", "declared_patients": 120, "order_of_mixture": 5},
         TABLE,
     ),
     "dpgm of rbm": ({**DPGM, "hidden_units": 8}, TABLE),

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from flows.site.request import job_of
 from flows.site.site_file import load_site
-from privacy.accountants.gaussian import GaussianAccountant
 from privacy.charges import RHO_STEP
+from privacy.gaussian import GaussianAccountant
 from privacy.parameters import Adjacency, PrivacyParameters
 from storage.ledger.ledger_db import LedgerDatabase
 

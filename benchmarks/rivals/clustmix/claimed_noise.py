@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from scipy.optimize import minimize
 
-from privacy.accountants.gaussian import gaussian_delta
+from privacy.gaussian import gaussian_delta
 
 # A solution is accepted when delta is met to this relative accuracy, on either side (flaw C10).
 _RELATIVE_TOLERANCE = 1e-3

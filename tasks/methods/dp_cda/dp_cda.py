@@ -1,16 +1,10 @@
-"""DP-CDA with a proof: noisy sums of groups or of Poisson samples of patients, class by class.
+"""DP-CDA with a proof: noisy sums of groups of patients, class by class.
 
-What the paper's analysis lacks is replaced: public scaling for the private z-score, a public
-sampling rate and a public divisor for draws from a class of private size, add or remove of a
-patient for replacement inside a class, no noise on labels that are constant anyway. Flaws A1 to A8
-are listed in `tasks.papers.dp_cda`.
-
-Two forms. **Groups**: a public hash parts the records into g groups; the g sums of every class
-are one Gaussian release, because a patient adds an array of norm c to all of them together.
-**Poisson**: each of T draws sums a secret random sample of the patients, at the rate that gives
-the smallest declared class l of them; the draws compose as sampled Gaussians. Nobody knows who is
-in a sample, so at a small epsilon or a small order its noise is several times below that of a
-group of the same order. Groups need no secret coins, and read every patient.
+A public hash parts the records into g groups; the g sums of every class are one Gaussian release,
+because a patient adds an array of norm c to all of them together. The analysis of the paper lacks
+a public scaling (it has a private z-score), a public divisor for classes of private size, and add
+or remove of a patient; labels that are constant get no noise. Its flaws A1 to A8 are listed in
+`benchmarks.rivals.dp_cda`.
 
 The paper leaves open how a mixture becomes a record of a table. Here its shares are spread to the
 variance of records, and columns are drawn from them (`tasks.measurement.unmixing`).
@@ -31,14 +25,13 @@ from tasks.measurement.statistics import class_counts
 from tasks.measurement.unmixing import Mixtures, draw_records, drawn_coordinates, spread
 from tasks.measurement.vectors import VectorMap, one_hot_numbers
 from tasks.methods.dp_cda.dp_cda_settings import DpCdaConfig
-from tasks.methods.dp_cda.group_sums import RecordMap, group_sums, sampled_sums
+from tasks.methods.dp_cda.group_sums import RecordMap, group_sums
 
 COUNTS = "class_counts"
 SUMS = "mixture_sums"
 MAX_VALUES = 200_000_000
 """Most numbers in all mixtures together; exact noise takes about a second for 80,000 of them."""
 
-DRAWS_PER_STAGE = 100
 _MIN_COUNT = 1.0
 
 
@@ -51,9 +44,9 @@ class DpCda:
 
     Privacy
     -------
-    Adjacency: add or remove one patient. Events: a Gaussian of sensitivity 1 for the class counts;
-    for the mixtures a Gaussian of sensitivity c, or a series of Poisson-sampled ones. Sizes that
-    are declared wrongly change no sensitivity and no probability.
+    Adjacency: add or remove one patient. Events: a Gaussian of sensitivity 1 for the class counts,
+    and one of sensitivity c for the mixtures. Sizes that are declared wrongly change no
+    sensitivity.
     """
 
     domain: EncodingDomain
@@ -78,51 +71,29 @@ class DpCda:
             raise ConfigurationError(
                 "MIXTURES_TOO_MANY",
                 f"expected mixtures of at most {MAX_VALUES} numbers in all, found more; raise "
-                "order_of_mixture or lower mixtures_per_class",
+                "order_of_mixture",
             )
 
     @property
     def n_mixtures(self) -> int:
-        """Mixtures of each class: T_k draws, or the groups of l that the smallest class gives."""
-        if self.config.sampling == "poisson":
-            return self.config.mixtures_per_class
+        """Mixtures of each class: the groups of l that the smallest declared class gives."""
         return max(int(self.smallest_class / self.config.order_of_mixture), 1)
-
-    @property
-    def sampling_probability(self) -> float:
-        """Public share of a class in a mixture: the smallest declared class has l records there."""
-        if self.config.sampling == "poisson":
-            return self.config.order_of_mixture / self.smallest_class
-        return 1.0 / self.n_mixtures
 
     def plan(self, *, mu: float) -> MeasurementPlan:
         """Class counts and mixtures, with their shares of the budget."""
         n_labels, width = self.domain.n_labels, self.record_map.vectors.width
-        poisson = self.config.sampling == "poisson"
         counts = sum_request(COUNTS, (n_labels,), share=self.config.count_share)
         sums = sum_request(
             SUMS,
-            (n_labels, width) if poisson else (self.n_mixtures, n_labels, width),
+            (self.n_mixtures, n_labels, width),
             share=1.0 - self.config.count_share,
             bound=self.record_map.l2_clip_norm,
-            sampling_probability=self.sampling_probability if poisson else 1.0,
-            n_draws=self.n_mixtures if poisson else 1,
         )
         return plan_measurement([counts, sums], mu=mu)
 
     def stages(self, *, mu: float) -> tuple[Stage, ...]:
-        """Count the classes, then mix: all groups at once, or `DRAWS_PER_STAGE` draws a stage."""
-        counts = Stage(name="class-counts", run=self._count)
-        if self.config.sampling == "groups":
-            return (counts, Stage(name="mix", run=self._mix_groups))
-        n_stages = -(-self.n_mixtures // DRAWS_PER_STAGE)
-        return (
-            counts,
-            *(
-                Stage(name=f"mix-{number:02d}-of-{n_stages:02d}", run=self._mix_samples)
-                for number in range(1, n_stages + 1)
-            ),
-        )
+        """Count the classes, then mix all groups."""
+        return (Stage(name="class-counts", run=self._count), Stage(name="mix", run=self._mix))
 
     def sample(self, released: Released, *, n_rows: int, rng: np.random.Generator) -> Records:
         """Pick mixtures and draw a record from each; see `Synthesizer.sample`.
@@ -131,8 +102,7 @@ class DpCda:
         of its class.
         """
         n_mixtures = len(released["mixtures"])
-        # An earlier program has subtracted a number alone, and has not kept it.
-        centre = released.get("centre", self.config.centre or 0.0)
+        centre = released["centre"]
         vectors, scale = self.record_map.vectors, self.record_map.scale
         drawn = drawn_coordinates(vectors)
         labels = draw_codes(released["label_frequencies"], n_rows, rng)
@@ -158,7 +128,7 @@ class DpCda:
         """Count the classes; a mixture is divided by the expected number of its records."""
         noisy = curator.release(COUNTS, class_counts, n_labels=self.domain.n_labels)
         counts = np.maximum(noisy, _MIN_COUNT)
-        orders = self.sampling_probability * counts
+        orders = (1.0 / self.n_mixtures) * counts
         return {
             "class_counts": counts,
             "label_frequencies": counts / counts.sum(),
@@ -167,7 +137,8 @@ class DpCda:
             "centre": np.asarray(self.record_map.centre, dtype=np.float64),
         }
 
-    def _mix_groups(self, curator: Curator, released: Released) -> Released:
+    def _mix(self, curator: Curator, released: Released) -> Released:
+        """Release the sums, and divide by the expected number of records in a mixture."""
         sums = curator.release(
             SUMS,
             group_sums,
@@ -175,22 +146,5 @@ class DpCda:
             n_labels=self.domain.n_labels,
             n_groups=self.n_mixtures,
         )
-        return {"mixtures": self._means(sums, released)}
-
-    def _mix_samples(self, curator: Curator, released: Released) -> Released:
-        earlier = released.get("mixtures")
-        n_drawn = 0 if earlier is None else len(earlier)
-        sums = curator.release_sample(
-            SUMS,
-            sampled_sums,
-            min(DRAWS_PER_STAGE, self.n_mixtures - n_drawn),
-            record_map=self.record_map,
-            n_labels=self.domain.n_labels,
-        )
-        means = self._means(sums, released)
-        return {"mixtures": means if earlier is None else np.concatenate([earlier, means])}
-
-    def _means(self, sums: Floats, released: Released) -> Floats32:
-        """Divide by the expected number of records in a mixture, from the released counts."""
         means: Floats32 = (sums / released["mixture_orders"][:, None]).astype(np.float32)
-        return means
+        return {"mixtures": means}

@@ -13,21 +13,17 @@ MAX_ORDER = 100_000
 class DpCdaConfig(MethodSettings):
     """Settings of DP-CDA. All are public: none may be chosen by looking at the private table.
 
-    Declared sizes need not be exact: they fix the sampling rate and the number of groups, and a
-    wrong one costs utility, never privacy.
+    Declared sizes need not be exact: they fix the number of groups, and a wrong one costs utility,
+    never privacy.
     """
 
     kind: Literal["dp_cda"] = "dp_cda"
     order_of_mixture: int = Field(default=128, ge=1, le=MAX_ORDER)
-    """Records of one class in a mixture (l)."""
-    sampling: Literal["poisson", "groups"] = Field(default="poisson")
-    """Mixtures of secret random samples, or of disjoint groups of patients."""
+    """Records of one class in a mixture (l), about."""
     declared_patients: int = Field(default=10_000, ge=1)
     """Declared number of patients, in classes of equal size."""
     class_sizes: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(default=None)
     """Declared patients of each class, instead of equal sizes."""
-    mixtures_per_class: int = Field(default=400, ge=2, le=100_000)
-    """Mixtures of each class, published and poisson; groups follow from the sizes."""
     one_hot_levels: int = Field(default=64, ge=0, le=1024)
     """Numeric columns of at most this many codes have a coordinate for each code."""
     l2_clip_norm: float | None = Field(default=None, gt=0)
@@ -57,8 +53,7 @@ class DpCdaConfig(MethodSettings):
                 raise ConfigurationError(
                     "ORDER_ABOVE_CLASS",
                     "expected order_of_mixture of at most declared_patients / classes = "
-                    f"{size:g}, found {self.order_of_mixture}: the sampling rate would be above 1; "
-                    "lower it, or declare more patients",
+                    f"{size:g}, found {self.order_of_mixture}; lower it, or declare more patients",
                 )
             return (size,) * n_labels
         if len(self.class_sizes) != n_labels:

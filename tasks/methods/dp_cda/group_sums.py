@@ -1,18 +1,15 @@
-"""Exact sums of private records that the proven DP-CDA releases, and their sensitivities.
+"""Exact sums of private records that DP-CDA releases, and their sensitivity.
 
 Written like `tasks.measurement.statistics`: rows of one shard and public arrays to int64, records
 truncated toward zero on the grid, each one rounded by itself.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from privacy.arrays import Codes, Floats, Indices, Integers
+from privacy.arrays import Codes, Floats, Integers
 from tasks.measurement.encoded import EncodedRows, mixed_bits, row_slices
-from tasks.measurement.sampling import PoissonCoins
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.vectors import VectorMap
 
@@ -59,31 +56,11 @@ def group_sums(
     in_order = np.argsort(cell, kind="stable")
     for part in row_slices(len(in_order), _ROWS_AT_ONCE):
         index = in_order[part]
-        _add_to(total, cell[index], rows, index, record_map)
+        vectors = record_map.scaled(rows.codes[index])
+        amount = np.trunc(rows.weight[index, None] * vectors * SUM_SCALE).astype(np.int64)
+        cells, starts = np.unique(cell[index], return_index=True)
+        total[cells] += np.add.reduceat(amount, starts, axis=0)
     return total.reshape(n_groups, n_labels, -1)
-
-
-def sampled_sums(
-    rows: EncodedRows, *, coins: PoissonCoins, record_map: RecordMap, n_labels: int
-) -> Integers:
-    """Weighted sums (n_draws, n_labels, D) of the sampled records of each class, draw by draw.
-
-    In units of ``1 / SUM_SCALE``.
-
-    Privacy
-    -------
-    Adjacency: add or remove one patient. A patient is in the sample of a draw with the public
-    probability of `coins`, all records with one coin; a sampled patient adds an array of norm at
-    most c, by the triangle inequality as in `group_sums`, whatever classes the records have. Event
-    of a draw: one Poisson-sampled Gaussian of sensitivity c.
-    """
-    total = np.zeros((coins.n_draws, n_labels, record_map.vectors.width), dtype=np.int64)
-    for draw, sampled in enumerate(coins.rows(rows)):
-        in_order = sampled[np.argsort(rows.label[sampled], kind="stable")]
-        for part in row_slices(len(in_order), _ROWS_AT_ONCE):
-            index = in_order[part]
-            _add_to(total[draw], rows.label[index], rows, index, record_map)
-    return total
 
 
 def groups_of(rows: EncodedRows, *, n_groups: int) -> Integers:
@@ -100,13 +77,3 @@ def groups_of(rows: EncodedRows, *, n_groups: int) -> Integers:
     hashed += rows.label * factors[-2] + rows.fold * factors[-1]
     groups: Integers = (mixed_bits(hashed) % np.uint64(n_groups)).astype(np.int64)
     return groups
-
-
-def _add_to(
-    total: Integers, cell: NDArray[Any], rows: EncodedRows, index: Indices, record_map: RecordMap
-) -> None:
-    """Add the records of `index` to rows `cell` of `total`; `cell` is in rising order."""
-    vectors = record_map.scaled(rows.codes[index])
-    amount = np.trunc(rows.weight[index, None] * vectors * SUM_SCALE).astype(np.int64)
-    cells, starts = np.unique(cell, return_index=True)
-    total[cells] += np.add.reduceat(amount, starts, axis=0)

@@ -1,16 +1,15 @@
 """Private stochastic gradient descent of one network per cluster, all in one draw.
 
-A step samples patients by secret coins, once for all clusters. A record trains the network of its
-cluster, which is a public function of the record; so a record touches one network, and one Poisson
-sampled Gaussian of sensitivity 1 pays for the step of all networks (parallel composition, also for
-a patient whose records are in several clusters).
+A step reads every patient. A record trains the network of its cluster, which is a public function
+of the record; so a record touches one network, and one Gaussian of sensitivity 1 pays for the step
+of all networks (parallel composition, also for a patient whose records are in several clusters).
 
 The paper chooses the clipping norm by a noisy histogram of the same batch and adds up the two costs
 by its Theorem 3, which is false. Here the histogram and the gradients are one vector of one draw,
 and a step clips at the norm that the histogram of the step before chose.
 
-Source: DPGM paper (Acs, Melis, Castelluccia and De Cristofaro 2019), Algorithms 3 and 4, in the
-proven form; Abadi et al. 2016 for the descent.
+Source: DPGM paper (Acs, Melis, Castelluccia and De Cristofaro 2019), Algorithms 3 and 4;
+Abadi et al. 2016 for the descent.
 """
 
 from __future__ import annotations
@@ -18,13 +17,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from privacy.arrays import Floats, Floats32, Indices, Integers
+from privacy.arrays import Floats, Floats32, Integers
 from tasks.measurement.encoded import EncodedRows, row_slices
-from tasks.measurement.sampling import PoissonCoins
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.vectors import VectorMap
 from tasks.methods.dpgm.kernel_kmeans import Clustering
@@ -91,35 +89,28 @@ class TrainingStep:
         return int(math.sqrt(1.0 - self.histogram.share) * SUM_SCALE / self.l2_clip_norm)
 
 
-def gradient_sums(rows: EncodedRows, *, coins: PoissonCoins, step: TrainingStep) -> Any:
-    """Histogram of gradient norms and clipped gradients of all networks, over sampled patients.
-
-    The step, the public state of the training, is the same for all draws of the coins.
+def gradient_sums(rows: EncodedRows, *, step: TrainingStep) -> Integers:
+    """Histogram of gradient norms and clipped gradients of all networks.
 
     Returns
     -------
-    int64 array of shape (n_draws, n_bins + k * P), in units of ``1 / SUM_SCALE``
+    int64 array of shape (n_bins + k * P,), in units of ``1 / SUM_SCALE``
         The histogram times ``sqrt(s)``; then, cluster by cluster, the sum of clipped gradients
         divided by the clipping norm, times ``sqrt(1 - s)``; s is the histogram's share.
 
     Privacy
     -------
-    Adjacency: add or remove one patient, who is in the sample with the probability of the coins.
-    A sampled record adds ``weight * (sqrt(s) e_j, sqrt(1 - s) g / C)`` with a unit vector ``e_j``
-    and ``|g| <= C`` to the histogram and to one cluster: norm at most its weight. The weights of a
-    patient sum to at most one, so the Euclidean sensitivity of the whole vector is 1
-    (``SUM_SCALE`` grid points), whatever C is: it was chosen from earlier releases. Event: one
-    Poisson sampled Gaussian per draw; histogram and gradients share the sample and are one vector,
-    so no composition of dependent mechanisms is needed.
+    Adjacency: add or remove one patient. A record adds
+    ``weight * (sqrt(s) e_j, sqrt(1 - s) g / C)`` with a unit vector ``e_j`` and ``|g| <= C`` to the
+    histogram and to one cluster: norm at most its weight. The weights of a patient sum to at most
+    one, so the Euclidean sensitivity of the whole vector is 1 (``SUM_SCALE`` grid points), whatever
+    C is: it was chosen from earlier releases. Event: one discrete Gaussian; histogram and gradients
+    are one vector, so no composition of dependent mechanisms is needed.
     """
-    return np.stack([_sums_of(rows, member, step) for member in coins.rows(rows)])
-
-
-def _sums_of(rows: EncodedRows, member: Indices, step: TrainingStep) -> Integers:
     n_bins, n_parameters = step.histogram.n_bins, step.parameters.shape[1]
     total = np.zeros(step.n_values, dtype=np.int64)
     gradients = total[n_bins:].reshape(step.clustering.n_clusters, n_parameters)
-    for block in (member[part] for part in row_slices(len(member))):
+    for block in row_slices(len(rows)):
         codes, label, weight = rows.codes[block], rows.label[block], rows.weight[block]
         vectors = step.vector_map.vectors(codes, label if step.vector_map.with_label else None)
         cluster = step.clustering.assign(codes, label)

@@ -1,8 +1,8 @@
-"""DPGM in the proven analysis: released clusters, one network each, records drawn from both.
+"""DPGM with a proof: released clusters, one network each, records drawn from both.
 
 Every look at the rows is a planned draw: some rounds of k-means, one draw of the clusters' sizes
-and means, and a series of Poisson sampled gradients that trains the networks of all clusters at
-once. The schedule, the rates and all noise are public and set in advance.
+and means, and one draw of gradients for each step, which trains the networks of all clusters at
+once. The schedule and all noise are public and set in advance.
 
 Source of the method: Acs, Melis, Castelluccia and De Cristofaro 2019, Algorithm 1, which here picks
 no cluster by its private size: every step trains every cluster.
@@ -61,19 +61,18 @@ class Dpgm:
                 GRADIENTS,
                 (self._histogram.n_bins + n_parameters,),
                 share=shares.training,
-                sampling_probability=config.sampling_probability,
-                n_draws=config.n_steps,
+                n_draws=config.epochs,
             )
         )
         return plan_measurement(requests, mu=mu)
 
     def stages(self, *, mu: float) -> tuple[Stage, ...]:
-        """Return the clusters, then one stage per epoch of the training."""
+        """Return the clusters, then one stage for each step of the training."""
         count = self.config.epochs
         return (
             Stage(name="clustering", run=self._clustering),
             *(
-                Stage(name=f"train-{epoch:02d}-of-{count:02d}", run=self._epoch)
+                Stage(name=f"train-{epoch:02d}-of-{count:02d}", run=self._step)
                 for epoch in range(1, count + 1)
             ),
         )
@@ -163,12 +162,9 @@ class Dpgm:
             "steps_taken": np.array(0),
         }
 
-    def _epoch(self, curator: Curator, released: Released) -> Released:
-        """Take the steps of one epoch; what comes back starts the next."""
+    def _step(self, curator: Curator, released: Released) -> Released:
+        """Take one step on the gradients of all patients; what comes back starts the next."""
         config, histogram = self.config, self._histogram
-        clustering = Clustering(
-            embedding=self._embedding, centres=released["centres"], alive=released["alive"]
-        )
         networks = self._networks(released["means"])
         descent = Descent(
             kind=config.descent,
@@ -179,30 +175,30 @@ class Dpgm:
             second=released["second_moment"].astype(np.float64),
             n_steps=int(released["steps_taken"]),
         )
-        chains, norm = released["chains"], float(released["l2_clip_norm"])
-        # Expected number of sampled patients of each cluster; a dead cluster has no gradient.
-        batch = config.sampling_probability * np.maximum(released["sizes"], 1.0)[:, None]
-        for _ in range(config.steps_per_epoch):
-            step = TrainingStep(
-                clustering=clustering,
-                vector_map=self._vector_map,
-                networks=networks,
-                parameters=descent.parameters,
-                chains=chains,
-                histogram=histogram,
-                l2_clip_norm=norm,
-                seed=PUBLIC_SEED + descent.n_steps,
-            )
-            noisy = curator.release_sample(GRADIENTS, gradient_sums, 1, step=step)
-            counts, gradients = split_draw(noisy[0], step)
-            noise = curator.plan[GRADIENTS].unit_noise_stddev
-            if histogram.n_bins:
-                noise /= float(np.sqrt(histogram.share))
-                norm = histogram.next_norm(counts, norm, noise_stddev=noise)
-            descent = descent.step(gradients / batch * released["alive"][:, None])
-            chains = _moved(curator, step, descent.parameters)
+        norm = float(released["l2_clip_norm"])
+        step = TrainingStep(
+            clustering=Clustering(
+                embedding=self._embedding, centres=released["centres"], alive=released["alive"]
+            ),
+            vector_map=self._vector_map,
+            networks=networks,
+            parameters=descent.parameters,
+            chains=released["chains"],
+            histogram=histogram,
+            l2_clip_norm=norm,
+            seed=PUBLIC_SEED + descent.n_steps,
+        )
+        noisy = curator.release(GRADIENTS, gradient_sums, step=step)
+        counts, gradients = split_draw(noisy, step)
+        if histogram.n_bins:
+            noise = curator.plan[GRADIENTS].unit_noise_stddev / float(np.sqrt(histogram.share))
+            norm = histogram.next_norm(counts, norm, noise_stddev=noise)
+        # A dead cluster has no gradient.
+        sizes = np.maximum(released["sizes"], 1.0)[:, None]
+        descent = descent.step(gradients / sizes * released["alive"][:, None])
+        chains = _moved(curator, step, descent.parameters)
         parameters = descent.parameters
-        if descent.n_steps == config.n_steps:
+        if descent.n_steps == config.epochs:
             parameters = _fitted(curator, networks, parameters, chains)
         return {
             "parameters": parameters.astype(np.float32),

@@ -1,6 +1,5 @@
 """Public settings of DPGM."""
 
-import math
 from typing import Literal
 
 from pydantic import Field
@@ -12,7 +11,7 @@ PUBLIC_SEED = 20_190_627
 
 
 _LEARNING_RATES = {"adam": 0.04, "momentum": 0.8}
-"""Rates for sixteen steps that everybody is in."""
+"""Rates for sixteen steps."""
 
 
 class BudgetShares(MethodSettings):
@@ -42,9 +41,9 @@ class DpgmConfig(MethodSettings):
     hidden_units: int = Field(default=200, ge=1, le=2000, description="Hidden units of a layer.")
     latent_dimensions: int = Field(default=2, ge=1, le=200)
     """Latent dimensions of the autoencoder."""
-    epochs: int = Field(default=16, ge=1, le=200, description="Epochs of 1 / q steps each.")
-    sampling_probability: float = Field(default=1.0, gt=0, le=1)
-    """Probability that a patient is in a step's sample, q."""
+    epochs: int = Field(
+        default=16, ge=1, le=200, description="Steps of the training, each on all patients."
+    )
     optimiser: Literal["adam", "momentum"] | None = Field(default=None)
     """Optimiser; none: momentum for rbm, Adam for vae."""
     learning_rate: float | None = Field(default=None, gt=0, le=100)
@@ -74,13 +73,3 @@ class DpgmConfig(MethodSettings):
         if self.learning_rate is not None:
             return self.learning_rate
         return _LEARNING_RATES[self.descent]
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Steps that show every patient once, on average."""
-        return math.ceil(1.0 / self.sampling_probability)
-
-    @property
-    def n_steps(self) -> int:
-        """Steps of the whole training."""
-        return self.epochs * self.steps_per_epoch

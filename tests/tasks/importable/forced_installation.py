@@ -12,9 +12,9 @@ from decimal import Decimal
 import made_up_release as made
 from forced_release import BEGIN, run_and_say
 
-from privacy.accountants.gaussian import GaussianAccountant
 from privacy.errors import ClustMixError, IntegrityError
 from privacy.event_records import event_from_dict
+from privacy.gaussian import GaussianAccountant
 from privacy.ledger import EntryState
 from privacy.parameters import Adjacency
 from storage.files.refs import new_release_id

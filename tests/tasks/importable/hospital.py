@@ -5,7 +5,7 @@ from pathlib import Path
 import made_up_release as made
 
 from flows.local_database import find_postgres
-from privacy.accountants.calibration import gdp_rho
+from privacy.calibration import gdp_rho
 
 WARD, POOR, DECIDED, MIXED = "ward", "poor", "decided", "mixed"
 """Datasets: one that arrives, one whose budget pays once, one that officers decide on, and one with

@@ -4,16 +4,16 @@ from datetime import date
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from privacy.accountants.gaussian import GaussianAccountant
 from privacy.event_records import event_to_dict
-from privacy.events import ComposedEvent, DiscreteGaussianEvent
+from privacy.events import Composed, Gaussian
+from privacy.gaussian import GaussianAccountant
 from privacy.parameters import Adjacency
 from storage.files.digests import digest_of
 from storage.keys.keys import SigningKey
 from storage.releases.manifest import GateRecord, Manifest, MethodRecord
 
 EVENTS = tuple(
-    DiscreteGaussianEvent(statistic=name, l2_sensitivity=1000.0, noise_stddev=stddev, n_values=10)
+    Gaussian(statistic=name, l2_sensitivity=1000.0, noise_stddev=stddev, n_values=10)
     for name, stddev in (("sums", 5000.0), ("moments", 7000.0))
 )
 SHA = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
@@ -26,7 +26,7 @@ def key_of(number):
 
 def fields_of(made_of=EVENTS, **changes):
     """Return the fields of a manifest that says what its events give."""
-    event = ComposedEvent(events=made_of)
+    event = Composed(events=made_of)
     total = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(event)
     replaced = GaussianAccountant(adjacency=Adjacency.REPLACE_ONE).compose(event)
     fields = {

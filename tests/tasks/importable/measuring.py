@@ -27,23 +27,16 @@ def domain_with(*n_codes, numeric=(), missing=(), labels=("no", "yes"), **others
 
 
 class NoNoise:
-    """Adds nothing, chooses the largest score; its coins come from a seed."""
+    """Adds nothing."""
 
     tainted = True
 
-    def __init__(self, seed=0):
-        self._coins = SeededNoise(seed)
+    def __init__(self):
         self.draws = []
 
     def discrete_gaussian(self, shape, *, noise_stddev):
         self.draws.append((shape, noise_stddev))
         return np.zeros(shape, dtype=np.int64)
-
-    def select_max(self, scores, *, scale):
-        return int(np.argmax(scores))
-
-    def secret_key(self):
-        return self._coins.secret_key()
 
 
 class NotingExecutor(InProcessExecutor):
@@ -116,8 +109,7 @@ def rows_with(codes, label, *, weight=None, fold=None):
 def take(rows, index):
     """Rows of an index or mask."""
     names = ("codes", "label", "weight", "fold")
-    patient = None if rows.patient is None else rows.patient[index]
-    return replace(rows, patient=patient, **{name: getattr(rows, name)[index] for name in names})
+    return replace(rows, **{name: getattr(rows, name)[index] for name in names})
 
 
 def in_shards(rows, order, cuts):

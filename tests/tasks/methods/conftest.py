@@ -24,9 +24,6 @@ class SmallTable:
             label=np.array([y for _, records in patients for _, y in records], dtype=np.uint16),
             weight=np.array([1.0 / len(r) for _, r in patients for _ in r], dtype=np.float64),
             fold=np.array([fold for fold, r in patients for _ in r], dtype=np.uint8),
-            patient=np.array(
-                [number for number, (_, r) in enumerate(patients) for _ in r], dtype=np.uint32
-            ),
         )
 
     def patients(self, n, seed):

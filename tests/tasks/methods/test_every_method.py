@@ -11,24 +11,21 @@ from tasks.methods.method_config import MethodConfig
 from tasks.methods.registry import METHODS, build
 
 CLUSTMIX = {"kind": "clustmix"}
-CDA = {"kind": "dp_cda", "declared_patients": 40, "order_of_mixture": 5, "mixtures_per_class": 7}
+CDA = {"kind": "dp_cda", "declared_patients": 40, "order_of_mixture": 5}
 DPGM = {
     "kind": "dpgm", "clusters": 3, "hidden_units": 3, "fourier_features": 8, "epochs": 2,
-    "sampling_probability": 0.5, "min_cluster_size": 5,
+    "min_cluster_size": 5,
 }  # fmt: skip
 KMEANS = {"kind": "dp_kmeans", "clusters": 4, "rounds": 3, "n_features": 16}
 FORMS = {
     "clustmix": CLUSTMIX,
-    "dp_cda of groups": {**CDA, "sampling": "groups"},
-    "dp_cda of samples": {**CDA, "sampling": "poisson", "l2_clip_norm": 1.0},
-    "dp_cda of numbers": {**CDA, "sampling": "groups", "one_hot_levels": 0},
+    "dp_cda": {**CDA, "l2_clip_norm": 1.0},
+    "dp_cda of numbers": {**CDA, "one_hot_levels": 0},
     "dp_kmeans": {**KMEANS, "features": "plain"},
     "dp_kmeans of features": {**KMEANS, "features": "fourier"},
     "dpgm": {**DPGM, "network": "vae"},
     "naive_bayes": {"kind": "naive_bayes"},
 }
-SHARDED = [name for name in FORMS if name not in ("dp_cda of samples", "dpgm")]
-"""Without samples of patients, whose coins are those of a shard."""
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +68,7 @@ def test_a_tiny_table_under_much_noise_releases_the_same_shapes(form, n_patients
     sampled(method, small.domain, arrays, 50)
 
 
-@pytest.mark.parametrize("form", SHARDED)
+@pytest.mark.parametrize("form", FORMS)
 def test_shards_their_number_and_order_do_not_matter(form, released, small):
     method, whole = released(form, 100)
     rows = small.rows(small.patients(100, 1))

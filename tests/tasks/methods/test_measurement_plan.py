@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privacy.accountants.gaussian import GaussianAccountant
 from privacy.errors import IntegrityError
-from privacy.events import ComposedEvent
+from privacy.events import Composed
+from privacy.gaussian import GaussianAccountant
 from privacy.parameters import Adjacency
 from tasks.measurement.plan import StatisticRequest, hold_against, plan_measurement
 from tasks.methods.clustmix.tables.table_clustmix import TableClustMix
@@ -59,11 +59,11 @@ def test_hold_against_returns_what_is_left_and_refuses_foreign_events(small):
     events = plan.event.events
 
     def left(*happened):
-        return hold_against(plan, ComposedEvent(events=happened), mu=mu)
+        return hold_against(plan, Composed(events=happened), mu=mu)
 
     assert left() == mu
     assert left(*events) == pytest.approx(0.0, abs=1e-3)
-    spent = ACCOUNTANT.compose(ComposedEvent(events=events[:3])).mu
+    spent = ACCOUNTANT.compose(Composed(events=events[:3])).mu
     assert left(*events[:3]) ** 2 + spent**2 == pytest.approx(mu**2)
     less_noise = replace(events[0], noise_stddev=events[0].noise_stddev * 0.999)
     for happened in (

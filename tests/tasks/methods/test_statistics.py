@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from measuring import domain_with, drawn_by, in_shards, take
 
-from privacy.accountants.calibration import gdp_mu
+from privacy.calibration import gdp_mu
 from privacy.sensitivity import weighted_sum_l2_sensitivity
 from tasks.ingest.contributions import bound_contributions, named_patients
 from tasks.measurement import centred, statistics

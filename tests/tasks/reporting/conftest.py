@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from made_manifests import manifest_of
 
-from privacy.events import DiscreteGaussianEvent
+from privacy.events import Gaussian
 from storage.releases.manifest import GateRecord, MethodRecord
 from storage.schema.table import TableSchema
 
@@ -46,7 +46,7 @@ def rows():
 
 
 EVENTS = tuple(
-    DiscreteGaussianEvent(statistic=name, l2_sensitivity=most, noise_stddev=stddev, n_values=n)
+    Gaussian(statistic=name, l2_sensitivity=most, noise_stddev=stddev, n_values=n)
     for name, most, stddev, n in (
         ("clustering round 1", 16777216.0, 192937984.0, 640),
         ("second moment", 189812531.0, 1803219044.0, 528),

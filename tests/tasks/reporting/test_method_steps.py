@@ -4,9 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from privacy.accountants.calibration import gdp_rho
 from privacy.event_records import event_to_dict
-from privacy.events import ExponentialMechanismEvent, PoissonSampledGaussianEvent, RepeatedEvent
+from privacy.events import Gaussian, Repeated
 from tasks.methods.registry import METHODS
 from tasks.reporting import facts
 from tasks.reporting.facts import steps
@@ -34,28 +33,14 @@ def test_unknown_methods_have_general_steps():
     assert "Images" in steps(manifest_of("clustmix"), images=True)["Anonymise"]
 
 
-def test_series_and_choices_are_told_in_the_table_of_noise():
-    series = RepeatedEvent(
-        event=PoissonSampledGaussianEvent(
-            statistic="gradients", noise_multiplier=1.5, sampling_probability=0.125, n_values=1000
-        ),
-        count=30,
-    )
-    choice = ExponentialMechanismEvent(statistic="query", epsilon=0.25, n_candidates=2000)
-    events = tuple(event_to_dict(event) for event in (series, choice))
-    first, second = facts.noise_table(SimpleNamespace(events=events)).rows
-    how = "Gaussian on a random sample of 12.5 %, 30 times"
-    assert first == ("gradients", how, "1,000", "1", "1.5", "1.50")
-    how = "exponential mechanism, epsilon 0.25"
-    assert second == ("query", how, "1 of 2,000", "-", "-", "-")
+def test_a_repeated_draw_is_one_row_of_the_table_of_noise():
+    draw = Gaussian(statistic="gradients", l2_sensitivity=2.0, noise_stddev=60.0, n_values=1000)
+    events = (event_to_dict(Repeated(event=draw, count=30)),)
+    [row] = facts.noise_table(SimpleNamespace(events=events)).rows
+    assert row == ("gradients", "discrete Gaussian, 30 times", "1,000", "2", "60", "30.00")
 
 
-def test_a_sampled_release_is_charged_what_was_asked_for():
-    asked = {"accountant": "approximate_gaussian", "request": {"epsilon": 1.0}, "delta": 1e-6}
-    asked |= {"rho": 0.02793, "mu": 0.2364, "ledger_entry": "e-0"}
-    charged = float(gdp_rho(epsilon=1.0, delta=1e-6))
-    assert asked["rho"] < charged
-    sentence = facts.budget_sentence(SimpleNamespace(**asked))
-    assert sentence == "Charged to ledger entry e-0: rho = 0.02802 (mu = 0.2364)."
-    exact = SimpleNamespace(**{**asked, "accountant": "gaussian"})
-    assert "rho = 0.02793" in facts.budget_sentence(exact)
+def test_a_release_is_charged_the_rho_of_its_draws():
+    stated = SimpleNamespace(rho=0.02793, mu=0.2364, ledger_entry="e-0")
+    sentence = facts.budget_sentence(stated)
+    assert sentence == "Charged to ledger entry e-0: rho = 0.02793 (mu = 0.2364)."

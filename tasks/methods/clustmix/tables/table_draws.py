@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from privacy.sensitivity import weighted_sum_l2_sensitivity
 from tasks.measurement.centred import counts_request, measured_codes
 from tasks.measurement.encoded import EncodedRows, row_slices
-from tasks.measurement.plan import MeasurementPlan, Request, StatisticRequest, sum_request
+from tasks.measurement.plan import MeasurementPlan, StatisticRequest, sum_request
 from tasks.measurement.plan import plan_measurement as plan_draws
 from tasks.measurement.statistics import SUM_SCALE, softmax
 from tasks.methods.clustmix.tables import table_rule as rule
@@ -54,7 +54,7 @@ def plan_of(layout: Layout, *, patients: int | None, mu: float) -> MeasurementPl
     Reads no data. The sensitivities are those proved beside the sums.
     """
     shares = rule.shares_of(layout, patients=patients, mu=mu)
-    requests: list[Request] = [
+    requests: list[StatisticRequest] = [
         counts_request(
             LABEL_COUNTS, layout.n_codes, n_labels=layout.n_labels, share=shares.label_counts
         )

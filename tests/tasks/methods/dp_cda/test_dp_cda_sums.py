@@ -3,22 +3,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.measurement.sampling import PoissonCoins
 from tasks.measurement.statistics import SUM_SCALE, class_counts
 from tasks.measurement.vectors import VectorMap
-from tasks.methods.dp_cda.group_sums import RecordMap, group_sums, groups_of, sampled_sums
+from tasks.methods.dp_cda.group_sums import RecordMap, group_sums, groups_of
 
 N_GROUPS = 3
 
 
 def record_map(small, clip=0.9, centre=0.25, scale=0.5):
     return RecordMap(vectors=VectorMap(small.domain), centre=centre, scale=scale, l2_clip_norm=clip)
-
-
-def coins(probability=0.5, n_draws=6, shard="shard 0", key=b"k" * 32):
-    return PoissonCoins(
-        key=key, probability=probability, first_draw=0, n_draws=n_draws, shard=shard
-    )
 
 
 def scaled_slowly(mapping, codes):
@@ -53,35 +46,13 @@ def test_group_sums_equal_a_loop_over_records(small, monkeypatch):
     assert found.dtype == np.int64
 
 
-def test_sampled_sums_equal_a_loop_over_draws(small):
-    mapping, rows = record_map(small), small.rows(small.patients(30, 2))
-    found = sampled_sums(rows, coins=coins(), record_map=mapping, n_labels=2)
-    included = coins().included(30)
-    for draw in range(6):
-        expected = np.zeros((2, mapping.vectors.width))
-        for row, vector in enumerate(scaled_slowly(mapping, rows.codes)):
-            if included[draw, rows.patient[row]]:
-                expected[rows.label[row]] += np.trunc(vector * rows.weight[row] * SUM_SCALE)
-        np.testing.assert_allclose(found[draw], expected, atol=len(rows))
-
-
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10_000))
 def test_one_patient_moves_the_sums_by_at_most_the_clip_norm(small, seed):
     mapping, patients = record_map(small), small.patients(8, seed)
     with_patient, without = small.rows(patients), small.rows(patients[:-1])
-    arguments = {"record_map": mapping, "n_labels": 2}
-    moved = {
-        "groups": group_sums(with_patient, n_groups=N_GROUPS, **arguments)
-        - group_sums(without, n_groups=N_GROUPS, **arguments),
-        "samples": sampled_sums(with_patient, coins=coins(), **arguments)
-        - sampled_sums(without, coins=coins(), **arguments),
-    }
-    bound = mapping.l2_clip_norm * SUM_SCALE
-    assert np.linalg.norm(moved["groups"]) <= bound
-    included = coins().included(8)[:, -1]
-    for draw, sampled in enumerate(included):
-        # In the sample: at most the norm. Not in it: nothing.
-        assert np.linalg.norm(moved["samples"][draw]) <= bound * sampled
+    arguments = {"record_map": mapping, "n_labels": 2, "n_groups": N_GROUPS}
+    moved = group_sums(with_patient, **arguments) - group_sums(without, **arguments)
+    assert np.linalg.norm(moved) <= mapping.l2_clip_norm * SUM_SCALE
     counts = class_counts(with_patient, n_labels=2) - class_counts(without, n_labels=2)
     assert np.linalg.norm(counts) <= SUM_SCALE

@@ -2,28 +2,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from measuring import NoNoise, released_of
+from measuring import released_of
 from pydantic import ValidationError
 
 from privacy.errors import ConfigurationError
-from privacy.events import DiscreteGaussianEvent, RepeatedEvent
+from privacy.events import Gaussian
 from privacy.randomness import SeededNoise
-from tasks.measurement.sampling import PoissonCoins, shard_name
-from tasks.measurement.statistics import class_counts
-from tasks.methods.dp_cda import dp_cda as synthesizer
 from tasks.methods.dp_cda.dp_cda import COUNTS, SUMS, DpCda
 from tasks.methods.dp_cda.dp_cda_settings import DpCdaConfig
-from tasks.methods.dp_cda.group_sums import groups_of, sampled_sums
+from tasks.methods.dp_cda.group_sums import groups_of
 
-GROUPS = DpCdaConfig(declared_patients=40, order_of_mixture=5, sampling="groups", one_hot_levels=0)
-POISSON = DpCdaConfig(
-    declared_patients=40,
-    order_of_mixture=5,
-    sampling="poisson",
-    mixtures_per_class=7,
-    one_hot_levels=0,
-    l2_clip_norm=1.0,
-)
+GROUPS = DpCdaConfig(declared_patients=40, order_of_mixture=5, one_hot_levels=0)
 
 
 def test_plan_of_groups_is_two_gaussians(small):
@@ -32,21 +21,11 @@ def test_plan_of_groups_is_two_gaussians(small):
     counts, sums = plan.statistics
     assert (counts.name, counts.shape) == (COUNTS, (2,))
     # 20 patients in a class, five in a group; age with its flag, ward, lab: four coordinates.
-    assert (sums.name, sums.shape, sums.is_series) == (SUMS, (4, 2, 4), False)
-    assert all(isinstance(event, DiscreteGaussianEvent) for event in plan.event.events)
+    assert (sums.name, sums.shape, sums.n_draws) == (SUMS, (4, 2, 4), 1)
+    assert all(isinstance(event, Gaussian) for event in plan.event.events)
     assert counts.unit_noise_stddev == pytest.approx(1 / 0.5 / np.sqrt(0.02), rel=1e-6)
     # Three columns, one of them with a flag, are at most one away from the middle.
     assert sums.unit_noise_stddev == pytest.approx(1.0 / 0.5 / np.sqrt(0.98), rel=1e-6)
-
-
-def test_plan_of_poisson_samples_is_a_series_at_the_public_rate(small):
-    method = DpCda(small.domain, POISSON)
-    sums = method.plan(mu=0.5)[SUMS]
-    assert sums.shape == (2, 4)
-    assert (sums.sampling_probability, sums.n_draws) == (0.25, 7)
-    assert isinstance(sums.event, RepeatedEvent)
-    # Less noise than without sampling, with the same number of draws.
-    assert sums.unit_noise_stddev < np.sqrt(7) / 0.5
 
 
 def test_group_means_equal_a_hand_calculation_without_noise(small):
@@ -64,32 +43,14 @@ def test_group_means_equal_a_hand_calculation_without_noise(small):
             )
 
 
-def test_sampled_means_equal_a_hand_calculation_without_noise(small, monkeypatch):
-    monkeypatch.setattr(synthesizer, "DRAWS_PER_STAGE", 3)
-    method, rows = DpCda(small.domain, POISSON), small.rows(small.patients(40, 2))
-    assert [stage.name for stage in method.stages(mu=5.0)] == [
-        "class-counts", "mix-01-of-03", "mix-02-of-03", "mix-03-of-03"
-    ]  # fmt: skip
-    released = released_of(method, rows, mu=5.0)
-    coins = PoissonCoins(
-        key=NoNoise().secret_key(), probability=0.25, first_draw=0, n_draws=7, shard=shard_name(0)
-    )
-    sums = sampled_sums(rows, coins=coins, record_map=method.record_map, n_labels=2)
-    counts = class_counts(rows, n_labels=2)
-    np.testing.assert_allclose(released["mixtures"], sums / (0.25 * counts[:, None]), atol=1e-5)
-
-
-@pytest.mark.parametrize("sampling", ["groups", "poisson"])
 @pytest.mark.parametrize(("centre", "scale"), [(None, 1.0), (0.3, 0.4)])
-def test_columns_of_a_sample_depend_on_each_other_as_in_the_table(small, sampling, centre, scale):
+def test_columns_of_a_sample_depend_on_each_other_as_in_the_table(small, centre, scale):
     # In each class ward and lab are even, and they are equal in all records.
     values = [(n % 3, n % 2, 2 * (n % 2)) for n in range(12)]
     patients = [(fold, [(value, y)]) for value in values for y in (0, 1) for fold in range(200)]
     config = DpCdaConfig(
         declared_patients=4_800,
         order_of_mixture=8,
-        sampling=sampling,
-        mixtures_per_class=300,
         centre=centre,
         scale=scale,
     )
@@ -107,7 +68,7 @@ def test_columns_of_a_sample_depend_on_each_other_as_in_the_table(small, samplin
 @settings(max_examples=15, deadline=None)
 @given(declared=st.integers(10, 400), order=st.integers(1, 5))
 def test_declared_sizes_change_no_sensitivity(small, declared, order):
-    config = DpCdaConfig(declared_patients=declared, order_of_mixture=order, sampling="groups")
+    config = DpCdaConfig(declared_patients=declared, order_of_mixture=order)
     sums = DpCda(small.domain, config).plan(mu=0.5)[SUMS]
     # Four levels, a coordinate of two, three levels.
     largest = np.sqrt(3 / 4 + 1 / 4 + 2 / 3)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from privacy.sensitivity import weighted_sum_l2_sensitivity
 from tasks.measurement.descent import Descent
-from tasks.measurement.sampling import PoissonCoins
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.vectors import VectorMap
 from tasks.methods.dpgm.dp_sgd import NormHistogram, TrainingStep, gradient_sums, split_draw
@@ -53,19 +52,13 @@ def step_of(small, seed, *, histogram=BINS, l2_clip_norm=0.8, factor=1.0, n_clus
     )
 
 
-def coins_of(probability=1.0, n_draws=1):
-    return PoissonCoins(
-        key=bytes(32), probability=probability, first_draw=0, n_draws=n_draws, shard="one"
-    )
-
-
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), adaptive=st.booleans())
 def test_a_draw_equals_a_record_by_record_reference(small, seed, adaptive):
     step = step_of(small, seed, histogram=BINS if adaptive else NO_BINS)
     rows = small.rows(small.patients(8, seed))
-    found = gradient_sums(rows, coins=coins_of(), step=step)
-    assert found.shape == (1, step.n_values)
+    found = gradient_sums(rows, step=step)
+    assert found.shape == (step.n_values,)
     counts = np.zeros(step.histogram.n_bins)
     gradients = np.zeros(step.parameters.shape)
     for index in range(len(rows)):
@@ -78,7 +71,7 @@ def test_a_draw_equals_a_record_by_record_reference(small, seed, adaptive):
         if adaptive:
             place = min(math.ceil(norm / 0.4), 5) - 1
             counts[place] += rows.weight[index]
-    noisy_counts, noisy_gradients = split_draw(found[0] / SUM_SCALE, step)
+    noisy_counts, noisy_gradients = split_draw(found / SUM_SCALE, step)
     assert noisy_gradients == pytest.approx(gradients, abs=1e-4)
     assert noisy_counts == pytest.approx(counts, abs=1e-4)
 
@@ -91,7 +84,7 @@ def test_no_patient_moves_a_draw_by_more_than_the_sensitivity(
 ):
     """Whatever norm earlier histograms chose, the bound of the whole vector stays the same."""
     step = step_of(small, 1, histogram=histogram, l2_clip_norm=l2_clip_norm, factor=factor)
-    largest = small.largest_norm(partial(gradient_sums, coins=coins_of(), step=step))
+    largest = small.largest_norm(partial(gradient_sums, step=step))
     assert largest <= BOUND
     if factor > 1.0 or l2_clip_norm == 0.05:
         assert largest > 0.999 * BOUND
@@ -100,23 +93,10 @@ def test_no_patient_moves_a_draw_by_more_than_the_sensitivity(
 def test_the_other_patients_do_not_change_what_a_patient_adds(small):
     step = step_of(small, 5)
     patients = small.patients(20, 4)
-    everybody = gradient_sums(small.rows(patients), coins=coins_of(), step=step)
-    without = gradient_sums(small.rows(patients[1:]), coins=coins_of(), step=step)
-    alone = gradient_sums(small.rows(patients[:1]), coins=coins_of(), step=step)
+    everybody = gradient_sums(small.rows(patients), step=step)
+    without = gradient_sums(small.rows(patients[1:]), step=step)
+    alone = gradient_sums(small.rows(patients[:1]), step=step)
     assert (everybody == without + alone).all()
-
-
-def test_each_draw_has_the_patients_of_its_own_coins(small):
-    step = step_of(small, 6)
-    rows = small.rows(small.patients(30, 2))
-    coins = coins_of(0.4, n_draws=3)
-    found = gradient_sums(rows, coins=coins, step=step)
-    assert len({draw.tobytes() for draw in found}) == 3
-    for draw, included in zip(found, coins.included(30), strict=True):
-        member = included[rows.patient]
-        assert draw.any()
-        counted = split_draw(draw / SUM_SCALE, step)[0].sum()
-        assert counted == pytest.approx(rows.weight[member].sum(), abs=1e-3)
 
 
 def test_the_first_steps_are_those_of_the_formulas():

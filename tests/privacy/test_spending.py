@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ledger_requests import REQUESTER, charge, row_of
 
-from privacy.accountants.spending import Spending, composed_rho, moment, time_text
 from privacy.charges import RHO_STEP, Caps, Partition
 from privacy.errors import BudgetRefused, LedgerError
 from privacy.parameters import Adjacency
+from privacy.spending import Spending, composed_rho, moment, time_text
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 

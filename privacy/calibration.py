@@ -6,36 +6,20 @@ and a lifetime cap equal to one release pays for exactly one release.
 """
 
 import math
-from collections.abc import Callable
 from decimal import ROUND_FLOOR, Decimal
 from fractions import Fraction
 from functools import lru_cache
 
-from privacy.accountants.approximate_gaussian import ApproximateGaussianAccountant
-from privacy.accountants.gaussian import (
+from privacy.charges import RHO_STEP
+from privacy.errors import ConfigurationError
+from privacy.events import MIN_DISCRETE_NOISE_STDDEV, Gaussian
+from privacy.gaussian import (
     SMOOTHING_STDDEV,
     event_mu_squared,
     gaussian_delta,
     gaussian_epsilon,
 )
-from privacy.charges import RHO_STEP
-from privacy.errors import ConfigurationError
-from privacy.events import (
-    MAX_NOISE_MULTIPLIER,
-    MIN_DISCRETE_NOISE_STDDEV,
-    MIN_NOISE_MULTIPLIER,
-    DiscreteGaussianEvent,
-    Event,
-    PoissonSampledGaussianEvent,
-    RepeatedEvent,
-)
 from privacy.parameters import Adjacency, PrivacyParameters
-
-_MULTIPLIER_PRECISION = 1e-3
-"""Relative width at which the search for a noise multiplier stops."""
-
-_ROOM = 1 - 2.0**-18
-"""The booked multiplier is checked a little lower, for roundings on the way to its event."""
 
 
 @lru_cache(maxsize=256)
@@ -121,7 +105,7 @@ def discrete_noise_stddev(*, l2_sensitivity: float, mu: float) -> float:
     _check_positive(l2_sensitivity=l2_sensitivity, mu=mu)
     noise_stddev = max(math.hypot(l2_sensitivity / mu, SMOOTHING_STDDEV), MIN_DISCRETE_NOISE_STDDEV)
     while True:
-        event = DiscreteGaussianEvent(
+        event = Gaussian(
             statistic="calibration",
             l2_sensitivity=l2_sensitivity,
             noise_stddev=noise_stddev,
@@ -133,47 +117,6 @@ def discrete_noise_stddev(*, l2_sensitivity: float, mu: float) -> float:
         noise_stddev *= 1 + 2.0**-50
 
 
-@lru_cache(maxsize=256)
-def booked_noise_multiplier(*, sampling_probability: float, steps: int, mu: float) -> float:
-    """Noise multiplier with which a series of Poisson samples is booked at `mu`, rounded up.
-
-    Patients are in each of `steps` samples with this probability, above 0 and at most 1; all three
-    numbers are public. The result is the upper end of a search to one part in 1,000, or
-    ``sqrt(steps) / mu`` where everybody is in each sample. `ApproximateGaussianAccountant` finds at
-    most `mu` for it, for add or remove, and still does for a multiplier that is smaller by a part
-    in 300,000 or larger. It is a ConfigurationError if `mu` is not finite and above 0
-    (``CALIBRATION_ARGUMENT_INVALID``), another argument is outside its range (``EVENT_INVALID``),
-    or no multiplier up to `MAX_NOISE_MULTIPLIER` is enough (``CALIBRATION_UNREACHABLE``).
-    """
-    _check_positive(mu=mu)
-    limit = mu * mu * (1 - 2.0**-48)
-
-    def spent(noise_multiplier: float) -> float:
-        series = _series(sampling_probability, noise_multiplier, steps)
-        accountant = ApproximateGaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
-        return accountant.compose(series).mu_squared
-
-    def excess(noise_multiplier: float) -> float:
-        found = spent(max(noise_multiplier * _ROOM, MIN_NOISE_MULTIPLIER))
-        return math.log(found / limit) if found > 0 else -math.inf
-
-    _series(sampling_probability, 1.0, steps)
-    if sampling_probability == 1:
-        found: float | None = max(math.sqrt(steps) / mu, MIN_NOISE_MULTIPLIER)
-        while found is not None and found <= MAX_NOISE_MULTIPLIER and spent(found) > limit:
-            found *= 1 + 2.0**-50
-    else:
-        found = _least_multiplier(excess, start=_limit_multiplier(sampling_probability, steps, mu))
-    if found is None or found > MAX_NOISE_MULTIPLIER:
-        raise ConfigurationError(
-            "CALIBRATION_UNREACHABLE",
-            f"expected mu that some noise multiplier up to {MAX_NOISE_MULTIPLIER} meets, found "
-            f"{mu!r} for {steps} samples with probability {sampling_probability!r}: epsilon is too "
-            "small for the schedule; choose a larger epsilon or fewer and smaller samples",
-        )
-    return found
-
-
 def _check_positive(**arguments: float) -> None:
     for name, value in arguments.items():
         if not (math.isfinite(value) and value > 0):
@@ -181,57 +124,3 @@ def _check_positive(**arguments: float) -> None:
                 "CALIBRATION_ARGUMENT_INVALID",
                 f"expected {name} to be finite and above 0, found {value!r}",
             )
-
-
-def _series(sampling_probability: float, noise_multiplier: float, steps: int) -> Event:
-    step = PoissonSampledGaussianEvent(
-        statistic="calibration",
-        noise_multiplier=noise_multiplier,
-        sampling_probability=sampling_probability,
-        n_values=1,
-    )
-    return RepeatedEvent(event=step, count=steps)
-
-
-def _limit_multiplier(sampling_probability: float, steps: int, mu: float) -> float:
-    """Return the multiplier of the central limit, ``mu = q sqrt(T (exp(1/z**2) - 1))``.
-
-    A guess to start from (Bu, Dong, Long and Su, "Deep learning with Gaussian differential
-    privacy", Harvard Data Science Review 2020, Corollary 4).
-    """
-    guess = 1 / math.sqrt(math.log1p((mu / sampling_probability) ** 2 / steps))
-    return min(max(guess, MIN_NOISE_MULTIPLIER), MAX_NOISE_MULTIPLIER)
-
-
-def _least_multiplier(excess: Callable[[float], float], *, start: float) -> float | None:
-    """Return the least multiplier whose excess, which falls with it, is at most 0."""
-    high, above = start, excess(start)
-    low, below = high, above
-    factor = 1.1
-    while above > 0:
-        if high >= MAX_NOISE_MULTIPLIER:
-            return None
-        low, below = high, above
-        high = min(high * factor, MAX_NOISE_MULTIPLIER)
-        above, factor = excess(high), factor * factor
-    while below <= 0 and low > MIN_NOISE_MULTIPLIER:
-        high, above = low, below
-        low = max(low / factor, MIN_NOISE_MULTIPLIER)
-        below, factor = excess(low), factor * factor
-    if below <= 0:
-        return low
-    steps = 0
-    while high > low * (1 + _MULTIPLIER_PRECISION):
-        # By turns a little above and a little below where the line through both ends is 0, and
-        # every third time the middle, which ends the search whatever the curve is.
-        span = math.log(high / low)
-        part = below / (below - above) if math.isfinite(above) and steps % 3 < 2 else 0.5
-        aim = part * span + (0.3, -0.3, 0.0)[steps % 3] * _MULTIPLIER_PRECISION
-        middle = low * math.exp(min(max(aim, 0.01 * span), 0.99 * span))
-        found = excess(middle)
-        if found <= 0:
-            high, above = middle, found
-        else:
-            low, below = middle, found
-        steps += 1
-    return high

@@ -1,4 +1,4 @@
-"""The theorem of `privacy.accountants.gaussian` for discrete noise, checked on exact laws.
+"""The theorem of `privacy.gaussian` for discrete noise, checked on exact laws.
 
 The laws here are sums over all integers that carry all but 1e-100 of the mass, computed with 60
 digits; nothing is sampled.
@@ -8,7 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from privacy.accountants.gaussian import SMOOTHING_STDDEV, gaussian_delta
+from privacy.gaussian import SMOOTHING_STDDEV, gaussian_delta
 
 DIGITS = 60
 TAIL_MASS = 1e-100

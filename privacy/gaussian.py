@@ -1,4 +1,4 @@
-r"""Exact accounting of (discrete) Gaussian mechanisms by Gaussian differential privacy.
+r"""Exact accounting of Gaussian mechanisms by Gaussian differential privacy.
 
 A mechanism is mu-GDP if telling two neighbours apart from its output is at least as hard as
 telling ``N(0, 1)`` from ``N(mu, 1)``. Gaussian mechanisms compose exactly: the squares of their
@@ -32,18 +32,8 @@ from typing import Self
 
 from scipy.special import erfcx, ndtr
 
-from privacy.accountants.bounded_range import selection_mu
 from privacy.errors import ConfigurationError
-from privacy.events import (
-    DiscreteGaussianEvent,
-    Draw,
-    Event,
-    ExponentialMechanismEvent,
-    GaussianEvent,
-    PoissonSampledGaussianEvent,
-    UnsampledDraw,
-    counted_draws,
-)
+from privacy.events import Event, Gaussian, counted_draws
 from privacy.parameters import Adjacency
 
 SMOOTHING_STDDEV = 4.0
@@ -127,39 +117,16 @@ def gaussian_epsilon(*, delta: float, mu: float) -> float:
         low, high = (middle, high) if too_small else (low, middle)
 
 
-def event_mu_squared(event: UnsampledDraw) -> float:
+def event_mu_squared(event: Gaussian) -> float:
     """Square of the GDP parameter of one draw, for the adjacency of the event, rounded up.
 
-    It is ``S**2 / sigma**2``, or ``S**2 / (sigma**2 - SMOOTHING_STDDEV**2)`` for discrete noise;
-    for a selection the square of `privacy.accountants.bounded_range.selection_mu`.
+    It is ``S**2 / (sigma**2 - SMOOTHING_STDDEV**2)``.
     """
-    if isinstance(event, ExponentialMechanismEvent):
-        return selection_mu(event.epsilon) ** 2 * (1 + _ULP)
-    variance = event.noise_stddev**2
-    if isinstance(event, DiscreteGaussianEvent):
-        variance -= SMOOTHING_STDDEV**2
+    variance = event.noise_stddev**2 - SMOOTHING_STDDEV**2
     return event.l2_sensitivity**2 / variance * (1 + _ULP)
 
 
-def discrete_noise_multiplier(*, l2_sensitivity: float, noise_stddev: float) -> float:
-    """Noise multiplier of continuous noise that discrete noise is no worse than, rounded down.
-
-    The proof above holds for each input of the mechanism alone, so it holds for a random sample of
-    the patients too: a sampled draw with noise on the integers is post-processing of the sampled
-    draw with continuous noise of this multiplier. It is
-    ``sqrt(sigma**2 - SMOOTHING_STDDEV**2) / S``, of values in grid units that an event may have
-    (ConfigurationError).
-    """
-    event = DiscreteGaussianEvent(
-        statistic="noise multiplier",
-        l2_sensitivity=l2_sensitivity,
-        noise_stddev=noise_stddev,
-        n_values=1,
-    )
-    return math.sqrt(1 / event_mu_squared(event)) * (1 - _ULP)
-
-
-def adjacency_factor(draw: Draw, *, asked: Adjacency) -> float:
+def adjacency_factor(draw: Gaussian, *, asked: Adjacency) -> float:
     """Factor of ``mu**2`` from the adjacency of a sensitivity to the one that is asked about.
 
     It is 1 if they are equal, and 4 from add or remove to replacement, which is a removal followed
@@ -177,26 +144,6 @@ def adjacency_factor(draw: Draw, *, asked: Adjacency) -> float:
     )
 
 
-def unsampled_draw(event: PoissonSampledGaussianEvent) -> GaussianEvent:
-    """Return the draw from all patients, whose guarantee holds for the sampled draw too.
-
-    *Proof.* Fix who else is in the sample. With the patient left out, the two neighbours give the
-    same output; with the patient in it they are a pair of the unsampled mechanism, of the stated
-    sensitivity. The output of the sampled draw is a mixture of such pairs with equal weights on
-    both sides, hockey-stick divergences of every order are jointly convex, and an equal pair has
-    the least of all pairs: the trade-off function of the sampled draw lies above that of the
-    unsampled one. []
-    """
-    return GaussianEvent(
-        statistic=event.statistic,
-        l2_sensitivity=1.0,
-        noise_stddev=event.noise_multiplier,
-        n_values=event.n_values,
-        adjacency=event.adjacency,
-        unit=event.unit,
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GaussianAccountant:
     """Total of the events so far, asked for an adjacency; immutable, see `adjacency_factor`."""
@@ -208,22 +155,16 @@ class GaussianAccountant:
         """Return the accountant after one more event on the same patients.
 
         The event may have been chosen in view of earlier outputs, as long as a total is fixed in
-        advance and every event that is executed is composed. A draw from a sample of the patients
-        is a ConfigurationError, as is an adjacency that `adjacency_factor` refuses.
+        advance and every event that is executed is composed. It is a ConfigurationError if
+        `adjacency_factor` refuses the adjacency.
         """
         cost = math.fsum(times * self._cost(draw) for draw, times in counted_draws(event)) * (
             1 + _ULP
         )
         return replace(self, mu_squared=math.nextafter(self.mu_squared + cost, math.inf))
 
-    def _cost(self, draw: Draw) -> float:
-        if isinstance(draw, UnsampledDraw):
-            return event_mu_squared(draw) * adjacency_factor(draw, asked=self.adjacency)
-        raise ConfigurationError(
-            "ACCOUNTANT_UNSUITABLE",
-            "expected draws from all patients, found a sample of them for "
-            f"{draw.statistic!r}; use privacy.accountants.renyi",
-        )
+    def _cost(self, draw: Gaussian) -> float:
+        return event_mu_squared(draw) * adjacency_factor(draw, asked=self.adjacency)
 
     @property
     def mu(self) -> float:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TypeVar
 
-from privacy.accountants.calibration import affordable_epsilon
+from privacy.calibration import affordable_epsilon
 from privacy.charges import Caps, Charge, Partition
 from privacy.errors import BudgetRefused, LedgerError
 from privacy.ledger import Balance, EntryState, LedgerEntry

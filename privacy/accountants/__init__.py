@@ -1,1 +1,0 @@
-"""Accountants: turn events into (epsilon, delta)."""

@@ -66,7 +66,7 @@ EXTRAS = MappingProxyType(
         "server": (
             "dask", "distributed", "fastapi", "great_expectations", "jinja2", "markupsafe",
             "matplotlib", "PIL", "prefect", "prometheus_client", "psutil", "psycopg",
-            "pydantic_settings", "rich", "sklearn", "sqlalchemy", "sqlglot", "typer",
+            "pydantic_settings", "rich", "sklearn", "sqlalchemy", "sqlglot", "supervisor", "typer",
         ),
         "audit": ("jax_privacy",),
         "ledger": ("psycopg", "sqlalchemy"),

@@ -2,7 +2,9 @@
 
 import gzip
 import hashlib
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from storage.settings import Settings
 from storage.sources.cohorts import CohortReader
 from storage.sources.declared import ParquetSource
 
-SHARED = datasets._SHARED_DATA
+SHARED = Path(os.environ.get("CLUSTMIX_DATA_DIR", "absent"))
 IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
 PIXELS, DIGITS = np.arange(20, dtype=np.uint8).reshape(5, 2, 2), np.arange(5, dtype=np.uint8)
 
@@ -45,12 +47,12 @@ def test_published_files_become_a_table(settings, folder, plain):
         packed = folder / f"{IMAGES}.gz"
         (folder / IMAGES).write_bytes(gzip.decompress(packed.read_bytes()))
         packed.unlink()
-    reader = CohortReader(ParquetSource(kind="parquet", data="mnist"), settings=settings)
+    reader = CohortReader(ParquetSource(kind="parquet", data="mnist"), places=settings.data_places)
     names = [*pixel_names(2, 2), "label"]
     assert list(reader.header()) == names
     (frame,) = reader.chunks(names)
     assert np.array_equal(frame.to_numpy(), np.column_stack([PIXELS.reshape(5, 4), DIGITS]))
-    pixels, label = read_images(datasets.find("mnist", settings=settings))
+    pixels, label = read_images(datasets.find("mnist", places=settings.data_places))
     assert np.array_equal(pixels, PIXELS.reshape(5, 4))
     assert label.tolist() == DIGITS.tolist()
 
@@ -70,11 +72,11 @@ def test_another_content_is_refused(settings, folder, monkeypatch):
     for spoilt in (good[:-9], gzip.compress(b"other"), good.upper()):
         path.write_bytes(spoilt)
         with pytest.raises(InputError, match=f"DATA_CHANGED: file {IMAGES} has SHA-256"):
-            datasets.find("mnist", settings=settings)
+            datasets.find("mnist", places=settings.data_places)
     path.write_bytes(good)
     monkeypatch.setattr(datasets, "MAX_DOWNLOAD_BYTES", 10)  # a bomb is another content
     with pytest.raises(InputError, match="DATA_CHANGED"):
-        datasets.find("mnist", settings=settings)
+        datasets.find("mnist", places=settings.data_places)
     assert not settings.downloads.exists()
 
 
@@ -88,27 +90,30 @@ def test_a_download_is_verified_and_kept(settings, folder, monkeypatch):
     with pytest.raises(
         InputError, match=r"DATA_UNAVAILABLE: .* put mnist/train-images-idx3-ubyte,"
     ):
-        datasets.find("mnist", settings=settings)
+        datasets.find("mnist", places=settings.data_places)
     assert asked == []  # offline
     online = settings.model_copy(update={"offline": False})
     for answer in (None, b"<html>", gzip.compress(b"other")):
         answers = {**contents, f"{url}{IMAGES}.gz": answer}
         with pytest.raises(InputError, match="DATA_UNAVAILABLE: dataset mnist could not be down"):
-            datasets.find("mnist", settings=online)
+            datasets.find("mnist", places=online.data_places)
     assert not settings.downloads.exists()
     answers = contents
     asked.clear()
     for _ in range(2):
-        assert datasets.find("mnist", settings=online).is_relative_to(settings.downloads)
+        assert datasets.find("mnist", places=online.data_places).is_relative_to(settings.downloads)
     assert asked == [f"{url}{IMAGES}.gz", f"{url}{LABELS}.gz"]
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion_mnist"])
 def test_the_published_files(name, tmp_path):
     if not (SHARED / name).is_dir():
-        pytest.skip(f"no copy of {name} beside the repository")
+        pytest.skip(f"no copy of {name} in CLUSTMIX_DATA_DIR")
     pixels, label = read_images(
-        datasets.find(f"{name}_test", settings=Settings(home=tmp_path, offline=True))
+        datasets.find(
+            f"{name}_test",
+            places=Settings(home=tmp_path, data_dir=SHARED, offline=True).data_places,
+        )
     )
     assert pixels.shape == (10_000, 784)
     assert np.bincount(label).min() > 800

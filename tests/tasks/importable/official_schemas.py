@@ -78,7 +78,7 @@ def _without_words(node):
 
 def _text(name, *places):
     settings = load_settings()
-    for folder in data_folders(settings.data_dir):
+    for folder in data_folders(settings.data_places):
         if (folder / "schemas" / name).is_file():
             return (folder / "schemas" / name).read_text("utf-8")
     for place in () if settings.offline else places:

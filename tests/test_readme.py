@@ -14,11 +14,11 @@ import psycopg
 import pytest
 from command_line import leaves, parse
 from distributed.cli import dask_scheduler, dask_worker
+from landed_tables import scan
 from stores import Stores
 
 from flows import cli
-from flows.approval import Decisions
-from flows.watching.arrivals import scan
+from flows.installation import Installation
 from storage.keys.keys import SigningKey
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.releases.signatures import Approval
@@ -194,7 +194,9 @@ def test_a_decision_is_signed_as_documented(folder, people, documented, capsys):
         code, signed, _ = documented(line, waiting)
         assert code == 0
         # The form of the page hands the signature on.
-        Decisions(load_settings()).carry_out(waiting, Approval.from_bytes(signed.strip().encode()))
+        Installation.open(load_settings()).decisions.carry_out(
+            waiting, Approval.from_bytes(signed.strip().encode())
+        )
     assert states() == ["published", "published", "withheld"]
 
 

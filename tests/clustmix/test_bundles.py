@@ -28,7 +28,7 @@ def test_a_bundle_that_was_changed_or_has_no_key_is_refused(published, tmp_path)
     content = bytearray((copy / "synthetic.csv").read_bytes())
     content[100] ^= 1
     (copy / "synthetic.csv").write_bytes(content)
-    with pytest.raises(IntegrityError, match=r"FILE_CHANGED: .*byte 100"):
+    with pytest.raises(IntegrityError, match=r"FILE_CHANGED: file synthetic\.csv differs"):
         clustmix.verify(copy, keys=[published / "pipeline.pub"])
     with pytest.raises(ConfigurationError, match="NO_PUBLIC_KEY"):
         clustmix.verify(published / "bundle", keys=[])

@@ -326,6 +326,16 @@ def test_query_is_read_with_exact_keys(database):
     assert keys == ["nan", str(2**60 + 1), str(2**60 + 1)]
 
 
+def test_cell_of_a_query_without_text_is_refused_by_column(database):
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("ALTER TABLE stays ADD COLUMN b BLOB DEFAULT x'00'")
+    reader = sql_reader(database, "SELECT ward, b FROM stays")
+    with pytest.raises(InputError, match="COLUMN_TYPE: column 'b' has the type bytes,") as caught:
+        all_rows(reader, ["b"])
+    assert_public(caught.value)
+    assert all_rows(reader, ["ward"]).size == 4
+
+
 @pytest.mark.parametrize(
     "url",
     [

@@ -9,7 +9,7 @@ measures and samples by the functions that the flow of a hospital runs. This imp
 loads no orchestrator; what takes a moment is loaded when it is used.
 """
 
-from clustmix.bundles import Bundle, verify
+from clustmix.verification import Bundle, verify
 from clustmix.guarantee import Guarantee, Plan
 from clustmix.methods import DPCDA, DPGM, ClustMix, DPKMeans, NaiveBayes
 from clustmix.schema import (

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
-from clustmix.parameters import Parameters
+from clustmix.estimator_parameters import Parameters
 from clustmix.schema import Schema
 from clustmix.target import NotFittedError, row_count
 from privacy.charges import unit_in_words
@@ -306,7 +306,7 @@ class Synthesizer(Parameters):
         return f"{self.__class__.__name__}({shown}), {self._state()}"
 
     def _repr_html_(self) -> str:
-        from clustmix.pages import page
+        from clustmix.model_page import page
 
         is_fitted = self._fitted is not None
         settings = [(name, repr(value)) for name, value in self._shown().items()]

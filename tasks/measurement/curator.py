@@ -18,7 +18,7 @@ from privacy.parameters import Adjacency
 from privacy.randomness import NoiseSource
 from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.measurement.encoded import EncodedRows
-from tasks.measurement.plan import MeasurementPlan
+from tasks.measurement.measurement_plan import MeasurementPlan
 
 T = TypeVar("T")
 R = TypeVar("R")

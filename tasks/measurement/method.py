@@ -17,7 +17,7 @@ from privacy.errors import IntegrityError
 from privacy.gaussian import GaussianAccountant
 from privacy.parameters import Adjacency, PrivacyParameters
 from tasks.measurement.curator import Curator
-from tasks.measurement.plan import MeasurementPlan
+from tasks.measurement.measurement_plan import MeasurementPlan
 
 PUBLIC_SEED = 20_221_013
 """Seed of every public random choice (slices, features, starting points): it may be printed."""

@@ -16,7 +16,7 @@ from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.marginals import draw_codes, draw_columns
 from tasks.measurement.method import Released, Stage
 from tasks.measurement.method_settings import MethodSettings
-from tasks.measurement.plan import MeasurementPlan, plan_measurement
+from tasks.measurement.measurement_plan import MeasurementPlan, plan_measurement
 
 HISTOGRAMS = "feature_by_label_histograms"
 

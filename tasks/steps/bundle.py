@@ -22,7 +22,7 @@ from tasks.gates import expectations
 from tasks.reporting.catalogue import catalogue_files
 from tasks.reporting.contact_sheet import CONTACT_SHEET_FILE, contact_sheet
 from tasks.reporting.described import Described
-from tasks.reporting.guarantee import Claim
+from tasks.reporting.claim import Claim
 from tasks.reporting.released_tables import TABLES_PARQUET_FILE
 from tasks.reporting.rendering import words
 from tasks.reporting.report import (

@@ -11,7 +11,7 @@ import pytest
 
 import clustmix
 from clustmix.methods import METHODS
-from clustmix.parameters import Parameters
+from clustmix.estimator_parameters import Parameters
 from tasks.methods import registry
 
 TARGET = {"epsilon": 1.0, "delta": 1e-6}

@@ -21,7 +21,7 @@ from privacy.arrays import Floats, Records
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.method import PUBLIC_SEED, Released, Stage
-from tasks.measurement.plan import MeasurementPlan, hold_against
+from tasks.measurement.measurement_plan import MeasurementPlan, hold_against
 from tasks.methods.clustmix.images import density
 from tasks.methods.clustmix.images import image_draws as draws
 from tasks.methods.clustmix.images import image_rule as rule

@@ -24,7 +24,7 @@ from tasks.measurement.centred import label_counts
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain, row_slices
 from tasks.measurement.method import PUBLIC_SEED, Released, Stage
-from tasks.measurement.plan import MeasurementPlan, hold_against
+from tasks.measurement.measurement_plan import MeasurementPlan, hold_against
 from tasks.measurement.statistics import softmax
 from tasks.methods.clustmix.tables import estimates
 from tasks.methods.clustmix.tables import table_draws as draws

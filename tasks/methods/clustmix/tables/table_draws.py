@@ -17,8 +17,8 @@ from scipy.sparse import csr_array
 from privacy.sensitivity import weighted_sum_l2_sensitivity
 from tasks.measurement.centred import counts_request, measured_codes
 from tasks.measurement.encoded import EncodedRows, row_slices
-from tasks.measurement.plan import MeasurementPlan, StatisticRequest, sum_request
-from tasks.measurement.plan import plan_measurement as plan_draws
+from tasks.measurement.measurement_plan import MeasurementPlan, StatisticRequest, sum_request
+from tasks.measurement.measurement_plan import plan_measurement as plan_draws
 from tasks.measurement.statistics import SUM_SCALE, softmax
 from tasks.methods.clustmix.tables import table_rule as rule
 from tasks.methods.clustmix.tables.kernel_features import FEATURE_NORM, N_FEATURES, KernelMap

@@ -1,4 +1,4 @@
-"""What cohorts have spent and what their caps leave: sums, parallel composition, windows. No I/O.
+"""Spent and remaining budget of cohorts: sums, parallel composition, windows. No I/O.
 
 Charges of one cohort add up. Charges of different parts of one partition fall on different
 patients, so of them the largest sum counts (parallel composition); two partitions cut the same
@@ -51,7 +51,7 @@ class Limit:
 
 
 class Spending:
-    """What is spent, built up row by row from the journal, in its order."""
+    """Spent budget, built up row by row from the journal, in its order."""
 
     def __init__(self, rows: Iterable[LedgerEntry] = ()) -> None:
         # By cohort and entry: the first row of each entry that counts, which has its amount.
@@ -103,7 +103,7 @@ class Spending:
         limits = self.limits(
             charge.cohort, charge.dataset, charge.partition, caps=charge.caps, now=now
         )
-        # Of equal ones the first: a lifetime cap tells more than a window that will pass.
+        # Of equal ones the first: a lifetime cap is more final than a window that will pass.
         tightest = min(limits, key=lambda limit: limit.left_rho)
         if charge.rho > tightest.left_rho:
             payer = "" if charge.partition is None else f" for {charge.partition}"

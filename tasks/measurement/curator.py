@@ -124,7 +124,7 @@ class Curator:
 
     @property
     def tainted(self) -> bool:
-        """Whether the noise can be reproduced, so that nothing drawn may be published."""
+        """True if the noise can be reproduced, so that nothing drawn may be published."""
         return self._noise_source.tainted
 
     def release(self, name: str, contribution: Contribution, **public: Any) -> Floats:

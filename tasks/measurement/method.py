@@ -1,4 +1,4 @@
-"""What every synthesizer is: a plan made from public settings, then stages, then a sampler.
+"""The protocol of synthesizers: a plan made from public settings, then stages, then a sampler.
 
 `checked_plan` and `measure` are the one way in which any of them is run, by the flow and by
 `clustmix`.

@@ -38,7 +38,7 @@ from tasks.steps.job import ReleaseJob
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """What the rows of a bundle were made from, and who paid; noise drawn again taints."""
+    """Origin of the rows of a bundle, and the entry that paid; noise drawn again taints."""
 
     events: tuple[Event, ...]
     ledger_entry: str

@@ -1,7 +1,7 @@
 """Tables of shares that a release has measured, with what the noise leaves open of each.
 
-Of a cell two numbers are told. The estimate is a weighted sum of sealed values: its error is noise
-alone, of a known standard deviation. The share is what the model says: not negative, and the same
+Each cell has two numbers. The estimate is a weighted sum of sealed values: its error is noise
+alone, of a known standard deviation. The share is that of the model: not negative, and the same
 in every table. Post-processing of released values.
 
 Shares are of patients; a row of a patient with m rows counts 1 / m.
@@ -32,11 +32,11 @@ _FITTINGS, _LEAST, _TINY = 200, 1e-12, 1e-300
 
 
 class Origin(StrEnum):
-    """How a table is known."""
+    """Source of a table."""
 
     MEASURED = "measured"
     COARSENED = "coarsened"  # measured, some codes as one
-    IMPLIED = "implied"  # not measured: what the model says
+    IMPLIED = "implied"  # not measured: given by the model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ def measured_tables(
 
 
 class _Margins:
-    """What the counts say of the label and of single columns."""
+    """Estimates of the label and of single columns from the counts."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class _Margins:
         return self._table((column, LABEL), shares, share, variance)
 
     def allowed(self, first: int, second: int) -> NDArray[np.bool_]:
-        """Which codes (k, l) of a column and of another, or the label, go together."""
+        """Allowed pairs of codes (k, l) of a column and of another, or the label."""
         if self._rules is not None:
             return self._rules.together(first, second)
         other = self._layout.n_labels if second == LABEL else self._layout.n_codes[second]

@@ -33,7 +33,7 @@ from tasks.methods.clustmix.tables import table_sampler as sampler
 from tasks.methods.clustmix.tables.kernel_features import (
     FEATURE_NORM,
     KernelMap,
-    told_by_columns,
+    association_with_label,
 )
 from tasks.methods.clustmix.tables.label_features import white_features
 from tasks.methods.clustmix.tables.mixture import Mixture, fit_mixture, pooled
@@ -48,7 +48,7 @@ _SHIFTS, _SHIFT_TOLERANCE, _NO_SHARE = 50, 1e-6, 1e-12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """How much computing follows the draws; it changes neither them nor what they guarantee.
+    """Amount of computing after the draws; it changes neither them nor their guarantee.
 
     The mixtures of public random starts are pooled; the label model is fitted on rows of them.
     """
@@ -136,7 +136,7 @@ class TableClustMix:
             )
         codes = np.ascontiguousarray(codes[:, : layout.n_declared])
         scores = self.scores(released, codes)
-        if rules is not None and rules.tells_labels:
+        if rules is not None and rules.limits_labels:
             scores = np.where(rules.labels_allowed(codes), scores, -np.inf)
         return codes, scores
 
@@ -273,7 +273,7 @@ class TableClustMix:
         layout = self._layout
         if rule.shares_of(layout, patients=self.domain.patients, mu=mu).kernel == 0.0:
             return {}
-        told = told_by_columns(
+        association = association_with_label(
             layout,
             released["counts_by_label"],
             released["label_shares"],
@@ -283,7 +283,7 @@ class TableClustMix:
             kernel = KernelMap.fitted(
                 layout,
                 released["code_shares"],
-                told,
+                association,
                 self._public_sample(released),
                 n_points=self.effort.points,
             )

@@ -46,8 +46,8 @@ LABEL_SCALE = 1.7
 """Prior standard deviation of a record's log-odds of two labels that are equally frequent."""
 
 RARITY_MEAN, RARITY_SPREAD = 0.2, 0.25
-"""What a patient's rarity, in its standard deviations, takes from the log shares of the labels, and
-the prior standard deviation of its log-odds: rare labels go with rare codes, as far as is known.
+"""Prior mean, in log shares of the labels, and prior standard deviation of the effect of a
+patient's rarity on the log-odds: rare labels tend to go with rare codes.
 """
 
 _MOST_ROWS, _MOST_VALUES = 250_000, 50_000_000
@@ -78,8 +78,8 @@ def declared_patients(patients: int | None) -> float:
 def shares_of(layout: Layout, *, patients: int | None, mu: float) -> Shares:
     """Split the budget, before a row is read: step 1 of the public rule in ``docs/methods.md``.
 
-    Label counts and one-ways together tell of the one-ways what naive Bayes tells, which gives all
-    to the label counts, as far as its noise is felt. The rest is for pair tables and residuals.
+    Together, label counts and one-way counts match the accuracy of naive Bayes wherever noise
+    dominates. The rest is for pair tables and residuals.
     """
     sizes = np.asarray(layout.n_codes, dtype=np.float64)
     norm = centred_norm(layout.n_codes) * np.sqrt(layout.n_labels)
@@ -87,7 +87,7 @@ def shares_of(layout: Layout, *, patients: int | None, mu: float) -> Shares:
     drowned = 1.0 - min(1.0, _DROWNING / noise)
     first = float(np.clip((noise / _ONE_WAY_NOISE) ** 2, _LEAST_ONE_WAY, _MOST_ONE_WAY))
     first += (_DROWNED_ONE_WAY - first) * drowned
-    # What the label counts lack of one-ways that are told as by naive Bayes, at its tolerance.
+    # Extra share that one-way counts need to match naive Bayes, at its tolerance.
     lacking = (noise / (noise + _TOLERATED) - first) / layout.n_labels
     one_ways = max(lacking, _ONE_WAY_PART * _PAIR_PART * (1.0 - first))
     pairs = (1.0 - first - one_ways) * (_PAIR_PART - (_PAIR_PART - _LEAST_PAIR_PART) * drowned)
@@ -194,7 +194,7 @@ def coarse_codes(
 
 @dataclass(frozen=True, kw_only=True)
 class PairChoice:
-    """What the draw of pair tables measures; made from public and released values.
+    """Contents of the draw of pair tables; made from public and released values.
 
     Groups (W,) are of each code within its column, and `used` (d, d), symmetric, says which pairs
     are measured. `one_way` is the factor of the centred one-ways that are measured beside them, and

@@ -160,21 +160,21 @@ class Spending:
             self._lifetime_caps.get(cohort), None if caps is None else caps.lifetime_rho
         )
         if lifetime is not None:
-            limits.append(_limit("lifetime", named, lifetime, *self._spent(cohort, partition)))
+            limits.append(_limit("lifetime", named, lifetime, self._spent(cohort, partition)))
         if dataset is not None:
             cap = _smaller(
                 self._dataset_caps.get(dataset), None if caps is None else caps.dataset_rho
             )
             if cap is not None:
                 spent = self._spent_on_dataset(cohort, dataset, partition)
-                limits.append(_limit("dataset", f"dataset {dataset!r}", cap, *spent))
+                limits.append(_limit("dataset", f"dataset {dataset!r}", cap, spent))
         windows = dict(self._window_caps.get(cohort, {}))
         if caps is not None and caps.window_days is not None:
             _lower(windows, caps.window_days, caps.window_rho)
         for days, cap in sorted(windows.items()):
             begin = time_text(moment(now) - timedelta(days=days))
             spent = self._spent(cohort, partition, after=begin)
-            limits.append(_limit("window", f"{named} in {days} days", cap, *spent))
+            limits.append(_limit("window", f"{named} in {days} days", cap, spent))
         return limits
 
     def _spent(
@@ -227,7 +227,8 @@ def composed_rho(
     return worst - largest.get(key, Decimal(0)) + own, worst
 
 
-def _limit(name: str, scope: str, cap: Decimal, payer: Decimal, worst: Decimal) -> Limit:
+def _limit(name: str, scope: str, cap: Decimal, spent: tuple[Decimal, Decimal]) -> Limit:
+    payer, worst = spent
     # Above the cap, by an adjustment or a cap that was lowered, nobody may spend.
     left = cap - payer if worst <= cap else Decimal(0)
     return Limit(name=name, scope=scope, cap_rho=cap, spent_rho=payer, left_rho=left or Decimal(0))

@@ -103,8 +103,8 @@ class _Sampler:
             self.synthesizer,
             self.schema,
             self.released,
-            self.rng,
             self.conditions,
+            rng=self.rng,
             n_rows=n_rows,
             all_of_them=all_of_them,
         )

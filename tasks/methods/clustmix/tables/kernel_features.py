@@ -1,9 +1,9 @@
 """Kernel features of a record: what its columns say together, by inducing points.
 
 Records are embedded (numbers as standardised ordinals, levels as indicators, each column scaled by
-its association with the label) and compared with inducing points by a Gaussian kernel. The features are the
-Nystroem map of that kernel, less what is linear in the embedding, in the directions that vary the
-most over the released mixture, brought to norm one.
+its association with the label) and compared with inducing points by a Gaussian kernel. The features
+are the Nystroem map of that kernel, less what is linear in the embedding, in the directions that
+vary the most over the released mixture, brought to norm one.
 
 A record's features are the same to the last bit whatever stands beside it: the embedding and both
 matrices are whole numbers, with products and sums that float64 holds exactly, and the kernel is

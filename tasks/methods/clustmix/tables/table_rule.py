@@ -249,14 +249,12 @@ def choose_pairs(
         ]
     )
     first, second = np.triu_indices(d, 1)
-    potential, cells = np.sqrt(gini[first] * gini[second]), sizes[first] * sizes[second]
-    ratio = np.where(potential > _LEAST_POTENTIAL, potential / cells, 0.0)
-    order = np.argsort(-ratio, kind="stable")
-    noise = DEVIATION * np.sqrt(np.arange(1, len(order) + 1)) / (pair_mu * patients)
-    passed = np.flatnonzero(ratio[order] >= _LEAST_RATIO * noise)
-    n_pairs = max(int(passed[-1]) + 1 if len(passed) else 0, min(len(order), d - 1))
-    taken = order[:n_pairs]
-    taken = taken[np.cumsum(cells[taken]) <= MAX_CELLS]
+    taken = _strongest(
+        np.sqrt(gini[first] * gini[second]),
+        sizes[first] * sizes[second],
+        least=d - 1,
+        precision=pair_mu * patients,
+    )
     used = np.zeros((d, d), dtype=np.bool_)
     used[first[taken], second[taken]] = True
     inner, outer = 1.0 - 1.0 / sizes, 1.0 - 1.0 / np.asarray(layout.n_codes, dtype=np.float64)
@@ -264,13 +262,8 @@ def choose_pairs(
     of_one_ways = float(outer.sum())
     pair_part = 1.0 - one_ways
     if len(taken):
-        noise_level = pair_noise(
-            sizes.tolist(),
-            n_pairs=len(taken),
-            one_ways=one_ways,
-            pair_mu=pair_mu,
-            patients=max(patients, 1.0),
-        )
+        scale = {"one_ways": one_ways, "pair_mu": pair_mu, "patients": max(patients, 1.0)}
+        noise_level = pair_noise(sizes.tolist(), n_pairs=len(taken), **scale)
         pair_part *= min(1.0, (_PAIR_NOISE / noise_level) ** 2)
     one_way = np.sqrt(of_pairs * (1.0 / pair_part - 1.0) / of_one_ways) if of_pairs else 1.0
     return PairChoice(
@@ -280,6 +273,19 @@ def choose_pairs(
         one_way=float(one_way),
         norm=float(np.sqrt(of_pairs + one_way**2 * of_one_ways)),
     )
+
+
+def _strongest(
+    potential: Array, cells: NDArray[np.int64], *, least: int, precision: float
+) -> NDArray[np.int64]:
+    """Return the chosen pairs by falling potential per cell, given those of all pairs."""
+    ratio = np.where(potential > _LEAST_POTENTIAL, potential / cells, 0.0)
+    order = np.argsort(-ratio, kind="stable")
+    noise = DEVIATION * np.sqrt(np.arange(1, len(order) + 1)) / precision
+    passed = np.flatnonzero(ratio[order] >= _LEAST_RATIO * noise)
+    n_pairs = max(int(passed[-1]) + 1 if len(passed) else 0, min(len(order), least))
+    taken = order[:n_pairs]
+    return np.asarray(taken[np.cumsum(cells[taken]) <= MAX_CELLS])
 
 
 def n_components(choice: PairChoice, *, pair_stddev: float, patients: float) -> int:

@@ -166,29 +166,6 @@ def label_weights(
 
     The counts (C, W) are centred, in shares of all patients, with this noise.
     """
-    squared = float(labels @ labels)
-    left = by_label - labels[:, None] * by_label.sum(axis=0)
-    free = np.asarray(layout.n_codes, dtype=np.float64) - 1.0
-    squares = np.add.reduceat((left**2).sum(axis=0), layout.offsets[:-1])
-    noise = stddev**2 * (len(labels) * (1.0 + squared) - 2.0)
-    excess = (squares - free * noise) / (squared - float((labels**4).sum()) / squared)
-    pooled = max(0.0, float(excess.sum() / free.sum()))
-    return np.asarray(np.maximum(0.0, (excess + _POOLED_CODES * pooled) / (free + _POOLED_CODES)))
-
-
-def label_weights(
-    layout: Layout, labels: Array, by_label: Array, *, stddev: float
-) -> tuple[Array, Array]:
-    """Weights (d, C) of the labels' counts in a column's one-ways, and their precision (d,).
-
-    Counts of a label of share ``a_c`` estimate ``a_c (p + delta_c)``, with the shares p of all and
-    the label's own deviation. Where the noise hides what is its own, a rare label is mostly noise and the
-    large one estimates p; else p is the sum. The weights are the best linear ones (Gauss-Markov) for
-    ``delta`` with a variance that each column learns from its counts, subject to
-    ``sum a_c delta_c = 0``; p times the precision is the weighted sum.
-
-    The counts (C, W) are centred, in shares of all patients, with this noise.
-    """
     own = own_variances(layout, labels, by_label, stddev=stddev)
     covariance = own[:, None, None] * own_covariance(labels) + stddev**2 * np.eye(len(labels))
     weights = np.linalg.solve(

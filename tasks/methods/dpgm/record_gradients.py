@@ -43,10 +43,10 @@ class Block(NamedTuple):
     """A padded block of vectors and weights, of which `n_rows` count, with norm and scale."""
 
     vectors: Array
-    weights: Array
-    n_rows: Array
-    l2_clip_norm: Array
-    scale: Array
+    weights: Array | Floats
+    n_rows: Array | int
+    l2_clip_norm: Array | float
+    scale: Array | float
 
 
 def sum_of_clipped(gradient: Callable[[Array], Any], block: Block) -> tuple[Array, Array]:

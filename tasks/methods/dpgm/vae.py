@@ -96,7 +96,10 @@ class Vae(GenerativeNetwork):
         offset = jnp.asarray(self.offset, dtype=jnp.float32)
 
         def weighted_sum(vectors: Array, factors: Array) -> Array:
-            return batch_sum(layers, offset, key, vectors, factors=factors, units=self.units)
+            found: Array = batch_sum(
+                layers, offset, key, vectors, factors=factors, units=self.units
+            )
+            return found
 
         return Programs(
             partial(clipped_sum, layers, offset, key, units=self.units),

@@ -19,8 +19,8 @@ from privacy.events import Gaussian
 from privacy.randomness import OperatingSystemNoise
 from tasks.measurement.curator import Contribution, Curator, Recoding, exact_sum, in_memory
 from tasks.measurement.encoded import EncodedRows
+from tasks.measurement.measurement_plan import MeasurementPlan
 from tasks.measurement.method import Synthesizer, measure
-from tasks.measurement.plan import MeasurementPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,8 +20,8 @@ from privacy.arrays import Records
 from privacy.errors import ConfigurationError
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.measurement_plan import MeasurementPlan, plan_measurement, sum_request
 from tasks.measurement.method import Released, Stage, Synthesizer
-from tasks.measurement.plan import MeasurementPlan, plan_measurement, sum_request
 from tasks.measurement.statistics import patient_count
 from tasks.methods.clustmix.tables.table_clustmix import Effort, TableClustMix
 from tasks.methods.dp_cda.dp_cda_settings import DpCdaConfig

@@ -37,7 +37,7 @@ from privacy.randomness import OperatingSystemNoise
 from storage.public_data.datasets import find
 from storage.public_data.image_tables import read_images
 from tasks.measurement.encoded import EncodingDomain
-from tasks.measurement.plan import plan_measurement
+from tasks.measurement.measurement_plan import plan_measurement
 from tasks.measurement.vectors import VectorMap
 from tasks.methods.dpgm.dp_kmeans import PUBLIC_SEED, round_requests
 from tasks.methods.dpgm.dp_kmeans_settings import FeatureKind

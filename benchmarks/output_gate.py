@@ -106,7 +106,7 @@ def measure(release_id: str, repetitions: int) -> None:
     faults = faults_of(domain, [group for group in alike.values() if len(group) > 1])
 
     def sampled(n_rows: int) -> CodedTable:
-        return sample_rows(synthesizer, job.table_schema, released, rng, {}, n_rows=n_rows)
+        return sample_rows(synthesizer, job.table_schema, released, {}, rng=rng, n_rows=n_rows)
 
     alarms = 0
     found: dict[str, dict[str, list[bool]]] = defaultdict(lambda: defaultdict(list))

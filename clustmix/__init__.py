@@ -9,7 +9,6 @@ measures and samples by the functions that the flow of a hospital runs. This imp
 loads no orchestrator; what takes a moment is loaded when it is used.
 """
 
-from clustmix.bundles import Bundle, verify
 from clustmix.guarantee import Guarantee, Plan
 from clustmix.methods import DPCDA, DPGM, ClustMix, DPKMeans, NaiveBayes
 from clustmix.schema import (
@@ -22,6 +21,7 @@ from clustmix.schema import (
 )
 from clustmix.synthesizer import Synthesizer
 from clustmix.target import NotFittedError
+from clustmix.verification import Bundle, verify
 
 __all__ = [
     "DPCDA",

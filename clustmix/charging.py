@@ -83,23 +83,8 @@ def charging(
             "COHORT_MISSING", "expected cohort=..., the name of the patients who pay, found none"
         )
     books = _opened(ledger)
-    charge = Charge(
-        cohort=cohort,
-        dataset=cohort,
-        release_id=new_release_id(),
-        # A table in memory is not recognised: every measurement of it is new.
-        request_key=os.urandom(32).hex(),
-        rho=release_rho(parameters, adjacency=adjacency),
-        epsilon=parameters.epsilon,
-        delta=parameters.delta,
-        adjacency=adjacency,
-        unit=unit_in_words(unit),
-        caps=_caps(books, cohort, lifetime_epsilon, parameters, adjacency),
-        partition=None,
-        owner=OWNER,
-        requester=None,
-        needs_approval=False,
-    )
+    caps = _caps(books, cohort, lifetime_epsilon, parameters=parameters, adjacency=adjacency)
+    charge = _charge(cohort, caps, parameters=parameters, adjacency=adjacency, unit=unit)
     entry = books.reserve(charge, new_draw=True).entry.entry_id
     payment = Payment(books, Charged(entry=entry, cohort=cohort))
     try:
@@ -118,6 +103,33 @@ def charging(
         raise
 
 
+def _charge(
+    cohort: str,
+    caps: Caps,
+    *,
+    parameters: PrivacyParameters,
+    adjacency: Adjacency,
+    unit: PrivacyUnit,
+) -> Charge:
+    return Charge(
+        cohort=cohort,
+        dataset=cohort,
+        release_id=new_release_id(),
+        # A table in memory is not recognised: every measurement of it is new.
+        request_key=os.urandom(32).hex(),
+        rho=release_rho(parameters, adjacency=adjacency),
+        epsilon=parameters.epsilon,
+        delta=parameters.delta,
+        adjacency=adjacency,
+        unit=unit_in_words(unit),
+        caps=caps,
+        partition=None,
+        owner=OWNER,
+        requester=None,
+        needs_approval=False,
+    )
+
+
 def _opened(ledger: LedgerDatabase | Path | str) -> LedgerDatabase:
     """Open a ledger: of a file, or of an address that begins with ``postgresql://``."""
     if isinstance(ledger, LedgerDatabase):
@@ -131,6 +143,7 @@ def _caps(
     books: LedgerDatabase,
     cohort: str,
     lifetime_epsilon: float | None,
+    *,
     parameters: PrivacyParameters,
     adjacency: Adjacency,
 ) -> Caps:

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from clustmix.pages import page
+from clustmix.model_page import page
 from privacy.parameters import Adjacency
 from storage.files.documents import Record, Text
-from tasks.reporting.guarantee import Claim, rounded_up
+from tasks.reporting.claim import Claim, rounded_up
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from privacy.events import Event
     from storage.releases.bundles import Totals
-    from tasks.measurement.plan import MeasurementPlan
+    from tasks.measurement.measurement_plan import MeasurementPlan
 
 NOT_CHARGED = (
     "Nothing was charged: no ledger counts this against what these patients may still be asked."

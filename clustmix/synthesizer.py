@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
-from clustmix.parameters import Parameters
+from clustmix.estimator_parameters import Parameters
 from clustmix.schema import Schema
 from clustmix.target import NotFittedError, row_count
 from privacy.charges import unit_in_words
@@ -139,45 +139,9 @@ class Synthesizer(Parameters):
         them (an imputed or scaled value, a type that a null elsewhere has changed, the choice of
         rows) is not covered.
         """
-        from clustmix import saved
-        from clustmix.charging import charging
-        from clustmix.frames import declared_columns, library_of, rows_of
-        from tasks.ingest.patient_rows import encoded_shards
-        from tasks.measurement.curator import Curator, in_memory
-        from tasks.measurement.method import checked_plan, measure
-        from tasks.measurement.run_randomness import randomness_of_run
-
         self._require_unspent()
-        target, method = self._target(), self._bound()
-        parameters, adjacency = target.parameters, target.neighbours
-        plan = checked_plan(method, parameters=parameters, adjacency=adjacency)
-        table = declared_columns(frame, self.schema, self.patient_column)
-        with charging(
-            ledger,
-            cohort=cohort,
-            lifetime_epsilon=lifetime_epsilon,
-            parameters=parameters,
-            adjacency=adjacency,
-            unit=target.unit,
-        ) as payment:
-            shards = in_memory(encoded_shards(rows_of(table), self.schema, target.unit))
-            payment.begin()
-            self._spent = True
-            curator = Curator(
-                plan=plan, shards=shards, noise_source=randomness_of_run().noise_source
-            )
-            released = measure(method, curator, mu=plan.mu)
-            guarantee = self._guarantee(
-                curator.event.events, charged=payment.charged, tainted=curator.tainted
-            )
-            file = saved.written(self._as_saved(guarantee), released)
-            payment.seal(file)
-        self._fitted = _Fitted(
-            method=method,
-            released=released,
-            guarantee=guarantee,
-            file=file,
-            library=library_of(frame),
+        self._fitted = self._charged_measurement(
+            frame, ledger, cohort=cohort, lifetime_epsilon=lifetime_epsilon
         )
         return self
 
@@ -227,7 +191,7 @@ class Synthesizer(Parameters):
         rng = randomness_of_run().sampling
         conditions = {column: raw_text(level) for column, level in (where or {}).items()}
         rows = sample_rows(
-            fitted.method, self.schema, fitted.released, rng, conditions, n_rows=n_rows
+            fitted.method, self.schema, fitted.released, conditions, rng=rng, n_rows=n_rows
         )
         frame = decode(rows.codes, rows.label, self.schema, rng=rng)
         return as_of(frame, fitted.library, notice=fitted.guarantee.statement)
@@ -293,6 +257,55 @@ class Synthesizer(Parameters):
         )
         return model
 
+    def _charged_measurement(
+        self,
+        frame: Any,
+        ledger: LedgerDatabase | Path | str | None,
+        *,
+        cohort: str | None,
+        lifetime_epsilon: float | None,
+    ) -> _Fitted:
+        """Charge and measure a table; see `fit`."""
+        from clustmix import saved
+        from clustmix.charging import charging
+        from clustmix.frames import declared_columns, library_of, rows_of
+        from tasks.ingest.patient_rows import encoded_shards
+        from tasks.measurement.curator import Curator, in_memory
+        from tasks.measurement.method import checked_plan, measure
+        from tasks.measurement.run_randomness import randomness_of_run
+
+        target, method = self._target(), self._bound()
+        parameters, adjacency = target.parameters, target.neighbours
+        plan = checked_plan(method, parameters=parameters, adjacency=adjacency)
+        table = declared_columns(frame, self.schema, self.patient_column)
+        with charging(
+            ledger,
+            cohort=cohort,
+            lifetime_epsilon=lifetime_epsilon,
+            parameters=parameters,
+            adjacency=adjacency,
+            unit=target.unit,
+        ) as payment:
+            shards = in_memory(encoded_shards(rows_of(table), self.schema, target.unit))
+            payment.begin()
+            self._spent = True
+            curator = Curator(
+                plan=plan, shards=shards, noise_source=randomness_of_run().noise_source
+            )
+            released = measure(method, curator, mu=plan.mu)
+            guarantee = self._guarantee(
+                curator.event.events, charged=payment.charged, tainted=curator.tainted
+            )
+            file = saved.written(self._as_saved(guarantee), released)
+            payment.seal(file)
+        return _Fitted(
+            method=method,
+            released=released,
+            guarantee=guarantee,
+            file=file,
+            library=library_of(frame),
+        )
+
     def __sklearn_is_fitted__(self) -> bool:
         return self._fitted is not None
 
@@ -306,7 +319,7 @@ class Synthesizer(Parameters):
         return f"{self.__class__.__name__}({shown}), {self._state()}"
 
     def _repr_html_(self) -> str:
-        from clustmix.pages import page
+        from clustmix.model_page import page
 
         is_fitted = self._fitted is not None
         settings = [(name, repr(value)) for name, value in self._shown().items()]

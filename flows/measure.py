@@ -31,9 +31,9 @@ from tasks.execution.executor import Executor
 from tasks.execution.runtime import guarded_stage, guarded_task
 from tasks.ingest.shards import ShardFile
 from tasks.measurement.curator import Curator
+from tasks.measurement.measurement_plan import MeasurementPlan
 from tasks.measurement.method import Stage, Synthesizer, checked_plan, run_stage
 from tasks.measurement.method import measure as measure_stages
-from tasks.measurement.plan import MeasurementPlan
 from tasks.measurement.run_randomness import randomness_of_run
 from tasks.steps import ingest_steps, measure_steps, source
 from tasks.steps.entries import Entries

@@ -24,7 +24,7 @@ from storage.arrivals.arrival_store import ArrivalStore
 from storage.releases.manifest import Manifest
 from storage.settings import Settings, load_settings, require_fixed_places
 from tasks.execution import runtime
-from tasks.reporting.guarantee import Claim
+from tasks.reporting.claim import Claim
 from tasks.reporting.rendering import render
 from tasks.steps.bundle import REPORT_FILE
 from tasks.steps.entries import Entries

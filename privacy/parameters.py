@@ -1,4 +1,4 @@
-"""What a guarantee is about: its two numbers, who counts as one unit, who is a neighbour."""
+"""Terms of a guarantee: epsilon and delta, the privacy unit and the adjacency."""
 
 import math
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Adjacency(StrEnum):
 
 
 class ProtectedUnit(StrEnum):
-    """What one neighbour adds, removes or replaces.
+    """The unit that one neighbour adds, removes or replaces.
 
     It is one PATIENT with all their rows in every release. An epsilon per ROW says little about a
     patient with many, so no release has it.

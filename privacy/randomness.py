@@ -1,4 +1,4 @@
-"""Where noise comes from: the operating system in production, a seeded generator in tests."""
+"""Sources of noise: the operating system in production, a seeded generator in tests."""
 
 import os
 import subprocess
@@ -34,7 +34,7 @@ class NoiseSource(Protocol):
     """A source of discrete Gaussian noise."""
 
     tainted: bool
-    """Whether the noise can be drawn again; nothing made with it may be published."""
+    """True if the noise can be drawn again; nothing made with it may be published."""
 
     def discrete_gaussian(self, shape: tuple[int, ...], *, noise_stddev: float) -> Integers:
         """Draw independent values with weights ``exp(-z**2 / (2 noise_stddev**2))``."""
@@ -44,7 +44,7 @@ class OperatingSystemNoise:
     """Exact discrete Gaussian noise from the entropy of the operating system.
 
     OpenDP's sampler works on integers and exact rationals (Canonne, Kamath and Steinke 2020,
-    Algorithm 3): no floating point enters, so the low bits of a result tell nothing. There is no
+    Algorithm 3): no floating point enters, so the low bits of a result leak nothing. There is no
     seed and no state that could be read or repeated. About 80,000 values per second and core;
     large arrays are drawn by child processes, one per core (`privacy.noise_process`), and come
     back through pipes, in memory only.

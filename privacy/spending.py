@@ -1,4 +1,4 @@
-"""What cohorts have spent and what their caps leave: sums, parallel composition, windows. No I/O.
+"""Spent and remaining budget of cohorts: sums, parallel composition, windows. No I/O.
 
 Charges of one cohort add up. Charges of different parts of one partition fall on different
 patients, so of them the largest sum counts (parallel composition); two partitions cut the same
@@ -51,7 +51,7 @@ class Limit:
 
 
 class Spending:
-    """What is spent, built up row by row from the journal, in its order."""
+    """Spent budget, built up row by row from the journal, in its order."""
 
     def __init__(self, rows: Iterable[LedgerEntry] = ()) -> None:
         # By cohort and entry: the first row of each entry that counts, which has its amount.
@@ -103,7 +103,7 @@ class Spending:
         limits = self.limits(
             charge.cohort, charge.dataset, charge.partition, caps=charge.caps, now=now
         )
-        # Of equal ones the first: a lifetime cap tells more than a window that will pass.
+        # Of equal ones the first: a lifetime cap is more final than a window that will pass.
         tightest = min(limits, key=lambda limit: limit.left_rho)
         if charge.rho > tightest.left_rho:
             payer = "" if charge.partition is None else f" for {charge.partition}"
@@ -160,21 +160,21 @@ class Spending:
             self._lifetime_caps.get(cohort), None if caps is None else caps.lifetime_rho
         )
         if lifetime is not None:
-            limits.append(_limit("lifetime", named, lifetime, *self._spent(cohort, partition)))
+            limits.append(_limit("lifetime", named, lifetime, self._spent(cohort, partition)))
         if dataset is not None:
             cap = _smaller(
                 self._dataset_caps.get(dataset), None if caps is None else caps.dataset_rho
             )
             if cap is not None:
                 spent = self._spent_on_dataset(cohort, dataset, partition)
-                limits.append(_limit("dataset", f"dataset {dataset!r}", cap, *spent))
+                limits.append(_limit("dataset", f"dataset {dataset!r}", cap, spent))
         windows = dict(self._window_caps.get(cohort, {}))
         if caps is not None and caps.window_days is not None:
             _lower(windows, caps.window_days, caps.window_rho)
         for days, cap in sorted(windows.items()):
             begin = time_text(moment(now) - timedelta(days=days))
             spent = self._spent(cohort, partition, after=begin)
-            limits.append(_limit("window", f"{named} in {days} days", cap, *spent))
+            limits.append(_limit("window", f"{named} in {days} days", cap, spent))
         return limits
 
     def _spent(
@@ -227,7 +227,8 @@ def composed_rho(
     return worst - largest.get(key, Decimal(0)) + own, worst
 
 
-def _limit(name: str, scope: str, cap: Decimal, payer: Decimal, worst: Decimal) -> Limit:
+def _limit(name: str, scope: str, cap: Decimal, spent: tuple[Decimal, Decimal]) -> Limit:
+    payer, worst = spent
     # Above the cap, by an adjustment or a cap that was lowered, nobody may spend.
     left = cap - payer if worst <= cap else Decimal(0)
     return Limit(name=name, scope=scope, cap_rho=cap, spent_rho=payer, left_rho=left or Decimal(0))

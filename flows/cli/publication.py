@@ -94,7 +94,7 @@ def verify(
     Names a file that changed. Prints the guarantee.
     """
     from flows.cli.progress import Progress
-    from tasks.reporting.guarantee import Claim
+    from tasks.reporting.claim import Claim
 
     with Progress("checking the files against the manifest", quiet=as_json):
         verified, not_on = verified_bundle(bundle, keys=key, officers=officer, revoked=revoked)

@@ -12,8 +12,8 @@ from privacy.errors import ConfigurationError
 from privacy.parameters import PrivacyParameters
 from storage.schema.table import TableSchema
 from tasks.measurement.centred import centred_norm, count_factor
+from tasks.measurement.measurement_plan import MeasurementPlan, PlannedStatistic
 from tasks.measurement.method import Synthesizer, checked_plan
-from tasks.measurement.plan import MeasurementPlan, PlannedStatistic
 from tasks.methods.clustmix.tables.table_rule import declared_patients
 from tasks.methods.registry import method_entry
 from tasks.reporting.released_tables import DEVIATIONS

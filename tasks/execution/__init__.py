@@ -1,1 +1,1 @@
-"""Where shards are worked on: in this process or on a Dask cluster."""
+"""Executors of the work on shards: this process or a Dask cluster."""

@@ -25,16 +25,16 @@ GPU, CPU, PLAIN = "GPU", "CPU", "plain"
 """Sorts of workers: with one of the two resources, or with neither."""
 
 TRIES = 5
-"""How often an item is given to a worker before its loss ends the run."""
+"""Attempts per item before its loss ends the run."""
 
 WORKER_WAIT_SECONDS = 60.0
-"""How long a worker is waited for: a nanny or a service manager starts a dead one again."""
+"""Time limit for a worker to return: a nanny or a service manager restarts a dead one."""
 
 FETCH_SECONDS = 600.0
-"""How long the result of an item may take from a worker to here."""
+"""Time limit for the transfer of an item's result from a worker."""
 
 POLL_SECONDS = 1.0
-"""How often it is looked whether the workers are still there while an item is waited for."""
+"""Interval between checks that the workers are still connected while an item is awaited."""
 
 
 class DaskExecutor:
@@ -176,7 +176,7 @@ class _Call:
     named: dict[str, object]
 
     def __call__(self) -> object:
-        # Again with every item: a worker that was started anew has not been told.
+        # Again with every item: a restarted worker begins without the limit.
         forbid_core_dumps()
         return self.function(*self.arguments, **self.named)
 

@@ -1,4 +1,4 @@
-"""Where the work of a stage is done. One protocol: in this process, or on a Dask cluster.
+"""The protocol of executors, which run the work of a stage, and the one of this process.
 
 A stage hands over a function and public references; it never hands over rows. Sums are integer
 sums, hence the same bits whatever the number of workers and the order in which they finish. The
@@ -65,7 +65,7 @@ class InProcessExecutor:
 
 
 IN_PROCESS = InProcessExecutor()
-"""Where nothing else is said. It holds nothing, so one serves everybody."""
+"""Default executor. It has no state, so one instance serves everybody."""
 
 
 def sum_exactly(terms: Iterable[object]) -> Integers:

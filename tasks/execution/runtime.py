@@ -2,7 +2,7 @@
 
 Whatever a step raises, only its name and the type of the exception pass this border. Prefect is
 imported when the first task is made and not before, so that `configure_prefect` can come first. The
-stages of a run are named here and told to whoever listens.
+stages of a run are named here and announced to listeners.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class PipelineError(ClustMixError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """What is public of an exception, raised again as its class, which decides the exit code."""
+    """Public part of an exception, raised again as its class, which decides the exit code."""
 
     error_class: type[ClustMixError]
     code: str
@@ -176,7 +176,7 @@ def guarded_call(
     """Call a function and return its result, or what is public of its failure.
 
     For the body of a flow: an exception that leaves a flow is pickled to disk by the orchestrator,
-    whatever it is told about results.
+    whatever its settings for results are.
     """
     # Numerical libraries quote values in warnings (convergence, counts): to the log, not stderr.
     with warnings.catch_warnings(record=True) as caught:

@@ -30,9 +30,9 @@ def sample_rows(
     synthesizer: Synthesizer,
     schema: TableSchema,
     released: Released,
-    rng: np.random.Generator,
     conditions: Mapping[str, str],
     *,
+    rng: np.random.Generator,
     n_rows: int,
     all_of_them: bool = True,
 ) -> CodedTable:
@@ -47,7 +47,8 @@ def sample_rows(
             sizes = map(len, np.array_split(np.arange(n_rows), len(asked.level_names)))
             each = [
                 sample_rows(
-                    *(synthesizer, schema, released, rng, {**conditions, asked.name: level}),
+                    *(synthesizer, schema, released, {**conditions, asked.name: level}),
+                    rng=rng,
                     n_rows=size,
                     all_of_them=all_of_them,
                 )

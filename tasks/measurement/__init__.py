@@ -1,1 +1,1 @@
-"""What every method stands on: the plan, the curator, statistics and encodings."""
+"""Common ground of all methods: the plan, the curator, statistics and encodings."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from privacy.arrays import Codes, Floats, Integers
 from tasks.measurement.encoded import EncodedRows
-from tasks.measurement.plan import StatisticRequest, sum_request
+from tasks.measurement.measurement_plan import StatisticRequest, sum_request
 from tasks.measurement.statistics import SUM_SCALE
 
 Array = Floats

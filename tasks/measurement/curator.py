@@ -18,7 +18,7 @@ from privacy.parameters import Adjacency
 from privacy.randomness import NoiseSource
 from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.measurement.encoded import EncodedRows
-from tasks.measurement.plan import MeasurementPlan
+from tasks.measurement.measurement_plan import MeasurementPlan
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -124,7 +124,7 @@ class Curator:
 
     @property
     def tainted(self) -> bool:
-        """Whether the noise can be reproduced, so that nothing drawn may be published."""
+        """True if the noise can be reproduced, so that nothing drawn may be published."""
         return self._noise_source.tainted
 
     def release(self, name: str, contribution: Contribution, **public: Any) -> Floats:

@@ -50,7 +50,7 @@ class EncodingDomain:
 
     @property
     def is_image(self) -> bool:
-        """Whether the columns are the pixels of an image."""
+        """True if the columns are the pixels of an image."""
         return self.image is not None
 
     @property

@@ -1,4 +1,4 @@
-"""What every synthesizer is: a plan made from public settings, then stages, then a sampler.
+"""The protocol of synthesizers: a plan made from public settings, then stages, then a sampler.
 
 `checked_plan` and `measure` are the one way in which any of them is run, by the flow and by
 `clustmix`.
@@ -17,7 +17,7 @@ from privacy.errors import IntegrityError
 from privacy.gaussian import GaussianAccountant
 from privacy.parameters import Adjacency, PrivacyParameters
 from tasks.measurement.curator import Curator
-from tasks.measurement.plan import MeasurementPlan
+from tasks.measurement.measurement_plan import MeasurementPlan
 
 PUBLIC_SEED = 20_221_013
 """Seed of every public random choice (slices, features, starting points): it may be printed."""

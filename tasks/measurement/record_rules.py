@@ -110,7 +110,7 @@ class RecordRules:
 
     def labels_allowed(self, codes: Codes) -> Bools:
         """Which labels (n, C) go with records (n, d); with one that breaks a rule, none."""
-        tried = range(self.n_labels if self.tells_labels else 1)
+        tried = range(self.n_labels if self.limits_labels else 1)
         found = [~self.broken(codes, np.full(len(codes), c, dtype=np.uint16)) for c in tried]
         return np.broadcast_to(np.stack(found, axis=1), (len(codes), self.n_labels))
 
@@ -167,17 +167,19 @@ class RecordRules:
         return tuple(found)
 
     @property
-    def tells_labels(self) -> bool:
-        """Whether a rule names the label."""
+    def limits_labels(self) -> bool:
+        """True if a rule names the label."""
         return any(LABEL in box.masks for box in self.boxes)
 
     @property
     def all_listed(self) -> bool:
-        """Whether a record keeps the rules if it has one of each of the combinations."""
+        """True if a record that has one of each of the combinations keeps the rules."""
         listed = {column for group in self.combinations for column in group.columns}
         rules: list[Box | Relation] = [*self.boxes, *self.relations]
-        told = all(listed.intersection(one.columns) or {*one.columns} == {LABEL} for one in rules)
-        return told and bool(self.possible_labels.any())
+        listed_all = all(
+            listed.intersection(one.columns) or {*one.columns} == {LABEL} for one in rules
+        )
+        return listed_all and bool(self.possible_labels.any())
 
     @property
     def possible_labels(self) -> Bools:

@@ -1,4 +1,4 @@
-"""Settings of any registered method, told apart by their ``kind``, as a site file holds them."""
+"""Settings of any registered method, distinguished by ``kind``, as a site file holds them."""
 
 from typing import TYPE_CHECKING, Annotated, Union
 
@@ -9,7 +9,7 @@ from tasks.methods.registry import METHODS
 if TYPE_CHECKING:
 
     class MethodConfig(BaseModel):
-        """What is known of the settings of a method before it is known which one."""
+        """Settings of a method of any kind, for type checkers."""
 
         kind: str
 

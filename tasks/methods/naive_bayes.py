@@ -14,9 +14,9 @@ from tasks.measurement.centred import blocks_to_simplex, counts_of, counts_reque
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.marginals import draw_codes, draw_columns
+from tasks.measurement.measurement_plan import MeasurementPlan, plan_measurement
 from tasks.measurement.method import Released, Stage
 from tasks.measurement.method_settings import MethodSettings
-from tasks.measurement.plan import MeasurementPlan, plan_measurement
 
 HISTOGRAMS = "feature_by_label_histograms"
 

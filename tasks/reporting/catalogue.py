@@ -17,9 +17,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.runtime import LoopContext
 from markupsafe import Markup
 
+from tasks.reporting.claim import Claim
 from tasks.reporting.described import NOT_DECLARED, Described
 from tasks.reporting.facts import budget_sentence, noise_table, steps
-from tasks.reporting.guarantee import Claim
 from tasks.reporting.rendering import words
 
 CROISSANT_FILE = "croissant.json"

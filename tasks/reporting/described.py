@@ -9,8 +9,8 @@ from storage.releases.manifest import Manifest
 from storage.schema.catalogue_entry import CatalogueEntry
 from storage.schema.columns import NumericColumn, number_of
 from storage.schema.table import TableSchema
+from tasks.reporting.claim import Claim
 from tasks.reporting.facts import described_column, origin
-from tasks.reporting.guarantee import Claim
 
 NOT_DECLARED = "not declared in the site file"
 

@@ -10,7 +10,7 @@ from privacy.events import Event, Gaussian, Repeated
 from storage.releases.manifest import GateRecord, Manifest
 from storage.schema.columns import CategoricalColumn, Column, NumericColumn
 from storage.schema.table import TableSchema
-from tasks.reporting.guarantee import Claim, rounded_up
+from tasks.reporting.claim import Claim, rounded_up
 from tasks.reporting.rendering import words
 
 MAX_LISTED_LEVELS = 12

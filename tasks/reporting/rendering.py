@@ -13,7 +13,7 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from tasks.reporting.guarantee import rounded_up
+from tasks.reporting.claim import rounded_up
 
 _MARKDOWN = frozenset("\\`*_[]|~#>$@")
 # A list, a rule or a heading at the start of a block; a bare address, which some readers link.

@@ -20,9 +20,9 @@ from storage.releases.bundles import totals_of
 from storage.releases.manifest import GateRecord, Manifest, MethodRecord, file_digests
 from tasks.gates import expectations
 from tasks.reporting.catalogue import catalogue_files
+from tasks.reporting.claim import Claim
 from tasks.reporting.contact_sheet import CONTACT_SHEET_FILE, contact_sheet
 from tasks.reporting.described import Described
-from tasks.reporting.guarantee import Claim
 from tasks.reporting.released_tables import TABLES_PARQUET_FILE
 from tasks.reporting.rendering import words
 from tasks.reporting.report import (
@@ -38,7 +38,7 @@ from tasks.steps.job import ReleaseJob
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """What the rows of a bundle were made from, and who paid; noise drawn again taints."""
+    """Origin of the rows of a bundle, and the entry that paid; noise drawn again taints."""
 
     events: tuple[Event, ...]
     ledger_entry: str

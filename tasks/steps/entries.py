@@ -21,7 +21,7 @@ from storage.releases.release_store import ReleaseStore
 from storage.schema.declarations import Declarations
 
 WAIT_SECONDS = 1800.0
-"""How long a request waits for another run of the same request."""
+"""Time limit of the wait for another run of the same request."""
 
 AFTER_SEAL = (EntryState.SEALED, EntryState.APPROVED)
 """States of a measurement that is whole and not published."""
@@ -35,7 +35,7 @@ _BEFORE_SEAL = (EntryState.RESERVED, EntryState.EXECUTING)
 _CLOSED = MappingProxyType(
     {EntryState.RESERVED: EntryState.VOID, EntryState.EXECUTING: EntryState.BURNED}
 )
-"""What becomes of the entry of a run that stopped before its measurement was whole."""
+"""Final state of the entry of a run that stopped before its measurement was whole."""
 
 
 class Entries:
@@ -293,5 +293,5 @@ class Entries:
 
 
 def _runs(entry: LedgerEntry, live: Collection[str]) -> bool:
-    """Whether a run is at work on an entry; another installation's can be told by state alone."""
+    """Return whether a run is at work on an entry; for other installations by state alone."""
     return entry.state in _BEFORE_SEAL or (entry.state in AFTER_SEAL and entry.release_id in live)

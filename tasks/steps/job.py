@@ -1,4 +1,4 @@
-"""What a release is asked to be: the public facts of its site file, in the terms of the steps."""
+"""The request for a release: the public facts of its site file, in the terms of the steps."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class ReleaseJob:
 
     @property
     def charge_rho(self) -> Decimal:
-        """What the ledger charges, in rho under add or remove of one patient."""
+        """The charge to the ledger, in rho under add or remove of one patient."""
         return release_rho(self.parameters, adjacency=self.adjacency)
 
     @property
@@ -104,17 +104,17 @@ class ReleaseJob:
 
     @property
     def declarations(self) -> Declarations:
-        """What the rows have to keep."""
+        """The declarations that the rows have to keep."""
         return Declarations.of(self.site)
 
     @property
     def catalogue(self) -> CatalogueEntry:
-        """What catalogues are told beyond the manifest."""
+        """Facts for catalogues beyond the manifest."""
         return CatalogueEntry.model_validate(self.site.get("catalogue") or {})
 
     @property
     def rules(self) -> IngestRules:
-        """What is public of reading the table, and all that a worker has to know."""
+        """Public rules for reading the table: all that a worker needs."""
         from tasks.ingest.pieces import IngestRules
 
         return IngestRules(
@@ -126,7 +126,7 @@ class ReleaseJob:
 
     @property
     def unit_in_words(self) -> str:
-        """What one neighbour adds or removes, and what a record is made of."""
+        """The unit that one neighbour adds or removes, and the makeup of a record, in words."""
         words = unit_in_words(self.unit, self.partition)
         return words if self.visits is None else f"{words}, {self.visits.words}"
 

@@ -93,7 +93,7 @@ class _Sampler:
 
     @property
     def throws_away(self) -> bool:
-        """Whether rows are thrown away, so that the rest are not those that were counted."""
+        """True if sampled rows are rejected, so that the rest are not those that were counted."""
         constrained = self.schema.constraints and not isinstance(self.synthesizer, Conditional)
         return bool(self.conditions or constrained)
 
@@ -103,8 +103,8 @@ class _Sampler:
             self.synthesizer,
             self.schema,
             self.released,
-            self.rng,
             self.conditions,
+            rng=self.rng,
             n_rows=n_rows,
             all_of_them=all_of_them,
         )

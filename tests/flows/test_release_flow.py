@@ -21,7 +21,7 @@ from storage.ledger.ledger_db import LedgerDatabase
 from storage.releases.bundles import verify_bundle
 from storage.settings import load_settings
 from tasks.ingest.shards import load_shard
-from tasks.reporting.guarantee import Claim
+from tasks.reporting.claim import Claim
 from tasks.steps import ingest_steps
 
 

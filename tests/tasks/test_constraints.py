@@ -71,7 +71,7 @@ def broken(frame):
 
 def test_every_released_record_keeps_the_constraints_and_its_codes():
     rng = np.random.default_rng(4)
-    rows = sample_rows(Uniform(), SCHEMA, {}, rng, {"sex": "m"}, n_rows=10_000)
+    rows = sample_rows(Uniform(), SCHEMA, {}, {"sex": "m"}, rng=rng, n_rows=10_000)
     frame = decode(rows.codes, rows.label, SCHEMA, rng=rng)
     assert len(frame) == 10_000
     assert not broken(frame).any()

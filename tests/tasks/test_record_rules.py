@@ -161,7 +161,7 @@ def test_a_mixture_is_conditioned_exactly_and_raking_brings_back_its_one_ways():
     wanted = rng.dirichlet(np.ones(9)).reshape(3, 3) * allowed
     wanted /= wanted.sum()
     shares = np.concatenate([wanted.sum(axis=1), wanted.sum(axis=0)])
-    moved = sampler.raked(mixture, layout, rules, shares, rng)
+    moved = sampler.raked(mixture, layout, rules=rules, shares=shares, rng=rng)
     found = sampled(moved)
     np.testing.assert_allclose(found.sum(axis=1), shares[:3], atol=0.006)
     np.testing.assert_allclose(found.sum(axis=0), shares[3:], atol=0.006)

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from privacy.arrays import Records
 from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.measurement_plan import MeasurementPlan
 from tasks.measurement.method import Released, Stage, Synthesizer
-from tasks.measurement.plan import MeasurementPlan
 from tasks.methods.clustmix.clustmix_settings import ClustMixConfig
 from tasks.methods.clustmix.images.image_clustmix import ImageClustMix
 from tasks.methods.clustmix.tables.table_clustmix import TableClustMix

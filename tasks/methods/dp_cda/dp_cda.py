@@ -19,8 +19,8 @@ from privacy.errors import ConfigurationError
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.marginals import draw_codes
+from tasks.measurement.measurement_plan import MeasurementPlan, plan_measurement, sum_request
 from tasks.measurement.method import Released, Stage
-from tasks.measurement.plan import MeasurementPlan, plan_measurement, sum_request
 from tasks.measurement.statistics import class_counts
 from tasks.measurement.unmixing import Mixtures, draw_records, drawn_coordinates, spread
 from tasks.measurement.vectors import VectorMap, one_hot_numbers

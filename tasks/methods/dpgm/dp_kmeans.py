@@ -23,8 +23,13 @@ from tasks.measurement.centred import (
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.marginals import build_mixture, draw_codes, draw_columns
+from tasks.measurement.measurement_plan import (
+    MeasurementPlan,
+    StatisticRequest,
+    plan_measurement,
+    sum_request,
+)
 from tasks.measurement.method import Released, Stage
-from tasks.measurement.plan import MeasurementPlan, StatisticRequest, plan_measurement, sum_request
 from tasks.measurement.vectors import VectorMap
 from tasks.methods.dpgm.dp_kmeans_settings import DpKMeansConfig
 from tasks.methods.dpgm.embedding import Embedding, build_embedding

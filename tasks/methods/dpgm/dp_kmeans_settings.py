@@ -7,7 +7,7 @@ from pydantic import Field
 from tasks.measurement.method_settings import MethodSettings
 
 FeatureKind = Literal["plain", "fourier"]
-"""What k-means measures distances of."""
+"""Space in which k-means measures distances."""
 
 
 class DpKMeansConfig(MethodSettings):

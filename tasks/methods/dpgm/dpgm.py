@@ -20,8 +20,8 @@ from tasks.measurement.curator import Curator
 from tasks.measurement.descent import Descent
 from tasks.measurement.encoded import EncodingDomain, row_slices
 from tasks.measurement.marginals import draw_codes
+from tasks.measurement.measurement_plan import MeasurementPlan, plan_measurement, sum_request
 from tasks.measurement.method import Released, Stage
-from tasks.measurement.plan import MeasurementPlan, plan_measurement, sum_request
 from tasks.measurement.vectors import VectorMap, one_hot_numbers
 from tasks.methods.dpgm.cluster_means import cluster_means, size_noise, sizes_and_means
 from tasks.methods.dpgm.dp_kmeans import round_requests, run_rounds

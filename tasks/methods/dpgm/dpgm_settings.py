@@ -15,7 +15,7 @@ _LEARNING_RATES = {"adam": 0.04, "momentum": 0.8}
 
 
 class BudgetShares(MethodSettings):
-    """How ``mu**2`` is split over the stages; only the ratios count."""
+    """Split of ``mu**2`` over the stages; only the ratios count."""
 
     clustering: float = Field(default=0.12, gt=0, description="Noisy rounds that place centres.")
     means: float = Field(default=0.30, gt=0, description="Sizes and means of the clusters.")
@@ -62,7 +62,7 @@ class DpgmConfig(MethodSettings):
 
     @property
     def descent(self) -> Literal["adam", "momentum"]:
-        """What is done with a noisy gradient, by the network where it is left out."""
+        """Optimiser that applies a noisy gradient; the network sets the default."""
         if self.optimiser is not None:
             return self.optimiser
         return "momentum" if self.network == "rbm" else "adam"

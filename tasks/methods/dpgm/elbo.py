@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from tasks.methods.dpgm.record_gradients import ONE_THREAD, sum_of_clipped
+from tasks.methods.dpgm.record_gradients import ONE_THREAD, Block, sum_of_clipped
 from tasks.methods.dpgm.visible_units import VisibleUnits
 
 _HASH_SEED = 20_190_426
@@ -59,9 +59,9 @@ def _negative_elbo(
     biases: _Biases,
     layers: Layers,
     offset: Array,
-    noise: Array,
     record: Array,
     *,
+    noise: Array,
     units: VisibleUnits,
 ) -> tuple[Array, _Biases]:
     """Negative evidence lower bound of one record, and what each layer was fed."""
@@ -86,7 +86,7 @@ def _slopes_and_fed(
     noise = jax.random.normal(key_of(key, record), latent_shape, dtype=record.dtype)
     biases = _Biases(*layers[1::2])
     derivatives: tuple[_Biases, _Biases] = jax.grad(_negative_elbo, has_aux=True)(
-        biases, layers, offset, noise, record, units=units
+        biases, layers, offset, record, noise=noise, units=units
     )
     return derivatives
 
@@ -128,8 +128,8 @@ def batch_sum(
     offset: Array,
     key: Array,
     vectors: Array,
-    factors: Array,
     *,
+    factors: Array,
     units: VisibleUnits,
 ) -> Array:
     """Sum (P,) of the gradients of a batch (n, D) times factors (n,), for the paper form."""
@@ -143,12 +143,12 @@ def batch_sum(
 
 @partial(jax.jit, static_argnames="units", compiler_options=ONE_THREAD)
 def clipped_sum(
-    layers: Layers, offset: Array, key: Array, *block: Array, units: VisibleUnits
+    layers: Layers, offset: Array, key: Array, block: Block, *, units: VisibleUnits
 ) -> tuple[Array, Array]:
-    """Sum of clipped gradients, each record by itself; `block` is that of `sum_of_clipped`.
+    """Sum of clipped gradients, each record by itself.
 
     Privacy
     -------
     As `tasks.methods.dpgm.network.GenerativeNetwork.clipped_sum`.
     """
-    return sum_of_clipped(partial(_gradient, layers, offset, key, units=units), *block)
+    return sum_of_clipped(partial(_gradient, layers, offset, key, units=units), block)

@@ -68,7 +68,7 @@ class GenerativeNetwork(ABC):
 
     @property
     def offset(self) -> Floats:
-        """What is subtracted from a vector, shape (D,): the mean, or nothing without one."""
+        """Offset that is subtracted from a vector, shape (D,): the mean, or zero without one."""
         if self.mean is None:
             return np.zeros(self.width)
         return np.asarray(np.clip(self.mean, 0.0, 1.0), dtype=np.float64)

@@ -19,7 +19,7 @@ from jax import Array
 
 from privacy.arrays import AnyFloats, Floats, Floats32
 from tasks.methods.dpgm.network import GenerativeNetwork, Programs, checked_seed
-from tasks.methods.dpgm.record_gradients import ONE_THREAD, sum_of_clipped
+from tasks.methods.dpgm.record_gradients import ONE_THREAD, Block, sum_of_clipped
 from tasks.methods.dpgm.visible_units import VisibleUnits
 
 _HIDDEN_CENTRE = 0.5
@@ -213,9 +213,9 @@ def _batch_sum(
 
 @partial(jax.jit, compiler_options=ONE_THREAD)
 def _clipped_sum(
-    machine: dict[str, Array], negative: tuple[Array, ...], *block: Array
+    machine: dict[str, Array], negative: tuple[Array, ...], block: Block
 ) -> tuple[Array, Array]:
-    return sum_of_clipped(partial(_gradient, machine, negative), *block)
+    return sum_of_clipped(partial(_gradient, machine, negative), block)
 
 
 def _draw(key: Array, scores: Array, *, units: VisibleUnits) -> Array:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -39,14 +39,17 @@ class BatchGradients:
     weighted_sum: Callable[[Floats], Floats]
 
 
-def sum_of_clipped(
-    gradient: Callable[[Array], Any],
-    vectors: Array,
-    weights: Array,
-    n_rows: Array,
-    l2_clip_norm: Array,
-    scale: Array,
-) -> tuple[Array, Array]:
+class Block(NamedTuple):
+    """A padded block of vectors and weights, of which `n_rows` count, with norm and scale."""
+
+    vectors: Array
+    weights: Array | Floats
+    n_rows: Array | int
+    l2_clip_norm: Array | float
+    scale: Array | float
+
+
+def sum_of_clipped(gradient: Callable[[Array], Any], block: Block) -> tuple[Array, Array]:
     """Sum over the first rows of a padded block; the traced part of a `clipped_sum`.
 
     The loop takes one record at a time. A product over the whole batch may round a record by where
@@ -59,6 +62,7 @@ def sum_of_clipped(
     `n_rows` rows count. Returns the total, whole numbers of shape (P,), and the norms (rows,); norm
     and scale are as in `GenerativeNetwork.clipped_sum`.
     """
+    vectors, weights, n_rows, l2_clip_norm, scale = block
 
     def add(number: Array, carried: tuple[Any, Array]) -> tuple[Any, Array]:
         total, norms = carried
@@ -115,7 +119,7 @@ def sum_in_blocks(
         of_rows = np.zeros(ROWS_AT_ONCE)
         of_rows[:n_rows] = weights[rows]
         part, of_part = compute(
-            jnp.asarray(padded), of_rows, n_rows, float(l2_clip_norm), float(scale)
+            Block(jnp.asarray(padded), of_rows, n_rows, float(l2_clip_norm), float(scale))
         )
         total += np.asarray(part).astype(np.int64)
         norms[rows] = np.asarray(of_part)[:n_rows]

@@ -94,10 +94,17 @@ class Vae(GenerativeNetwork):
         """Gradients of the negative evidence lower bound, one draw of the latent vector each."""
         key, layers = jax.random.key(checked_seed(step_seed)), Layers(*self.arrays(parameters))
         offset = jnp.asarray(self.offset, dtype=jnp.float32)
+
+        def weighted_sum(vectors: Array, factors: Array) -> Array:
+            found: Array = batch_sum(
+                layers, offset, key, vectors, factors=factors, units=self.units
+            )
+            return found
+
         return Programs(
             partial(clipped_sum, layers, offset, key, units=self.units),
             partial(batch_norms, layers, offset, key, units=self.units),
-            partial(batch_sum, layers, offset, key, units=self.units),
+            weighted_sum,
         )
 
     def biases_at_mean(self, parameters: AnyFloats, scores: Array, state: Floats32) -> Array:

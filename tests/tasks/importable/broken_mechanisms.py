@@ -11,8 +11,8 @@ from audits.game import ATTACKS, Scores, play
 from audits.pairs import AUDIT_DOMAIN, AuditPatient, neighbour_pairs
 from audits.subjects import PatientCount, subject_of
 from privacy.randomness import OperatingSystemNoise, SeededNoise
+from tasks.measurement.measurement_plan import plan_measurement, sum_request
 from tasks.measurement.method import Stage
-from tasks.measurement.plan import plan_measurement, sum_request
 from tasks.measurement.statistics import SUM_SCALE, patient_count
 
 PAIRS = {pair.name: pair for pair in neighbour_pairs(AUDIT_DOMAIN)}

@@ -7,7 +7,7 @@ from measuring import NoNoise
 from privacy.errors import IntegrityError
 from privacy.randomness import OperatingSystemNoise, SeededNoise
 from tasks.measurement.curator import Curator, in_memory
-from tasks.measurement.plan import StatisticRequest, plan_measurement
+from tasks.measurement.measurement_plan import StatisticRequest, plan_measurement
 
 SCALE = 2**20
 

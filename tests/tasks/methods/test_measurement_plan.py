@@ -9,7 +9,7 @@ from privacy.errors import IntegrityError
 from privacy.events import Composed
 from privacy.gaussian import GaussianAccountant
 from privacy.parameters import Adjacency
-from tasks.measurement.plan import StatisticRequest, hold_against, plan_measurement
+from tasks.measurement.measurement_plan import StatisticRequest, hold_against, plan_measurement
 from tasks.methods.clustmix.tables.table_clustmix import TableClustMix
 
 ACCOUNTANT = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE)

@@ -29,8 +29,8 @@ from storage.schema.table import TableSchema
 from tasks.gates.expectations import GateCheck, GateReport
 from tasks.ingest.encoding import decode, domain_of
 from tasks.reporting.catalogue import entry
+from tasks.reporting.claim import Claim
 from tasks.reporting.described import Described
-from tasks.reporting.guarantee import Claim
 from tasks.reporting.rendering import words
 from tasks.reporting.report import render_risk_appendix
 from tasks.reporting.tables import table_files

@@ -1,4 +1,4 @@
-"""The density of images that the released sums tell: cells of each label, with a covariance.
+"""The density of images, estimated from the released sums: cells of each label, with a covariance.
 
 Post-processing of released values throughout.
 """
@@ -47,7 +47,7 @@ class Spread:
 def spread_of(noisy: Floats, classes: Classes, *, stddev: float) -> Spread:
     """Return covariances of noisy upper triangles (C, d (d + 1) / 2) as `draws.class_moments` has.
 
-    `stddev` is of the noise of an entry. What a label tells beyond the pooled covariance is shrunk
+    `stddev` is of the noise of an entry. A label's deviation from the pooled covariance is shrunk
     by the part of it that noise explains (positive-part James-Stein); eigenvalues below the edge of
     the noise's spectrum, ``2 stddev sqrt(d)``, are cut off.
     """

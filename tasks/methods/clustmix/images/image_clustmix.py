@@ -20,8 +20,8 @@ from threadpoolctl import threadpool_limits
 from privacy.arrays import Floats, Records
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.measurement_plan import MeasurementPlan, hold_against
 from tasks.measurement.method import PUBLIC_SEED, Released, Stage
-from tasks.measurement.plan import MeasurementPlan, hold_against
 from tasks.methods.clustmix.images import density
 from tasks.methods.clustmix.images import image_draws as draws
 from tasks.methods.clustmix.images import image_rule as rule
@@ -172,7 +172,7 @@ class ImageClustMix:
             images, label = drawn(
                 _density_of(released), layout, _TONE_IMAGES, rng, temperatures=_TONE_TEMPERATURES
             )
-            tone = Tone.fitted(images, label, shares, intensity, rng)
+            tone = Tone.fitted(images, label, norms=shares, intensity=intensity, rng=rng)
         toned: dict[str, NDArray[Any]] = {"sharpness": tone.sharpness, "norm_shares": tone.norms}
         sampler = self._sampler({**released, **toned})
         features = [scatter(layout.pixels(codes)) for codes in sampler.batches(self.points, rng)]

@@ -15,7 +15,12 @@ from threadpoolctl import threadpool_limits
 
 from privacy.sensitivity import weighted_sum_l2_sensitivity
 from tasks.measurement.encoded import EncodedRows, row_slices
-from tasks.measurement.plan import MeasurementPlan, StatisticRequest, plan_measurement, sum_request
+from tasks.measurement.measurement_plan import (
+    MeasurementPlan,
+    StatisticRequest,
+    plan_measurement,
+    sum_request,
+)
 from tasks.measurement.statistics import ROOT_SCALE, SECOND_MOMENT_SCALE, SUM_SCALE, softmax
 from tasks.methods.clustmix.images.coefficients import Basis
 from tasks.methods.clustmix.images.image_layout import BRIGHTEST, ImageLayout, values

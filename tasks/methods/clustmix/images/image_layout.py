@@ -1,4 +1,4 @@
-"""What an image is: rows, columns and channels of pixels, each of public gray levels."""
+"""The layout of an image: rows, columns and channels of pixels, each of public gray levels."""
 
 from dataclasses import dataclass
 from typing import Any, Self

@@ -22,7 +22,7 @@ _SIGNAL = np.log([370.0, 1600.0, 12_000.0])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageRule:
-    """What would be settings.
+    """Constants of the rule, in place of settings.
 
     Shares of ``mu**2``, that of the cells for each round; the teacher, of so many `rounds`, has the
     rest. Residuals are cut off at a norm, `step` is along their mean, `flat` of the whitened

@@ -159,8 +159,10 @@ class _Filters:
 def _filters() -> _Filters:
     first, units = [], 2.0**12
     for spread, reach, wave in ((1.0, 3, 3.5), (2.0, 6, 7.0)):
-        first.append((_row_matrix(_gabor(spread, reach, wave), units, SIDE, 2, _BRIGHTEST), reach))
-    second = _row_matrix(_gabor(1.1, 3, 4.0), 2.0**10, _HALF, 1, _MOST[0])
+        filters = _gabor(spread, reach, wave)
+        matrix = _row_matrix(filters, units, side=SIDE, stride=2, most=_BRIGHTEST)
+        first.append((matrix, reach))
+    second = _row_matrix(_gabor(1.1, 3, 4.0), 2.0**10, side=_HALF, stride=1, most=_MOST[0])
     return _Filters(
         first=tuple(first),
         first_units=units,
@@ -190,7 +192,7 @@ def _gabor(spread: float, reach: int, wave: float) -> Floats:
     return found
 
 
-def _row_matrix(filters: Floats, units: float, side: int, stride: int, most: float) -> Single:
+def _row_matrix(filters: Floats, units: float, *, side: int, stride: int, most: float) -> Single:
     """Whole-number matrix (k * side, 2 * 8 * outputs) that filters a row of values up to `most`."""
     whole = np.rint(filters * units)
     if np.abs(whole).sum(axis=(2, 3)).max() * most >= EXACT:

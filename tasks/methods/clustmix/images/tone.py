@@ -40,6 +40,7 @@ class Tone:
         cls,
         images: Images,
         label: Integers,
+        *,
         norms: Floats,
         intensity: Floats,
         rng: np.random.Generator,

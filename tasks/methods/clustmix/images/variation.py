@@ -21,7 +21,7 @@ def warped(images: Images, strength: Floats, rng: np.random.Generator) -> Images
     its nearest pixel.
     """
     n, channels, height, width = images.shape
-    rows, columns = _places(n, height, width, strength, rng)
+    rows, columns = _places(n, height, width, strength=strength, rng=rng)
     row = np.clip(rows, 0.0, max(height - 1.001, 0.0))
     column = np.clip(columns, 0.0, max(width - 1.001, 0.0))
     top, left = row.astype(np.int32), column.astype(np.int32)
@@ -42,7 +42,7 @@ def warped(images: Images, strength: Floats, rng: np.random.Generator) -> Images
 
 
 def _places(
-    n: int, height: int, width: int, strength: Floats, rng: np.random.Generator
+    n: int, height: int, width: int, *, strength: Floats, rng: np.random.Generator
 ) -> Floats32:
     """Rows and columns (2, n, height, width) from where the pixels of each image come."""
     turn, shear = rng.standard_normal((2, n)) * np.array([[_TURN], [_SHEAR]]) * strength

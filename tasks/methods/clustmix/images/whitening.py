@@ -19,7 +19,7 @@ FEATURE_NORM = 2**12
 """Grid points of a whitened feature vector of norm one."""
 
 FEATURE_ZERO = 2**15
-"""What is added to a feature to write it as a code."""
+"""Offset that is added to a feature to write it as a code."""
 
 _LEAST = 1e-6
 

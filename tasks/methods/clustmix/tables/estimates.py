@@ -1,4 +1,4 @@
-"""What the released counts say: one least-squares estimate of everything that counts codes.
+"""One least-squares estimate from all released counts of codes.
 
 Post-processing throughout.
 """
@@ -129,13 +129,13 @@ def label_shares(
     own = own_variances(layout, share, centred, stddev=stddev)[:, None]
     variances = stddev**2 + own * (share**2 - share**4 / (share @ share))
     loudness = np.add.reduceat(uneven**2, starts)[:, None] / variances
-    told = (np.add.reduceat(centred * uneven, starts, axis=1).T / variances).sum(axis=0)
+    weighted = (np.add.reduceat(centred * uneven, starts, axis=1).T / variances).sum(axis=0)
     precision = np.maximum(loudness.sum(axis=0), 1e-12)
     # One-ways are drawn to even ones where they are noise; what that makes louder is the same.
-    scale = max(float((told / precision).sum()), _LEAST_SCALE)
+    scale = max(float((weighted / precision).sum()), _LEAST_SCALE)
     errors = 1.0 / (precision * scale**2) + (_OWN_EVENNESS * share * (1.0 - share)) ** 2
     both = 1.0 / deviation**2 + 1.0 / errors
-    return (counted / deviation**2 + told / (precision * scale) / errors) / both, both**-0.5
+    return (counted / deviation**2 + weighted / (precision * scale) / errors) / both, both**-0.5
 
 
 def own_variances(layout: Layout, labels: Array, by_label: Array, *, stddev: float) -> Array:
@@ -158,10 +158,10 @@ def label_weights(
 ) -> tuple[Array, Array]:
     """Weights (d, C) of the labels' counts in a column's one-ways, and their precision (d,).
 
-    Counts of a label of share ``a_c`` tell ``a_c (p + delta_c)``, with the shares p of all and what
-    is the label's own. Where the noise hides what is its own, a rare label is mostly noise and the
-    large one tells p; else p is the sum. The weights are the best linear ones (Gauss-Markov) for
-    ``delta`` with a variance that each column learns from its counts, subject to
+    Counts of a label of share ``a_c`` estimate ``a_c (p + delta_c)``, with the shares p of all and
+    the label's own deviation. Where noise hides the deviations, a rare label is mostly noise and
+    the large one estimates p; else p is the sum. The weights are the best linear ones
+    (Gauss-Markov) for ``delta`` with a variance that each column learns from its counts, subject to
     ``sum a_c delta_c = 0``; p times the precision is the weighted sum.
 
     The counts (C, W) are centred, in shares of all patients, with this noise.
@@ -182,7 +182,7 @@ def own_covariance(labels: Array) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class Targets:
-    """What the mixture is fitted to.
+    """Targets of the fit of the mixture.
 
     Joins (M, W) say by 0 or 1 which codes are in which group. The tables (M, M) are shares of pairs
     of groups, symmetric; rows and columns sum to the one-ways. Weights (M, M) are the inverse

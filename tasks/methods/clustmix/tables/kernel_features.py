@@ -1,9 +1,9 @@
 """Kernel features of a record: what its columns say together, by inducing points.
 
-Records are embedded (numbers as standardised ordinals, levels as indicators, each column as far as
-it tells the label) and compared with inducing points by a Gaussian kernel. The features are the
-Nystroem map of that kernel, less what is linear in the embedding, in the directions that vary the
-most over the released mixture, brought to norm one.
+Records are embedded (numbers as standardised ordinals, levels as indicators, each column scaled by
+its association with the label) and compared with inducing points by a Gaussian kernel. The features
+are the Nystroem map of that kernel, less what is linear in the embedding, in the directions that
+vary the most over the released mixture, brought to norm one.
 
 A record's features are the same to the last bit whatever stands beside it: the embedding and both
 matrices are whole numbers, with products and sums that float64 holds exactly, and the kernel is
@@ -65,17 +65,17 @@ class KernelMap:
         cls,
         layout: Layout,
         shares: Array,
-        told: Array,
+        association: Array,
         codes: NDArray[np.uint16],
         *,
         n_points: int,
     ) -> Self:
         """Fit the map to released values alone.
 
-        Shares (W,) of codes, how far each declared column tells the label (d,), and codes (N, d) of
-        a sample of the mixture.
+        Shares (W,) of codes, the association of each declared column with the label (d,), and codes
+        (N, d) of a sample of the mixture.
         """
-        embedding = _embedding(layout, shares, told)
+        embedding = _embedding(layout, shares, association)
         embedded = _embed(layout, embedding, codes)
         centres = inducing_points(embedded, n_points)
         reach = typical_distance(embedded)
@@ -138,7 +138,7 @@ class KernelMap:
         return np.asarray(np.trunc(found * (FEATURE_NORM / np.maximum(norms, _LEAST))))
 
 
-def _embedding(layout: Layout, shares: Array, told: Array) -> Array:
+def _embedding(layout: Layout, shares: Array, association: Array) -> Array:
     """Embed every code of a declared column: whole numbers (W', E) with blocks on the diagonal."""
     blocks = []
     for column in range(layout.n_declared):
@@ -157,7 +157,9 @@ def _embedding(layout: Layout, shares: Array, told: Array) -> Array:
         else:
             found = _LEVEL * np.eye(size)
         blocks.append(found - share @ found)
-    sizes = np.sqrt((told + _LEAST_PART * told.mean() + _LEAST) / (told.max() + _LEAST))
+    sizes = np.sqrt(
+        (association + _LEAST_PART * association.mean() + _LEAST) / (association.max() + _LEAST)
+    )
     result = np.zeros((sum(len(b) for b in blocks), sum(b.shape[1] for b in blocks)))
     row = start = 0
     for found, size in zip(blocks, sizes, strict=True):
@@ -167,8 +169,10 @@ def _embedding(layout: Layout, shares: Array, told: Array) -> Array:
     return result
 
 
-def told_by_columns(layout: Layout, by_label: Array, labels: Array, *, stddev: float) -> Array:
-    """How far each declared column (d,) tells the label: Pearson's mean square contingency.
+def association_with_label(
+    layout: Layout, by_label: Array, labels: Array, *, stddev: float
+) -> Array:
+    """Association of each declared column (d,) with the label: Pearson's mean square contingency.
 
     What noise of this standard deviation adds to noisy counts (C, W) is taken off, down to zero.
     """

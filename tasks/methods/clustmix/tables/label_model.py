@@ -165,7 +165,9 @@ def fit(posterior: Posterior, model: LabelModel, *, steps: int) -> tuple[LabelMo
             information, noise = found.information(found.at(place.coefficients))
         precision = _prior_precision(posterior, place.scales)
         inverses: Array = np.asarray(np.linalg.inv(_with_diagonals(information, precision)))
-        coefficients = _descend(found, place.coefficients, inverses, noise, precision)
+        coefficients = _descend(
+            found, place.coefficients, inverses=inverses, noise=noise, precision=precision
+        )
         moved = float(np.abs(coefficients - place.coefficients).max())
         variances = np.diagonal(inverses, axis1=1, axis2=2).T
         scales = _scales(posterior, coefficients - posterior.means, variances)
@@ -181,7 +183,7 @@ def fit(posterior: Posterior, model: LabelModel, *, steps: int) -> tuple[LabelMo
 
 
 def _descend(
-    found: _Newton, start: Array, inverses: Array, noise: list[Array], precision: Array
+    found: _Newton, start: Array, *, inverses: Array, noise: list[Array], precision: Array
 ) -> Array:
     """Go down by conjugate gradients (Polak and Ribiere 1969), the curvature as preconditioner."""
     place, current = start, found.at(start)

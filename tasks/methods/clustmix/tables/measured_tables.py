@@ -1,7 +1,7 @@
 """Tables of shares that a release has measured, with what the noise leaves open of each.
 
-Of a cell two numbers are told. The estimate is a weighted sum of sealed values: its error is noise
-alone, of a known standard deviation. The share is what the model says: not negative, and the same
+Each cell has two numbers. The estimate is a weighted sum of sealed values: its error is noise
+alone, of a known standard deviation. The share is that of the model: not negative, and the same
 in every table. Post-processing of released values.
 
 Shares are of patients; a row of a patient with m rows counts 1 / m.
@@ -32,11 +32,11 @@ _FITTINGS, _LEAST, _TINY = 200, 1e-12, 1e-300
 
 
 class Origin(StrEnum):
-    """How a table is known."""
+    """Source of a table."""
 
     MEASURED = "measured"
     COARSENED = "coarsened"  # measured, some codes as one
-    IMPLIED = "implied"  # not measured: what the model says
+    IMPLIED = "implied"  # not measured: given by the model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,23 +79,24 @@ def measured_tables(
     Shares by label (W, C) are those of the model, before they are brought to the one-ways.
     """
     layout = Layout.of(domain)
-    margins = _Margins(layout, released, sealed, domain.rules, by_label)
+    margins = _Margins(layout, released, sealed, rules=domain.rules, of_model=by_label)
     yield margins.label()
     for column in range(layout.n_declared):
         yield margins.one_way(column)
         yield margins.by_label(column)
     if sealed.pair_tables is not None:
-        yield from _pairs(layout, margins, released, sealed, domain.rules)
+        yield from _pairs(layout, margins, released, sealed, rules=domain.rules)
 
 
 class _Margins:
-    """What the counts say of the label and of single columns."""
+    """Estimates of the label and of single columns from the counts."""
 
     def __init__(
         self,
         layout: Layout,
         released: Mapping[str, NDArray[Any]],
         sealed: Sealed,
+        *,
         rules: RecordRules | None,
         of_model: Array,
     ) -> None:
@@ -157,7 +158,7 @@ class _Margins:
         return self._table((column, LABEL), shares, share, variance)
 
     def allowed(self, first: int, second: int) -> NDArray[np.bool_]:
-        """Which codes (k, l) of a column and of another, or the label, go together."""
+        """Return the allowed pairs of codes (k, l) of a column and of another, or the label."""
         if self._rules is not None:
             return self._rules.together(first, second)
         other = self._layout.n_labels if second == LABEL else self._layout.n_codes[second]
@@ -183,6 +184,7 @@ def _pairs(
     margins: _Margins,
     released: Mapping[str, NDArray[Any]],
     sealed: Sealed,
+    *,
     rules: RecordRules | None,
 ) -> Iterator[Table]:
     """Return a table of every pair of declared columns, of codes as they were joined."""
@@ -218,27 +220,35 @@ def _pairs(
                 yield implied
                 continue
             table = noisy[starts[i] : starts[i + 1], starts[j] : starts[j + 1]]
-            # What rows and columns of a doubly centred table sum to is noise.
-            table = table - table.mean(axis=0)
-            table = table - table.mean(axis=1, keepdims=True)
-            each, other = 1.0 / sizes[i], 1.0 / sizes[j]
-            constant = first.constant[:, None] * other + second.constant * each - each * other
-            share = (
-                table + first.centred[:, None] * other + second.centred * each
-            ) / margins.patients + constant
-            variances = (
-                variance * (1.0 - each) * (1.0 - other)
-                + first.variances[:, None] * other**2
-                + second.variances * each**2
-                + margins.total_variance * (constant - share) ** 2
-            )
+            estimates, stddevs = _measured_pair(table, margins, first, second, variance=variance)
             whole = sizes[i] == layout.n_codes[i] and sizes[j] == layout.n_codes[j]
             yield replace(
                 implied,
                 origin=Origin.MEASURED if whole else Origin.COARSENED,
-                estimates=share,
-                stddevs=np.sqrt(variances) / margins.patients,
+                estimates=estimates,
+                stddevs=stddevs,
             )
+
+
+def _measured_pair(
+    table: Array, margins: _Margins, first: _Part, second: _Part, *, variance: float
+) -> tuple[Array, Array]:
+    """Return the estimated shares of noisy cells (a, b) and their standard deviations."""
+    # Rows and columns of a doubly centred table sum to zero; the rest is noise.
+    table = table - table.mean(axis=0)
+    table = table - table.mean(axis=1, keepdims=True)
+    each, other = 1.0 / len(table), 1.0 / table.shape[1]
+    constant = first.constant[:, None] * other + second.constant * each - each * other
+    share = (
+        table + first.centred[:, None] * other + second.centred * each
+    ) / margins.patients + constant
+    variances = (
+        variance * (1.0 - each) * (1.0 - other)
+        + first.variances[:, None] * other**2
+        + second.variances * each**2
+        + margins.total_variance * (constant - share) ** 2
+    )
+    return share, np.sqrt(variances) / margins.patients
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,7 +42,8 @@ def smooth_shares(layout: Layout, noisy: Array, *, stddev: Array) -> Array:
     ):
         kinds.setdefault(kind, []).append(column)
     groups = [
-        _Columns(layout, kind, columns, noisy, stddev, start) for kind, columns in kinds.items()
+        _Columns(layout, kind, columns, noisy=noisy, stddev=stddev, start=start)
+        for kind, columns in kinds.items()
     ]
     scale = _VARIANCE
     for _ in range(_ROUNDS):
@@ -65,6 +66,7 @@ class _Columns:
         layout: Layout,
         kind: tuple[int, bool, bool],
         columns: list[int],
+        *,
         noisy: Array,
         stddev: Array,
         start: Array,

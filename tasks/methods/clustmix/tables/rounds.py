@@ -1,4 +1,4 @@
-"""The rounds of the label model: what it was told so far, and what it is told next.
+"""The rounds of the label model: the sums it has learnt from, and the loudness of the next.
 
 Post-processing of released values; what it hands to a residual round is public.
 """
@@ -30,15 +30,15 @@ _STEPS = 8
 _MOST_FEATURES = 600
 
 _DISPERSIONS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0)
-"""How many times more the sums may vary than those of as many patients, as far as it takes.
+"""Factors by which the sums may vary more than those of as many patients, tried in this order.
 
-Rows of the mixture stand for the real ones as a sample would, and where columns go together in
-other ways as well, as a small one. Sums that are taken for more exact than that lead too far.
+Rows of the mixture stand for the real ones as a sample would, and as a small one where the mixture
+misses dependences between columns. A fit that takes the sums for more exact goes too far.
 """
 
 
 class Rounds:
-    """What the label model was told so far, on one sample (N, d) of the mixture.
+    """The label model and the sums it has learnt from, on one sample (N, d) of the mixture.
 
     The scale is the prior standard deviation of the log-odds of a code. Of many features those are
     used that are the widest under the prior. A last one that no draw measures, their sum by rarity,
@@ -54,7 +54,7 @@ class Rounds:
         *,
         scale: float,
     ) -> None:
-        # The rarest label last: what is said of it is then one contrast to all others.
+        # The rarest label last: it is then one contrast to all others.
         self._order = np.argsort(-released["label_shares"], kind="stable")
         shares = released["label_shares"][self._order]
         by_label = released["counts_by_label"][self._order]
@@ -73,7 +73,7 @@ class Rounds:
         # Of a model that knows the shares alone, residuals are counts less shares of them.
         surplus = by_label - shares[:, None] * by_label.sum(axis=0)
         values = features.of_counts(surplus[:, :declared].T @ self._basis)
-        # How rare a label is, is not known better than the noise allows.
+        # Noise limits how precisely the label's rarity is known.
         self._doubt = float(released["counts_stddev"]) / self._patients
         towards = float(((shares @ self._basis) ** 2).max())
         variance = float(released["counts_stddev"]) ** 2 * (1.0 + layout.n_labels * towards)
@@ -84,12 +84,12 @@ class Rounds:
             shares, self._prior, self._column, scale=scale, reach=self._reach
         )
         values = np.concatenate([(sizes @ self._basis)[None], values])
-        self._told = [self._sums(values, np.ones(len(values)), noise)]
-        self._posterior = self._all_told()
+        self._learnt = [self._sums(values, np.ones(len(values)), noise)]
+        self._posterior = self._all_learnt()
         self._fit()
 
     def loudness(self, *, stddev: float) -> Array:
-        """How loudly each of all q features is measured next, under the noise of one value."""
+        """Loudness of each of all q features in the next round, under the noise of one value."""
         information = self._information(self._probabilities(), stddev=stddev)
         loudness = np.zeros(len(self._chosen))
         variances = self._model.variances.mean(axis=1)
@@ -100,7 +100,7 @@ class Rounds:
 
     @property
     def scores(self) -> Array:
-        """What each code of a declared column adds to the score of each label, shape (W, C)."""
+        """Contribution of each code of a declared column to the score of each label, (W, C)."""
         found = self._model.coefficients
         end = 1 + self._features.n_features
         effects = found[1:end] + self._rarity[:, None] * found[end]
@@ -108,7 +108,7 @@ class Rounds:
 
     @property
     def kernel_scores(self) -> Array:
-        """What each kernel feature adds to the score of each label, shape (q, C)."""
+        """Contribution of each kernel feature to the score of each label, shape (q, C)."""
         return self._by_label(self._model.coefficients[2 + self._features.n_features :])
 
     @property
@@ -119,7 +119,7 @@ class Rounds:
     def learn(self, noisy: Array, loudness: Array, *, stddev: float) -> None:
         """Take a released residual round (1 + q, C) in, which was drawn at the model as it is."""
         kept = np.concatenate([[True], self._chosen])
-        told = self._sums(
+        sums = self._sums(
             noisy[kept][:, self._order] @ self._basis,
             np.concatenate([[CONSTANT], loudness])[kept],
             stddev**2 * np.eye(int(kept.sum())),
@@ -127,8 +127,8 @@ class Rounds:
                 draws.one_hot(self._codes, self._all.tables), self._all.scaled(loudness), CONSTANT
             ),
         )
-        self._told.append(told)
-        self._posterior = replace(self._posterior, sums=tuple(self._told))
+        self._learnt.append(sums)
+        self._posterior = replace(self._posterior, sums=tuple(self._learnt))
         self._fit()
 
     def learn_kernel(self, noisy: Array, features: Array, *, stddev: float) -> None:
@@ -137,12 +137,12 @@ class Rounds:
         self._kernel = features.astype(np.float32)
         self._prior = np.append(self._prior, np.full(more, (_KERNEL_SPREAD / self._scale) ** 2))
         self._column = np.append(self._column, np.full(more, self._column.max() + 1))
-        self._told = [labels.with_features(sums, more) for sums in self._told]
+        self._learnt = [labels.with_features(sums, more) for sums in self._learnt]
         self._model = labels.grown(
             self._model, self._prior[-more:], scale=self._scale, reach=self._reach
         )
         before = len(self._prior) + 1 - more
-        self._told.append(
+        self._learnt.append(
             labels.Sums(
                 values=np.concatenate(
                     [np.zeros((before, self._basis.shape[1])), noisy[:, self._order] @ self._basis]
@@ -153,13 +153,13 @@ class Rounds:
                 norms=np.ones(len(features)),
             )
         )
-        self._posterior = self._all_told(self._posterior.dispersion)
+        self._posterior = self._all_learnt(self._posterior.dispersion)
         self._fit()
 
     def _sums(
         self, values: Array, loudness: Array, noise: Array, norms: Array | None = None
     ) -> labels.Sums:
-        """Return sums drawn at the model as it is, which say nothing of the last feature."""
+        """Return sums drawn at the model as it is, without the last feature."""
         return labels.Sums(
             values=np.append(values, np.zeros((1, values.shape[1])), axis=0),
             loudness=np.append(loudness, 0.0),
@@ -194,7 +194,7 @@ class Rounds:
             best = better
         _, self._posterior, self._model = best
 
-    def _all_told(self, dispersion: float = 1.0) -> labels.Posterior:
+    def _all_learnt(self, dispersion: float = 1.0) -> labels.Posterior:
         features = self._features
         design = features.design(self._codes)
         rarity = design[:, 1:] @ self._rarity.astype(np.float32)
@@ -206,7 +206,7 @@ class Rounds:
         return labels.Posterior(
             design=np.column_stack([design, rarity, self._kernel]),
             patients=self._patients,
-            sums=tuple(self._told),
+            sums=tuple(self._learnt),
             prior=self._prior,
             column=self._column,
             reach=self._reach,

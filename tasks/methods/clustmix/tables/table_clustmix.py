@@ -23,8 +23,8 @@ from privacy.errors import ConfigurationError
 from tasks.measurement.centred import label_counts
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain, row_slices
+from tasks.measurement.measurement_plan import MeasurementPlan, hold_against
 from tasks.measurement.method import PUBLIC_SEED, Released, Stage
-from tasks.measurement.plan import MeasurementPlan, hold_against
 from tasks.measurement.statistics import softmax
 from tasks.methods.clustmix.tables import estimates
 from tasks.methods.clustmix.tables import table_draws as draws
@@ -33,7 +33,7 @@ from tasks.methods.clustmix.tables import table_sampler as sampler
 from tasks.methods.clustmix.tables.kernel_features import (
     FEATURE_NORM,
     KernelMap,
-    told_by_columns,
+    association_with_label,
 )
 from tasks.methods.clustmix.tables.label_features import white_features
 from tasks.methods.clustmix.tables.mixture import Mixture, fit_mixture, pooled
@@ -48,7 +48,7 @@ _SHIFTS, _SHIFT_TOLERANCE, _NO_SHARE = 50, 1e-6, 1e-12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """How much computing follows the draws; it changes neither them nor what they guarantee.
+    """Amount of computing after the draws; it changes neither them nor their guarantee.
 
     The mixtures of public random starts are pooled; the label model is fitted on rows of them.
     """
@@ -136,7 +136,7 @@ class TableClustMix:
             )
         codes = np.ascontiguousarray(codes[:, : layout.n_declared])
         scores = self.scores(released, codes)
-        if rules is not None and rules.tells_labels:
+        if rules is not None and rules.limits_labels:
             scores = np.where(rules.labels_allowed(codes), scores, -np.inf)
         return codes, scores
 
@@ -192,7 +192,9 @@ class TableClustMix:
         if self.domain.rules is not None:
             rng = np.random.default_rng(PUBLIC_SEED)
             with threadpool_limits(1, user_api="blas"):
-                mixture = sampler.raked(mixture, layout, self.domain.rules, counts.shares, rng)
+                mixture = sampler.raked(
+                    mixture, layout, rules=self.domain.rules, shares=counts.shares, rng=rng
+                )
         return {
             "counts_by_label": counts.by_label,
             "counts_stddev": np.array(counts.stddev),
@@ -246,11 +248,30 @@ class TableClustMix:
             stddev=stddev,
             drowned=split.drowned,
         )
-        scale = {"pair_stddev": stddev, "patients": counts.patients}
+        measured = {
+            "code_groups": choice.groups,
+            "pair_used": choice.used,
+            "pair_scale": np.array([choice.norm, choice.one_way]),
+        }
+        mixture = self._fitted_mixture(
+            targets, choice, pair_stddev=stddev, patients=counts.patients
+        )
+        return counts, mixture, measured
+
+    def _fitted_mixture(
+        self,
+        targets: estimates.Targets,
+        choice: rule.PairChoice,
+        *,
+        pair_stddev: float,
+        patients: float,
+    ) -> Mixture:
+        """Fit mixtures from public random starts, and pool them."""
+        scale = {"pair_stddev": pair_stddev, "patients": patients}
 
         def fitted(start: int) -> Mixture:
             return fit_mixture(
-                layout,
+                self._layout,
                 targets,
                 n_components=rule.n_components(choice, **scale),
                 penalty=rule.penalty(choice, **scale),
@@ -260,20 +281,14 @@ class TableClustMix:
 
         # A start by one thread: several would round as the machine has processors.
         with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(2) as pool:
-            fits = list(pool.map(fitted, range(self.effort.starts)))
-        measured = {
-            "code_groups": choice.groups,
-            "pair_used": choice.used,
-            "pair_scale": np.array([choice.norm, choice.one_way]),
-        }
-        return counts, pooled(fits), measured
+            return pooled(list(pool.map(fitted, range(self.effort.starts))))
 
     def _inducing(self, released: Released, *, mu: float) -> Released:
         """Take inducing points from the mixture, and fit the map of kernel features to them."""
         layout = self._layout
         if rule.shares_of(layout, patients=self.domain.patients, mu=mu).kernel == 0.0:
             return {}
-        told = told_by_columns(
+        association = association_with_label(
             layout,
             released["counts_by_label"],
             released["label_shares"],
@@ -283,7 +298,7 @@ class TableClustMix:
             kernel = KernelMap.fitted(
                 layout,
                 released["code_shares"],
-                told,
+                association,
                 self._public_sample(released),
                 n_points=self.effort.points,
             )
@@ -301,8 +316,7 @@ class TableClustMix:
 
     def _mixing(self, curator: Curator, released: Released, *, mu: float) -> Released:
         """Fit the label model to the counts, correct it by weighted residuals."""
-        layout, shares = self._layout, released["label_shares"]
-        patients = float(released["patients"])
+        layout, patients = self._layout, float(released["patients"])
         features = white_features(
             layout,
             released["code_shares"],
@@ -329,37 +343,37 @@ class TableClustMix:
                 rounds.learn(noisy, loudness, stddev=stddev)
         kernel_scores = {}
         if "kernel_points" in released:
-            kernel, planned = KernelMap.of(released), curator.plan[draws.KERNEL_ROUND]
             noisy = curator.release(
                 draws.KERNEL_ROUND,
                 draws.kernel_residuals,
                 layout=layout,
-                kernel=kernel,
+                kernel=KernelMap.of(released),
                 features=features.tables,
                 log_odds=rounds.scores,
                 intercepts=rounds.intercepts,
             )
+            stddev = curator.plan[draws.KERNEL_ROUND].unit_noise_stddev
             with threadpool_limits(1, user_api="blas"):
-                rounds.learn_kernel(
-                    noisy,
-                    kernel.features(layout, codes) / FEATURE_NORM,
-                    stddev=planned.unit_noise_stddev,
-                )
+                found = KernelMap.of(released).features(layout, codes) / FEATURE_NORM
+                rounds.learn_kernel(noisy, found, stddev=stddev)
             kernel_scores = {"kernel_scores": rounds.kernel_scores}
-        row_shares = shares
-        if layout.n_visits:
-            row_shares = sampler.row_label_shares(
-                shares,
-                released["counts_by_label"],
-                released["code_shares"],
-                layout,
-                stddev=float(released["counts_stddev"]),
-            )
         return {
             "label_scores": rounds.scores,
-            "row_label_shares": row_shares,
+            "row_label_shares": self._row_label_shares(released),
             **kernel_scores,
         }
+
+    def _row_label_shares(self, released: Released) -> Array:
+        """Return the shares (C,) of the labels among rows; those among patients are released."""
+        if not self._layout.n_visits:
+            return np.asarray(released["label_shares"])
+        return sampler.row_label_shares(
+            released["label_shares"],
+            released["counts_by_label"],
+            released["code_shares"],
+            self._layout,
+            stddev=float(released["counts_stddev"]),
+        )
 
 
 def _mixture(released: Released) -> Mixture:

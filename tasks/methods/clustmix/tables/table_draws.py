@@ -7,7 +7,7 @@ codes by label, is `tasks.measurement.centred.label_counts`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,8 @@ from scipy.sparse import csr_array
 from privacy.sensitivity import weighted_sum_l2_sensitivity
 from tasks.measurement.centred import counts_request, measured_codes
 from tasks.measurement.encoded import EncodedRows, row_slices
-from tasks.measurement.plan import MeasurementPlan, StatisticRequest, sum_request
-from tasks.measurement.plan import plan_measurement as plan_draws
+from tasks.measurement.measurement_plan import MeasurementPlan, StatisticRequest, sum_request
+from tasks.measurement.measurement_plan import plan_measurement as plan_draws
 from tasks.measurement.statistics import SUM_SCALE, softmax
 from tasks.methods.clustmix.tables import table_rule as rule
 from tasks.methods.clustmix.tables.kernel_features import FEATURE_NORM, N_FEATURES, KernelMap
@@ -148,15 +148,8 @@ def pair_tables(
     cells = pair_cells(n_groups, used)
     total = np.zeros(length, dtype=np.int64)
     for weight, parts in rows.by_weight(_ROWS_AT_ONCE):
-        fine = np.zeros(width, dtype=np.int64)
-        table = np.zeros((len(column), len(column)), dtype=np.int64)
-        for part in parts:
-            places = starts + measured_codes(part, n_visits)
-            fine += np.bincount(places.ravel(), minlength=width)
-            # Whole numbers, small enough in each part for single precision.
-            indicator = np.zeros((len(part), len(column)), dtype=np.float32)
-            np.put_along_axis(indicator, joined[places], 1.0, axis=1)
-            table += (indicator.T @ indicator).astype(np.int64)
+        places = (starts + measured_codes(part, n_visits) for part in parts)
+        fine, table = _counted(places, joined, width=width, n_groups=len(column))
         n_rows = int(fine[: k[0]].sum())
         amount = np.trunc(weight * one_way * SUM_SCALE / (norm * k)).astype(np.int64)
         total[:width] += np.repeat(amount, k) * (np.repeat(k, k) * fine - n_rows)
@@ -167,6 +160,21 @@ def pair_tables(
         chosen = centred[cells]
         total[width : width + len(chosen)] += chosen
     return total
+
+
+def _counted(
+    parts: Iterable[NDArray[Any]], joined: NDArray[np.int64], *, width: int, n_groups: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Count codes (W,) and pairs of groups (M, M) in places (n, d) of rows among all codes."""
+    fine = np.zeros(width, dtype=np.int64)
+    table = np.zeros((n_groups, n_groups), dtype=np.int64)
+    for places in parts:
+        fine += np.bincount(places.ravel(), minlength=width)
+        # Whole numbers, small enough in each part for single precision.
+        indicator = np.zeros((len(places), n_groups), dtype=np.float32)
+        np.put_along_axis(indicator, joined[places], 1.0, axis=1)
+        table += (indicator.T @ indicator).astype(np.int64)
+    return fine, table
 
 
 def weighted_residuals(

@@ -1,4 +1,4 @@
-"""How the columns of a table are measured: their codes, and the rows of a patient as one more.
+"""The measured columns of a table: their codes, and the number of rows of a patient as one more.
 
 A row of a patient with m rows weighs 1 / m, so what is measured is a distribution of patients.
 Where a patient may have several rows, their number is a hidden column of its own, by which the

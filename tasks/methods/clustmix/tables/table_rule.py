@@ -46,8 +46,8 @@ LABEL_SCALE = 1.7
 """Prior standard deviation of a record's log-odds of two labels that are equally frequent."""
 
 RARITY_MEAN, RARITY_SPREAD = 0.2, 0.25
-"""What a patient's rarity, in its standard deviations, takes from the log shares of the labels, and
-the prior standard deviation of its log-odds: rare labels go with rare codes, as far as is known.
+"""Prior mean, in log shares of the labels, and prior standard deviation of the effect of a
+patient's rarity on the log-odds: rare labels tend to go with rare codes.
 """
 
 _MOST_ROWS, _MOST_VALUES = 250_000, 50_000_000
@@ -78,8 +78,8 @@ def declared_patients(patients: int | None) -> float:
 def shares_of(layout: Layout, *, patients: int | None, mu: float) -> Shares:
     """Split the budget, before a row is read: step 1 of the public rule in ``docs/methods.md``.
 
-    Label counts and one-ways together tell of the one-ways what naive Bayes tells, which gives all
-    to the label counts, as far as its noise is felt. The rest is for pair tables and residuals.
+    Together, label counts and one-way counts match the accuracy of naive Bayes wherever noise
+    dominates. The rest is for pair tables and residuals.
     """
     sizes = np.asarray(layout.n_codes, dtype=np.float64)
     norm = centred_norm(layout.n_codes) * np.sqrt(layout.n_labels)
@@ -87,7 +87,7 @@ def shares_of(layout: Layout, *, patients: int | None, mu: float) -> Shares:
     drowned = 1.0 - min(1.0, _DROWNING / noise)
     first = float(np.clip((noise / _ONE_WAY_NOISE) ** 2, _LEAST_ONE_WAY, _MOST_ONE_WAY))
     first += (_DROWNED_ONE_WAY - first) * drowned
-    # What the label counts lack of one-ways that are told as by naive Bayes, at its tolerance.
+    # Extra share that one-way counts need to match naive Bayes, at its tolerance.
     lacking = (noise / (noise + _TOLERATED) - first) / layout.n_labels
     one_ways = max(lacking, _ONE_WAY_PART * _PAIR_PART * (1.0 - first))
     pairs = (1.0 - first - one_ways) * (_PAIR_PART - (_PAIR_PART - _LEAST_PAIR_PART) * drowned)
@@ -194,7 +194,7 @@ def coarse_codes(
 
 @dataclass(frozen=True, kw_only=True)
 class PairChoice:
-    """What the draw of pair tables measures; made from public and released values.
+    """Contents of the draw of pair tables; made from public and released values.
 
     Groups (W,) are of each code within its column, and `used` (d, d), symmetric, says which pairs
     are measured. `one_way` is the factor of the centred one-ways that are measured beside them, and
@@ -249,14 +249,12 @@ def choose_pairs(
         ]
     )
     first, second = np.triu_indices(d, 1)
-    potential, cells = np.sqrt(gini[first] * gini[second]), sizes[first] * sizes[second]
-    ratio = np.where(potential > _LEAST_POTENTIAL, potential / cells, 0.0)
-    order = np.argsort(-ratio, kind="stable")
-    noise = DEVIATION * np.sqrt(np.arange(1, len(order) + 1)) / (pair_mu * patients)
-    passed = np.flatnonzero(ratio[order] >= _LEAST_RATIO * noise)
-    n_pairs = max(int(passed[-1]) + 1 if len(passed) else 0, min(len(order), d - 1))
-    taken = order[:n_pairs]
-    taken = taken[np.cumsum(cells[taken]) <= MAX_CELLS]
+    taken = _strongest(
+        np.sqrt(gini[first] * gini[second]),
+        sizes[first] * sizes[second],
+        least=d - 1,
+        precision=pair_mu * patients,
+    )
     used = np.zeros((d, d), dtype=np.bool_)
     used[first[taken], second[taken]] = True
     inner, outer = 1.0 - 1.0 / sizes, 1.0 - 1.0 / np.asarray(layout.n_codes, dtype=np.float64)
@@ -264,13 +262,8 @@ def choose_pairs(
     of_one_ways = float(outer.sum())
     pair_part = 1.0 - one_ways
     if len(taken):
-        noise_level = pair_noise(
-            sizes.tolist(),
-            n_pairs=len(taken),
-            one_ways=one_ways,
-            pair_mu=pair_mu,
-            patients=max(patients, 1.0),
-        )
+        scale = {"one_ways": one_ways, "pair_mu": pair_mu, "patients": max(patients, 1.0)}
+        noise_level = pair_noise(sizes.tolist(), n_pairs=len(taken), **scale)
         pair_part *= min(1.0, (_PAIR_NOISE / noise_level) ** 2)
     one_way = np.sqrt(of_pairs * (1.0 / pair_part - 1.0) / of_one_ways) if of_pairs else 1.0
     return PairChoice(
@@ -280,6 +273,19 @@ def choose_pairs(
         one_way=float(one_way),
         norm=float(np.sqrt(of_pairs + one_way**2 * of_one_ways)),
     )
+
+
+def _strongest(
+    potential: Array, cells: NDArray[np.int64], *, least: int, precision: float
+) -> NDArray[np.int64]:
+    """Return the chosen pairs by falling potential per cell, given those of all pairs."""
+    ratio = np.where(potential > _LEAST_POTENTIAL, potential / cells, 0.0)
+    order = np.argsort(-ratio, kind="stable")
+    noise = DEVIATION * np.sqrt(np.arange(1, len(order) + 1)) / precision
+    passed = np.flatnonzero(ratio[order] >= _LEAST_RATIO * noise)
+    n_pairs = max(int(passed[-1]) + 1 if len(passed) else 0, min(len(order), least))
+    taken = order[:n_pairs]
+    return np.asarray(taken[np.cumsum(cells[taken]) <= MAX_CELLS])
 
 
 def n_components(choice: PairChoice, *, pair_stddev: float, patients: float) -> int:

@@ -105,7 +105,7 @@ def sample_kept(
 
 
 def raked(
-    mixture: Mixture, layout: Layout, rules: RecordRules, shares: Array, rng: np.random.Generator
+    mixture: Mixture, layout: Layout, *, rules: RecordRules, shares: Array, rng: np.random.Generator
 ) -> Mixture:
     """Bring the records of a mixture that keep the rules to one-way shares (W,).
 

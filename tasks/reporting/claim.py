@@ -54,7 +54,7 @@ class Claim:
 
     @property
     def proven(self) -> bool:
-        """Whether the numbers may be relied upon."""
+        """True if the numbers may be relied upon."""
         return not self.manifest.tainted
 
     @property

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tasks.reporting.guarantee import Claim, rounded_up
+from tasks.reporting.claim import Claim, rounded_up
 
 
 @pytest.mark.parametrize(

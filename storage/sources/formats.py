@@ -164,7 +164,7 @@ def executed(source: SqlSource) -> Iterator[sa.CursorResult[tuple[object, ...]]]
             driver = connection.connection.driver_connection
             if isinstance(driver, sqlite3.Connection):
                 driver.execute("PRAGMA query_only = ON")
-                driver.set_authorizer(_authorize_reading)
+                driver.set_authorizer(lambda *request: _authorize_reading(*request[:2 + 1]))
             result = connection.execute(
                 sa.text(source.query), source.parameters, execution_options={"stream_results": True}
             )

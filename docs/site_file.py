@@ -88,11 +88,11 @@ MEANINGS = {
     "SklearnSource.dataset": "The dataset.",
     "ImageColumns.height": "Rows of pixels.",
     "ImageColumns.width": "Columns of pixels.",
-    "*.table": "CSV file in UTF-8 with a line for each image: the column `file` (its place below "
-    "the folder), the label, and the patient where no header names one. Without it the label is "
-    "the first folder below `folder`, in a column `label`.",
-    "*.burned_in": "Text in the pixels: `refuse` takes only files whose element "
-    "BurnedInAnnotation says NO. Text that is alike in many images can appear in a release.",
+    "*.table": "CSV file in UTF-8 with a line for each image: `file` (its place below `folder`), "
+    "the label, and the patient unless a header names one. Without it the first folder below "
+    "`folder` is the column `label`.",
+    "*.burned_in": "Text in the pixels: `refuse` takes only files whose BurnedInAnnotation is NO. "
+    "A text that many images share can appear in a release.",
     "*.select": "Keep the rows whose column equals the value, for every pair: a rule on that row "
     "alone. The column must be public; the value is.",
     "*.data": "Name of a [public table](#public-tables).",

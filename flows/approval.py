@@ -1,4 +1,4 @@
-"""What an officer decides about a release that waits: proved by a signature, whoever brings it."""
+"""Decision of an officer about a waiting release, proved by a signature, not by its bearer."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

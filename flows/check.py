@@ -1,7 +1,7 @@
-"""A table held against what is declared of it, before anything is spent.
+"""Check of a table against its declaration, before any charge.
 
-No noise is drawn and nothing is charged. What the rows break is written for the owner of the
-installation alone; that they break something is told to who asked, and to nobody outside.
+No noise is drawn. The broken rules are written for the owner of the installation alone; the caller
+learns that a rule is broken, and nobody outside learns anything.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from flows.revocation import Revoker
 from flows.workplace import Workplace
 from storage.arrivals.arrival_store import ArrivalStore
 from storage.files.private import ensure_private_directory
-from storage.installation import installation_id, open_ledger
+from storage.identity import installation_id, open_ledger
 from storage.keys.key_store import KeyStore
 from storage.releases.measurements import MeasurementStore
 from storage.releases.pending import PendingBundles

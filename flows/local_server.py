@@ -41,7 +41,7 @@ from flows.server_environment import (
 from flows.supervisor import RUNNING, PartState, ServerError, Supervisor
 from storage.files.private import ensure_private_directory, folder_locked
 from storage.files.workspace import forbid_core_dumps
-from storage.installation import installation_id
+from storage.identity import installation_id
 from storage.settings import Settings
 
 PAGE_PORT = 4200

@@ -33,7 +33,7 @@ CONTENT_POLICY = (
     "worker-src 'self' blob:; connect-src 'self'; object-src 'none'; base-uri 'self'; "
     "form-action 'self'; frame-ancestors 'none'"
 )
-"""What a browser may load on the orchestrator's page: the content of the server itself."""
+"""Content policy of the orchestrator's page: a browser loads from the server itself only."""
 
 # A report is one file with its drawings and style in it: nothing else is loaded or run.
 _REPORT_POLICY = (

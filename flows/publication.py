@@ -36,7 +36,7 @@ _POLL_SECONDS = 0.5
 
 
 class ReleaseOutcome(Record):
-    """What a release says of itself, all public; ``sealed`` while an officer has not decided."""
+    """Public result of a release; ``sealed`` while an officer has not decided."""
 
     dataset: str
     release_id: str
@@ -242,7 +242,7 @@ class Publisher:
         return verify_bundle(bundle, trusted=trusted, officers=officers)
 
     def _is_revoked(self, bundle: Path) -> bool:
-        """Whether a bundle was taken back by itself, while its measurement was not."""
+        """Return True if a bundle was revoked by itself, and its measurement was not."""
         revoked = list_beside(bundle)
         if revoked is None:
             return False
@@ -291,7 +291,7 @@ class Publisher:
 
 
 def _is_as_asked(manifest: Manifest, asked: RowsAsked) -> bool:
-    """Whether a bundle has the rows that a request asks for, on no condition."""
+    """Return True if a bundle has the requested rows and no condition."""
     soft = not asked.soft_labels or SOFT_LABELS_FILE in manifest.files
     return soft and manifest.rows == asked.rows and not manifest.conditions
 

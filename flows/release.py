@@ -22,10 +22,10 @@ from tasks.steps.job import ReleaseJob
 publish = guarded_task(name="publish")(Publisher.answer)
 
 _reports: ContextVar[list[ReleaseOutcome | Failed]] = ContextVar("reports")
-"""Where `run_release` finds what the flow did; its own state holds public text only."""
+"""Results of the flow, for `run_release`; the state of the flow holds public text only."""
 
 _jobs: ContextVar[ReleaseJob | None] = ContextVar("jobs")
-"""Where the flow finds a job that was read before; the orchestrator is given the request alone."""
+"""Job that was read before the flow; the orchestrator gets the request alone."""
 
 
 @flow(

@@ -22,7 +22,7 @@ from tasks.steps.janitor import Janitor
 
 
 class RevocationOutcome(Record):
-    """What was taken back; every field is public.
+    """Result of a revocation; every field is public.
 
     The entry is the one that paid: still ``published`` if a resample alone was revoked. The bundles
     are still in the store, for an operator to remove.

@@ -46,7 +46,7 @@ def clean_up(janitor: Janitor) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How a run ended that did not fail: one public line, and a name if not Completed."""
+    """End of a run that did not fail: one public line, and a name if not Completed."""
 
     text: str
     name: str | None = None

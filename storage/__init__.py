@@ -1,1 +1,1 @@
-"""Where data come from and where releases go: cohorts, workspace, ledger, release store."""
+"""Sources of data and stores of results: cohorts, workspace, ledger, release store."""

@@ -1,4 +1,4 @@
-"""Where things are on this machine: the only module that reads the environment for paths."""
+"""Places on this machine: the only module that reads the environment for paths."""
 
 import os
 from dataclasses import dataclass
@@ -67,17 +67,17 @@ class Settings(BaseSettings):
     """Folder with the site file of each dataset, ``<dataset>.yaml``, for releases that the
     orchestrator starts."""
     landing: str = Field(default="landing", min_length=1, validate_default=True)
-    """Where new tables arrive: a folder, or an address of fsspec (``s3://bucket/prefix``)."""
+    """Place of new tables: a folder, or an address of fsspec (``s3://bucket/prefix``)."""
     requester: str | None = Field(default=None, pattern=r"^[0-9a-f]{16}$")
     """Key id of the person in whose name the orchestrator asks for releases."""
     releases_url: str | None = Field(default=None, pattern=r"^https?://")
     """Address at which readers find the release store; None links to files."""
     notify_url: SecretStr | None = None
-    """Address that is told of refused, withheld and burned releases, of missed runs, and of what
-    waits; None tells nobody. It may hold a token and is never shown."""
+    """Address that gets events: refused, withheld, burned and waiting releases, and missed runs.
+    None sends nothing. It may hold a token and is never shown."""
 
     lineage_url: SecretStr | None = None
-    """Address that gets an OpenLineage event for each run; None tells nobody. ``https``, or
+    """Address that gets an OpenLineage event for each run; None sends nothing. ``https``, or
     ``http`` on this machine. It may hold a password and is never shown."""
     metrics: str | None = Field(default=None, pattern=r"^[0-9A-Za-z.-]+:[0-9]{1,5}$")
     """``host:port`` at which the watcher answers Prometheus; None opens no port."""
@@ -121,9 +121,9 @@ class Settings(BaseSettings):
     pending: ClassVar = _BelowHome("pending")
     """Bundles that are made and not yet published."""
     adjustments: ClassVar = _BelowHome("adjustments")
-    """What officers signed when they entered a charge by hand."""
+    """Signatures of officers who entered a charge by hand."""
     arrivals: ClassVar = _BelowHome("arrivals")
-    """Tables that arrived and are not released yet, rows and all, and what is known of them."""
+    """Tables that arrived and are not released yet, with their rows and records."""
     server_home: ClassVar = _BelowHome("server")
     """State of the parts that run beside the orchestrator on this machine."""
     private_root: ClassVar = _BelowHome("private")
@@ -131,7 +131,7 @@ class Settings(BaseSettings):
     prefect_home: ClassVar = _BelowHome("prefect")
     """State of the in-process orchestrator."""
     declarations: ClassVar = _BelowHome("declarations")
-    """What was declared of tables that failed a check."""
+    """Declarations of tables that failed a check."""
     diagnostics: ClassVar = _BelowHome("diagnostics")
     """The restricted diagnostics files."""
     downloads: ClassVar = _BelowHome("data")
@@ -144,7 +144,7 @@ class Settings(BaseSettings):
 
     @property
     def data_places(self) -> DataPlaces:
-        """Where public datasets are found."""
+        """Places of public datasets."""
         return DataPlaces(data_dir=self.data_dir, downloads=self.downloads, offline=self.offline)
 
     @property

@@ -15,8 +15,8 @@ from flows.cli import (
     officers,
     operations,
     plan,
-    publication,
-    release,
+    publishing,
+    releasing,
     server,
     site,
 )
@@ -59,5 +59,5 @@ def clustmix(
     """
 
 
-for commands in (site, plan, release, publication, officers, ledger, server, operations, audit):
+for commands in (site, plan, releasing, publishing, officers, ledger, server, operations, audit):
     app.add_typer(commands.app)

@@ -167,7 +167,7 @@ def _stated(entry: LedgerEntry) -> tuple[str, str]:
 
 
 def _verified_ledger(expected_head: tuple[int, str] | None = None) -> LedgerDatabase:
-    from storage.installation import open_ledger
+    from storage.identity import open_ledger
     from storage.settings import load_settings
 
     settings = load_settings()

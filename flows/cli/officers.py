@@ -16,7 +16,7 @@ from flows.cli.options import (
     argument,
     option,
 )
-from flows.cli.publication import publishing, show_outcome
+from flows.cli.publishing import publishing, show_outcome
 
 app = typer.Typer()
 

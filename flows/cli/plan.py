@@ -9,7 +9,7 @@ import typer
 
 from flows.cli import terminal
 from flows.cli.options import EXIT_CODES, AsJson, SitePath, option
-from flows.cli.publication import verified_bundle
+from flows.cli.publishing import verified_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

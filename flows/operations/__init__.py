@@ -1,1 +1,1 @@
-"""What keeps an installation running: deployments, watching, status, benchmarks."""
+"""Operation of an installation: deployments, watching, status, benchmarks."""

@@ -12,7 +12,7 @@ from privacy.errors import ClustMixError, ConfigurationError, IntegrityError
 from privacy.ledger import EntryState
 from privacy.randomness import OperatingSystemNoise
 from storage.files.private import ensure_private_directory
-from storage.installation import installation_id
+from storage.identity import installation_id
 from storage.keys.key_store import KeyStore
 from storage.keys.keys import SigningKey
 from storage.ledger.head import HeadFile

@@ -36,7 +36,7 @@ from privacy.ledger import LedgerEntry
 from storage.arrivals.arrival_store import ArrivalStore
 from storage.files.private import ensure_private_directory
 from storage.files.workspace import live_run_ids
-from storage.installation import installation_id, open_ledger
+from storage.identity import installation_id, open_ledger
 from storage.keys.key_store import KeyStore
 from storage.ledger.head import HeadFile
 from storage.releases.pending import PendingBundles

@@ -1,4 +1,4 @@
-"""What a data engineer needs to repair a cohort, in a file that only its owner can read."""
+"""Diagnostics for the repair of a cohort, in a file that only its owner can read."""
 
 import json
 import os

@@ -44,7 +44,7 @@ class Document(Record):
     """Code of the error for a malformed file."""
 
     REMEDY: ClassVar[str] = "get the release again from its store"
-    """What the reader of a bad file should do."""
+    """Advice to the reader of a bad file."""
 
     def to_bytes(self) -> bytes:
         """Return the canonical JSON of the document."""

@@ -33,7 +33,7 @@ def sealed_file(name: str) -> str:
 
 
 class MeasurementRecord(Record):
-    """What was measured, for whom, and the digests of the arrays.
+    """Request, requester and events of a measurement, and the digests of its files.
 
     The request key is that of `tasks.steps.request_key`, and the site file is in JSON. Events are
     in order, as `privacy.event_records.event_to_dict` writes them. Noise that can be drawn again

@@ -96,21 +96,7 @@ class ReleaseStore:
         It is Withheld if `require_publishable` says so, and an IntegrityError if the release
         exists, the manifest is of another one, or its reader would refuse it.
         """
-        require_publishable(manifest)
-        if manifest.ref != ref:
-            raise IntegrityError(
-                "MANIFEST_MISMATCH", f"the manifest is not that of release {ref}; rebuild it"
-            )
-        if files.keys() != manifest.files.keys():
-            raise IntegrityError(
-                "MANIFEST_MISMATCH",
-                "the manifest must list exactly the files of the bundle; rebuild it",
-            )
-        if approval is not None and not manifest.needs_approval:
-            raise IntegrityError(
-                "APPROVAL_UNEXPECTED",
-                "the manifest says that no approval is needed; rebuild it or leave that out",
-            )
+        _refuse_mismatch(ref, files=files, manifest=manifest, approval=approval)
         content = manifest.to_bytes()
         documents = {
             MANIFEST_FILE: content,
@@ -125,17 +111,9 @@ class ReleaseStore:
                     "RELEASE_EXISTS",
                     f"release {ref} exists and is never replaced; publish under a new release id",
                 )
-            staging = self.root / f"{_STAGING_PREFIX}{ref.release_id}"
-            _refuse_symlink(staging)
-            if staging.exists():
-                shutil.rmtree(staging)
-            staging.mkdir(mode=0o700)
+            staging = self._empty_staging(ref)
             try:
-                for name, written in {**files, **documents}.items():
-                    with open_private(staging / name, "x") as file:
-                        file.write(written)
-                        make_durable(file, mode=0o644)
-                fsync_directory(staging)
+                _write_durably(staging, {**files, **documents})
                 verify_bundle(staging, trusted=[signer.public], officers=officers)
                 staging.chmod(0o755)
                 if not target.parent.exists():
@@ -148,6 +126,14 @@ class ReleaseStore:
                 raise
             fsync_directory(target.parent)
         return target
+
+    def _empty_staging(self, ref: ReleaseRef) -> Path:
+        staging = self.root / f"{_STAGING_PREFIX}{ref.release_id}"
+        _refuse_symlink(staging)
+        if staging.exists():
+            shutil.rmtree(staging)
+        staging.mkdir(mode=0o700)
+        return staging
 
     def clean_staging(self) -> None:
         """Delete what crashed publications left behind."""
@@ -164,6 +150,38 @@ class ReleaseStore:
         self.make_root()
         with file_locked(self.root / _LOCK_FILE):
             yield
+
+
+def _refuse_mismatch(
+    ref: ReleaseRef,
+    *,
+    files: Mapping[str, bytes],
+    manifest: Manifest,
+    approval: Approval | None,
+) -> None:
+    require_publishable(manifest)
+    if manifest.ref != ref:
+        raise IntegrityError(
+            "MANIFEST_MISMATCH", f"the manifest is not that of release {ref}; rebuild it"
+        )
+    if files.keys() != manifest.files.keys():
+        raise IntegrityError(
+            "MANIFEST_MISMATCH",
+            "the manifest must list exactly the files of the bundle; rebuild it",
+        )
+    if approval is not None and not manifest.needs_approval:
+        raise IntegrityError(
+            "APPROVAL_UNEXPECTED",
+            "the manifest says that no approval is needed; rebuild it or leave that out",
+        )
+
+
+def _write_durably(folder: Path, contents: Mapping[str, bytes]) -> None:
+    for name, content in contents.items():
+        with open_private(folder / name, "x") as file:
+            file.write(content)
+            make_durable(file, mode=0o644)
+    fsync_directory(folder)
 
 
 def manifests_in(store: ReleaseStore) -> Iterator[Manifest]:

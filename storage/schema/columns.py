@@ -115,9 +115,9 @@ class NumericColumn(_Column):
     upper: Finite
     """Public bounds, both included. A value outside is clipped."""
     bins: Annotated[int, Field(ge=1, lt=MAX_CODES)] | tuple[Finite, ...]
-    """Either a number of bins of equal width, or the edges from ``lower`` to ``upper``. Bins are
-    half open, ``[edge, next edge)``; the last one includes ``upper``. The edges of an integer
-    column may also end at ``upper + 1``, so that the last bin can hold one value."""
+    """Number of bins of equal width, or edges from ``lower`` to ``upper``. Bins are half open,
+    ``[edge, next edge)``; the last includes ``upper``. Edges of an integer column may end at
+    ``upper + 1``, so that the last bin can hold one value."""
     decimals: Annotated[int, Field(ge=0, le=MAX_DECIMALS)] | None = None
     """Decimals of a released value; 0 for integers. Bounds and edges lie on this grid."""
 

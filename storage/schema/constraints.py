@@ -47,8 +47,8 @@ class Constraint(Declaration):
     """A public rule that every record keeps: `holds`, or `never`, or `when` with `then`.
 
     A condition maps columns to cells: a declared level, a range ``LOW..HIGH`` of whole bins,
-    ``null`` for a missing cell, or a list of alternatives. A record meets it if it does in every
-    column. A condition may name the label.
+    ``null`` for a missing cell, or a list of alternatives. A record meets it in every column. A
+    condition may name the label.
 
     Examples
     --------

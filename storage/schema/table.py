@@ -37,9 +37,8 @@ class TableSchema(Declaration):
     """The label column."""
     more_labels: tuple[Label, ...] = Field(default=(), exclude_if=lambda labels: not labels)
     """Further columns to predict. All labels are measured as one, with a level for each of at most
-    50 combinations. Epsilon stays the same, and the noise of a bin grows with the square root of
-    the number of combinations (`clustmix plan` computes it). A row without one of the labels is
-    left out."""
+    50 combinations. Epsilon stays the same; the noise of a bin grows with the square root of their
+    number (`clustmix plan`). A row without one of the labels is left out."""
     ignore: tuple[Name, ...] = ()
     """Columns of the source that are not used."""
     constraints: tuple[Constraint, ...] = Field(

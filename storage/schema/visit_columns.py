@@ -11,15 +11,14 @@ from storage.schema.table import TableSchema, in_short
 class VisitColumns(Declaration):
     """One row of a patient's first visits, from a source with a row for each visit.
 
-    The column ``weight`` becomes ``weight_1``, ``weight_2`` and so on, in the order of time;
-    `schema.columns` declares each of them, all alike. Later columns are empty for a patient with
-    fewer visits, so they are nullable or have a code in ``missing``. Other columns and the labels
-    come from the first visit. A row without a label is no visit; two identical rows are two visits.
+    The column ``weight`` becomes ``weight_1``, ``weight_2`` and so on, by time; `schema.columns`
+    declares each, all alike. Columns of later visits may be empty, so they are nullable or have a
+    code in ``missing``. Other columns and the labels come from the first visit. A row without a
+    label is no visit; two identical rows are two visits.
 
     ``max_rows_per_patient`` is 1. The schema contains neither ``weight`` nor the column of the
     order. Constraints name no column of a visit and apply to every row of the source. Visits are
-    refused with ``analysis: published`` and for kinds omop and fhir, which make one row of a
-    patient themselves.
+    refused with ``analysis: published`` and for kinds omop and fhir, which make one row a patient.
 
     Examples
     --------

@@ -81,17 +81,14 @@ class ParquetSource(_FileSource):
 class SqlSource(DatabasePlace):
     """The result of one fixed query, which acts on one patient at a time.
 
-    Each row of a patient must be a function of that patient's rows in the tables, so that a patient
-    changes a release by their own rows alone. A table of the query names the patient in the column
-    of ``privacy_unit``, spelled alike in all tables, or is declared public. The query is parsed and
-    refused unless this can be proved: no LIMIT, no ROW_NUMBER, no RANDOM(), no clock; GROUP BY,
-    windows, DISTINCT, joins and subqueries only within a patient; WITH at the beginning only;
-    columns with their table (``table.column``) in a SELECT of several tables or inside another, and
-    the patient not from the right side of a LEFT JOIN. With ``privacy_unit.column: null`` the query
-    reads single rows of one table. Write other queries as a view, and declare it in
-    ``patient_local``.
-
-    Give the database user of the URL the right to read, and no other right.
+    Each row of a patient must be a function of that patient's rows in the tables. A table of the
+    query names the patient in the column of ``privacy_unit``, spelled alike in all tables, or is
+    declared public. A query is refused unless its parse proves this: no LIMIT, ROW_NUMBER, RANDOM()
+    or clock; GROUP BY, windows, DISTINCT, joins and subqueries only within a patient; WITH at the
+    beginning only; columns with their table (``table.column``) in a SELECT of several tables or
+    inside another; the patient not from the right side of a LEFT JOIN. With
+    ``privacy_unit.column: null`` it reads single rows of one table. Write other queries as a view
+    in ``patient_local``. The database user needs the right to read, and no other.
     """
 
     kind: Literal["sql"]
@@ -102,11 +99,10 @@ class SqlSource(DatabasePlace):
     )
     """A value for every bound parameter and no other."""
     public_tables: tuple[str, ...] = ()
-    """Tables and views of the query that hold no patient, such as names of codes: ``table`` or
-    ``schema.table``, as in the query."""
+    """Tables and views without patients, such as names of codes, named as in the query."""
     patient_local: tuple[str, ...] = ()
-    """Views of the query whose rows about a patient depend on that patient's records alone. The
-    guarantee rests on this declaration. Views that are not declared are refused; tables are not."""
+    """Views whose rows about a patient depend on that patient's records alone. The guarantee rests
+    on this declaration; other views are refused."""
 
     @field_validator("query")
     @classmethod

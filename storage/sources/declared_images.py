@@ -26,9 +26,9 @@ class FolderSource(SourcePlace):
     folder: PrintablePath
     """Folder of the files. Relative paths start at the current directory."""
     table: PrintablePath | None = None
-    """CSV file (UTF-8, commas) with a line for each image: the column ``file``, the path below the
-    folder; the label; and the patient unless file headers name one. Without a table every file is
-    read, and the name of the first folder below ``folder`` is the column ``label``."""
+    """CSV file (UTF-8, commas) with a line for each image: ``file``, the path below the folder; the
+    label; and the patient unless file headers name one. Without it every file is read, and the
+    first folder below ``folder`` is the column ``label``."""
     size: Annotated[
         tuple[Annotated[StrictInt, Field(ge=1, le=_MAX_STORED)], ...],
         Field(min_length=2, max_length=2),
@@ -77,9 +77,9 @@ class FolderSource(SourcePlace):
 class PngSource(FolderSource):
     """Gray or colour images, a PNG file each, of 8 bits a channel.
 
-    A file of another size, depth or number of channels, with a palette or transparent, with several
-    frames, or damaged, is refused before anything is charged; so is a link. A column for each pixel
-    as in ``schema.image``, and those of the table.
+    Links and files with another size, depth or number of channels, a palette, transparency, several
+    frames or damage are refused before any charge. Columns are pixels as in ``schema.image``, and
+    those of the table.
     """
 
     kind: Literal["png"]
@@ -104,20 +104,19 @@ class Window(Declaration):
 class DicomSource(FolderSource):
     """Gray images, a DICOM file each, of one series for each patient. Needs the extra `hospital`.
 
-    The column ``PatientID`` is read from the files and must be that of ``privacy_unit``. Further
-    columns are pixels as in ``schema.image``, ``tags`` and the columns of the table. Other elements
-    of a header are read only for pixels and the series. Compressed files, files with several frames
-    and kinds other than MONOCHROME2 are refused before any charge, as are a patient without an
-    identifier and a patient with two series.
+    ``PatientID`` of the files is the column of ``privacy_unit``. Further columns are pixels as in
+    ``schema.image``, ``tags`` and those of the table. Other header elements serve only pixels and
+    series. Compressed files, several frames, kinds other than MONOCHROME2, patients without an
+    identifier and patients with two series are refused before any charge.
     """
 
     kind: Literal["dicom"]
     window: Window
     """Range of values that becomes 0 to 255; public, and the same for all files."""
     burned_in: Literal["refuse", "accept"]
-    """Text in the pixels, such as a name. ``refuse`` takes only files whose element
-    BurnedInAnnotation is NO; ``accept`` takes all. A release is private either way, but a text that
-    many images share can appear in it."""
+    """Text in the pixels, such as a name. ``refuse`` takes only files whose BurnedInAnnotation is
+    NO; ``accept`` takes all. Either release is private, but may show a text that many images
+    share."""
     tags: tuple[str, ...] = ()
     """Keywords of further elements that become columns, such as ``ViewPosition``."""
 

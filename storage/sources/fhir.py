@@ -46,8 +46,8 @@ class FhirFeature(BaseModel):
     column: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
     """Name of the column."""
     expression: Annotated[str, Field(min_length=1, max_length=2000)]
-    """Expression of FHIRPath (R4) that gives one value or none: text, a number or a truth value,
-    which is ``true`` or ``false``. Every path begins with a type of resource."""
+    """Expression of FHIRPath (R4) with one value or none: text, number, ``true`` or ``false``.
+    Every path begins with a type of resource."""
 
 
 class FhirSource(SourcePlace):
@@ -55,10 +55,9 @@ class FhirSource(SourcePlace):
 
     A row is a patient, with ``patient`` (the id of the resource ``Patient``) as
     ``privacy_unit.column`` and the features as columns. An expression sees the resources of its
-    patient alone, sorted by type, time and id, so ``.last()`` is the latest. A line that is no
-    resource, a resource that names no patient of the export, and a patient with two records are
-    refused. Needs the extra ``hospital``; an expression takes about a millisecond for each resource
-    that it reads.
+    patient alone, sorted by type, time and id, so ``.last()`` is the latest. Lines without a
+    resource, resources of no patient of the export, and patients with two records are refused.
+    Needs the extra ``hospital``; an expression takes about a millisecond a resource.
     """
 
     kind: Literal["fhir"]

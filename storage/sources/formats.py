@@ -203,11 +203,12 @@ def _folded(name: str) -> str:
     return "".join(c.lower() if c.isascii() else c for c in name)
 
 
-def _authorize_reading(
-    action: int, first: str | None, second: str | None, database: str | None, trigger: str | None
-) -> int:
-    """Let SQLite prepare statements that read tables: no file, setting or transaction."""
-    if action == sqlite3.SQLITE_FUNCTION and second in _SQLITE_REACHING:
+def _authorize_reading(action: int, *details: str | None) -> int:
+    """Let SQLite prepare statements that read tables: no file, setting or transaction.
+
+    The second detail of an action is the name of a called function.
+    """
+    if action == sqlite3.SQLITE_FUNCTION and details[1] in _SQLITE_REACHING:
         return sqlite3.SQLITE_DENY
     return sqlite3.SQLITE_OK if action in _SQLITE_READS else sqlite3.SQLITE_DENY
 

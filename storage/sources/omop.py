@@ -108,8 +108,7 @@ class OmopPopulation(_Events):
     """
 
     take: Literal["first", "last", "each"] = "first"
-    """The person's first or last such event, or each of them with a row of its own. ``since`` and
-    ``until`` apply first."""
+    """First or last such event, or a row for each; after ``since`` and ``until``."""
     index: Literal["start", "end"] = "start"
     """``start`` or ``end`` of a visit as the index; ``start`` for other events."""
     since: date | None = None
@@ -142,8 +141,8 @@ class OmopFeature(_Events):
     death: StrictBool = False
     """Death of the person; with ``take: any``."""
     take: Literal["any", "count", "first", "last", "min", "max"] | None = None
-    """``any`` is 1 or 0 and ``count`` a number. The others take a value of a measurement or an
-    observation, the greatest of several at one moment; the cell is empty if there is none."""
+    """``any`` is 1 or 0, ``count`` a number, and the others a value of a measurement or an
+    observation, the greatest of several at one moment, or empty."""
     value: Literal["number", "concept"] = "number"
     """``number`` takes ``value_as_number``, ``concept`` the name of ``value_as_concept_id`` in the
     vocabulary."""
@@ -180,16 +179,16 @@ class OmopFeature(_Events):
 class OmopSource(DatabasePlace):
     """A database in the OMOP common data model, version 5.3 or 5.4.
 
-    A row is a person of the population, with ``person_id`` as ``privacy_unit.column``, and the
-    features as columns. The declaration is compiled to one query over the standard tables, which
-    passes the checks of kind ``sql``. Windows in days compare dates; windows in hours
-    compare times and leave out records without a time. In SQLite dates are text
-    (``2020-03-01``, ``2020-03-01 14:30:00``). ``person_id`` needs its usual index in every table.
+    A row is a person of the population, with ``person_id`` as ``privacy_unit.column`` and the
+    features as columns. The declaration becomes one query over the standard tables, which passes
+    the checks of kind ``sql``. Windows in days compare dates; windows in hours compare times and
+    leave out records without one. SQLite has dates as text (``2020-03-01``, or
+    ``2020-03-01 14:30:00``). Every table needs its usual index on ``person_id``.
     """
 
     kind: Literal["omop"]
     population: OmopPopulation
-    """Persons, and the moment from which windows are counted."""
+    """Persons, and the index."""
     features: Annotated[tuple[OmopFeature, ...], Field(min_length=1, max_length=100)]
     """Columns beside ``person_id``, the label among them."""
     window: Window | None = None
@@ -200,8 +199,7 @@ class OmopSource(DatabasePlace):
     vocabulary_schema: _SchemaName | None = None
     """Schema of ``concept`` and ``concept_ancestor``; ``cdm_schema`` if left out."""
     patient_local: tuple[str, ...] = ()
-    """Views among the tables whose rows about a person depend on that person's records alone, as
-    for kind ``sql``. The guarantee rests on this declaration."""
+    """Views among the tables, as for kind ``sql``; the guarantee rests on this declaration."""
 
     @model_validator(mode="after")
     def _complete(self, info: ValidationInfo) -> Self:

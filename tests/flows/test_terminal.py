@@ -7,7 +7,7 @@ import pytest
 
 from flows.cli import terminal
 from flows.cli.progress import Progress
-from flows.cli.publication import show_outcome
+from flows.cli.publishing import show_outcome
 from flows.stages import STAGES
 from privacy.errors import BudgetRefused
 

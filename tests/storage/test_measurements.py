@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 from privacy.errors import IntegrityError
 from storage.files import private
 from storage.files.private import remove_staging, write_durably, write_folder
-from storage.installation import installation_id
+from storage.identity import installation_id
 from storage.releases import measurements
 
 RELEASE = "r-20260101-00000001"

@@ -18,7 +18,7 @@ from privacy.gaussian import GaussianAccountant
 from privacy.ledger import EntryState
 from privacy.parameters import Adjacency
 from storage.files.refs import new_release_id
-from storage.installation import installation_id
+from storage.identity import installation_id
 from storage.keys.key_store import KeyStore
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.releases.bundles import verify_bundle

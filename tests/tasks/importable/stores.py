@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from flows.installation import Installation
 from storage.files.private import ensure_private_directory
-from storage.installation import installation_id, open_ledger
+from storage.identity import installation_id, open_ledger
 from storage.keys.key_store import KeyStore
 from storage.releases.measurements import MeasurementStore
 from storage.releases.pending import PendingBundles

@@ -1,4 +1,4 @@
-"""The id of an installation, by which a shared ledger knows who runs an entry; and its ledger."""
+"""Identity of an installation in a ledger that several share, and the ledger that it opens."""
 
 import os
 import re

@@ -14,7 +14,7 @@ import typer
 
 from flows.cli import terminal
 from flows.cli.options import EXIT_CODES, AsJson, RequesterKey, SitePath, option
-from flows.cli.publication import show_outcome
+from flows.cli.publishing import show_outcome
 from flows.stages import PUBLISH
 from privacy.errors import InputError
 

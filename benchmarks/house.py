@@ -47,7 +47,6 @@ WHOLE = frozenset({"SiteFile", "ReleaseJob", "Site"})
 STORES = frozenset(
     {
         "ArrivalStore",
-        "CheckpointStore",
         "KeyStore",
         "LedgerDatabase",
         "MeasurementStore",
@@ -241,7 +240,7 @@ class House:
             "functions that take Settings": self.takers_of_settings(),
             "modules reached from a release": reached,
             "public classes reached from a release": self.public_classes(reached),
-            "event classes": [name for name in events if name.endswith("Event")],
+            "event classes": events,
             "accountants": [name for name in accountants if name.endswith("Accountant")],
             f"functions over {MAX_FUNCTION_LINES} lines": self.long_functions(),
             f"functions with over {MAX_POSITIONAL} positional parameters": (

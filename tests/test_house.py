@@ -123,7 +123,7 @@ def test_reach_functions_names_and_words_are_counted(tmp_path):
         tasks__one__step=STEP,
         tasks__two__step="",
         clustmix__a=FRONT,
-        privacy__events="class GaussianEvent: pass\nclass _OneEvent: pass\nclass Other: pass\n",
+        privacy__events="class Gaussian: pass\nclass _One: pass\n",
     ).lists()
     assert found["modules reached from a release"] == ["flows/release.py", "tasks/one/step.py"]
     assert found["public classes reached from a release"] == ["tasks/one/step.py:Step"]
@@ -131,7 +131,7 @@ def test_reach_functions_names_and_words_are_counted(tmp_path):
     assert found["functions over 60 lines"] == ["tasks/one/step.py:long"]
     assert found["functions with over 4 positional parameters"] == ["tasks/one/step.py:long"]
     assert found["modules that share a file name"] == ["tasks/one/step.py", "tasks/two/step.py"]
-    assert found["event classes"] == ["privacy/events.py:GaussianEvent"]
+    assert found["event classes"] == ["privacy/events.py:Gaussian"]
     made = found["classes and names made at run time in clustmix"]
     assert sorted(made) == ["clustmix/a.py:4", "clustmix/a.py:5"]
     questions = found["docstrings that open with a question word"]

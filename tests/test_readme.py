@@ -254,7 +254,7 @@ def test_every_place_of_an_installation_is_in_the_table(folder, people, landing)
     assert "$CLUSTMIX_HOME-head/ledger-head" in named
     for name in ("pipeline.key", "pipeline.pub", "ledger.key", "landing.key"):
         assert (home / "keys" / name).exists()
-        assert f"- `{name}`, made by" in OPERATE
+        assert f"- `{name}`" in OPERATE
 
 
 def test_roles_of_the_ledger_in_postgresql_are_as_documented(folder, documented, monkeypatch):

@@ -207,7 +207,7 @@ def test_one_ways_are_the_mode_of_their_posterior_and_nothing_else_where_patient
     # A general optimiser finds the same mode of one column at its first prior variance.
     layout, noise = layout_of(1, 6), np.array([0.1])
     noisy = np.array([0.5, 0.3, 0.2, -0.1, 0.2, -0.1])
-    column = _Columns(layout, (6, True, False), [0], noisy, noise, np.zeros(6))
+    column = _Columns(layout, (6, True, False), [0], noisy=noisy, stddev=noise, start=np.zeros(6))
     column.improve()
     precision = np.linalg.inv(prior_covariance(6, numeric=True, has_missing=False)) / 2.0
 

@@ -99,7 +99,7 @@ class AuditResult:
 
     @property
     def within_claim(self) -> bool:
-        """Whether no bound is above the claim."""
+        """True if no bound is above the claim."""
         return self.audited_mu <= self.claim.mu and self.direct_epsilon <= self.claim.epsilon
 
     def to_dict(self) -> dict[str, Any]:

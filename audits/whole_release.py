@@ -64,7 +64,7 @@ class Residual:
 
     @property
     def as_stated(self) -> bool:
-        """Whether honest noise can have this ratio."""
+        """True if honest noise can have this ratio."""
         return self.lowest <= self.ratio <= self.highest
 
 
@@ -95,7 +95,7 @@ class WholeRelease:
 
     @property
     def within_claim(self) -> bool:
-        """Whether neither a bound nor the noise is against the claim."""
+        """True if neither a bound nor the noise contradicts the claim."""
         return self.residual.as_stated and self.audited_epsilon <= self.claim.epsilon
 
     def to_dict(self) -> dict[str, Any]:

@@ -45,7 +45,7 @@ NOTES = {
     "arrival": "[New tables arrive](operate.md#new-tables-arrive) has the procedure. The key may "
     "be empty (`arrival: {}`).",
 }
-"""What the docstring of a section leaves out, by its title."""
+"""Additions to the docstring of a section, by its title."""
 
 MEANINGS = {
     "SiteFile.table_schema": "The declared table.",

@@ -63,7 +63,7 @@ class MwemSettings:
     histogram_share: float = 0.4
     selection_share: float = 0.4
     measurement_share: float = 0.18
-    """How rho is split; only the ratios count."""
+    """Ratios in which rho is split."""
 
 
 @dataclass(frozen=True, slots=True)

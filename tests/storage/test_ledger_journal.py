@@ -169,7 +169,7 @@ CHANGED = {
     "epsilon": (5, {"epsilon": "inf"}, "EPSILON_INVALID"),
     "time": (5, {"recorded_at": "2025-01-01T00:00:00.000Z"}, None),
 }
-"""What is written into a row of `five_rows`, by its sequence, and the rule that refuses it."""
+"""Changes to a row of `five_rows` by its sequence, each with the rule that refuses it."""
 APPENDED = {
     "part": (lambda rows: [reserved(rows, **PART, rho="0.200000000000")], "BUDGET"),
     "entry": (lambda rows: [reserved(rows, entry_id=rows[0]["entry_id"])], "ENTRY_EXISTS"),

@@ -1,4 +1,4 @@
-"""What an attack shows: from events seen on two tables, or from the exact sums of a run."""
+"""Findings of an attack: from events seen on two tables, or from the exact sums of a run."""
 
 import math
 

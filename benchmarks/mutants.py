@@ -25,6 +25,7 @@ import json
 import os
 import random
 import resource
+import signal
 import sys
 import time
 import types
@@ -40,6 +41,8 @@ ROOT = Path.cwd()
 SOURCES = ("privacy/**/*.py", "tasks/ingest/encoding.py", "tasks/measurement/curator.py")
 TESTS = ("privacy", "tasks/test_encoding.py", "tasks/methods/test_curator.py")
 SEED = 20_260_101
+# Seconds that may pass for each of processor time.
+PATIENCE = 4
 # Imported once, in the process that the children are copies of; nothing of this project is.
 PRELOADED = (
     "numpy.random", "pandas", "pyarrow.parquet", "scipy.stats", "scipy.special", "mpmath", "psutil",
@@ -146,9 +149,13 @@ def covered(tests: list[str], out: Path) -> None:
 
 
 def in_child(work: Callable[..., None], seconds: float, *arguments: object) -> None:
-    """Do something in a copy of this process, with a limit of processor time."""
+    """Do something in a copy of this process, with limits of processor time and of patience.
+
+    A mutant may wait for ever, as for a process that it should have ended: both end here.
+    """
     child = os.fork()
     if child == 0:
+        os.setsid()
         resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds)))
         silent = os.open(os.devnull, os.O_WRONLY)
         os.dup2(silent, 1)
@@ -156,7 +163,13 @@ def in_child(work: Callable[..., None], seconds: float, *arguments: object) -> N
         with contextlib.suppress(BaseException):
             work(*arguments)
         os._exit(0)
-    os.waitpid(child, 0)
+    give_up = time.monotonic() + PATIENCE * seconds
+    while os.waitpid(child, os.WNOHANG) == (0, 0) and time.monotonic() < give_up:
+        time.sleep(0.01)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(child, 0)
 
 
 def try_mutant(path: Path, tree: ast.Module, tests: list[str], out: Path) -> None:

@@ -156,15 +156,6 @@ def test_any_value_in_any_place(path, place, value):
     loaded(path, yaml.safe_dump(changed(place, value), allow_unicode=True))
 
 
-@settings(max_examples=100)
-@given(place=st.sampled_from([p[:-1] for p in places(DATA)]), key=scalars, value=scalars)
-def test_unknown_key_is_named_and_refused(path, place, key, value):
-    inner = reduce(getitem, place, DATA)
-    if isinstance(inner, dict) and key not in inner and place[-1:] != ("levels",):
-        text = yaml.safe_dump(changed((*place, key), value), allow_unicode=True)
-        assert isinstance(loaded(path, text), ConfigurationError)
-
-
 NAME, LEVEL = ("schema", "columns", 0, "name"), ("schema", "columns", 0, "levels", 0)
 
 
@@ -223,16 +214,6 @@ def test_aliases_that_grow_are_refused(path, width, depth, shape):
     assert isinstance(error, ConfigurationError)
     if width**depth > MAX_NODES and shape != "key":
         assert error.code == "SITE_TOO_LARGE" or "levels" in error.message
-
-
-@settings(max_examples=30)
-@given(depth=st.integers(1, 300), opening=st.sampled_from(["[", "{a: ", "- "]))
-def test_depth_is_bounded(path, depth, opening):
-    closing = {"[": "]", "{a: ": "}", "- ": ""}[opening]
-    error = loaded(path, f"a:\n  {opening * depth}{closing * depth}")
-    assert isinstance(error, ConfigurationError)
-    if depth > MAX_LEVELS:
-        assert error.code == "SITE_UNREADABLE"
 
 
 @pytest.mark.parametrize(

@@ -336,24 +336,6 @@ def test_cell_of_a_query_without_text_is_refused_by_column(database):
     assert all_rows(reader, ["ward"]).size == 4
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        f"postgresql://user:{SECRET}@127.0.0.1:9/db?connect_timeout=1",
-        f"nosuchdialect://user:{SECRET}@host/db",
-        f"{SECRET}",
-    ],
-)
-def test_url_and_driver_message_never_leave(url, monkeypatch, caplog):
-    monkeypatch.setenv("COHORT_URL", url)
-    source = SqlSource(kind="sql", url_env="COHORT_URL", query="SELECT ward FROM stays")
-    with caplog.at_level(logging.DEBUG), pytest.raises(InputError) as caught:
-        CohortReader(source).header()
-    assert caught.value.code == "SOURCE_UNREADABLE"
-    assert_public(caught.value)
-    assert SECRET not in caplog.text
-
-
 def test_a_database_that_is_absent_or_of_another_kind_is_refused(tmp_path, database, monkeypatch):
     with pytest.raises(InputError, match="SOURCE_MISSING: expected a SQLite file") as caught:
         sql_reader(tmp_path / "no.sqlite", "SELECT 1").header()

@@ -189,14 +189,6 @@ def test_a_table_that_lists_no_files_of_its_own_is_one_line(films, defect):
     assert "0.png" not in str(caught.value)
 
 
-def test_a_file_that_changes_while_files_are_read(films):
-    chunks = films.reader().chunks(["patient"], 2)
-    next(chunks)
-    films.write(films.names[0], png(films.pixels[1]))
-    with pytest.raises(InputError, match="SOURCE_CHANGED"):
-        list(chunks)
-
-
 VALUES = np.random.default_rng(3).integers(0, 2**12, (3, ROWS, COLUMNS)).astype(np.uint16)
 WINDOW = {"center": 1000.0, "width": 3000.0}
 

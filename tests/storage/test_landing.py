@@ -29,7 +29,7 @@ def s3():
         yield store
 
 
-@pytest.fixture(params=["local", "memory", "s3"])
+@pytest.fixture(params=["local", "s3"])
 def place(request, tmp_path):
     """Give a landing place of each kind, a function that writes to it and one that lists it."""
     if request.param == "local":
@@ -45,14 +45,7 @@ def place(request, tmp_path):
             return sorted(p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file())
 
         return landing, put, names
-    prefix = f"hospital/{tmp_path.name}"
-    if request.param == "memory":
-        import fsspec
-
-        store, prefix = fsspec.filesystem("memory"), f"/{prefix}"
-        store.makedirs("/hospital", exist_ok=True)
-    else:
-        store = request.getfixturevalue("s3")
+    store, prefix = request.getfixturevalue("s3"), f"hospital/{tmp_path.name}"
 
     def put_object(name, content):
         store.pipe_file(f"{prefix}/{name}", content)
@@ -61,7 +54,7 @@ def place(request, tmp_path):
         found = store.find(prefix) if store.exists(prefix) else []
         return sorted(name.removeprefix(f"{prefix}/") for name in found)
 
-    return LandingFolder(f"{request.param}://{prefix.lstrip('/')}"), put_object, object_names
+    return LandingFolder(f"s3://{prefix}"), put_object, object_names
 
 
 def test_ready_files_are_found_in_order(place):

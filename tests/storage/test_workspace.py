@@ -38,23 +38,6 @@ def test_everything_is_closed_to_others_and_purged_at_the_end(root):
     assert os.listdir(root) == [".lock"]
 
 
-def test_arrays_come_back_bit_for_bit(root):
-    arrays = {
-        "file": np.array([[0.1, np.nan], [-0.0, np.inf]]),
-        "codes": np.arange(6, dtype=np.uint16).reshape(2, 3),
-        "names": np.array(["a", "bc"]),
-        "nothing": np.empty((0, 4), dtype=np.float32),
-    }
-    with PrivateWorkspace.create(root, "run-1") as workspace:
-        store_arrays(workspace.path("shard-0001.npz"), **arrays)
-        read = load_arrays(workspace.path("shard-0001.npz"))
-        assert read.keys() == arrays.keys()
-        for key, array in arrays.items():
-            assert read[key].dtype == array.dtype
-            assert read[key].shape == array.shape
-            assert read[key].tobytes() == array.tobytes()
-
-
 def test_objects_are_neither_written_nor_read(root):
     class Bomb:
         def __reduce__(self):

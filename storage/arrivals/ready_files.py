@@ -30,8 +30,7 @@ from pydantic import (
 )
 
 from privacy.errors import ConfigurationError, InputError, IntegrityError
-from storage.files.digests import Sha256
-from storage.files.documents import canonical_json
+from storage.files.documents import Sha256, canonical_json
 from storage.files.private import open_regular, replace_durably
 from storage.files.refs import check_name
 

@@ -4,7 +4,6 @@ import gzip
 import hashlib
 import http.client
 import io
-import os
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from privacy.errors import InputError
 from storage.files.private import ensure_private_directory
+from storage.files.workspace import replaced
 from storage.public_data.diabetes_items import items_parquet, items_sha256
 from storage.public_data.public_tables import DATASETS, PublicDataset
 from storage.settings import DataPlaces, load_settings
@@ -53,7 +53,7 @@ def find(name: str, *, places: DataPlaces | None = None) -> Path:
     for folder in data_folders(places):
         path = folder / dataset.relative_path
         if dataset.sha256 is not None and path.is_file():
-            _check_file(path, dataset.relative_path, dataset.sha256)
+            _check_digest(dataset.relative_path, _sha256(path), dataset.sha256)
             return path
     target = places.downloads / dataset.name / dataset.file_name
     joined = dataset.build is not None and dataset.url is None
@@ -170,17 +170,9 @@ def _not_expected(name: str, origin: str) -> InputError:
 def keep(content: bytes, target: Path) -> Path:
     """Write a file atomically and return its path."""
     ensure_private_directory(target.parent)
-    staged = target.with_name(f"{target.name}.{os.urandom(8).hex()}")
-    try:
-        staged.write_bytes(content)
-        os.replace(staged, target)
-    finally:
-        staged.unlink(missing_ok=True)
+    with replaced(target) as handle:
+        handle.write(content)
     return target
-
-
-def _check_file(path: Path, name: str, expected: str) -> None:
-    _check_digest(name, _sha256(path), expected)
 
 
 def _check_digest(name: str, found: str, expected: str) -> None:

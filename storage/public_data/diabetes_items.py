@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from privacy.arrays import Indices
-from storage.files.lists import listed
+from storage.files.documents import listed
 
 DRUGS = (
     "metformin repaglinide nateglinide chlorpropamide glimepiride acetohexamide glipizide "

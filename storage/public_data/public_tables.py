@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from storage.files.lists import listed
+from storage.files.documents import listed
 from storage.public_data.image_tables import idx_images
 
 

@@ -14,8 +14,15 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, StringConstraints, field_validator
 
 from privacy.errors import ConfigurationError, IntegrityError
-from storage.files.digests import FileDigest, Sha256
-from storage.files.documents import Document, Record, ReleaseId, Text, canonical_json
+from storage.files.documents import (
+    Document,
+    FileDigest,
+    Record,
+    ReleaseId,
+    Sha256,
+    Text,
+    canonical_json,
+)
 from storage.keys.keys import KeyId, PublicKey, SigningKey
 from storage.releases.manifest import Manifest
 

@@ -3,33 +3,27 @@
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
 
 import pandas as pd
 
 from privacy.errors import ConfigurationError, InputError
 from storage.public_data.datasets import find
 from storage.schema.table import check_names
-from storage.settings import DataPlaces, load_settings
-from storage.sources.cells import arrow_frame, type_refused
-from storage.sources.declared import (
-    CsvSource,
-    ParquetSource,
-    SklearnSource,
-    Source,
-    SqlSource,
-    query_of,
-)
-from storage.sources.declared_images import DicomSource, PngSource
-from storage.sources.fhir import FhirExport, FhirSource, export_files
+from storage.settings import DataPlaces
+from storage.sources.cells import type_refused
+from storage.sources.declared import CsvSource, ParquetSource, Source, query_of
+from storage.sources.declared_fhir import FhirSource
 from storage.sources.fingerprints import FileState, Fingerprint, Mapper, fingerprint_of, states_of
-from storage.sources.formats import CsvTable, QueryTable, SklearnTable
-from storage.sources.image_folders import ImageFolder
 from storage.sources.omop import OmopSource
-from storage.sources.parquet_files import ParquetFolder, files_of
-from storage.sources.reading import FailureNote, Fragment, Part, chosen, rechunk, unreadable
-
-_Divisible: TypeAlias = ParquetFolder | ImageFolder
+from storage.sources.reading import (
+    FailureNote,
+    Fragment,
+    Part,
+    SourceTable,
+    numbered_rows,
+    reader_of,
+    unreadable,
+)
 
 
 class CohortReader:
@@ -52,12 +46,13 @@ class CohortReader:
         places: DataPlaces | None = None,
         scratch: Path | None = None,
     ) -> None:
-        self._source = query_of(source) if isinstance(source, OmopSource) else source
+        if isinstance(source, OmopSource):
+            source = query_of(source)
+        elif isinstance(source, CsvSource | ParquetSource) and source.path is None:
+            source = source.model_copy(update={"path": find(str(source.data), places=places)})
+        self._source = source
         self._scratch = scratch
-        self._path: Path | None = source.path if isinstance(source, FhirSource) else None
         self._first: Fingerprint | None = None
-        if isinstance(source, CsvSource | ParquetSource):
-            self._path = source.path or find(str(source.data), places=places)
 
     def header(self) -> tuple[str, ...]:
         """Return the column names of the source without fetching a row (InputError).
@@ -98,7 +93,7 @@ class CohortReader:
         loop. It is an InputError if a column is absent, a file cannot be read, or the source
         changed since `content_sha256`.
         """
-        if isinstance(self._source, CsvSource | FhirSource | SqlSource | SklearnSource):
+        if not reader_of(self._source.kind).divisible:
             return None
         if n_fragments < 1:
             raise _wrong_request()
@@ -106,7 +101,7 @@ class CohortReader:
         self._begin(map)
         found: Sequence[tuple[Part, ...]] = ()
         with FailureNote() as reading:
-            found = self._divisible().fragments(n_fragments)
+            found = self._table().fragments(n_fragments)
         reading.refuse(self._source.kind)
         return tuple(
             Fragment(
@@ -144,15 +139,13 @@ class CohortReader:
         -------
         Private: it confirms a guess of the table. Only a keyed digest of it is stored.
         """
-        if isinstance(self._source, SqlSource):
+        if self._source.kind == "sql":
             return None
         state = self.fingerprint(map=map)
         if state is None:  # a dataset that comes with a library
             return hashlib.sha256(self._source.model_dump_json().encode()).hexdigest()
         self._first = state
-        if isinstance(self._source, PngSource | DicomSource):
-            return state.content_sha256(labels=ImageFolder(self._source).labels)
-        return state.content_sha256(self._path)
+        return state.content_sha256(self._table().cells_of_folders())
 
     def size_bytes(self) -> int | None:
         """Return the bytes of the files: 0 for a dataset of a library, None for a database.
@@ -161,25 +154,17 @@ class CohortReader:
         -------
         Private. It may only decide where rows are read.
         """
-        if isinstance(self._source, SqlSource):
+        if self._source.kind == "sql":
             return None
         return sum(size for _, size, *_ in self._files() or ())
 
     def _files(self) -> tuple[FileState, ...] | None:
-        if isinstance(self._source, SqlSource | SklearnSource):
-            return None
-        found: tuple[FileState, ...] = ()
+        found: tuple[FileState, ...] | None = None
         with FailureNote() as reading:
-            if isinstance(self._source, PngSource | DicomSource):
-                found = states_of(ImageFolder(self._source).files)
-            else:
-                found = states_of(self._listed())
+            files = self._table().files()
+            found = None if files is None else states_of(files)
         reading.refuse(self._source.kind)
         return found
-
-    def _listed(self) -> list[Path]:
-        is_export = isinstance(self._source, FhirSource)
-        return (export_files if is_export else files_of)(self._require_path())
 
     def _begin(self, map: Mapper | None = None) -> None:
         """Store the state of the files, or compare it with the stored one."""
@@ -213,8 +198,7 @@ class CohortReader:
         names: tuple[str, ...] = ()
         refused_types: Mapping[str, str] = {}
         with FailureNote() as reading:
-            table = self._table()
-            names, refused_types = table.names, table.refused_types
+            names, refused_types = self._table().described()
         reading.refuse(self._source.kind)
         check_names(names)
         return names, refused_types
@@ -224,39 +208,29 @@ class CohortReader:
     ) -> Iterator[pd.DataFrame]:
         self._begin()
         with FailureNote() as reading:
-            n_read = 0
-            for table in rechunk(self._table().batches(needed, chunk_rows), chunk_rows):
-                frame = arrow_frame(table)
-                yield from chosen(frame, n_read, columns, self._source.select)
-                n_read += len(frame)
+            yield from numbered_rows(
+                self._table().batches(needed, chunk_rows),
+                chunk_rows,
+                first_row=0,
+                columns=columns,
+                select=self._source.select,
+            )
         self.check_unchanged()
         reading.refuse(self._source.kind)
 
-    def _table(self) -> CsvTable | FhirExport | QueryTable | SklearnTable | _Divisible:
+    def _table(self) -> SourceTable:
         source = self._source
-        if isinstance(source, FhirSource):
-            return FhirExport(source, self._scratch or load_settings().private_root)
-        if isinstance(source, CsvSource):
-            return CsvTable(self._require_path(), source)
-        if isinstance(source, SqlSource):
-            return QueryTable(source)
-        return SklearnTable() if isinstance(source, SklearnSource) else self._divisible()
-
-    def _divisible(self) -> _Divisible:
-        if isinstance(self._source, PngSource | DicomSource):
-            return ImageFolder(self._source)
-        return ParquetFolder(self._require_path())
-
-    def _require_path(self) -> Path:
-        is_csv = isinstance(self._source, CsvSource)
-        if is_csv and self._path is not None and self._path.is_dir():
-            raise InputError("SOURCE_MISSING", f"expected a file at {self._path}, found a folder")
-        if self._path is None or not (self._path.is_file() or self._path.is_dir()):
-            raise InputError(
-                "SOURCE_MISSING",
-                f"expected a file or folder at {self._path}; correct the path in the site file",
-            )
-        return self._path
+        if isinstance(source, CsvSource | ParquetSource | FhirSource) and source.path is not None:
+            problem = ""
+            if isinstance(source, CsvSource) and source.path.is_dir():
+                problem = f"expected a file at {source.path}, found a folder"
+            elif not (source.path.is_file() or source.path.is_dir()):
+                problem = (
+                    f"expected a file or folder at {source.path}; correct the path in the site file"
+                )
+            if problem:
+                raise InputError("SOURCE_MISSING", problem)
+        return reader_of(source.kind)(source, self._scratch)
 
 
 def _changed() -> InputError:

@@ -13,7 +13,7 @@ from privacy.errors import InputError
 from storage.settings import Settings
 from storage.sources.cohorts import CohortReader
 from storage.sources.declared import FhirSource, check_source_unit
-from storage.sources.fhirpath import parse_expression
+from storage.sources.declared_fhir import parse_expression
 
 SECRET = "MRN-SECRET-4711"  # noqa: S105 - a planted patient, no password
 COLUMNS = ["patient", *(feature["column"] for feature in export.FEATURES)]

@@ -12,8 +12,7 @@ from pydantic import ValidationError
 
 from privacy.errors import ConfigurationError, IntegrityError, Withheld
 from privacy.event_records import event_to_dict
-from storage.files.digests import digest_of
-from storage.files.documents import canonical_json
+from storage.files.documents import canonical_json, digest_of
 from storage.releases.bundles import require_publishable, verify_claims
 from storage.releases.manifest import GateRecord, Manifest
 from storage.releases.signatures import APPROVAL_FILE, SIGNATURE_FILE

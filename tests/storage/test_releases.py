@@ -11,8 +11,7 @@ from made_manifests import manifest_of as made_manifest_of
 
 from privacy.errors import ConfigurationError, IntegrityError, Withheld
 from privacy.event_records import event_to_dict
-from storage.files.digests import digest_of
-from storage.files.documents import canonical_json
+from storage.files.documents import canonical_json, digest_of
 from storage.files.refs import ReleaseRef
 from storage.releases.bundles import verify_bundle
 from storage.releases.manifest import file_digests

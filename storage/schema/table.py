@@ -17,6 +17,7 @@ from storage.schema.conditions import in_short
 from storage.schema.constraints import Constraint, require_declared
 from storage.schema.labels import Label, Labels
 
+
 class TableSchema(Declaration):
     """The declaration of one table: `columns`, `image` or `items`, and a label."""
 

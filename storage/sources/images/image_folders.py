@@ -26,8 +26,8 @@ from storage.sources.declared_images import (
     RefusedFile,
     RefusedFiles,
 )
-from storage.sources.images.dicom_images import check_tags, read_dicom, series_of
 from storage.sources.formats import CsvTable
+from storage.sources.images.dicom_images import check_tags, read_dicom, series_of
 from storage.sources.images.png_images import read_png
 from storage.sources.reading import SourceTable
 

@@ -34,8 +34,7 @@ def find(name: str, *, places: DataPlaces | None = None) -> Path:
     """Return the file of a public dataset.
 
     The places are tried in this order: the folder of ``CLUSTMIX_DATA_DIR``; an earlier download;
-    the publisher. A file that is built from several published ones, and `ITEMS`, is kept among
-    the downloads.
+    the publisher. A file that is made of published ones is kept among the downloads.
 
     The SHA-256 of the file, or of each member it was built from, has been compared with that of the
     publisher. It is an InputError if the name is unknown, a file differs, or none is available.
@@ -56,18 +55,14 @@ def find(name: str, *, places: DataPlaces | None = None) -> Path:
             _check_digest(dataset.relative_path, _sha256(path), dataset.sha256)
             return path
     target = places.downloads / dataset.name / dataset.file_name
-    joined = dataset.build is not None and dataset.url is None
-    if target.is_file() and (not joined or _sha256(target) == dataset.sha256):
+    if target.is_file():
         return target
     if dataset.build is not None:
         members = _members_beside(dataset, data_folders(places))
         if members is None and dataset.url is not None and not places.offline:
             members = _fetch(dataset, dataset.url)
         if members is not None:
-            content = dataset.build(members)
-            if joined and hashlib.sha256(content).hexdigest() != dataset.sha256:
-                raise _not_expected(dataset.name, "its published files")
-            return keep(content, target)
+            return keep(dataset.build(members), target)
     raise InputError(
         "DATA_UNAVAILABLE",
         f"dataset {name} is not on this machine; put {_wanted(dataset)} of "
@@ -128,7 +123,11 @@ def _find_items(places: DataPlaces) -> Path:
             return target
     content = items_parquet(find("diabetes130", places=places).read_bytes())
     if items_sha256(content) != _ITEMS_SHA256:
-        raise _not_expected(ITEMS, "diabetes130")
+        raise InputError(
+            "DATA_CHANGED",
+            f"dataset {ITEMS} made of diabetes130 is not the expected table; use the library "
+            "versions of the lock file",
+        )
     return keep(content, target)
 
 
@@ -157,14 +156,6 @@ def _members_beside(dataset: PublicDataset, folders: Sequence[Path]) -> dict[str
         else:
             return found
     return None
-
-
-def _not_expected(name: str, origin: str) -> InputError:
-    return InputError(
-        "DATA_CHANGED",
-        f"dataset {name} made of {origin} is not the expected table; use the library versions of "
-        "the lock file",
-    )
 
 
 def keep(content: bytes, target: Path) -> Path:

@@ -185,28 +185,6 @@ def test_colour_images_become_a_table(tmp_path):
     assert np.array_equal(read_images(path)[0], colours.reshape(7, -1))
 
 
-def test_table_of_several_files_is_made_of_them_and_kept(settings, monkeypatch):
-    folder, parts = settings.data_dir / "joined", {"a": b"x\n1\n", "b": b"2\n"}
-    joined = PublicDataset(
-        name="joined",
-        relative_path="joined/whole.csv",
-        publisher="nobody",
-        sha256=digest(b"x\n1\n2\n"),
-        build=lambda found: b"".join(found.values()),
-        members={name: digest(content) for name, content in parts.items()},
-    )
-    monkeypatch.setitem(datasets.DATASETS, "joined", joined)
-    with pytest.raises(InputError, match=r"DATA_UNAVAILABLE: .*put joined/a, joined/b of"):
-        found("joined", settings)
-    folder.mkdir(parents=True)
-    for name, content in parts.items():
-        (folder / name).write_bytes(content)
-    path = found("joined", settings)
-    assert path == settings.downloads / "joined" / "whole.csv"
-    path.write_bytes(b"made by an older rule")
-    assert found("joined", settings).read_bytes() == b"x\n1\n2\n"
-
-
 # --- the published files, where `CLUSTMIX_DATA_DIR` has copies
 
 
@@ -230,14 +208,6 @@ def test_adult_is_rebuilt_from_the_publisher_s_files():
 def test_shared_copies_have_the_registered_digest(name, settings):
     copy = copy_of(name)
     assert found(name, settings.model_copy(update={"data_dir": COPIES})) == copy
-
-
-@pytest.mark.parametrize(("name", "rows"), [("heart_disease_uci", 920), ("nafld", 17_549)])
-def test_joined_tables_are_the_registered_ones(name, rows, settings):
-    for part in DATASETS[name].members:
-        copy_of(name, part)
-    made = found(name, settings.model_copy(update={"data_dir": COPIES}))
-    assert len(pd.read_csv(made)) == rows
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion_mnist"])

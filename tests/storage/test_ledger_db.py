@@ -60,17 +60,6 @@ def test_a_reservation_is_charged_at_once(ledger):
     ledger.verify()
 
 
-def test_an_empty_ledger_answers(ledger):
-    assert ledger.head() == (0, GENESIS_HASH)
-    assert ledger.history() == ()
-    assert ledger.balance("adult").cap_rho is None
-    caps = Caps(lifetime_rho=Decimal("0.3"), window_rho=Decimal("0.2"), window_days=7)
-    assert ledger.balance("adult", caps=caps).releases_left(Decimal("0.1")) == 2
-    with pytest.raises(LedgerError, match="ENTRY_UNKNOWN: expected an entry, found no 'e-0'"):
-        ledger.entry("e-0")
-    ledger.verify()
-
-
 def test_threads_share_an_instance(ledger):
     with ThreadPoolExecutor(4) as pool:
         entries = list(

@@ -11,7 +11,7 @@ from made_manifests import key_of, manifest_of
 from privacy.errors import IntegrityError
 from storage.files.documents import canonical_json
 from storage.releases.bundles import VerifiedBundle
-from storage.releases.release_store import ReleaseStore, manifests_in
+from storage.releases.release_store import ReleaseStore
 from storage.releases.revocations import (
     REVOKED_FILE,
     Revocation,
@@ -135,19 +135,3 @@ def test_the_list_is_looked_for_in_the_store_of_a_bundle(store, monkeypatch):
     assert list_beside(Path()) == store.root / REVOKED_FILE
     assert list_beside(Path("../r-20250131-00000001")) == store.root / REVOKED_FILE
     assert list_beside(bundle.parent) is None
-
-
-def test_manifests_are_found_and_what_is_none_is_passed_over(store):
-    assert list(manifests_in(store)) == []
-    for number in (2, 1):
-        manifest = bundle_of(number).manifest
-        folder = store.root / "adult" / manifest.release_id
-        folder.mkdir(parents=True)
-        (folder / "manifest.json").write_bytes(manifest.to_bytes())
-    damaged = store.root / "adult" / "r-20250131-0000000f"
-    damaged.mkdir()
-    (damaged / "manifest.json").write_bytes(b"{}")
-    (store.root / ".staging-r-1" / "x").mkdir(parents=True)
-    (store.root / ".staging-r-1" / "x" / "manifest.json").write_bytes(manifest.to_bytes())
-    add(store, 9)
-    assert list(manifests_in(store)) == [bundle_of(number).manifest for number in (1, 2)]

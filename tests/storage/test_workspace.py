@@ -8,7 +8,6 @@ import zipfile
 
 import numpy as np
 import pytest
-from failing_disk import no_space
 
 from privacy.errors import ConfigurationError, IntegrityError
 from storage.files.workspace import (
@@ -77,17 +76,6 @@ def test_damaged_and_missing_arrays_are_refused(root):
             assert caught.value.__context__ is None
         with pytest.raises(IntegrityError, match="ARTIFACT_UNREADABLE"):
             load_arrays(workspace.path("none.npz"))
-
-
-def test_a_failed_write_leaves_the_previous_file(root, monkeypatch):
-    with PrivateWorkspace.create(root, "run-1") as workspace:
-        store_arrays(workspace.path("a.npz"), x=np.zeros(2))
-        with monkeypatch.context() as patched:
-            patched.setattr(np.lib.format, "write_array", no_space)
-            with pytest.raises(OSError, match="No space"):
-                store_arrays(workspace.path("a.npz"), x=np.ones(2))
-        assert load_arrays(workspace.path("a.npz"))["x"].tolist() == [0.0, 0.0]
-        assert sorted(os.listdir(root / "run-1")) == [".alive", "a.npz"]
 
 
 def test_names_that_lead_out_and_an_open_root_are_refused(root):

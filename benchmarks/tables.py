@@ -26,7 +26,8 @@ from benchmarks.joined_tables import joined_table
 from flows.site.site_file import SiteFile, load_site
 from storage.files.workspace import read_npz
 from storage.public_data.datasets import data_folders, find
-from storage.public_data.image_tables import images_parquet
+from storage.public_data.public_tables import images_parquet
+from storage.schema.column_blocks import LABEL_NAME
 from storage.schema.labels import Label
 from storage.settings import load_settings
 from storage.sources.cohorts import CohortReader
@@ -138,6 +139,13 @@ def _strata(raw: pd.Series, label: Label) -> NDArray[Any]:
         return np.searchsorted(edges, pd.to_numeric(raw, errors="coerce"), side="right")
     firsts = {value: values[0] for values in (label.levels or {}).values() for value in values}
     return raw.map(lambda text: firsts.get(text, text)).to_numpy()
+
+
+def read_images(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return the pixels (n, pixels) and the labels (n,) of a table of images."""
+    table = pq.read_table(path)
+    pixels = table.drop_columns([LABEL_NAME]).to_pandas().to_numpy(dtype=np.uint8)
+    return pixels, table[LABEL_NAME].to_numpy().astype(np.int64)
 
 
 def has_split(name: str) -> bool:

@@ -1,8 +1,9 @@
 """Reader of a cohort: chunks of the requested columns; a source that changes is refused."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import pandas as pd
 
@@ -18,12 +19,13 @@ from storage.sources.omop import OmopSource
 from storage.sources.reading import (
     FailureNote,
     Fragment,
-    Part,
     SourceTable,
     numbered_rows,
     reader_of,
     unreadable,
 )
+
+_Answer = TypeVar("_Answer")
 
 
 class CohortReader:
@@ -60,7 +62,9 @@ class CohortReader:
         Show them only after a person has confirmed that they are names: the first line of a text
         file without a header is a patient.
         """
-        return self._described()[0]
+        names, _ = self._ask(lambda table: table.described())
+        check_names(names)
+        return names
 
     def check_types(self, columns: Sequence[str]) -> None:
         """Refuse absent columns and columns of a type that is not read (InputError)."""
@@ -99,10 +103,7 @@ class CohortReader:
             raise _wrong_request()
         needed = self._needed(columns)
         self._begin(map)
-        found: Sequence[tuple[Part, ...]] = ()
-        with FailureNote() as reading:
-            found = self._table().fragments(n_fragments)
-        reading.refuse(self._source.kind)
+        found = self._ask(lambda table: table.fragments(n_fragments))
         return tuple(
             Fragment(
                 kind=self._source.kind,
@@ -145,7 +146,7 @@ class CohortReader:
         if state is None:  # a dataset that comes with a library
             return hashlib.sha256(self._source.model_dump_json().encode()).hexdigest()
         self._first = state
-        return state.content_sha256(self._table().cells_of_folders())
+        return state.content_sha256(self._ask(lambda table: table.cells_of_folders()))
 
     def size_bytes(self) -> int | None:
         """Return the bytes of the files: 0 for a dataset of a library, None for a database.
@@ -159,12 +160,11 @@ class CohortReader:
         return sum(size for _, size, *_ in self._files() or ())
 
     def _files(self) -> tuple[FileState, ...] | None:
-        found: tuple[FileState, ...] | None = None
-        with FailureNote() as reading:
-            files = self._table().files()
-            found = None if files is None else states_of(files)
-        reading.refuse(self._source.kind)
-        return found
+        def states(table: SourceTable) -> tuple[FileState, ...] | None:
+            files = table.files()
+            return None if files is None else states_of(files)
+
+        return self._ask(states)
 
     def _begin(self, map: Mapper | None = None) -> None:
         """Store the state of the files, or compare it with the stored one."""
@@ -179,7 +179,8 @@ class CohortReader:
         """Return the columns to read, including those of `select`."""
         if len(set(columns)) != len(columns):
             raise _wrong_request()
-        names, refused_types = self._described()
+        names, refused_types = self._ask(lambda table: table.described())
+        check_names(names)
         known = set(names)
         needed = list(dict.fromkeys([*columns, *self._source.select]))
         for column in needed:
@@ -192,16 +193,6 @@ class CohortReader:
             if column in refused_types:
                 raise type_refused(column, refused_types[column])
         return needed
-
-    def _described(self) -> tuple[tuple[str, ...], Mapping[str, str]]:
-        """Return the names of the columns, and the refused type of each column that has one."""
-        names: tuple[str, ...] = ()
-        refused_types: Mapping[str, str] = {}
-        with FailureNote() as reading:
-            names, refused_types = self._table().described()
-        reading.refuse(self._source.kind)
-        check_names(names)
-        return names, refused_types
 
     def _stream(
         self, columns: list[str], needed: list[str], chunk_rows: int
@@ -217,6 +208,12 @@ class CohortReader:
             )
         self.check_unchanged()
         reading.refuse(self._source.kind)
+
+    def _ask(self, question: Callable[[SourceTable], _Answer]) -> _Answer:
+        """Ask the reader; an InputError replaces a failure, whose text may quote the data."""
+        with FailureNote() as reading:
+            return question(self._table())
+        raise unreadable(self._source.kind, reading.about)
 
     def _table(self) -> SourceTable:
         source = self._source

@@ -17,7 +17,7 @@ from privacy.errors import InputError
 from storage.public_data import datasets
 from storage.public_data.datasets import DATASETS, PublicDataset, find
 from storage.public_data.diabetes_items import DRUGS, ITEMS, items_of, items_parquet, items_sha256
-from storage.public_data.image_tables import images_parquet, read_images
+from storage.public_data.public_tables import images_parquet
 from storage.schema.column_blocks import pixel_names
 from storage.settings import Settings
 from storage.sources.cohorts import CohortReader
@@ -181,8 +181,9 @@ def test_colour_images_become_a_table(tmp_path):
     colours = np.random.default_rng(1).integers(0, 256, (7, 4, 6, 3)).astype(np.uint8)
     path = tmp_path / "colours.parquet"
     path.write_bytes(images_parquet(colours, np.arange(7) % 3))
-    assert pd.read_parquet(path).columns.tolist() == [*pixel_names(4, 6, 3), "label"]
-    assert np.array_equal(read_images(path)[0], colours.reshape(7, -1))
+    frame = pd.read_parquet(path)
+    assert frame.columns.tolist() == [*pixel_names(4, 6, 3), "label"]
+    assert np.array_equal(frame.iloc[:, :-1], colours.reshape(7, -1))
 
 
 # --- the published files, where `CLUSTMIX_DATA_DIR` has copies
@@ -215,9 +216,9 @@ def test_the_published_images(name, settings):
     if not (COPIES / name).is_dir():
         pytest.skip(f"no copy of {name} in CLUSTMIX_DATA_DIR")
     own = settings.model_copy(update={"data_dir": COPIES})
-    pixels, label = read_images(found(f"{name}_test", own))
-    assert pixels.shape == (10_000, 784)
-    assert np.bincount(label).min() > 800
+    frame = pd.read_parquet(found(f"{name}_test", own))
+    assert frame.shape == (10_000, 785)
+    assert np.bincount(frame["label"]).min() > 800
 
 
 # --- the item sets of Diabetes-130, which follow public rules, one encounter at a time

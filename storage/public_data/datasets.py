@@ -10,24 +10,16 @@ import urllib.request
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from privacy.errors import InputError
 from storage.files.private import ensure_private_directory
 from storage.files.workspace import replaced
-from storage.public_data.diabetes_items import items_parquet, items_sha256
 from storage.public_data.public_tables import DATASETS, PublicDataset
 from storage.settings import DataPlaces, load_settings
 
 MAX_DOWNLOAD_BYTES = 200_000_000
 DOWNLOAD_TIMEOUT_SECONDS = 60.0
-
-ITEMS = "diabetes130_items"
-"""Name of the table of items that is derived from the dataset diabetes130 by public rules."""
-
-_ITEMS_FILE = "diabetic_items.parquet"
-_ITEMS_SHA256 = "0127a967279020e85f41a546c9981997f9a7619d15cd05008705c96c969a1aa2"
 
 
 def find(name: str, *, places: DataPlaces | None = None) -> Path:
@@ -40,8 +32,6 @@ def find(name: str, *, places: DataPlaces | None = None) -> Path:
     publisher. It is an InputError if the name is unknown, a file differs, or none is available.
     """
     places = load_settings().data_places if places is None else places
-    if name == ITEMS:
-        return _find_items(places)
     dataset = DATASETS.get(name)
     if dataset is None:
         raise InputError(
@@ -59,7 +49,9 @@ def find(name: str, *, places: DataPlaces | None = None) -> Path:
         return target
     if dataset.build is not None:
         members = _members_beside(dataset, data_folders(places))
-        if members is None and dataset.url is not None and not places.offline:
+        if dataset.of is not None:
+            members = {dataset.of: find(dataset.of, places=places).read_bytes()}
+        elif members is None and dataset.url is not None and not places.offline:
             members = _fetch(dataset, dataset.url)
         if members is not None:
             return keep(dataset.build(members), target)
@@ -73,7 +65,7 @@ def find(name: str, *, places: DataPlaces | None = None) -> Path:
 
 def table_names() -> list[str]:
     """Return the names that `find` knows, sorted."""
-    return sorted([*DATASETS, ITEMS])
+    return sorted(DATASETS)
 
 
 def data_folders(places: DataPlaces) -> list[Path]:
@@ -113,22 +105,6 @@ def _unpacked(content: bytes) -> bytes:
 
 def _digest(content: bytes | None) -> str:
     return hashlib.sha256(content or b"").hexdigest()
-
-
-def _find_items(places: DataPlaces) -> Path:
-    """Return the file of the table of items; make it if it is absent, or not what it should be."""
-    target = places.downloads / ITEMS / _ITEMS_FILE
-    with suppress(OSError, ValueError, TypeError):  # pyarrow's errors are among these
-        if items_sha256(target.read_bytes()) == _ITEMS_SHA256:
-            return target
-    content = items_parquet(find("diabetes130", places=places).read_bytes())
-    if items_sha256(content) != _ITEMS_SHA256:
-        raise InputError(
-            "DATA_CHANGED",
-            f"dataset {ITEMS} made of diabetes130 is not the expected table; use the library "
-            "versions of the lock file",
-        )
-    return keep(content, target)
 
 
 def _wanted(dataset: PublicDataset) -> str:

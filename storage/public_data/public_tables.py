@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from storage.files.documents import listed
+from storage.public_data.diabetes_items import items_parquet
 from storage.schema.column_blocks import LABEL_NAME, pixel_names
 
 
@@ -35,6 +36,8 @@ class PublicDataset:
         folder that holds each of them compressed (``.gz``).
     members
         SHA-256 of each published file, decompressed, by its name.
+    of
+        Name of the dataset that this one is derived from, instead of members.
     build
         Makes the file, not compressed, from the verified members.
     """
@@ -45,6 +48,7 @@ class PublicDataset:
     publisher: str
     url: str | None = None
     members: Mapping[str, str] = field(default_factory=dict)
+    of: str | None = None
     build: Callable[[Mapping[str, bytes]], bytes] | None = None
 
     @property
@@ -114,6 +118,7 @@ def images_parquet(pixels: NDArray[np.uint8], label: NDArray[np.integer]) -> byt
 _BUILDS: Mapping[str, Callable[[Mapping[str, bytes]], bytes]] = {
     "adult": _adult,
     "diabetes130": _diabetes130,
+    "diabetes130_items": lambda members: items_parquet(members["diabetes130"]),
     **dict.fromkeys(("mnist", "mnist_test", "fashion_mnist", "fashion_mnist_test"), idx_images),
 }
 

@@ -16,7 +16,7 @@ import pytest
 from privacy.errors import InputError
 from storage.public_data import datasets
 from storage.public_data.datasets import DATASETS, PublicDataset, find
-from storage.public_data.diabetes_items import DRUGS, ITEMS, items_of, items_parquet, items_sha256
+from storage.public_data.diabetes_items import DRUGS, ITEMS, items_of
 from storage.public_data.public_tables import images_parquet
 from storage.schema.column_blocks import pixel_names
 from storage.settings import Settings
@@ -250,29 +250,19 @@ def test_rules_of_items():
     ]
 
 
-def test_items_are_derived_once_and_again_if_they_are_damaged(settings, monkeypatch):
+def test_items_are_derived_once(settings, monkeypatch):
+    with pytest.raises(InputError, match=r"DATA_UNAVAILABLE: .*put diabetes130/diabetic_data\.par"):
+        found("diabetes130_items", settings)
     path = settings.data_dir / DATASETS["diabetes130"].relative_path
     path.parent.mkdir(parents=True)
     encounters(insulin=["Up", "No", "No"]).to_parquet(path, index=False)
-    content = path.read_bytes()
-    small = replace(DATASETS["diabetes130"], sha256=digest(content))
+    small = replace(DATASETS["diabetes130"], sha256=digest(path.read_bytes()))
     monkeypatch.setitem(datasets.DATASETS, "diabetes130", small)
-    monkeypatch.setattr(datasets, "_ITEMS_SHA256", items_sha256(items_parquet(content)))
-    path = found("diabetes130_items", settings)
-    assert path.is_relative_to(settings.downloads)
-    made = path.stat().st_mtime_ns
-    assert found("diabetes130_items", settings).stat().st_mtime_ns == made
-    for damage in (b"", b"PAR1", path.read_bytes()[:-30]):
-        path.write_bytes(damage)
-        assert pd.read_parquet(found("diabetes130_items", settings))["insulin"].tolist() == [
-            1,
-            0,
-            0,
-        ]
+    derived = found("diabetes130_items", settings)
+    assert derived.is_relative_to(settings.downloads)
+    assert pd.read_parquet(derived)["insulin"].tolist() == [1, 0, 0]
     path.unlink()
-    monkeypatch.setattr(datasets, "_ITEMS_SHA256", "0" * 64)
-    with pytest.raises(InputError, match="DATA_CHANGED: dataset diabetes130_items made of diabete"):
-        found("diabetes130_items", settings)
+    assert found("diabetes130_items", settings) == derived
 
 
 def test_items_of_the_published_table(tmp_path):

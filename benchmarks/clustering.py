@@ -30,12 +30,12 @@ from benchmarks.results import (
     table,
     write_rows,
 )
+from benchmarks.tables import read_images
 from privacy.calibration import gdp_mu
 from privacy.mechanisms import discrete_gaussian_mechanism
 from privacy.parameters import Adjacency
 from privacy.randomness import OperatingSystemNoise
 from storage.public_data.datasets import find
-from storage.public_data.image_tables import read_images
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.measurement_plan import plan_measurement
 from tasks.measurement.vectors import VectorMap

@@ -46,11 +46,11 @@ from benchmarks.dp_cda_table import (
 from benchmarks.results import RESULTS, ResultRow, keep_rows, read_rows, requirement_table
 from benchmarks.rivals.dp_cda import ZScore, class_pools, mix_classes, theorem_1_noise
 from benchmarks.rivals.noise import clip_rows
+from benchmarks.tables import read_images
 from privacy.calibration import gdp_mu
 from privacy.parameters import PrivacyParameters
 from privacy.randomness import OperatingSystemNoise
 from storage.public_data.datasets import find
-from storage.public_data.image_tables import read_images
 from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.method import measure

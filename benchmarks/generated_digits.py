@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.tables import read_images
 from privacy.calibration import gdp_mu
 from privacy.randomness import NoiseSource, OperatingSystemNoise, SeededNoise
 from storage.public_data.datasets import find
-from storage.public_data.image_tables import read_images
 from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.method import Released

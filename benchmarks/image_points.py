@@ -25,11 +25,11 @@ from numpy.typing import NDArray
 
 from benchmarks.results import IN_PROCESS, RESULTS, ResultRow, keep_rows, read_rows, run_table
 from benchmarks.rivals.clustmix.kip import centred_one_hot, optimise, ridge_solve
+from benchmarks.tables import read_images
 from privacy.calibration import release_mu
 from privacy.parameters import Adjacency, PrivacyParameters
 from privacy.randomness import SeededNoise
 from storage.public_data.datasets import find
-from storage.public_data.image_tables import read_images
 from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.encoded import N_FOLDS, EncodedRows, EncodingDomain
 from tasks.measurement.method import measure

@@ -3,7 +3,8 @@
 The site files are those of ``deployments/sites`` and ``benchmarks/sites``. One of the latter with
 the key ``like`` is the site file of that name with other values for the keys that it has; its
 ``more_labels`` are those of the schema, whose columns or ignored columns they are in the other one,
-and columns whose names its ``left_out``, a regular expression, finds are ignored.
+and columns whose names its ``left_out``, a regular expression, finds are ignored. The source key
+``joined`` names one of `benchmarks.joined_tables`.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ import yaml
 from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
+from benchmarks.joined_tables import joined_table
 from flows.site.site_file import SiteFile, load_site
 from storage.files.workspace import read_npz
 from storage.public_data.datasets import data_folders, find
-from storage.public_data.image_tables import images_parquet
+from storage.public_data.public_tables import images_parquet
+from storage.schema.column_blocks import LABEL_NAME
 from storage.schema.labels import Label
 from storage.settings import load_settings
 from storage.sources.cohorts import CohortReader
@@ -51,6 +54,9 @@ def site_document(name: str) -> dict[str, Any]:
     if path is None:
         raise ValueError(f"expected a site file of {SITES[0]} or {SITES[1]}, found {name!r}")
     document: dict[str, Any] = copy.deepcopy(_parsed(path))
+    joined = document.get("source", {}).pop("joined", None)
+    if joined is not None:
+        document["source"]["path"] = str(joined_table(joined))
     other, labels = document.pop("like", None), document.pop("more_labels", [])
     left_out = document.pop("left_out", None)
     if other is None:
@@ -133,6 +139,13 @@ def _strata(raw: pd.Series, label: Label) -> NDArray[Any]:
         return np.searchsorted(edges, pd.to_numeric(raw, errors="coerce"), side="right")
     firsts = {value: values[0] for values in (label.levels or {}).values() for value in values}
     return raw.map(lambda text: firsts.get(text, text)).to_numpy()
+
+
+def read_images(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return the pixels (n, pixels) and the labels (n,) of a table of images."""
+    table = pq.read_table(path)
+    pixels = table.drop_columns([LABEL_NAME]).to_pandas().to_numpy(dtype=np.uint8)
+    return pixels, table[LABEL_NAME].to_numpy().astype(np.int64)
 
 
 def has_split(name: str) -> bool:

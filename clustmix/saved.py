@@ -21,8 +21,7 @@ from privacy.errors import ConfigurationError, IntegrityError
 from privacy.event_records import event_from_dict
 from privacy.events import Event
 from privacy.parameters import Adjacency
-from storage.files.digests import Sha256
-from storage.files.documents import Document, Text
+from storage.files.documents import Document, Sha256, Text
 from storage.releases.manifest import MethodRecord
 from storage.releases.measurements import RELEASED_FILE, arrays_of_bytes, arrays_to_bytes
 from storage.schema.table import TableSchema

@@ -30,8 +30,7 @@ from pydantic import (
 )
 
 from privacy.errors import ConfigurationError, InputError, IntegrityError
-from storage.files.digests import Sha256
-from storage.files.documents import canonical_json
+from storage.files.documents import Sha256, canonical_json
 from storage.files.private import open_regular, replace_durably
 from storage.files.refs import check_name
 
@@ -117,22 +116,17 @@ class ReadyFile(BaseModel):
         ``NAME``, and nothing else.
         """
         table = ready_name.removesuffix(READY_SUFFIX)
-        if set(self.files) == {table}:
-            _check_name(table)
-            return
         for name in self.files:
             _check_name(name)
-            if not name.startswith(f"{table}/"):
-                raise InputError(
-                    "ARRIVAL_NAME",
-                    f"expected NAME{READY_SUFFIX} to announce the file NAME or the files of the "
-                    "folder NAME, found another name; name the ready file after its table",
+            if not name.startswith(f"{table}/") and set(self.files) != {table}:
+                raise _name_refused(
+                    f"NAME{READY_SUFFIX} to announce the file NAME or the files of the folder "
+                    "NAME, found another name; name the ready file after its table"
                 )
         if any(folder in self.files for name in self.files for folder in _above(name)):
-            raise InputError(
-                "ARRIVAL_NAME",
-                "expected every name to be a file or a folder, found one that is both; announce "
-                "the files alone",
+            raise _name_refused(
+                "every name to be a file or a folder, found one that is both; announce the files "
+                "alone"
             )
 
     @property
@@ -247,17 +241,19 @@ def _announce(path: Path) -> AnnouncedFile:
 def _check_name(name: str) -> None:
     parts = name.split("/")
     if len(parts) > _MAX_DEPTH or not all(map(_PART.fullmatch, parts)):
-        raise InputError(
-            "ARRIVAL_NAME",
-            "expected names of at most 8 parts with letters, digits and . _ = + % , @ - that do "
-            "not begin with a dot, found another; rename the files",
+        raise _name_refused(
+            "names of at most 8 parts with letters, digits and . _ = + % , @ - that do not begin "
+            "with a dot, found another; rename the files"
         )
     if name.endswith(_UNFINISHED):
-        raise InputError(
-            "ARRIVAL_NAME",
-            "expected no name that ends in .part, .ready.json or .refused, found one; rename the "
-            "table when it is complete",
+        raise _name_refused(
+            "no name that ends in .part, .ready.json or .refused, found one; rename the table "
+            "when it is complete"
         )
+
+
+def _name_refused(expected: str) -> InputError:
+    return InputError("ARRIVAL_NAME", f"expected {expected}")
 
 
 def _above(name: str) -> Iterable[str]:

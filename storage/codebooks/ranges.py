@@ -8,8 +8,7 @@ import re
 from functools import cache
 from typing import Any
 
-from storage.files.documents import Record
-from storage.files.lists import listed
+from storage.files.documents import Record, listed
 
 # Words of a name that do not change the quantity, as "urine" or "cord" would.
 _BESIDE = frozenset(

@@ -69,7 +69,7 @@ def variable(
     A level that means "missing" becomes a missing code, and a range of whole numbers of categories
     becomes a list. A single level is dropped: it is a remark, such as "none stated".
     """
-    found = kind_of(kind)
+    found = _KINDS.get(re.sub(r"[^a-z]", "", kind.lower()))
     if found == "ignore":
         return Variable(name=name, kind=found, meaning=text_of(meaning))
     lower, upper = (_bound(value, place) for value in bounds)
@@ -99,11 +99,6 @@ def variable(
         required=required,
         decimals=max(steps, default=None),
     )
-
-
-def kind_of(word: str) -> Kind | None:
-    """Return the kind of a word for a type; None if unknown."""
-    return _KINDS.get(re.sub(r"[^a-z]", "", word.lower()))
 
 
 def text_of(value: object) -> str:

@@ -1,19 +1,31 @@
-"""Stored documents: read strictly, in one canonical form of JSON."""
+"""Stored documents, read strictly in one canonical form of JSON; digests of files; TOML lists."""
 
+import hashlib
 import json
 import math
+import os
+import tomllib
 from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from privacy.errors import ClustMixError, ConfigurationError, IntegrityError
-from storage.files.private import ensure_private_directory, read_bounded, replace_durably
+from storage.files.private import (
+    ensure_private_directory,
+    open_regular,
+    read_bounded,
+    replace_durably,
+)
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=10_000)]
 """Text of 1 to 10,000 characters."""
+
+Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
+"""SHA-256 in hexadecimal, lower case."""
 
 KEPT = MappingProxyType({"kept": True})
 """Context of validation for a declaration that a measurement has kept.
@@ -29,6 +41,22 @@ class Record(BaseModel):
     """A part of a document: no unknown field, no change after it was made."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FileDigest(Record):
+    """SHA-256 of a file, and its size in bytes."""
+
+    sha256: Sha256
+    size: Annotated[int, Field(ge=0)]
+
+
+def digest_of(content: bytes | Path) -> FileDigest:
+    """Return the digest of a content or regular file (else IntegrityError), in bounded memory."""
+    if isinstance(content, bytes):
+        return FileDigest(sha256=hashlib.sha256(content).hexdigest(), size=len(content))
+    with os.fdopen(open_regular(content), "rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+        return FileDigest(sha256=found, size=file.tell())
 
 
 class Document(Record):
@@ -118,3 +146,8 @@ def write_kept(path: Path, content: BaseModel | str) -> None:
     ensure_private_directory(path.parent)
     line = content if isinstance(content, str) else content.model_dump_json(indent=2)
     replace_durably(path, f"{line}\n".encode())
+
+
+def listed(package: str, file: str) -> dict[str, Any]:
+    """Return the content of a TOML file that comes with a package of the program."""
+    return tomllib.loads(resources.files(package).joinpath(file).read_text("utf-8"))

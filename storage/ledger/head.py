@@ -16,8 +16,7 @@ from pydantic import PositiveInt
 from privacy.errors import IntegrityError, LedgerError
 from privacy.ledger import GENESIS_HASH, LedgerEntry
 from storage.files import private
-from storage.files.digests import Sha256
-from storage.files.documents import Record
+from storage.files.documents import Record, Sha256
 
 _MAX_BYTES = 1_000
 

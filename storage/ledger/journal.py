@@ -36,7 +36,7 @@ JOURNAL = Table(
 """The table; in SQLite, which has no schemas, its name is ``journal`` alone."""
 
 
-class Snapshot(NamedTuple):
+class _Snapshot(NamedTuple):
     """All rows of a journal, in order, and the time at which they were read."""
 
     rows: tuple[LedgerEntry, ...]
@@ -64,13 +64,13 @@ class Journal(ABC):
             execution_options={"no_parameters": True, **options},
         )
 
-    def read(self, *, checked: bool = False) -> Snapshot:
+    def read(self, *, checked: bool = False) -> _Snapshot:
         """Return the rows; if `checked`, table and triggers are checked as well.
 
         It is an IntegrityError if a row cannot be decoded.
         """
 
-        def work(connection: Connection) -> Snapshot:
+        def work(connection: Connection) -> _Snapshot:
             if checked:
                 self._check_intact(connection)
             return self._snapshot(connection)
@@ -118,12 +118,12 @@ class Journal(ABC):
         # Raised here, so that the driver's exception is no context of this one.
         raise unavailable
 
-    def _snapshot(self, connection: Connection) -> Snapshot:
+    def _snapshot(self, connection: Connection) -> _Snapshot:
         found = connection.execute(JOURNAL.select().order_by(JOURNAL.c.sequence))
         rows = tuple(entry_of(dict(row)) for row in found.mappings())
         now = read_clock(connection, self._CLOCK)
         # A clock that is set back shortens no window.
-        return Snapshot(rows, max(now, rows[-1].recorded_at) if rows else now)
+        return _Snapshot(rows, max(now, rows[-1].recorded_at) if rows else now)
 
     def _check_intact(self, connection: Connection) -> None:
         if not self._is_intact(connection):

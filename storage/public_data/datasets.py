@@ -4,45 +4,34 @@ import gzip
 import hashlib
 import http.client
 import io
-import os
 import urllib.error
 import urllib.parse
 import urllib.request
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from privacy.errors import InputError
 from storage.files.private import ensure_private_directory
-from storage.public_data.diabetes_items import items_parquet, items_sha256
+from storage.files.workspace import replaced
 from storage.public_data.public_tables import DATASETS, PublicDataset
 from storage.settings import DataPlaces, load_settings
 
 MAX_DOWNLOAD_BYTES = 200_000_000
 DOWNLOAD_TIMEOUT_SECONDS = 60.0
 
-ITEMS = "diabetes130_items"
-"""Name of the table of items that is derived from the dataset diabetes130 by public rules."""
-
-_ITEMS_FILE = "diabetic_items.parquet"
-_ITEMS_SHA256 = "0127a967279020e85f41a546c9981997f9a7619d15cd05008705c96c969a1aa2"
-
 
 def find(name: str, *, places: DataPlaces | None = None) -> Path:
     """Return the file of a public dataset.
 
     The places are tried in this order: the folder of ``CLUSTMIX_DATA_DIR``; an earlier download;
-    the publisher. A file that is built from several published ones, and `ITEMS`, is kept among
-    the downloads.
+    the publisher. A file that is made of published ones is kept among the downloads.
 
     The SHA-256 of the file, or of each member it was built from, has been compared with that of the
     publisher. It is an InputError if the name is unknown, a file differs, or none is available.
     """
     places = load_settings().data_places if places is None else places
-    if name == ITEMS:
-        return _find_items(places)
     dataset = DATASETS.get(name)
     if dataset is None:
         raise InputError(
@@ -53,21 +42,19 @@ def find(name: str, *, places: DataPlaces | None = None) -> Path:
     for folder in data_folders(places):
         path = folder / dataset.relative_path
         if dataset.sha256 is not None and path.is_file():
-            _check_file(path, dataset.relative_path, dataset.sha256)
+            _check_digest(dataset.relative_path, _sha256(path), dataset.sha256)
             return path
     target = places.downloads / dataset.name / dataset.file_name
-    joined = dataset.build is not None and dataset.url is None
-    if target.is_file() and (not joined or _sha256(target) == dataset.sha256):
+    if target.is_file():
         return target
     if dataset.build is not None:
         members = _members_beside(dataset, data_folders(places))
-        if members is None and dataset.url is not None and not places.offline:
+        if dataset.of is not None:
+            members = {dataset.of: find(dataset.of, places=places).read_bytes()}
+        elif members is None and dataset.url is not None and not places.offline:
             members = _fetch(dataset, dataset.url)
         if members is not None:
-            content = dataset.build(members)
-            if joined and hashlib.sha256(content).hexdigest() != dataset.sha256:
-                raise _not_expected(dataset.name, "its published files")
-            return keep(content, target)
+            return keep(dataset.build(members), target)
     raise InputError(
         "DATA_UNAVAILABLE",
         f"dataset {name} is not on this machine; put {_wanted(dataset)} of "
@@ -78,7 +65,7 @@ def find(name: str, *, places: DataPlaces | None = None) -> Path:
 
 def table_names() -> list[str]:
     """Return the names that `find` knows, sorted."""
-    return sorted([*DATASETS, ITEMS])
+    return sorted(DATASETS)
 
 
 def data_folders(places: DataPlaces) -> list[Path]:
@@ -120,18 +107,6 @@ def _digest(content: bytes | None) -> str:
     return hashlib.sha256(content or b"").hexdigest()
 
 
-def _find_items(places: DataPlaces) -> Path:
-    """Return the file of the table of items; make it if it is absent, or not what it should be."""
-    target = places.downloads / ITEMS / _ITEMS_FILE
-    with suppress(OSError, ValueError, TypeError):  # pyarrow's errors are among these
-        if items_sha256(target.read_bytes()) == _ITEMS_SHA256:
-            return target
-    content = items_parquet(find("diabetes130", places=places).read_bytes())
-    if items_sha256(content) != _ITEMS_SHA256:
-        raise _not_expected(ITEMS, "diabetes130")
-    return keep(content, target)
-
-
 def _wanted(dataset: PublicDataset) -> str:
     """Name the files that a person can put into a data folder."""
     if dataset.build is None or (dataset.url is not None and dataset.sha256 is not None):
@@ -159,28 +134,12 @@ def _members_beside(dataset: PublicDataset, folders: Sequence[Path]) -> dict[str
     return None
 
 
-def _not_expected(name: str, origin: str) -> InputError:
-    return InputError(
-        "DATA_CHANGED",
-        f"dataset {name} made of {origin} is not the expected table; use the library versions of "
-        "the lock file",
-    )
-
-
 def keep(content: bytes, target: Path) -> Path:
     """Write a file atomically and return its path."""
     ensure_private_directory(target.parent)
-    staged = target.with_name(f"{target.name}.{os.urandom(8).hex()}")
-    try:
-        staged.write_bytes(content)
-        os.replace(staged, target)
-    finally:
-        staged.unlink(missing_ok=True)
+    with replaced(target) as handle:
+        handle.write(content)
     return target
-
-
-def _check_file(path: Path, name: str, expected: str) -> None:
-    _check_digest(name, _sha256(path), expected)
 
 
 def _check_digest(name: str, found: str, expected: str) -> None:

@@ -6,14 +6,13 @@ ranges are blocks of three-digit codes in the tabular list of ICD-9-CM (National
 Statistics, public domain), in places several neighbouring ones together.
 """
 
-import hashlib
 import io
 
 import numpy as np
 import pandas as pd
 
 from privacy.arrays import Indices
-from storage.files.lists import listed
+from storage.files.documents import listed
 
 DRUGS = (
     "metformin repaglinide nateglinide chlorpropamide glimepiride acetohexamide glipizide "
@@ -62,26 +61,13 @@ def items_of(encounters: pd.DataFrame) -> pd.DataFrame:
 
 
 def items_parquet(encounters: bytes) -> bytes:
-    """Convert the Parquet file of the dataset to one of `items_of`."""
+    """Convert the Parquet file of encounters to one of `items_of`."""
     columns = [PATIENT, LABEL, *DRUGS, *_DIAGNOSIS_COLUMNS]
     target = io.BytesIO()
     items_of(pd.read_parquet(io.BytesIO(encounters), columns=columns)).to_parquet(
         target, index=False
     )
     return target.getvalue()
-
-
-def items_sha256(content: bytes) -> str:
-    """Return a digest of names and cells in order, independent of the writer of the file."""
-    table = pd.read_parquet(io.BytesIO(content))
-    digest = hashlib.sha256("\n".join([*table.columns, ""]).encode())
-    for name in table.columns:
-        cells = table[name]
-        if pd.api.types.is_integer_dtype(cells):
-            digest.update(cells.to_numpy(dtype="<i8").tobytes())
-        else:
-            digest.update("\n".join([*cells, ""]).encode())
-    return digest.hexdigest()
 
 
 def _places(codes: pd.Series) -> Indices:

@@ -1,7 +1,7 @@
 """Public datasets by name, as ``tables.toml`` lists them, made from the published files.
 
-Every rule reads the rows of one person. A table of several files is written as CSV, whose bytes do
-not depend on the version of a library, so that its SHA-256 can be compared.
+Every rule reads the rows of one person. Images become a table with a column for each pixel, row by
+row, and one for the label.
 """
 
 import csv
@@ -10,10 +10,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
-from storage.files.lists import listed
-from storage.public_data.image_tables import idx_images
+from storage.files.documents import listed
+from storage.public_data.diabetes_items import items_parquet
+from storage.schema.column_blocks import LABEL_NAME, pixel_names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,13 +30,14 @@ class PublicDataset:
     relative_path
         Place of a copy under a data folder.
     sha256
-        Digest of the copy; without `url` also of the file that `build` makes. None if only members
-        are published.
+        Digest of the copy; None if only members are published.
     url
         Address of the publisher's zip archive of the members, or, if it ends with a slash, of the
         folder that holds each of them compressed (``.gz``).
     members
         SHA-256 of each published file, decompressed, by its name.
+    of
+        Name of the dataset that this one is derived from, instead of members.
     build
         Makes the file, not compressed, from the verified members.
     """
@@ -42,6 +48,7 @@ class PublicDataset:
     publisher: str
     url: str | None = None
     members: Mapping[str, str] = field(default_factory=dict)
+    of: str | None = None
     build: Callable[[Mapping[str, bytes]], bytes] | None = None
 
     @property
@@ -80,67 +87,39 @@ def _diabetes130(members: Mapping[str, bytes]) -> bytes:
     return target.getvalue()
 
 
-HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
-"""The files of the heart-disease table."""
-
-TESTS = ("hdl", "sbp", "fib4", "smoke")
-"""Laboratory values of `nafld` that are kept; `chol` and `dbp` repeat two of them as published."""
-
-CONDITIONS: Mapping[str, str] = {
-    "afib": "afib", "ang/isc": "angina", "cardiac arrest": "cardiac_arrest",
-    "diabetes": "diabetes", "dyslipidemia": "dyslipidemia", "heart failure": "heart_failure",
-    "htn": "hypertension", "MI": "infarction", "stroke": "stroke",
-}  # fmt: skip
-"""Columns for earlier events, by the published name of the event in `nafld`."""
+_ROWS_OF_A_GROUP = 10_000
 
 
-def _heart_disease(members: Mapping[str, bytes]) -> bytes:
-    """Concatenate the four files; the column ``hospital`` names the file of a row."""
-    frames = []
-    for hospital in HOSPITALS:
-        frame = pd.read_parquet(io.BytesIO(members[f"{hospital}.parquet"]))
-        # A column with a "?" is text in one file and a number in another: one spelling for all.
-        frame = frame.map(lambda cell: cell if cell == "?" else f"{float(cell):g}")
-        frame.insert(0, "hospital", hospital)
-        frames.append(frame)
-    return _csv(pd.concat(frames))
+def idx_images(members: Mapping[str, bytes]) -> bytes:
+    """Convert the two verified files of a dataset in the format of MNIST to Parquet.
 
-
-def _nafld(members: Mapping[str, bytes]) -> bytes:
-    """Return one row for each person: facts known on the index date (day 0) and the final state.
-
-    The last laboratory value up to day 0 is kept; on equal days, the last one in the file.
-    ``case`` is 1 for a case of fatty liver disease, who is their own case, and 0 for a person
-    matched to one. The key of that case and the time of follow-up are left out.
+    An idx file is two zeros, the type 8 of unsigned bytes, the number of axes, the length of each
+    axis (big endian), and the bytes. Source: LeCun, Cortes and Burges, "The MNIST database".
     """
-    people, values, events = (
-        pd.read_parquet(io.BytesIO(members[f"nafld{part}.parquet"])) for part in (1, 2, 3)
-    )
-    known = values[values["days"] <= 0].sort_values("days", kind="stable")
-    table = people[["id", "age", "male", "weight", "height", "bmi"]].copy()
-    matched = people["case.id"].isna()
-    table["case"] = (people["case.id"] == people["id"]).astype("Int64").mask(matched)
-    for test in TESTS:
-        last = known[known["test"] == test].groupby("id")["value"].last()
-        column = people["id"].map(last)
-        table[test] = column.round().astype("Int64") if test == "smoke" else column
-    for event, name in CONDITIONS.items():
-        had = events.loc[(events["event"] == event) & (events["days"] <= 0), "id"]
-        table[name] = people["id"].isin(had).astype(int)
-    table["status"] = people["status"]
-    return _csv(table)
+    arrays = {}
+    for content in members.values():
+        n_axes = content[3]
+        shape = np.frombuffer(content, dtype=">u4", count=n_axes, offset=4)
+        values = np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * n_axes)
+        arrays[n_axes] = values.reshape([*map(int, shape)])
+    return images_parquet(arrays[3], arrays[1])
 
 
-def _csv(table: pd.DataFrame) -> bytes:
-    return table.to_csv(index=False, lineterminator="\n").encode("ascii")
+def images_parquet(pixels: NDArray[np.uint8], label: NDArray[np.integer]) -> bytes:
+    """Return images (n, height, width) or (n, height, width, 3) and labels (n,) as Parquet."""
+    columns = np.ascontiguousarray(pixels.reshape(len(pixels), -1).T)
+    names = [*pixel_names(*pixels.shape[1:]), LABEL_NAME]
+    target = io.BytesIO()
+    table = pa.Table.from_arrays([pa.array(column) for column in (*columns, label)], names=names)
+    pq.write_table(table, target, row_group_size=_ROWS_OF_A_GROUP)
+    return target.getvalue()
 
 
 _BUILDS: Mapping[str, Callable[[Mapping[str, bytes]], bytes]] = {
     "adult": _adult,
     "diabetes130": _diabetes130,
+    "diabetes130_items": lambda members: items_parquet(members["diabetes130"]),
     **dict.fromkeys(("mnist", "mnist_test", "fashion_mnist", "fashion_mnist_test"), idx_images),
-    "heart_disease_uci": _heart_disease,
-    "nafld": _nafld,
 }
 
 

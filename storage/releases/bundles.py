@@ -11,7 +11,7 @@ from privacy.event_records import event_from_dict
 from privacy.events import Composed, Event, leaves
 from privacy.gaussian import GaussianAccountant
 from privacy.parameters import Adjacency, ProtectedUnit
-from storage.files.digests import digest_of
+from storage.files.documents import digest_of
 from storage.files.private import read_bounded
 from storage.keys.keys import PublicKey
 from storage.releases.manifest import MANIFEST_FILE, Manifest

@@ -6,8 +6,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
-from storage.files.digests import FileDigest, Sha256, digest_of
-from storage.files.documents import Document, Record, ReleaseId, Text
+from storage.files.documents import Document, FileDigest, Record, ReleaseId, Sha256, Text, digest_of
 from storage.files.refs import ReleaseRef, check_file_name
 from storage.keys.keys import KeyId
 

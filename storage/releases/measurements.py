@@ -17,8 +17,7 @@ from pydantic import Field, JsonValue, ValidationError
 
 from privacy.arrays import Integers
 from privacy.errors import IntegrityError
-from storage.files.digests import Sha256
-from storage.files.documents import Record, canonical_json
+from storage.files.documents import Record, Sha256, canonical_json
 from storage.files.private import remove_staging, staged, write_folder
 from storage.files.workspace import read_npz, write_npz
 from storage.schema.vocabulary import Vocabulary
@@ -107,7 +106,9 @@ class MeasurementStore:
         draws = {}
         for name, content in self.open(release_id).files.items():
             if name.startswith("sealed-"):
-                draws[name.removeprefix("sealed-").removesuffix(".npz")] = draw_of_bytes(content)
+                # The values of a draw, or the index of a choice.
+                [values] = arrays_of_bytes(content).values()
+                draws[name.removeprefix("sealed-").removesuffix(".npz")] = values
         return draws
 
     def open(self, release_id: str, *, expected_sha256: str | None = None) -> Measurement:
@@ -138,12 +139,6 @@ def arrays_to_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:
 def arrays_of_bytes(content: bytes) -> dict[str, NDArray[Any]]:
     """Read what `arrays_to_bytes` wrote; content with pickles is refused."""
     return read_npz(io.BytesIO(content))
-
-
-def draw_of_bytes(content: bytes) -> Integers:
-    """Return the values of a sealed draw, or the index of a sealed choice."""
-    [values] = arrays_of_bytes(content).values()
-    return values
 
 
 def _damaged(release_id: str, what: str) -> IntegrityError:

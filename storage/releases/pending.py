@@ -13,7 +13,7 @@ from storage.releases.signatures import APPROVAL_FILE, Approval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PendingBundle:
+class _PendingBundle:
     """A bundle that waits: its files, its manifest, not signed yet, and its approval, if any."""
 
     files: dict[str, bytes]
@@ -42,7 +42,7 @@ class PendingBundles:
         path.unlink(missing_ok=True)
         write_durably(path, approval.to_bytes())
 
-    def find(self, release_id: str) -> PendingBundle | None:
+    def find(self, release_id: str) -> _PendingBundle | None:
         """Return the bundle of a release, or None; a damaged one is an IntegrityError."""
         folder = self.path(release_id)
         if not folder.is_dir():
@@ -57,9 +57,9 @@ class PendingBundles:
         for name, content in files.items():
             if hashlib.sha256(content).hexdigest() != manifest.files[name].sha256:
                 raise _damaged(release_id)
-        return PendingBundle(files=files, manifest=manifest, approval=signed)
+        return _PendingBundle(files=files, manifest=manifest, approval=signed)
 
-    def require(self, release_id: str) -> PendingBundle:
+    def require(self, release_id: str) -> _PendingBundle:
         """Return the bundle of a release, which has one (IntegrityError)."""
         found = self.find(release_id)
         if found is None:

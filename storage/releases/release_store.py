@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from privacy.errors import ConfigurationError, IntegrityError
-from storage.files.digests import digest_of
-from storage.files.private import file_locked, fsync_directory, make_durable, open_private
+from storage.files.documents import digest_of
+from storage.files.private import file_locked, fsync_directory, write_durably
 from storage.files.refs import ReleaseRef
 from storage.keys.keys import PublicKey, SigningKey
 from storage.releases.bundles import require_publishable, verify_bundle
@@ -113,7 +113,9 @@ class ReleaseStore:
                 )
             staging = self._empty_staging(ref)
             try:
-                _write_durably(staging, {**files, **documents})
+                for name, content in {**files, **documents}.items():
+                    write_durably(staging / name, content, mode=0o644)
+                fsync_directory(staging)
                 verify_bundle(staging, trusted=[signer.public], officers=officers)
                 staging.chmod(0o755)
                 if not target.parent.exists():
@@ -174,14 +176,6 @@ def _refuse_mismatch(
             "APPROVAL_UNEXPECTED",
             "the manifest says that no approval is needed; rebuild it or leave that out",
         )
-
-
-def _write_durably(folder: Path, contents: Mapping[str, bytes]) -> None:
-    for name, content in contents.items():
-        with open_private(folder / name, "x") as file:
-            file.write(content)
-            make_durable(file, mode=0o644)
-    fsync_directory(folder)
 
 
 def manifests_in(store: ReleaseStore) -> Iterator[Manifest]:

@@ -14,8 +14,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from privacy.errors import IntegrityError
-from storage.files.digests import Sha256
-from storage.files.documents import Record, ReleaseId, Text
+from storage.files.documents import Record, ReleaseId, Sha256, Text
 from storage.files.private import replace_durably
 from storage.files.refs import check_name
 from storage.keys.keys import KeyId, PublicKey, SigningKey

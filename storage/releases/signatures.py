@@ -14,8 +14,15 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, StringConstraints, field_validator
 
 from privacy.errors import ConfigurationError, IntegrityError
-from storage.files.digests import FileDigest, Sha256
-from storage.files.documents import Document, Record, ReleaseId, Text, canonical_json
+from storage.files.documents import (
+    Document,
+    FileDigest,
+    Record,
+    ReleaseId,
+    Sha256,
+    Text,
+    canonical_json,
+)
 from storage.keys.keys import KeyId, PublicKey, SigningKey
 from storage.releases.manifest import Manifest
 
@@ -207,18 +214,15 @@ def require_decision(
     """
     officer = approval.verify(officers)
     statement = approval.statement
-    if officer.key_id == manifest.requester:
-        raise IntegrityError(
-            "APPROVER_IS_REQUESTER",
-            f"file {APPROVAL_FILE} is signed by key {officer.key_id}, which asked for the "
-            "release; expected another person to approve it",
-        )
-    if officer.key_id == signer.key_id:
-        raise IntegrityError(
-            "APPROVER_IS_PIPELINE",
-            f"file {APPROVAL_FILE} is signed by key {officer.key_id}, which signed the manifest; "
-            "expected a person to approve it",
-        )
+    for code, key_id, what in (
+        ("REQUESTER", manifest.requester, "asked for the release; expected another person"),
+        ("PIPELINE", signer.key_id, "signed the manifest; expected a person"),
+    ):
+        if officer.key_id == key_id:
+            raise IntegrityError(
+                f"APPROVER_IS_{code}",
+                f"file {APPROVAL_FILE} is signed by key {key_id}, which {what} to approve it",
+            )
     approved = {
         "ledger_entry": manifest.ledger_entry,
         "release_id": manifest.resampled_from or manifest.release_id,

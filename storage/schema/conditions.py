@@ -4,15 +4,14 @@ The language of `constraints:` in the site file and of ``clustmix publish --wher
 """
 
 import math
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from storage.schema.columns import Column, NumericColumn, number_of
 
-_NAMED = 12
+_NAMED = 20
 """Most names of a list that a message gives."""
 
 
@@ -42,7 +41,7 @@ def levels_asked(name: str, asked: str | None, levels: Sequence[str]) -> NDArray
     """Return a mask of the requested level of a column or label; ValueError if it is unknown."""
     if asked not in levels:
         raise ValueError(
-            f"expected a declared level of {name} ({some_of(levels)}), found {name}={asked}"
+            f"expected a declared level of {name} ({in_short(levels)}), found {name}={asked}"
         )
     return np.array([level == asked for level in levels])
 
@@ -59,7 +58,7 @@ def _in_range(column: NumericColumn, asked: str) -> NDArray[np.bool_]:
         end = math.inf  # the bound belongs to the last bin, even if the bin starts there
     is_known = first in column.bin_starts and end in (*column.bin_starts, math.inf)
     if not is_known or first >= end:
-        places = some_of(f"{start:.{column.grid_decimals}f}" for start in starts)
+        places = in_short([f"{start:.{column.grid_decimals}f}" for start in starts])
         raise ValueError(
             f"expected LOW..HIGH of {column.name}, each of them the start of a bin or the upper "
             f"bound ({places}), found {column.name}={asked}"
@@ -68,7 +67,8 @@ def _in_range(column: NumericColumn, asked: str) -> NDArray[np.bool_]:
     return np.asarray((found >= first) & (found < end))
 
 
-def some_of(names: Iterable[str]) -> str:
-    """Return the first few names as a list in words."""
-    first = list(islice(names, _NAMED + 1))
-    return ", ".join([*first[:_NAMED], "..."] if len(first) > _NAMED else first)
+def in_short(names: Sequence[str]) -> str:
+    """Return names as a list in words, shortened if there are many."""
+    shown = ", ".join(names[:_NAMED])
+    more = len(names) - _NAMED
+    return f"{shown} and {more} more" if more > 0 else shown

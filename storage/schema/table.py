@@ -13,11 +13,9 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 from privacy.errors import InputError
 from storage.schema.column_blocks import ImageColumns, item_columns
 from storage.schema.columns import MAX_CODES, Column, Declaration, Name
+from storage.schema.conditions import in_short
 from storage.schema.constraints import Constraint, require_declared
 from storage.schema.labels import Label, Labels
-
-MAX_LISTED_NAMES = 20
-"""Most column names in a message."""
 
 
 class TableSchema(Declaration):
@@ -139,10 +137,3 @@ def check_names(names: Sequence[str]) -> None:
                 f"every column needs a name of its own; columns {first} and {place} of the "
                 "header have the same: rename one of them",
             )
-
-
-def in_short(names: Sequence[str]) -> str:
-    """Return names as a list in words, shortened if there are many."""
-    shown = ", ".join(names[:MAX_LISTED_NAMES])
-    more = len(names) - MAX_LISTED_NAMES
-    return f"{shown} and {more} more" if more > 0 else shown

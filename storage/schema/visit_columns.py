@@ -5,7 +5,8 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StrictInt, model_validator
 
 from storage.schema.columns import Column, Declaration, Name
-from storage.schema.table import TableSchema, in_short
+from storage.schema.conditions import in_short
+from storage.schema.table import TableSchema
 
 
 class VisitColumns(Declaration):

@@ -19,7 +19,7 @@ MISSING_CODE = "(missing)"
 """Name of the code of a missing cell, always the last one of its column."""
 
 
-class CodedColumns(Record):
+class _CodedColumns(Record):
     """Consecutive columns whose codes have the same names, such as the pixels of an image.
 
     Columns have the order of the arrays. `codes` are names from code 0 on: a level, or the bin
@@ -33,8 +33,8 @@ class CodedColumns(Record):
 class Vocabulary(Record):
     """Ordered names of all codes: feature columns, and the label as one column."""
 
-    columns: tuple[CodedColumns, ...]
-    label: CodedColumns
+    columns: tuple[_CodedColumns, ...]
+    label: _CodedColumns
 
     @classmethod
     def of(cls, schema: TableSchema) -> Self:
@@ -55,10 +55,10 @@ class Vocabulary(Record):
         return cls(
             # Hundreds of pixels have the same codes, which are written once.
             columns=tuple(
-                CodedColumns(names=tuple(column.name for column in columns), codes=codes)
+                _CodedColumns(names=tuple(column.name for column in columns), codes=codes)
                 for codes, columns in groupby(schema.columns, key=_codes_of)
             ),
-            label=CodedColumns(names=(schema.labels.name,), codes=schema.labels.level_names),
+            label=_CodedColumns(names=(schema.labels.name,), codes=schema.labels.level_names),
         )
 
     def require(self, schema: TableSchema) -> None:

@@ -1,35 +1,31 @@
 """Reader of a cohort: chunks of the requested columns; a source that changes is refused."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeVar
 
 import pandas as pd
 
 from privacy.errors import ConfigurationError, InputError
 from storage.public_data.datasets import find
 from storage.schema.table import check_names
-from storage.settings import DataPlaces, load_settings
-from storage.sources.cells import arrow_frame, type_refused
-from storage.sources.declared import (
-    CsvSource,
-    ParquetSource,
-    SklearnSource,
-    Source,
-    SqlSource,
-    query_of,
-)
-from storage.sources.declared_images import DicomSource, PngSource
-from storage.sources.fhir import FhirExport, FhirSource, export_files
+from storage.settings import DataPlaces
+from storage.sources.cells import type_refused
+from storage.sources.declared import CsvSource, ParquetSource, Source, query_of
+from storage.sources.declared_fhir import FhirSource
 from storage.sources.fingerprints import FileState, Fingerprint, Mapper, fingerprint_of, states_of
-from storage.sources.formats import CsvTable, QueryTable, SklearnTable
-from storage.sources.image_folders import ImageFolder
 from storage.sources.omop import OmopSource
-from storage.sources.parquet_files import ParquetFolder, files_of
-from storage.sources.reading import FailureNote, Fragment, Part, chosen, rechunk, unreadable
+from storage.sources.reading import (
+    FailureNote,
+    Fragment,
+    SourceTable,
+    numbered_rows,
+    reader_of,
+    unreadable,
+)
 
-_Divisible: TypeAlias = ParquetFolder | ImageFolder
+_Answer = TypeVar("_Answer")
 
 
 class CohortReader:
@@ -52,12 +48,13 @@ class CohortReader:
         places: DataPlaces | None = None,
         scratch: Path | None = None,
     ) -> None:
-        self._source = query_of(source) if isinstance(source, OmopSource) else source
+        if isinstance(source, OmopSource):
+            source = query_of(source)
+        elif isinstance(source, CsvSource | ParquetSource) and source.path is None:
+            source = source.model_copy(update={"path": find(str(source.data), places=places)})
+        self._source = source
         self._scratch = scratch
-        self._path: Path | None = source.path if isinstance(source, FhirSource) else None
         self._first: Fingerprint | None = None
-        if isinstance(source, CsvSource | ParquetSource):
-            self._path = source.path or find(str(source.data), places=places)
 
     def header(self) -> tuple[str, ...]:
         """Return the column names of the source without fetching a row (InputError).
@@ -65,7 +62,9 @@ class CohortReader:
         Show them only after a person has confirmed that they are names: the first line of a text
         file without a header is a patient.
         """
-        return self._described()[0]
+        names, _ = self._ask(lambda table: table.described())
+        check_names(names)
+        return names
 
     def check_types(self, columns: Sequence[str]) -> None:
         """Refuse absent columns and columns of a type that is not read (InputError)."""
@@ -98,16 +97,13 @@ class CohortReader:
         loop. It is an InputError if a column is absent, a file cannot be read, or the source
         changed since `content_sha256`.
         """
-        if isinstance(self._source, CsvSource | FhirSource | SqlSource | SklearnSource):
+        if not reader_of(self._source.kind).divisible:
             return None
         if n_fragments < 1:
             raise _wrong_request()
         needed = self._needed(columns)
         self._begin(map)
-        found: Sequence[tuple[Part, ...]] = ()
-        with FailureNote() as reading:
-            found = self._divisible().fragments(n_fragments)
-        reading.refuse(self._source.kind)
+        found = self._ask(lambda table: table.fragments(n_fragments))
         return tuple(
             Fragment(
                 kind=self._source.kind,
@@ -144,15 +140,13 @@ class CohortReader:
         -------
         Private: it confirms a guess of the table. Only a keyed digest of it is stored.
         """
-        if isinstance(self._source, SqlSource):
+        if self._source.kind == "sql":
             return None
         state = self.fingerprint(map=map)
         if state is None:  # a dataset that comes with a library
             return hashlib.sha256(self._source.model_dump_json().encode()).hexdigest()
         self._first = state
-        if isinstance(self._source, PngSource | DicomSource):
-            return state.content_sha256(labels=ImageFolder(self._source).labels)
-        return state.content_sha256(self._path)
+        return state.content_sha256(self._ask(lambda table: table.cells_of_folders()))
 
     def size_bytes(self) -> int | None:
         """Return the bytes of the files: 0 for a dataset of a library, None for a database.
@@ -161,25 +155,16 @@ class CohortReader:
         -------
         Private. It may only decide where rows are read.
         """
-        if isinstance(self._source, SqlSource):
+        if self._source.kind == "sql":
             return None
         return sum(size for _, size, *_ in self._files() or ())
 
     def _files(self) -> tuple[FileState, ...] | None:
-        if isinstance(self._source, SqlSource | SklearnSource):
-            return None
-        found: tuple[FileState, ...] = ()
-        with FailureNote() as reading:
-            if isinstance(self._source, PngSource | DicomSource):
-                found = states_of(ImageFolder(self._source).files)
-            else:
-                found = states_of(self._listed())
-        reading.refuse(self._source.kind)
-        return found
+        def states(table: SourceTable) -> tuple[FileState, ...] | None:
+            files = table.files()
+            return None if files is None else states_of(files)
 
-    def _listed(self) -> list[Path]:
-        is_export = isinstance(self._source, FhirSource)
-        return (export_files if is_export else files_of)(self._require_path())
+        return self._ask(states)
 
     def _begin(self, map: Mapper | None = None) -> None:
         """Store the state of the files, or compare it with the stored one."""
@@ -194,7 +179,8 @@ class CohortReader:
         """Return the columns to read, including those of `select`."""
         if len(set(columns)) != len(columns):
             raise _wrong_request()
-        names, refused_types = self._described()
+        names, refused_types = self._ask(lambda table: table.described())
+        check_names(names)
         known = set(names)
         needed = list(dict.fromkeys([*columns, *self._source.select]))
         for column in needed:
@@ -208,55 +194,40 @@ class CohortReader:
                 raise type_refused(column, refused_types[column])
         return needed
 
-    def _described(self) -> tuple[tuple[str, ...], Mapping[str, str]]:
-        """Return the names of the columns, and the refused type of each column that has one."""
-        names: tuple[str, ...] = ()
-        refused_types: Mapping[str, str] = {}
-        with FailureNote() as reading:
-            table = self._table()
-            names, refused_types = table.names, table.refused_types
-        reading.refuse(self._source.kind)
-        check_names(names)
-        return names, refused_types
-
     def _stream(
         self, columns: list[str], needed: list[str], chunk_rows: int
     ) -> Iterator[pd.DataFrame]:
         self._begin()
         with FailureNote() as reading:
-            n_read = 0
-            for table in rechunk(self._table().batches(needed, chunk_rows), chunk_rows):
-                frame = arrow_frame(table)
-                yield from chosen(frame, n_read, columns, self._source.select)
-                n_read += len(frame)
+            yield from numbered_rows(
+                self._table().batches(needed, chunk_rows),
+                chunk_rows,
+                first_row=0,
+                columns=columns,
+                select=self._source.select,
+            )
         self.check_unchanged()
         reading.refuse(self._source.kind)
 
-    def _table(self) -> CsvTable | FhirExport | QueryTable | SklearnTable | _Divisible:
+    def _ask(self, question: Callable[[SourceTable], _Answer]) -> _Answer:
+        """Ask the reader; an InputError replaces a failure, whose text may quote the data."""
+        with FailureNote() as reading:
+            return question(self._table())
+        raise unreadable(self._source.kind, reading.about)
+
+    def _table(self) -> SourceTable:
         source = self._source
-        if isinstance(source, FhirSource):
-            return FhirExport(source, self._scratch or load_settings().private_root)
-        if isinstance(source, CsvSource):
-            return CsvTable(self._require_path(), source)
-        if isinstance(source, SqlSource):
-            return QueryTable(source)
-        return SklearnTable() if isinstance(source, SklearnSource) else self._divisible()
-
-    def _divisible(self) -> _Divisible:
-        if isinstance(self._source, PngSource | DicomSource):
-            return ImageFolder(self._source)
-        return ParquetFolder(self._require_path())
-
-    def _require_path(self) -> Path:
-        is_csv = isinstance(self._source, CsvSource)
-        if is_csv and self._path is not None and self._path.is_dir():
-            raise InputError("SOURCE_MISSING", f"expected a file at {self._path}, found a folder")
-        if self._path is None or not (self._path.is_file() or self._path.is_dir()):
-            raise InputError(
-                "SOURCE_MISSING",
-                f"expected a file or folder at {self._path}; correct the path in the site file",
-            )
-        return self._path
+        if isinstance(source, CsvSource | ParquetSource | FhirSource) and source.path is not None:
+            problem = ""
+            if isinstance(source, CsvSource) and source.path.is_dir():
+                problem = f"expected a file at {source.path}, found a folder"
+            elif not (source.path.is_file() or source.path.is_dir()):
+                problem = (
+                    f"expected a file or folder at {source.path}; correct the path in the site file"
+                )
+            if problem:
+                raise InputError("SOURCE_MISSING", problem)
+        return reader_of(source.kind)(source, self._scratch)
 
 
 def _changed() -> InputError:

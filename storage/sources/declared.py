@@ -19,8 +19,8 @@ from pydantic import (
 )
 
 from storage.files.documents import KEPT
+from storage.sources.declared_fhir import PATIENT, FhirSource
 from storage.sources.declared_images import PATIENT_TAG, DicomSource, PngSource
-from storage.sources.fhir import PATIENT, FhirSource
 from storage.sources.omop import PERSON, OmopSource
 from storage.sources.places import DatabasePlace, PrintablePath, SourcePlace
 

@@ -12,21 +12,24 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import groupby
 from pathlib import Path
-from types import MappingProxyType
-from typing import Annotated, Any, Literal, Self
+from typing import Any
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
 
 from privacy.errors import InputError
-from storage.files.documents import KEPT
 from storage.files.private import ensure_private_directory
+from storage.settings import load_settings
 from storage.sources.cells import sql_text
-from storage.sources.fhirpath import SUBJECTS, TIMES, Expression, known_types, parse_expression
-from storage.sources.places import PrintablePath, SourcePlace
-
-PATIENT = "patient"
-"""Column that names the patient: the id of the resource Patient."""
+from storage.sources.declared_fhir import (
+    PATIENT,
+    SUBJECTS,
+    TIMES,
+    Expression,
+    FhirSource,
+    known_types,
+    parse_expression,
+)
+from storage.sources.reading import SourceTable
 
 _MAX_LINE_BYTES = 1 << 24
 _REFERENCE = re.compile(
@@ -38,62 +41,7 @@ CREATE TABLE resources (patient TEXT, type TEXT, moment TEXT, id TEXT, digest BL
 PRIMARY KEY (patient, type, moment, id, digest)) WITHOUT ROWID"""
 
 
-class FhirFeature(BaseModel):
-    """One column: an expression over the resources of a patient."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-    column: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
-    """Name of the column."""
-    expression: Annotated[str, Field(min_length=1, max_length=2000)]
-    """Expression of FHIRPath (R4) with one value or none: text, number, ``true`` or ``false``.
-    Every path begins with a type of resource."""
-
-
-class FhirSource(SourcePlace):
-    """A folder of a FHIR bulk export: files ``*.ndjson``, one resource of R4 a line.
-
-    A row is a patient, with ``patient`` (the id of the resource ``Patient``) as
-    ``privacy_unit.column`` and the features as columns. An expression sees the resources of its
-    patient alone, sorted by type, time and id, so ``.last()`` is the latest. Lines without a
-    resource, resources of no patient of the export, and patients with two records are refused.
-    Needs the extra ``hospital``; an expression takes about a millisecond a resource.
-    """
-
-    kind: Literal["fhir"]
-    path: PrintablePath
-    """The folder. Relative paths start at the current directory."""
-    features: Annotated[tuple[FhirFeature, ...], Field(min_length=1, max_length=500)]
-    """Columns beside ``patient``, the label among them."""
-
-    @model_validator(mode="after")
-    def _complete(self, info: ValidationInfo) -> Self:
-        names = [feature.column for feature in self.features]
-        if len({*names, PATIENT}) != len(names) + 1:
-            raise ValueError(f"expected each column once, and none called {PATIENT}")
-        for feature in self.features if info.context != KEPT else ():
-            try:
-                parse_expression(feature.expression)
-            except ValueError as error:
-                raise ValueError(f"column {feature.column}: {error}") from None
-        return self
-
-
-def export_files(folder: Path) -> list[Path]:
-    """Return the files ``*.ndjson`` of a folder, sorted; a link or none is an InputError."""
-    files = sorted(folder.glob("*.ndjson"))
-    if not files:
-        raise InputError("SOURCE_MISSING", f"expected files '*.ndjson' in folder {folder}")
-    if any(file.is_symlink() or not file.is_file() for file in files):
-        raise InputError(
-            "FHIR_LINK",
-            f"expected files only in folder {folder}, found a link or a folder named '*.ndjson'; "
-            "put the file itself there",
-        )
-    return files
-
-
-class FhirExport:
+class FhirExport(SourceTable):
     """The patients of an export as columns of text.
 
     Resources are collected by patient in an unlinked file of the private folder. Memory is bounded
@@ -105,19 +53,35 @@ class FhirExport:
     of the order of lines. Rows are patients in the order of their ids.
     """
 
-    refused_types: Mapping[str, str] = MappingProxyType({})
-
-    def __init__(self, source: FhirSource, private_root: Path) -> None:
-        self._folder, self._private_root = source.path, private_root
+    def __init__(self, source: FhirSource, scratch: Path | None = None) -> None:
+        super().__init__(source, scratch)
         self._features = {one.column: parse_expression(one.expression) for one in source.features}
-        self.names = (PATIENT, *self._features)
+
+    def described(self) -> tuple[tuple[str, ...], dict[str, str]]:
+        """Return the names; every cell is text."""
+        return (PATIENT, *self._features), {}
+
+    def files(self) -> list[Path]:
+        """Return the files ``*.ndjson`` of the folder, sorted; a link or none is an InputError."""
+        folder: Path = self._source.path
+        files = sorted(folder.glob("*.ndjson"))
+        if not files:
+            raise InputError("SOURCE_MISSING", f"expected files '*.ndjson' in folder {folder}")
+        if any(file.is_symlink() or not file.is_file() for file in files):
+            raise InputError(
+                "FHIR_LINK",
+                f"expected files only in folder {folder}, found a link or a folder named "
+                "'*.ndjson'; put the file itself there",
+            )
+        return files
 
     def batches(self, needed: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
         """Read the export once; yield the requested columns of at most `chunk_rows` patients."""
         wanted = {name: self._features[name] for name in needed if name != PATIENT}
         types = {"Patient"}.union(*(one.types for one in wanted.values()))
-        with closing(_unnamed_database(ensure_private_directory(self._private_root))) as collected:
-            for file in export_files(self._folder):
+        folder = ensure_private_directory(self._scratch or load_settings().private_root)
+        with closing(_unnamed_database(folder)) as collected:
+            for file in self.files():
                 collected.executemany(
                     "INSERT OR IGNORE INTO resources VALUES (?, ?, ?, ?, ?, ?)", _lines(file, types)
                 )

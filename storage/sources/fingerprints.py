@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from storage.sources.parquet_files import hive_values
-
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -46,19 +44,14 @@ class Fingerprint:
     _files: tuple[FileState, ...] = field(repr=False)
     _digests: tuple[bytes, ...] = field(repr=False)
 
-    def content_sha256(self, folder: Path | None = None, *, labels: Sequence[str] = ()) -> str:
+    def content_sha256(self, cells: Sequence[object] = ()) -> str:
         """Return a digest of all files in the order of reading.
 
-        It includes the names of partition folders below `folder`, and `labels` taken from folders
-        of images.
+        It includes the `cells` that are names of folders: partition keys, or labels of images.
         """
         whole = hashlib.sha256(b"".join(self._digests))
-        if folder is not None:
-            partitions = [hive_values(Path(name).relative_to(folder)) for name, *_ in self._files]
-            if any(partitions):
-                whole.update(json.dumps([list(keys.items()) for keys in partitions]).encode())
-        if labels:
-            whole.update(json.dumps(labels).encode())
+        if cells:
+            whole.update(json.dumps(cells).encode())
         return whole.hexdigest()
 
     def is_of(self, files: tuple[FileState, ...]) -> bool:

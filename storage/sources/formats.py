@@ -5,11 +5,10 @@ import gzip
 import io
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 
 import pandas as pd
 import pyarrow as pa
@@ -19,6 +18,7 @@ import sqlalchemy as sa
 from privacy.errors import ConfigurationError, InputError
 from storage.sources.cells import sql_is_read, sql_text
 from storage.sources.declared import CsvSource, SqlSource
+from storage.sources.reading import SourceTable
 
 _MAX_HEADER_CHARACTERS = 1_000_000
 # The parser reads ahead about forty blocks; a row must fit into one.
@@ -30,44 +30,49 @@ _SQLITE_READS = frozenset(
 _SQLITE_REACHING = frozenset({"load_extension", "readfile", "writefile", "edit", "fts3_tokenizer"})
 
 
-class CsvTable:
+class CsvTable(SourceTable):
     """A text file, plain or ``.gz``, as columns of text.
 
-    `names` are those of the first line; they may repeat. It is an InputError if the line is empty
+    Names are those of the first line; they may repeat. It is an InputError if the line is empty
     or much too long, or is one column that contains other delimiters.
     """
 
-    refused_types: Mapping[str, str] = MappingProxyType({})
+    def files(self) -> list[Path]:
+        """Return the file."""
+        return [self._source.path]
 
-    def __init__(self, path: Path, source: CsvSource) -> None:
-        self._path, self._source = path, source
-        line = _first_line(path, source)
-        if len(line) >= _MAX_HEADER_CHARACTERS or not line.strip():
+    @cached_property
+    def _line(self) -> str:
+        return _first_line(self._source.path, self._source)
+
+    def described(self) -> tuple[tuple[str, ...], dict[str, str]]:
+        """Return the names; every cell is text."""
+        delimiter = self._source.delimiter
+        if len(self._line) >= _MAX_HEADER_CHARACTERS or not self._line.strip():
             raise InputError(
                 "CSV_HEADER",
                 "the first line must hold the column names; it is empty or longer than a million "
                 "characters",
             )
-        self.names = tuple(next(csv.reader([line], delimiter=source.delimiter, strict=True)))
-        first = self.names[0]
-        others = [mark for mark in _COMMON_DELIMITERS if mark != source.delimiter and mark in first]
-        if len(self.names) == 1 and others:
+        names = tuple(next(csv.reader([self._line], delimiter=delimiter, strict=True)))
+        others = [mark for mark in _COMMON_DELIMITERS if mark != delimiter and mark in names[0]]
+        if len(names) == 1 and others:
             raise InputError(
                 "CSV_DELIMITER",
-                f"the header is one column with delimiter {source.delimiter!r} and contains "
+                f"the header is one column with delimiter {delimiter!r} and contains "
                 f"{others[0]!r}; set 'delimiter' in the site file to the one the file uses",
             )
-        # The parser refuses a header line without an end.
-        self._has_rows = line.endswith("\n")
+        return names, {}
 
     def batches(self, needed: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
         """Read the wanted columns as text, in batches of about `_CSV_BLOCK_BYTES` bytes."""
-        if not self._has_rows:
+        names, _ = self.described()
+        if not self._line.endswith("\n"):  # no row, and the parser refuses such a header
             return
         # pandas.read_csv pads a row that is too short and, with a choice of columns, accepts a row
         # that is too long, whose cells then stand in wrong columns.
         reader = pa_csv.open_csv(
-            self._path,
+            self._source.path,
             read_options=pa_csv.ReadOptions(
                 encoding=self._source.encoding, block_size=_CSV_BLOCK_BYTES
             ),
@@ -75,7 +80,7 @@ class CsvTable:
                 delimiter=self._source.delimiter, newlines_in_values=True
             ),
             convert_options=pa_csv.ConvertOptions(
-                column_types=dict.fromkeys(self.names, pa.string()),
+                column_types=dict.fromkeys(names, pa.string()),
                 include_columns=list(needed),
                 strings_can_be_null=False,
             ),
@@ -95,28 +100,16 @@ def _first_line(path: Path, source: CsvSource) -> str:
     return line
 
 
-class QueryTable:
+class QueryTable(SourceTable):
     """The result of the fixed query of a source, run by `executed`; its cells are all text."""
 
-    def __init__(self, source: SqlSource) -> None:
-        self._source = source
-
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        """Columns of the result; runs the query."""
-        return self._described[0]
-
-    @cached_property
-    def refused_types(self) -> dict[str, str]:
-        """Columns of a type that is not read, with the name that the driver gives the type."""
-        return {name: kind for name, kind in self._described[1].items() if not sql_is_read(kind)}
-
-    @cached_property
-    def _described(self) -> tuple[tuple[str, ...], dict[str, str]]:
+    def described(self) -> tuple[tuple[str, ...], dict[str, str]]:
+        """Run the query; return its columns, and the types that are not read as the driver does."""
         with executed(self._source) as rows:
             described = rows.cursor.description if rows.cursor is not None else ()
             kinds = {str(item[0]): getattr(item, "type_display", "") for item in described or ()}
-            return tuple(rows.keys()), kinds
+            refused = {name: kind for name, kind in kinds.items() if not sql_is_read(kind)}
+            return tuple(rows.keys()), refused
 
     def batches(self, needed: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
         """Run the query and read the wanted columns in batches of at most `chunk_rows`."""
@@ -213,16 +206,19 @@ def _authorize_reading(action: int, *details: str | None) -> int:
     return sqlite3.SQLITE_OK if action in _SQLITE_READS else sqlite3.SQLITE_DENY
 
 
-class SklearnTable:
+class SklearnTable(SourceTable):
     """The breast cancer data of scikit-learn: 30 features and ``target``, one row per patient."""
 
-    refused_types: Mapping[str, str] = MappingProxyType({})
-
-    def __init__(self) -> None:
+    @cached_property
+    def _frame(self) -> pd.DataFrame:
         from sklearn.datasets import load_breast_cancer  # slow import, rarely needed
 
-        self._frame: pd.DataFrame = load_breast_cancer(as_frame=True).frame
-        self.names = tuple(str(name) for name in self._frame.columns)
+        frame: pd.DataFrame = load_breast_cancer(as_frame=True).frame
+        return frame
+
+    def described(self) -> tuple[tuple[str, ...], dict[str, str]]:
+        """Return the names; all columns are numbers."""
+        return tuple(str(name) for name in self._frame.columns), {}
 
     def batches(self, needed: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
         """Return the wanted columns in one batch."""

@@ -10,9 +10,7 @@ from datetime import date
 from typing import Annotated, Literal, Self
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     StrictBool,
     StrictInt,
@@ -21,7 +19,7 @@ from pydantic import (
 )
 
 from storage.files.documents import KEPT
-from storage.sources.places import DatabasePlace
+from storage.sources.places import DatabasePlace, SourcePart
 
 PERSON = "person_id"
 """Column that names the patient, in every table of persons."""
@@ -68,10 +66,8 @@ def _check_window(window: Window) -> None:
         raise ValueError("expected window as [first, last], in days (2d) or in hours (48h)")
 
 
-class _Events(BaseModel):
+class _Events(SourcePart):
     """Rows of one table by their concepts."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     condition: _Concepts | None = None
     """Concept of ``condition_occurrence``, or a list of them."""
@@ -101,7 +97,7 @@ class _Events(BaseModel):
         return found if isinstance(found, tuple) else ()
 
 
-class OmopPopulation(_Events):
+class _OmopPopulation(_Events):
     """Persons of the cohort, and the index: the moment from which windows are counted.
 
     Exactly one of the six kinds of event is given.
@@ -127,7 +123,7 @@ class OmopPopulation(_Events):
         return self
 
 
-class OmopFeature(_Events):
+class _OmopFeature(_Events):
     """One column: a fact about a person in a window around the index.
 
     Exactly one of ``person``, ``death`` and the six kinds of event is given.
@@ -187,9 +183,9 @@ class OmopSource(DatabasePlace):
     """
 
     kind: Literal["omop"]
-    population: OmopPopulation
+    population: _OmopPopulation
     """Persons, and the index."""
-    features: Annotated[tuple[OmopFeature, ...], Field(min_length=1, max_length=100)]
+    features: Annotated[tuple[_OmopFeature, ...], Field(min_length=1, max_length=100)]
     """Columns beside ``person_id``, the label among them."""
     window: Window | None = None
     """Window of features that declare none, as ``[first, last]``: days (``2d``) or hours (``48h``)
@@ -293,7 +289,7 @@ class OmopSource(DatabasePlace):
             f"AS a WHERE a.ancestor_concept_id IN ({listed}))"
         )
 
-    def _cell(self, feature: OmopFeature) -> str:
+    def _cell(self, feature: _OmopFeature) -> str:
         """Return the value of a column for the person of the row of ``cohort``."""
         if feature.person == "age":
             return self._age
@@ -316,7 +312,7 @@ class OmopSource(DatabasePlace):
             )
         return f"(SELECT {'MIN' if feature.take == 'min' else 'MAX'}({value}) {found})"
 
-    def _from_where(self, table: str, feature: OmopFeature) -> str:
+    def _from_where(self, table: str, feature: _OmopFeature) -> str:
         """Return the part of a SELECT that finds the events with the wanted value in the window."""
         name, _, stem = _EVENTS[feature.event]
         source = f"FROM {self._table(name)} AS {table}"
@@ -335,7 +331,7 @@ class OmopSource(DatabasePlace):
             )
         return f"{source} WHERE {' AND '.join(conditions)}"
 
-    def _in_window(self, table: str, stem: str, feature: OmopFeature) -> list[str]:
+    def _in_window(self, table: str, stem: str, feature: _OmopFeature) -> list[str]:
         window = feature.window or self.window or (None, None)
         in_hours = any(end is not None and end.endswith("h") for end in window)
         part, index, scale = ("datetime", "clock", 3600) if in_hours else ("date", "day", _DAY)

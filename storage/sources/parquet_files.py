@@ -10,25 +10,14 @@ import pyarrow.parquet as pq
 
 from privacy.errors import InputError
 from storage.sources.cells import arrow_is_read, arrow_is_text
+from storage.sources.declared import ParquetSource
+from storage.sources.reading import SourceTable
 
 ROWS_WORTH_A_FRAGMENT = 50_000
 """Least rows of a fragment, as the checks of a batch have a fixed cost."""
 
 _BUFFER_BYTES = 1 << 20
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
-
-
-def files_of(path: Path) -> list[Path]:
-    """Return the file, or the Parquet files below a folder, sorted; ``.`` and ``_`` hide a name."""
-    if path.is_file():
-        return [path]
-    hidden = (".", "_")
-    return sorted(
-        file
-        for file in path.rglob("*.parquet")
-        if file.is_file()
-        and not any(part.startswith(hidden) for part in file.relative_to(path).parts)
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -68,32 +57,43 @@ class ParquetPart:
         return pa.repeat(pa.scalar(self.partition[key], pa.large_string()), n_rows)
 
 
-class ParquetFolder:
+class ParquetFolder(SourceTable):
     """The files of a source and their partition keys, one schema for all (else InputError)."""
 
-    def __init__(self, path: Path) -> None:
-        self._files = files_of(path)
+    divisible = True
+
+    def __init__(self, source: ParquetSource, scratch: Path | None = None) -> None:
+        path = source.path or Path()
+        self._files = _files_of(path)
         if not self._files:
             raise InputError("SOURCE_MISSING", f"expected files '*.parquet' in folder {path}")
-        self._partitions = [hive_values(file.relative_to(path)) for file in self._files]
+        self._partitions = [_hive_values(file.relative_to(path)) for file in self._files]
+
+    def files(self) -> list[Path]:
+        """Return the files, sorted."""
+        return self._files
+
+    def cells_of_folders(self) -> list[list[tuple[str, str | None]]]:
+        """Return the partition keys of each file with their values."""
+        return [list(keys.items()) for keys in self._partitions] if any(self._partitions) else []
+
+    def described(self) -> tuple[tuple[str, ...], dict[str, str]]:
+        """Compare the schemas of all files; return names, folders last, and refused types."""
         keys = list(self._partitions[0])
         stored = pq.read_schema(self._files[0])
-        schemas = [_decoded(stored), *(_decoded(pq.read_schema(f)) for f in self._files[1:])]
-        self._types = schemas[0]
-        self.refused_types = {
-            item.name: str(item.type) for item in stored if not arrow_is_read(item.type)
-        }
-        self.names = (*(name for name, _ in self._types), *keys)
+        types = _decoded(stored)
+        schemas = [types, *(_decoded(pq.read_schema(file)) for file in self._files[1:])]
         for schema, values in zip(schemas, self._partitions, strict=True):
-            if sorted(schema) != sorted(self._types) or list(values) != keys:
-                ours, theirs = set(self._types), set(schema)
-                differing = sorted({name for name, _ in ours ^ theirs})
+            if sorted(schema) != sorted(types) or list(values) != keys:
+                differing = sorted({name for name, _ in {*types} ^ {*schema}})
                 raise InputError(
                     "PARQUET_SCHEMA",
                     "every file of the folder must have the same columns, types and partition "
                     f"keys; they differ in: {', '.join(differing) or 'partition keys'}; write the "
                     "folder again with one schema",
                 )
+        refused = {item.name: str(item.type) for item in stored if not arrow_is_read(item.type)}
+        return (*(name for name, _ in types), *keys), refused
 
     def batches(self, needed: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
         """Read the wanted columns of all files in sorted order, in batches of one schema."""
@@ -138,7 +138,20 @@ def _rows_of_groups(file: Path) -> list[int]:
     return [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
 
 
-def hive_values(relative: Path) -> dict[str, str | None]:
+def _files_of(path: Path) -> list[Path]:
+    """Return the file, or the Parquet files below a folder, sorted; ``.`` and ``_`` hide a name."""
+    if path.is_file():
+        return [path]
+    hidden = (".", "_")
+    return sorted(
+        file
+        for file in path.rglob("*.parquet")
+        if file.is_file()
+        and not any(part.startswith(hidden) for part in file.relative_to(path).parts)
+    )
+
+
+def _hive_values(relative: Path) -> dict[str, str | None]:
     """Return the partition keys and values that are in a path relative to the folder."""
     pairs = (part.split("=", maxsplit=1) for part in relative.parent.parts if "=" in part)
     return {unquote(key): None if value == _HIVE_NULL else unquote(value) for key, value in pairs}

@@ -28,10 +28,14 @@ def _printable(path: Path) -> Path:
 PrintablePath = Annotated[Path, AfterValidator(_printable)]
 
 
-class SourcePlace(BaseModel):
-    """Fields of every source."""
+class SourcePart(BaseModel):
+    """A part of the section `source`: no unknown key, and no value in an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class SourcePlace(SourcePart):
+    """Fields of every source."""
 
     select: dict[str, StrictStr | StrictInt] = Field(default_factory=dict)
     """Keep the rows whose column equals the value, for every pair. The rule reads one

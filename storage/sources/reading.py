@@ -1,9 +1,12 @@
-"""Shared parts of the readers of private rows: failures, row numbers, selection, fragments."""
+"""Shared parts of the readers of private rows: readers by kind, failures, selection, fragments."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TypeAlias
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, cast
 
 import numpy as np
 import pandas as pd
@@ -12,14 +15,71 @@ import pyarrow as pa
 from privacy.errors import ClustMixError, InputError
 from storage.schema.columns import raw_text
 from storage.sources.cells import arrow_frame, distinct
-from storage.sources.image_folders import ImageFilesPart
-from storage.sources.parquet_files import ParquetPart
-
-Part: TypeAlias = ParquetPart | ImageFilesPart
-"""Location of consecutive rows of a source."""
 
 MAX_CELLS = 40_000_000
 """Most cells that are read at once, so that wide rows need no more memory."""
+
+_READERS = {
+    "csv": "formats:CsvTable",
+    "dicom": "images.image_folders:ImageFolder",
+    "fhir": "fhir:FhirExport",
+    "parquet": "parquet_files:ParquetFolder",
+    "png": "images.image_folders:ImageFolder",
+    "sklearn": "formats:SklearnTable",
+    "sql": "formats:QueryTable",
+}
+"""Reader of each kind of source, as ``module:class`` in this folder."""
+
+
+class Part(Protocol):
+    """Location of consecutive rows of a source."""
+
+    @property
+    def first_row(self) -> int:
+        """Number of the first row in the source, from 0."""
+
+    def batches(self, needed: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
+        """Read the wanted columns in batches of about `chunk_rows` rows."""
+
+
+class SourceTable(ABC):
+    """Reader of one kind of source: a table that was declared and not opened yet.
+
+    `CohortReader` guards what a reader raises, as its text may quote the data.
+    """
+
+    divisible: ClassVar[bool] = False
+    """True if workers can read parts of it side by side."""
+
+    def __init__(self, source: Any, scratch: Path | None = None) -> None:
+        """Take a declared source, and a private folder for what memory does not hold."""
+        self._source, self._scratch = source, scratch
+
+    @abstractmethod
+    def described(self) -> tuple[tuple[str, ...], Mapping[str, str]]:
+        """Return the names of the columns, and the type of each column that cannot be read."""
+
+    @abstractmethod
+    def batches(self, needed: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
+        """Read the wanted columns in batches of about `chunk_rows` rows."""
+
+    def files(self) -> Sequence[Path] | None:
+        """Return the files in the order of reading, None for a source without files."""
+        return None
+
+    def cells_of_folders(self) -> Sequence[object]:
+        """Return the names of folders that are cells of each file's rows, empty if none are."""
+        return ()
+
+    def fragments(self, n_fragments: int) -> Sequence[tuple[Part, ...]]:
+        """Divide a divisible source in order; with few rows the last fragments are empty."""
+        raise NotImplementedError
+
+
+def reader_of(kind: str) -> type[SourceTable]:
+    """Load the reader of a kind of source."""
+    module, _, name = _READERS[kind].partition(":")
+    return cast(type[SourceTable], getattr(import_module(f"{__package__}.{module}"), name))
 
 
 class FailureNote(AbstractContextManager["FailureNote"]):
@@ -87,14 +147,22 @@ def unreadable(kind: str, about: str = "") -> InputError:
     return InputError("SOURCE_UNREADABLE", rules.get(f"{kind} {about}", rules[kind]))
 
 
-def chosen(
-    frame: pd.DataFrame, first_row: int, columns: Sequence[str], select: Mapping[str, str | int]
+def numbered_rows(
+    batches: Iterable[pa.RecordBatch],
+    chunk_rows: int,
+    *,
+    first_row: int,
+    columns: Sequence[str],
+    select: Mapping[str, str | int],
 ) -> Iterator[pd.DataFrame]:
-    """Yield the wanted columns of the selected rows, numbered, unless no row is left."""
-    numbered = frame.set_axis(pd.RangeIndex(first_row, first_row + len(frame)))
-    selected = _select(numbered, select)
-    if len(selected):
-        yield selected[list(columns)]
+    """Yield the wanted columns of the selected rows, numbered as in the source; none is empty."""
+    for table in rechunk(batches, chunk_rows):
+        frame = arrow_frame(table)
+        end = first_row + len(frame)
+        selected = _select(frame.set_axis(pd.RangeIndex(first_row, end)), select)
+        if len(selected):
+            yield selected[list(columns)]
+        first_row = end
 
 
 def _select(frame: pd.DataFrame, select: Mapping[str, str | int]) -> pd.DataFrame:
@@ -122,10 +190,11 @@ class Fragment:
     def frames(self, chunk_rows: int = 50_000) -> Iterator[pd.DataFrame]:
         """Read rows as `CohortReader.chunks` does, numbered as in the source (InputError)."""
         with FailureNote() as reading:
-            batches = (b for part in self.parts for b in part.batches(self.needed, chunk_rows))
-            n_read = self.parts[0].first_row if self.parts else 0
-            for table in rechunk(batches, chunk_rows):
-                frame = arrow_frame(table)
-                yield from chosen(frame, n_read, self.columns, self.select)
-                n_read += len(frame)
+            yield from numbered_rows(
+                (b for part in self.parts for b in part.batches(self.needed, chunk_rows)),
+                chunk_rows,
+                first_row=self.parts[0].first_row if self.parts else 0,
+                columns=self.columns,
+                select=self.select,
+            )
         reading.refuse(self.kind)

@@ -12,7 +12,7 @@ from sqlglot import exp, parse
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
 
-from storage.files.lists import listed
+from storage.files.documents import listed
 
 # The parser would print a statement that it cannot parse; such a statement is refused here.
 logging.getLogger("sqlglot").setLevel(logging.ERROR)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from privacy.arrays import Codes, Records
 from privacy.errors import ConfigurationError
-from storage.schema.conditions import codes_asked, some_of
+from storage.schema.conditions import codes_asked, in_short
 from storage.schema.labels import Label
 from storage.schema.table import TableSchema
 from tasks.gates.agreement import CodedTable
@@ -147,7 +147,7 @@ def allowed_codes(schema: TableSchema, conditions: Mapping[str, str]) -> Allowed
                     labels = met if labels is None else labels & met
                 continue
             if name not in schema.column_names or schema.image is not None:
-                known = some_of(schema.released_columns)
+                known = in_short(schema.released_columns)
                 raise ValueError(f"expected a column ({known}), found {name}={asked}")
             index = schema.column_names.index(name)
             columns[index] = codes_asked(schema.columns[index], asked)

@@ -23,8 +23,7 @@ from storage.files.diagnostics import DiagnosticsFile
 from storage.files.workspace import load_arrays, replaced, store_arrays
 from storage.schema.table import TableSchema
 from storage.schema.visit_columns import VisitColumns
-from storage.sources.declared_images import FILE_NAME
-from storage.sources.image_rules import RefusedFiles
+from storage.sources.declared_images import FILE_NAME, RefusedFiles
 from storage.sources.reading import Fragment
 from tasks.gates.table_rules import source_cells
 from tasks.ingest.contributions import part_of_patients

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from storage.files.digests import FileDigest
+from storage.files.documents import FileDigest
 from storage.releases.manifest import Manifest
 from storage.schema.catalogue_entry import CatalogueEntry
 from storage.schema.columns import NumericColumn, number_of

@@ -15,7 +15,7 @@ import pandas as pd
 
 from privacy.event_records import event_to_dict
 from privacy.events import Event
-from storage.files.digests import FileDigest
+from storage.files.documents import FileDigest
 from storage.releases.bundles import totals_of
 from storage.releases.manifest import GateRecord, Manifest, MethodRecord, file_digests
 from tasks.gates import expectations

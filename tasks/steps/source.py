@@ -8,7 +8,8 @@ from typing import Any
 
 from privacy.errors import InputError
 from storage.keys.key_store import KeyStore
-from storage.schema.table import TableSchema, in_short
+from storage.schema.conditions import in_short
+from storage.schema.table import TableSchema
 from storage.settings import DataPlaces
 from storage.sources.cohorts import CohortReader
 from storage.sources.declared import Source

@@ -12,7 +12,7 @@ import pytest
 from benchmarks import kip_step, small_network
 from benchmarks.bundle_rows import views
 from benchmarks.score import network_figures
-from storage.public_data.image_tables import images_parquet
+from storage.public_data.public_tables import images_parquet
 
 RNG, LEVELS = np.random.default_rng(5), ["red", "green", "blue"]
 

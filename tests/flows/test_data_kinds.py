@@ -12,7 +12,7 @@ import clustmix
 from clustmix import Schema
 from flows.cli import main
 from privacy.errors import InputError
-from storage.public_data.image_tables import images_parquet
+from storage.public_data.public_tables import images_parquet
 from storage.releases.measurements import MeasurementStore
 from storage.schema.vocabulary import Vocabulary
 from storage.settings import load_settings

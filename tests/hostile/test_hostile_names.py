@@ -98,25 +98,6 @@ def test_release_is_below_its_store(dataset, release_id):
     assert os.path.normpath(path) == str(path)
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return tmp_path_factory.mktemp("names")
-
-
-@settings(max_examples=100)
-@given(run=hostile)
-def test_workspace_is_made_below_its_root_or_not_at_all(root, run):
-    before = sorted(root.parent.iterdir())
-    try:
-        with PrivateWorkspace.create(root / "private", run) as workspace:
-            assert workspace.path("a.npz").parent.parent == root / "private"
-    except ConfigurationError as error:
-        said(error)
-    assert sorted(root.parent.iterdir()) == before
-    assert {entry.name for entry in root.iterdir()} <= {"private"}
-    assert {entry.name for entry in (root / "private").glob("*")} <= {".lock"}
-
-
 def test_link_in_place_of_a_workspace_is_refused(tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir(mode=0o700)

@@ -176,19 +176,6 @@ def test_mark_outside_of_quotes_is_refused(mark, head, tail):
         source_of(Path("x.sqlite"), f"{head}{mark}{tail} FROM cohort")
 
 
-@settings(max_examples=60)
-@given(
-    word=st.sampled_from(["drop", "delete", "attach", "pragma", "copy", "into", "set", "call"]),
-    case=upper_or_lower,
-    head=st.sampled_from(["SELECT 1 ", "SELECT 'a' ", "WITH x AS (SELECT 1) SELECT 1 "]),
-)
-def test_word_that_writes_is_refused_and_a_quoted_name_is_not(word, case, head):
-    text = case(word)
-    with pytest.raises(ValidationError, match=r"could not be parsed|must only read"):
-        source_of(Path("x.sqlite"), f"{head}{text} x")
-    source_of(Path("x.sqlite"), f"{head}\"{text}\" FROM cohort WHERE a = '{text}'")
-
-
 @settings(max_examples=200)
 @given(character=st.characters(categories=["Cc", "Cf", "Zl", "Zp"], exclude_characters="\n\t\r"))
 def test_invisible_character_in_a_query_is_refused(character):

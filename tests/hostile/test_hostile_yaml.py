@@ -156,15 +156,6 @@ def test_any_value_in_any_place(path, place, value):
     loaded(path, yaml.safe_dump(changed(place, value), allow_unicode=True))
 
 
-@settings(max_examples=100)
-@given(place=st.sampled_from([p[:-1] for p in places(DATA)]), key=scalars, value=scalars)
-def test_unknown_key_is_named_and_refused(path, place, key, value):
-    inner = reduce(getitem, place, DATA)
-    if isinstance(inner, dict) and key not in inner and place[-1:] != ("levels",):
-        text = yaml.safe_dump(changed((*place, key), value), allow_unicode=True)
-        assert isinstance(loaded(path, text), ConfigurationError)
-
-
 NAME, LEVEL = ("schema", "columns", 0, "name"), ("schema", "columns", 0, "levels", 0)
 
 
@@ -198,41 +189,19 @@ def test_levels_of_laboratories_are_fine(path, level):
 @given(
     width=st.integers(2, 12),
     depth=st.integers(2, 30),
-    shape=st.sampled_from(["list", "mapping", "key", "merge"]),
+    shape=st.sampled_from(["k{0}: &k{0} [{1}]", "? &k{0} [{1}]\n: 1", "k{0}: &k{0} {{<<: [{1}]}}"]),
 )
-@example(width=10, depth=12, shape="key")
+@example(width=10, depth=12, shape="? &k{0} [{1}]\n: 1")
 def test_aliases_that_grow_are_refused(path, width, depth, shape):
-    if shape == "merge":
-        lines = [f"k0: &k0 {{{', '.join(f'x{i}: 1' for i in range(width))}}}"]
-    elif shape == "key":
-        lines = [f"? &k0 [{', '.join('x' * width)}]\n: 1"]
-    else:
-        lines = [f"k0: &k0 [{', '.join('x' * width)}]"]
-    for level in range(1, depth):
-        below = f"*k{level - 1}"
-        lines.append(
-            {
-                "list": f"k{level}: &k{level} [{', '.join([below] * width)}]",
-                "mapping": f"k{level}: &k{level} "
-                f"{{{', '.join(f'y{i}: {below}' for i in range(width))}}}",
-                "key": f"? &k{level} [{', '.join([below] * width)}]\n: 1",
-                "merge": f"k{level}: &k{level} {{<<: [{', '.join([below] * width)}]}}",
-            }[shape]
-        )
+    """As lists of aliases, as keys that are lists, and as merged mappings."""
+    lines = ["x: &x {y: 1}"]
+    for level in range(depth):
+        below = f"*k{level - 1}" if level else "*x" if "<<" in shape else "x"
+        lines.append(shape.format(level, ", ".join([below] * width)))
     error = loaded(path, "\n".join(lines))
     assert isinstance(error, ConfigurationError)
-    if width**depth > MAX_NODES and shape != "key":
+    if width**depth > MAX_NODES and not shape.startswith("?"):
         assert error.code == "SITE_TOO_LARGE" or "levels" in error.message
-
-
-@settings(max_examples=30)
-@given(depth=st.integers(1, 300), opening=st.sampled_from(["[", "{a: ", "- "]))
-def test_depth_is_bounded(path, depth, opening):
-    closing = {"[": "]", "{a: ": "}", "- ": ""}[opening]
-    error = loaded(path, f"a:\n  {opening * depth}{closing * depth}")
-    assert isinstance(error, ConfigurationError)
-    if depth > MAX_LEVELS:
-        assert error.code == "SITE_UNREADABLE"
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,10 @@ import json
 import openpyxl
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
 from privacy.errors import ConfigurationError
 from storage.codebooks.codebook_files import read_codebook
 from storage.codebooks.ranges import citations, clinical_ranges, range_of, ranges_named
-from storage.codebooks.variables import levels_in, range_in
 from storage.schema.columns import NumericColumn
 
 ROWS = [
@@ -200,24 +197,6 @@ def test_a_bad_codebook_is_one_clear_line(tmp_path, name):
     # A private table that is given by mistake has patients where a codebook has names.
     assert "ZEBRA" not in caught.value.message
     assert caught.value.__context__ is None
-
-
-@given(ends=st.tuples(st.integers(-999, 999), st.integers(-999, 999)))
-def test_the_ends_of_a_range_are_found(ends):
-    for text in (f"{ends[0]} to {ends[1]}", f"{ends[0]}..{ends[1]}", f"{ends[0]} - {ends[1]}"):
-        assert tuple(map(int, range_in(text))) == ends
-    assert range_in("[0-10)") is None
-
-
-_WORD = st.text("abcXYZ059_+", min_size=1, max_size=4)
-
-
-@given(codes=st.lists(_WORD, min_size=2, unique=True), mark=st.sampled_from("|;\n"))
-def test_levels_are_found_with_any_mark(codes, mark):
-    text = f" {mark} ".join(f"{code} = means {code}" for code in codes)
-    assert levels_in(text) == tuple((code, f"means {code}") for code in codes)
-    assert levels_in(mark.join(codes)) == tuple((code, "") for code in codes)
-    assert levels_in(">=7 | <7") == ((">=7", ""), ("<7", ""))
 
 
 def test_clinical_ranges_are_valid_columns_with_sources():

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from privacy.errors import InputError
 from storage.settings import Settings
 from storage.sources.cohorts import CohortReader
-from storage.sources.declared import FhirSource, check_source_unit
-from storage.sources.fhirpath import parse_expression
+from storage.sources.declared import FhirSource
+from storage.sources.declared_fhir import parse_expression
 
 SECRET = "MRN-SECRET-4711"  # noqa: S105 - a planted patient, no password
 COLUMNS = ["patient", *(feature["column"] for feature in export.FEATURES)]
@@ -169,10 +169,3 @@ def test_an_expression_of_more_than_paths_is_refused(expression, line):
     features = [{"column": "a", "expression": expression}]
     with pytest.raises(ValidationError, match=f"column a: .*{line}"):
         FhirSource.model_validate({"kind": "fhir", "path": "x", "features": features})
-
-
-def test_patients_are_the_unit(reader):
-    source = FhirSource.model_validate({"kind": "fhir", "path": "x", "features": export.FEATURES})
-    check_source_unit(source, "patient")
-    with pytest.raises(ValueError, match=r"privacy_unit.column: expected patient"):
-        check_source_unit(source, "sex")

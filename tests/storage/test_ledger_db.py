@@ -60,17 +60,6 @@ def test_a_reservation_is_charged_at_once(ledger):
     ledger.verify()
 
 
-def test_an_empty_ledger_answers(ledger):
-    assert ledger.head() == (0, GENESIS_HASH)
-    assert ledger.history() == ()
-    assert ledger.balance("adult").cap_rho is None
-    caps = Caps(lifetime_rho=Decimal("0.3"), window_rho=Decimal("0.2"), window_days=7)
-    assert ledger.balance("adult", caps=caps).releases_left(Decimal("0.1")) == 2
-    with pytest.raises(LedgerError, match="ENTRY_UNKNOWN: expected an entry, found no 'e-0'"):
-        ledger.entry("e-0")
-    ledger.verify()
-
-
 def test_threads_share_an_instance(ledger):
     with ThreadPoolExecutor(4) as pool:
         entries = list(
@@ -93,35 +82,6 @@ def test_the_edge_of_a_cap_is_exact(ledger):
     )
     assert len(ledger.history()) == 2
     reserve(ledger, 3, cohort="other")
-
-
-def test_caps_of_dataset_and_window_are_kept(ledger):
-    caps = Caps(lifetime_rho=Decimal(1), dataset_rho=Decimal("0.1"))
-    reserve(ledger, 1, caps=caps)
-    with pytest.raises(BudgetRefused, match=r"left of the dataset cap .* of dataset 'adult-yearly"):
-        reserve(ledger, 2)
-    window = Caps(lifetime_rho=Decimal(1), window_rho=Decimal("0.2"), window_days=1)
-    reserve(ledger, 2, dataset="other", caps=window)
-    with pytest.raises(BudgetRefused, match=r"left of the window cap .* cohort 'adult' in 1 days"):
-        reserve(ledger, 3, dataset="other")
-    assert ledger.balance("adult").releases_left(Decimal("0.1")) == 0
-    assert ledger.balance("adult", dataset="adult-yearly").remaining_rho == 0
-    ledger.verify()
-
-
-def test_a_window_moves_on_with_the_clock_of_the_database(backend, monkeypatch):
-    ledger = backend.open()
-    caps = Caps(lifetime_rho=Decimal(1), window_rho=Decimal("0.1"), window_days=7)
-    backend.set_clock(monkeypatch, "2025-01-01T00:00:00.000Z")
-    reserve(ledger, 1, caps=caps)
-    backend.set_clock(monkeypatch, "2025-01-07T23:59:59.999Z")
-    with pytest.raises(BudgetRefused, match="window cap"):
-        reserve(ledger, 2, caps=caps)
-    assert ledger.balance("adult").remaining_rho == 0
-    backend.set_clock(monkeypatch, "2025-01-08T00:00:00.000Z")
-    assert ledger.balance("adult").remaining_rho == Decimal("0.1")
-    reserve(ledger, 2, caps=caps)
-    ledger.verify()
 
 
 def test_a_clock_that_is_set_back_shortens_no_window(backend, monkeypatch):

@@ -191,8 +191,3 @@ def test_rows_of_postgresql_are_those_of_the_declaration(population, monkeypatch
 def test_a_wrong_declaration_is_refused(change, line):
     with pytest.raises(ValidationError, match=line):
         source(**{"url": "sqlite:///cdm.sqlite", "features": FEATURES} | change)
-
-
-def test_persons_are_the_unit():
-    with pytest.raises(ValueError, match=r"privacy_unit.column: expected person_id"):
-        check_source_unit(source(url="sqlite:///cdm.sqlite"), None)

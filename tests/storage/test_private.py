@@ -10,7 +10,13 @@ from failing_disk import no_space
 from privacy.errors import ConfigurationError, IntegrityError
 from storage.files import private
 from storage.files.diagnostics import MAX_ROWS_PER_RULE, DiagnosticsFile
-from storage.files.private import open_private, read_bounded, replace_durably, write_durably
+from storage.files.private import (
+    ensure_private_directory,
+    open_private,
+    read_bounded,
+    replace_durably,
+    write_durably,
+)
 
 
 def test_files_have_their_mode_whatever_the_umask_and_are_written_once(tmp_path):
@@ -89,3 +95,29 @@ def test_links_malformed_names_and_open_folders_are_refused(tmp_path):
     for name, code in ((".hidden", "INVALID_FILE_NAME"), ("d.jsonl", "DIRECTORY_MODE")):
         with pytest.raises(ConfigurationError, match=code):
             DiagnosticsFile(folder / name)
+
+
+def test_open_directory_is_refused_and_left_as_it_is(tmp_path):
+    os.umask(0)
+    path = ensure_private_directory(tmp_path / "a" / "b")
+    for folder in (path, path.parent):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert ensure_private_directory(path) == path
+    for mode in (0o750, 0o701, 0o707):
+        path.chmod(mode)
+        message = f"must have mode 0700, found {mode:04o}; run: ch"
+        with pytest.raises(ConfigurationError, match=message):
+            ensure_private_directory(path)
+        assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+def test_links_files_and_folders_of_others_are_refused(tmp_path, monkeypatch):
+    (tmp_path / "link").symlink_to(tmp_path)
+    (tmp_path / "file").touch()
+    for name in ("link", "file"):
+        with pytest.raises(ConfigurationError, match="NOT_A_DIRECTORY: expected a directory at"):
+            ensure_private_directory(tmp_path / name)
+    path = ensure_private_directory(tmp_path / "mine")
+    monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
+    with pytest.raises(ConfigurationError, match=r"DIRECTORY_OWNER: directory .* another user"):
+        ensure_private_directory(path)

@@ -168,15 +168,6 @@ def test_a_ready_file_that_a_sender_wrote_by_hand_announces_the_table_of_its_nam
             ready.check_names("a.csv.ready.json")
 
 
-def test_ten_thousand_files_can_be_announced():
-    files = {f"parts/part-{n:05d}-c000.snappy.parquet": b"" for n in range(10_000)}
-    content = announce(files, "wards", SECRET)
-    assert len(content) < MAX_READY_BYTES
-    ready = parse_ready_file(content)
-    ready.verify(SECRET)
-    ready.check_names("parts.ready.json")
-
-
 def test_a_table_that_cannot_be_announced_is_refused(tmp_path):
     (tmp_path / "a.csv.part").write_bytes(b"x")
     (tmp_path / "link.csv").symlink_to(tmp_path / "a.csv.part")

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 from made_manifests import key_of, manifest_of
-from pydantic import ValidationError
 
-from privacy.errors import ConfigurationError, IntegrityError
+from privacy.errors import IntegrityError
 from storage.files.documents import canonical_json
 from storage.releases.bundles import VerifiedBundle
-from storage.releases.release_store import ReleaseStore, manifests_in
+from storage.releases.release_store import ReleaseStore
 from storage.releases.revocations import (
     REVOKED_FILE,
     Revocation,
@@ -68,70 +67,22 @@ def numbers_in(store):
     return [int(item.release_id[-8:], 16) for item in listed.revocations]
 
 
-def test_what_is_signed():
-    rows = [item.model_dump(mode="json") for item in LISTED.revocations]
-    message = canonical_json({"format_version": 1, "key_id": PIPELINE.key_id, "revocations": rows})
-    assert LISTED.message == b"clustmix-revoked-v1\0" + message
-    assert rows[0] == {
-        "dataset": "adult",
-        "ledger_entry": "e-0123456789abcdef",
-        "manifest_sha256": f"{1:064x}",
-        "reason": "Bounds were taken from the rows.",
-        "release_id": "r-20250131-00000001",
-        "revoked_by": ANNA.key_id,
-        "revoked_on": "2025-02-01",
-    }
-
-
-def test_a_list_and_its_entries_are_strict():
-    for field, value in (
-        ("dataset", "../x"),
-        ("release_id", "r-1"),
-        ("ledger_entry", ""),
-        ("manifest_sha256", "ab"),
-        ("reason", "two\nlines"),
-        ("revoked_by", "anna"),
-        ("revoked_on", "today"),
-        ("rows", 5),
-    ):
-        with pytest.raises((ValidationError, ConfigurationError)):
-            revocation(1, **{field: value})
-    with pytest.raises(ValidationError, match="a release is listed twice"):
-        RevocationList.signed(PIPELINE, revocations=(revocation(1), revocation(1, dataset="b")))
-    with pytest.raises(ValidationError, match="at least 1"):
-        RevocationList.signed(PIPELINE, revocations=())
-
-
 def test_a_bad_list_is_refused(tmp_path):
     path = tmp_path / REVOKED_FILE
     with pytest.raises(IntegrityError, match=r"FILE_MISSING: file revoked\.json is missing"):
         read_revocations(path, trusted=TRUSTED)
     shorter = json.loads(LISTED.to_bytes())
     del shorter["revocations"][1]
-    cases = [
-        (b"", "REVOKED_INVALID: file revoked.json field '': Invalid JSON: .*; get the list again"),
-        (LISTED.to_bytes() + b"\n", "REVOKED_INVALID: .* is not in canonical form; get the list "),
-        (
-            canonical_json(shorter),
-            "SIGNATURE_WRONG: file revoked.json: the signature of key .* changed after it was "
-            "signed; get the list again from the publisher",
-        ),
-        (
-            RevocationList.signed(STRANGER, revocations=(revocation(1),)).to_bytes(),
-            f"SIGNER_UNKNOWN: file revoked.json is signed by key {STRANGER.key_id}, expected one "
-            f"of {PIPELINE.key_id}; ask the publisher",
-        ),
-        (b" " * (RevocationList.MAX_BYTES + 1), "REVOKED_INVALID: .* is larger than 16,000,000"),
-    ]
-    for content, message in cases:
+    for content, message in (
+        (canonical_json(shorter), "SIGNATURE_WRONG: file revoked.json: .* get the list again"),
+        (RevocationList.signed(STRANGER, revocations=(revocation(1),)).to_bytes(), "SIGNER_UNKNOW"),
+    ):
         path.write_bytes(content)
         with pytest.raises(IntegrityError, match=message):
             read_revocations(path, trusted=TRUSTED)
-    path.unlink()
-    (tmp_path / "elsewhere").write_bytes(LISTED.to_bytes())
-    path.symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "link").symlink_to(path)
     with pytest.raises(IntegrityError, match="FILE_NOT_REGULAR"):
-        read_revocations(path, trusted=TRUSTED)
+        read_revocations(tmp_path / "link", trusted=TRUSTED)
 
 
 def test_listed_bundles_are_refused_with_date_and_reason():
@@ -184,19 +135,3 @@ def test_the_list_is_looked_for_in_the_store_of_a_bundle(store, monkeypatch):
     assert list_beside(Path()) == store.root / REVOKED_FILE
     assert list_beside(Path("../r-20250131-00000001")) == store.root / REVOKED_FILE
     assert list_beside(bundle.parent) is None
-
-
-def test_manifests_are_found_and_what_is_none_is_passed_over(store):
-    assert list(manifests_in(store)) == []
-    for number in (2, 1):
-        manifest = bundle_of(number).manifest
-        folder = store.root / "adult" / manifest.release_id
-        folder.mkdir(parents=True)
-        (folder / "manifest.json").write_bytes(manifest.to_bytes())
-    damaged = store.root / "adult" / "r-20250131-0000000f"
-    damaged.mkdir()
-    (damaged / "manifest.json").write_bytes(b"{}")
-    (store.root / ".staging-r-1" / "x").mkdir(parents=True)
-    (store.root / ".staging-r-1" / "x" / "manifest.json").write_bytes(manifest.to_bytes())
-    add(store, 9)
-    assert list(manifests_in(store)) == [bundle_of(number).manifest for number in (1, 2)]

@@ -3,6 +3,7 @@
 import json
 import re
 from decimal import Decimal
+from itertools import product
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from pydantic import ValidationError
 from privacy.errors import InputError
 from storage.schema.column_blocks import ImageColumns
 from storage.schema.columns import CategoricalColumn, NumericColumn, raw_text
-from storage.schema.labels import Buckets, Label
+from storage.schema.labels import Buckets, Label, Labels
 from storage.schema.table import TableSchema
 
 
@@ -190,3 +191,74 @@ def test_a_message_does_not_list_hundreds_of_pixels():
     needed = image_schema().released_columns
     with pytest.raises(InputError, match="found c0, c1, c2; declare them"):
         image_schema().check_header([*needed, "c0", "c1", "c2"], needed)
+
+
+# --- several labels as one
+
+
+def labels_of(sizes):
+    return [
+        Label(name=f"l{i}", levels={f"{i}{k}": () for k in range(size)})
+        for i, size in enumerate(sizes)
+    ]
+
+
+@given(sizes=st.lists(st.integers(2, 4), min_size=1, max_size=2), seed=st.integers(0, 99))
+def test_codes_together_have_the_levels_of_each(sizes, seed):
+    labels, rng = Labels(labels_of(sizes)), np.random.default_rng(seed)
+    own = [rng.integers(-2, size, size=30, dtype=np.int32) for size in sizes]
+    combinations = [*product(*map(range, sizes))]
+    together = labels.joined(own)
+    for row, code in enumerate(together):
+        parts = tuple(int(codes[row]) for codes in own)
+        assert (code < 0) == (min(parts) < 0)
+        assert code < 0 or combinations[code] == parts
+    known = together[together >= 0]
+    columns = labels.columns(known)
+    for name, levels in labels.parts.items():
+        assert columns[name].tolist() == [levels[code] for code in known]
+    place = int(rng.integers(len(sizes)))
+    asked = labels.asked(f"l{place}", f"{place}1")
+    assert asked.tolist() == [parts[place] == 1 for parts in combinations]
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        (
+            {"more_labels": labels_of([2])},
+            "expected each column once in columns, labels and ignore",
+        ),
+        ({"more_labels": labels_of([2, 4, 4])[1:]}, None),
+        ({"more_labels": labels_of([2, 26])[1:]}, "expected labels of 50 levels or fewer together"),
+        (
+            {
+                "more_labels": [
+                    {
+                        "name": "b",
+                        "levels": [{"name": name, "values": []} for name in ("z", "y, b=z")],
+                    }
+                ],
+                "label": {"name": "a", "levels": {"x": [], "x, b=y": []}},
+            },
+            "distinguish combinations of",
+        ),
+        (
+            {
+                "more_labels": labels_of([2, 2])[1:],
+                "columns": [{"name": "l0, l1", "kind": "categorical", "levels": ["a", "b"]}],
+            },
+            "and no column 'l0, l1'",
+        ),
+        ({"more_labels": labels_of([2, 2])[1:], "image": {"height": 2, "width": 2}}, "of an image"),
+    ],
+)
+def test_labels_are_declared_once_and_have_few_levels_together(declared, message):
+    (first,) = labels_of([2])
+    columns = [{"name": "x", "kind": "categorical", "levels": ["a", "b"]}]
+    whole = ({} if "image" in declared else {"columns": columns}) | {"label": first} | declared
+    if message is None:
+        assert len(TableSchema.model_validate(whole).labels.level_names) == 32
+    else:
+        with pytest.raises(ValidationError, match=message):
+            TableSchema.model_validate(whole)

@@ -1,17 +1,20 @@
+"""Signed documents: strict, in one form, and about one thing that one person signed."""
+
 import base64
 import json
+from dataclasses import replace
 from datetime import UTC, date, datetime
+from decimal import Decimal
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from made_manifests import SHA, fields_of, key_of
-from pydantic import ValidationError
 
-from privacy.errors import ConfigurationError, IntegrityError
-from storage.files.digests import digest_of
-from storage.files.documents import canonical_json
+from privacy.errors import ConfigurationError, IntegrityError, LedgerError
+from storage.files.documents import canonical_json, digest_of
+from storage.ledger.adjustments import Adjustment, keep_adjustment, sign_adjustment
+from storage.ledger.ledger_db import LedgerDatabase
 from storage.releases.manifest import Manifest
+from storage.releases.revocations import Revocation, RevocationList
 from storage.releases.signatures import (
     Approval,
     ApprovalStatement,
@@ -25,7 +28,6 @@ PIPELINE, ANNA, BERT, STRANGER = (key_of(number) for number in range(1, 5))
 OFFICERS = [ANNA.public, BERT.public]
 FIELDS = fields_of(needs_approval=True, requester=BERT.key_id)
 MANIFEST = Manifest(**FIELDS)
-CONTENT = MANIFEST.to_bytes()
 STATEMENT = ApprovalStatement(
     ledger_entry="17",
     release_id="r-20250131-0f3a9c21",
@@ -36,52 +38,89 @@ STATEMENT = ApprovalStatement(
     reason="Geprüft: Garantie und Karte.",
     decided_on=date(2025, 2, 1),
 )
-SIGNATURE = Signature.signed(PIPELINE, manifest=digest_of(CONTENT))
+ENTRY = "e-0123456789abcdef"
+SPENT = {"cohort": "heart-failure", "rho": Decimal("0.25"), "reason": "a table left on paper"}
+
+
+def revocation(number, **changes):
+    fields = {
+        "dataset": "adult",
+        "release_id": f"r-20250131-{number:08x}",
+        "ledger_entry": ENTRY,
+        "manifest_sha256": f"{number:064x}",
+        "reason": "Bounds were taken from the rows.",
+        "revoked_by": ANNA.key_id,
+        "revoked_on": date(2025, 2, 1),
+    }
+    return Revocation(**{**fields, **changes})
+
+
+def adjustment(keys=(ANNA, BERT), **changes):
+    return sign_adjustment(**{"entry_id": ENTRY, **SPENT, **changes}, keys=keys)
+
+
+SIGNATURE = Signature.signed(PIPELINE, manifest=digest_of(MANIFEST.to_bytes()))
 APPROVAL = sign_approval(STATEMENT, ANNA)
-PARSERS = [(Signature, SIGNATURE, "SIGNATURE"), (Approval, APPROVAL, "APPROVAL")]
+LISTED = RevocationList.signed(PIPELINE, revocations=(revocation(1), revocation(2)))
+ADJUSTMENT = adjustment()
+SIGNED = {
+    "manifest": SIGNATURE,
+    "approval": APPROVAL,
+    "revoked": LISTED,
+    "adjustment": ADJUSTMENT.signed[0],
+}
+"""A document of each kind, by the name of the kind in what is signed."""
 
 
-def stated(**changes):
-    return sign_approval(STATEMENT.model_copy(update=changes), ANNA)
+@pytest.mark.parametrize("kind", SIGNED)
+def test_a_signature_covers_kind_key_and_all_fields(kind):
+    document = SIGNED[kind]
+    fields = json.loads(document.to_bytes())
+    signature = base64.b64decode(fields.pop("signature"))
+    key = PIPELINE if kind in ("manifest", "revoked") else ANNA
+    assert (fields["format_version"], fields["key_id"]) == (1, key.key_id)
+    message = f"clustmix-{kind}-v1\0".encode() + canonical_json(fields)
+    assert document.message == message
+    assert signature == key.sign(message)
+    assert document.verify([STRANGER.public, key.public]) == key.public
+    with pytest.raises(IntegrityError, match=rf"SIGNER_UNKNOWN: file .*{key.key_id}, expected one"):
+        document.verify([STRANGER.public])
 
 
-def test_what_is_signed():
-    digest = canonical_json(digest_of(CONTENT).model_dump())
-    begun = '{"format_version":1,"key_id":"%s",'
-    expected = (
-        b"clustmix-manifest-v1\0" + (begun % PIPELINE.key_id).encode() + b'"manifest":%b}' % digest
-    )
-    assert SIGNATURE.message == expected
-    assert base64.b64decode(SIGNATURE.signature) == PIPELINE.sign(expected)
-    assert SIGNATURE.manifest == digest_of(CONTENT)
-    statement = canonical_json(STATEMENT.model_dump(mode="json"))
-    assert APPROVAL.message == (
-        b"clustmix-approval-v1\0" + (begun % ANNA.key_id).encode() + b'"statement":%b}' % statement
-    )
-
-
-@pytest.mark.parametrize(("parse", "document", "kind"), PARSERS)
-def test_no_substituted_byte_of_a_document_is_accepted(parse, document, kind):
+@pytest.mark.parametrize("document", [SIGNATURE, APPROVAL], ids=lambda one: type(one).__name__)
+def test_no_substituted_byte_of_a_document_is_accepted(document):
     content = document.to_bytes()
     codes = set()
     for position in range(len(content)):
-        for byte in (content[position] ^ 1, content[position] ^ 32, ord("0"), ord("A")):
-            if byte == content[position]:
-                continue
+        for byte in {content[position] ^ 1, content[position] ^ 32, ord("0")} - {content[position]}:
             changed = content[:position] + bytes([byte]) + content[position + 1 :]
             with pytest.raises(IntegrityError) as caught:
-                parse.from_bytes(changed).verify([PIPELINE.public, ANNA.public])
+                type(document).from_bytes(changed).verify([PIPELINE.public, ANNA.public])
             codes.add(caught.value.code)
-    assert codes == {f"{kind}_INVALID", "SIGNATURE_WRONG", "SIGNER_UNKNOWN"}
+    assert codes == {document.CODE, "SIGNATURE_WRONG", "SIGNER_UNKNOWN"}
 
 
 def rewritten(document, **fields):
     return canonical_json({**json.loads(document.to_bytes()), **fields})
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
+def stated(**fields):
+    return rewritten(APPROVAL, statement={**STATEMENT.model_dump(mode="json"), **fields})
+
+
+def revoked(*numbers, **fields):
+    rows = [json.loads(revocation(number).model_dump_json()) | fields for number in numbers]
+    return rewritten(LISTED, revocations=rows)
+
+
+def twice_signed(change):
+    document = json.loads(ADJUSTMENT.to_bytes())
+    change(document["signed"])
+    return canonical_json(document)
+
+
+REFUSED = {
+    Signature: [
         (rewritten(SIGNATURE, note="x"), "field 'note': Extra inputs are not permitted"),
         (rewritten(SIGNATURE, format_version=2), "field 'format_version': Input should be 1"),
         (rewritten(SIGNATURE, signature="A" * 88), "field 'signature': String should match"),
@@ -89,78 +128,72 @@ def rewritten(document, **fields):
         (APPROVAL.to_bytes(), "field 'manifest': Field required"),
         (b" " * 4001, "is larger than 4,000 bytes"),
     ],
-)
-def test_parse_signature_refuses(content, message):
-    with pytest.raises(IntegrityError, match=f"SIGNATURE_INVALID: file signature.json .*{message}"):
-        Signature.from_bytes(content)
-
-
-STRICT = {
-    "ledger_entry": [""],
-    "release_id": ["../x"],
-    "measurement_sha256": ["abc"],
-    "guarantee": ["", "x" * 10_001],
-    "requester": [None, "anna"],
-    "decision": ["maybe"],
-    "reason": ["", "x" * 201, "two\nlines"],
-    "decided_on": ["today"],
-    "epsilon": [1.0],
+    Approval: [
+        (b" " * 100_001, "is larger than 100,000 bytes"),
+        *(
+            (stated(**{field: value}), f"field 'statement.{field}")
+            for field, value in (
+                ("ledger_entry", ""),
+                ("release_id", "../x"),
+                ("measurement_sha256", "abc"),
+                ("guarantee", "x" * 10_001),
+                ("requester", None),
+                ("requester", "anna"),
+                ("decision", "maybe"),
+                ("reason", "two\nlines"),
+                ("decided_on", "today"),
+                ("epsilon", 1.0),
+            )
+        ),
+    ],
+    RevocationList: [
+        (b"", "field '': Invalid JSON: .*; get the list again from the publisher"),
+        (LISTED.to_bytes() + b"\n", "is not in canonical form"),
+        (b" " * 16_000_001, "is larger than 16,000,000"),
+        (revoked(1, 1), "a release is listed twice"),
+        (revoked(), "field 'revocations': .* at least 1"),
+        (revoked(1, dataset="../x"), "a name has 1 to 63"),
+        (revoked(1, release_id="r-1"), r"field 'revocations\.0\.release_id'"),
+        (revoked(1, manifest_sha256="ab"), r"field 'revocations\.0\.manifest_sha256'"),
+        (revoked(1, revoked_by="anna"), r"field 'revocations\.0\.revoked_by'"),
+        (revoked(1, rows=5), r"field 'revocations\.0\.rows': Extra"),
+    ],
+    Adjustment: [
+        (twice_signed(lambda parts: parts.pop()), "field 'signed"),
+        (twice_signed(lambda parts: parts.reverse() or parts.pop()), "field 'signed"),
+        (twice_signed(lambda p: p.__setitem__(1, p[0])), "expected the signatures of two keys"),
+        (
+            twice_signed(lambda parts: parts[1]["statement"].update(rho="0.260000000000")),
+            "expected one statement, found two",
+        ),
+        (twice_signed(lambda parts: parts[0].update(note="x")), "Extra inputs are not permitted"),
+    ],
 }
 
 
-@pytest.mark.parametrize("field", STRICT)
-def test_a_statement_is_strict(field):
-    for value in STRICT[field]:
-        fields = {**STATEMENT.model_dump(mode="json"), field: value}
-        with pytest.raises(ValidationError, match=field):
-            ApprovalStatement(**fields)
-        wrong = f"APPROVAL_INVALID: file approval.json field 'statement.{field}"
-        with pytest.raises(IntegrityError, match=wrong):
-            Approval.from_bytes(rewritten(APPROVAL, statement=fields))
+@pytest.mark.parametrize(
+    ("kind", "content", "message"),
+    [(kind, *case) for kind, cases in REFUSED.items() for case in cases],
+    ids=lambda value: value.__name__ if isinstance(value, type) else "",
+)
+def test_a_document_is_strict(kind, content, message):
+    with pytest.raises(IntegrityError, match=f"{kind.CODE}: file {kind.FILE} .*{message}"):
+        kind.from_bytes(content)
 
 
-def test_reasons():
+def test_a_reason_is_one_line():
     for text in ("x", "x" * 200, "Geprüft, in Ordnung.", "数据"):
         assert is_reason(text)
-        assert Approval.from_bytes(stated(reason=text).to_bytes()).statement.reason == text
-    no_reasons = ["", " ", " x", "x ", "x" * 201, "a\nb", "a\tb", "\x1b[2J", "a\u202eb", "\ud800"]
-    for text in no_reasons:
-        assert not is_reason(text)
+        assert Approval.from_bytes(said(reason=text).to_bytes()).statement.reason == text
+    for text in ("", " ", " x", "x ", "x" * 201, "a\nb", "a\tb", "\x1b[2J", "a\u202eb", "\ud800"):
         with pytest.raises(ConfigurationError, match="REASON_INVALID: expected a reason of 1 to 2"):
             ApprovalStatement.of(MANIFEST, decision="approve", reason=text)
+    full = said(guarantee="\x01" * 10_000, reason="数" * 200)
+    assert Approval.from_bytes(full.to_bytes()) == full  # below the limit of its file
 
 
-def test_a_full_statement_is_below_the_size_limit():
-    full = STATEMENT.model_copy(update={"guarantee": "\x01" * 10_000, "reason": "数" * 200})
-    content = sign_approval(full, ANNA).to_bytes()
-    assert len(content) < Approval.MAX_BYTES
-    assert Approval.from_bytes(content).statement == full
-    with pytest.raises(IntegrityError, match=r"APPROVAL_INVALID: .* is larger than 100,000 bytes"):
-        Approval.from_bytes(b" " * (Approval.MAX_BYTES + 1))
-
-
-@given(
-    st.binary(max_size=100)
-    | st.sampled_from([SIGNATURE.to_bytes(), APPROVAL.to_bytes()])
-    | st.builds(
-        rewritten,
-        st.sampled_from([SIGNATURE, APPROVAL]),
-        key_id=st.text(st.characters(codec="utf-8"), max_size=20),
-        signature=st.text(st.characters(codec="utf-8"), max_size=90),
-    )
-)
-def test_hostile_content_is_refused_or_is_a_document(content):
-    for parse, document, kind in PARSERS:
-        refused = None
-        try:
-            assert parse.from_bytes(content).to_bytes() == content
-            parse.from_bytes(content).verify([PIPELINE.public, ANNA.public])
-        except IntegrityError as error:
-            refused = error
-        assert (refused is None) == (content == document.to_bytes())
-        if refused is not None:
-            assert refused.code in (f"{kind}_INVALID", "SIGNATURE_WRONG", "SIGNER_UNKNOWN")
-            assert str(refused).isprintable()
+def said(**changes):
+    return sign_approval(STATEMENT.model_copy(update=changes), ANNA)
 
 
 def required(approval, manifest=MANIFEST, officers=OFFICERS):
@@ -176,54 +209,102 @@ def test_a_statement_is_made_from_the_manifest():
         ApprovalStatement.of(free, decision="approve", reason="x")
 
 
-def test_an_approval_of_something_else_is_refused():
-    for field, value in {
-        "ledger_entry": "18",
-        "release_id": "r-20250131-00000000",
-        "measurement_sha256": "0" * 64,
-        "guarantee": "Ein anderer Satz.",
-        "requester": STRANGER.key_id,
-    }.items():
-        mismatch = f"APPROVAL_MISMATCH: .*approval.json: expected the {field} of the manifest, fou"
-        with pytest.raises(IntegrityError, match=mismatch):
-            required(stated(**{field: value}))
-    with pytest.raises(IntegrityError, match=r"APPROVAL_REJECTED: file approval\.json rejects the"):
-        required(stated(decision="reject"))
+def forged(requester):
+    """Return an approval by Bert, made without this program."""
+    statement = STATEMENT.model_copy(update={"requester": requester})
+    draft = APPROVAL.model_copy(update={"statement": statement, "key_id": BERT.key_id})
+    signature = base64.b64encode(BERT.sign(draft.message)).decode()
+    return draft.model_copy(update={"signature": signature})
+
+
+WITH_PIPELINE = [*OFFICERS, PIPELINE.public]
+
+
+@pytest.mark.parametrize(
+    ("approval", "officers", "message"),
+    [
+        *(
+            (said(**{field: value}), OFFICERS, f"APPROVAL_MISMATCH: .*expected the {field} of the")
+            for field, value in (
+                ("ledger_entry", "18"),
+                ("release_id", "r-20250131-00000000"),
+                ("measurement_sha256", "0" * 64),
+                ("guarantee", "Ein anderer Satz."),
+                ("requester", STRANGER.key_id),
+            )
+        ),
+        (said(decision="reject"), OFFICERS, r"APPROVAL_REJECTED: file approval\.json rejects the"),
+        # A requester, as oneself and in the name of another.
+        (forged(BERT.key_id), OFFICERS, f"APPROVER_IS_REQUESTER: .* signed by key {BERT.key_id}"),
+        (forged(ANNA.key_id), OFFICERS, f"APPROVER_IS_REQUESTER: .* signed by key {BERT.key_id}"),
+        (sign_approval(STATEMENT, PIPELINE), OFFICERS, "SIGNER_UNKNOWN"),
+        (sign_approval(STATEMENT, PIPELINE), WITH_PIPELINE, "APPROVER_IS_PIPELINE: .* key "),
+        (sign_approval(STATEMENT, STRANGER), OFFICERS, r"SIGNER_UNKNOWN: file approval\.json"),
+    ],
+)
+def test_an_approval_of_something_else_or_by_somebody_else_is_refused(approval, officers, message):
+    with pytest.raises(IntegrityError, match=message):
+        required(approval, officers=officers)
 
 
 def test_nobody_approves_their_own_request():
-    with pytest.raises(
-        ConfigurationError,
-        match=f"APPROVER_IS_REQUESTER: expected the key of another person .*"
-        f"found {BERT.key_id} for both; let an officer decide",
-    ):
+    said_to_bert = f"APPROVER_IS_REQUESTER: expected the key of another .*found {BERT.key_id} for"
+    with pytest.raises(ConfigurationError, match=said_to_bert):
         sign_approval(STATEMENT, BERT)
-    # A requester who signs without this program, as oneself and in the name of another.
-    for requester in (BERT.key_id, ANNA.key_id):
-        statement = STATEMENT.model_copy(update={"requester": requester})
-        draft = APPROVAL.model_copy(update={"statement": statement, "key_id": BERT.key_id})
-        signature = base64.b64encode(BERT.sign(draft.message)).decode()
-        forged = draft.model_copy(update={"signature": signature})
-        with pytest.raises(
-            IntegrityError, match=f"APPROVER_IS_REQUESTER: .* signed by key {BERT.key_id}, which a"
-        ):
-            required(forged)
-
-
-def test_the_pipeline_and_strangers_approve_nothing():
-    by_pipeline = sign_approval(STATEMENT, PIPELINE)
-    with pytest.raises(IntegrityError, match="SIGNER_UNKNOWN"):
-        required(by_pipeline)
-    with pytest.raises(IntegrityError, match=f"APPROVER_IS_PIPELINE: .* key {PIPELINE.key_id}, wh"):
-        required(by_pipeline, officers=[*OFFICERS, PIPELINE.public])
-    with pytest.raises(IntegrityError, match=r"SIGNER_UNKNOWN: file approval\.json is signed by "):
-        required(sign_approval(STATEMENT, STRANGER))
 
 
 def test_a_resample_carries_the_approval_of_its_original():
     fields = {**FIELDS, "release_id": "r-20250301-00000001"}
     resample = Manifest(**{**fields, "resampled_from": FIELDS["release_id"], "rows": 5})
     assert required(APPROVAL, resample) == ANNA.public
-    of_itself = stated(release_id="r-20250301-00000001")
+    of_itself = said(release_id="r-20250301-00000001")
     with pytest.raises(IntegrityError, match=r"APPROVAL_MISMATCH: .* the release_id of the manife"):
         required(of_itself, resample)
+
+
+# --- a charge entered by hand, which two officers sign
+
+
+def test_two_different_people_sign_what_the_ledger_accepts():
+    assert abs((ADJUSTMENT.statement.decided_on - datetime.now(UTC).date()).days) <= 1
+    for keys in ((), (ANNA,), (ANNA, ANNA), (ANNA, BERT, STRANGER)):
+        with pytest.raises(LedgerError, match="TWO_PEOPLE"):
+            adjustment(keys)
+    for change, code in (
+        ({"rho": Decimal(0)}, "RHO_INVALID"),
+        ({"rho": Decimal("1e-13")}, "RHO_INVALID"),
+        ({"reason": "two\nlines"}, "LEDGER_TEXT_INVALID"),
+        ({"cohort": ""}, "LEDGER_TEXT_INVALID"),
+    ):
+        with pytest.raises(ConfigurationError, match=code):
+            adjustment(**change)
+
+
+def test_an_adjustment_is_written_once_and_for_its_owner(tmp_path):
+    path = keep_adjustment(tmp_path / "adjustments", ADJUSTMENT)
+    assert path == tmp_path / "adjustments" / f"{ENTRY}.json"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert Adjustment.from_bytes(path.read_bytes()) == ADJUSTMENT
+    with pytest.raises(IntegrityError, match="ALREADY_WRITTEN"):
+        keep_adjustment(tmp_path / "adjustments", ADJUSTMENT)
+
+
+def test_an_entry_is_held_against_what_was_signed(tmp_path):
+    ledger = LedgerDatabase(tmp_path / "ledger.sqlite")
+    entry = ledger.adjust(**SPENT, signers=ADJUSTMENT.signers, entry_id=ENTRY)
+    ADJUSTMENT.verify(entry, officers=OFFICERS)
+    for changes in (
+        {"rho": Decimal("0.26")},
+        {"cohort": "other"},
+        {"note": "other"},
+        {"entry_id": "e-0000000000000000"},
+        {"signers": (ANNA.key_id, STRANGER.key_id)},
+    ):
+        with pytest.raises(IntegrityError, match=r"ADJUSTMENT_MISMATCH: .* to be what two off"):
+            ADJUSTMENT.verify(replace(entry, **changes), officers=OFFICERS)
+    with pytest.raises(IntegrityError, match="SIGNER_UNKNOWN: file of the adjustment is signed by"):
+        ADJUSTMENT.verify(entry, officers=OFFICERS[:1])
+    with pytest.raises(LedgerError, match=f"ENTRY_EXISTS: expected a new entry, found {ENTRY}"):
+        ledger.adjust(**SPENT, signers=ADJUSTMENT.signers, entry_id=ENTRY)
+    ledger.verify()

@@ -38,7 +38,7 @@ from privacy.parameters import PrivacyUnit
 from storage.files.diagnostics import DiagnosticsFile
 from storage.schema.columns import raw_text
 from storage.schema.table import TableSchema
-from storage.sources import cohorts, formats, parquet_files, reading
+from storage.sources import formats, parquet_files, reading
 from storage.sources.cohorts import CohortReader
 from storage.sources.declared import CsvSource, ParquetSource, SqlSource
 from tasks.ingest import pieces as ingest_pieces
@@ -448,8 +448,7 @@ def merge_equal_cells(patch):
 
 def convert_by_chunk(patch, **options):
     """Let pandas choose a type for the cells of each chunk."""
-    for module in (cohorts, reading):
-        patch.setattr(module, "arrow_frame", lambda table: table.to_pandas(**options))
+    patch.setattr(reading, "arrow_frame", lambda table: table.to_pandas(**options))
 
 
 def select_by_chunk(patch):

@@ -8,7 +8,7 @@ from privacy.event_records import event_to_dict
 from privacy.events import Composed, Gaussian
 from privacy.gaussian import GaussianAccountant
 from privacy.parameters import Adjacency
-from storage.files.digests import digest_of
+from storage.files.documents import digest_of
 from storage.keys.keys import SigningKey
 from storage.releases.manifest import GateRecord, Manifest, MethodRecord
 

@@ -1,4 +1,4 @@
-"""Parser of FHIRPath expressions over the resources of one patient.
+"""Declared FHIR exports, and the expressions of FHIRPath over the resources of one patient.
 
 Only the functions listed in ``fhir.toml`` are allowed. Those that read a clock, write a trace or
 read elements that the expression does not name are refused.
@@ -7,10 +7,16 @@ read elements that the expression does not name are refused.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, ValidationInfo, model_validator
 
 from privacy.errors import extra
-from storage.files.lists import listed
+from storage.files.documents import KEPT, listed
+from storage.sources.places import PrintablePath, SourcePart, SourcePlace
+
+PATIENT = "patient"
+"""Column that names the patient: the id of the resource Patient."""
 
 _LISTED = listed(__package__, "fhir.toml")
 SUBJECTS = {
@@ -19,6 +25,45 @@ SUBJECTS = {
 """Element that names the patient, by type of resource."""
 _FUNCTIONS, TIMES = (tuple(_LISTED["words"][name].split()) for name in ("functions", "times"))
 _TYPES = frozenset({"Patient", *SUBJECTS})
+
+
+class _FhirFeature(SourcePart):
+    """One column: an expression over the resources of a patient."""
+
+    column: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
+    """Name of the column."""
+    expression: Annotated[str, Field(min_length=1, max_length=2000)]
+    """Expression of FHIRPath (R4) with one value or none: text, number, ``true`` or ``false``.
+    Every path begins with a type of resource."""
+
+
+class FhirSource(SourcePlace):
+    """A folder of a FHIR bulk export: files ``*.ndjson``, one resource of R4 a line.
+
+    A row is a patient, with ``patient`` (the id of the resource ``Patient``) as
+    ``privacy_unit.column`` and the features as columns. An expression sees the resources of its
+    patient alone, sorted by type, time and id, so ``.last()`` is the latest. Lines without a
+    resource, resources of no patient of the export, and patients with two records are refused.
+    Needs the extra ``hospital``; an expression takes about a millisecond a resource.
+    """
+
+    kind: Literal["fhir"]
+    path: PrintablePath
+    """The folder. Relative paths start at the current directory."""
+    features: Annotated[tuple[_FhirFeature, ...], Field(min_length=1, max_length=500)]
+    """Columns beside ``patient``, the label among them."""
+
+    @model_validator(mode="after")
+    def _complete(self, info: ValidationInfo) -> Self:
+        names = [feature.column for feature in self.features]
+        if len({*names, PATIENT}) != len(names) + 1:
+            raise ValueError(f"expected each column once, and none called {PATIENT}")
+        for feature in self.features if info.context != KEPT else ():
+            try:
+                parse_expression(feature.expression)
+            except ValueError as error:
+                raise ValueError(f"column {feature.column}: {error}") from None
+        return self
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -19,11 +18,18 @@ from privacy.errors import InputError
 from storage.schema.column_blocks import LABEL_NAME
 from storage.schema.table import check_names
 from storage.sources.declared import CsvSource
-from storage.sources.declared_images import FILE_NAME, DicomSource, PngSource
-from storage.sources.dicom_images import check_tags, read_dicom, series_of
+from storage.sources.declared_images import (
+    FILE_NAME,
+    DicomSource,
+    FileRule,
+    PngSource,
+    RefusedFile,
+    RefusedFiles,
+)
 from storage.sources.formats import CsvTable
-from storage.sources.image_rules import FileRule, RefusedFile, RefusedFiles
-from storage.sources.png_images import read_png
+from storage.sources.images.dicom_images import check_tags, read_dicom, series_of
+from storage.sources.images.png_images import read_png
+from storage.sources.reading import SourceTable
 
 FILES_WORTH_A_FRAGMENT = 1_000
 MAX_FILE_BYTES = 64 << 20
@@ -87,17 +93,16 @@ class ImageFilesPart:
         return str(file.relative_to(self.source.folder))
 
 
-class ImageFolder:
+class ImageFolder(SourceTable):
     """The images of a source as columns, in the order of the table or of the file names.
 
-    `files` are all files that are read, `labels` the labels by folder, and `names` the columns. It
-    is an InputError if a file is missing, a link, outside the folder, of another kind, or listed
+    It is an InputError if a file is missing, a link, outside the folder, of another kind, or listed
     twice, or if the table lacks a column.
     """
 
-    refused_types: Mapping[str, str] = MappingProxyType({})
+    divisible = True
 
-    def __init__(self, source: PngSource | DicomSource) -> None:
+    def __init__(self, source: PngSource | DicomSource, scratch: Path | None = None) -> None:
         folder = source.folder.absolute()  # a worker may be elsewhere
         self._source = source.model_copy(update={"folder": folder})
         if isinstance(source, DicomSource):
@@ -114,9 +119,19 @@ class ImageFolder:
             names, self._cells = _listed(source.table)
         _check_files(folder, names)
         self._images = tuple(folder / name for name in names)
-        self.names = (*source.pixel_names, *self._cells, *source.header_columns)
-        self.files = (*self._images, *([] if source.table is None else [source.table]))
-        self.labels = self._cells[LABEL_NAME] if source.table is None else ()
+
+    def described(self) -> tuple[tuple[str, ...], dict[str, str]]:
+        """Return the names of pixels, of columns of the table and of elements of the header."""
+        source = self._source
+        return (*source.pixel_names, *self._cells, *source.header_columns), {}
+
+    def files(self) -> list[Path]:
+        """Return the images and the table."""
+        return [*self._images, *([] if self._source.table is None else [self._source.table])]
+
+    def cells_of_folders(self) -> tuple[str, ...]:
+        """Return the label of each image, where folders name the labels."""
+        return self._cells[LABEL_NAME] if self._source.table is None else ()
 
     def batches(self, needed: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
         """Read the wanted columns of all images, as `ImageFilesPart.batches` does."""
@@ -189,16 +204,17 @@ def _listed(table: Path) -> tuple[tuple[PurePosixPath, ...], dict[str, tuple[str
         raise InputError(
             "SOURCE_MISSING", f"expected a file at {table}; correct the path in the site file"
         )
-    rows = CsvTable(table, CsvSource(kind="csv", path=table))
-    check_names(rows.names)
-    if FILE_NAME not in rows.names:
+    rows = CsvTable(CsvSource(kind="csv", path=table))
+    columns, _ = rows.described()
+    check_names(columns)
+    if FILE_NAME not in columns:
         raise InputError(
             "COLUMN_MISSING",
             f"expected a column {FILE_NAME} in {table}, which names the file of each image",
         )
-    cells: dict[str, list[str]] = {name: [] for name in rows.names}
-    for batch in rows.batches(rows.names, _BATCH_CELLS):
-        for name in rows.names:
+    cells: dict[str, list[str]] = {name: [] for name in columns}
+    for batch in rows.batches(columns, _BATCH_CELLS):
+        for name in columns:
             cells[name] += batch.column(name).to_pylist()
     names = tuple(PurePosixPath(name) for name in cells.pop(FILE_NAME))
     return names, {name: tuple(texts) for name, texts in cells.items()}

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from privacy.errors import ConfigurationError, extra
 from storage.schema.columns import raw_text
-from storage.sources.declared_images import PATIENT_TAG, DicomSource, Window
-from storage.sources.image_rules import FileRule, RefusedFile
+from storage.sources.declared_images import PATIENT_TAG, DicomSource, FileRule, RefusedFile, Window
 
 _PIXELS = (
     "Rows", "Columns", "SamplesPerPixel", "PhotometricInterpretation", "BitsAllocated",

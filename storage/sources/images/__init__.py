@@ -1,0 +1,1 @@
+"""Readers of folders with a file for each image."""

@@ -16,8 +16,7 @@ from storage.schema.table import TableSchema
 from tasks.reporting.claim import FALSE_ALARMS, Claim
 from tasks.reporting.contact_sheet import contact_sheet
 from tasks.reporting.facts import public_facts
-from tasks.reporting.plots import MAX_LEVELS, column_plots, highlighted_level
-from tasks.reporting.released_plots import released_plots
+from tasks.reporting.plots import MAX_LEVELS, column_plots, highlighted_level, released_plots
 from tasks.reporting.rendering import render
 
 REPORT_FILE = "report.html"

@@ -116,9 +116,9 @@ def column_plots(frame: pd.DataFrame, schema: TableSchema) -> list[Plot]:
         plots.append(_plot(column, [Bar(*bar) for bar in bars]))
     for label in (schema.label, *schema.more_labels):
         names = label.level_names
-        shares = _shares(pd.Index(names).get_indexer(frame[label.name]), len(names))
-        bars = zip(names, shares, [None] * len(names), strict=True)
-        plots.append(_plot(label, [Bar(*bar) for bar in bars]))
+        shares = _shares(pd.Index(names).get_indexer(pd.Index(frame[label.name])), len(names))
+        bars = [Bar(name, share, None) for name, share in zip(names, shares, strict=True)]
+        plots.append(_plot(label, bars))
     return plots
 
 

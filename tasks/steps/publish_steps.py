@@ -27,7 +27,7 @@ from tasks.methods.registry import method_entry
 from tasks.reporting.released_tables import released_tables
 from tasks.reporting.released_teacher import teacher_files
 from tasks.reporting.tables import coded, formats_agree, is_stated, read_rows, table_files
-from tasks.steps.bundle import Provenance, build_bundle
+from tasks.steps.bundle import build_bundle
 from tasks.steps.job import ReleaseJob
 
 
@@ -68,17 +68,15 @@ def prepare(
             schema, tables, reference=reference, guide=guide, noisy=noisy, rows=job.rows
         )
     with stage("report"):
-        is_resample = record.release_id != job.ref.release_id
-        provenance = Provenance(
-            events=tuple(event_from_dict(event) for event in record.events),
-            ledger_entry=record.ledger_entry,
-            measurement_sha256=measurement.sha256,
-            tainted=record.tainted,
+        return build_bundle(
+            job,
+            measurement,
+            tables,
+            read_rows(tables),
+            gate=gate,
             conditions=conditions,
-            resampled_from=record.release_id if is_resample else None,
-            corrected_after_checks=failed_checks,
+            failed_checks=failed_checks,
         )
-        return build_bundle(job, tables, read_rows(tables), provenance=provenance, gate=gate)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,8 +112,8 @@ def column_plots(frame: pd.DataFrame, schema: TableSchema) -> list[Plot]:
     plots = []
     for column, own in zip(columns, codes.T, strict=True):
         shares, parts = (_shares(of, column.n_codes) for of in (own, own[highlighted]))
-        bars = zip(_levels_of(column), shares, parts, strict=True)
-        plots.append(_plot(column, [Bar(*bar) for bar in bars]))
+        values = zip(_levels_of(column), shares, parts, strict=True)
+        plots.append(_plot(column, [Bar(*each) for each in values]))
     for label in (schema.label, *schema.more_labels):
         names = label.level_names
         shares = _shares(pd.Index(names).get_indexer(pd.Index(frame[label.name])), len(names))

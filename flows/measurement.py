@@ -7,19 +7,15 @@ aggregation, and sealed before it is used; the private workspace is gone at the 
 ends. No step is cached or tried again.
 """
 
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
 from flows.workplace import Workplace
-from privacy.ledger import LedgerEntry
-from storage.releases.measurements import (
-    RELEASED_FILE,
-    MeasurementStore,
-    arrays_to_bytes,
-)
+from storage.ledger.ledger_db import Reservation
+from storage.releases.measurements import MeasurementStore
 from tasks.execution.executor import Executor
 from tasks.execution.runtime import guarded_stage, guarded_task
 from tasks.ingest.shards import ShardFile
@@ -44,14 +40,6 @@ ingest = guarded_task(name="ingest")(ingest_steps.ingest)
 seal = guarded_stage("seal")(measure_steps.seal)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """The entry that has paid, sealed or further; this run has made it, or an earlier one has."""
-
-    entry: LedgerEntry
-    created: bool
-
-
 def measure(
     job: ReleaseJob,
     *,
@@ -60,10 +48,11 @@ def measure(
     workplace: Workplace,
     measurements: MeasurementStore,
     new_draw: bool = False,
-) -> Measured:
+) -> Reservation:
     """Measure a cohort, or find the measurement of the same table that was paid for before.
 
-    The caller has cleaned up after dead runs, see `tasks.steps.janitor`.
+    The entry that has paid is returned, sealed or further; `created` if this run has made it. The
+    caller has cleaned up after dead runs, see `tasks.steps.janitor`.
 
     Privacy
     -------
@@ -101,10 +90,10 @@ def measure(
                     curator, released = draw(
                         job.synthesizer, plan, shards, mu=job.mu, seals=seals, executor=executor
                     )
-                    files = {**seals.files, RELEASED_FILE: arrays_to_bytes(released)}
+                    files = seals.files_with(released)
                     record = measure_steps.record_of(job, entry, curator, files)
                     seal(record, files, measurements=measurements, entries=entries)
-    return Measured(entry=entries.now(entry), created=reservation.created)
+    return replace(reservation, entry=entries.now(entry))
 
 
 def draw(

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from scipy.stats import chi2, norm
 
 from flows.site.request import PublishRequest, ReleaseRequest
-from flows.site.site_file import BudgetSection, SiteFile, WindowSection, load_site
+from flows.site.site_file import SiteFile, _Budget, _Window, load_site
 from privacy import errors
 from privacy.calibration import gdp_mu
 from privacy.gaussian import GaussianAccountant
@@ -229,9 +229,9 @@ def test_every_variable_and_exit_code_is_explained():
 
 def test_every_cap_of_the_site_file_is_explained():
     documented = [row[0] for row in table_after(LEDGER, "## Caps")]
-    caps = [name for name in BudgetSection.model_fields if name != "cohort"]
+    caps = [name for name in _Budget.model_fields if name != "cohort"]
     assert [re.match(r"`(\w+)", cell)[1] for cell in documented] == caps
-    assert documented[-1] == f"`window: {{{', '.join(WindowSection.model_fields)}}}`"
+    assert documented[-1] == f"`window: {{{', '.join(_Window.model_fields)}}}`"
 
 
 def source_of(*places):

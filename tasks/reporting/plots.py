@@ -37,7 +37,7 @@ _Share = tuple[float | None, tuple[float, float] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class _Bar:
     """One bar: its text, its share, and the share of highlighted rows, between 0 and 1.
 
     Intervals hold with 95 % and are None if unknown.
@@ -73,7 +73,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plot:
+class _Plot:
     """Bars of a column: levels, or values along an axis, with a bar of the missing ones.
 
     Ticks of an axis are pairs of the number of bars before them and their text. Notes state the
@@ -81,13 +81,13 @@ class Plot:
     """
 
     name: str
-    bars: list[Bar]
+    bars: list[_Bar]
     ticks: list[tuple[float, str]] | None = None
-    missing: Bar | None = None
+    missing: _Bar | None = None
     notes: tuple[str, ...] = ()
 
     @property
-    def drawn(self) -> list[Bar]:
+    def drawn(self) -> list[_Bar]:
         """All bars."""
         return self.bars if self.missing is None else [*self.bars, self.missing]
 
@@ -104,7 +104,7 @@ def highlighted_level(label: Label) -> str:
     return label.positive if label.positive is not None else label.level_names[-1]
 
 
-def column_plots(frame: pd.DataFrame, schema: TableSchema) -> list[Plot]:
+def column_plots(frame: pd.DataFrame, schema: TableSchema) -> list[_Plot]:
     """Count the codes of every released column in order; of images the labels alone."""
     columns = schema.columns if schema.image is None else ()
     codes = encode_chunk(frame, schema, mend=False).codes if columns else np.empty((0, 0))
@@ -113,16 +113,16 @@ def column_plots(frame: pd.DataFrame, schema: TableSchema) -> list[Plot]:
     for column, own in zip(columns, codes.T, strict=True):
         shares, parts = (_shares(of, column.n_codes) for of in (own, own[highlighted]))
         values = zip(_levels_of(column), shares, parts, strict=True)
-        plots.append(_plot(column, [Bar(*each) for each in values]))
+        plots.append(_plot(column, [_Bar(*each) for each in values]))
     for label in (schema.label, *schema.more_labels):
         names = label.level_names
         shares = _shares(pd.Index(names).get_indexer(pd.Index(frame[label.name])), len(names))
-        bars = [Bar(name, share, None) for name, share in zip(names, shares, strict=True)]
+        bars = [_Bar(name, share, None) for name, share in zip(names, shares, strict=True)]
         plots.append(_plot(label, bars))
     return plots
 
 
-def released_plots(tables: bytes, schema: TableSchema) -> list[Plot]:
+def released_plots(tables: bytes, schema: TableSchema) -> list[_Plot]:
     """Return a plot of the released shares of every column in order, then of the labels."""
     level, names = highlighted_level(schema.label), schema.labels.level_names
     of_first = schema.labels.parts[schema.label.name]
@@ -133,7 +133,7 @@ def released_plots(tables: bytes, schema: TableSchema) -> list[Plot]:
     together = by_column[schema.labels.name]
     of_label = by_column[schema.label.name]
     (highlighted,) = of_label[of_label["level"] == level][_NUMBERS].to_numpy()
-    plots: list[Plot] = []
+    plots: list[_Plot] = []
     for column in (*schema.columns, schema.label, *schema.more_labels):
         cells = by_column[column.name]
         inside = _summed(cells[cells["by"] != ""], together)
@@ -143,7 +143,7 @@ def released_plots(tables: bytes, schema: TableSchema) -> list[Plot]:
         if not isinstance(column, Label):
             parts = _within(inside[_NUMBERS].to_numpy(), highlighted)
         bars = [
-            Bar(text, share, part, (low, high), between, of="all patients")
+            _Bar(text, share, part, (low, high), between, of="all patients")
             for text, (share, low, high, _), (part, between) in zip(
                 _levels_of(column), whole.tolist(), parts, strict=True
             )
@@ -222,10 +222,10 @@ def _within(cells: Floats, label: Floats) -> list[_Share]:
     return list(zip(parts, zip(lows.tolist(), highs.tolist(), strict=True), strict=True))
 
 
-def _plot(column: Column | Label, bars: list[Bar], notes: Sequence[str] = ()) -> Plot:
+def _plot(column: Column | Label, bars: list[_Bar], notes: Sequence[str] = ()) -> _Plot:
     """Return a plot of levels, or of bins without tails of at most `TAIL` at either end."""
     if not isinstance(column, NumericColumn):
-        return Plot(name=column.name, bars=_most_frequent(bars), notes=tuple(notes))
+        return _Plot(name=column.name, bars=_most_frequent(bars), notes=tuple(notes))
     n = column.n_bins
     shares = np.array([bar.share for bar in bars[:n]])
     total = max(float(shares.sum()), 1e-9)
@@ -239,7 +239,7 @@ def _plot(column: Column | Label, bars: list[Bar], notes: Sequence[str] = ()) ->
     edges = [*column.bin_starts, column.upper][first : last + 2]
     ends = [*edges[:-1], edges[-1] + (last == n - 1)]
     single = column.kind == "integer" and bool(np.all(np.diff(ends) == 1.0))
-    return Plot(
+    return _Plot(
         name=column.name,
         bars=bars[first : last + 1],
         ticks=_ticks([f"{edge:.6g}" for edge in edges], single=single),
@@ -266,7 +266,7 @@ def _ticks(texts: list[str], *, single: bool = False) -> list[tuple[float, str]]
     return [(place, texts[place]) for place in [*places, n]]
 
 
-def _most_frequent(bars: list[Bar]) -> list[Bar]:
+def _most_frequent(bars: list[_Bar]) -> list[_Bar]:
     """Keep the most frequent levels in the declared order, and sum the others."""
     if len(bars) <= MAX_LEVELS:
         return bars

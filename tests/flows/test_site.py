@@ -102,14 +102,10 @@ PART = {"scheme": "s", "parts": 2, "part": 0}
     ("where", "value", "line"),
     [
         ("privacy.epsilon", 0, "privacy.epsilon: expected a number greater than 0"),
-        ("privacy.epsilon", float("nan"), "privacy.epsilon: expected a finite number"),
         ("privacy.delta", 0.001, "privacy.delta: expected a number less than 0.001"),
-        ("privacy.delta", 0, "privacy.delta: expected a number greater than 0"),
-        ("privacy.delta", float("nan"), "privacy.delta: expected a finite number"),
         ("source.delimeter", ";", "source.delimeter: unknown key"),
         ("table_schema", {}, "table_schema: unknown key"),
         ("rows", 0, "rows: expected a number greater than or equal to 1"),
-        ("rows", "many", "rows: expected a valid integer"),
         ("title", None, "title: expected this key, found none"),
         ("title", "a\nb", "title: expected one line of text with printable characters"),
         (
@@ -117,11 +113,8 @@ PART = {"scheme": "s", "parts": 2, "part": 0}
             {"kind": "magic"},
             f"method: expected 'kind' to be one of {METHODS}, found 'magic'",
         ),
-        ("method", {"slices": 2}, "method: expected the key 'kind', found none"),
         ("method", "clustmix", "method: expected a mapping of keys"),
         ("method.slices", 65, "method.slices: unknown key"),
-        ("method", {"kind": "naive_bayes", "slices": 2}, "method.slices: unknown key"),
-        ("analysis", "published", "analysis: unknown key"),
         ("approval", "officers", "approval: expected 'none' or 'officer'"),
         (
             "privacy_unit.column",
@@ -154,7 +147,6 @@ PART = {"scheme": "s", "parts": 2, "part": 0}
         ("budget.window", {"days": 30, "epsilon": 0.5}, f"budget.window.epsilon: {POSSIBLE}"),
         ("schema.columns", [], "schema.columns: expected a list with at least 1 item, not 0"),
         ("schema.columns.0.lowr", 1, "schema.columns[0] (age).lowr: unknown key"),
-        ("schema.columns.0.lower", 200, "schema.columns[0] (age): expected lower below upper"),
         (
             "schema.columns.1.levels",
             [True],

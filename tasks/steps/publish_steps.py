@@ -58,7 +58,7 @@ def prepare(
         # Under conditions the rows are others than those that the tables describe.
         if not conditions:
             domain = replace(domain_of(schema), rows_per_patient=job.unit.max_rows)
-            tables |= released_tables(measurement, schema, domain)
+            tables |= released_tables(measurement, schema, domain, job.synthesizer)
     with stage("output-gate"):
         n_rows = int(np.clip(job.rows, *REFERENCE_ROWS))
         reference, guide = (sampler.rows(n_rows, all_of_them=False) for _ in range(2))

@@ -21,10 +21,8 @@ IMAGES_FILE = "images.parquet"
 _ROWS_OF_A_GROUP = 1_000
 
 
-def image_files(
-    frame: pd.DataFrame, schema: TableSchema, mark: Mapping[str, str] | None = None
-) -> dict[str, bytes]:
-    """Write rows of images as lossless files, with ``mark`` as constant text; {} for a table.
+def image_files(frame: pd.DataFrame, schema: TableSchema) -> dict[str, bytes]:
+    """Write rows of images as lossless files; {} for a table.
 
     The columns are ``image``, with the ``bytes`` of a PNG file and its name as ``path``, and the
     label.
@@ -41,14 +39,10 @@ def image_files(
         )
         files.append({"bytes": target.getvalue(), "path": f"{number:08d}.png"})
     kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    names = [_image_name(schema), schema.label.name, *(mark or {})]
-    columns = [
-        pa.array(files, kind),
-        pa.array(frame[schema.label.name], pa.string()),
-        *(pa.repeat(pa.scalar(text), len(frame)) for text in (mark or {}).values()),
-    ]
-    texts = {name: {"dtype": "string", "_type": "Value"} for name in names[1:]}
-    features = {names[0]: {"_type": "Image"}, **texts}
+    names = [_image_name(schema), schema.label.name]
+    columns = [pa.array(files, kind), pa.array(frame[schema.label.name], pa.string())]
+    label = {"dtype": "string", "_type": "Value"}
+    features = {names[0]: {"_type": "Image"}, names[1]: label}
     table = pa.table(columns, names=names).replace_schema_metadata(
         {"huggingface": json.dumps({"info": {"features": features}})}
     )

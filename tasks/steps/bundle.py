@@ -13,7 +13,7 @@ import pandas as pd
 
 from privacy.event_records import event_from_dict
 from storage.releases.bundles import totals_of
-from storage.releases.manifest import GateRecord, Manifest, MethodRecord, file_digests
+from storage.releases.manifest import Manifest, MethodRecord, file_digests
 from storage.releases.measurements import Measurement
 from tasks.gates.expectations import GateReport
 from tasks.reporting.catalogue import catalogue_files
@@ -52,18 +52,18 @@ def build_bundle(
         **_facts(job, measurement),
         conditions=dict(conditions),
         corrected_after_checks=failed_checks,
-        gate=tuple(GateRecord.model_validate(record) for record in gate.records()),
+        gate=gate.records(),
         rows=len(frame),
         files=file_digests(files),
     )
     claim = Claim(manifest)
     manifest = manifest.model_copy(update={"guarantee": claim.statement})
     card = render_data_card(manifest, schema, title=title)
-    shares = tables.get(TABLES_PARQUET_FILE)
-    page = render_report(manifest, frame, schema, title=title, tables=shares)
-    files |= {DATA_CARD_FILE: card.encode("utf-8"), REPORT_FILE: page.encode("utf-8")}
     if schema.image is not None:
         files[CONTACT_SHEET_FILE] = contact_sheet(frame, schema, note="; ".join(claim.markers))
+    shown = {"tables": tables.get(TABLES_PARQUET_FILE), "sheet": files.get(CONTACT_SHEET_FILE)}
+    page = render_report(manifest, frame, schema, title=title, **shown)
+    files |= {DATA_CARD_FILE: card.encode("utf-8"), REPORT_FILE: page.encode("utf-8")}
     declared = job.catalogue
     appendix = render_risk_appendix(manifest, schema, title=title, review_on=declared.review_on)
     entries = catalogue_files(

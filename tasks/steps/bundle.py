@@ -18,7 +18,7 @@ from storage.releases.measurements import Measurement
 from tasks.gates.expectations import GateReport
 from tasks.reporting.catalogue import catalogue_files
 from tasks.reporting.claim import Claim
-from tasks.reporting.contact_sheet import CONTACT_SHEET_FILE, contact_sheet
+from tasks.reporting.released_images import CONTACT_SHEET_FILE, contact_sheet
 from tasks.reporting.released_tables import TABLES_PARQUET_FILE
 from tasks.reporting.rendering import words
 from tasks.reporting.report import (

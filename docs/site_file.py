@@ -65,15 +65,15 @@ MEANINGS = {
     "cohort, it stays on.",
     "SiteFile.arrival": "Lets a table in the landing folder replace `source.path` and start a "
     "release, of kind csv or parquet.",
-    "PrivacySection.epsilon": "Bound on the privacy loss of one release.",
-    "PrivacySection.delta": "Largest excess of a probability over the bound of epsilon: much "
+    "_Privacy.epsilon": "Bound on the privacy loss of one release.",
+    "_Privacy.delta": "Largest excess of a probability over the bound of epsilon: much "
     "smaller than one over the number of patients.",
-    "BudgetSection.lifetime_epsilon": "Cap of the cohort over all time, at the delta and the "
+    "_Budget.lifetime_epsilon": "Cap of the cohort over all time, at the delta and the "
     "adjacency of this file; at least `privacy.epsilon`, like every cap.",
-    "BudgetSection.dataset_epsilon": "Cap of this dataset alone, where several share a cohort.",
-    "BudgetSection.window": "Cap of the cohort within any stretch of days.",
-    "WindowSection.epsilon": "Cap within the stretch.",
-    "PartitionSection.part": "The part that is read: from 0, below `parts`.",
+    "_Budget.dataset_epsilon": "Cap of this dataset alone, where several share a cohort.",
+    "_Budget.window": "Cap of the cohort within any stretch of days.",
+    "_Window.epsilon": "Cap within the stretch.",
+    "_Partition.part": "The part that is read: from 0, below `parts`.",
     "NumericColumn.name": "Column name.",
     "NumericColumn.kind": "Whether released values are whole numbers.",
     "NumericColumn.lower": "Public lower bound, included. A value outside the bounds is clipped.",
@@ -84,7 +84,7 @@ MEANINGS = {
     "CategoricalColumn.other": "Level of every undeclared value, which is refused without it.",
     "Label.levels": "List of `{name: level, values: [raw values]}`, or a mapping of levels to raw "
     "values, in the order of the codes. A level's own name also stands for itself.",
-    "UnitSection.column": "Column that names the patient; `null` if every row is another patient.",
+    "_Unit.column": "Column that names the patient; `null` if every row is another patient.",
     "SklearnSource.dataset": "The dataset.",
     "ImageColumns.height": "Rows of pixels.",
     "ImageColumns.width": "Columns of pixels.",

@@ -8,12 +8,9 @@ from typing import Literal
 from flows.publication import Publisher, ReleaseOutcome
 from privacy.errors import ConfigurationError, LedgerError
 from privacy.ledger import EntryState, LedgerEntry
-from storage.keys.key_store import KeyStore
 from storage.keys.keys import SigningKey
 from storage.releases.manifest import MANIFEST_FILE, Manifest
-from storage.releases.pending import PendingBundles
 from storage.releases.signatures import Approval, ApprovalStatement, require_decision, sign_approval
-from tasks.steps.entries import Entries
 
 Decision = Literal["approve", "reject"]
 
@@ -21,13 +18,8 @@ Decision = Literal["approve", "reject"]
 class Decisions:
     """Carries out what the officers of an installation decide."""
 
-    def __init__(
-        self, publisher: Publisher, *, entries: Entries, keys: KeyStore, pending: PendingBundles
-    ) -> None:
+    def __init__(self, publisher: Publisher) -> None:
         self._publisher = publisher
-        self._entries = entries
-        self._keys = keys
-        self._pending = pending
 
     def approve(self, release_id: str, *, key: SigningKey, reason: str) -> ReleaseOutcome:
         """Publish a release that waits, with the signature of an officer who did not ask for it."""
@@ -49,24 +41,24 @@ class Decisions:
 
     def _withhold(self, release_id: str, rejection: Approval) -> LedgerEntry:
         with self._decided(release_id, rejection) as entry:
-            closed = self._entries.advance(
+            closed = self._publisher.entries.advance(
                 entry.entry_id,
                 EntryState.WITHHELD,
                 note=rejection.statement.reason,
                 signers=(rejection.key_id,),
             )
-            self._pending.remove(release_id)
+            self._publisher.pending.remove(release_id)
             return closed
 
     @contextmanager
     def _decided(self, release_id: str, approval: Approval) -> Iterator[LedgerEntry]:
         """Give the entry that waits, locked, once the decision is known to be about it."""
-        with self._waiting(self._entries.of_release(release_id)) as entry:
+        with self._waiting(self._publisher.entries.of_release(release_id)) as entry:
             require_decision(
                 approval,
                 self._publisher.pending_manifest(entry),
-                signer=self._keys.pipeline().public,
-                officers=self._keys.officers(),
+                signer=self._publisher.keys.pipeline().public,
+                officers=self._publisher.keys.officers(),
             )
             yield entry
 
@@ -74,22 +66,22 @@ class Decisions:
         self, release_id: str, key: SigningKey, decision: Decision, reason: str
     ) -> Approval:
         """Sign a decision on the machine of the pipeline, after checking who the officer is."""
-        entry = self._entries.of_release(release_id)
+        entry = self._publisher.entries.of_release(release_id)
         if key.key_id == entry.requester:
             raise ConfigurationError(
                 "APPROVER_IS_REQUESTER",
                 "expected the key of an officer other than the person who asked for the release; "
                 "a second person has to decide",
             )
-        self._keys.require_officer(key.key_id)
+        self._publisher.keys.require_officer(key.key_id)
         with self._waiting(entry) as waiting:
             return _signed(self._publisher.pending_manifest(waiting), key, decision, reason)
 
     @contextmanager
     def _waiting(self, entry: LedgerEntry) -> Iterator[LedgerEntry]:
         """Give an entry as it is now, locked, if it waits for an officer."""
-        with self._publisher.locked(entry.release_id), self._entries.closing(entry):
-            current = self._entries.now(entry)
+        with self._publisher.locked(entry.release_id), self._publisher.entries.closing(entry):
+            current = self._publisher.entries.now(entry)
             if current.state is not EntryState.SEALED or not current.needs_approval:
                 raise LedgerError(
                     "NOTHING_TO_DECIDE",

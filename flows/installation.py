@@ -8,11 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from flows.approval import Decisions
 from flows.publication import Publisher
-from flows.revocation import Revoker
 from flows.workplace import Workplace
-from storage.arrivals.arrival_store import ArrivalStore
 from storage.files.private import ensure_private_directory
 from storage.identity import installation_id, open_ledger
 from storage.keys.key_store import KeyStore
@@ -27,21 +24,21 @@ from tasks.steps.source import Tables
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """The stores of an installation, and what measures, publishes, decides and revokes with them.
+    """The stores of an installation, and what measures and publishes with them.
 
-    `sites` is the folder of the site files, `requester` the key id of the person in whose name the
-    orchestrator asks, `releases_url` the address at which readers find the release store.
+    `arrivals` is the folder of tables that came by themselves, `sites` that of the site files,
+    `requester` the key id of the person in whose name the orchestrator asks, `releases_url` the
+    address at which readers find the release store.
     """
 
     measurements: MeasurementStore
-    arrivals: ArrivalStore
+    releases: ReleaseStore
     entries: Entries
     janitor: Janitor
     tables: Tables
     workplace: Workplace
     publisher: Publisher
-    decisions: Decisions
-    revoker: Revoker
+    arrivals: Path
     sites: Path
     requester: str | None
     releases_url: str | None
@@ -49,13 +46,13 @@ class Installation:
     @classmethod
     def open(cls, settings: Settings) -> Self:
         """Open the stores at the places that the settings name; the first use makes them."""
-        ledger, keys = open_ledger(settings), KeyStore(settings.key_folder)
+        keys = KeyStore(settings.key_folder)
         measurements = MeasurementStore(settings.measurements)
         pending = PendingBundles(settings.pending)
         releases = ReleaseStore(settings.releases)
         workspaces = ensure_private_directory(settings.private_root)
         entries = Entries(
-            ledger,
+            open_ledger(settings),
             owner=installation_id(settings.home),
             keys=keys,
             measurements=measurements,
@@ -71,17 +68,9 @@ class Installation:
             workspaces=workspaces,
             diagnostics=settings.diagnostics,
         )
-        publisher = Publisher(
-            entries=entries,
-            keys=keys,
-            pending=pending,
-            releases=releases,
-            janitor=janitor,
-            workspaces=workspaces,
-        )
         return cls(
             measurements=measurements,
-            arrivals=ArrivalStore(settings.arrivals),
+            releases=releases,
             entries=entries,
             janitor=janitor,
             tables=Tables(keys=keys, places=settings.data_places, scratch=workspaces),
@@ -92,9 +81,15 @@ class Installation:
                 n_workers=settings.workers,
                 by_size=settings.dask_workers is None,
             ),
-            publisher=publisher,
-            decisions=Decisions(publisher, entries=entries, keys=keys, pending=pending),
-            revoker=Revoker(ledger=ledger, keys=keys, releases=releases, janitor=janitor),
+            publisher=Publisher(
+                entries=entries,
+                keys=keys,
+                pending=pending,
+                releases=releases,
+                janitor=janitor,
+                workspaces=workspaces,
+            ),
+            arrivals=settings.arrivals,
             sites=settings.sites,
             requester=settings.requester,
             releases_url=settings.releases_url,

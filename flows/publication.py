@@ -66,9 +66,9 @@ class Publisher:
         janitor: Janitor,
         workspaces: Path,
     ) -> None:
-        self._entries = entries
-        self._keys = keys
-        self._pending = pending
+        self.entries = entries
+        self.keys = keys
+        self.pending = pending
         self._releases = releases
         self._janitor = janitor
         self._workspaces = workspaces
@@ -79,7 +79,7 @@ class Publisher:
             outcome = self._finish(entry)
             if outcome is not None and outcome.state == "sealed":
                 return outcome
-            entry = self._entries.now(entry)
+            entry = self.entries.now(entry)
         bundle = self.published_as_asked(entry.entry_id, asked)
         if bundle is not None:
             manifest = self._verified(bundle).manifest
@@ -100,13 +100,13 @@ class Publisher:
 
     def publish(self, release_id: str) -> ReleaseOutcome:
         """Go on with a sealed release by its id, without its table, which may have changed."""
-        entry = self._entries.of_release(release_id)
+        entry = self.entries.of_release(release_id)
         outcome = self._finish(entry) if entry.state in AFTER_SEAL else None
         if outcome is None:
             raise LedgerError(
                 "NOTHING_TO_PUBLISH",
                 f"expected a sealed release that was not published, found {release_id} "
-                f"{self._entries.now(entry).state.value}",
+                f"{self.entries.now(entry).state.value}",
             )
         return outcome
 
@@ -114,19 +114,19 @@ class Publisher:
         self, entry: LedgerEntry, approval: Approval | None = None
     ) -> ReleaseOutcome:
         """Publish a prepared bundle, or leave it for an officer; the caller holds the lock."""
-        self._entries.measurement(entry)  # refused here if it is not the one that was sealed
+        self.entries.measurement(entry)  # refused here if it is not the one that was sealed
         release_id = entry.release_id
         if entry.state is EntryState.SEALED:
             if entry.needs_approval and approval is None:
-                manifest = self._pending.require(release_id).manifest
-                folder = self._pending.path(release_id)
+                manifest = self.pending.require(release_id).manifest
+                folder = self.pending.path(release_id)
                 return self._outcome(entry, manifest, folder, state="sealed")
             self._approve(entry, approval)
         bundle = self._put_into_store(release_id)
         published = self._verified(bundle)
         digest = published.manifest_sha256
-        self._entries.advance(entry.entry_id, EntryState.PUBLISHED, digest=digest)
-        self._pending.remove(release_id)
+        self.entries.advance(entry.entry_id, EntryState.PUBLISHED, digest=digest)
+        self.pending.remove(release_id)
         return self._outcome(entry, published.manifest, bundle)
 
     def resample(
@@ -142,29 +142,29 @@ class Publisher:
         As many as in the release if left out, and with conditions on declared levels by column;
         with soft labels if the release has asked for them or these are.
         """
-        entry = self._entries.of_release(release_id)
+        entry = self.entries.of_release(release_id)
         if entry.state is not EntryState.PUBLISHED:
             raise Withheld(
                 "NOT_PUBLISHED",
                 f"expected a published release, found {release_id} {entry.state.value}; only what "
                 "was published once is sampled again",
             )
-        measurement, new_id = self._entries.measurement(entry), new_release_id()
+        measurement, new_id = self.entries.measurement(entry), new_release_id()
         approval = self._approval_of(entry) if entry.needs_approval else None
         with self.locked(new_id):
             self._prepare(measurement, new_id, rows, conditions, soft_labels=soft_labels)
             if approval is not None:
-                self._pending.approve(new_id, approval)
+                self.pending.approve(new_id, approval)
             bundle = self._put_into_store(new_id)
-            self._pending.remove(new_id)
+            self.pending.remove(new_id)
         return self._outcome(entry, self._verified(bundle).manifest, bundle, reused=True)
 
     def pending_manifest(self, entry: LedgerEntry) -> Manifest:
         """Return the manifest that waits, made again if lost; the caller holds the lock."""
         release_id = entry.release_id
-        if self._pending.find(release_id) is None:
-            self._prepare(self._entries.measurement(entry), release_id)
-        return self._pending.require(release_id).manifest
+        if self.pending.find(release_id) is None:
+            self._prepare(self.entries.measurement(entry), release_id)
+        return self.pending.require(release_id).manifest
 
     @contextmanager
     def locked(self, release_id: str, *, wait_seconds: float = 0.0) -> Iterator[None]:
@@ -184,8 +184,8 @@ class Publisher:
 
     def _finish(self, entry: LedgerEntry) -> ReleaseOutcome | None:
         """Go on between seal and publication, after who else does so; None if nothing is left."""
-        with self.locked(entry.release_id, wait_seconds=WAIT_SECONDS), self._entries.closing(entry):
-            entry = self._entries.now(entry)
+        with self.locked(entry.release_id, wait_seconds=WAIT_SECONDS), self.entries.closing(entry):
+            entry = self.entries.now(entry)
             if entry.state not in AFTER_SEAL:
                 return None
             self.pending_manifest(entry)
@@ -204,7 +204,7 @@ class Publisher:
         """Make a bundle of a measurement, and keep it until it is published."""
         job = job_of_measurement(measurement, release_id)
         job = replace(job, rows=rows or job.rows, soft_labels=soft_labels or job.soft_labels)
-        failed = self._entries.failed_before(measurement.record.ledger_entry, job.declarations)
+        failed = self.entries.failed_before(measurement.record.ledger_entry, job.declarations)
         files, manifest = publish_steps.prepare(
             job,
             measurement,
@@ -212,33 +212,33 @@ class Publisher:
             conditions,
             failed_checks=len(failed),
         )
-        self._pending.write(files, manifest)
+        self.pending.write(files, manifest)
 
     def _approve(self, entry: LedgerEntry, approval: Approval | None) -> None:
         """Approve a sealed entry: by the gate, or by an officer's signature, kept first."""
         with stage("commit"):
             if approval is None:
-                self._entries.advance(entry.entry_id, EntryState.APPROVED)
+                self.entries.advance(entry.entry_id, EntryState.APPROVED)
                 return
-            self._pending.approve(entry.release_id, approval)
+            self.pending.approve(entry.release_id, approval)
             reason, signers = approval.statement.reason, (approval.key_id,)
-            self._entries.advance(entry.entry_id, EntryState.APPROVED, note=reason, signers=signers)
+            self.entries.advance(entry.entry_id, EntryState.APPROVED, note=reason, signers=signers)
 
     def _put_into_store(self, release_id: str) -> Path:
         """Sign and publish a bundle, whole or not at all (IntegrityError); return its folder."""
         with stage("publish"):
-            waiting = self._pending.require(release_id)
+            waiting = self.pending.require(release_id)
             return self._releases.publish(
                 waiting.manifest.ref,
                 waiting.files,
                 waiting.manifest,
-                signer=self._keys.pipeline(),
+                signer=self.keys.pipeline(),
                 approval=waiting.approval,
-                officers=self._keys.officers(),
+                officers=self.keys.officers(),
             )
 
     def _verified(self, bundle: Path) -> VerifiedBundle:
-        trusted, officers = self._keys.pipeline_public(), self._keys.officers()
+        trusted, officers = self.keys.pipeline_public(), self.keys.officers()
         return verify_bundle(bundle, trusted=trusted, officers=officers)
 
     def _is_revoked(self, bundle: Path) -> bool:
@@ -246,7 +246,7 @@ class Publisher:
         revoked = list_beside(bundle)
         if revoked is None:
             return False
-        verified, trusted = self._verified(bundle), self._keys.pipeline_public()
+        verified, trusted = self._verified(bundle), self.keys.pipeline_public()
         try:
             read_revocations(revoked, trusted=trusted).require_not_revoked(verified)
         except IntegrityError as error:
@@ -272,7 +272,7 @@ class Publisher:
         reused: bool = False,
     ) -> ReleaseOutcome:
         """Describe a bundle, and the budget left under these caps, or those of the entry."""
-        balance = self._entries.balance(entry, caps or entry.caps)
+        balance = self.entries.balance(entry, caps or entry.caps)
         return ReleaseOutcome(
             dataset=manifest.dataset,
             release_id=manifest.release_id,

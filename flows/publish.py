@@ -57,7 +57,7 @@ def _publish_for_page(request: PublishRequest, here: Installation) -> Ending:
         outcome = publish(here.publisher, entry, job.asked)
     else:
         approval = Approval.from_bytes(request.decision.strip().encode("utf-8"))
-        decided = carry_out(here.decisions, request.release_id, approval)
+        decided = carry_out(Decisions(here.publisher), request.release_id, approval)
         if not isinstance(decided, ReleaseOutcome):
             return Ending(name="Withheld", text=f"{decided.release_id}: rejected by an officer")
         outcome = decided

@@ -10,13 +10,12 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
-from flows import serving
 from flows.installation import Installation
-from flows.measure import measure
+from flows.measurement import clean_up, measure
 from flows.publication import Publisher, ReleaseOutcome
 from flows.site.request import SiteRequest, load_job
 from storage.settings import Settings
-from tasks.execution.runtime import Failed, PipelineError, guarded_call, guarded_task
+from tasks.execution.runtime import Failed, PipelineError, guarded_task, with_private_log
 from tasks.steps.job import ReleaseJob
 
 publish = guarded_task(name="publish")(Publisher.answer)
@@ -42,10 +41,12 @@ def release_cohort(request: SiteRequest) -> State[None]:
     The run ends Completed; Refused or Withheld; or Failed. Its message is public. No exception
     leaves the flow, because the orchestrator would pickle it to disk.
     """
-    outcome = guarded_call("release", serving.with_private_log, "release", request, _release)
+    outcome = with_private_log(
+        "release", request.release_id, lambda settings: _release(request, settings)
+    )
     _reports.get([]).append(outcome)
     if isinstance(outcome, Failed):
-        return serving.ended(outcome)
+        return outcome.state()
     return Completed(message=f"{outcome.state} {outcome.dataset}/{outcome.release_id}")
 
 
@@ -70,7 +71,7 @@ def _release(request: SiteRequest, settings: Settings) -> ReleaseOutcome:
     """Measure, or find that the same table was measured before; then publish."""
     job = _jobs.get(None) or load_job(request, sites=settings.sites, requester=settings.requester)
     here = Installation.open(settings)
-    serving.clean_up(here.janitor)
+    clean_up(here.janitor)
     measured = measure(
         job,
         entries=here.entries,

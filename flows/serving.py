@@ -9,12 +9,13 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from prefect import artifacts
-from prefect.client.schemas.objects import State, StateType
+from prefect.client.schemas.objects import State
 from prefect.logging import get_run_logger
-from prefect.states import Completed, Failed
+from prefect.states import Completed
 
 from flows.events import PublicEvent, emit
 from flows.installation import Installation
+from flows.measurement import clean_up
 from flows.orchestrator import refuse_unsafe_orchestrator
 from flows.site.request import PublishRequest, ReleaseRequest
 from flows.stages import MEASURE, PUBLISH, place_of, text_of
@@ -22,7 +23,7 @@ from privacy.errors import BudgetRefused, ClustMixError, Withheld
 from privacy.ledger import Balance, EntryState, LedgerEntry
 from storage.arrivals.arrival_store import ArrivalStore
 from storage.releases.manifest import Manifest
-from storage.settings import Settings, load_settings, require_fixed_places
+from storage.settings import Settings, require_fixed_places
 from tasks.execution import runtime
 from tasks.reporting.claim import Claim
 from tasks.reporting.rendering import render
@@ -30,18 +31,9 @@ from tasks.steps.bundle import REPORT_FILE
 from tasks.steps.entries import Entries
 from tasks.steps.janitor import Janitor
 
-T = TypeVar("T")
 R = TypeVar("R", bound=ReleaseRequest | PublishRequest)
 
 _STAGES = MappingProxyType({"measure": MEASURE, "publish": PUBLISH})
-
-_ORDINARY_ENDS = {BudgetRefused: "Refused", Withheld: "Withheld"}
-
-
-@runtime.guarded_stage("clean-up")
-def clean_up(janitor: Janitor) -> None:
-    """Close and delete what dead runs have left, before a run reserves a budget."""
-    janitor.clean_up()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,55 +51,36 @@ def run(step: str, request: R, body: Callable[[R, Installation], Ending]) -> Sta
     state has a name of its own and does not count as a failure.
     """
 
-    def run_body(request: R, settings: Settings) -> Ending:
+    def run_body(settings: Settings) -> Ending:
         refuse_unsafe_orchestrator()
         require_fixed_places()
         with runtime.listen_to_stages(_PageProgress(request, _STAGES[step])):
             return body(request, Installation.open(settings))
 
-    ending = runtime.guarded_call(step, with_private_log, step, request, run_body)
+    ending = runtime.with_private_log(step, request.release_id, run_body)
     if not isinstance(ending, runtime.Failed):
         return Completed(name=ending.name, message=ending.text)
     if ending.error_class is BudgetRefused:
         # The ledger knows nothing of a refusal: it has no entry.
         with suppress(ClustMixError):  # the state of the run says the same
             emit([_event_about(request, "release.refused", reason=ending.code)])
-    return ended(ending)
-
-
-def ended(failed: runtime.Failed) -> State[None]:
-    """Return the state of a run that stopped."""
-    message = f"{failed.code}: {failed.message}"
-    name = _ORDINARY_ENDS.get(failed.error_class)
-    if name is None:
-        return Failed(message=message)
-    return State(type=StateType.CANCELLED, name=name, message=message)
-
-
-def with_private_log(step: str, request: R, body: Callable[[R, Settings], T]) -> T | runtime.Failed:
-    """Run with a private log for what may not leave; settings are read inside of the guard too."""
-    settings = load_settings()
-    log_directory = settings.diagnostics / request.release_id
-    with runtime.private_log_directory(log_directory):
-        outcome = runtime.guarded_call(step, body, request, settings)
-    with suppress(OSError):
-        log_directory.rmdir()  # only if nothing was logged
-    return outcome
+    return ending.state()
 
 
 @contextmanager
 def arrival_of(
-    request: ReleaseRequest, *, arrivals: ArrivalStore, entries: Entries, janitor: Janitor
+    request: ReleaseRequest, *, folder: Path, entries: Entries, janitor: Janitor
 ) -> Iterator[Path | None]:
     """Clean up, and give the table of the arrival that a request names, or None.
 
-    The arrival is begun here and ended with the block, whatever happens in it. If an earlier run of
-    it was charged and stopped, only a person decides to pay again.
+    The arrival, of those in `folder`, is begun here and ended with the block, whatever happens in
+    it. If an earlier run of it was charged and stopped, only a person decides to pay again.
     """
     if request.arrival is None:
         clean_up(janitor)
         yield None
         return
+    arrivals = ArrivalStore(folder)
     with arrivals.released_as(
         request.arrival, dataset=request.dataset, release_id=request.release_id
     ) as table:

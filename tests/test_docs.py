@@ -11,15 +11,15 @@ from measuring import domain_with
 from pydantic import TypeAdapter
 from scipy.stats import chi2, norm
 
-from flows.serving import _ORDINARY_ENDS
 from flows.site.request import PublishRequest, ReleaseRequest
-from flows.site.site_file import BudgetSection, SiteFile, WindowSection, load_site
+from flows.site.site_file import SiteFile, _Budget, _Window, load_site
 from privacy import errors
 from privacy.calibration import gdp_mu
 from privacy.gaussian import GaussianAccountant
 from privacy.ledger import TRANSITIONS, EntryState
 from privacy.parameters import Adjacency
 from storage.settings import Settings
+from tasks.execution.runtime import ORDINARY_ENDS
 from tasks.methods.clustmix.images.image_clustmix import ImageClustMix
 from tasks.methods.clustmix.tables.table_clustmix import TableClustMix
 from tasks.methods.method_config import MethodConfig
@@ -229,9 +229,9 @@ def test_every_variable_and_exit_code_is_explained():
 
 def test_every_cap_of_the_site_file_is_explained():
     documented = [row[0] for row in table_after(LEDGER, "## Caps")]
-    caps = [name for name in BudgetSection.model_fields if name != "cohort"]
+    caps = [name for name in _Budget.model_fields if name != "cohort"]
     assert [re.match(r"`(\w+)", cell)[1] for cell in documented] == caps
-    assert documented[-1] == f"`window: {{{', '.join(WindowSection.model_fields)}}}`"
+    assert documented[-1] == f"`window: {{{', '.join(_Window.model_fields)}}}`"
 
 
 def source_of(*places):
@@ -284,7 +284,7 @@ def test_every_refusal_of_an_arrival_is_explained():
 
 def test_every_end_and_artifact_of_a_run_is_explained():
     ends = {name for name in listed("## What an operator sees") if "-" not in name}
-    assert {"Completed", "Waiting", "Failed", "Crashed", *_ORDINARY_ENDS.values()} == ends
+    assert {"Completed", "Waiting", "Failed", "Crashed", *ORDINARY_ENDS.values()} == ends
     assert set(re.findall(r'Ending\(name="(\w+)"', source_of("flows"))) <= ends
     text = OPERATE.split("## What an operator sees")[1].split("### Data of the orchestrator")[0]
     documented = set(re.findall(r"^- `([a-z]+)-DATASET`", text, flags=re.M))

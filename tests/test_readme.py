@@ -18,6 +18,7 @@ from landed_tables import scan
 from stores import Stores
 
 from flows import cli
+from flows.approval import Decisions
 from flows.installation import Installation
 from storage.keys.keys import SigningKey
 from storage.ledger.ledger_db import LedgerDatabase
@@ -194,7 +195,7 @@ def test_a_decision_is_signed_as_documented(folder, people, documented, capsys):
         code, signed, _ = documented(line, waiting)
         assert code == 0
         # The form of the page hands the signature on.
-        Installation.open(load_settings()).decisions.carry_out(
+        Decisions(Installation.open(load_settings()).publisher).carry_out(
             waiting, Approval.from_bytes(signed.strip().encode())
         )
     assert states() == ["published", "published", "withheld"]

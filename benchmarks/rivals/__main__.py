@@ -31,7 +31,8 @@ from storage.sources.cohorts import CohortReader
 from tasks.ingest.contributions import bound_contributions, named_patients
 from tasks.ingest.encoding import decode, domain_of, encode_chunk
 from tasks.ingest.violations import refuse_violations
-from tasks.reporting.tables import table_files
+from tasks.reporting.released_images import IMAGES_FILE
+from tasks.reporting.tables import SCHEMA_FILE, table_files
 
 MARK_COLUMN = "not_proven"
 """Column of every synthetic row that carries the mark with it."""
@@ -86,7 +87,11 @@ def run(
         "delta": parameters.delta,
         "rows": len(frame),
     }
-    files = table_files(frame, site.table_schema, {MARK_COLUMN: MARK})
+    files = table_files(frame.assign(**{MARK_COLUMN: MARK}), site.table_schema)
+    files.pop(IMAGES_FILE, None)  # its rows have no place for a mark
+    files[SCHEMA_FILE] = (
+        json.dumps({MARK_COLUMN: MARK, **json.loads(files[SCHEMA_FILE])}, indent=2) + "\n"
+    ).encode()
     files[CLAIM_FILE] = (json.dumps(claim, indent=2) + "\n").encode()
     for name, content in files.items():
         (folder / name).write_bytes(content)

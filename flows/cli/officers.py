@@ -37,14 +37,16 @@ def approve(
     The officer's key is not that of the requester; its public half is in the folder officers of the
     installation's keys. The reason is published with the signature.
     """
+    from flows.approval import Decisions
     from storage.keys.keys import SigningKey
 
     signer = SigningKey.read(key)
     with publishing(as_json=as_json) as here:
+        decisions = Decisions(here.publisher)
         if not reject:
-            outcome = here.decisions.approve(release, key=signer, reason=reason)
+            outcome = decisions.approve(release, key=signer, reason=reason)
         else:
-            entry = here.decisions.reject(release, key=signer, reason=reason)
+            entry = decisions.reject(release, key=signer, reason=reason)
     if not reject:
         show_outcome(outcome, as_json=as_json)
     else:
@@ -60,11 +62,19 @@ def revoke(release: ReleaseId, *, key: OfficerKey, reason: Reason, as_json: AsJs
     and the ledger records it. A resample can be revoked by itself. clustmix verify refuses every
     release on the list. No file is removed and nothing is given back. The reason is published.
     """
+    from flows.revocation import revoke as take_back
     from storage.keys.keys import SigningKey
 
     signer = SigningKey.read(key)
     with publishing(as_json=as_json) as here:
-        outcome = here.revoker.revoke(release, key=signer, reason=reason)
+        outcome = take_back(
+            release,
+            key=signer,
+            reason=reason,
+            publisher=here.publisher,
+            releases=here.releases,
+            janitor=here.janitor,
+        )
     terminal.answer(
         outcome.model_dump(mode="json"),
         *(f"revoked {listed}" for listed in outcome.listed),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from flows.site.site_file import ApprovalPolicy, SiteFile, load_site
+from flows.site.site_file import SiteFile, load_site
 from privacy.calibration import release_rho
 from privacy.charges import Caps, Partition
 from privacy.errors import ConfigurationError
@@ -143,7 +143,7 @@ def job_of(site: SiteFile, release_id: str, *, requester: str | None = None) -> 
         partition=(
             None if part is None else Partition(scheme=scheme, parts=part.parts, part=part.part)
         ),
-        needs_approval=site.approval is ApprovalPolicy.OFFICER,
+        needs_approval=site.approval == "officer",
         requester=requester,
         method=site.method,
         rows=site.n_rows,
@@ -166,7 +166,7 @@ def asked_job(request: ReleaseRequest, site: SiteFile, *, requester: str | None)
             "OTHER_DATASET",
             f"expected a site file of dataset {request.dataset!r}, found {site.dataset!r}",
         )
-    if site.approval is ApprovalPolicy.OFFICER and requester is None:
+    if site.approval == "officer" and requester is None:
         raise ConfigurationError(
             "REQUESTER_MISSING",
             "expected the key of the person who asks, because an officer other than that person "

@@ -1,9 +1,8 @@
 """The site file: the public declaration of one release in YAML."""
 
 from collections.abc import Iterator
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -40,7 +39,7 @@ class _Section(BaseModel):
     )
 
 
-class PartitionSection(_Section):
+class _Partition(_Section):
     """Part of the patients that a release reads; parts of one scheme are disjoint."""
 
     scheme: Annotated[str, AfterValidator(check_name)]
@@ -57,7 +56,7 @@ class PartitionSection(_Section):
         return self
 
 
-class UnitSection(_Section):
+class _Unit(_Section):
     """The unit of protection."""
 
     column: Annotated[str, Field(min_length=1)] | None
@@ -65,7 +64,7 @@ class UnitSection(_Section):
     max_rows_per_patient: Annotated[StrictInt, Field(ge=1, le=10_000)]
     """Most rows of one patient that are used. A digest of patient and row chooses among more of
     them, independent of the order of the source."""
-    partition: PartitionSection | None = None
+    partition: _Partition | None = None
     """Part of the patients that is read, by a hash of their keys; all of them if left out."""
     visits: VisitColumns | None = Field(default=None, exclude_if=lambda visits: visits is None)
     """The first visits of a patient as columns of one row, from a source with a row per visit."""
@@ -84,7 +83,7 @@ class UnitSection(_Section):
         return self
 
 
-class PrivacySection(_Section):
+class _Privacy(_Section):
     """The guarantee of one release."""
 
     epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -94,7 +93,7 @@ class PrivacySection(_Section):
     """Relation of neighbouring tables."""
 
 
-class WindowSection(_Section):
+class _Window(_Section):
     """Cap on all releases of a cohort within any period of days."""
 
     days: Annotated[StrictInt, Field(ge=1, le=36_500)]
@@ -103,7 +102,7 @@ class WindowSection(_Section):
     """Cap at the delta of a release."""
 
 
-class BudgetSection(_Section):
+class _Budget(_Section):
     """Caps on all releases together. The ledger keeps the smallest caps it was ever given."""
 
     lifetime_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -113,7 +112,7 @@ class BudgetSection(_Section):
     about the same patients must give the same name, because their releases add up."""
     dataset_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Cap of this dataset alone, if several datasets share a cohort."""
-    window: WindowSection | None = None
+    window: _Window | None = None
     """Cap of the cohort within any period of days."""
 
     def check_allows(self, epsilon: float) -> None:
@@ -137,13 +136,6 @@ class ArrivalSection(_Section):
     """Largest age of an announcement, counted from its signature."""
 
 
-class ApprovalPolicy(StrEnum):
-    """Approval that a release needs before it is published."""
-
-    NONE = "none"
-    OFFICER = "officer"
-
-
 class SiteFile(_Section):
     """A site file."""
 
@@ -155,9 +147,9 @@ class SiteFile(_Section):
     """Source of the cohort."""
     table_schema: TableSchema = Field(alias="schema")
     """The declared table; key ``schema`` of the file."""
-    privacy_unit: UnitSection
-    privacy: PrivacySection
-    budget: BudgetSection
+    privacy_unit: _Unit
+    privacy: _Privacy
+    budget: _Budget
     """The guarantee and its limits."""
     method: MethodConfig
     """Synthesizer and its settings."""
@@ -174,7 +166,7 @@ class SiteFile(_Section):
     of the budget, 10,000 if left out; the guarantee does not depend on it."""
     public_benchmark_data: StrictBool = False
     """Declare the data public, which allows experiments without a guarantee."""
-    approval: ApprovalPolicy = ApprovalPolicy.NONE
+    approval: Literal["none", "officer"] = "none"
     """``officer`` requires a second person to sign each release before it is published. Once a
     cohort was released under it, no site file can turn it off."""
     catalogue: CatalogueEntry | None = Field(

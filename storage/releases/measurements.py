@@ -34,7 +34,7 @@ def sealed_file(name: str) -> str:
 class MeasurementRecord(Record):
     """Request, requester and events of a measurement, and the digests of its files.
 
-    The request key is that of `tasks.steps.request_key`, and the site file is in JSON. Events are
+    The request key is that of `tasks.steps.source`, and the site file is in JSON. Events are
     in order, as `privacy.event_records.event_to_dict` writes them. Noise that can be drawn again
     taints. The vocabulary names what each code of the arrays stands for. The files are the SHA-256
     of every other file.

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import dask
 import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -79,12 +80,7 @@ def _settings(role: str, home: Path) -> dict[str, Any]:
         f"distributed.comm.tls.{role}": tls,
     }
     nested: dict[str, Any] = {}
-    for name, value in (dotted | ({} if role == "client" else CLUSTER_SETTINGS)).items():
-        *above, last = name.split(".")
-        place = nested
-        for part in above:
-            place = place.setdefault(part, {})
-        place[last] = dict(value) if isinstance(value, dict) else value
+    dask.config.set(dotted | ({} if role == "client" else CLUSTER_SETTINGS), config=nested)
     return nested
 
 

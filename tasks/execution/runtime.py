@@ -21,13 +21,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from privacy.errors import ClustMixError, ConfigurationError
+from privacy.errors import BudgetRefused, ClustMixError, ConfigurationError, Withheld
 from storage.files.private import ensure_private_directory, open_private
-from storage.settings import Settings
+from storage.settings import Settings, load_settings
 
 if TYPE_CHECKING:
+    from prefect.client.schemas.objects import State
     from prefect.tasks import Task
 
 P = ParamSpec("P")
@@ -44,6 +46,10 @@ _private_directory: ContextVar[Path | None] = ContextVar("private_directory", de
 _VARIABLES = tomllib.loads(
     resources.files(__package__).joinpath("environment.toml").read_text("utf-8")
 )
+
+
+ORDINARY_ENDS = MappingProxyType({BudgetRefused: "Refused", Withheld: "Withheld"})
+"""Names of the ends of a run that stopped and did not fail."""
 
 
 class PipelineError(ClustMixError):
@@ -63,6 +69,14 @@ class Failed:
     def error(self) -> ClustMixError:
         """Return a fresh exception: no traceback, no context, no notes."""
         return self.error_class(self.code, self.message)
+
+    def state(self) -> State[None]:
+        """Return the state of a run that stopped, with a name of its own for an ordinary end."""
+        from prefect.client.schemas.objects import State, StateType
+
+        name, message = ORDINARY_ENDS.get(self.error_class), f"{self.code}: {self.message}"
+        kind = StateType.FAILED if name is None else StateType.CANCELLED
+        return State(type=kind, name=name, message=message)
 
 
 def safe_environment() -> dict[str, str]:
@@ -89,6 +103,24 @@ def configure_prefect(settings: Settings) -> None:
             "configure_prefect before importing any flow",
         )
     os.environ.update(wanted)
+
+
+def with_private_log(step: str, release_id: str, body: Callable[[Settings], R]) -> R | Failed:
+    """Call the body of a run with the settings, which are read inside of the guard too.
+
+    What may not leave goes to a log of the release, whose folder is removed if it stays empty.
+    """
+
+    def logged() -> R | Failed:
+        settings = load_settings()
+        directory = settings.diagnostics / release_id
+        with private_log_directory(directory):
+            outcome = guarded_call(step, body, settings)
+        with suppress(OSError):
+            directory.rmdir()
+        return outcome
+
+    return guarded_call(step, logged)
 
 
 @contextmanager

@@ -10,11 +10,12 @@ kept the declared rules, and the guarantee does not cover that one bit.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import pandas as pd
 
+from storage.releases.manifest import GateRecord
 from storage.schema.table import TableSchema
 from tasks.gates.table_rules import Cells, TableRule, judged, release_rules, source_rules
 
@@ -71,15 +72,18 @@ class GateReport:
         """The checks that did not pass."""
         return tuple(check for check in self.checks if not check.passed)
 
-    def records(self) -> list[dict[str, Any]]:
-        """Return the fields of a `storage.releases.manifest.GateRecord` for each check."""
-        records = []
-        for check in self.checks:
-            record: dict[str, Any] = {"check": check.title, "passed": check.passed}
-            if check.distance is not None and check.bound is not None:
-                record |= {"distance": round(check.distance, 4), "bound": round(check.bound, 4)}
-            records.append(record | ({"unseen": check.unseen} if check.unseen else {}))
-        return records
+    def records(self) -> tuple[GateRecord, ...]:
+        """Return the checks as a manifest records them."""
+        return tuple(
+            GateRecord(
+                check=check.title,
+                passed=check.passed,
+                distance=None if check.distance is None else round(check.distance, 4),
+                bound=None if check.bound is None else round(check.bound, 4),
+                unseen=check.unseen,
+            )
+            for check in self.checks
+        )
 
 
 def input_gate(

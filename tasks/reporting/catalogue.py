@@ -7,7 +7,7 @@ validator requires it.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, partial
 from typing import Any
 from urllib.parse import quote
@@ -17,9 +17,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.runtime import LoopContext
 from markupsafe import Markup
 
+from storage.files.documents import FileDigest
+from storage.releases.manifest import Manifest
+from storage.schema.catalogue_entry import CatalogueEntry
+from storage.schema.columns import NumericColumn, number_of
+from storage.schema.table import TableSchema
 from tasks.reporting.claim import Claim
-from tasks.reporting.described import NOT_DECLARED, Described
-from tasks.reporting.facts import budget_sentence, noise_table, steps
+from tasks.reporting.facts import budget_sentence, described_column, noise_table, origin, steps
 from tasks.reporting.rendering import words
 
 CROISSANT_FILE = "croissant.json"
@@ -30,56 +34,125 @@ DEPLOYMENT_FILE = "deployment_record.yaml"
 UNKNOWN = "urn:clustmix:not-declared"
 """Stands for an address that a format requires and the site file does not declare."""
 
+NOT_DECLARED = "not declared in the site file"
 
-def catalogue_files(described: Described) -> dict[str, bytes]:
-    """Write the entries: the same bytes for the same release and declarations."""
-    record = entry("deployment_record", described)
+
+def catalogue_files(
+    manifest: Manifest,
+    schema: TableSchema,
+    declared: CatalogueEntry,
+    *,
+    title: str,
+    patients: int | None,
+    public: bool,
+    files: Mapping[str, FileDigest],
+) -> dict[str, bytes]:
+    """Write the entries: the same bytes for the same release and declarations.
+
+    ``patients`` is the declared number; ``public`` data are available to anybody. ``files`` are the
+    files of the bundle that ``words.yaml`` describes.
+    """
+    facts = {
+        **_facts(manifest, schema, declared, title),
+        "patients": patients,
+        "public": public,
+        "access": "PUBLIC" if public else "NON_PUBLIC",
+        "files": [_file_entry(file, digest) for file, digest in files.items()],
+    }
+    record = _entry("deployment_record", facts)
     return {
-        CROISSANT_FILE: _json(entry("croissant", described)),
-        DATA_PACKAGE_FILE: _json(entry("datapackage", described)),
-        HEALTH_DCAT_FILE: _json(entry("healthdcat", described)),
+        CROISSANT_FILE: _json(_entry("croissant", facts)),
+        DATA_PACKAGE_FILE: _json(_entry("datapackage", facts)),
+        HEALTH_DCAT_FILE: _json(_entry("healthdcat", facts)),
         DEPLOYMENT_FILE: yaml.safe_dump(
             record, sort_keys=False, allow_unicode=True, width=100
         ).encode("utf-8"),
     }
 
 
-def entry(name: str, described: Described) -> Any:
-    """Fill in the template ``name``; keys without a value are left out."""
-    manifest, said = described.manifest, words()
-    files = [
-        {
-            "name": file,
-            "id": file.replace(".", "-").replace("_", "-"),
-            "format": file.rpartition(".")[2],
-            "size": digest.size,
-            "sha256": digest.sha256,
-            **said["files"][file],
+def _facts(
+    manifest: Manifest, schema: TableSchema, declared: CatalogueEntry, title: str
+) -> dict[str, Any]:
+    """Return facts of a release by their names in the templates."""
+    claim = Claim(manifest)
+    return {
+        "manifest": manifest,
+        "declared": declared,
+        "claim": claim,
+        "title": title,
+        "name": f"{title}: synthetic release {manifest.release_id}",
+        "description": (
+            f"{manifest.rows} synthetic rows in the form of the table {manifest.dataset} "
+            f"({title}). {''.join(f'{text} ' for text in origin(manifest))}The number of rows was "
+            f"chosen. {claim.statement} No row is that of a person."
+        ),
+        "purpose": declared.purpose
+        or (
+            "To explore, to teach, to build and test software, and to plan a study; every finding "
+            "is to be confirmed on data of record."
+        ),
+        "keywords": list(
+            dict.fromkeys([*declared.keywords, "synthetic data", "differential privacy"])
+        ),
+        "date": manifest.created_on,
+        "is_table": schema.image is None,
+        "columns": list(_columns(schema)),
+        "words": words(),
+        "steps": steps(manifest, images=schema.image is not None),
+        "budget": budget_sentence(manifest),
+        "draws": [
+            f"{statistic}: {noise}, {n} values, noise / sensitivity {ratio}"
+            for statistic, noise, n, *_, ratio in noise_table(manifest).rows
+        ],
+    }
+
+
+def _columns(schema: TableSchema) -> Iterator[dict[str, Any]]:
+    """Yield every released column, the labels last: text, integer or number, levels or bounds.
+
+    The missing code is None if missing values are empty cells or do not occur. A code such as ``?``
+    makes numbers text in the Parquet file.
+    """
+    for column in schema.columns:
+        code = None if column.nullable or not column.missing else column.missing[0]
+        kind, levels, bounds = "text", None, None
+        if isinstance(column, NumericColumn):
+            kind = "integer" if column.kind == "integer" else "number"
+            bounds = (column.lower, column.upper)
+        else:
+            levels = [*column.levels]
+        yield {
+            "name": column.name,
+            "kind": kind,
+            "in_parquet": kind if code is None or number_of(code) is not None else "text",
+            "about": described_column(column) if schema.image is None else "gray level of a pixel",
+            "levels": levels,
+            "bounds": bounds,
+            "missing": code,
+            "may_be_empty": column.nullable,
         }
-        for file, digest in described.files.items()
-    ]
-    text = (
-        _environment()
-        .get_template(f"{name}.json.j2")
-        .render(
-            described=described,
-            manifest=manifest,
-            declared=described.declared,
-            claim=Claim(manifest),
-            access="PUBLIC" if described.public else "NON_PUBLIC",
-            date=manifest.created_on,
-            columns=list(described.columns()),
-            files=files,
-            words=said,
-            steps=steps(manifest, images=described.schema.image is not None),
-            budget=budget_sentence(manifest),
-            draws=[
-                f"{statistic}: {noise}, {n} values, noise / sensitivity {ratio}"
-                for statistic, noise, n, *_, ratio in noise_table(manifest).rows
-            ],
-        )
-    )
-    return _known(json.loads(text))
+    for label in (schema.label, *schema.more_labels):
+        yield {
+            **{"name": label.name, "kind": "text", "in_parquet": "text", "about": "label"},
+            "levels": [*label.level_names],
+            **{"bounds": None, "missing": None, "may_be_empty": False},
+        }
+
+
+def _file_entry(name: str, digest: FileDigest) -> dict[str, Any]:
+    return {
+        "name": name,
+        "id": name.replace(".", "-").replace("_", "-"),
+        "format": name.rpartition(".")[2],
+        "size": digest.size,
+        "sha256": digest.sha256,
+        **words()["files"][name],
+    }
+
+
+def _entry(name: str, facts: Mapping[str, Any]) -> Any:
+    """Fill in the template ``name``; keys without a value are left out."""
+    return _known(json.loads(_environment().get_template(f"{name}.json.j2").render(facts)))
 
 
 @cache

@@ -24,10 +24,9 @@ TAINTED_MARKER = (
 )
 
 
-class ClaimedNumbers(Protocol):
+class _Numbers(Protocol):
     """Numbers of a guarantee, as of a manifest or a fitted model."""
 
-    # ruff: noqa: D102 - see `storage.releases.manifest.Manifest`
     @property
     def tainted(self) -> bool: ...
     @property
@@ -50,7 +49,7 @@ class ClaimedNumbers(Protocol):
 class Claim:
     """The claim of a manifest, in words."""
 
-    manifest: ClaimedNumbers
+    manifest: _Numbers
 
     @property
     def proven(self) -> bool:

@@ -18,7 +18,7 @@ MAX_LISTED_LEVELS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class _Table:
     """A table for both formats; its last ``n_numbers`` columns hold numbers."""
 
     header: tuple[str, ...]
@@ -58,7 +58,7 @@ def public_facts(manifest: Manifest, schema: TableSchema, title: str | None) -> 
         "not_to_conclude": said["not_to_conclude"],
         "trust": [*said["trust"], *(said["trust_in_proof"] if claim.proven else ())],
         "declaration": _declaration(manifest),
-        "dictionary": Table(
+        "dictionary": _Table(
             ("Column", "Kind", "Domain", "No value is written as"), tuple(_dictionary(schema))
         ),
     }
@@ -81,14 +81,14 @@ def budget_sentence(manifest: Manifest) -> str:
     )
 
 
-def noise_table(manifest: Manifest) -> Table:
+def noise_table(manifest: Manifest) -> _Table:
     """Return one row per noisy statistic, in its grid units and in the order of the manifest."""
     header = (
         *("Statistic", "Noise", "Values"),
         *("L2 sensitivity", "Noise stddev", "Noise / sensitivity"),
     )
     leaves = [leaf for values in manifest.events for leaf in _leaves(event_from_dict(values), "")]
-    return Table(header, tuple(_noise_row(*leaf) for leaf in leaves), n_numbers=4)
+    return _Table(header, tuple(_noise_row(*leaf) for leaf in leaves), n_numbers=4)
 
 
 def described_column(column: Column) -> str:
@@ -131,13 +131,13 @@ def _declaration(manifest: Manifest) -> str:
     )
 
 
-def _settings(manifest: Manifest) -> Table:
+def _settings(manifest: Manifest) -> _Table:
     rows = [
         (name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
         for name, value in sorted(manifest.method.settings.items())
         if name != "kind"
     ]
-    return Table(("Setting", "Value"), tuple(rows))
+    return _Table(("Setting", "Value"), tuple(rows))
 
 
 def _verdict(gate: Sequence[GateRecord]) -> str:
@@ -154,7 +154,7 @@ def _verdict(gate: Sequence[GateRecord]) -> str:
     return f"{ended}: {', '.join(parts)}. None compares anything with the records."
 
 
-def _checks(gate: Sequence[GateRecord]) -> Table:
+def _checks(gate: Sequence[GateRecord]) -> _Table:
     """Return the checks by name: requirement, outcome and number."""
     found: dict[str, list[GateRecord]] = {}
     for record in gate:
@@ -163,7 +163,7 @@ def _checks(gate: Sequence[GateRecord]) -> Table:
         (name, words()["checks"].get(name, ""), _outcome(records), f"{len(records):,}")
         for name, records in found.items()
     ]
-    return Table(("Check", "What it asks", "Outcome", "Checks"), tuple(rows), n_numbers=1)
+    return _Table(("Check", "What it asks", "Outcome", "Checks"), tuple(rows), n_numbers=1)
 
 
 def _outcome(records: Sequence[GateRecord]) -> str:

@@ -1,26 +1,27 @@
-"""One small plot per released column: shares of levels, or along an axis.
+"""One small plot per released column: shares of levels, or of the bins along an axis.
 
 Muted bars are shares of all rows; narrow coloured bars are shares of rows with one label level. In
-a bundle with tables of shares, both come from these with their intervals
-(`tasks.reporting.released_plots`); otherwise the synthetic rows are counted here, without
-intervals. The template ``plots.html`` draws them.
+a bundle with tables of shares, both are read from these with their 95 % intervals; otherwise the
+codes of the synthetic rows are counted here, without intervals. The template ``plots.html`` draws
+them.
 """
 
+import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from privacy.arrays import Floats, Indices
-from storage.schema.columns import NumericColumn, raw_text
+from privacy.arrays import Codes, Floats, Indices
+from storage.schema.columns import Column, NumericColumn
 from storage.schema.labels import Label
 from storage.schema.table import TableSchema
+from tasks.ingest.encoding import encode_chunk
+from tasks.reporting.released_tables import DEVIATIONS
 
-MAX_BARS = 24
-"""Most bars of a histogram of rows."""
 MAX_LEVELS = 10
 """Most levels of a categorical column; the others are one bar with their number."""
 MAX_TICKS = 5
@@ -28,12 +29,15 @@ MAX_TICKS = 5
 TAIL = 0.005
 """Share of rows at either end of a numeric axis that may be left out."""
 
-MISSING = "missing"
-"""Name of the bar of the rows without a value."""
+_MISSING = "missing"
+_NUMBERS = ["share", "low", "high", "noise_patients"]
+
+_Share = tuple[float | None, tuple[float, float] | None]
+"""A share and its interval, or None."""
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class _Bar:
     """One bar: its text, its share, and the share of highlighted rows, between 0 and 1.
 
     Intervals hold with 95 % and are None if unknown.
@@ -69,7 +73,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plot:
+class _Plot:
     """Bars of a column: levels, or values along an axis, with a bar of the missing ones.
 
     Ticks of an axis are pairs of the number of bars before them and their text. Notes state the
@@ -77,13 +81,13 @@ class Plot:
     """
 
     name: str
-    bars: list[Bar]
+    bars: list[_Bar]
     ticks: list[tuple[float, str]] | None = None
-    missing: Bar | None = None
+    missing: _Bar | None = None
     notes: tuple[str, ...] = ()
 
     @property
-    def drawn(self) -> list[Bar]:
+    def drawn(self) -> list[_Bar]:
         """All bars."""
         return self.bars if self.missing is None else [*self.bars, self.missing]
 
@@ -100,24 +104,148 @@ def highlighted_level(label: Label) -> str:
     return label.positive if label.positive is not None else label.level_names[-1]
 
 
-def column_plots(frame: pd.DataFrame, schema: TableSchema) -> list[Plot]:
-    """Count every released column in order; of images the labels alone."""
-    highlighted = _texts(frame[schema.label.name]) == highlighted_level(schema.label)
+def column_plots(frame: pd.DataFrame, schema: TableSchema) -> list[_Plot]:
+    """Count the codes of every released column in order; of images the labels alone."""
+    columns = schema.columns if schema.image is None else ()
+    codes = encode_chunk(frame, schema, mend=False).codes if columns else np.empty((0, 0))
+    highlighted = (frame[schema.label.name] == highlighted_level(schema.label)).to_numpy()
     plots = []
-    for column in schema.columns if schema.image is None else ():
-        if isinstance(column, NumericColumn):
-            plots.append(_histogram(frame[column.name], column, highlighted))
-        else:
-            levels = [*column.levels, *([MISSING] if column.has_missing else [])]
-            codes = _positions(_texts(frame[column.name]), column.levels)
-            codes[codes < 0] = len(column.levels)
-            bars = most_frequent(_bars(levels, codes, highlighted))
-            plots.append(Plot(name=column.name, bars=bars))
+    for column, own in zip(columns, codes.T, strict=True):
+        shares, parts = (_shares(of, column.n_codes) for of in (own, own[highlighted]))
+        values = zip(_levels_of(column), shares, parts, strict=True)
+        plots.append(_plot(column, [_Bar(*each) for each in values]))
     for label in (schema.label, *schema.more_labels):
         names = label.level_names
-        bars = _bars(names, _positions(_texts(frame[label.name]), names), None)
-        plots.append(Plot(name=label.name, bars=most_frequent(bars)))
+        shares = _shares(pd.Index(names).get_indexer(pd.Index(frame[label.name])), len(names))
+        bars = [_Bar(name, share, None) for name, share in zip(names, shares, strict=True)]
+        plots.append(_plot(label, bars))
     return plots
+
+
+def released_plots(tables: bytes, schema: TableSchema) -> list[_Plot]:
+    """Return a plot of the released shares of every column in order, then of the labels."""
+    level, names = highlighted_level(schema.label), schema.labels.level_names
+    of_first = schema.labels.parts[schema.label.name]
+    coloured = [name for name, of in zip(names, of_first, strict=True) if of == level]
+    shown = pd.read_parquet(io.BytesIO(tables), filters=[("by", "in", ["", schema.labels.name])])
+    shown = shown[(shown["by"] == "") | shown["by_level"].isin(coloured)]
+    by_column = dict(list(shown.groupby("column", sort=False)))
+    together = by_column[schema.labels.name]
+    of_label = by_column[schema.label.name]
+    (highlighted,) = of_label[of_label["level"] == level][_NUMBERS].to_numpy()
+    plots: list[_Plot] = []
+    for column in (*schema.columns, schema.label, *schema.more_labels):
+        cells = by_column[column.name]
+        inside = _summed(cells[cells["by"] != ""], together)
+        whole = cells[cells["by"] == ""][_NUMBERS].to_numpy()
+        parts: list[_Share] = [(None, None)] * len(whole)
+        notes = [f"noise ± {DEVIATIONS * whole[:, -1].max():,.0f} patients"]
+        if not isinstance(column, Label):
+            parts = _within(inside[_NUMBERS].to_numpy(), highlighted)
+        bars = [
+            _Bar(text, share, part, (low, high), between, of="all patients")
+            for text, (share, low, high, _), (part, between) in zip(
+                _levels_of(column), whole.tolist(), parts, strict=True
+            )
+        ]
+        if lost := sum(bar.lost for bar in bars):
+            notes.append(f"{lost} of {len(bars)} lost in noise")
+        if not isinstance(column, Label) and parts[0][0] is None:
+            notes.append(f"{schema.label.name} = {level} is lost in noise")
+        plots.append(_plot(column, bars, notes))
+    return plots
+
+
+def _shares(codes: Codes | Indices, n_codes: int) -> list[float]:
+    shares: list[float] = (np.bincount(codes, minlength=n_codes) / max(len(codes), 1)).tolist()
+    return shares
+
+
+def _levels_of(column: Column | Label) -> list[str]:
+    """Return the names of the codes of a column, or of the levels of a label."""
+    if isinstance(column, Label):
+        return [*column.level_names]
+    missing = [_MISSING] if column.has_missing else []
+    if not isinstance(column, NumericColumn):
+        return [*column.levels, *missing]
+    edges = [*column.bin_starts, column.upper + (column.kind == "integer")]
+    return [_range_name(column, *ends) for ends in pairwise(edges)] + missing
+
+
+def _range_name(column: NumericColumn, lower: float, upper: float) -> str:
+    if column.kind == "integer":
+        first, final = int(lower), int(upper) - 1
+        return str(first) if first == final else f"{first} to {final}"
+    return f"{lower:.4g} to {'' if upper == column.upper else 'below '}{upper:.4g}"
+
+
+def _summed(cells: pd.DataFrame, labels: pd.DataFrame) -> pd.DataFrame:
+    """Sum the cells of each level over levels of the labels, whose noise is independent.
+
+    Intervals of cells are cut at 0 and 1. An interval of a label that is not cut gives the scale:
+    its half is the noise in patients divided by their number.
+    """
+    if len(cells) == cells["level"].nunique():
+        return cells
+    whole = labels[(labels["low"] > 0.0) & (labels["high"] < 1.0)]
+    half, middle = np.ones(len(cells)), cells["share"].to_numpy()
+    if len(whole):  # otherwise the number of patients is unknown
+        unit = (whole["high"] - whole["low"]).iloc[0] / 2.0 / whole["noise_patients"].iloc[0]
+        half = cells["noise_patients"].to_numpy() * unit
+        middle = np.where(cells["low"] > 0.0, cells["low"] + half, cells["high"] - half)
+    squares = cells.assign(low=middle, high=half**2, noise_patients=cells["noise_patients"] ** 2)
+    found = squares.groupby("level", sort=False, as_index=False)[_NUMBERS].sum()
+    half = np.sqrt(found["high"])
+    return found.assign(
+        by=cells["by"].iloc[0],
+        high=np.clip(found["low"] + half, 0.0, 1.0),
+        low=np.clip(found["low"] - half, 0.0, 1.0),
+        noise_patients=np.sqrt(found["noise_patients"]),
+    )
+
+
+def _within(cells: Floats, label: Floats) -> list[_Share]:
+    """Return share and interval of cells (n, 4) among the patients with a label level (4,).
+
+    The error of a ratio ``a / b`` is ``(error of a - a / b * error of b) / b``. Errors of a part
+    and its whole are positively correlated, so ignoring this only widens the interval.
+    """
+    (shares, low, high, noise), (share, least, most, noise_of_label) = cells.T, label
+    if least <= 0.0 or most >= 1.0:  # their number is unknown
+        return [(None, None)] * len(cells)
+    parts = (shares / max(share, 1e-9)).tolist()
+    base, half_base = (least + most) / 2.0, (most - least) / 2.0
+    half = noise * (half_base / noise_of_label)
+    ratio = np.where(low > 0.0, low + half, high - half) / base
+    spread = np.hypot(half, ratio * half_base) / base
+    lows, highs = np.clip(ratio - spread, 0.0, 1.0), np.clip(ratio + spread, 0.0, 1.0)
+    return list(zip(parts, zip(lows.tolist(), highs.tolist(), strict=True), strict=True))
+
+
+def _plot(column: Column | Label, bars: list[_Bar], notes: Sequence[str] = ()) -> _Plot:
+    """Return a plot of levels, or of bins without tails of at most `TAIL` at either end."""
+    if not isinstance(column, NumericColumn):
+        return _Plot(name=column.name, bars=_most_frequent(bars), notes=tuple(notes))
+    n = column.n_bins
+    shares = np.array([bar.share for bar in bars[:n]])
+    total = max(float(shares.sum()), 1e-9)
+    first = int(np.searchsorted(shares.cumsum(), TAIL * total, side="right"))
+    last = n - 1 - int(np.searchsorted(shares[::-1].cumsum(), TAIL * total, side="right"))
+    first, last = min(first, n - 1), max(last, min(first, n - 1))
+    if outside := n - (last + 1 - first):
+        share = float(shares[:first].sum() + shares[last + 1 :].sum())
+        text = "1 bin" if outside == 1 else f"{outside} bins"
+        notes = [*notes, f"{text} beyond the axis: {100 * share:.1f} %"]
+    edges = [*column.bin_starts, column.upper][first : last + 2]
+    ends = [*edges[:-1], edges[-1] + (last == n - 1)]
+    single = column.kind == "integer" and bool(np.all(np.diff(ends) == 1.0))
+    return _Plot(
+        name=column.name,
+        bars=bars[first : last + 1],
+        ticks=_ticks([f"{edge:.6g}" for edge in edges], single=single),
+        missing=bars[n] if column.has_missing else None,
+        notes=tuple(notes),
+    )
 
 
 def _percent(share: float, interval: tuple[float, float] | None) -> str:
@@ -125,7 +253,7 @@ def _percent(share: float, interval: tuple[float, float] | None) -> str:
     return f"{100 * share:.1f} %{between}"
 
 
-def ticks(texts: list[str], *, single: bool = False) -> list[tuple[float, str]]:
+def _ticks(texts: list[str], *, single: bool = False) -> list[tuple[float, str]]:
     """Return some edges of bars by the number of bars before them, including the last.
 
     Bars of a single whole number each have it below their middle.
@@ -138,32 +266,7 @@ def ticks(texts: list[str], *, single: bool = False) -> list[tuple[float, str]]:
     return [(place, texts[place]) for place in [*places, n]]
 
 
-def _texts(series: pd.Series) -> NDArray[np.object_]:
-    index, uniques = pd.factorize(series, use_na_sentinel=True)
-    texts = np.array([*(raw_text(value) for value in uniques.tolist()), ""], dtype=object)
-    return texts[index]
-
-
-def _positions(texts: NDArray[np.object_], names: Sequence[str]) -> Indices:
-    known = pd.Index(np.array(names, dtype=object))
-    return known.get_indexer(pd.Index(texts))
-
-
-def _bars(names: Sequence[str], codes: Indices, highlighted: NDArray[np.bool_] | None) -> list[Bar]:
-    shares = _shares(codes, len(names))
-    if highlighted is None:
-        return [Bar(name, share, None) for name, share in zip(names, shares, strict=True)]
-    inside = _shares(codes[highlighted], len(names))
-    return [Bar(*values) for values in zip(names, shares, inside, strict=True)]
-
-
-def _shares(codes: Indices, n_codes: int) -> list[float]:
-    inside = codes[(codes >= 0) & (codes < n_codes)]
-    shares: list[float] = (np.bincount(inside, minlength=n_codes) / max(len(codes), 1)).tolist()
-    return shares
-
-
-def most_frequent(bars: list[Bar]) -> list[Bar]:
+def _most_frequent(bars: list[_Bar]) -> list[_Bar]:
     """Keep the most frequent levels in the declared order, and sum the others."""
     if len(bars) <= MAX_LEVELS:
         return bars
@@ -180,49 +283,3 @@ def most_frequent(bars: list[Bar]) -> list[Bar]:
         highlighted_interval=None,
     )
     return [*(bars[i] for i in sorted(ranked)), others]
-
-
-def _histogram(series: pd.Series, column: NumericColumn, highlighted: NDArray[np.bool_]) -> Plot:
-    values = pd.to_numeric(series, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-    missing = np.isnan(values) | np.isin(values, column.missing_numbers)
-    there = values[~missing]
-    ends = (column.lower, column.upper)
-    if len(there):
-        low, high = np.quantile(there, [TAIL, 1.0 - TAIL], method="nearest")
-        ends = (float(low), float(high)) if low < high else ends
-    edges = _edges(column, *ends)
-    n_bars = len(edges) - 1
-    codes = np.searchsorted(edges[1:-1], values, side="right")
-    codes[missing] = n_bars
-    beyond = ~missing & ((values < edges[0]) | (values > ends[1]))
-    codes[beyond] = n_bars + 1
-    names = [
-        range_name(edges[i], edges[i + 1], column, last=i == n_bars - 1) for i in range(n_bars)
-    ]
-    *bars, none = _bars([*names, MISSING], codes, highlighted)
-    share = float(beyond.mean()) if len(beyond) else 0.0
-    return Plot(
-        name=column.name,
-        bars=bars,
-        ticks=ticks([f"{edge:.4g}" for edge in edges]),
-        missing=none if column.has_missing else None,
-        notes=(f"beyond the axis: {100 * share:.1f} %",) if share else (),
-    )
-
-
-def _edges(column: NumericColumn, lower: float, upper: float) -> Floats:
-    """Return edges of equal width between two values, whole for integers."""
-    if column.kind == "real":
-        return np.linspace(lower, upper, MAX_BARS + 1)
-    n_values = int(upper) - int(np.ceil(lower)) + 1
-    step = -(-n_values // MAX_BARS)
-    n_bars = -(-n_values // step)
-    return np.ceil(lower) + step * np.arange(n_bars + 1.0)
-
-
-def range_name(lower: float, upper: float, column: NumericColumn, *, last: bool) -> str:
-    """Return the values between two edges, in words."""
-    if column.kind == "integer":
-        first, final = int(lower), min(int(upper) - 1, int(column.upper))
-        return str(first) if first == final else f"{first} to {final}"
-    return f"{lower:.4g} to {'' if last else 'below '}{upper:.4g}"

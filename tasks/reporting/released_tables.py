@@ -6,7 +6,7 @@ pairs of columns, each with an interval if it was measured. Post-processing of r
 
 import io
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
+from privacy.arrays import Floats
 from privacy.event_records import event_from_dict
 from privacy.events import Gaussian
 from storage.releases.measurements import Measurement
@@ -22,6 +23,7 @@ from storage.schema.table import TableSchema
 from storage.schema.vocabulary import Vocabulary
 from tasks.measurement.centred import counts_of
 from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.method import Released, Synthesizer
 from tasks.measurement.record_rules import LABEL
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.methods.clustmix.tables import table_draws as draws
@@ -31,7 +33,6 @@ from tasks.methods.clustmix.tables.measured_tables import (
     Table,
     measured_tables,
 )
-from tasks.methods.clustmix.tables.table_clustmix import TableClustMix
 from tasks.methods.clustmix.tables.table_layout import Layout
 
 TABLES_PARQUET_FILE = "tables.parquet"
@@ -44,16 +45,27 @@ MAX_CELLS = 500_000
 """Most cells of a bundle's tables with pairs that were not measured; else these are left out."""
 
 
+@runtime_checkable
+class SharesByLabel(Protocol):
+    """A method that releases tables of shares: ClustMix of tables."""
+
+    def shares_by_label(self, released: Released) -> Floats:
+        """Return the shares (W, C) of patients by code and label that its model has."""
+
+
 def released_tables(
-    measurement: Measurement, schema: TableSchema, domain: EncodingDomain
+    measurement: Measurement,
+    schema: TableSchema,
+    domain: EncodingDomain,
+    synthesizer: Synthesizer | SharesByLabel,
 ) -> dict[str, bytes]:
     """Return the tables as files; none for a method without them."""
     released = measurement.released
-    if "pair_scale" not in released or schema.image is not None:
+    if not isinstance(synthesizer, SharesByLabel):
         return {}
     sealed = sealed_of(measurement)
     sizes, _ = counts_of(sealed.label_counts, Layout.of(domain).n_codes)
-    by_label = TableClustMix(domain).shares_by_label(released)
+    by_label = synthesizer.shares_by_label(released)
     tables = measured_tables(domain, released, sealed, by_label=by_label)
     frame = frame_of(tables, schema, noisy_patients=float(sizes.sum()))
     parquet, text = io.BytesIO(), io.BytesIO()

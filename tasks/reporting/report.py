@@ -14,10 +14,8 @@ import pandas as pd
 from storage.releases.manifest import Manifest
 from storage.schema.table import TableSchema
 from tasks.reporting.claim import FALSE_ALARMS, Claim
-from tasks.reporting.contact_sheet import contact_sheet
 from tasks.reporting.facts import public_facts
-from tasks.reporting.plots import MAX_LEVELS, column_plots, highlighted_level
-from tasks.reporting.released_plots import released_plots
+from tasks.reporting.plots import MAX_LEVELS, column_plots, highlighted_level, released_plots
 from tasks.reporting.rendering import render
 
 REPORT_FILE = "report.html"
@@ -32,26 +30,24 @@ def render_report(
     *,
     title: str | None = None,
     tables: bytes | None = None,
+    sheet: bytes | None = None,
 ) -> str:
     """Return the report page of a release, a complete HTML document; see `public_facts`.
 
-    It plots the released shares if the bundle has them, else it counts the rows.
+    It plots the released shares if the bundle has them, else it counts the rows. The contact sheet
+    of images, if any, is part of the page.
 
     Privacy
     -------
     Post-processing of synthetic rows, released shares and public settings.
     """
-    sheet = None
-    if schema.image is not None:
-        note = "; ".join(Claim(manifest).markers)
-        sheet = base64.b64encode(contact_sheet(frame, schema, note=note)).decode("ascii")
     plots = column_plots(frame, schema) if tables is None else released_plots(tables, schema)
     n_labels = len(schema.label_names)
     return render(
         REPORT_FILE,
         **public_facts(manifest, schema, title),
         false_alarms=FALSE_ALARMS,
-        sheet=sheet,
+        sheet=None if sheet is None else base64.b64encode(sheet).decode("ascii"),
         measured=tables is not None,
         plots=[*plots[-n_labels:], *plots[:-n_labels]],
         plots_per_group=PLOTS_PER_GROUP,

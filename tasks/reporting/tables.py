@@ -32,30 +32,23 @@ _CSV_BLOCK_BYTES, _BATCH_ROWS = 1 << 22, 20_000
 
 
 def table_files(
-    frame: pd.DataFrame,
-    schema: TableSchema,
-    mark: Mapping[str, str] | None = None,
-    *,
-    released: Released | None = None,
+    frame: pd.DataFrame, schema: TableSchema, *, released: Released | None = None
 ) -> dict[str, bytes]:
     """Write rows in both formats, and their schema with its `measured_bins`.
 
-    ``mark`` is constant text in each of the files. Images are also written as image files, and as
-    text only up to `MAX_TEXT_PIXELS`.
+    Images are also written as image files, and as text only up to `MAX_TEXT_PIXELS`.
     """
-    marked = frame.assign(**(mark or {}))
-    bins = measured_bins(schema, released or {})
-    written = {**(mark or {}), **schema.model_dump(mode="json"), **bins}
+    written = schema.model_dump(mode="json") | measured_bins(schema, released or {})
     parquet, text = io.BytesIO(), io.BytesIO()
-    marked.to_parquet(parquet, index=False, compression="zstd")
+    frame.to_parquet(parquet, index=False, compression="zstd")
     files = {
         PARQUET_FILE: parquet.getvalue(),
         SCHEMA_FILE: (json.dumps(written, indent=2, ensure_ascii=False) + "\n").encode("utf-8"),
-        **image_files(frame, schema, mark),
+        **image_files(frame, schema),
     }
     if _has_text(schema):
         # Several times as fast as pandas, which formats cell by cell.
-        rows = pa.Table.from_pandas(marked, preserve_index=False)
+        rows = pa.Table.from_pandas(frame, preserve_index=False)
         pa_csv.write_csv(rows, text, pa_csv.WriteOptions(quoting_style="needed"))
         files[CSV_FILE] = text.getvalue()
         del rows

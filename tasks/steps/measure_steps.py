@@ -9,6 +9,7 @@ from privacy.ledger import EntryState, LedgerEntry
 from privacy.mechanisms import NoisyStatistic
 from storage.files.workspace import PrivateWorkspace
 from storage.releases.measurements import (
+    RELEASED_FILE,
     MeasurementRecord,
     MeasurementStore,
     arrays_to_bytes,
@@ -16,16 +17,17 @@ from storage.releases.measurements import (
 )
 from storage.schema.vocabulary import Vocabulary
 from tasks.measurement.curator import Curator
+from tasks.measurement.method import Released
 from tasks.steps.entries import Entries
 from tasks.steps.job import ReleaseJob
 
 
 class Seals:
-    """Makes every draw durable before a method sees it; `files` are the draws of the record."""
+    """Makes every draw durable before a method sees it, and keeps it for the record."""
 
     def __init__(self, workspace: PrivateWorkspace) -> None:
         self._workspace = workspace
-        self.files: dict[str, bytes] = {}
+        self._files: dict[str, bytes] = {}
 
     def __call__(self, name: str, statistic: NoisyStatistic) -> None:
         """Write one noisy statistic once; a second draw of the name cannot replace it.
@@ -33,15 +35,14 @@ class Seals:
         A draw of a series, whose name ends in its number, is kept as long as the run lasts; the
         measurement keeps what the method made of the series.
         """
-        content = _content_of(statistic)
-        file_name = sealed_file(name)
+        content, file_name = arrays_to_bytes({"values": statistic.values}), sealed_file(name)
         self._workspace.write_once(file_name, content)
         if name == statistic.event.statistic:
-            self.files[file_name] = content
+            self._files[file_name] = content
 
-
-def _content_of(statistic: NoisyStatistic) -> bytes:
-    return arrays_to_bytes({"values": statistic.values})
+    def files_with(self, released: Released) -> dict[str, bytes]:
+        """Return the files of a measurement: its draws, and what the method released."""
+        return {**self._files, RELEASED_FILE: arrays_to_bytes(released)}
 
 
 def record_of(

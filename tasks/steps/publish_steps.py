@@ -4,7 +4,8 @@ Everything here reads released values and public settings only, and draws no noi
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -22,12 +23,12 @@ from tasks.ingest.conditional_rows import Conditional, sample_rows
 from tasks.ingest.constraint_rules import words
 from tasks.ingest.encoding import decode, domain_of
 from tasks.measurement.encoded import EncodingDomain
-from tasks.measurement.method import Released, Synthesizer
+from tasks.measurement.method import Released
 from tasks.methods.registry import method_entry
 from tasks.reporting.released_tables import released_tables
 from tasks.reporting.released_teacher import teacher_files
 from tasks.reporting.tables import coded, formats_agree, is_stated, read_rows, table_files
-from tasks.steps.bundle import Provenance, build_bundle
+from tasks.steps.bundle import build_bundle
 from tasks.steps.job import ReleaseJob
 
 
@@ -46,77 +47,49 @@ def prepare(
     conditions = conditions or {}
     schema, record = job.table_schema, measurement.record
     record.vocabulary.require(schema)
-    sampler = _Sampler(
-        synthesizer=job.synthesizer,
-        schema=schema,
-        released=measurement.released,
-        conditions=conditions,
-        rng=rng,
-    )
+    synthesizer, released = job.synthesizer, measurement.released
+    draw = partial(sample_rows, synthesizer, schema, released, conditions, rng=rng)
     with stage("decode"):
-        tables = sampler.files(job.rows, soft_labels=job.soft_labels)
+        tables = _tables(draw(n_rows=job.rows), schema, released, rng, soft_labels=job.soft_labels)
         # Under conditions the rows are others than those that the tables describe.
         if not conditions:
             domain = replace(domain_of(schema), rows_per_patient=job.unit.max_rows)
-            tables |= released_tables(measurement, schema, domain)
+            tables |= released_tables(measurement, schema, domain, synthesizer)
     with stage("output-gate"):
         n_rows = int(np.clip(job.rows, *REFERENCE_ROWS))
-        reference, guide = (sampler.rows(n_rows, all_of_them=False) for _ in range(2))
-        histograms = () if sampler.throws_away else method_entry(job.method.kind).histograms
+        # Fewer than asked for where conditions are rare.
+        reference, guide = (draw(n_rows=n_rows, all_of_them=False) for _ in range(2))
+        # Where sampled rows are rejected, the rest are not those that were counted.
+        rejects = conditions or (schema.constraints and not isinstance(synthesizer, Conditional))
+        histograms = () if rejects else method_entry(job.method.kind).histograms
         noisy = noisy_counts(histograms, domain_of(schema), measurement)
         gate = output_gate(
             schema, tables, reference=reference, guide=guide, noisy=noisy, rows=job.rows
         )
     with stage("report"):
-        is_resample = record.release_id != job.ref.release_id
-        provenance = Provenance(
-            events=tuple(event_from_dict(event) for event in record.events),
-            ledger_entry=record.ledger_entry,
-            measurement_sha256=measurement.sha256,
-            tainted=record.tainted,
+        return build_bundle(
+            job,
+            measurement,
+            tables,
+            read_rows(tables),
+            gate=gate,
             conditions=conditions,
-            resampled_from=record.release_id if is_resample else None,
-            corrected_after_checks=failed_checks,
-        )
-        return build_bundle(job, tables, read_rows(tables), provenance=provenance, gate=gate)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sampler:
-    """Draws rows of a measurement, under conditions on their levels, without any noise."""
-
-    synthesizer: Synthesizer
-    schema: TableSchema
-    released: Released
-    conditions: Mapping[str, str]
-    rng: np.random.Generator
-
-    @property
-    def throws_away(self) -> bool:
-        """True if sampled rows are rejected, so that the rest are not those that were counted."""
-        constrained = self.schema.constraints and not isinstance(self.synthesizer, Conditional)
-        return bool(self.conditions or constrained)
-
-    def rows(self, n_rows: int, *, all_of_them: bool = True) -> CodedTable:
-        """Return sampled rows, in codes; fewer than asked for only if not all have to be found."""
-        return sample_rows(
-            self.synthesizer,
-            self.schema,
-            self.released,
-            self.conditions,
-            rng=self.rng,
-            n_rows=n_rows,
-            all_of_them=all_of_them,
+            failed_checks=failed_checks,
         )
 
-    def files(self, n_rows: int, *, soft_labels: bool) -> dict[str, bytes]:
-        """Return the files of sampled rows, and those of the teacher."""
-        sampled = self.rows(n_rows)
-        frame = decode(sampled.codes, sampled.label, self.schema, rng=self.rng)
-        files = table_files(frame, self.schema, released=self.released)
-        return files | teacher_files(
-            self.released, self.schema, sampled.codes, soft_labels=soft_labels
-        )
+
+def _tables(
+    rows: CodedTable,
+    schema: TableSchema,
+    released: Released,
+    rng: np.random.Generator,
+    *,
+    soft_labels: bool,
+) -> dict[str, bytes]:
+    """Return the files of sampled rows, and those of the teacher."""
+    frame = decode(rows.codes, rows.label, schema, rng=rng)
+    files = table_files(frame, schema, released=released)
+    return files | teacher_files(released, schema, rows.codes, soft_labels=soft_labels)
 
 
 def noisy_counts(

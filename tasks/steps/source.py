@@ -1,5 +1,12 @@
-"""The tables of an installation: how one is read, checked, and known again."""
+"""The tables of an installation: how one is read, checked, and known again.
 
+A table is known by the key of its measurement, so that none is measured twice. The key is an HMAC,
+because a plain digest of a small table could be guessed and looked up. Nothing of the program
+enters it but two version numbers, so that an upgrade charges nobody.
+"""
+
+import hashlib
+import hmac
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from privacy.errors import InputError
+from storage.files.documents import canonical_json
 from storage.keys.key_store import KeyStore
 from storage.schema.conditions import in_short
 from storage.schema.table import TableSchema
@@ -14,7 +22,15 @@ from storage.settings import DataPlaces
 from storage.sources.cohorts import CohortReader
 from storage.sources.declared import Source
 from tasks.execution.executor import Executor
-from tasks.steps.request_key import request_key
+
+ENCODING_VERSION = 1
+"""Version of the way from a cell to a code and a weight, by any method.
+
+Raise it if the same rows and settings give a method other codes, other weights or other patients:
+every table that is released again is then measured again, and charged. The version of one method is
+`tasks.methods.registry.MethodEntry.version`. `tests/tasks/test_golden_arrays.py` fails where
+arrays change and their number does not.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,3 +81,21 @@ def check_source(columns: tuple[str, ...], schema: TableSchema, reader: CohortRe
         )
     schema.check_header(header, columns)
     reader.check_types(columns)
+
+
+def request_key(
+    secret: bytes, *, content_sha256: str, settings: Mapping[str, Any], method_version: int
+) -> str:
+    """Return the idempotency key of a measurement, 64 hexadecimal digits.
+
+    The settings are the public ones that shape the measurement; the order of a list matters, the
+    order of keys does not. The key reveals nothing of the content to those who lack the secret.
+    """
+    message = canonical_json(
+        {
+            "content": content_sha256,
+            "settings": dict(settings),
+            "version": [ENCODING_VERSION, method_version],
+        }
+    )
+    return hmac.new(secret, b"clustmix-request-v1\0" + message, hashlib.sha256).hexdigest()

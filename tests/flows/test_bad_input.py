@@ -5,9 +5,6 @@ import os
 from operator import itemgetter
 
 import made_up_release as made
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from desks import CANARY
 
@@ -115,12 +112,6 @@ def test_a_home_that_is_open_or_on_a_read_only_file_system(desk, before_the_flow
         ),
         (
             "CLUSTMIX_RELEASES",
-            "cohort.csv",
-            "RELEASES_UNUSABLE: expected a folder for releases at {place}, found a file; move it "
-            "away or set CLUSTMIX_RELEASES to another folder",
-        ),
-        (
-            "CLUSTMIX_RELEASES",
             "",
             "RELEASES_UNUSABLE: expected a folder for releases at {place}/wards, found a file; "
             "move it away or set CLUSTMIX_RELEASES to another folder",
@@ -165,25 +156,6 @@ def test_values_that_break_a_rule(desk):
         for column, value, rule in broken
     ]
     assert not (desk.folder / "releases" / desk.site["dataset"]).exists()
-
-
-def test_numbers_that_are_not_finite_in_parquet(desk):
-    frame = made.made_up_cohort().astype({"age": float})
-    frame.loc[2, "age"] = np.nan
-    frame.loc[5, "lactate"] = np.inf
-    path = desk.folder / "cohort.parquet"
-    pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), path)
-    desk.site["source"] = {"kind": "parquet", "path": str(path)}
-    line = refusal_of(("age", "a value in every cell"), ("lactate", "finite numbers only"))
-    refused(desk, line, options=["--json"])
-    assert [record["rows"] for record in desk.diagnostics] == [
-        [{"row": 2, "value": "nan"}],
-        [{"row": 5, "value": "inf"}],
-    ]
-    answer = json.loads(desk.output)
-    assert answer["error"] == "INPUT_REFUSED"
-    assert answer["exit_code"] == 2
-    assert desk.errors == f"clustmix: {answer['error']}: {answer['message']}\n"
 
 
 @pytest.mark.parametrize(

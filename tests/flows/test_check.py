@@ -157,44 +157,6 @@ def test_what_was_written_of_broken_rows_is_bounded_and_does_not_stay(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["new.jsonl"]
 
 
-def value(column, cell, rows=(3,)):
-    return lambda desk: spoil(desk, rows, **{column: cell})
-
-
-def whole(change):
-    return lambda desk: change(made.made_up_cohort()).to_csv(desk.table, index=False)
-
-
-def declare(**privacy):
-    return lambda desk: desk.site["privacy"].update(privacy)
-
-
-REFUSED = {
-    "NaN": (value("age", "NaN"), "INPUT_REFUSED: column age: expected numbers and the "),
-    "empty label": (value("died", ""), "INPUT_REFUSED: column died: expected declared label "),
-    "inf": (value("lactate", "inf"), "INPUT_REFUSED: column lactate: expected finite numbers"),
-    "unseen level": (value("smoker", "x"), "INPUT_REFUSED: column smoker: expected declared "),
-    "text in a number": (value("age", "old"), "INPUT_REFUSED: column age: expected numbers and "),
-    "0 rows": (whole(lambda frame: frame[:0]), "EMPTY_TABLE: expected rows in the source, "),
-    "1 row": (whole(lambda frame: frame[:1]), "ONE_LABEL_LEVEL: column died: expected two or "),
-    "missing column": (whole(lambda frame: frame.drop(columns="age")), "HEADER_MISMATCH: "),
-    "epsilon 0": (declare(epsilon=0.0), "SITE_INVALID: site.yaml: privacy.epsilon: "),
-    "epsilon -1": (declare(epsilon=-1.0), "SITE_INVALID: site.yaml: privacy.epsilon: "),
-    "delta 2": (declare(delta=2.0), "SITE_INVALID: site.yaml: privacy.delta: "),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_broken_input_is_one_line_and_costs_nothing(desk, name):
-    change, line = REFUSED[name]
-    change(desk)
-    assert desk.release("--json") == 2
-    assert desk.line.startswith(line)
-    assert json.loads(desk.output)["error"] == desk.line.partition(":")[0]
-    assert set(desk.states) <= {"void"}
-    assert spent(desk) == Decimal(0)
-
-
 @pytest.mark.parametrize(("column", "cell"), [("lactate", 1e9), ("age", 50)])
 def test_a_number_out_of_bounds_and_a_constant_column_are_released(desk, column, cell):
     # The first is moved to the bound, by that row alone; the second is a value like others.

@@ -137,14 +137,6 @@ def test_items_and_a_column_that_says_nothing(desk):
     assert not (desk.bundle / "contact_sheet.png").exists()
 
 
-def test_a_number_that_is_always_the_same(desk):
-    columns = [{"name": "age", "kind": "integer", "lower": 0, "upper": 110, "bins": 11}]
-    frame = pd.DataFrame({"age": 50, "label": desk.classes})
-    write_table(desk, frame, {"columns": columns, "label": LABEL})
-    assert desk.release() == 0
-    assert pd.read_parquet(desk.bundle / "synthetic.parquet")["age"].between(0, 110).all()
-
-
 def test_codes_that_were_measured_as_one_stand_beside_the_declared_bins(desk):
     number = {"name": "age", "kind": "integer", "lower": 0, "upper": 99, "bins": 50}
     ward = {"name": "ward", "kind": "categorical", "levels": ["a", "b"]}

@@ -112,13 +112,6 @@ def test_a_fhir_export_is_released_and_once(fhir_desk):
     assert fhir_desk.states == ["published"]
 
 
-def test_a_broken_export_is_refused_and_costs_nothing(fhir_desk):
-    (fhir_desk.folder / "export" / "more.ndjson").write_text('{"resourceType": "Observation"')
-    assert fhir_desk.release() == 2
-    assert fhir_desk.line.startswith("FHIR_LINE: expected on every line of the export one JSON")
-    assert set(fhir_desk.states) <= {"void"}
-
-
 def test_a_declaration_that_is_no_source_is_refused(desk, before_the_flow):
     features = [{"column": "sodium", "expression": "Observation.where("}]
     declare(desk, {"kind": "fhir", "path": "x", "features": features}, "patient", FHIR_SCHEMA)

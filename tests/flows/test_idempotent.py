@@ -19,7 +19,7 @@ from flows.cli import main
 from flows.site.request import job_of
 from flows.site.site_file import load_site
 from privacy.errors import ClustMixError
-from tasks.steps import entries, janitor, publish_steps, request_key
+from tasks.steps import entries, publish_steps, source
 from tasks.steps.job import ReleaseJob
 
 ROOT = Path(__file__).parents[2]
@@ -98,7 +98,7 @@ def test_a_measurement_that_draws_something_else_is_a_new_charge(
     if version == "method":
         monkeypatch.setattr(ReleaseJob, "method_version", 2)
     else:
-        monkeypatch.setattr(request_key, "ENCODING_VERSION", 2)
+        monkeypatch.setattr(source, "ENCODING_VERSION", 2)
     again = made.release_without_engine(after_a_release / "site.yaml")
     assert again.release_id != released.release_id
 
@@ -128,7 +128,7 @@ def test_the_order_of_keys_has_the_same_key():
     settings = {"dataset": "a", "schema": {"label": {"a": 1, "b": 2}}}
     turned = {"schema": {"label": {"b": 2, "a": 1}}, "dataset": "a"}
     keys = {
-        request_key.request_key(b"k", content_sha256="0", settings=one, method_version=1)
+        source.request_key(b"k", content_sha256="0", settings=one, method_version=1)
         for one in (settings, turned)
     }
     assert len(keys) == 1
@@ -172,7 +172,7 @@ def test_two_tables_with_the_same_content_have_keys_of_their_own():
         (b"k" * 32, "0" * 64, {**settings, "dataset": "b"}),
     ]
     keys = {
-        request_key.request_key(secret, content_sha256=content, settings=settings, method_version=1)
+        source.request_key(secret, content_sha256=content, settings=settings, method_version=1)
         for secret, content, settings in requests
     }
     assert [len(key) for key in keys] == [64] * 4
@@ -208,7 +208,7 @@ def test_a_run_of_the_same_request_that_does_not_end(installation, site, monkeyp
     (entry,) = site.ledger.entries()
     assert entry.state == "reserved"
     with (
-        mock.patch.object(janitor.Janitor, "clean_up"),
+        mock.patch("flows.release.clean_up"),
         mock.patch.object(entries, "live_run_ids", return_value={entry.release_id}),
         pytest.raises(ClustMixError, match=f"RELEASE_RUNNING: .* {entry.release_id} .* reserved; "),
     ):
@@ -222,14 +222,14 @@ def test_a_database_is_measured_at_every_release(installation, monkeypatch):
         made.made_up_cohort().to_sql("cohort", connection, index=False)
     connection.close()
     monkeypatch.setenv("COHORT_URL", f"sqlite:///{path}")
-    source = {
+    table = {
         "kind": "sql",
         "url_env": "COHORT_URL",
         "dialect": "sqlite",
         "query": "select * from cohort",
     }
     site = installation / "site.yaml"
-    site.write_text(yaml.safe_dump(made.site_of("made-up", source)))
+    site.write_text(yaml.safe_dump(made.site_of("made-up", table)))
     first, second = made.release_without_engine(site), made.release_without_engine(site)
     assert not second.reused
     assert first.release_id != second.release_id

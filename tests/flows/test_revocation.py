@@ -4,7 +4,6 @@ import hashlib
 import json
 import shutil
 import signal
-from pathlib import Path
 from unittest import mock
 
 import forced_installation as forced
@@ -182,15 +181,6 @@ def test_unknown_release(site, officer, release_id):
         site.revoke(release_id, key=officer, reason="why")
 
 
-def test_what_was_not_published_is_not_revoked(installation, site, officer, person):
-    path = made.write_site(installation, approval="officer")
-    requester = person("engineer").key_id
-    waiting = made.release_without_engine(path, requester=requester, new_draw=True)
-    with pytest.raises(LedgerError, match=f"NOTHING_TO_REVOKE: .* {waiting.release_id} sealed"):
-        site.revoke(waiting.release_id, key=officer, reason="why")
-    assert not (site.settings.releases / REVOKED_FILE).exists()
-
-
 def test_published_by_a_run_that_ended_before_it_said_so(installation, site, officer, capsys):
     transition = LedgerDatabase.transition
 
@@ -209,17 +199,6 @@ def test_published_by_a_run_that_ended_before_it_said_so(installation, site, off
     site.revoke(release_id, key=officer, reason="wrong table")
     assert states(site) == ["published", "revoked"]
     assert error_of(bundle_of(site, release_id), capsys) == "RELEASE_REVOKED"
-
-
-def test_damaged_resample_is_revoked_like_any_other(site, entry, officer, capsys):
-    done = site.publisher.resample(entry.release_id, rows=50)
-    with (Path(done.bundle) / "synthetic.csv").open("ab") as handle:
-        handle.write(b"x")
-    # A folder of somebody else is no obstacle.
-    (site.settings.releases / "other" / "r-20260131-0a1b2c3d").mkdir(parents=True)
-    site.revoke(done.release_id, key=officer, reason="damaged")
-    site.revoke(entry.release_id, key=officer, reason="wrong table")
-    assert [item.release_id for item in listed(site)] == [done.release_id, entry.release_id]
 
 
 def test_tampered_list_fails_every_bundle_and_is_not_written_over(site, entry, officer, capsys):

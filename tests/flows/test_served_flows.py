@@ -238,7 +238,7 @@ def test_arrival_that_burned_a_charge_is_not_charged_again_by_itself(
     installation, landing, emitted
 ):
     arrival = arrive(landing)
-    with mock.patch("flows.measure.run_stage", mock.Mock(side_effect=MemoryError)):
+    with mock.patch("flows.measurement.run_stage", mock.Mock(side_effect=MemoryError)):
         burned, state = measured(arrival=arrival)
     assert state.name == "Failed"
     assert left_of_arrivals() == [arrival]
@@ -255,7 +255,7 @@ def test_arrival_that_burned_a_charge_is_not_charged_again_by_itself(
 def test_every_run_of_an_arrival_is_remembered_not_the_last_alone(installation, landing, emitted):
     arrival = arrive(landing)
     with (
-        mock.patch("flows.measure.run_stage", mock.Mock(side_effect=MemoryError)),
+        mock.patch("flows.measurement.run_stage", mock.Mock(side_effect=MemoryError)),
         mock.patch("tasks.steps.entries.Entries._close_failed"),
     ):
         died, _ = measured(arrival=arrival)

@@ -232,8 +232,7 @@ def make_release(n_rows=200):
 def test_a_decoded_table_passes_the_output_gate():
     report = output_gate(make_release(), SCHEMA, 200)
     assert report.failed_checks == ()
-    assert {"check": "bounds: age", "passed": True} in report.records()
-    assert {"check": "row_count", "passed": True} in report.records()
+    assert {"bounds: age", "row_count"} <= {record.check for record in report.records()}
 
 
 @pytest.mark.parametrize(

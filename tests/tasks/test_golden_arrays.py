@@ -27,7 +27,7 @@ from tasks.measurement.method import measure
 from tasks.methods.method_config import MethodConfig
 from tasks.methods.registry import build, method_entry
 from tasks.steps.ingest_steps import ingest
-from tasks.steps.request_key import ENCODING_VERSION
+from tasks.steps.source import ENCODING_VERSION
 
 MU, N_PATIENTS, SIDE = 2.0, 120, 6
 

@@ -22,7 +22,7 @@ from tasks.execution.cluster import local_cluster
 from tasks.execution.dask_executor import DaskExecutor
 from tasks.execution.executor import IN_PROCESS
 from tasks.ingest.shards import load_shard
-from tasks.steps.ingest_steps import N_FRAGMENTS, ingest
+from tasks.steps.ingest_steps import ingest
 
 pytestmark = pytest.mark.integration
 
@@ -184,28 +184,6 @@ def test_bytes_that_changed_are_refused_though_all_times_are_the_same(
 
         monkeypatch.setattr(CohortReader, "fragments", meanwhile)
     assert run.refusal(executor, reader).startswith("SOURCE_CHANGED: the source changed while it")
-
-
-def test_source_is_hashed_twice_and_not_by_this_process(run, cluster, monkeypatch):
-    hashed = []
-
-    class Recording(DaskExecutor):
-        def map(self, function, items, **named):
-            items = list(items)
-            hashed.append((function.__name__, len(items)))
-            return super().map(function, items, **named)
-
-    def never(*_):
-        raise AssertionError("hashed here")
-
-    monkeypatch.setattr("storage.sources.fingerprints._digest_of", never)
-    executor, reader = Recording(cluster, "r-2"), run.reader()
-    reader.content_sha256(map=executor.map)
-    run.ingest(executor, reader)
-    # The same numbers for every table.
-    assert hashed == [
-        ("digests_of", 16), ("read_fragment", N_FRAGMENTS), ("digests_of", 16), ("bound_shard", 16),
-    ]  # fmt: skip
 
 
 def test_worker_in_another_directory_reads_a_relative_path(run, cluster, monkeypatch):

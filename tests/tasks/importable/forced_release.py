@@ -181,13 +181,12 @@ def run_and_say(environment, request, draws, pipe, disturbance, shard):
 
 def approve_and_die(environment, release_id, key_file, death):
     """Body of a process: the decision of an officer, which does not come to its end."""
-    from flows.installation import Installation
+    from stores import Stores
+
     from storage.keys.keys import SigningKey
     from storage.settings import load_settings
 
     os.environ.update(environment)
     key = SigningKey.read(Path(key_file))
     with announcing(lambda place: death(place, 1)):
-        Installation.open(load_settings()).decisions.approve(
-            release_id, key=key, reason="as agreed"
-        )
+        Stores(load_settings()).decisions.approve(release_id, key=key, reason="as agreed")

@@ -168,12 +168,12 @@ def without_engine():
     """Run the steps of the release flow as they are, guarded but without task runs."""
     from prefect import Task
 
-    from flows import measure, release, serving
+    from flows import measurement, release
 
-    make = measure.guarded_stage
+    make = measurement.guarded_stage
     with ExitStack() as stack:
         n_tasks = 0
-        for module in (measure, release, serving):
+        for module in (measurement, release):
             tasks = {name: value for name, value in vars(module).items() if isinstance(value, Task)}
             n_tasks += len(tasks)
             for name, task in tasks.items():
@@ -181,15 +181,18 @@ def without_engine():
         assert n_tasks >= 8
         # The method's stages become tasks during the run.
         stack.enter_context(
-            mock.patch.object(measure, "guarded_stage", lambda name: lambda f: make(name)(f).fn)
+            mock.patch.object(measurement, "guarded_stage", lambda name: lambda f: make(name)(f).fn)
         )
         yield
 
 
 def body_of_release(asked):
-    from flows import release, serving
+    from flows import release
+    from tasks.execution.runtime import with_private_log
 
-    return serving.with_private_log("release", asked, release._release)
+    return with_private_log(
+        "release", asked.release_id, lambda found: release._release(asked, found)
+    )
 
 
 def release_without_engine(site_file, **request):
@@ -305,7 +308,8 @@ def release_and_pause(environment, site_file, release_id, point):
 
 def revoke_and_die(environment, release_id, key_file, place):
     """Body of a process: revoke a release and die where the list or the ledger is written."""
-    from flows.installation import Installation
+    from stores import Stores
+
     from storage.keys.keys import SigningKey
     from storage.ledger.ledger_db import LedgerDatabase
     from storage.settings import load_settings
@@ -314,7 +318,7 @@ def revoke_and_die(environment, release_id, key_file, place):
     target = LedgerDatabase if place == "transition" else os
     key = SigningKey.read(Path(key_file))
     with mock.patch.object(target, place, die):
-        Installation.open(load_settings()).revoker.revoke(release_id, key=key, reason="wrong table")
+        Stores(load_settings()).revoke(release_id, key=key, reason="wrong table")
 
 
 def command_at(method_stage, site_file, act):

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
+from flows.approval import Decisions
 from flows.installation import Installation
+from flows.revocation import revoke
 from storage.files.private import ensure_private_directory
 from storage.identity import installation_id, open_ledger
 from storage.keys.key_store import KeyStore
@@ -21,9 +23,13 @@ class Stores:
     opened = property(lambda self: Installation.open(self.settings))
     entries = property(lambda self: self.opened.entries)
     publisher = property(lambda self: self.opened.publisher)
-    decisions = property(lambda self: self.opened.decisions)
-    revoke = property(lambda self: self.opened.revoker.revoke)
+    decisions = property(lambda self: Decisions(self.publisher))
     clean_up = property(lambda self: self.opened.janitor.clean_up)
+
+    def revoke(self, release_id, *, key, reason):
+        here = self.opened
+        taken = {"publisher": here.publisher, "releases": here.releases, "janitor": here.janitor}
+        return revoke(release_id, key=key, reason=reason, **taken)
 
     ledger = property(lambda self: open_ledger(self.settings))
     keys = property(lambda self: KeyStore(self.settings.key_folder))

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import unquote
 
 import frictionless
@@ -23,18 +24,18 @@ from scipy.stats import norm
 
 from flows.site.request import job_of
 from flows.site.site_file import SiteFile, load_site
+from privacy.event_records import event_to_dict
 from storage.releases.manifest import file_digests
 from storage.schema.catalogue_entry import CatalogueEntry
 from storage.schema.table import TableSchema
 from tasks.gates.expectations import GateCheck, GateReport
 from tasks.ingest.encoding import decode, domain_of
-from tasks.reporting.catalogue import entry
+from tasks.reporting.catalogue import catalogue_files
 from tasks.reporting.claim import Claim
-from tasks.reporting.described import Described
 from tasks.reporting.rendering import words
 from tasks.reporting.report import render_risk_appendix
 from tasks.reporting.tables import table_files
-from tasks.steps.bundle import Provenance, build_bundle
+from tasks.steps.bundle import build_bundle
 
 # Of rdflib, whose reader of JSON-LD uses what it warns of.
 pytestmark = pytest.mark.filterwarnings("ignore:.* is deprecated:DeprecationWarning")
@@ -66,14 +67,19 @@ def bundle_of(site, folder, *, n_rows=12):
     codes = rng.integers(domain.n_codes, size=(n_rows, domain.n_columns)).astype(np.uint16)
     labels = (np.arange(n_rows) % domain.n_labels).astype(np.uint16)
     frame = decode(codes, labels, job.table_schema, rng=rng)
+    record = SimpleNamespace(
+        release_id=RELEASE_ID,
+        ledger_entry="e-1",
+        tainted=False,
+        events=tuple(map(event_to_dict, EVENTS)),
+    )
     files, manifest = build_bundle(
         job,
+        SimpleNamespace(record=record, sha256="0" * 64),
         table_files(frame, job.table_schema),
         frame,
-        provenance=Provenance(
-            events=EVENTS, ledger_entry="e-1", measurement_sha256="0" * 64, tainted=False
-        ),
         gate=GateReport(checks=(GateCheck(name="columns", column=None, passed=True),)),
+        conditions={},
     )
     for name, content in files.items():
         (folder / name).write_bytes(content)
@@ -202,19 +208,19 @@ def test_an_entry_says_what_is_declared_and_what_is_not(tmp_path):
 
 
 def test_released_shares_are_described(make_manifest, schema):
-    described = Described(
-        manifest=make_manifest(),
-        schema=schema,
+    files = catalogue_files(
+        make_manifest(),
+        schema,
+        CatalogueEntry(),
         title="t",
-        declared=CatalogueEntry(),
         patients=None,
         public=True,
         files=file_digests({name: b"" for name in words()["files"]}),
     )
-    _, shares = entry("croissant", described)["recordSet"]
+    _, shares = json.loads(files["croissant.json"])["recordSet"]
     assert [field["@id"] for field in shares["field"]][:2] == ["tables/column", "tables/level"]
     assert shares["field"][5]["dataType"] == "sc:Float"
-    graph = rdflib.Graph().parse(data=json.dumps(entry("healthdcat", described)), format="json-ld")
+    graph = rdflib.Graph().parse(data=files["healthdcat.jsonld"], format="json-ld")
     (analytics,) = graph.objects(None, HEALTH.analytics)
     assert str(graph.value(analytics, DCTERMS.identifier)).endswith("/tables.csv")
 

@@ -8,8 +8,8 @@ import pytest
 from matplotlib import image as matplotlib_image
 
 from storage.schema.table import TableSchema
-from tasks.reporting import contact_sheet as sheets
-from tasks.reporting.contact_sheet import contact_sheet
+from tasks.reporting import released_images as sheets
+from tasks.reporting.released_images import contact_sheet
 
 NAMES = ("circle", "square", "never seen")
 

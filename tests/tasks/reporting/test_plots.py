@@ -7,8 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tasks.reporting.plots import TAIL, column_plots
-from tasks.reporting.released_plots import released_plots
+from tasks.reporting.plots import TAIL, column_plots, released_plots
 from tasks.reporting.report import render_report
 
 

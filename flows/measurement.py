@@ -1,0 +1,126 @@
+"""The measurement of a cohort: from a request to a sealed entry of the ledger.
+
+Order is everything here. The plan is calibrated and the budget reserved before a row is read; the
+rows are held against the declared rules, and a table that breaks one is charged nothing; the charge
+stands before anything is computed for release. Noise is drawn in this process, once, after
+aggregation, and sealed before it is used; the private workspace is gone at the end, however the run
+ends. No step is cached or tried again.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from flows.workplace import Workplace
+from storage.ledger.ledger_db import Reservation
+from storage.releases.measurements import MeasurementStore
+from tasks.execution.executor import Executor
+from tasks.execution.runtime import guarded_stage, guarded_task
+from tasks.ingest.shards import ShardFile
+from tasks.measurement.curator import Curator
+from tasks.measurement.measurement_plan import MeasurementPlan
+from tasks.measurement.method import Stage, Synthesizer, checked_plan, run_stage
+from tasks.measurement.method import measure as measure_stages
+from tasks.measurement.run_randomness import randomness_of_run
+from tasks.steps import ingest_steps, measure_steps, source
+from tasks.steps.entries import Entries
+from tasks.steps.janitor import Janitor
+from tasks.steps.job import ReleaseJob
+from tasks.steps.measure_steps import Seals
+from tasks.steps.source import Tables
+
+clean_up = guarded_stage("clean-up")(Janitor.clean_up)
+check_source = guarded_stage("check-source")(source.check_source)
+plan_measurement = guarded_stage("plan")(checked_plan)
+identify = guarded_stage("identify")(Tables.key)
+reserve = guarded_stage("reserve")(Entries.reserve)
+ingest = guarded_task(name="ingest")(ingest_steps.ingest)
+seal = guarded_stage("seal")(measure_steps.seal)
+
+
+def measure(
+    job: ReleaseJob,
+    *,
+    entries: Entries,
+    tables: Tables,
+    workplace: Workplace,
+    measurements: MeasurementStore,
+    new_draw: bool = False,
+) -> Reservation:
+    """Measure a cohort, or find the measurement of the same table that was paid for before.
+
+    The entry that has paid is returned, sealed or further; `created` if this run has made it. The
+    caller has cleaned up after dead runs, see `tasks.steps.janitor`.
+
+    Privacy
+    -------
+    After it returns, nothing of this run holds a private row but the source itself.
+    """
+    release_id = job.ref.release_id
+    with workplace.workspace(release_id) as workspace:
+        reader = tables.reader(job.source)
+        check_source(job.columns_to_read, job.table_schema, reader)
+        plan = plan_measurement(job.synthesizer, parameters=job.parameters, adjacency=job.adjacency)
+        with workplace.executor(workspace, table_bytes=reader.size_bytes()) as executor:
+            key = identify(
+                tables,
+                reader,
+                executor,
+                settings=job.measurement_settings,
+                method_version=job.method_version,
+            )
+            charge = job.charge(key, owner=entries.owner)
+            reservation = reserve(entries, charge, new_draw=new_draw)
+            entry = reservation.entry
+            if reservation.created:
+                with entries.closing(entry):
+                    with entries.checking(entry, job.declarations):
+                        shards = ingest(
+                            job.columns_to_read,
+                            job.rules,
+                            reader,
+                            workspace=workspace,
+                            diagnostics=workplace.diagnostics_of(release_id),
+                            executor=executor,
+                        )
+                    entries.begin(entry)
+                    seals = Seals(workspace)
+                    curator, released = draw(
+                        job.synthesizer, plan, shards, mu=job.mu, seals=seals, executor=executor
+                    )
+                    files = seals.files_with(released)
+                    record = measure_steps.record_of(job, entry, curator, files)
+                    seal(record, files, measurements=measurements, entries=entries)
+    return replace(reservation, entry=entries.now(entry))
+
+
+def draw(
+    synthesizer: Synthesizer,
+    plan: MeasurementPlan,
+    shards: tuple[Path, ...],
+    *,
+    mu: float,
+    seals: Seals,
+    executor: Executor,
+) -> tuple[Curator, dict[str, NDArray[Any]]]:
+    """Run the method's stages on shards and delete these; nothing afterwards reads private rows."""
+    curator = Curator(
+        plan=plan,
+        shards=[ShardFile(path) for path in shards],
+        executor=executor,
+        noise_source=randomness_of_run().noise_source,
+        seal=seals,
+    )
+    released = measure_stages(synthesizer, curator, mu=mu, run=_run_as_task)
+    for shard in shards:
+        shard.unlink()
+    return curator, released
+
+
+def _run_as_task(
+    method_stage: Stage, curator: Curator, released: dict[str, NDArray[Any]]
+) -> dict[str, NDArray[Any]]:
+    """Run one stage of a method as a task of its own."""
+    return guarded_stage(method_stage.name)(run_stage)(method_stage, curator, released)

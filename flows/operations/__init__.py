@@ -1,1 +1,0 @@
-"""Operation of an installation: deployments, watching, status, benchmarks."""

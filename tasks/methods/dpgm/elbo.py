@@ -101,46 +101,6 @@ def _gradient(
     return Layers(*chain.from_iterable(by_layer))
 
 
-def _slopes_and_fed_of_batch(
-    layers: Layers, offset: Array, key: Array, vectors: Array, *, units: VisibleUnits
-) -> tuple[_Biases, _Biases]:
-    each = partial(_slopes_and_fed, layers, offset, key, units=units)
-    found: tuple[_Biases, _Biases] = jax.vmap(each)(vectors)
-    return found
-
-
-@partial(jax.jit, static_argnames="units", compiler_options=ONE_THREAD)
-def batch_norms(
-    layers: Layers, offset: Array, key: Array, vectors: Array, *, units: VisibleUnits
-) -> Array:
-    """Norms (n,) of a batch (n, D), for the paper form: ``(|fed|**2 + 1) |slope|**2`` a layer."""
-    slopes, fed = _slopes_and_fed_of_batch(layers, offset, key, vectors, units=units)
-    squared = sum(
-        (jnp.sum(into**2, axis=1) + 1.0) * jnp.sum(slope**2, axis=1)
-        for into, slope in zip(fed, slopes, strict=True)
-    )
-    return jnp.sqrt(squared)
-
-
-@partial(jax.jit, static_argnames="units", compiler_options=ONE_THREAD)
-def batch_sum(
-    layers: Layers,
-    offset: Array,
-    key: Array,
-    vectors: Array,
-    *,
-    factors: Array,
-    units: VisibleUnits,
-) -> Array:
-    """Sum (P,) of the gradients of a batch (n, D) times factors (n,), for the paper form."""
-    slopes, fed = _slopes_and_fed_of_batch(layers, offset, key, vectors, units=units)
-    summed = []
-    for into, slope in zip(fed, slopes, strict=True):
-        weighted = slope * factors[:, None]
-        summed += [(into.T @ weighted).ravel(), weighted.sum(axis=0)]
-    return jnp.concatenate(summed)
-
-
 @partial(jax.jit, static_argnames="units", compiler_options=ONE_THREAD)
 def clipped_sum(
     layers: Layers, offset: Array, key: Array, block: Block, *, units: VisibleUnits

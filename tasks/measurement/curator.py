@@ -41,7 +41,7 @@ class Shard(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ShardInMemory:
+class _ShardInMemory:
     """A shard whose rows are at hand."""
 
     rows: EncodedRows
@@ -50,14 +50,14 @@ class ShardInMemory:
         """Return the rows."""
         return self.rows
 
-    def recoded(self, rows: EncodedRows) -> "ShardInMemory":
+    def recoded(self, rows: EncodedRows) -> "_ShardInMemory":
         """Return a shard of these rows."""
-        return ShardInMemory(rows)
+        return _ShardInMemory(rows)
 
 
-def in_memory(tables: Sequence[EncodedRows]) -> tuple[ShardInMemory, ...]:
+def in_memory(tables: Sequence[EncodedRows]) -> tuple[_ShardInMemory, ...]:
     """Return the shards of tables that are at hand."""
-    return tuple(map(ShardInMemory, tables))
+    return tuple(map(_ShardInMemory, tables))
 
 
 def contribution_of_shard(

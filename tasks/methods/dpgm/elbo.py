@@ -1,4 +1,4 @@
-"""Lower bound of the variational autoencoder and its derivatives, compiled: one record, or a batch.
+"""Lower bound of the variational autoencoder and its derivatives, compiled.
 
 Source: DPGM paper, section 3.2; Kingma and Welling 2014.
 """
@@ -78,23 +78,16 @@ def _negative_elbo(
     return divergence - units.log_likelihood(scores, record), fed
 
 
-def _slopes_and_fed(
-    layers: Layers, offset: Array, key: Array, record: Array, *, units: VisibleUnits
-) -> tuple[_Biases, _Biases]:
-    """Differentiate the loss of one record by the biases; and give what each layer was fed."""
-    latent_shape = (layers.decoder.shape[0],)
-    noise = jax.random.normal(key_of(key, record), latent_shape, dtype=record.dtype)
-    biases = _Biases(*layers[1::2])
-    derivatives: tuple[_Biases, _Biases] = jax.grad(_negative_elbo, has_aux=True)(
-        biases, layers, offset, record, noise=noise, units=units
-    )
-    return derivatives
-
-
 def _gradient(
     layers: Layers, offset: Array, key: Array, record: Array, *, units: VisibleUnits
 ) -> Layers:
-    slopes, fed = _slopes_and_fed(layers, offset, key, record, units=units)
+    """Differentiate the loss of one record."""
+    latent_shape = (layers.decoder.shape[0],)
+    noise = jax.random.normal(key_of(key, record), latent_shape, dtype=record.dtype)
+    biases = _Biases(*layers[1::2])
+    slopes, fed = jax.grad(_negative_elbo, has_aux=True)(
+        biases, layers, offset, record, noise=noise, units=units
+    )
     # By the chain rule the derivative by a layer's weights is an outer product. Written so, it is
     # made inside the loops that read it and is never stored.
     by_layer = ((into[:, None] * own, own) for into, own in zip(fed, slopes, strict=True))

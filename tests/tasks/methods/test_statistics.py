@@ -77,23 +77,6 @@ def test_shards_their_number_and_order_give_the_same_bytes(seed, cuts, small):
     assert np.sum(parts, axis=0).tobytes() == label_counts(rows, **public).tobytes()
 
 
-def test_logits_of_a_record_have_the_same_bits_whatever_the_other_records():
-    # A matrix product of all rows fails here.
-    rng = np.random.default_rng(0)
-    for n_labels in (2, 3):
-        phi, weights = rng.standard_normal((50, 82)), rng.standard_normal((82, n_labels))
-        together = statistics.logits_by_record(phi, weights)
-        np.testing.assert_allclose(together, phi @ weights, atol=1e-12)
-        for n in (1, 2, 3, 7, 49):
-            some = statistics.logits_by_record(phi[-n:], weights)
-            assert some.tobytes() == together[-n:].tobytes()
-        for i in range(50):
-            alone = statistics.logits_by_record(phi[i : i + 1], weights)
-            assert alone.tobytes() == together[i].tobytes()
-            probabilities = statistics.softmax(together)[i]
-            assert statistics.softmax(alone).tobytes() == probabilities.tobytes()
-
-
 # Brute force: every neighbour of small tables. A domain of twelve records, one column with a
 # missing code; every patient with up to three of them, in either part of the moments.
 TINY = domain_with(3, 2, numeric=[0], missing=[0])
@@ -103,9 +86,9 @@ SETTINGS = {
     "dp_kmeans": DpKMeansConfig(clusters=2, rounds=2, n_features=4),
     "naive_bayes": NaiveBayesConfig(),
 }
-ARITHMETIC = {"logits_by_record", "softmax"}
+ARITHMETIC = {"softmax"}
 """Public functions of the module that see no private rows."""
-COUNTS = {"class_counts", "patient_count"}
+COUNTS = {"class_counts"}
 """Those of methods that `test_every_sensitivity` searches."""
 
 

@@ -16,8 +16,6 @@ import numpy as np
 from privacy.arrays import AnyFloats, Floats, Floats32
 from tasks.measurement.encoded import row_slices
 
-Single = Floats32
-
 SIDE = 28
 """Rows and columns of the canvas that images of other sizes are brought to."""
 
@@ -46,7 +44,7 @@ def n_features(channels: int) -> int:
     return _POOLED**2 * (channels + 2 * _ANGLES + _ANGLES**2)
 
 
-def scatter(images: Floats) -> Single:
+def scatter(images: Floats) -> Floats32:
     """Features (n, m) of images (n, channels, height, width), each of its image alone."""
     found = np.empty((len(images), n_features(images.shape[1])), dtype=np.float32)
     for part in row_slices(len(images), IMAGES_AT_ONCE):
@@ -59,7 +57,7 @@ def feature_bound(channels: int) -> float:
     return NORM * float(np.linalg.norm(_WEIGHTS)) + 0.5 * float(np.sqrt(n_features(channels)))
 
 
-def _scattered(images: Floats) -> Single:
+def _scattered(images: Floats) -> Floats32:
     n = len(images)
     canvas = _canvas(images)
     filters = _filters()
@@ -95,12 +93,12 @@ def _scattered(images: Floats) -> Single:
     )
 
 
-def _norms(group: Single) -> Single:
+def _norms(group: Floats32) -> Floats32:
     """Norm of each row (n, 1), of that row alone."""
     return np.asarray(np.sqrt((group * group).sum(axis=1, keepdims=True)))
 
 
-def _modulus(products: Single, units: float, most: float) -> Single:
+def _modulus(products: Floats32, units: float, most: float) -> Floats32:
     """Modulus of even and odd responses side by side, as whole numbers up to the largest one."""
     products *= products
     half = products.shape[1] // 2
@@ -116,9 +114,9 @@ def _modulus(products: Single, units: float, most: float) -> Single:
 class _Pool:
     """Whole Gaussian weights (side, 7) of rows and columns; `units` are divided by between."""
 
-    rows: Single
+    rows: Floats32
     units: float
-    columns: Single
+    columns: Floats32
 
     @classmethod
     def of(cls, side: int, spread: float, units: tuple[float, float, float], most: float) -> Self:
@@ -133,7 +131,7 @@ class _Pool:
         return cls(rows, units[1], columns)
 
 
-def _pooled(maps: AnyFloats, pool: _Pool) -> Single:
+def _pooled(maps: AnyFloats, pool: _Pool) -> Floats32:
     """Gaussian means (n, m) of maps (side, n, ..., side)."""
     side, n = maps.shape[:2]
     rows = pool.rows.T @ np.ascontiguousarray(maps, dtype=np.float32).reshape(side, -1)
@@ -148,9 +146,9 @@ def _pooled(maps: AnyFloats, pool: _Pool) -> Single:
 class _Filters:
     """Filters as matrices of a row of outputs, whole numbers in the stated units."""
 
-    first: tuple[tuple[Single, int], ...]
+    first: tuple[tuple[Floats32, int], ...]
     first_units: float
-    second: Single
+    second: Floats32
     second_units: float
     pools: tuple[_Pool, _Pool, _Pool]
 
@@ -192,7 +190,7 @@ def _gabor(spread: float, reach: int, wave: float) -> Floats:
     return found
 
 
-def _row_matrix(filters: Floats, units: float, *, side: int, stride: int, most: float) -> Single:
+def _row_matrix(filters: Floats, units: float, *, side: int, stride: int, most: float) -> Floats32:
     """Whole-number matrix (k * side, 2 * 8 * outputs) that filters a row of values up to `most`."""
     whole = np.rint(filters * units)
     if np.abs(whole).sum(axis=(2, 3)).max() * most >= EXACT:

@@ -10,7 +10,7 @@ from measuring import sampled as valid_records
 from privacy.errors import IntegrityError
 from privacy.randomness import SeededNoise
 from tasks.measurement.method import measure
-from tasks.methods.clustmix.clustmix import ClustMix
+from tasks.methods.clustmix.clustmix import clustmix
 from tasks.methods.clustmix.clustmix_settings import ClustMixConfig
 from tasks.methods.clustmix.images import image_rule as rule
 from tasks.methods.clustmix.images.image_clustmix import ImageClustMix
@@ -145,7 +145,6 @@ def test_no_variation_leaves_images_as_they_are():
 
 def test_the_kind_of_data_decides_the_form():
     config = ClustMixConfig(variation=0.5)
-    assert ClustMix(DOMAIN, config).form == ImageClustMix(DOMAIN, 0.5)
-    assert ClustMix(replace(DOMAIN, image=None), config).form == TableClustMix(
-        replace(DOMAIN, image=None)
-    )
+    table = replace(DOMAIN, image=None)
+    assert clustmix(DOMAIN, config) == ImageClustMix(DOMAIN, 0.5)
+    assert clustmix(table, config) == TableClustMix(table)

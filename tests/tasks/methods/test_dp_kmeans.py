@@ -5,7 +5,7 @@ import pytest
 from measuring import released_of
 
 from privacy.randomness import SeededNoise
-from tasks.methods.dpgm.dp_kmeans import HISTOGRAMS, DpKMeans, DpKMeansConfig, round_name
+from tasks.methods.dpgm.dp_kmeans import DpKMeans, DpKMeansConfig
 
 FEATURES = ("plain", "fourier")
 
@@ -14,20 +14,6 @@ def config_of(features, **settings):
     return DpKMeansConfig(
         **{"clusters": 4, "rounds": 3, "features": features, "n_features": 16, **settings}
     )
-
-
-@pytest.mark.parametrize("features", FEATURES)
-def test_the_plan_is_the_rounds_and_the_histograms(small, features):
-    plan = DpKMeans(small.domain, config_of(features)).plan(mu=1.0)
-    names = [statistic.name for statistic in plan.statistics]
-    assert names == [round_name(0), round_name(1), round_name(2), HISTOGRAMS]
-    # Three plain columns, one with missing: a number, its flag, two levels, a number.
-    width = {"plain": 4, "fourier": 16}[features]
-    assert plan[round_name(0)].shape == (4, 1 + width)
-    # A count and nine codes of each label and cluster.
-    assert plan[HISTOGRAMS].shape == (2 * 4, 10)
-    assert plan[HISTOGRAMS].mu ** 2 == pytest.approx(0.7)
-    assert sum(statistic.mu**2 for statistic in plan.statistics) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("features", FEATURES)

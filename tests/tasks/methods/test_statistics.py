@@ -8,9 +8,7 @@ from itertools import combinations_with_replacement, product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from measuring import domain_with, drawn_by, in_shards, take
+from measuring import domain_with, drawn_by, take
 
 from privacy.calibration import gdp_mu
 from privacy.sensitivity import weighted_sum_l2_sensitivity
@@ -67,16 +65,6 @@ def test_equals_the_slow_reference_exactly(seed, small):
     np.testing.assert_array_equal(fast, slow)
 
 
-@settings(max_examples=15, deadline=None)
-@given(seed=st.integers(0, 2**16), cuts=st.lists(st.integers(0, 60), max_size=6))
-def test_shards_their_number_and_order_give_the_same_bytes(seed, cuts, small):
-    rows = small.rows(small.patients(30, seed))
-    public = public_of(small, seed)
-    order = np.random.default_rng(seed).permutation(len(rows))
-    parts = [label_counts(shard, **public) for shard in in_shards(rows, order, cuts)]
-    assert np.sum(parts, axis=0).tobytes() == label_counts(rows, **public).tobytes()
-
-
 # Brute force: every neighbour of small tables. A domain of twelve records, one column with a
 # missing code; every patient with up to three of them, in either part of the moments.
 TINY = domain_with(3, 2, numeric=[0], missing=[0])
@@ -89,7 +77,7 @@ SETTINGS = {
 ARITHMETIC = {"softmax"}
 """Public functions of the module that see no private rows."""
 COUNTS = {"class_counts"}
-"""Those of methods that `test_every_sensitivity` searches."""
+"""Those of methods that `test_every_method` searches."""
 
 
 def every_patient(max_rows):
@@ -163,11 +151,6 @@ def test_every_public_function_of_the_module_is_searched_or_sees_no_rows():
         takes_rows = "EncodedRows" in str(inspect.signature(function))
         assert takes_rows == (name not in ARITHMETIC), name
         assert ("Privacy" in function.__doc__) == takes_rows, name
-
-
-def test_both_methods_release_counts_of_sensitivity_one(released_statistics):
-    assert {kind for kind, _ in released_statistics} == SETTINGS.keys()
-    assert {bound for *_, bound in released_statistics.values()} == {SENSITIVITY}
 
 
 def test_no_patient_moves_a_released_statistic_by_more_than_its_sensitivity(

@@ -10,7 +10,6 @@ from tasks.measurement import unmixing
 from tasks.measurement.unmixing import (
     Mixtures,
     draw_records,
-    matched_shares,
     spiked_variances,
     spread,
 )
@@ -47,18 +46,6 @@ def test_spread_is_that_of_a_singular_value_decomposition(shape):
     expected = average + left * np.sqrt(shape[0] * 5 * variances) * 0.03 @ right
     found = spread(mixtures, np.arange(shape[1]))
     np.testing.assert_allclose(found, expected, atol=1e-9)
-
-
-@settings(max_examples=60, deadline=None)
-@given(n=st.integers(2, 30), width=st.integers(1, 6), seed=st.integers(0, 1_000))
-def test_shares_sum_to_one_and_average_to_the_target(n, width, seed):
-    rng = np.random.default_rng(seed)
-    scores = rng.uniform(0.05, 1.0, (n, width))
-    target = rng.dirichlet(np.full(width, 5.0))
-    shares = matched_shares(scores, target)
-    assert (shares >= 0.0).all()
-    np.testing.assert_allclose(shares.sum(axis=1), 1.0)
-    np.testing.assert_allclose(shares.mean(axis=0), target, atol=5e-3)
 
 
 def test_drawn_columns_have_the_shares_and_numbers_are_the_nearest(monkeypatch):

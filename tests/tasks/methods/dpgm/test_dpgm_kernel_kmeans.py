@@ -78,21 +78,6 @@ def test_no_patient_moves_counts_and_sums_by_more_than_the_sensitivity(small, fo
         assert largest > 0.99 * BOUND
 
 
-def test_moved_centres_are_the_means_where_there_is_no_noise(small):
-    form = FORMS[0]
-    start = start_clustering(small.embedding(public_seed=5, **form), n_clusters=3, public_seed=2)
-    rows = small.rows(small.patients(60, 8))
-    noisy = cluster_sums(rows, clustering=start) / SUM_SCALE
-    moved = move_centres(start, noisy, noise_stddev=1e-9, public_seed=1)
-    points = start.embedding.points(rows.codes, rows.label)
-    cluster = start.assign(rows.codes, rows.label)
-    filled = [index for index in range(3) if (cluster == index).sum() > 3]
-    assert filled
-    for index in filled:
-        mean = np.average(points[cluster == index], axis=0, weights=rows.weight[cluster == index])
-        assert np.abs(moved.centres[index] - mean).max() < 1e-4 * POINT_SCALE
-
-
 def test_a_cluster_that_is_all_noise_is_placed_anew_inside_the_ball(small):
     start = start_clustering(
         small.embedding(public_seed=5, **FORMS[0]), n_clusters=4, public_seed=2

@@ -6,8 +6,7 @@ import pytest
 
 from privacy.randomness import SeededNoise
 from tasks.measurement.method import measure
-from tasks.methods.dpgm.dp_kmeans import round_name
-from tasks.methods.dpgm.dpgm import GRADIENTS, MEANS, Dpgm
+from tasks.methods.dpgm.dpgm import GRADIENTS, Dpgm
 from tasks.methods.dpgm.dpgm_settings import DpgmConfig
 
 CONFIG = DpgmConfig(
@@ -36,17 +35,6 @@ def measured(small):
     return method, curator, measure(method, curator, mu=BIG_MU)
 
 
-def test_the_plan_pays_for_clusters_means_and_gradients(small):
-    plan = Dpgm(small.domain, CONFIG).plan(mu=1.0)
-    names = [statistic.name for statistic in plan.statistics]
-    assert names == [round_name(0), round_name(1), MEANS, GRADIENTS]
-    gradients = plan[GRADIENTS]
-    assert gradients.n_draws == 4
-    assert gradients.shape[0] > 5
-    assert plan[MEANS].mu ** 2 == pytest.approx(0.30, rel=2e-3)
-    assert plan[round_name(0)].mu ** 2 == pytest.approx(0.06, rel=2e-3)
-
-
 def test_the_norm_adapts_and_stays_at_an_end_of_a_bin(measured):
     _, _, released = measured
     norm = float(released["l2_clip_norm"])
@@ -63,24 +51,6 @@ def test_without_adaption_the_norm_stays_and_no_histogram_is_drawn(small):
     assert curator.plan[GRADIENTS].shape == (released["parameters"].size,)
 
 
-def test_a_step_starts_from_what_was_stored(measured, small):
-    """What a stage returned is all that the next one needs, to the last bit."""
-    _, _, straight = measured
-    method = Dpgm(small.domain, CONFIG)
-    curator = curator_of(method, small.rows(small.patients(200, 1)))
-    stored = {}
-    for number in range(5):
-        # Another object for every stage: nothing is kept in memory.
-        stage = Dpgm(small.domain, CONFIG).stages(mu=BIG_MU)[number]
-        read = {
-            name: np.frombuffer(value.tobytes(), value.dtype).reshape(value.shape)
-            for name, value in stored.items()
-        }
-        stored.update(stage.run(curator, read))
-    assert stored.keys() == straight.keys()
-    assert all((stored[name] == value).all() for name, value in straight.items())
-
-
 def test_records_have_the_released_means(small):
     """Numbers have a coordinate per code, and the last epoch fits the biases to the means."""
     method = Dpgm(small.domain, CONFIG)
@@ -91,15 +61,3 @@ def test_records_have_the_released_means(small):
     for drawn, real in [*zip(codes.T, rows.codes.T, strict=True), (labels, rows.label)]:
         wanted = np.bincount(real, weights=rows.weight, minlength=4) / rows.weight.sum()
         assert np.bincount(drawn, minlength=4) / len(drawn) == pytest.approx(wanted, abs=0.03)
-
-
-def test_the_machine_trains_with_chains(small):
-    config = CONFIG.model_copy(update={"network": "rbm"})
-    method = Dpgm(small.domain, config)
-    curator = curator_of(method, small.rows(small.patients(30, 1)))
-    stages = method.stages(mu=BIG_MU)
-    first = stages[0].run(curator, {})
-    after = stages[1].run(curator, first)
-    assert after["chains"].shape[1] > 0
-    assert (after["chains"] != first["chains"]).any()
-    assert (after["parameters"] != first["parameters"]).any()

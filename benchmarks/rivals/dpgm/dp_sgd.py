@@ -156,11 +156,14 @@ def train(cluster: Cluster) -> tuple[Floats, Floats32]:
     """
     network, rng = cluster.network, cluster.rng
     parameters, chains = network.start(cluster.seed), network.first_chains(cluster.seed)
-    descent = Descent.start(
-        cluster.optimiser,
-        parameters,
+    descent = Descent(
+        kind=cluster.optimiser,
         learning_rate=cluster.learning_rate,
         momentum=0.9 if cluster.optimiser == "adam" else 0.0,
+        parameters=parameters,
+        first=np.zeros_like(parameters),
+        second=np.zeros_like(parameters),
+        n_steps=0,
     )
     # Flaw G7: the rate is a function of the exact size, and is cut off at 1.
     rate = min(1.0, cluster.batch_size / max(len(cluster.vectors), 1))

@@ -88,12 +88,8 @@ def build_embedding(
     Plain vectors are clipped to a norm above 0; None: the largest norm of a vector.
     """
     norm = vector_map.radius() if l2_clip_norm is None else l2_clip_norm
-    if not norm > 0.0 or (length_scale is not None and not length_scale > 0.0):
-        raise ValueError("expected a length scale and a clipping norm above 0, found another")
     if features == "plain":
         return Embedding(vector_map=vector_map, frequencies=None, max_l2_norm=norm)
-    if n_features < 2 or n_features % 2:
-        raise ValueError(f"expected an even number of 2 or more features, found {n_features}")
     length = public_length_scale(vector_map) if length_scale is None else length_scale
     normal = np.random.default_rng(public_seed).standard_normal((vector_map.width, n_features // 2))
     return Embedding(vector_map=vector_map, frequencies=normal / length, max_l2_norm=1.0)

@@ -97,10 +97,6 @@ def sum_in_blocks(
     scale: int,
 ) -> ClippedSum:
     """Run a compiled `sum_of_clipped` over any number of records (ValueError if not fit)."""
-    if weights.shape != (len(vectors),) or not ((weights >= 0.0) & (weights <= 1.0)).all():
-        raise ValueError("expected one weight in [0, 1] for each record, found others")
-    if not 0.0 < l2_clip_norm < np.inf:
-        raise ValueError(f"expected an l2_clip_norm above 0 and finite, found {l2_clip_norm}")
     if scale < 1 or l2_clip_norm * scale * ROWS_AT_ONCE >= 2**53:
         # A block is added up in float64, where whole numbers below 2**53 are exact.
         raise ValueError(f"expected a scale of 1 or more whose sums are exact, found {scale}")

@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from single_gradients import gradient_of_each, mean_gradient
+from single_gradients import gradient_of_each
 
-from tasks.measurement.descent import Descent
 from tasks.measurement.vectors import Block
 from tasks.methods.dpgm.rbm import Rbm
 from tasks.methods.dpgm.record_gradients import ROWS_AT_ONCE
@@ -77,35 +76,6 @@ def test_sums_of_a_batch_are_those_of_single_gradients_in_any_order(network):
     shuffled = clipped_sum(network, vectors[order], weights[order])
     assert (shuffled.total == clipped.total).all()
     assert (shuffled.norms == clipped.norms[order]).all()
-
-
-PIXELS = tuple(Block(start=i, stop=i + 1, kind="binary") for i in range(6))
-PATTERNS = np.array([[1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1]], dtype=float)
-
-
-@pytest.mark.parametrize(
-    ("network", "at_least"),
-    [
-        (Rbm(blocks=PIXELS, mean=np.full(6, 0.5), hidden_units=4, n_chains=256), 0.8),
-        (Vae(blocks=PIXELS, mean=np.full(6, 0.5), hidden_units=8, latent_dimensions=1), 0.7),
-    ],
-    ids=["rbm", "vae"],
-)
-def test_training_learns_two_patterns(network, at_least):
-    rng = np.random.default_rng(0)
-    # Identical records would have identical noise; numbers near 0 and 1 tell them apart.
-    vectors = np.abs(PATTERNS[rng.integers(2, size=64)] - rng.uniform(0.0, 0.02, (64, 6)))
-    descent = Descent.start("adam", network.start(1), learning_rate=0.03, momentum=0.9)
-    state = network.first_chains(1)
-    for step in range(200):
-        state = network.chains(descent.parameters, state, step_seed=step)
-        descent = descent.step(
-            mean_gradient(network, descent.parameters, vectors, step_seed=step, state=state)
-        )
-    drawn = network.sample(descent.parameters, 400, rng, state=state)
-    like = [(drawn == pattern).all(axis=1).mean() for pattern in PATTERNS]
-    assert sum(like) > at_least
-    assert min(like) > 0.2
 
 
 @each_network

@@ -14,7 +14,6 @@ import numpy as np
 
 from privacy.arrays import Codes, Floats, Integers
 from tasks.measurement.encoded import EncodedRows
-from tasks.measurement.measurement_plan import StatisticRequest, sum_request
 from tasks.measurement.statistics import SUM_SCALE
 
 _COUNT_PART = 0.1
@@ -39,13 +38,6 @@ def count_factor(n_codes: Sequence[int]) -> float:
 def centred_norm(n_codes: Sequence[int]) -> float:
     """Return the norm of the count and the centred codes: ``sqrt(c^2 + sum (1 - 1 / k))``."""
     return math.sqrt(count_factor(n_codes) ** 2 + sum(1.0 - 1.0 / k for k in n_codes))
-
-
-def counts_request(
-    name: str, n_codes: Sequence[int], *, n_labels: int, share: float
-) -> StatisticRequest:
-    """Request `label_counts`."""
-    return sum_request(name, (n_labels, 1 + sum(n_codes)), share=share)
 
 
 def measured_codes(rows: EncodedRows, n_visits: int) -> Integers:

@@ -14,11 +14,9 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from privacy.arrays import Floats, Integers
-from privacy.sensitivity import weighted_sum_l2_sensitivity
 from tasks.measurement.encoded import EncodedRows, row_slices
 from tasks.measurement.measurement_plan import (
     MeasurementPlan,
-    StatisticRequest,
     plan_measurement,
     sum_request,
 )
@@ -69,14 +67,12 @@ def plan_of(layout: ImageLayout, rule: ImageRule, *, mu: float) -> MeasurementPl
     root_two = float(np.sqrt(2.0))
     requests = [
         sum_request(CLASS_SUMS, (n, 1 + d), share=rule.class_sums, bound=root_two),
-        StatisticRequest(
-            name=CLASS_MOMENTS,
-            shape=(n, d * (d + 1) // 2),
-            l2_sensitivity=weighted_sum_l2_sensitivity(
-                bound=MOMENT_NORM**2 / root_two, scale=SECOND_MOMENT_SCALE
-            ),
-            scale=SECOND_MOMENT_SCALE,
+        sum_request(
+            CLASS_MOMENTS,
+            (n, d * (d + 1) // 2),
             share=rule.class_moments,
+            bound=MOMENT_NORM**2 / root_two,
+            scale=SECOND_MOMENT_SCALE,
         ),
         *(
             sum_request(
@@ -87,14 +83,12 @@ def plan_of(layout: ImageLayout, rule: ImageRule, *, mu: float) -> MeasurementPl
         sum_request(NORMS, (n, NORM_BINS), share=rule.norms),
         sum_request(INTENSITY, (INTENSITY_BINS,), share=rule.intensity),
         *(
-            StatisticRequest(
-                name=residual_round(index),
-                shape=(rule.directions, n),
-                l2_sensitivity=weighted_sum_l2_sensitivity(
-                    bound=rule.residual_norm, scale=RESIDUAL_SUM_SCALE
-                ),
-                scale=RESIDUAL_SUM_SCALE,
+            sum_request(
+                residual_round(index),
+                (rule.directions, n),
                 share=rule.residuals,
+                bound=rule.residual_norm,
+                scale=RESIDUAL_SUM_SCALE,
             )
             for index in range(rule.rounds)
         ),

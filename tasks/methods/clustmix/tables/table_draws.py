@@ -15,11 +15,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from privacy.arrays import Floats, Integers
-from privacy.sensitivity import weighted_sum_l2_sensitivity
-from tasks.measurement.centred import counts_request, measured_codes
+from tasks.measurement.centred import measured_codes
 from tasks.measurement.encoded import EncodedRows, row_slices
-from tasks.measurement.measurement_plan import MeasurementPlan, StatisticRequest, sum_request
-from tasks.measurement.measurement_plan import plan_measurement as plan_draws
+from tasks.measurement.measurement_plan import MeasurementPlan, plan_measurement, sum_request
 from tasks.measurement.statistics import SUM_SCALE, softmax
 from tasks.methods.clustmix.tables import table_rule as rule
 from tasks.methods.clustmix.tables.kernel_features import FEATURE_NORM, N_FEATURES, KernelMap
@@ -53,37 +51,24 @@ def plan_of(layout: Layout, *, patients: int | None, mu: float) -> MeasurementPl
     Reads no data. The sensitivities are those proved beside the sums.
     """
     shares = rule.shares_of(layout, patients=patients, mu=mu)
-    requests: list[StatisticRequest] = [
-        counts_request(
-            LABEL_COUNTS, layout.n_codes, n_labels=layout.n_labels, share=shares.label_counts
-        )
-    ]
+    counts = (layout.n_labels, 1 + layout.width)
+    requests = [sum_request(LABEL_COUNTS, counts, share=shares.label_counts)]
     if layout.n_columns > 1:
-        most = rule.most_codes(layout, patients=patients, mu=mu)
-        shape = (rule.n_cells(layout, most),)
+        shape = (rule.n_cells(layout, rule.most_codes(layout, patients=patients, mu=mu)),)
         requests.append(sum_request(PAIR_TABLES, shape, share=shares.pair_tables))
-    scale = RESIDUAL_SUM_SCALE
+    residuals = (1 + n_features(layout), layout.n_labels)
     requests += [
-        StatisticRequest(
-            name=residual_round(index),
-            shape=(1 + n_features(layout), layout.n_labels),
-            l2_sensitivity=weighted_sum_l2_sensitivity(bound=1.0, scale=scale),
-            scale=scale,
-            share=shares.residuals,
+        sum_request(
+            residual_round(index), residuals, share=shares.residuals, scale=RESIDUAL_SUM_SCALE
         )
         for index in range(shares.rounds)
     ]
     if shares.kernel > 0.0:
+        kernel = (N_FEATURES, layout.n_labels)
         requests.append(
-            StatisticRequest(
-                name=KERNEL_ROUND,
-                shape=(N_FEATURES, layout.n_labels),
-                l2_sensitivity=weighted_sum_l2_sensitivity(bound=1.0, scale=KERNEL_SUM_SCALE),
-                scale=KERNEL_SUM_SCALE,
-                share=shares.kernel,
-            )
+            sum_request(KERNEL_ROUND, kernel, share=shares.kernel, scale=KERNEL_SUM_SCALE)
         )
-    return plan_draws(requests, mu=mu)
+    return plan_measurement(requests, mu=mu)
 
 
 def n_features(layout: Layout) -> int:

@@ -90,15 +90,6 @@ def test_no_patient_moves_a_draw_by_more_than_the_sensitivity(
         assert largest > 0.999 * BOUND
 
 
-def test_the_other_patients_do_not_change_what_a_patient_adds(small):
-    step = step_of(small, 5)
-    patients = small.patients(20, 4)
-    everybody = gradient_sums(small.rows(patients), step=step)
-    without = gradient_sums(small.rows(patients[1:]), step=step)
-    alone = gradient_sums(small.rows(patients[:1]), step=step)
-    assert (everybody == without + alone).all()
-
-
 def test_the_first_steps_are_those_of_the_formulas():
     gradient, zeros = np.array([[0.5, -3.0]]), np.zeros((1, 2))
     still = {"learning_rate": 0.1, "parameters": zeros, "first": zeros, "second": zeros}

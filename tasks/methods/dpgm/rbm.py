@@ -27,6 +27,9 @@ _HIDDEN_CENTRE = 0.5
 
 _FIRST_WEIGHT_STDDEV = 0.01
 
+_CHAINS = 100
+"""Persistent chains: more of them would cost time alone."""
+
 _DRAWING_CHAINS = 256
 """Chains run side by side when records are drawn."""
 
@@ -45,11 +48,9 @@ of their number, and the biases of the later half are averaged."""
 class Rbm(GenerativeNetwork):
     """Restricted Boltzmann machine with Bernoulli and softmax visible units.
 
-    Persistent chains are public: many cost time alone. `gibbs_steps` sweeps follow every step of
-    the training.
+    The persistent chains are public; `gibbs_steps` sweeps of them follow every training step.
     """
 
-    n_chains: int = 100
     gibbs_steps: int = 30
 
     @property
@@ -74,7 +75,7 @@ class Rbm(GenerativeNetwork):
         """First state of the chains, (n_chains, D): draws of the visible units by themselves."""
         rng = np.random.default_rng(public_seed)
         alone = self.units.middle if self.mean is None else self.offset
-        expected = np.tile(alone, (self.n_chains, 1))
+        expected = np.tile(alone, (_CHAINS, 1))
         return self.units.rounded(rng, expected, keep_numbers=False).astype(np.float32)
 
     def chains(self, parameters: AnyFloats, state: Floats32, *, step_seed: int) -> Floats32:

@@ -37,8 +37,8 @@ def records(n, seed=0):
 
 MEAN = records(200, seed=9).mean(axis=0)
 NETWORKS = [
-    Rbm(blocks=MIXED, hidden_units=5, n_chains=256),
-    Rbm(blocks=MIXED, mean=MEAN, hidden_units=5, n_chains=256),
+    Rbm(blocks=MIXED, hidden_units=5),
+    Rbm(blocks=MIXED, mean=MEAN, hidden_units=5),
     Vae(blocks=MIXED, hidden_units=5, latent_dimensions=3),
     Vae(blocks=MIXED, mean=MEAN, hidden_units=5, latent_dimensions=3),
 ]
@@ -157,12 +157,12 @@ def test_gradient_descends_the_likelihood_when_chains_are_the_model_itself(centr
 
 
 def test_chains_reach_the_distribution_of_the_model():
-    machine = Rbm(blocks=PIXELS, hidden_units=4, n_chains=256, gibbs_steps=20)
+    machine = Rbm(blocks=PIXELS, hidden_units=4, gibbs_steps=20)
     parameters = np.random.default_rng(2).normal(0, 0.8, machine.n_parameters)
     every, weights = log_weights(parameters, **OFFSETS[False])
     share = np.exp(weights) / np.exp(weights).sum()
     state, states = machine.first_chains(1), []
-    for step in range(16):
+    for step in range(41):
         state = machine.chains(parameters, state, step_seed=step)
         states.append(state)
     state = np.concatenate(states)

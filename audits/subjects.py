@@ -25,8 +25,7 @@ from tasks.measurement.method import Released, Stage, Synthesizer
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.methods.clustmix.tables.table_clustmix import Effort, TableClustMix
 from tasks.methods.dp_cda.dp_cda_settings import DpCdaConfig
-from tasks.methods.dpgm.dp_kmeans_settings import DpKMeansConfig
-from tasks.methods.dpgm.dpgm_settings import DpgmConfig
+from tasks.methods.dpgm.dpgm_settings import DpgmConfig, DpKMeansConfig
 from tasks.methods.naive_bayes import NaiveBayesConfig
 from tasks.methods.registry import build
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from privacy.arrays import Codes, Floats
 from tasks.measurement.vectors import VectorMap
-from tasks.methods.dpgm.dp_kmeans_settings import FeatureKind
+from tasks.methods.dpgm.dpgm_settings import FeatureKind
 
 POINT_SCALE = 2.0**20
 """Grid points per unit of a point and of a centre, both of norm at most 1."""

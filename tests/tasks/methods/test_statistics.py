@@ -17,7 +17,7 @@ from tasks.measurement import centred, statistics
 from tasks.measurement.centred import label_counts
 from tasks.measurement.encoded import EncodedRows
 from tasks.measurement.statistics import SUM_SCALE
-from tasks.methods.dpgm.dp_kmeans_settings import DpKMeansConfig
+from tasks.methods.dpgm.dpgm_settings import DpKMeansConfig
 from tasks.methods.naive_bayes import NaiveBayesConfig
 from tasks.methods.registry import build
 

@@ -7,7 +7,6 @@ import pytest
 from measuring import curator_of, domain_with, in_shards, rows_with
 from measuring import sampled as valid_records
 
-from privacy.errors import IntegrityError
 from privacy.randomness import SeededNoise
 from tasks.measurement.method import measure
 from tasks.methods.clustmix.clustmix import clustmix
@@ -115,14 +114,6 @@ def test_images_of_any_kind_and_hardly_any_are_released(domain, n_rows):
     found = measured(method, [rows_of(domain, n_rows, 3)], mu=0.2)
     assert all(np.isfinite(array).all() for array in found.values())
     valid_records(method, domain, found, 30)
-
-
-def test_a_plan_of_another_budget_is_found_before_the_teacher(rows):
-    method = ImageClustMix(DOMAIN)
-    curator = curator_of(method, [rows.only(slice(50))], SeededNoise(1), mu=1.0)
-    with pytest.raises(IntegrityError, match="expected exactly the planned draws so far"):
-        measure(method, curator, mu=1.000001)
-    assert [event.statistic for event in curator.event.events][-1] == "intensity"
 
 
 def test_the_rule_gives_all_of_the_budget_and_reads_no_row():

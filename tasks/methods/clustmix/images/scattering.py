@@ -36,6 +36,9 @@ _MOST = (2**11 - 1, 2**12 - 1)
 _WEIGHTS = (0.4, 0.7, 0.6)
 """Norms of the groups of features: pooled pixels, first and second layer."""
 
+_UNITS = (2.0**12, 2.0**10)
+"""Grid points per unit of a filter of the first and of the second layer."""
+
 _LEAST = 1e-3
 
 
@@ -69,7 +72,7 @@ def _scattered(images: Floats) -> Floats32:
         for scale, (matrix, reach) in enumerate(filters.first):
             first = 2 * row + 6 - reach
             block = flat[:, first * SIDE : (first + 2 * reach + 1) * SIDE]
-            maps[scale, row] = _modulus(block @ matrix, filters.first_units, _MOST[0]).reshape(
+            maps[scale, row] = _modulus(block @ matrix, _UNITS[0], _MOST[0]).reshape(
                 n, _ANGLES, _HALF
             )
     fine = np.zeros((n, _ANGLES, _HALF + 6, _HALF), dtype=np.float32)
@@ -78,7 +81,7 @@ def _scattered(images: Floats) -> Floats32:
     second = np.empty((_HALF, n * _ANGLES, _ANGLES * _HALF), dtype=np.float32)
     for row in range(_HALF):
         block = flat[:, row * _HALF : (row + 7) * _HALF]
-        second[row] = _modulus(block @ filters.second, filters.second_units, _MOST[1])
+        second[row] = _modulus(block @ filters.second, _UNITS[1], _MOST[1])
     groups = (
         _pooled(canvas.transpose(2, 0, 1, 3), filters.pools[0]),
         _pooled(maps.transpose(1, 2, 0, 3, 4), filters.pools[1]),
@@ -144,28 +147,24 @@ def _pooled(maps: AnyFloats, pool: _Pool) -> Floats32:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Filters:
-    """Filters as matrices of a row of outputs, whole numbers in the stated units."""
+    """Filters as matrices of a row of outputs, whole numbers in `_UNITS` of their layer."""
 
     first: tuple[tuple[Floats32, int], ...]
-    first_units: float
     second: Floats32
-    second_units: float
     pools: tuple[_Pool, _Pool, _Pool]
 
 
 @lru_cache(maxsize=1)
 def _filters() -> _Filters:
-    first, units = [], 2.0**12
+    first = []
     for spread, reach, wave in ((1.0, 3, 3.5), (2.0, 6, 7.0)):
         filters = _gabor(spread, reach, wave)
-        matrix = _row_matrix(filters, units, side=SIDE, stride=2, most=_BRIGHTEST)
+        matrix = _row_matrix(filters, _UNITS[0], side=SIDE, stride=2, most=_BRIGHTEST)
         first.append((matrix, reach))
-    second = _row_matrix(_gabor(1.1, 3, 4.0), 2.0**10, side=_HALF, stride=1, most=_MOST[0])
+    second = _row_matrix(_gabor(1.1, 3, 4.0), _UNITS[1], side=_HALF, stride=1, most=_MOST[0])
     return _Filters(
         first=tuple(first),
-        first_units=units,
         second=second,
-        second_units=2.0**10,
         pools=(
             _Pool.of(SIDE, 2.0, (2.0**8, 1.0, 250.0), _BRIGHTEST),
             _Pool.of(_HALF, 1.0, (2.0**12, 2.0**8, 2.0**8), _MOST[0]),

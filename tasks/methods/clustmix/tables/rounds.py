@@ -88,7 +88,11 @@ class Rounds:
 
     def loudness(self, *, stddev: float) -> Floats:
         """Loudness of each of all q features in the next round, under the noise of one value."""
-        information = self._information(self._probabilities(), stddev=stddev)
+        probabilities = labels.probabilities(self._posterior.design, self._model.coefficients)
+        # Precision that a round gives a coefficient of loudness one, on average.
+        spread = 1.0 - (probabilities**2).sum(axis=1)
+        moved = float((draws.residual_weights(probabilities) * spread).mean())
+        information = float((self._patients * moved / self._basis.shape[1] / stddev) ** 2)
         loudness = np.zeros(len(self._chosen))
         variances = self._model.variances.mean(axis=1)
         loudness[self._chosen] = loudness_of(
@@ -216,12 +220,3 @@ class Rounds:
     def _by_label(self, coefficients: Floats) -> Floats:
         """Turn coefficients of contrasts (..., C - 1) to scores of labels as they are declared."""
         return np.asarray((coefficients @ self._basis.T)[..., np.argsort(self._order)])
-
-    def _probabilities(self) -> Floats:
-        return labels.probabilities(self._posterior.design, self._model.coefficients)
-
-    def _information(self, probabilities: Floats, *, stddev: float) -> float:
-        """Precision that a round gives a coefficient of loudness one, on average."""
-        spread = 1.0 - (probabilities**2).sum(axis=1)
-        moved = float((draws.residual_weights(probabilities) * spread).mean())
-        return float((self._patients * moved / self._basis.shape[1] / stddev) ** 2)

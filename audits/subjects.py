@@ -16,17 +16,16 @@ from audits.findings import (
 from audits.game import play
 from audits.pairs import AUDIT_DOMAIN, neighbour_pairs
 from audits.power import detection_rates, shown_mu
-from privacy.arrays import Records
+from privacy.arrays import Integers, Records
 from privacy.errors import ConfigurationError
 from tasks.measurement.curator import Curator
-from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.measurement_plan import MeasurementPlan, plan_measurement, sum_request
 from tasks.measurement.method import Released, Stage, Synthesizer
-from tasks.measurement.statistics import patient_count
+from tasks.measurement.statistics import SUM_SCALE
 from tasks.methods.clustmix.tables.table_clustmix import Effort, TableClustMix
 from tasks.methods.dp_cda.dp_cda_settings import DpCdaConfig
-from tasks.methods.dpgm.dp_kmeans_settings import DpKMeansConfig
-from tasks.methods.dpgm.dpgm_settings import DpgmConfig
+from tasks.methods.dpgm.dpgm_settings import DpgmConfig, DpKMeansConfig
 from tasks.methods.naive_bayes import NaiveBayesConfig
 from tasks.methods.registry import build
 
@@ -36,6 +35,17 @@ MIN_RUNS = 20
 NOISE = "noise"
 
 _COUNT = "patient_count"
+
+
+def patient_count(rows: EncodedRows) -> Integers:
+    """Sum of the weights (1,), the number of patients, in units of ``1 / SUM_SCALE``.
+
+    Privacy
+    -------
+    Adjacency: add or remove one patient. Sensitivity 1 (``SUM_SCALE`` grid points). Event: one
+    discrete Gaussian.
+    """
+    return np.array([np.trunc(rows.weight * SUM_SCALE).astype(np.int64).sum()], dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,13 +158,12 @@ class GaussianAccountant:
         advance and every event that is executed is composed. It is a ConfigurationError if
         `adjacency_factor` refuses the adjacency.
         """
-        cost = math.fsum(times * self._cost(draw) for draw, times in counted_draws(event)) * (
-            1 + _ULP
+        each = (
+            times * event_mu_squared(draw) * adjacency_factor(draw, asked=self.adjacency)
+            for draw, times in counted_draws(event)
         )
+        cost = math.fsum(each) * (1 + _ULP)
         return replace(self, mu_squared=math.nextafter(self.mu_squared + cost, math.inf))
-
-    def _cost(self, draw: Gaussian) -> float:
-        return event_mu_squared(draw) * adjacency_factor(draw, asked=self.adjacency)
 
     @property
     def mu(self) -> float:
@@ -179,7 +178,3 @@ class GaussianAccountant:
     def epsilon(self, *, delta: float) -> float:
         """Return epsilon at `delta`, see `gaussian_epsilon`."""
         return gaussian_epsilon(delta=delta, mu=self.mu)
-
-    def delta(self, *, epsilon: float) -> float:
-        """Return delta at `epsilon`, see `gaussian_delta`."""
-        return gaussian_delta(epsilon=epsilon, mu=self.mu)

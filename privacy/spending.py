@@ -40,7 +40,7 @@ def time_text(when: datetime) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
+class _Limit:
     """One cap (``lifetime``, ``dataset``, ``window``; `scope` in words), and what it leaves."""
 
     name: str
@@ -152,7 +152,7 @@ class Spending:
         *,
         caps: Caps | None,
         now: str,
-    ) -> list[Limit]:
+    ) -> list[_Limit]:
         """Return every cap that holds and what it leaves; see `balance` for the parameters."""
         named = f"cohort {cohort!r}"
         limits = []
@@ -227,11 +227,11 @@ def composed_rho(
     return worst - largest.get(key, Decimal(0)) + own, worst
 
 
-def _limit(name: str, scope: str, cap: Decimal, spent: tuple[Decimal, Decimal]) -> Limit:
+def _limit(name: str, scope: str, cap: Decimal, spent: tuple[Decimal, Decimal]) -> _Limit:
     payer, worst = spent
     # Above the cap, by an adjustment or a cap that was lowered, nobody may spend.
     left = cap - payer if worst <= cap else Decimal(0)
-    return Limit(name=name, scope=scope, cap_rho=cap, spent_rho=payer, left_rho=left or Decimal(0))
+    return _Limit(name=name, scope=scope, cap_rho=cap, spent_rho=payer, left_rho=left or Decimal(0))
 
 
 def _smaller(first: Decimal | None, second: Decimal | None) -> Decimal | None:

@@ -157,7 +157,7 @@ def _facts(entry: MethodEntry) -> dict[str, Any]:
         "kind": entry.kind,
         "title": entry.title,
         "source": entry.source,
-        "data_kinds": [kind.value for kind in entry.data_kinds],
+        "data_kinds": list(entry.data_kinds),
         "settings": {
             name: {key: setting[key] for key in setting if key in _SETTING_FACTS}
             for name, setting in schema["properties"].items()

@@ -116,7 +116,7 @@ class Conditional(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Allowed:
+class _Allowed:
     """Masks of allowed codes by the index of the column, and of labels; None allows all."""
 
     columns: Mapping[int, NDArray[np.bool_]]
@@ -130,7 +130,7 @@ class Allowed:
         return keep if self.labels is None else keep & self.labels[label]
 
 
-def allowed_codes(schema: TableSchema, conditions: Mapping[str, str]) -> Allowed:
+def allowed_codes(schema: TableSchema, conditions: Mapping[str, str]) -> _Allowed:
     """Return the codes that conditions on columns and labels allow.
 
     See `storage.schema.conditions`; a missing cell is no condition here. Anything else is a
@@ -153,7 +153,7 @@ def allowed_codes(schema: TableSchema, conditions: Mapping[str, str]) -> Allowed
             columns[index] = codes_asked(schema.columns[index], asked)
         except ValueError as error:
             raise ConfigurationError("CONDITION_UNKNOWN", str(error)) from None
-    return Allowed(columns=columns, labels=labels)
+    return _Allowed(columns=columns, labels=labels)
 
 
 def _in_words(conditions: Mapping[str, str], schema: TableSchema) -> str:

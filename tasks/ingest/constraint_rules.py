@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.arrays import Integers
+from privacy.arrays import Indices, Integers
 from privacy.errors import ConfigurationError
 from storage.schema.columns import Column, NumericColumn, number_of
 from storage.schema.conditions import codes_asked
@@ -86,7 +86,7 @@ def held(chunk: EncodedChunk, schema: TableSchema, *, mend: bool) -> list[Violat
     for violation in chunk.violations:
         sound[violation.rows] = False
 
-    def broken_rows(constraint: Constraint) -> NDArray[np.intp]:
+    def broken_rows(constraint: Constraint) -> Indices:
         return np.flatnonzero(_broken(constraint, chunk, schema) & sound)
 
     violations: list[Violation] = []
@@ -124,9 +124,7 @@ def _broken(constraint: Constraint, rows: EncodedChunk, schema: TableSchema) -> 
     return found
 
 
-def _mend(
-    rows: EncodedChunk, broken: NDArray[np.intp], constraint: Constraint, schema: TableSchema
-) -> None:
+def _mend(rows: EncodedChunk, broken: Indices, constraint: Constraint, schema: TableSchema) -> None:
     for name, value in (constraint.mend or {}).items():
         index = schema.column_names.index(name)
         column = schema.columns[index]

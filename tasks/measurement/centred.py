@@ -14,11 +14,7 @@ import numpy as np
 
 from privacy.arrays import Codes, Floats, Integers
 from tasks.measurement.encoded import EncodedRows
-from tasks.measurement.measurement_plan import StatisticRequest, sum_request
 from tasks.measurement.statistics import SUM_SCALE
-
-Array = Floats
-
 
 _COUNT_PART = 0.1
 
@@ -42,13 +38,6 @@ def count_factor(n_codes: Sequence[int]) -> float:
 def centred_norm(n_codes: Sequence[int]) -> float:
     """Return the norm of the count and the centred codes: ``sqrt(c^2 + sum (1 - 1 / k))``."""
     return math.sqrt(count_factor(n_codes) ** 2 + sum(1.0 - 1.0 / k for k in n_codes))
-
-
-def counts_request(
-    name: str, n_codes: Sequence[int], *, n_labels: int, share: float
-) -> StatisticRequest:
-    """Request `label_counts`."""
-    return sum_request(name, (n_labels, 1 + sum(n_codes)), share=share)
 
 
 def measured_codes(rows: EncodedRows, n_visits: int) -> Integers:
@@ -113,14 +102,14 @@ def label_counts(
     return total
 
 
-def without_means(values: Array, offsets: Integers) -> Array:
+def without_means(values: Floats, offsets: Integers) -> Floats:
     """Subtract from each block of the last axis its mean: what is left is centred, and noise is."""
     sizes = np.diff(offsets)
     means = np.add.reduceat(values, offsets[:-1], axis=-1) / sizes
     return np.asarray(values - np.repeat(means, sizes, axis=-1))
 
 
-def counts_of(noisy: Array, n_codes: Sequence[int]) -> tuple[Array, Array]:
+def counts_of(noisy: Floats, n_codes: Sequence[int]) -> tuple[Floats, Floats]:
     """Undo the centring of released `label_counts` (C, 1 + W), in its own units.
 
     Returned are the noisy number of patients of each label (C,) and of each code and label (C, W);
@@ -134,7 +123,7 @@ def counts_of(noisy: Array, n_codes: Sequence[int]) -> tuple[Array, Array]:
     return sizes, without_means(noisy[:, 1:] * norm, offsets) + sizes[:, None] * share
 
 
-def to_simplex(values: Array) -> Array:
+def to_simplex(values: Floats) -> Floats:
     """Nearest probabilities to noisy shares (k,); Duchi et al. 2008, Figure 1."""
     ordered = np.sort(values)[::-1]
     excess = (np.cumsum(ordered) - 1.0) / np.arange(1, len(values) + 1)
@@ -142,6 +131,6 @@ def to_simplex(values: Array) -> Array:
     return np.asarray(np.maximum(values - excess[kept], 0.0))
 
 
-def blocks_to_simplex(values: Array, offsets: Integers) -> Array:
+def blocks_to_simplex(values: Floats, offsets: Integers) -> Floats:
     """Project every block of a vector of shape (W,) with `to_simplex`."""
     return np.concatenate([to_simplex(block) for block in np.split(values, offsets[1:-1])])

@@ -41,7 +41,7 @@ class Shard(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ShardInMemory:
+class _ShardInMemory:
     """A shard whose rows are at hand."""
 
     rows: EncodedRows
@@ -50,14 +50,14 @@ class ShardInMemory:
         """Return the rows."""
         return self.rows
 
-    def recoded(self, rows: EncodedRows) -> "ShardInMemory":
+    def recoded(self, rows: EncodedRows) -> "_ShardInMemory":
         """Return a shard of these rows."""
-        return ShardInMemory(rows)
+        return _ShardInMemory(rows)
 
 
-def in_memory(tables: Sequence[EncodedRows]) -> tuple[ShardInMemory, ...]:
+def in_memory(tables: Sequence[EncodedRows]) -> tuple[_ShardInMemory, ...]:
     """Return the shards of tables that are at hand."""
-    return tuple(map(ShardInMemory, tables))
+    return tuple(map(_ShardInMemory, tables))
 
 
 def contribution_of_shard(
@@ -145,7 +145,7 @@ class Curator:
                 f"expected at most {planned.n_draws} draws of {name!r}, as planned, found another"
             )
         sealed_name = name if planned.n_draws == 1 else f"{name}_{earlier:06d}"
-        exact = self._exact(contribution, public)
+        exact = exact_sum(contribution, public, self._shards, self._executor)
         if exact.shape != planned.shape:
             raise ValueError(f"expected shape {planned.shape} for {name!r}, found {exact.shape}")
         noisy = discrete_gaussian_mechanism(
@@ -178,6 +178,3 @@ class Curator:
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Return ``function(item)`` for each item, on GPUs if there are any: post-processing."""
         return self._executor.map(function, items, gpu=True)
-
-    def _exact(self, contribution: Contribution, public: dict[str, Any]) -> Integers:
-        return exact_sum(contribution, public, self._shards, self._executor)

@@ -1,7 +1,6 @@
 """Gradient descent with momentum or by Adam, a step at a time; post-processing of noisy gradients.
 
-In numpy and float64: the same bits on every machine, without loading or compiling anything, and
-with a state of plain arrays, from which a run that is stopped goes on.
+In numpy and float64: the same bits on every machine, without loading or compiling anything.
 
 Source: Kingma and Ba 2015 for Adam; Polyak 1964 for the heavy ball.
 """
@@ -27,27 +26,7 @@ class Descent:
     parameters: Floats
     first: Floats
     second: Floats
-    n_steps: int = 0
-
-    @classmethod
-    def start(
-        cls,
-        kind: Literal["adam", "momentum"],
-        parameters: Floats,
-        *,
-        learning_rate: float,
-        momentum: float = 0.9,
-    ) -> Self:
-        """Return the state before the first step."""
-        zeros = np.zeros_like(parameters)
-        return cls(
-            kind=kind,
-            learning_rate=learning_rate,
-            momentum=momentum,
-            parameters=parameters,
-            first=zeros,
-            second=zeros,
-        )
+    n_steps: int
 
     def step(self, gradients: Floats) -> Self:
         """Descend along gradients of the shape of the parameters."""

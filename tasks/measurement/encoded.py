@@ -49,11 +49,6 @@ class EncodingDomain:
             raise ValueError(f"expected two or more label levels, found {len(self.label_levels)}")
 
     @property
-    def is_image(self) -> bool:
-        """True if the columns are the pixels of an image."""
-        return self.image is not None
-
-    @property
     def n_columns(self) -> int:
         """Number d of feature columns."""
         return len(self.column_names)

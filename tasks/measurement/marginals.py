@@ -36,7 +36,10 @@ def to_marginals(histograms: Floats, offsets: Integers, *, noise_stddev: float) 
     offsets (d + 1,); the noise is that of one entry. Every block of the result is non-negative and
     sums to one.
     """
-    return _normalise(np.where(histograms < noise_stddev, 0.0, histograms), offsets)
+    kept = np.where(histograms < noise_stddev, 0.0, histograms)
+    totals = spread(block_sums(kept, offsets), offsets)
+    uniform = np.repeat(1.0 / np.diff(offsets), np.diff(offsets))
+    return np.where(totals > 0.0, kept / np.where(totals > 0.0, totals, 1.0), uniform)
 
 
 def shrink_toward(
@@ -64,12 +67,6 @@ def shrink_toward(
     estimate = np.where(target > 0.0, estimate, 0.0)
     totals = spread(block_sums(estimate, offsets), offsets)
     return np.where(totals > 0.0, estimate / np.where(totals > 0.0, totals, 1.0), target)
-
-
-def _normalise(histograms: Floats, offsets: Integers) -> Floats:
-    totals = spread(block_sums(histograms, offsets), offsets)
-    uniform = np.repeat(1.0 / np.diff(offsets), np.diff(offsets))
-    return np.where(totals > 0.0, histograms / np.where(totals > 0.0, totals, 1.0), uniform)
 
 
 def draw_codes(marginals: Floats, n: int, rng: np.random.Generator) -> Codes:

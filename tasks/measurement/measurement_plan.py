@@ -46,19 +46,20 @@ def sum_request(
     *,
     share: float,
     bound: float = 1.0,
+    scale: int = 2**SUM_GRID_BITS,
     n_draws: int = 1,
 ) -> StatisticRequest:
-    """Request a weighted sum of vectors of norm at most `bound`, in units of ``2**-SUM_GRID_BITS``.
+    """Request a weighted sum of vectors of norm at most `bound`, in units of ``1 / scale``.
 
     Privacy
     -------
     Sensitivity of `privacy.sensitivity.weighted_sum_l2_sensitivity`, with its margin for rounding.
     """
-    scale = 2**SUM_GRID_BITS
+    sensitivity = weighted_sum_l2_sensitivity(bound=bound, scale=scale)
     return StatisticRequest(
         name=name,
         shape=shape,
-        l2_sensitivity=weighted_sum_l2_sensitivity(bound=bound, scale=scale),
+        l2_sensitivity=sensitivity,
         scale=scale,
         share=share,
         n_draws=n_draws,

@@ -14,7 +14,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.arrays import Codes, Integers
+from privacy.arrays import Codes, Indices, Integers
 
 LABEL = -1
 """Stands for the label where a column has its number."""
@@ -273,7 +273,7 @@ class _Intervals:
         values[:, again] = rest.low
         return values
 
-    def _uniform(self, records: slice | NDArray[np.intp], rng: np.random.Generator) -> Integers:
+    def _uniform(self, records: slice | Indices, rng: np.random.Generator) -> Integers:
         low, high = self.low[:, records] // self.steps, self.high[:, records] // self.steps
         return rng.integers(low, high, endpoint=True) * self.steps
 

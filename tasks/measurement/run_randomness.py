@@ -1,9 +1,6 @@
-"""The randomness of a run: fresh from the operating system, but for tests."""
+"""The randomness of a run: fresh from the operating system. No setting and no file changes it."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,19 +18,6 @@ class Randomness:
     )
 
 
-_fixed_randomness: ContextVar[Randomness | None] = ContextVar("fixed_randomness", default=None)
-
-
-@contextmanager
-def fixed_randomness(randomness: Randomness) -> Iterator[None]:
-    """Use this randomness in the block: for tests alone, no setting or file does the same."""
-    token = _fixed_randomness.set(randomness)
-    try:
-        yield
-    finally:
-        _fixed_randomness.reset(token)
-
-
 def randomness_of_run() -> Randomness:
-    """Return fresh operating-system randomness, or that of `fixed_randomness`."""
-    return _fixed_randomness.get() or Randomness()
+    """Return the randomness of one measurement or of one sample."""
+    return Randomness()

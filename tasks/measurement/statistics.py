@@ -26,30 +26,11 @@ SECOND_MOMENT_SCALE = ROOT_SCALE**2
 """Grid points per unit of a second moment."""
 
 
-def logits_by_record(phi: Floats, weights: Floats) -> Floats:
-    """Return ``phi @ weights`` of shape (n, C), each row rounded without regard to the others."""
-    logits = np.empty((len(phi), weights.shape[1]))
-    for label in range(weights.shape[1]):
-        logits[:, label] = (phi * weights[:, label]).sum(axis=1)
-    return logits
-
-
 def softmax(logits: Floats) -> Floats:
     """Row-wise softmax of an array of shape (n, C), stable for large logits."""
     shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
     probabilities: Floats = shifted / shifted.sum(axis=1, keepdims=True)
     return probabilities
-
-
-def patient_count(rows: EncodedRows) -> Integers:
-    """Sum of the weights (1,), the number of patients, in units of ``1 / SUM_SCALE``.
-
-    Privacy
-    -------
-    Adjacency: add or remove one patient. Sensitivity 1 (``SUM_SCALE`` grid points). Event: one
-    discrete Gaussian.
-    """
-    return np.array([np.trunc(rows.weight * SUM_SCALE).astype(np.int64).sum()], dtype=np.int64)
 
 
 def class_counts(rows: EncodedRows, *, n_labels: int) -> Integers:

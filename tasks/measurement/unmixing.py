@@ -56,8 +56,8 @@ def spread(mixtures: Mixtures, coordinates: Indices) -> AnyFloats:
     """Give some coordinates of mixtures the variance of single records, without their noise.
 
     Principal components of the mixtures, with the variances of `spiked_variances` times the order.
-    A sample of secret coins has no fixed size, which moves a sum along the mean record: nothing is
-    kept in that direction. Without coordinates the means (T, D) are returned as they are; the
+    Groups by a hash have no fixed size, which moves a sum along the mean record: nothing is kept in
+    that direction. Without coordinates the means (T, D) are returned as they are; the
     average of each coordinate is always that of the means.
     """
     if len(coordinates) == 0:

@@ -10,11 +10,11 @@ from typing import Literal
 import numpy as np
 
 from privacy.arrays import Records
-from tasks.measurement.centred import blocks_to_simplex, counts_of, counts_request, label_counts
+from tasks.measurement.centred import blocks_to_simplex, counts_of, label_counts
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.marginals import draw_codes, draw_columns
-from tasks.measurement.measurement_plan import MeasurementPlan, plan_measurement
+from tasks.measurement.measurement_plan import MeasurementPlan, plan_measurement, sum_request
 from tasks.measurement.method import Released, Stage
 from tasks.measurement.method_settings import MethodSettings
 
@@ -36,8 +36,8 @@ class NaiveBayes:
 
     def plan(self, *, mu: float) -> MeasurementPlan:
         """One statistic, with the whole budget."""
-        domain = self.domain
-        request = counts_request(HISTOGRAMS, domain.n_codes, n_labels=domain.n_labels, share=1.0)
+        shape = (self.domain.n_labels, 1 + self.domain.one_hot_width)
+        request = sum_request(HISTOGRAMS, shape, share=1.0)
         return plan_measurement([request], mu=mu)
 
     def stages(self, *, mu: float) -> tuple[Stage, ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from importlib import import_module, resources
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,22 +19,16 @@ if TYPE_CHECKING:
     from tasks.measurement.method import Synthesizer
 
 
-class DataKind(StrEnum):
-    """Kind of data that a method is made for; it runs on any declared table."""
-
-    TABLES = "tables"
-    IMAGES = "images"
-    ITEMS = "items"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MethodEntry:
     """Public facts about a method, as ``methods.toml`` beside this module states them.
 
     Kind and title are its name in a site file, and for people. Settings (a pydantic model with the
-    field ``kind``) and synthesizer are classes as ``module:class`` below `tasks.methods`; they are
-    loaded where they are used, as some need seconds. Histograms are the names of its statistics
-    that count codes by label: by `tasks.measurement.centred.label_counts`.
+    field ``kind``) and synthesizer, which is made of a domain and settings, are named as
+    ``module:class`` below `tasks.methods` and loaded on use, as some need seconds. Histograms are
+    the names of its statistics that count codes by label: by
+    `tasks.measurement.centred.label_counts`. Its data kinds are what it is made for; it runs on
+    any declared table.
 
     Raise the version if the same settings and rows give other draws or other released arrays, which
     `tests/tasks/test_golden_arrays.py` notices: every table released with the method is then
@@ -45,7 +38,7 @@ class MethodEntry:
     kind: str
     title: str
     source: str
-    data_kinds: tuple[DataKind, ...]
+    data_kinds: tuple[str, ...]
     settings: str
     version: int
     synthesizer: str
@@ -62,7 +55,7 @@ _FILE = resources.files(__package__).joinpath("methods.toml")
 METHODS = tuple(
     MethodEntry(
         kind=kind,
-        data_kinds=tuple(map(DataKind, facts.pop("data_kinds"))),
+        data_kinds=tuple(facts.pop("data_kinds")),
         histograms=tuple(facts.pop("histograms", ())),
         **facts,
     )

@@ -6,6 +6,7 @@ import made_up_release as made
 import numpy as np
 import pandas as pd
 import pytest
+from fixed_runs import fixed_randomness
 
 import clustmix
 from clustmix import Schema
@@ -13,7 +14,7 @@ from privacy.errors import Withheld
 from privacy.randomness import SeededNoise
 from storage.releases.measurements import MeasurementStore
 from storage.releases.release_store import ReleaseStore
-from tasks.measurement.run_randomness import Randomness, fixed_randomness
+from tasks.measurement.run_randomness import Randomness
 
 RELEASE_ID = "r-20250101-00c0ffee"
 

@@ -7,11 +7,11 @@ import zipfile
 import numpy as np
 import pandas as pd
 import pytest
+from fixed_runs import fixed_randomness
 
 import clustmix
 from clustmix import DPCDA, ClustMix, NaiveBayes, Synthesizer
 from privacy.errors import ConfigurationError, IntegrityError
-from tasks.measurement.run_randomness import fixed_randomness
 
 BY_PATIENT = {"epsilon": 1.0, "delta": 1e-6, "patient_column": "patient", "max_rows_per_patient": 2}
 

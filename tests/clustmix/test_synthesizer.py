@@ -7,6 +7,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from fixed_runs import fixed_randomness
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 from sklearn.utils.validation import check_is_fitted
@@ -15,7 +16,6 @@ import clustmix
 from clustmix import DPCDA, NaiveBayes, NotFittedError, Schema, Synthesizer
 from clustmix.guarantee import NOT_CHARGED
 from privacy.errors import ConfigurationError, InputError
-from tasks.measurement.run_randomness import fixed_randomness
 
 TARGET = {"epsilon": 1.0, "delta": 1e-6}
 BY_PATIENT = {**TARGET, "patient_column": "patient", "max_rows_per_patient": 2}

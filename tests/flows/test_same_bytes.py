@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fixed_runs import fixed_randomness
 from forced_release import DyingEverywhere
 from waiting import kill_spawned
 
@@ -28,7 +29,7 @@ from tasks.ingest.shards import load_shard
 from tasks.measurement import curator
 from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.method import measure
-from tasks.measurement.run_randomness import Randomness, fixed_randomness
+from tasks.measurement.run_randomness import Randomness
 from tasks.steps import ingest_steps
 
 pytestmark = pytest.mark.integration

@@ -172,13 +172,13 @@ def reads_or_refuses(values):
     assert event_from_dict(event_to_dict(event)) == event
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(values=json_values)
 def test_any_json_is_read_or_refused(values):
     reads_or_refuses(values)
 
 
-@settings(max_examples=600)
+@settings(max_examples=200)
 @given(event=st.sampled_from(known), data=st.data())
 def test_any_change_inside_a_container_is_read_or_refused(event, data):
     inner = event_to_dict(event)

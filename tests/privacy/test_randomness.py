@@ -62,11 +62,11 @@ def test_the_sampler_draws_the_stated_noise_and_no_other(noise_stddev, real_nois
         assert not shape_is_plausible(noise, noise_stddev=wrong * noise_stddev)
 
 
-def test_every_residue_is_as_likely_as_the_others(real_noise):
+def test_every_residue_is_as_likely_as_the_others():
     # All integers, not a coarser grid and not their absolute values: the low bits and the sign are
     # fair coins. Each count has a two-sided binomial test; the bias of these bits, and the
     # probability of 0, are below 1e-6 and far from what 20,000 draws could show.
-    noise = real_noise.discrete_gaussian((DRAWS,), noise_stddev=1e6)
+    noise = OperatingSystemNoise().discrete_gaussian((DRAWS,), noise_stddev=1e6)
     low, high = binom.ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2], DRAWS, 0.5)
     for bit in range(8):
         assert low <= np.sum(noise >> bit & 1) <= high

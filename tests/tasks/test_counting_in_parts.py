@@ -15,7 +15,7 @@ DOMAIN = domain_with(4, 2, 3, numeric=(0,), labels=("a", "b", "c"), rows_per_pat
 
 
 def test_statistics_of_many_rows_are_the_sums_of_those_of_one_row():
-    rng, n = np.random.default_rng(0), 20_000
+    rng, n = np.random.default_rng(0), 9_000
     rows = EncodedRows(
         codes=(rng.random((n, 3)) * DOMAIN.n_codes).astype(np.uint16),
         label=rng.integers(3, size=n).astype(np.uint16),

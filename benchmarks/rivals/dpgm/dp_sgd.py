@@ -8,8 +8,9 @@ Source: Acs, Melis, Castelluccia and De Cristofaro 2019, Lemma 1, Eq. 4, Eq. 7 a
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Literal
 
 import numpy as np
@@ -19,7 +20,7 @@ from benchmarks.rivals.noise import least_noise
 from privacy.arrays import Floats, Floats32
 from tasks.measurement.descent import Descent
 from tasks.methods.dpgm.network import GenerativeNetwork
-from tasks.methods.dpgm.record_gradients import BatchGradients
+from tasks.methods.dpgm.record_gradients import ClippedSum
 
 MAX_ORDER = 32
 """Moments of orders 1 to 32 are computed (section 6.1)."""
@@ -113,6 +114,9 @@ NORM_BINS = 100
 
 _ROOT_2 = math.sqrt(2.0)
 
+_GRID = 2**24
+"""Grid points per unit of a gradient: rounding that no result shows."""
+
 
 def private_norm(norms: Floats, *, sigma_c: float, rng: np.random.Generator) -> float:
     """Algorithm 3: upper end of the bin, of w up to C_max, that has most norms (n,) with noise."""
@@ -152,29 +156,37 @@ def train(cluster: Cluster) -> tuple[Floats, Floats32]:
     """
     network, rng = cluster.network, cluster.rng
     parameters, chains = network.start(cluster.seed), network.first_chains(cluster.seed)
-    descent = Descent.start(
-        cluster.optimiser,
-        parameters,
+    descent = Descent(
+        kind=cluster.optimiser,
         learning_rate=cluster.learning_rate,
         momentum=0.9 if cluster.optimiser == "adam" else 0.0,
+        parameters=parameters,
+        first=np.zeros_like(parameters),
+        second=np.zeros_like(parameters),
+        n_steps=0,
     )
     # Flaw G7: the rate is a function of the exact size, and is cut off at 1.
     rate = min(1.0, cluster.batch_size / max(len(cluster.vectors), 1))
     for number in range(cluster.n_steps):
         batch = cluster.vectors[rng.random(len(cluster.vectors)) < rate]
         step_seed = (cluster.seed + number) % 2**32
-        gradients = network.batch_gradients(
-            descent.parameters, batch, step_seed=step_seed, state=chains
+        clipped = partial(
+            network.clipped_sum,
+            *(descent.parameters, batch, np.ones(len(batch))),
+            scale=_GRID,
+            step_seed=step_seed,
+            state=chains,
         )
-        descent = descent.step(noisy_mean(gradients, cluster))
+        descent = descent.step(noisy_mean(clipped, cluster))
         chains = network.chains(descent.parameters, chains, step_seed=step_seed)
     return descent.parameters, chains
 
 
-def noisy_mean(gradients: BatchGradients, cluster: Cluster) -> Floats:
+def noisy_mean(clipped: Callable[..., ClippedSum], cluster: Cluster) -> Floats:
     """Lines 3 to 6: clip at the private norm of this batch, add up, add noise, divide by L."""
-    bound = private_norm(gradients.norms, sigma_c=cluster.sigma_c, rng=cluster.rng)
-    total = gradients.weighted_sum(1.0 / np.maximum(1.0, gradients.norms / bound))
+    norms = clipped(l2_clip_norm=MAX_NORM).norms
+    bound = private_norm(norms, sigma_c=cluster.sigma_c, rng=cluster.rng)
+    total = clipped(l2_clip_norm=bound).total / _GRID
     noise = cluster.rng.normal(0.0, _ROOT_2 * cluster.sigma_g * bound, len(total))
     mean: Floats = (total + noise) / cluster.batch_size
     return mean

@@ -27,6 +27,7 @@ from tasks.methods.dpgm.dpgm import build_network
 from tasks.methods.dpgm.dpgm_settings import DpgmConfig
 from tasks.methods.dpgm.embedding import public_length_scale
 from tasks.methods.dpgm.network import GenerativeNetwork
+from tasks.methods.dpgm.rbm import Rbm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +111,9 @@ class PrintedDpgm:
             latent_dimensions=printed.latent_dimensions,
         )
         network = build_network(vector_map, shape, None)
+        if isinstance(network, Rbm):
+            # Thousands of steps, one sweep each (Tieleman 2008).
+            network = replace(network, gibbs_steps=1)
         trained = [
             train(
                 Cluster(

@@ -17,7 +17,6 @@ from tasks.measurement.centred import (
     centred_norm,
     count_factor,
     counts_of,
-    counts_request,
     label_counts,
 )
 from tasks.measurement.curator import Curator
@@ -31,7 +30,7 @@ from tasks.measurement.measurement_plan import (
 )
 from tasks.measurement.method import Released, Stage
 from tasks.measurement.vectors import VectorMap
-from tasks.methods.dpgm.dp_kmeans_settings import DpKMeansConfig
+from tasks.methods.dpgm.dpgm_settings import DpKMeansConfig
 from tasks.methods.dpgm.embedding import Embedding, build_embedding
 from tasks.methods.dpgm.kernel_kmeans import (
     Clustering,
@@ -96,8 +95,8 @@ class DpKMeans:
             rounds=config.rounds,
             share=config.clustering_share,
         )
-        n_cells, share = domain.n_labels * config.clusters, 1.0 - config.clustering_share
-        requests.append(counts_request(HISTOGRAMS, domain.n_codes, n_labels=n_cells, share=share))
+        shape = (domain.n_labels * config.clusters, 1 + domain.one_hot_width)
+        requests.append(sum_request(HISTOGRAMS, shape, share=1.0 - config.clustering_share))
         return plan_measurement(requests, mu=mu)
 
     def stages(self, *, mu: float) -> tuple[Stage, ...]:

@@ -43,10 +43,6 @@ class NormHistogram:
     n_bins: int
     share: float
 
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.share < 1.0 or (self.n_bins > 0) is not (self.share > 0.0):
-            raise ValueError("expected a share in (0, 1) with bins and of 0 without, found another")
-
     def counts(self, norms: Floats, weights: Floats) -> Integers:
         """Weighted counts (n_bins,) of bins ``(C_{j-1}, C_j]``, int64; above is in the last."""
         amount = np.trunc(weights * (math.sqrt(self.share) * SUM_SCALE))

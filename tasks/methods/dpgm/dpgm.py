@@ -10,7 +10,7 @@ no cluster by its private size: every step trains every cluster.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -217,9 +217,7 @@ def build_network(
     if config.network == "rbm":
         from tasks.methods.dpgm.rbm import Rbm
 
-        machine = Rbm(blocks=vector_map.blocks, mean=mean, hidden_units=config.hidden_units)
-        # Without a mean it is the paper's: thousands of steps, one sweep each (Tieleman 2008).
-        return machine if mean is not None else replace(machine, gibbs_steps=1)
+        return Rbm(blocks=vector_map.blocks, mean=mean, hidden_units=config.hidden_units)
     from tasks.methods.dpgm.vae import Vae
 
     return Vae(

@@ -1,4 +1,4 @@
-"""Lower bound of the variational autoencoder and its derivatives, compiled: one record, or a batch.
+"""Lower bound of the variational autoencoder and its derivatives, compiled.
 
 Source: DPGM paper, section 3.2; Kingma and Welling 2014.
 """
@@ -78,67 +78,20 @@ def _negative_elbo(
     return divergence - units.log_likelihood(scores, record), fed
 
 
-def _slopes_and_fed(
-    layers: Layers, offset: Array, key: Array, record: Array, *, units: VisibleUnits
-) -> tuple[_Biases, _Biases]:
-    """Differentiate the loss of one record by the biases; and give what each layer was fed."""
-    latent_shape = (layers.decoder.shape[0],)
-    noise = jax.random.normal(key_of(key, record), latent_shape, dtype=record.dtype)
-    biases = _Biases(*layers[1::2])
-    derivatives: tuple[_Biases, _Biases] = jax.grad(_negative_elbo, has_aux=True)(
-        biases, layers, offset, record, noise=noise, units=units
-    )
-    return derivatives
-
-
 def _gradient(
     layers: Layers, offset: Array, key: Array, record: Array, *, units: VisibleUnits
 ) -> Layers:
-    slopes, fed = _slopes_and_fed(layers, offset, key, record, units=units)
+    """Differentiate the loss of one record."""
+    latent_shape = (layers.decoder.shape[0],)
+    noise = jax.random.normal(key_of(key, record), latent_shape, dtype=record.dtype)
+    biases = _Biases(*layers[1::2])
+    slopes, fed = jax.grad(_negative_elbo, has_aux=True)(
+        biases, layers, offset, record, noise=noise, units=units
+    )
     # By the chain rule the derivative by a layer's weights is an outer product. Written so, it is
     # made inside the loops that read it and is never stored.
     by_layer = ((into[:, None] * own, own) for into, own in zip(fed, slopes, strict=True))
     return Layers(*chain.from_iterable(by_layer))
-
-
-def _slopes_and_fed_of_batch(
-    layers: Layers, offset: Array, key: Array, vectors: Array, *, units: VisibleUnits
-) -> tuple[_Biases, _Biases]:
-    each = partial(_slopes_and_fed, layers, offset, key, units=units)
-    found: tuple[_Biases, _Biases] = jax.vmap(each)(vectors)
-    return found
-
-
-@partial(jax.jit, static_argnames="units", compiler_options=ONE_THREAD)
-def batch_norms(
-    layers: Layers, offset: Array, key: Array, vectors: Array, *, units: VisibleUnits
-) -> Array:
-    """Norms (n,) of a batch (n, D), for the paper form: ``(|fed|**2 + 1) |slope|**2`` a layer."""
-    slopes, fed = _slopes_and_fed_of_batch(layers, offset, key, vectors, units=units)
-    squared = sum(
-        (jnp.sum(into**2, axis=1) + 1.0) * jnp.sum(slope**2, axis=1)
-        for into, slope in zip(fed, slopes, strict=True)
-    )
-    return jnp.sqrt(squared)
-
-
-@partial(jax.jit, static_argnames="units", compiler_options=ONE_THREAD)
-def batch_sum(
-    layers: Layers,
-    offset: Array,
-    key: Array,
-    vectors: Array,
-    *,
-    factors: Array,
-    units: VisibleUnits,
-) -> Array:
-    """Sum (P,) of the gradients of a batch (n, D) times factors (n,), for the paper form."""
-    slopes, fed = _slopes_and_fed_of_batch(layers, offset, key, vectors, units=units)
-    summed = []
-    for into, slope in zip(fed, slopes, strict=True):
-        weighted = slope * factors[:, None]
-        summed += [(into.T @ weighted).ravel(), weighted.sum(axis=0)]
-    return jnp.concatenate(summed)
 
 
 @partial(jax.jit, static_argnames="units", compiler_options=ONE_THREAD)

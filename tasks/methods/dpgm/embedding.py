@@ -15,7 +15,7 @@ import numpy as np
 
 from privacy.arrays import Codes, Floats
 from tasks.measurement.vectors import VectorMap
-from tasks.methods.dpgm.dp_kmeans_settings import FeatureKind
+from tasks.methods.dpgm.dpgm_settings import FeatureKind
 
 POINT_SCALE = 2.0**20
 """Grid points per unit of a point and of a centre, both of norm at most 1."""
@@ -88,12 +88,8 @@ def build_embedding(
     Plain vectors are clipped to a norm above 0; None: the largest norm of a vector.
     """
     norm = vector_map.radius() if l2_clip_norm is None else l2_clip_norm
-    if not norm > 0.0 or (length_scale is not None and not length_scale > 0.0):
-        raise ValueError("expected a length scale and a clipping norm above 0, found another")
     if features == "plain":
         return Embedding(vector_map=vector_map, frequencies=None, max_l2_norm=norm)
-    if n_features < 2 or n_features % 2:
-        raise ValueError(f"expected an even number of 2 or more features, found {n_features}")
     length = public_length_scale(vector_map) if length_scale is None else length_scale
     normal = np.random.default_rng(public_seed).standard_normal((vector_map.width, n_features // 2))
     return Embedding(vector_map=vector_map, frequencies=normal / length, max_l2_norm=1.0)

@@ -1,8 +1,7 @@
 """Generative networks: what the training of one needs, and what all of them have in common.
 
 A network is a public object: its settings and, for a persistent chain, a state that is a function
-of released parameters and public seeds. Private are only the vectors handed to `clipped_sum` and
-`batch_gradients`.
+of released parameters and public seeds. Private are only the vectors handed to `clipped_sum`.
 
 Source: DPGM paper (Acs, Melis, Castelluccia and De Cristofaro 2019), sections 3.1 and 3.2.
 """
@@ -10,7 +9,6 @@ Source: DPGM paper (Acs, Melis, Castelluccia and De Cristofaro 2019), sections 3
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,21 +17,12 @@ from jax import Array
 
 from privacy.arrays import AnyFloats, Floats, Floats32
 from tasks.measurement.vectors import Block
-from tasks.methods.dpgm.record_gradients import (
-    BatchGradients,
-    ClippedSum,
-    in_one_batch,
-    sum_in_blocks,
-)
+from tasks.methods.dpgm.record_gradients import Block as RecordBlock
+from tasks.methods.dpgm.record_gradients import ClippedSum, sum_in_blocks
 from tasks.methods.dpgm.visible_units import VisibleUnits
 
-
-class Programs(NamedTuple):
-    """Compiled programs of the gradients of a step, as of `record_gradients`, without records."""
-
-    clipped_sum: Callable[..., tuple[Array, Array]]
-    norms: Callable[[Array], Array]
-    weighted_sum: Callable[[Array, Array], Array]
+SumOfBlock = Callable[[RecordBlock], tuple[Array, Array]]
+"""Compiled sum of the clipped gradients of a block of records, and their norms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -42,19 +31,12 @@ class GenerativeNetwork(ABC):
 
     Arrays that enter and leave are those of numpy; D is the width of a vector, P the number of
     parameters. Records enter as their distance from a released mean (D,), if there is one, at which
-    the biases of the visible units start. A layer has 1 or more hidden units (ValueError).
+    the biases of the visible units start.
     """
 
     blocks: tuple[Block, ...]
     mean: AnyFloats | None = field(default=None, repr=False)
     hidden_units: int = 200
-
-    def __post_init__(self) -> None:
-        units = self.units
-        for name, value in self.counts.items():
-            if value < 1:
-                raise ValueError(f"expected 1 or more {name}, found {value}")
-        units.expect_mean(self.mean)
 
     @property
     def units(self) -> VisibleUnits:
@@ -77,11 +59,6 @@ class GenerativeNetwork(ABC):
     def n_parameters(self) -> int:
         """Number P of trained parameters."""
         return sum(int(np.prod(shape)) for shape in self.shapes)
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Settings that are at least 1, by name."""
-        return {"hidden_units": self.hidden_units}
 
     @property
     @abstractmethod
@@ -117,8 +94,8 @@ class GenerativeNetwork(ABC):
         """Draw vectors (n_rows, D): expected numbers, zeros and ones, one 1 of a block."""
 
     @abstractmethod
-    def programs(self, parameters: AnyFloats, step_seed: int, state: Floats32) -> Programs:
-        """Return the programs of a step, in the precision that jax is set to."""
+    def sum_of_block(self, parameters: AnyFloats, step_seed: int, state: Floats32) -> SumOfBlock:
+        """Return the program of a step, in the precision that jax is set to."""
 
     @abstractmethod
     def biases_at_mean(self, parameters: AnyFloats, scores: Array, state: Floats32) -> Array:
@@ -152,7 +129,7 @@ class GenerativeNetwork(ABC):
         """
         with jax.enable_x64(True):
             return sum_in_blocks(
-                self.programs(parameters, step_seed, state).clipped_sum,
+                self.sum_of_block(parameters, step_seed, state),
                 vectors,
                 weights,
                 width=self.width,
@@ -160,22 +137,6 @@ class GenerativeNetwork(ABC):
                 l2_clip_norm=l2_clip_norm,
                 scale=scale,
             )
-
-    def batch_gradients(
-        self, parameters: AnyFloats, vectors: AnyFloats, *, step_seed: int, state: Floats32
-    ) -> BatchGradients:
-        """Gradients of a whole batch in a few products, for the paper form alone.
-
-        The gradient of a record by the weights of a layer is an outer product, so its norm and a
-        weighted sum need none of their n * P values. Parameters as in `clipped_sum`.
-
-        Privacy
-        -------
-        Nothing to build a proof on: a record's part may be rounded by who else is in the batch.
-        """
-        with jax.enable_x64(False):
-            _, norms, weighted_sum = self.programs(parameters, step_seed, state)
-            return in_one_batch(norms, weighted_sum, vectors, width=self.width)
 
     def fitted_to_mean(self, parameters: AnyFloats, *, state: Floats32) -> Floats:
         """Parameters whose records have the network's released mean; post-processing.
@@ -187,7 +148,7 @@ class GenerativeNetwork(ABC):
         -------
         A function of released values and a public seed: nothing to account for.
         """
-        flat = np.array(self.checked(parameters), dtype=np.float64)
+        flat = np.array(parameters, dtype=np.float64)
         if self.mean is not None:
             with jax.enable_x64(False):
                 scores = jnp.asarray(self.units.scores_of(self.mean), dtype=jnp.float32)
@@ -197,25 +158,8 @@ class GenerativeNetwork(ABC):
     def arrays(self, parameters: AnyFloats) -> list[Array]:
         """Trained arrays of `shapes`, as float32 of jax, out of parameters of shape (P,)."""
         stops = np.cumsum([int(np.prod(shape)) for shape in self.shapes])
-        parts = np.split(self.checked(parameters), stops[:-1])
+        parts = np.split(parameters, stops[:-1])
         return [
             jnp.asarray(part.reshape(shape), dtype=jnp.float32)
             for part, shape in zip(parts, self.shapes, strict=True)
         ]
-
-    def checked(self, parameters: AnyFloats) -> AnyFloats:
-        """Return parameters if they are finite and of shape (P,); raise ValueError otherwise."""
-        if parameters.shape != (self.n_parameters,):
-            raise ValueError(
-                f"expected parameters of shape ({self.n_parameters},), found {parameters.shape}"
-            )
-        if not np.isfinite(parameters).all():
-            raise ValueError("expected finite parameters, found another")
-        return parameters
-
-
-def checked_seed(public_seed: int) -> int:
-    """Return a seed if it is from 0 to 2**32 - 1; raise ValueError otherwise."""
-    if not 0 <= public_seed < 2**32:
-        raise ValueError(f"expected a seed from 0 to 2**32 - 1, found {public_seed}")
-    return public_seed

@@ -18,15 +18,23 @@ import numpy as np
 from jax import Array
 
 from privacy.arrays import AnyFloats, Floats, Floats32
-from tasks.methods.dpgm.network import GenerativeNetwork, Programs, checked_seed
+from tasks.methods.dpgm.network import GenerativeNetwork, SumOfBlock
 from tasks.methods.dpgm.record_gradients import ONE_THREAD, Block, sum_of_clipped
 from tasks.methods.dpgm.visible_units import VisibleUnits
 
 _HIDDEN_CENTRE = 0.5
 """Offset of the hidden units of a centred machine: their mean where the weights are small."""
 
+_FIRST_WEIGHT_STDDEV = 0.01
+
+_CHAINS = 100
+"""Persistent chains: more of them would cost time alone."""
+
 _DRAWING_CHAINS = 256
 """Chains run side by side when records are drawn."""
+
+_BURN_IN_SWEEPS, _SWEEPS_BETWEEN_ROWS = 200, 20
+"""Sweeps before the first record is drawn, and between two records of one chain."""
 
 _FITTING_SEED = 20_190_628
 _FITTING_SWEEPS = 300
@@ -40,31 +48,10 @@ of their number, and the biases of the later half are averaged."""
 class Rbm(GenerativeNetwork):
     """Restricted Boltzmann machine with Bernoulli and softmax visible units.
 
-    Persistent chains are public: many cost time alone. There are 1 or more sweeps per step of
-    training, before the first record is drawn, and between two records of one chain.
+    The persistent chains are public; `gibbs_steps` sweeps of them follow every training step.
     """
 
-    weight_stddev: float = 0.01
-    n_chains: int = 100
     gibbs_steps: int = 30
-    burn_in_sweeps: int = 200
-    sweeps_between_rows: int = 20
-
-    def __post_init__(self) -> None:
-        GenerativeNetwork.__post_init__(self)
-        if not self.weight_stddev > 0.0:
-            raise ValueError(f"expected a weight_stddev above 0, found {self.weight_stddev}")
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Settings that are at least 1, by name."""
-        return {
-            "hidden_units": self.hidden_units,
-            "n_chains": self.n_chains,
-            "gibbs_steps": self.gibbs_steps,
-            "burn_in_sweeps": self.burn_in_sweeps,
-            "sweeps_between_rows": self.sweeps_between_rows,
-        }
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -79,16 +66,16 @@ class Rbm(GenerativeNetwork):
 
     def start(self, public_seed: int) -> Floats:
         """First parameters: small normal weights, hidden biases 0, visible biases at the mean."""
-        rng = np.random.default_rng(checked_seed(public_seed))
-        weights = rng.normal(0.0, self.weight_stddev, self.width * self.hidden_units)
+        rng = np.random.default_rng(public_seed)
+        weights = rng.normal(0.0, _FIRST_WEIGHT_STDDEV, self.width * self.hidden_units)
         visible = np.zeros(self.width) if self.mean is None else self.units.scores_of(self.mean)
         return np.concatenate([weights, visible, np.zeros(self.hidden_units)])
 
     def first_chains(self, public_seed: int) -> Floats32:
         """First state of the chains, (n_chains, D): draws of the visible units by themselves."""
-        rng = np.random.default_rng(checked_seed(public_seed))
+        rng = np.random.default_rng(public_seed)
         alone = self.units.middle if self.mean is None else self.offset
-        expected = np.tile(alone, (self.n_chains, 1))
+        expected = np.tile(alone, (_CHAINS, 1))
         return self.units.rounded(rng, expected, keep_numbers=False).astype(np.float32)
 
     def chains(self, parameters: AnyFloats, state: Floats32, *, step_seed: int) -> Floats32:
@@ -97,19 +84,13 @@ class Rbm(GenerativeNetwork):
             moved, _ = self._sweep(parameters, state, step_seed, self.gibbs_steps)
             return np.asarray(moved)
 
-    def programs(self, parameters: AnyFloats, step_seed: int, state: Floats32) -> Programs:
+    def sum_of_block(self, parameters: AnyFloats, step_seed: int, state: Floats32) -> SumOfBlock:
         """Negative phase, the mean over the chains and the same for all, less positive phase."""
         machine = self._machine(parameters)
-        negative = _negative_phase(machine, jnp.asarray(self._checked_state(state)))
-        return Programs(
-            partial(_clipped_sum, machine, negative),
-            partial(_batch_norms, machine, negative),
-            partial(_batch_sum, machine, negative),
-        )
+        return partial(_clipped_sum, machine, _negative_phase(machine, jnp.asarray(state)))
 
     def biases_at_mean(self, parameters: AnyFloats, scores: Array, state: Floats32) -> Array:
         """Fit the visible biases while chains run."""
-        state = self._checked_state(state)
         rng = np.random.default_rng(_FITTING_SEED)
         chains = jnp.asarray(state[rng.integers(len(state), size=_DRAWING_CHAINS)])
         key = jax.random.key(_FITTING_SEED)
@@ -121,14 +102,13 @@ class Rbm(GenerativeNetwork):
     ) -> Floats:
         """Draw records by running chains on from `state`; see `GenerativeNetwork.sample`."""
         expected = np.empty((n_rows, self.width))
-        state = self._checked_state(state)
         state = state[rng.integers(len(state), size=_DRAWING_CHAINS)]
-        n_sweeps = self.burn_in_sweeps
+        n_sweeps = _BURN_IN_SWEEPS
         with jax.enable_x64(False):
             for start in range(0, n_rows, _DRAWING_CHAINS):
                 seed = int(rng.integers(2**32))
                 moved, of_visible = self._sweep(parameters, state, seed, n_sweeps)
-                state, n_sweeps = np.asarray(moved), self.sweeps_between_rows
+                state, n_sweeps = np.asarray(moved), _SWEEPS_BETWEEN_ROWS
                 part = expected[start : start + _DRAWING_CHAINS]
                 part[:] = np.asarray(of_visible)[: len(part)]
         return self.units.rounded(rng, expected)
@@ -145,20 +125,11 @@ class Rbm(GenerativeNetwork):
             "hidden_offset": jnp.asarray(hidden_offset, dtype=jnp.float32),
         }
 
-    def _checked_state(self, state: Floats32) -> Floats32:
-        if state.ndim != 2 or state.shape[1] != self.width or not len(state):
-            raise ValueError(
-                f"expected chains of shape (1 or more, {self.width}), found {state.shape}"
-            )
-        return np.asarray(state, dtype=np.float32)
-
     def _sweep(
         self, parameters: AnyFloats, state: Floats32, seed: int, n_sweeps: int
     ) -> tuple[Array, Array]:
-        key = jax.random.key(checked_seed(seed))
-        chains = jnp.asarray(self._checked_state(state))
-        machine = self._machine(parameters)
-        moved, expected = _sweeps(machine, chains, key, n_sweeps, units=self.units)
+        key, machine = jax.random.key(seed), self._machine(parameters)
+        moved, expected = _sweeps(machine, jnp.asarray(state), key, n_sweeps, units=self.units)
         return moved, expected
 
 
@@ -185,30 +156,6 @@ def _gradient(
     visible, hidden = _phase(machine, record)
     positive = (visible[:, None] * hidden[None, :], visible, hidden)
     return tuple(public - own for public, own in zip(negative, positive, strict=True))
-
-
-@partial(jax.jit, compiler_options=ONE_THREAD)
-def _batch_norms(machine: dict[str, Array], negative: tuple[Array, ...], vectors: Array) -> Array:
-    """Norms of `_gradient`: ``|N - v h^T|**2 = |N|**2 - 2 v^T N h + |v|**2 |h|**2``."""
-    visible, hidden = _phase(machine, vectors)
-    of_weights, of_visible, of_hidden = negative
-    crossed = jnp.sum((visible @ of_weights) * hidden, axis=1)
-    sizes = jnp.sum(visible**2, axis=1) * jnp.sum(hidden**2, axis=1)
-    squared = jnp.sum(of_weights**2) - 2.0 * crossed + sizes
-    squared += jnp.sum((of_visible - visible) ** 2, axis=1)
-    squared += jnp.sum((of_hidden - hidden) ** 2, axis=1)
-    return jnp.sqrt(jnp.maximum(squared, 0.0))
-
-
-@partial(jax.jit, compiler_options=ONE_THREAD)
-def _batch_sum(
-    machine: dict[str, Array], negative: tuple[Array, ...], vectors: Array, factors: Array
-) -> Array:
-    visible, hidden = _phase(machine, vectors)
-    total = jnp.sum(factors)
-    own = visible.T @ (hidden * factors[:, None]), factors @ visible, factors @ hidden
-    summed = [total * public - part for public, part in zip(negative, own, strict=True)]
-    return jnp.concatenate([leaf.ravel() for leaf in summed])
 
 
 @partial(jax.jit, compiler_options=ONE_THREAD)

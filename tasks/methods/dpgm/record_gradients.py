@@ -1,4 +1,4 @@
-"""Gradients of records in compiled blocks: each record by itself, or a whole batch at once."""
+"""Gradients of records in compiled blocks, each record by itself."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,14 +29,6 @@ class ClippedSum:
 
     total: Integers
     norms: Floats
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchGradients:
-    """Gradients of a batch by their norms (n,) and by sums (P,) times factors (n,)."""
-
-    norms: Floats
-    weighted_sum: Callable[[Floats], Floats]
 
 
 class Block(NamedTuple):
@@ -105,10 +97,6 @@ def sum_in_blocks(
     scale: int,
 ) -> ClippedSum:
     """Run a compiled `sum_of_clipped` over any number of records (ValueError if not fit)."""
-    if weights.shape != (len(vectors),) or not ((weights >= 0.0) & (weights <= 1.0)).all():
-        raise ValueError("expected one weight in [0, 1] for each record, found others")
-    if not 0.0 < l2_clip_norm < np.inf:
-        raise ValueError(f"expected an l2_clip_norm above 0 and finite, found {l2_clip_norm}")
     if scale < 1 or l2_clip_norm * scale * ROWS_AT_ONCE >= 2**53:
         # A block is added up in float64, where whole numbers below 2**53 are exact.
         raise ValueError(f"expected a scale of 1 or more whose sums are exact, found {scale}")
@@ -126,40 +114,9 @@ def sum_in_blocks(
     return ClippedSum(total=total, norms=norms)
 
 
-def in_one_batch(
-    norms: Callable[[Array], Array],
-    weighted_sum: Callable[[Array, Array], Array],
-    vectors: AnyFloats,
-    *,
-    width: int,
-) -> BatchGradients:
-    """Run norms (rows,) and weighted sums (P,) over a batch (n, D) padded to whole blocks."""
-    n_rows = len(vectors)
-    _expect_width(vectors, width=width)
-    padded = np.zeros((max(1, -(-n_rows // ROWS_AT_ONCE)) * ROWS_AT_ONCE, width), dtype=np.float32)
-    padded[:n_rows] = vectors
-
-    def sum_of(factors: Floats) -> Floats:
-        of_rows = np.zeros(len(padded), dtype=np.float32)
-        of_rows[:n_rows] = factors
-        with jax.enable_x64(False):
-            total = weighted_sum(jnp.asarray(padded), jnp.asarray(of_rows))
-        return np.asarray(total, dtype=np.float64)
-
-    return BatchGradients(
-        norms=np.asarray(norms(jnp.asarray(padded)), dtype=np.float64)[:n_rows], weighted_sum=sum_of
-    )
-
-
 def _padded_blocks(vectors: AnyFloats, *, width: int) -> Iterator[tuple[slice, Floats32]]:
-    _expect_width(vectors, width=width)
     for start in range(0, len(vectors), ROWS_AT_ONCE):
         rows = slice(start, min(start + ROWS_AT_ONCE, len(vectors)))
         padded = np.zeros((ROWS_AT_ONCE, width), dtype=np.float32)
         padded[: rows.stop - rows.start] = vectors[rows]
         yield rows, padded
-
-
-def _expect_width(vectors: AnyFloats, *, width: int) -> None:
-    if vectors.ndim != 2 or vectors.shape[1] != width:
-        raise ValueError(f"expected vectors of shape (n, {width}), found {vectors.shape}")

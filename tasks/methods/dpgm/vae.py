@@ -16,8 +16,8 @@ import numpy as np
 from jax import Array
 
 from privacy.arrays import AnyFloats, Floats, Floats32
-from tasks.methods.dpgm.elbo import Layers, batch_norms, batch_sum, clipped_sum, decode
-from tasks.methods.dpgm.network import GenerativeNetwork, Programs, checked_seed
+from tasks.methods.dpgm.elbo import Layers, clipped_sum, decode
+from tasks.methods.dpgm.network import GenerativeNetwork, SumOfBlock
 from tasks.methods.dpgm.record_gradients import ONE_THREAD, in_blocks
 from tasks.methods.dpgm.visible_units import VisibleUnits
 
@@ -41,11 +41,6 @@ class Vae(GenerativeNetwork):
     latent_dimensions: int = 2
 
     @property
-    def counts(self) -> dict[str, int]:
-        """Settings that are at least 1, by name."""
-        return {"hidden_units": self.hidden_units, "latent_dimensions": self.latent_dimensions}
-
-    @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """Weights and biases of the layers, in the order of `Layers`."""
         width, hidden, latent = self.width, self.hidden_units, self.latent_dimensions
@@ -59,7 +54,7 @@ class Vae(GenerativeNetwork):
 
     def start(self, public_seed: int) -> Floats:
         """First parameters: normal weights scaled to each layer, output biases at the mean."""
-        rng = np.random.default_rng(checked_seed(public_seed))
+        rng = np.random.default_rng(public_seed)
         width, hidden, latent = self.width, self.hidden_units, self.latent_dimensions
         # Half of the square of a centred number survives a ReLU; a fifth of the spread is bias.
         feature_variance = 2.0 * _FIRST_FEATURE_NORM**2 / hidden
@@ -83,29 +78,17 @@ class Vae(GenerativeNetwork):
 
     def first_chains(self, public_seed: int) -> Floats32:
         """No chains: an array of shape (0, D)."""
-        checked_seed(public_seed)
         return np.zeros((0, self.width), dtype=np.float32)
 
     def chains(self, parameters: AnyFloats, state: Floats32, *, step_seed: int) -> Floats32:
         """Return `state` as it is."""
         return state
 
-    def programs(self, parameters: AnyFloats, step_seed: int, state: Floats32) -> Programs:
+    def sum_of_block(self, parameters: AnyFloats, step_seed: int, state: Floats32) -> SumOfBlock:
         """Gradients of the negative evidence lower bound, one draw of the latent vector each."""
-        key, layers = jax.random.key(checked_seed(step_seed)), Layers(*self.arrays(parameters))
+        key, layers = jax.random.key(step_seed), Layers(*self.arrays(parameters))
         offset = jnp.asarray(self.offset, dtype=jnp.float32)
-
-        def weighted_sum(vectors: Array, factors: Array) -> Array:
-            found: Array = batch_sum(
-                layers, offset, key, vectors, factors=factors, units=self.units
-            )
-            return found
-
-        return Programs(
-            partial(clipped_sum, layers, offset, key, units=self.units),
-            partial(batch_norms, layers, offset, key, units=self.units),
-            weighted_sum,
-        )
+        return partial(clipped_sum, layers, offset, key, units=self.units)
 
     def biases_at_mean(self, parameters: AnyFloats, scores: Array, state: Floats32) -> Array:
         """Fit the output biases on latent points."""

@@ -23,22 +23,10 @@ class VisibleUnits:
 
     "binary" and "unit" coordinates are Bernoulli, a number in [0, 1] being taken as the probability
     of a 1; a "one_hot" block is one categorical unit (softmax). The blocks are those of
-    `tasks.measurement.vectors.VectorMap`, which cover the coordinates in order (ValueError).
+    `tasks.measurement.vectors.VectorMap`, which cover the coordinates in order.
     """
 
     blocks: tuple[Block, ...]
-
-    def __post_init__(self) -> None:
-        stop = 0
-        for block in self.blocks:
-            if block.start != stop or block.stop <= block.start:
-                raise ValueError(
-                    f"expected blocks that follow one another from 0, found one from "
-                    f"{block.start} to {block.stop} after {stop}"
-                )
-            stop = block.stop
-        if not self.blocks:
-            raise ValueError("expected 1 or more blocks of coordinates, found none")
 
     @property
     def width(self) -> int:
@@ -91,13 +79,6 @@ class VisibleUnits:
         """Step of biases (D,) from expected vectors to wanted scores; exact without weights."""
         inner = jnp.clip(expected, _LEAST_EXPECTED, 1.0 - _LEAST_EXPECTED)
         return scores - jnp.where(self._one_hot, jnp.log(inner), jnp.log(inner) - jnp.log1p(-inner))
-
-    def expect_mean(self, mean: AnyFloats | None) -> None:
-        """Raise ValueError if a given mean is not a finite array of shape (D,)."""
-        if mean is not None and (mean.shape != (self.width,) or not np.isfinite(mean).all()):
-            raise ValueError(
-                f"expected a finite mean of shape ({self.width},), found one of shape {mean.shape}"
-            )
 
     def rounded(
         self, rng: np.random.Generator, expected: Floats, *, keep_numbers: bool = True

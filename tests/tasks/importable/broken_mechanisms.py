@@ -9,11 +9,11 @@ import numpy as np
 from audits.findings import AuditResult, Claim, judge_pair
 from audits.game import ATTACKS, Scores, play
 from audits.pairs import AUDIT_DOMAIN, AuditPatient, neighbour_pairs
-from audits.subjects import PatientCount, subject_of
+from audits.subjects import PatientCount, patient_count, subject_of
 from privacy.randomness import OperatingSystemNoise, SeededNoise
 from tasks.measurement.measurement_plan import plan_measurement, sum_request
 from tasks.measurement.method import Stage
-from tasks.measurement.statistics import SUM_SCALE, patient_count
+from tasks.measurement.statistics import SUM_SCALE
 
 PAIRS = {pair.name: pair for pair in neighbour_pairs(AUDIT_DOMAIN)}
 CLAIM = Claim.of_budget(epsilon=4.0, delta=1e-6)

@@ -8,9 +8,7 @@ from itertools import combinations_with_replacement, product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from measuring import domain_with, drawn_by, in_shards, take
+from measuring import domain_with, drawn_by, take
 
 from privacy.calibration import gdp_mu
 from privacy.sensitivity import weighted_sum_l2_sensitivity
@@ -19,7 +17,7 @@ from tasks.measurement import centred, statistics
 from tasks.measurement.centred import label_counts
 from tasks.measurement.encoded import EncodedRows
 from tasks.measurement.statistics import SUM_SCALE
-from tasks.methods.dpgm.dp_kmeans_settings import DpKMeansConfig
+from tasks.methods.dpgm.dpgm_settings import DpKMeansConfig
 from tasks.methods.naive_bayes import NaiveBayesConfig
 from tasks.methods.registry import build
 
@@ -67,33 +65,6 @@ def test_equals_the_slow_reference_exactly(seed, small):
     np.testing.assert_array_equal(fast, slow)
 
 
-@settings(max_examples=15, deadline=None)
-@given(seed=st.integers(0, 2**16), cuts=st.lists(st.integers(0, 60), max_size=6))
-def test_shards_their_number_and_order_give_the_same_bytes(seed, cuts, small):
-    rows = small.rows(small.patients(30, seed))
-    public = public_of(small, seed)
-    order = np.random.default_rng(seed).permutation(len(rows))
-    parts = [label_counts(shard, **public) for shard in in_shards(rows, order, cuts)]
-    assert np.sum(parts, axis=0).tobytes() == label_counts(rows, **public).tobytes()
-
-
-def test_logits_of_a_record_have_the_same_bits_whatever_the_other_records():
-    # A matrix product of all rows fails here.
-    rng = np.random.default_rng(0)
-    for n_labels in (2, 3):
-        phi, weights = rng.standard_normal((50, 82)), rng.standard_normal((82, n_labels))
-        together = statistics.logits_by_record(phi, weights)
-        np.testing.assert_allclose(together, phi @ weights, atol=1e-12)
-        for n in (1, 2, 3, 7, 49):
-            some = statistics.logits_by_record(phi[-n:], weights)
-            assert some.tobytes() == together[-n:].tobytes()
-        for i in range(50):
-            alone = statistics.logits_by_record(phi[i : i + 1], weights)
-            assert alone.tobytes() == together[i].tobytes()
-            probabilities = statistics.softmax(together)[i]
-            assert statistics.softmax(alone).tobytes() == probabilities.tobytes()
-
-
 # Brute force: every neighbour of small tables. A domain of twelve records, one column with a
 # missing code; every patient with up to three of them, in either part of the moments.
 TINY = domain_with(3, 2, numeric=[0], missing=[0])
@@ -103,10 +74,10 @@ SETTINGS = {
     "dp_kmeans": DpKMeansConfig(clusters=2, rounds=2, n_features=4),
     "naive_bayes": NaiveBayesConfig(),
 }
-ARITHMETIC = {"logits_by_record", "softmax"}
+ARITHMETIC = {"softmax"}
 """Public functions of the module that see no private rows."""
-COUNTS = {"class_counts", "patient_count"}
-"""Those of methods that `test_every_sensitivity` searches."""
+COUNTS = {"class_counts"}
+"""Those of methods that `test_every_method` searches."""
 
 
 def every_patient(max_rows):
@@ -180,11 +151,6 @@ def test_every_public_function_of_the_module_is_searched_or_sees_no_rows():
         takes_rows = "EncodedRows" in str(inspect.signature(function))
         assert takes_rows == (name not in ARITHMETIC), name
         assert ("Privacy" in function.__doc__) == takes_rows, name
-
-
-def test_both_methods_release_counts_of_sensitivity_one(released_statistics):
-    assert {kind for kind, _ in released_statistics} == SETTINGS.keys()
-    assert {bound for *_, bound in released_statistics.values()} == {SENSITIVITY}
 
 
 def test_no_patient_moves_a_released_statistic_by_more_than_its_sensitivity(

@@ -4,20 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from measuring import domain_with
 
-from tasks.measurement import unmixing
 from tasks.measurement.unmixing import (
     Mixtures,
-    draw_records,
-    matched_shares,
     spiked_variances,
     spread,
 )
-from tasks.measurement.vectors import VectorMap
-
-DOMAIN = domain_with(101, 4, 2, 9, numeric=(0, 3), missing=[3])
-VECTORS = VectorMap(DOMAIN)
 
 
 @settings(max_examples=50, deadline=None)
@@ -47,37 +39,3 @@ def test_spread_is_that_of_a_singular_value_decomposition(shape):
     expected = average + left * np.sqrt(shape[0] * 5 * variances) * 0.03 @ right
     found = spread(mixtures, np.arange(shape[1]))
     np.testing.assert_allclose(found, expected, atol=1e-9)
-
-
-@settings(max_examples=60, deadline=None)
-@given(n=st.integers(2, 30), width=st.integers(1, 6), seed=st.integers(0, 1_000))
-def test_shares_sum_to_one_and_average_to_the_target(n, width, seed):
-    rng = np.random.default_rng(seed)
-    scores = rng.uniform(0.05, 1.0, (n, width))
-    target = rng.dirichlet(np.full(width, 5.0))
-    shares = matched_shares(scores, target)
-    assert (shares >= 0.0).all()
-    np.testing.assert_allclose(shares.sum(axis=1), 1.0)
-    np.testing.assert_allclose(shares.mean(axis=0), target, atol=5e-3)
-
-
-def test_drawn_columns_have_the_shares_and_numbers_are_the_nearest(monkeypatch):
-    means = np.zeros((2, VECTORS.width))
-    means[:, 0] = (0.25, 0.704)
-    means[:, 1:5] = (0.6, 0.4, 0.0, 0.0005)
-    means[:, 5] = (0.3, 0.3)
-    means[:, 6] = (0.14, 1.0)
-    mixtures = Mixtures(means=means, order=3, noise_stddev=0.001)
-    chosen = np.arange(20_000) % 2
-    codes = draw_records(mixtures, means, VECTORS, chosen=chosen, rng=np.random.default_rng(0))
-    assert (codes.dtype, codes.shape) == (np.uint16, (20_000, 4))
-    np.testing.assert_array_equal(codes[:, 0], np.where(chosen == 0, 25, 70))
-    np.testing.assert_array_equal(codes[:, 3], np.where(chosen == 0, 1, 7))
-    # The last ward is below the noise of the average.
-    wards = np.bincount(codes[:, 1], minlength=4) / 20_000
-    np.testing.assert_allclose(wards, [0.6, 0.4, 0, 0], atol=0.015)
-    assert wards[2] == wards[3] == 0
-    assert codes[:, 2].mean() == pytest.approx(0.3, abs=0.015)
-    monkeypatch.setattr(unmixing, "_ROWS_AT_ONCE", 1_023)
-    again = draw_records(mixtures, means, VECTORS, chosen=chosen, rng=np.random.default_rng(0))
-    np.testing.assert_array_equal(again, codes)

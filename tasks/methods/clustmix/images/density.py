@@ -37,14 +37,14 @@ class Classes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
+class _Spread:
     """Covariances (C, d, d) of the labels, and the leading pooled directions (d, r)."""
 
     covariances: Floats
     leading: Floats
 
 
-def spread_of(noisy: Floats, classes: Classes, *, stddev: float) -> Spread:
+def spread_of(noisy: Floats, classes: Classes, *, stddev: float) -> _Spread:
     """Return covariances of noisy upper triangles (C, d (d + 1) / 2) as `draws.class_moments` has.
 
     `stddev` is of the noise of an entry. A label's deviation from the pooled covariance is shrunk
@@ -70,7 +70,7 @@ def spread_of(noisy: Floats, classes: Classes, *, stddev: float) -> Spread:
         values, axes = np.linalg.eigh(kept * own + (1.0 - kept) * pooled)
         values = np.where(values > kept * edge / size, values, 0.0)
         found[label] = (axes * values) @ axes.T
-    return Spread(covariances=found, leading=vectors[:, ::-1][:, :LEADING])
+    return _Spread(covariances=found, leading=vectors[:, ::-1][:, :LEADING])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class Cells:
     sizes: Floats
 
 
-def first_cells(classes: Classes, spread: Spread, n_cells: int, rng: np.random.Generator) -> Cells:
+def first_cells(classes: Classes, spread: _Spread, n_cells: int, rng: np.random.Generator) -> Cells:
     """Start at draws of the Gaussian of each label."""
     n_labels, d = classes.means.shape
     roots = _roots(spread.covariances)
@@ -92,7 +92,9 @@ def first_cells(classes: Classes, spread: Spread, n_cells: int, rng: np.random.G
     return Cells(centres=centres, sizes=sizes)
 
 
-def moved(cells: Cells, noisy: Floats, classes: Classes, spread: Spread, *, stddev: float) -> Cells:
+def moved(
+    cells: Cells, noisy: Floats, classes: Classes, spread: _Spread, *, stddev: float
+) -> Cells:
     """Move centres to the means of noisy cell sums (C, K, 1 + d).
 
     Means are filtered in the directions of their label's covariance, each by the share of its
@@ -113,7 +115,7 @@ def moved(cells: Cells, noisy: Floats, classes: Classes, spread: Spread, *, stdd
     return Cells(centres=centres, sizes=np.where(used, counts, 0.0))
 
 
-def restarted(cells: Cells, classes: Classes, spread: Spread, rng: np.random.Generator) -> Cells:
+def restarted(cells: Cells, classes: Classes, spread: _Spread, rng: np.random.Generator) -> Cells:
     """Give cells that are not used another start for the next round."""
     other = first_cells(classes, spread, cells.sizes.shape[1], rng)
     is_used = cells.sizes[..., None] > 0.0
@@ -129,7 +131,7 @@ class Density:
     factors: Floats32
 
     @classmethod
-    def of(cls, cells: Cells, classes: Classes, spread: Spread) -> Self:
+    def of(cls, cells: Cells, classes: Classes, spread: _Spread) -> Self:
         """Put the parts together; the covariance within cells is that of the label less between."""
         sizes = np.where(cells.sizes.any(axis=1, keepdims=True), cells.sizes, 1.0)
         within = sizes / sizes.sum(axis=1, keepdims=True)

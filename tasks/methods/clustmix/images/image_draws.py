@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from privacy.sensitivity import weighted_sum_l2_sensitivity
+from privacy.arrays import Floats, Integers
 from tasks.measurement.encoded import EncodedRows, row_slices
 from tasks.measurement.measurement_plan import (
     MeasurementPlan,
-    StatisticRequest,
     plan_measurement,
     sum_request,
 )
@@ -33,8 +32,6 @@ from tasks.methods.clustmix.images.image_rule import (
 )
 from tasks.methods.clustmix.images.scattering import scatter
 from tasks.methods.clustmix.images.whitening import FEATURE_NORM, FEATURE_ZERO, Whitening
-
-Array = NDArray[np.float64]
 
 CLASS_SUMS, CLASS_MOMENTS = "class_sums", "class_moments"
 NORMS, INTENSITY = "norms", "intensity"
@@ -70,14 +67,12 @@ def plan_of(layout: ImageLayout, rule: ImageRule, *, mu: float) -> MeasurementPl
     root_two = float(np.sqrt(2.0))
     requests = [
         sum_request(CLASS_SUMS, (n, 1 + d), share=rule.class_sums, bound=root_two),
-        StatisticRequest(
-            name=CLASS_MOMENTS,
-            shape=(n, d * (d + 1) // 2),
-            l2_sensitivity=weighted_sum_l2_sensitivity(
-                bound=MOMENT_NORM**2 / root_two, scale=SECOND_MOMENT_SCALE
-            ),
-            scale=SECOND_MOMENT_SCALE,
+        sum_request(
+            CLASS_MOMENTS,
+            (n, d * (d + 1) // 2),
             share=rule.class_moments,
+            bound=MOMENT_NORM**2 / root_two,
+            scale=SECOND_MOMENT_SCALE,
         ),
         *(
             sum_request(
@@ -88,14 +83,12 @@ def plan_of(layout: ImageLayout, rule: ImageRule, *, mu: float) -> MeasurementPl
         sum_request(NORMS, (n, NORM_BINS), share=rule.norms),
         sum_request(INTENSITY, (INTENSITY_BINS,), share=rule.intensity),
         *(
-            StatisticRequest(
-                name=residual_round(index),
-                shape=(rule.directions, n),
-                l2_sensitivity=weighted_sum_l2_sensitivity(
-                    bound=rule.residual_norm, scale=RESIDUAL_SUM_SCALE
-                ),
-                scale=RESIDUAL_SUM_SCALE,
+            sum_request(
+                residual_round(index),
+                (rule.directions, n),
                 share=rule.residuals,
+                bound=rule.residual_norm,
+                scale=RESIDUAL_SUM_SCALE,
             )
             for index in range(rule.rounds)
         ),
@@ -103,20 +96,20 @@ def plan_of(layout: ImageLayout, rule: ImageRule, *, mu: float) -> MeasurementPl
     return plan_measurement(requests, mu=mu)
 
 
-def _blocks(rows: EncodedRows, layout: ImageLayout) -> Iterator[tuple[slice, Array]]:
+def _blocks(rows: EncodedRows, layout: ImageLayout) -> Iterator[tuple[slice, Floats]]:
     """Yield slices of rows with their pixels."""
     rows.require_inside((), layout.n_labels)
     for part in row_slices(len(rows), _ROWS_AT_ONCE):
         yield part, layout.pixels(rows.codes[part])
 
 
-def _counted(vectors: Array, weight: Array) -> Array:
+def _counted(vectors: Floats, weight: Floats) -> Floats:
     """One before each vector, times the weight of the row, truncated to the grid."""
     both = np.concatenate([np.ones((len(vectors), 1)), vectors], axis=1)
     return np.asarray(np.trunc(both * (weight[:, None] * SUM_SCALE)))
 
 
-def class_sums(rows: EncodedRows, *, layout: ImageLayout) -> NDArray[np.int64]:
+def class_sums(rows: EncodedRows, *, layout: ImageLayout) -> Integers:
     """Weighted sums of (1, u) of each label, u the coefficients of an image, scaled to norm one.
 
     Of shape (C, 1 + d), in units of ``1 / SUM_SCALE``.
@@ -136,7 +129,7 @@ def class_sums(rows: EncodedRows, *, layout: ImageLayout) -> NDArray[np.int64]:
     return total.astype(np.int64)
 
 
-def class_moments(rows: EncodedRows, *, layout: ImageLayout, means: Array) -> NDArray[np.int64]:
+def class_moments(rows: EncodedRows, *, layout: ImageLayout, means: Floats) -> Integers:
     """Weighted second moments of each label about its released mean, as upper triangles.
 
     With ``z = u - mean`` of the label, shortened to `MOMENT_NORM`, the entries are ``z_i z_j`` for
@@ -168,7 +161,7 @@ def class_moments(rows: EncodedRows, *, layout: ImageLayout, means: Array) -> ND
     return total
 
 
-def moment_factors(vectors: Array, weight: Array, means: Array) -> Array:
+def moment_factors(vectors: Floats, weight: Floats, means: Floats) -> Floats:
     """``sqrt(w) z`` (n, d) of each row, shortened to `MOMENT_NORM`, in whole grid points."""
     apart = vectors - means
     norms = np.sqrt((apart * apart).sum(axis=1))
@@ -177,8 +170,8 @@ def moment_factors(vectors: Array, weight: Array, means: Array) -> Array:
 
 
 def cell_sums(
-    rows: EncodedRows, *, layout: ImageLayout, directions: Array, centres: Array
-) -> NDArray[np.int64]:
+    rows: EncodedRows, *, layout: ImageLayout, directions: Floats, centres: Floats
+) -> Integers:
     """Weighted sums of (1, u) of each label and cell: that of the nearest released centre.
 
     Distances are in the released directions (d, r), from centres (C, K, r). The result
@@ -204,15 +197,15 @@ def cell_sums(
 
 
 def nearest_cells(
-    vectors: Array, label: NDArray[Any], *, directions: Array, centres: Array
-) -> NDArray[np.int64]:
+    vectors: Floats, label: NDArray[Any], *, directions: Floats, centres: Floats
+) -> Integers:
     """Index of the nearest centre of its label for each vector, by that vector alone."""
     coordinates = np.stack([(vectors * line).sum(axis=1) for line in directions.T], axis=1)
     apart = coordinates[:, None] - centres[label]
     return np.asarray((apart * apart).sum(axis=2).argmin(axis=1))
 
 
-def norms(rows: EncodedRows, *, layout: ImageLayout) -> NDArray[np.int64]:
+def norms(rows: EncodedRows, *, layout: ImageLayout) -> Integers:
     """Weighted counts (C, bins) of images by label and root mean square of their pixels.
 
     In units of ``1 / SUM_SCALE``.
@@ -230,14 +223,14 @@ def norms(rows: EncodedRows, *, layout: ImageLayout) -> NDArray[np.int64]:
     return total.astype(np.int64)
 
 
-def norm_bins(images: NDArray[Any]) -> NDArray[np.int64]:
+def norm_bins(images: NDArray[Any]) -> Integers:
     """Bins (n,) of the root mean square of the `values` of images (n, channels, height, width)."""
     flat = values(images).reshape(len(images), -1).astype(np.float64)
     brightness = np.sqrt((flat * flat).sum(axis=1) / flat.shape[1]) / BRIGHTEST
     return np.asarray(np.minimum((brightness * NORM_BINS).astype(np.int64), NORM_BINS - 1))
 
 
-def intensity(rows: EncodedRows, *, layout: ImageLayout) -> NDArray[np.int64]:
+def intensity(rows: EncodedRows, *, layout: ImageLayout) -> Integers:
     """Weighted sum (bins,) of the shares of pixels in each bin of brightness.
 
     In units of ``1 / SUM_SCALE``.
@@ -254,7 +247,7 @@ def intensity(rows: EncodedRows, *, layout: ImageLayout) -> NDArray[np.int64]:
     return total.astype(np.int64)
 
 
-def shares_of_pixels(images: NDArray[Any]) -> Array:
+def shares_of_pixels(images: NDArray[Any]) -> Floats:
     """Shares (n, bins) of the pixels of each image in equal bins of their `values`."""
     flat = values(images).reshape(len(images), -1)
     bins = np.floor(flat * (INTENSITY_BINS / (BRIGHTEST + 1))).astype(np.int64)
@@ -278,7 +271,7 @@ def with_features(rows: EncodedRows, *, layout: ImageLayout, whitening: Whitenin
     return replace(rows, codes=found)
 
 
-def residuals(rows: EncodedRows, *, weights: Array, residual_norm: float) -> NDArray[np.int64]:
+def residuals(rows: EncodedRows, *, weights: Floats, residual_norm: float) -> Integers:
     """Weighted sums of features times the residual of a released teacher.
 
     A row of `with_features` has features ``phi`` of norm at most one and the residual ``p - e_y``,
@@ -300,8 +293,8 @@ def residuals(rows: EncodedRows, *, weights: Array, residual_norm: float) -> NDA
 
 
 def residual_factors(
-    rows: EncodedRows, weights: Array, residual_norm: float
-) -> tuple[Array, Array]:
+    rows: EncodedRows, weights: Floats, residual_norm: float
+) -> tuple[Floats, Floats]:
     """Features (n, k) and weighted residuals (n, C) of rows in grid points, before truncation."""
     # Whole numbers, so that the product with features is exact: its partial sums are below 2**53.
     whole = np.rint(np.clip(weights * _WEIGHT_SCALE, -(2.0**36), 2.0**36))

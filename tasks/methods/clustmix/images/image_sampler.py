@@ -38,13 +38,10 @@ class ImageSampler:
     def labelled(self, n: int, rng: np.random.Generator) -> tuple[Codes, Integers]:
         """Return codes (n, columns) of a few images, and the labels (n,) of their cells."""
         with threadpool_limits(1, user_api="blas"):
-            return self._labelled(n, rng)
-
-    def _labelled(self, n: int, rng: np.random.Generator) -> tuple[Codes, Integers]:
-        images, label = drawn(self.density, self.layout, n, rng, temperatures=self.temperatures)
-        if self.warps[1] > 0.0:
-            images = warped(images, rng.uniform(*self.warps, size=n), rng)
-        return self.layout.codes(self.tone.applied(images, label, rng)), label
+            images, label = drawn(self.density, self.layout, n, rng, temperatures=self.temperatures)
+            if self.warps[1] > 0.0:
+                images = warped(images, rng.uniform(*self.warps, size=n), rng)
+            return self.layout.codes(self.tone.applied(images, label, rng)), label
 
 
 def drawn(

@@ -16,8 +16,6 @@ import numpy as np
 from privacy.arrays import AnyFloats, Floats, Floats32
 from tasks.measurement.encoded import row_slices
 
-Single = Floats32
-
 SIDE = 28
 """Rows and columns of the canvas that images of other sizes are brought to."""
 
@@ -38,6 +36,9 @@ _MOST = (2**11 - 1, 2**12 - 1)
 _WEIGHTS = (0.4, 0.7, 0.6)
 """Norms of the groups of features: pooled pixels, first and second layer."""
 
+_UNITS = (2.0**12, 2.0**10)
+"""Grid points per unit of a filter of the first and of the second layer."""
+
 _LEAST = 1e-3
 
 
@@ -46,7 +47,7 @@ def n_features(channels: int) -> int:
     return _POOLED**2 * (channels + 2 * _ANGLES + _ANGLES**2)
 
 
-def scatter(images: Floats) -> Single:
+def scatter(images: Floats) -> Floats32:
     """Features (n, m) of images (n, channels, height, width), each of its image alone."""
     found = np.empty((len(images), n_features(images.shape[1])), dtype=np.float32)
     for part in row_slices(len(images), IMAGES_AT_ONCE):
@@ -59,7 +60,7 @@ def feature_bound(channels: int) -> float:
     return NORM * float(np.linalg.norm(_WEIGHTS)) + 0.5 * float(np.sqrt(n_features(channels)))
 
 
-def _scattered(images: Floats) -> Single:
+def _scattered(images: Floats) -> Floats32:
     n = len(images)
     canvas = _canvas(images)
     filters = _filters()
@@ -71,7 +72,7 @@ def _scattered(images: Floats) -> Single:
         for scale, (matrix, reach) in enumerate(filters.first):
             first = 2 * row + 6 - reach
             block = flat[:, first * SIDE : (first + 2 * reach + 1) * SIDE]
-            maps[scale, row] = _modulus(block @ matrix, filters.first_units, _MOST[0]).reshape(
+            maps[scale, row] = _modulus(block @ matrix, _UNITS[0], _MOST[0]).reshape(
                 n, _ANGLES, _HALF
             )
     fine = np.zeros((n, _ANGLES, _HALF + 6, _HALF), dtype=np.float32)
@@ -80,7 +81,7 @@ def _scattered(images: Floats) -> Single:
     second = np.empty((_HALF, n * _ANGLES, _ANGLES * _HALF), dtype=np.float32)
     for row in range(_HALF):
         block = flat[:, row * _HALF : (row + 7) * _HALF]
-        second[row] = _modulus(block @ filters.second, filters.second_units, _MOST[1])
+        second[row] = _modulus(block @ filters.second, _UNITS[1], _MOST[1])
     groups = (
         _pooled(canvas.transpose(2, 0, 1, 3), filters.pools[0]),
         _pooled(maps.transpose(1, 2, 0, 3, 4), filters.pools[1]),
@@ -95,12 +96,12 @@ def _scattered(images: Floats) -> Single:
     )
 
 
-def _norms(group: Single) -> Single:
+def _norms(group: Floats32) -> Floats32:
     """Norm of each row (n, 1), of that row alone."""
     return np.asarray(np.sqrt((group * group).sum(axis=1, keepdims=True)))
 
 
-def _modulus(products: Single, units: float, most: float) -> Single:
+def _modulus(products: Floats32, units: float, most: float) -> Floats32:
     """Modulus of even and odd responses side by side, as whole numbers up to the largest one."""
     products *= products
     half = products.shape[1] // 2
@@ -116,9 +117,9 @@ def _modulus(products: Single, units: float, most: float) -> Single:
 class _Pool:
     """Whole Gaussian weights (side, 7) of rows and columns; `units` are divided by between."""
 
-    rows: Single
+    rows: Floats32
     units: float
-    columns: Single
+    columns: Floats32
 
     @classmethod
     def of(cls, side: int, spread: float, units: tuple[float, float, float], most: float) -> Self:
@@ -133,7 +134,7 @@ class _Pool:
         return cls(rows, units[1], columns)
 
 
-def _pooled(maps: AnyFloats, pool: _Pool) -> Single:
+def _pooled(maps: AnyFloats, pool: _Pool) -> Floats32:
     """Gaussian means (n, m) of maps (side, n, ..., side)."""
     side, n = maps.shape[:2]
     rows = pool.rows.T @ np.ascontiguousarray(maps, dtype=np.float32).reshape(side, -1)
@@ -146,28 +147,24 @@ def _pooled(maps: AnyFloats, pool: _Pool) -> Single:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Filters:
-    """Filters as matrices of a row of outputs, whole numbers in the stated units."""
+    """Filters as matrices of a row of outputs, whole numbers in `_UNITS` of their layer."""
 
-    first: tuple[tuple[Single, int], ...]
-    first_units: float
-    second: Single
-    second_units: float
+    first: tuple[tuple[Floats32, int], ...]
+    second: Floats32
     pools: tuple[_Pool, _Pool, _Pool]
 
 
 @lru_cache(maxsize=1)
 def _filters() -> _Filters:
-    first, units = [], 2.0**12
+    first = []
     for spread, reach, wave in ((1.0, 3, 3.5), (2.0, 6, 7.0)):
         filters = _gabor(spread, reach, wave)
-        matrix = _row_matrix(filters, units, side=SIDE, stride=2, most=_BRIGHTEST)
+        matrix = _row_matrix(filters, _UNITS[0], side=SIDE, stride=2, most=_BRIGHTEST)
         first.append((matrix, reach))
-    second = _row_matrix(_gabor(1.1, 3, 4.0), 2.0**10, side=_HALF, stride=1, most=_MOST[0])
+    second = _row_matrix(_gabor(1.1, 3, 4.0), _UNITS[1], side=_HALF, stride=1, most=_MOST[0])
     return _Filters(
         first=tuple(first),
-        first_units=units,
         second=second,
-        second_units=2.0**10,
         pools=(
             _Pool.of(SIDE, 2.0, (2.0**8, 1.0, 250.0), _BRIGHTEST),
             _Pool.of(_HALF, 1.0, (2.0**12, 2.0**8, 2.0**8), _MOST[0]),
@@ -192,7 +189,7 @@ def _gabor(spread: float, reach: int, wave: float) -> Floats:
     return found
 
 
-def _row_matrix(filters: Floats, units: float, *, side: int, stride: int, most: float) -> Single:
+def _row_matrix(filters: Floats, units: float, *, side: int, stride: int, most: float) -> Floats32:
     """Whole-number matrix (k * side, 2 * 8 * outputs) that filters a row of values up to `most`."""
     whole = np.rint(filters * units)
     if np.abs(whole).sum(axis=(2, 3)).max() * most >= EXACT:

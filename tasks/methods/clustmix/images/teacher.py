@@ -13,12 +13,12 @@ from typing import Self
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from privacy.arrays import Codes, Floats
+from privacy.arrays import Codes, Floats, Floats32
 from tasks.measurement.encoded import row_slices
 from tasks.measurement.method import Released
 from tasks.measurement.statistics import softmax
 from tasks.methods.clustmix.images.image_layout import ImageLayout
-from tasks.methods.clustmix.images.scattering import Single, scatter
+from tasks.methods.clustmix.images.scattering import scatter
 from tasks.methods.clustmix.images.whitening import Whitening
 
 _IMAGES_AT_ONCE = 500
@@ -88,11 +88,11 @@ class ReleasedTeacher:
                 found[part] = softmax(self._scores(scattered) / np.maximum(norms, _LEAST))
         return found
 
-    def _scattered(self, codes: Codes) -> Iterator[tuple[slice, Single]]:
+    def _scattered(self, codes: Codes) -> Iterator[tuple[slice, Floats32]]:
         for part in row_slices(len(codes), _IMAGES_AT_ONCE):
             yield part, scatter(self.layout.pixels(codes[part]))
 
-    def _scores(self, scattered: Single) -> Floats:
+    def _scores(self, scattered: Floats32) -> Floats:
         """Logits (n, C) times the norm of the features, which does not change their order."""
         return np.asarray(scattered @ self.matrix - self.shift)
 

@@ -14,8 +14,6 @@ from tasks.methods.clustmix.images.image_draws import shares_of_pixels
 from tasks.methods.clustmix.images.image_layout import BRIGHTEST, values
 from tasks.methods.clustmix.images.image_rule import INTENSITY_BINS, NORM_BINS
 
-Images = Floats32
-
 SHARPNESS = np.array([0.0, 2.0, 4.0, 7.0, 12.0, 20.0])
 """Steepness of the tone curves that are mixed; 0 is a straight line."""
 
@@ -38,7 +36,7 @@ class Tone:
     @classmethod
     def fitted(
         cls,
-        images: Images,
+        images: Floats32,
         label: Integers,
         *,
         norms: Floats,
@@ -60,7 +58,7 @@ class Tone:
         shares = shares if shares.any() else np.ones(len(SHARPNESS))
         return cls(sharpness=shares / shares.sum(), norms=norms)
 
-    def applied(self, images: Images, label: Integers, rng: np.random.Generator) -> Images:
+    def applied(self, images: Floats32, label: Integers, rng: np.random.Generator) -> Floats32:
         """Give images (n, channels, height, width) of any scale a tone, from 0 to 255."""
         curves = rng.choice(SHARPNESS, size=len(images), p=self.sharpness)
         return _toned(images, curves, draw_norms(self.norms, label, rng))
@@ -84,7 +82,7 @@ def draw_norms(shares: Floats, label: Integers, rng: np.random.Generator) -> Flo
     return np.maximum((found + rng.random(len(label))) / NORM_BINS, 0.02)
 
 
-def _toned(images: Images, curves: Floats, norms: Floats) -> Images:
+def _toned(images: Floats32, curves: Floats, norms: Floats) -> Floats32:
     """Images under monotone curves with the wanted root mean square; zero stays zero."""
     n = len(images)
     bright = np.maximum(values(images), 0.0).reshape(n, -1)

@@ -4,8 +4,6 @@ import numpy as np
 
 from privacy.arrays import Floats, Floats32
 
-Images = Floats32
-
 _TURN, _STRETCH, _SHEAR, _SHIFT = 0.12, 0.07, 0.12, 0.025
 """Standard deviations at strength one: radians, logarithm, tangent, parts of a side."""
 
@@ -14,7 +12,7 @@ _ELASTIC = np.outer(np.where(np.arange(5) > 0, _WAVES, 0.0), _WAVES) / 28.0
 """Standard deviations of the smooth shifts by their frequency along both sides, in parts of one."""
 
 
-def warped(images: Images, strength: Floats, rng: np.random.Generator) -> Images:
+def warped(images: Floats32, strength: Floats, rng: np.random.Generator) -> Floats32:
     """Warp images (n, channels, height, width) by strength (n,).
 
     The outside of a gray image is black; that of a colour image, which may lie on any ground, is

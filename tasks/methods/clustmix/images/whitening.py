@@ -12,8 +12,8 @@ from typing import Self
 
 import numpy as np
 
-from privacy.arrays import Floats, Integers
-from tasks.methods.clustmix.images.scattering import EXACT, Single
+from privacy.arrays import Floats, Floats32, Integers
+from tasks.methods.clustmix.images.scattering import EXACT
 
 FEATURE_NORM = 2**12
 """Grid points of a whitened feature vector of norm one."""
@@ -28,12 +28,12 @@ _LEAST = 1e-6
 class Whitening:
     """Whole numbers (m, k), exact in products with features, with a shift (k,) and factors (k,)."""
 
-    matrix: Single
+    matrix: Floats32
     scales: Floats
     shift: Floats
 
     @classmethod
-    def fitted(cls, features: Single, *, directions: int, flat: int, bound: float) -> Self:
+    def fitted(cls, features: Floats32, *, directions: int, flat: int, bound: float) -> Self:
         """Fit a map to the features (n, m) of released images, whose norms are at most `bound`.
 
         The variance of every direction is raised by that of the `flat`-th, counted from 1.
@@ -62,12 +62,12 @@ class Whitening:
         """Number k of features."""
         return len(self.scales)
 
-    def directions(self, scattered: Single) -> Floats:
+    def directions(self, scattered: Floats32) -> Floats:
         """Whitened coordinates (n, k) of (n, m), row by row, of any norm."""
         found = (scattered @ self.matrix).astype(np.float64)
         return np.asarray((found - self.shift) * self.scales)
 
-    def features(self, scattered: Single) -> Integers:
+    def features(self, scattered: Floats32) -> Integers:
         """Whole numbers (n, k) of norm at most ``FEATURE_NORM``, of (n, m), row by row."""
         found = self.directions(scattered)
         norms = np.sqrt((found * found).sum(axis=1, keepdims=True))

@@ -8,15 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privacy.arrays import Floats
 from tasks.measurement.centred import centred_norm, count_factor, counts_of, without_means
 from tasks.methods.clustmix.tables.one_ways import smooth_shares
 from tasks.methods.clustmix.tables.table_draws import pair_cells
 from tasks.methods.clustmix.tables.table_layout import Layout
 from tasks.methods.clustmix.tables.table_rule import PairChoice
-
-Array = NDArray[np.float64]
 
 _POOLED_CODES = 3.0
 _OWN_EVENNESS = 0.25
@@ -32,15 +30,15 @@ class Counts:
     above 0, and every block of the shares of codes (W,) is a distribution.
     """
 
-    by_label: Array
+    by_label: Floats
     stddev: float
     one_way_stddev: float
     patients: float
-    labels: Array
-    shares: Array
+    labels: Floats
+    shares: Floats
 
 
-def first_counts(layout: Layout, noisy: Array, *, unit_stddev: float) -> Counts:
+def first_counts(layout: Layout, noisy: Floats, *, unit_stddev: float) -> Counts:
     """Return the counts of the first draw, of noisy label counts (C, 1 + W)."""
     sizes, by_label = counts_of(noisy, layout.n_codes)
     stddev = unit_stddev * centred_norm(layout.n_codes)
@@ -55,7 +53,7 @@ def first_counts(layout: Layout, noisy: Array, *, unit_stddev: float) -> Counts:
 
 
 def better_counts(
-    layout: Layout, first: Counts, one_ways: Array, *, one_way_stddev: float
+    layout: Layout, first: Counts, one_ways: Floats, *, one_way_stddev: float
 ) -> Counts:
     """Combine the first draw with the one-ways measured beside the pair tables.
 
@@ -81,12 +79,12 @@ def better_counts(
 
 def _counts(
     layout: Layout,
-    labels: Array,
+    labels: Floats,
     patients: float,
-    by_label: Array,
+    by_label: Floats,
     *,
     stddev: float,
-    one_ways: Array | float = 0.0,
+    one_ways: Floats | float = 0.0,
     one_way_stddev: float = np.inf,
 ) -> Counts:
     centred = without_means(by_label, layout.offsets) / patients
@@ -106,15 +104,15 @@ def _counts(
     )
 
 
-def _possible(shares: Array, least: Array) -> Array:
+def _possible(shares: Floats, least: Floats) -> Floats:
     """Return shares that are a distribution; one that noise has lost keeps what noise allows."""
     found = np.maximum(shares, least)
     return np.asarray(found / found.sum())
 
 
 def label_shares(
-    layout: Layout, counts: Counts, counted: Array, deviation: float
-) -> tuple[Array, Array]:
+    layout: Layout, counts: Counts, counted: Floats, deviation: float
+) -> tuple[Floats, Floats]:
     """Shares of the labels (C,) and their standard deviations, of their counts and their codes.
 
     Had a label the codes of all patients, its centred counts would be the centred one-ways times
@@ -138,7 +136,7 @@ def label_shares(
     return (counted / deviation**2 + weighted / (precision * scale) / errors) / both, both**-0.5
 
 
-def own_variances(layout: Layout, labels: Array, by_label: Array, *, stddev: float) -> Array:
+def own_variances(layout: Layout, labels: Floats, by_label: Floats, *, stddev: float) -> Floats:
     """Variance (d,) of what is a label's own in the shares of a column's codes.
 
     The counts (C, W) are centred, in shares of all patients, with this noise.
@@ -154,8 +152,8 @@ def own_variances(layout: Layout, labels: Array, by_label: Array, *, stddev: flo
 
 
 def label_weights(
-    layout: Layout, labels: Array, by_label: Array, *, stddev: float
-) -> tuple[Array, Array]:
+    layout: Layout, labels: Floats, by_label: Floats, *, stddev: float
+) -> tuple[Floats, Floats]:
     """Weights (d, C) of the labels' counts in a column's one-ways, and their precision (d,).
 
     Counts of a label of share ``a_c`` estimate ``a_c (p + delta_c)``, with the shares p of all and
@@ -171,11 +169,11 @@ def label_weights(
     weights = np.linalg.solve(
         covariance, np.broadcast_to(labels[:, None], (len(own), len(labels), 1))
     )
-    found: Array = weights[..., 0].astype(np.float64)
+    found: Floats = weights[..., 0].astype(np.float64)
     return found, found @ labels
 
 
-def own_covariance(labels: Array) -> Array:
+def own_covariance(labels: Floats) -> Floats:
     """Covariance (C, C) of what is the labels' own in a share of all patients, at variance one."""
     return np.asarray(np.diag(labels**2) - np.outer(labels**2, labels**2) / (labels @ labels))
 
@@ -192,12 +190,12 @@ class Targets:
     are noise, from 0 to 1.
     """
 
-    joins: Array
-    tables: Array
-    weights: Array
-    shares: Array
+    joins: Floats
+    tables: Floats
+    weights: Floats
+    shares: Floats
     share_weight: float
-    by_label: Array
+    by_label: Floats
     label_weight: float
     drowned: float
 
@@ -206,7 +204,7 @@ def targets_of(
     layout: Layout,
     choice: PairChoice,
     counts: Counts,
-    noisy: Array,
+    noisy: Floats,
     *,
     stddev: float,
     drowned: float,
@@ -246,7 +244,7 @@ def targets_of(
     )
 
 
-def _by_label(layout: Layout, counts: Counts) -> Array:
+def _by_label(layout: Layout, counts: Counts) -> Floats:
     """Shares of codes by label (C, W) with the estimated shares of labels and of codes.
 
     What a label has beyond its part of every code is scaled to vary as much as is the labels' own

@@ -21,10 +21,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.arrays import Codes, Floats
 from tasks.measurement.encoded import row_slices
 from tasks.methods.clustmix.tables.table_layout import Layout
-
-Array = NDArray[np.float64]
 
 FEATURE_NORM = 2**12
 """Grid points of a feature vector of norm one."""
@@ -52,21 +51,21 @@ class KernelMap:
     distance at which the kernel has fallen to 1 / e; shift and factors (q,) come after both.
     """
 
-    embedding: Array
-    points: Array
+    embedding: Floats
+    points: Floats
     reach: float
-    matrix: Array
-    linear: Array
-    shift: Array
-    factors: Array
+    matrix: Floats
+    linear: Floats
+    shift: Floats
+    factors: Floats
 
     @classmethod
     def fitted(
         cls,
         layout: Layout,
-        shares: Array,
-        association: Array,
-        codes: NDArray[np.uint16],
+        shares: Floats,
+        association: Floats,
+        codes: Codes,
         *,
         n_points: int,
     ) -> Self:
@@ -126,7 +125,7 @@ class KernelMap:
         """Number q of features."""
         return len(self.factors)
 
-    def features(self, layout: Layout, codes: NDArray[Any]) -> Array:
+    def features(self, layout: Layout, codes: NDArray[Any]) -> Floats:
         """Whole numbers (n, q), of norm ``FEATURE_NORM`` at most, of records (n, d)."""
         embedded = _embed(layout, self.embedding, codes)
         found = np.empty((len(codes), self.n_features))
@@ -138,7 +137,7 @@ class KernelMap:
         return np.asarray(np.trunc(found * (FEATURE_NORM / np.maximum(norms, _LEAST))))
 
 
-def _embedding(layout: Layout, shares: Array, association: Array) -> Array:
+def _embedding(layout: Layout, shares: Floats, association: Floats) -> Floats:
     """Embed every code of a declared column: whole numbers (W', E) with blocks on the diagonal."""
     blocks = []
     for column in range(layout.n_declared):
@@ -170,8 +169,8 @@ def _embedding(layout: Layout, shares: Array, association: Array) -> Array:
 
 
 def association_with_label(
-    layout: Layout, by_label: Array, labels: Array, *, stddev: float
-) -> Array:
+    layout: Layout, by_label: Floats, labels: Floats, *, stddev: float
+) -> Floats:
     """Association of each declared column (d,) with the label: Pearson's mean square contingency.
 
     What noise of this standard deviation adds to noisy counts (C, W) is taken off, down to zero.
@@ -184,7 +183,7 @@ def association_with_label(
     return np.asarray(np.maximum(found, 0.0) / max(float(patients), 1.0))
 
 
-def _embed(layout: Layout, embedding: Array, codes: NDArray[Any]) -> Array:
+def _embed(layout: Layout, embedding: Floats, codes: NDArray[Any]) -> Floats:
     """Return the embedding (n, E) of records, as whole numbers."""
     result = np.zeros((len(codes), embedding.shape[1]))
     start = 0
@@ -202,7 +201,7 @@ def _dimensions(layout: Layout, column: int) -> int:
     return layout.n_codes[column]
 
 
-def _distances(embedded: Array, points: Array) -> Array:
+def _distances(embedded: Floats, points: Floats) -> Floats:
     """Squared distances (n, M) of whole numbers; exact."""
     crossed = embedded @ (-2.0 * points.T)
     crossed += (points * points).sum(axis=1)
@@ -210,19 +209,19 @@ def _distances(embedded: Array, points: Array) -> Array:
     return crossed
 
 
-def _kernel(embedded: Array, points: Array, reach: float) -> Array:
+def _kernel(embedded: Floats, points: Floats, reach: float) -> Floats:
     """Whole numbers (n, M) up to ``_KERNEL``: ``exp(-distance / reach)`` by a table."""
     place = _distances(embedded, points) * (_TABLE_STEPS / (_FARTHEST * reach))
     index = np.rint(np.minimum(place, _TABLE_STEPS)).astype(np.int64)
     return np.asarray(_TABLE[index])
 
 
-def inducing_points(embedded: Array, n_points: int) -> Array:
+def inducing_points(embedded: Floats, n_points: int) -> Floats:
     """Return the inducing points: the first records; docs/results.md has optimised ones."""
     return embedded[:n_points]
 
 
-def typical_distance(embedded: Array) -> float:
+def typical_distance(embedded: Floats) -> float:
     """Median squared distance of two records, 1 at least."""
     half = min(len(embedded) // 2, 2_000)
     apart = ((embedded[:half] - embedded[half : 2 * half]) ** 2).sum(axis=1)

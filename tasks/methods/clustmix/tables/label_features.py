@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.arrays import Floats, Floats32, Integers
 from tasks.methods.clustmix.tables.table_layout import Layout, prior_covariance
-
-Array = NDArray[np.float64]
 
 _WATER_STEPS = 60
 
@@ -36,10 +35,10 @@ class LabelFeatures:
     the features the sum over columns of ``-log`` of the share of a record's code, but for its mean.
     """
 
-    tables: tuple[Array, ...]
-    prior: Array
-    column: NDArray[np.int64]
-    rarity: Array
+    tables: tuple[Floats, ...]
+    prior: Floats
+    column: Integers
+    rarity: Floats
 
     @property
     def n_features(self) -> int:
@@ -55,7 +54,7 @@ class LabelFeatures:
             rarity=self.rarity[chosen],
         )
 
-    def design(self, codes: NDArray[np.int64]) -> NDArray[np.float32]:
+    def design(self, codes: Integers) -> Floats32:
         """Return one and the features of records, float32 of shape (n, 1 + q)."""
         result = np.ones((len(codes), 1 + self.n_features), dtype=np.float32)
         start = 1
@@ -65,19 +64,19 @@ class LabelFeatures:
             start = end
         return result
 
-    def scaled(self, loudness: Array) -> tuple[Array, ...]:
+    def scaled(self, loudness: Floats) -> tuple[Floats, ...]:
         """Return the tables with every feature times its loudness, shape (q,)."""
         return tuple(table * part for table, part in self._with(loudness))
 
-    def by_code(self, coefficients: Array) -> Array:
+    def by_code(self, coefficients: Floats) -> Floats:
         """Turn coefficients of shape (q, c) to what every code adds, shape (W, c)."""
         return np.concatenate([table @ part for table, part in self._with(coefficients)])
 
-    def _with(self, values: NDArray[Any]) -> Iterable[tuple[Array, NDArray[Any]]]:
+    def _with(self, values: NDArray[Any]) -> Iterable[tuple[Floats, NDArray[Any]]]:
         ends = np.cumsum([table.shape[1] for table in self.tables])[:-1]
         return zip(self.tables, np.split(values, ends), strict=True)
 
-    def of_counts(self, counts: Array) -> Array:
+    def of_counts(self, counts: Floats) -> Floats:
         """Return sums of the features, shape (q, c), from numbers of codes, shape (W, c)."""
         ends = np.cumsum([len(table) for table in self.tables])[:-1]
         return np.concatenate(
@@ -88,7 +87,7 @@ class LabelFeatures:
         )
 
 
-def white_features(layout: Layout, shares: Array, *, floor: float) -> LabelFeatures:
+def white_features(layout: Layout, shares: Floats, *, floor: float) -> LabelFeatures:
     """Make the features of released one-way shares (W,); the hidden column has none.
 
     The floor is mixed into each code: about its noise, so that no code is thought rarer.
@@ -122,7 +121,7 @@ def white_features(layout: Layout, shares: Array, *, floor: float) -> LabelFeatu
     )
 
 
-def loudness_of(variances: Array, *, information: float) -> Array:
+def loudness_of(variances: Floats, *, information: float) -> Floats:
     """Scale features so that what remains unknown of their coefficients is least in sum.
 
     Measured at loudness c, a coefficient of variance v keeps ``1 / (1 / v + c^2 information)``. The

@@ -16,14 +16,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import block_diag, helmert
 
+from privacy.arrays import Floats, Floats32, Integers
 from tasks.measurement.statistics import softmax
 from tasks.methods.clustmix.tables.table_draws import residual_weights
-
-Array = NDArray[np.float64]
-_Array32 = NDArray[np.float32]
 
 _INTERCEPT_VARIANCE = 4.0
 _PSEUDO_COUNT, _POOLED_COUNT = 3.0, 20.0
@@ -40,11 +37,11 @@ class Sums:
     of the rows of the mixture's sample are given.
     """
 
-    values: Array
-    loudness: Array
-    noise: Array
-    coefficients: Array
-    norms: Array | None = None
+    values: Floats
+    loudness: Floats
+    noise: Floats
+    coefficients: Floats
+    norms: Floats | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,17 +52,17 @@ class LabelModel:
     factor of each contrast.
     """
 
-    coefficients: Array
-    variances: Array
-    scales: Array
+    coefficients: Floats
+    variances: Floats
+    scales: Floats
 
 
-def contrasts(n_labels: int) -> Array:
+def contrasts(n_labels: int) -> Floats:
     """Return an orthonormal basis of the vectors that sum to zero, of shape (C, C - 1)."""
     return np.asarray(helmert(n_labels).T)
 
 
-def reaches(labels: Array, *, scale: float) -> Array:
+def reaches(labels: Floats, *, scale: float) -> Floats:
     """Prior variance of each contrast (C - 1,), over that of two equally frequent labels.
 
     Labels (C,) are shares, the most frequent first. To say that a record has one of share a, and
@@ -79,7 +76,7 @@ def reaches(labels: Array, *, scale: float) -> Array:
 
 
 def start_model(
-    labels: Array, prior: Array, column: NDArray[np.int64], *, scale: float, reach: Array
+    labels: Floats, prior: Floats, column: Integers, *, scale: float, reach: Floats
 ) -> LabelModel:
     """Return the model that knows the shares of the labels (C,), above 0, alone.
 
@@ -109,7 +106,7 @@ def with_features(sums: Sums, more: int) -> Sums:
     )
 
 
-def grown(model: LabelModel, prior: Array, *, scale: float, reach: Array) -> LabelModel:
+def grown(model: LabelModel, prior: Floats, *, scale: float, reach: Floats) -> LabelModel:
     """Return the model with a block of features of this prior (q,) that it knows nothing of."""
     more = len(prior)
     variances = _prior_variances(scale**2 / 2.0 * prior, reach)[1:]
@@ -130,13 +127,13 @@ class Posterior:
     those of as many patients, since the rows are not theirs (quasi-likelihood; McCullagh 1983).
     """
 
-    design: _Array32
+    design: Floats32
     patients: float
     sums: tuple[Sums, ...]
-    prior: Array
-    column: NDArray[np.int64]
-    reach: Array
-    means: Array
+    prior: Floats
+    column: Integers
+    reach: Floats
+    means: Floats
     reference: float
     dispersion: float = 1.0
 
@@ -146,7 +143,7 @@ class Posterior:
         return self.patients / len(self.design)
 
 
-def probabilities(design: _Array32, coefficients: Array) -> Array:
+def probabilities(design: Floats32, coefficients: Floats) -> Floats:
     """Label probabilities of rows, float64 of shape (N, C)."""
     basis = contrasts(coefficients.shape[1] + 1)
     scores = (design @ coefficients.astype(np.float32)).astype(np.float64)
@@ -164,7 +161,7 @@ def fit(posterior: Posterior, model: LabelModel, *, steps: int) -> tuple[LabelMo
         if moved > _NEAR_STEP:
             information, noise = found.information(found.at(place.coefficients))
         precision = _prior_precision(posterior, place.scales)
-        inverses: Array = np.asarray(np.linalg.inv(_with_diagonals(information, precision)))
+        inverses: Floats = np.asarray(np.linalg.inv(_with_diagonals(information, precision)))
         coefficients = _descend(
             found, place.coefficients, inverses=inverses, noise=noise, precision=precision
         )
@@ -183,8 +180,8 @@ def fit(posterior: Posterior, model: LabelModel, *, steps: int) -> tuple[LabelMo
 
 
 def _descend(
-    found: _Newton, start: Array, *, inverses: Array, noise: list[Array], precision: Array
-) -> Array:
+    found: _Newton, start: Floats, *, inverses: Floats, noise: list[Floats], precision: Floats
+) -> Floats:
     """Go down by conjugate gradients (Polak and Ribiere 1969), the curvature as preconditioner."""
     place, current = start, found.at(start)
     before, last, direction = np.inf, np.zeros_like(start), np.zeros_like(start)
@@ -210,25 +207,25 @@ def _descend(
     return place
 
 
-def _prior_variances(features: Array, reach: Array) -> Array:
+def _prior_variances(features: Floats, reach: Floats) -> Floats:
     """Prior variances (1 + q, C - 1) of the intercept and of features of these variances (q,)."""
     intercept = np.full((1, len(reach)), _INTERCEPT_VARIANCE)
     return np.concatenate([intercept, features[:, None] * reach])
 
 
-def _prior_precision(posterior: Posterior, scales: Array) -> Array:
+def _prior_precision(posterior: Posterior, scales: Floats) -> Floats:
     variances = scales[posterior.column] * posterior.prior
     return 1.0 / _prior_variances(variances, posterior.reach)
 
 
-def _with_diagonals(matrices: Array, values: Array) -> Array:
+def _with_diagonals(matrices: Floats, values: Floats) -> Floats:
     """Matrices (c, m, m) with columns (m, c) added to their diagonals."""
     found, place = matrices.copy(), np.arange(len(values))
     found[:, place, place] += values.T
     return found
 
 
-def _scales(posterior: Posterior, offsets: Array, variances: Array) -> Array:
+def _scales(posterior: Posterior, offsets: Floats, variances: Floats) -> Floats:
     """Expectation-maximisation of each column's prior variance, drawn to a common one."""
     squares = (offsets[1:] ** 2 + variances[1:]) / posterior.reach
     squares = squares.sum(axis=1) / posterior.prior
@@ -248,7 +245,7 @@ class _Newton:
         self._basis = contrasts(posterior.sums[0].values.shape[1] + 1)
         self._drawn = [self._at_draw(sums) for sums in posterior.sums]
 
-    def _at_draw(self, sums: Sums) -> tuple[_Array32, _Array32]:
+    def _at_draw(self, sums: Sums) -> tuple[Floats32, Floats32]:
         """Weights (N,) of the rows, and the probabilities that the sums were drawn at."""
         found = probabilities(self._posterior.design, sums.coefficients)
         weights = np.ones(len(found))
@@ -256,7 +253,7 @@ class _Newton:
             weights = residual_weights(found) / np.maximum(1.0, sums.norms)
         return weights.astype(np.float32), found.astype(np.float32)
 
-    def at(self, coefficients: Array) -> tuple[_Array32, list[Array]]:
+    def at(self, coefficients: Floats) -> tuple[Floats32, list[Floats]]:
         """Probabilities of the rows, and what the released sums leave unexplained."""
         posterior = self._posterior
         found = probabilities(posterior.design, coefficients).astype(np.float32)
@@ -268,7 +265,7 @@ class _Newton:
             left.append(sums.values - sums.loudness[:, None] * predicted.astype(np.float64))
         return found, left
 
-    def information(self, current: tuple[_Array32, list[Array]]) -> tuple[Array, list[Array]]:
+    def information(self, current: tuple[Floats32, list[Floats]]) -> tuple[Floats, list[Floats]]:
         """Return the curvature by contrast but for the prior, and the inverse variances."""
         design, scale = self._posterior.design, self._posterior.row_scale
         basis = self._basis.astype(np.float32)
@@ -293,11 +290,11 @@ class _Newton:
 
     def gradient(
         self,
-        coefficients: Array,
-        current: tuple[_Array32, list[Array]],
-        noise: list[Array],
-        precision: Array,
-    ) -> Array:
+        coefficients: Floats,
+        current: tuple[Floats32, list[Floats]],
+        noise: list[Floats],
+        precision: Floats,
+    ) -> Floats:
         """Gradient with all contrasts: rows pull by their own covariance of contrasts."""
         design, (found, left) = self._posterior.design, current
         total = -precision * (coefficients - self._posterior.means)
@@ -312,10 +309,10 @@ class _Newton:
 
     def loss(
         self,
-        coefficients: Array,
-        current: tuple[_Array32, list[Array]],
-        noise: list[Array],
-        precision: Array,
+        coefficients: Floats,
+        current: tuple[Floats32, list[Floats]],
+        noise: list[Floats],
+        precision: Floats,
     ) -> float:
         """Squared residuals in their variances, and the prior."""
         offsets = coefficients - self._posterior.means

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.arrays import Floats, Integers
 from tasks.measurement.centred import centred_norm, count_factor, counts_of, without_means
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.record_rules import LABEL, RecordRules
@@ -25,7 +26,6 @@ from tasks.methods.clustmix.tables.table_draws import pair_cells
 from tasks.methods.clustmix.tables.table_layout import Layout
 from tasks.methods.clustmix.tables.table_sampler import kept_weights
 
-Array = NDArray[np.float64]
 Groups = tuple[tuple[int, ...], ...]
 
 _FITTINGS, _LEAST, _TINY = 200, 1e-12, 1e-300
@@ -49,9 +49,9 @@ class Table:
     columns: tuple[int, ...]
     groups: tuple[Groups, ...]
     origin: Origin
-    shares: Array
-    estimates: Array | None = None
-    stddevs: Array | None = None
+    shares: Floats
+    estimates: Floats | None = None
+    stddevs: Floats | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +61,9 @@ class Sealed:
     Label counts (C, 1 + W); pair tables as one vector, None where there is one column.
     """
 
-    label_counts: Array
+    label_counts: Floats
     label_counts_stddev: float
-    pair_tables: Array | None = None
+    pair_tables: Floats | None = None
     pair_tables_stddev: float = 0.0
 
 
@@ -72,7 +72,7 @@ def measured_tables(
     released: Mapping[str, NDArray[Any]],
     sealed: Sealed,
     *,
-    by_label: Array,
+    by_label: Floats,
 ) -> Iterator[Table]:
     """Return the label, every column, every column by label, and every pair of columns.
 
@@ -98,7 +98,7 @@ class _Margins:
         sealed: Sealed,
         *,
         rules: RecordRules | None,
-        of_model: Array,
+        of_model: Floats,
     ) -> None:
         self._layout, self._released, self._rules = layout, released, rules
         self._of_model = of_model
@@ -124,7 +124,7 @@ class _Margins:
         """Variance of the noisy number of patients."""
         return self._layout.n_labels * self.size_variance
 
-    def shares(self, column: int) -> Array:
+    def shares(self, column: int) -> Floats:
         """Released shares of a column's codes."""
         found = np.asarray(self._released["code_shares"][self._layout.block(column)])
         return np.asarray(found / found.sum())
@@ -165,7 +165,7 @@ class _Margins:
         return np.ones((self._layout.n_codes[first], other), dtype=np.bool_)
 
     def _table(
-        self, columns: tuple[int, ...], shares: Array, estimates: Array, variances: Array
+        self, columns: tuple[int, ...], shares: Floats, estimates: Floats, variances: Floats
     ) -> Table:
         """Return a table of all codes."""
         sizes = shares.shape[: len(columns)]
@@ -231,8 +231,8 @@ def _pairs(
 
 
 def _measured_pair(
-    table: Array, margins: _Margins, first: _Part, second: _Part, *, variance: float
-) -> tuple[Array, Array]:
+    table: Floats, margins: _Margins, first: _Part, second: _Part, *, variance: float
+) -> tuple[Floats, Floats]:
     """Return the estimated shares of noisy cells (a, b) and their standard deviations."""
     # Rows and columns of a doubly centred table sum to zero; the rest is noise.
     table = table - table.mean(axis=0)
@@ -256,13 +256,13 @@ class _Part:
     """A column by its joined codes: centred counts, their variance, and m / k of m codes of k."""
 
     groups: Groups
-    shares: Array
-    centred: Array
-    variances: Array
-    constant: Array
+    shares: Floats
+    centred: Floats
+    variances: Floats
+    constant: Floats
 
 
-def _part(layout: Layout, margins: _Margins, column: int, own: NDArray[np.int64]) -> _Part:
+def _part(layout: Layout, margins: _Margins, column: int, own: Integers) -> _Part:
     k, n_groups = layout.n_codes[column], int(own.max()) + 1
     size = np.bincount(own, minlength=n_groups)
     return _Part(
@@ -274,11 +274,11 @@ def _part(layout: Layout, margins: _Margins, column: int, own: NDArray[np.int64]
     )
 
 
-def _summed(values: Array, own: NDArray[np.int64]) -> Array:
+def _summed(values: Floats, own: Integers) -> Floats:
     return np.asarray(np.bincount(own, weights=values), dtype=np.float64)
 
 
-def fitted(table: Array, first: Array, second: Array, allowed: NDArray[np.bool_]) -> Array:
+def fitted(table: Floats, first: Floats, second: Floats, allowed: NDArray[np.bool_]) -> Floats:
     """Bring a table (a, b) to margins by iterative proportional fitting, cells below 0 to nothing.
 
     Cells that are not allowed stay zero; where these leave no table of such margins, as the noise

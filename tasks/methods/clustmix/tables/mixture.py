@@ -18,13 +18,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privacy.arrays import Floats, Floats32
 from tasks.methods.clustmix.tables.estimates import Targets
 from tasks.methods.clustmix.tables.table_layout import Layout
-
-Array = NDArray[np.float64]
-_Array32 = NDArray[np.float32]
 
 _RATE, _FIRST, _SECOND, _FLOOR = 0.05, 0.9, 0.99, 1e-8
 _LEAST_SHARE = 1e-5
@@ -35,8 +32,8 @@ _MARGIN_STEPS, _MARGIN_TOLERANCE, _LEAST_MEAN = 100, 1e-7, 1e-12
 class Mixture:
     """Released mixture of products: weights (K,), and components (K, W) of distributions."""
 
-    weights: Array
-    components: Array
+    weights: Floats
+    components: Floats
 
 
 def fit_mixture(
@@ -67,7 +64,7 @@ def fit_mixture(
     return Mixture(weights=weights, components=components)
 
 
-def with_one_ways(layout: Layout, weights: Array, components: Array, shares: Array) -> Array:
+def with_one_ways(layout: Layout, weights: Floats, components: Floats, shares: Floats) -> Floats:
     """Bring the weighted mean of components (K, W) to shares (W,), in a hundred rounds at most.
 
     Pair tables that are noise move the mean of a fit. Every component is multiplied by the same
@@ -82,7 +79,7 @@ def with_one_ways(layout: Layout, weights: Array, components: Array, shares: Arr
     return components
 
 
-def _normalised(layout: Layout, components: Array) -> Array:
+def _normalised(layout: Layout, components: Floats) -> Floats:
     sums = np.add.reduceat(components, layout.offsets[:-1], axis=1)
     return np.asarray(components / np.repeat(sums, layout.n_codes, axis=1))
 
@@ -98,12 +95,12 @@ def pooled(mixtures: list[Mixture]) -> Mixture:
 class _Adam:
     """One array on its way down; in place, for the arrays are large and the steps many."""
 
-    def __init__(self, parameters: _Array32) -> None:
+    def __init__(self, parameters: Floats32) -> None:
         self.parameters = parameters
         self._first, self._second = np.zeros_like(parameters), np.zeros_like(parameters)
         self._n_steps = 0
 
-    def step(self, gradient: _Array32, rate: float) -> None:
+    def step(self, gradient: Floats32, rate: float) -> None:
         """Descend along a gradient (Kingma and Ba 2015, Algorithm 1)."""
         self._n_steps += 1
         self._first *= np.float32(_FIRST)
@@ -134,7 +131,7 @@ class _Fit:
         self._weights = (0.5 * targets.weights).astype(np.float32)
         self._penalty = np.float32(penalty)
 
-    def distribution(self, scores: _Array32, logits: _Array32) -> tuple[_Array32, _Array32]:
+    def distribution(self, scores: Floats32, logits: Floats32) -> tuple[Floats32, Floats32]:
         """Weights and components of parameters."""
         weights = np.exp(scores - scores.max())
         shifted = logits + self._base
@@ -145,7 +142,7 @@ class _Fit:
         shifted /= np.repeat(np.add.reduceat(shifted, self._starts, axis=1), self._sizes, axis=1)
         return weights / weights.sum(), shifted
 
-    def gradients(self, scores: _Array32, logits: _Array32) -> tuple[_Array32, _Array32]:
+    def gradients(self, scores: Floats32, logits: Floats32) -> tuple[Floats32, Floats32]:
         """Gradients by the parameters."""
         weights, components = self.distribution(scores, logits)
         codes, labels = components[:, : self._width], components[:, self._width :]

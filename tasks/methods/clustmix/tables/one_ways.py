@@ -14,13 +14,11 @@ the shares; the scales as in MacKay 1992.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privacy.arrays import Floats
 from tasks.measurement.centred import blocks_to_simplex
 from tasks.measurement.statistics import softmax
 from tasks.methods.clustmix.tables.table_layout import Layout, prior_covariance
-
-Array = NDArray[np.float64]
 
 _VARIANCE, _MOST_VARIANCE = 2.0, 25.0
 _PSEUDO_COUNT, _POOLED_COUNT = 3.0, 20.0
@@ -28,7 +26,7 @@ _ROUNDS, _NEWTON_STEPS, _TOLERANCE = 6, 20, 1e-5
 _LONGEST_STEP = 3.0
 
 
-def smooth_shares(layout: Layout, noisy: Array, *, stddev: Array) -> Array:
+def smooth_shares(layout: Layout, noisy: Floats, *, stddev: Floats) -> Floats:
     """Return the shares (W,) of highest posterior density.
 
     The noisy shares (W,) have noise of a column's standard deviation (d,), of which the mean over
@@ -67,9 +65,9 @@ class _Columns:
         kind: tuple[int, bool, bool],
         columns: list[int],
         *,
-        noisy: Array,
-        stddev: Array,
-        start: Array,
+        noisy: Floats,
+        stddev: Floats,
+        start: Floats,
     ) -> None:
         n_codes, numeric, has_missing = kind
         self.place = layout.offsets[columns][:, None] + np.arange(n_codes)
@@ -80,7 +78,7 @@ class _Columns:
         )
         self._variances = np.full(len(columns), _VARIANCE)
 
-    def improve(self) -> Array:
+    def improve(self) -> Floats:
         """Go to the mode by Levenberg steps; return the expected squares under the prior (m,)."""
         precision = self._precision / self._variances[:, None, None]
         damping = np.full(len(self.logits), 1e-3)
@@ -103,13 +101,13 @@ class _Columns:
         squares = np.einsum("mk,kl,ml->m", self.logits, self._precision, self.logits)
         return np.asarray(squares + np.einsum("mkl,lk->m", covariance, self._precision))
 
-    def rescale(self, squares: Array, scale: float) -> None:
+    def rescale(self, squares: Floats, scale: float) -> None:
         """Set the prior variances from expected squares, drawn to a common scale."""
         n_codes = self.logits.shape[1]
         found = (squares + _PSEUDO_COUNT * scale) / (n_codes + _PSEUDO_COUNT)
         self._variances = np.minimum(found, _MOST_VARIANCE)
 
-    def _local(self, precision: Array) -> tuple[Array, Array]:
+    def _local(self, precision: Floats) -> tuple[Floats, Floats]:
         shares = softmax(self.logits)
         slope = np.einsum("mk,kl->mkl", shares, np.eye(shares.shape[1]))
         slope -= shares[:, :, None] * shares[:, None, :]
@@ -117,6 +115,6 @@ class _Columns:
         left = np.einsum("mkl,ml->mk", slope, self._noisy - shares) / self._noise[:, None]
         return curvature, left - np.einsum("mkl,ml->mk", precision, self.logits)
 
-    def _loss(self, logits: Array, precision: Array) -> Array:
+    def _loss(self, logits: Floats, precision: Floats) -> Floats:
         left = ((self._noisy - softmax(logits)) ** 2).sum(axis=1) / self._noise
         return np.asarray(left + np.einsum("mk,mkl,ml->m", logits, precision, logits)) / 2.0

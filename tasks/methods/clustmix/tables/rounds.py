@@ -10,17 +10,15 @@ from dataclasses import replace
 from itertools import chain
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import block_diag
 
+from privacy.arrays import Codes, Floats
 from tasks.measurement.method import Released
 from tasks.methods.clustmix.tables import label_model as labels
 from tasks.methods.clustmix.tables import table_draws as draws
 from tasks.methods.clustmix.tables import table_rule as rule
 from tasks.methods.clustmix.tables.label_features import LabelFeatures, loudness_of
 from tasks.methods.clustmix.tables.table_layout import Layout
-
-Array = NDArray[np.float64]
 
 CONSTANT = 0.1
 """Feature that every row has in a residual round: the shares of the labels are known well."""
@@ -50,7 +48,7 @@ class Rounds:
         layout: Layout,
         features: LabelFeatures,
         released: Released,
-        codes: NDArray[np.uint16],
+        codes: Codes,
         *,
         scale: float,
     ) -> None:
@@ -88,9 +86,13 @@ class Rounds:
         self._posterior = self._all_learnt()
         self._fit()
 
-    def loudness(self, *, stddev: float) -> Array:
+    def loudness(self, *, stddev: float) -> Floats:
         """Loudness of each of all q features in the next round, under the noise of one value."""
-        information = self._information(self._probabilities(), stddev=stddev)
+        probabilities = labels.probabilities(self._posterior.design, self._model.coefficients)
+        # Precision that a round gives a coefficient of loudness one, on average.
+        spread = 1.0 - (probabilities**2).sum(axis=1)
+        moved = float((draws.residual_weights(probabilities) * spread).mean())
+        information = float((self._patients * moved / self._basis.shape[1] / stddev) ** 2)
         loudness = np.zeros(len(self._chosen))
         variances = self._model.variances.mean(axis=1)
         loudness[self._chosen] = loudness_of(
@@ -99,7 +101,7 @@ class Rounds:
         return loudness
 
     @property
-    def scores(self) -> Array:
+    def scores(self) -> Floats:
         """Contribution of each code of a declared column to the score of each label, (W, C)."""
         found = self._model.coefficients
         end = 1 + self._features.n_features
@@ -107,16 +109,16 @@ class Rounds:
         return self._features.by_code(self._by_label(effects))
 
     @property
-    def kernel_scores(self) -> Array:
+    def kernel_scores(self) -> Floats:
         """Contribution of each kernel feature to the score of each label, shape (q, C)."""
         return self._by_label(self._model.coefficients[2 + self._features.n_features :])
 
     @property
-    def intercepts(self) -> Array:
+    def intercepts(self) -> Floats:
         """Intercepts of the labels, shape (C,)."""
         return self._by_label(self._model.coefficients[0])
 
-    def learn(self, noisy: Array, loudness: Array, *, stddev: float) -> None:
+    def learn(self, noisy: Floats, loudness: Floats, *, stddev: float) -> None:
         """Take a released residual round (1 + q, C) in, which was drawn at the model as it is."""
         kept = np.concatenate([[True], self._chosen])
         sums = self._sums(
@@ -131,7 +133,7 @@ class Rounds:
         self._posterior = replace(self._posterior, sums=tuple(self._learnt))
         self._fit()
 
-    def learn_kernel(self, noisy: Array, features: Array, *, stddev: float) -> None:
+    def learn_kernel(self, noisy: Floats, features: Floats, *, stddev: float) -> None:
         """Take a released round (q, C) of kernel features in, those (N, q) of the sample's rows."""
         more = features.shape[1]
         self._kernel = features.astype(np.float32)
@@ -157,7 +159,7 @@ class Rounds:
         self._fit()
 
     def _sums(
-        self, values: Array, loudness: Array, noise: Array, norms: Array | None = None
+        self, values: Floats, loudness: Floats, noise: Floats, norms: Floats | None = None
     ) -> labels.Sums:
         """Return sums drawn at the model as it is, without the last feature."""
         return labels.Sums(
@@ -215,15 +217,6 @@ class Rounds:
             dispersion=dispersion,
         )
 
-    def _by_label(self, coefficients: Array) -> Array:
+    def _by_label(self, coefficients: Floats) -> Floats:
         """Turn coefficients of contrasts (..., C - 1) to scores of labels as they are declared."""
         return np.asarray((coefficients @ self._basis.T)[..., np.argsort(self._order)])
-
-    def _probabilities(self) -> Array:
-        return labels.probabilities(self._posterior.design, self._model.coefficients)
-
-    def _information(self, probabilities: Array, *, stddev: float) -> float:
-        """Precision that a round gives a coefficient of loudness one, on average."""
-        spread = 1.0 - (probabilities**2).sum(axis=1)
-        moved = float((draws.residual_weights(probabilities) * spread).mean())
-        return float((self._patients * moved / self._basis.shape[1] / stddev) ** 2)

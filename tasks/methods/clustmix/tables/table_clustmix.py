@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from privacy.arrays import Codes, Floats, Records
 from privacy.errors import ConfigurationError
 from tasks.measurement.centred import label_counts
 from tasks.measurement.curator import Curator
@@ -39,9 +40,6 @@ from tasks.methods.clustmix.tables.label_features import white_features
 from tasks.methods.clustmix.tables.mixture import Mixture, fit_mixture, pooled
 from tasks.methods.clustmix.tables.rounds import CONSTANT, Rounds
 from tasks.methods.clustmix.tables.table_layout import Layout
-
-Array = NDArray[np.float64]
-
 
 _SHIFTS, _SHIFT_TOLERANCE, _NO_SHARE = 50, 1e-6, 1e-12
 
@@ -91,9 +89,7 @@ class TableClustMix:
             ),
         )
 
-    def sample(
-        self, released: Released, *, n_rows: int, rng: np.random.Generator
-    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+    def sample(self, released: Released, *, n_rows: int, rng: np.random.Generator) -> Records:
         """Sample rows from the mixture, labels from the model; see `Synthesizer.sample`."""
         codes, scores = self._records(self._of_rows(released), released, n_rows=n_rows, rng=rng)
         intercepts = _intercepts(scores, released["row_label_shares"])
@@ -106,7 +102,7 @@ class TableClustMix:
         *,
         n_rows: int,
         rng: np.random.Generator,
-    ) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+    ) -> Records:
         """Sample rows with allowed codes, exactly: from the mixture that is conditioned on them.
 
         What the shares of the labels are among all rows says where those of the asked ones begin.
@@ -123,7 +119,7 @@ class TableClustMix:
 
     def _records(
         self, mixture: Mixture, released: Released, *, n_rows: int, rng: np.random.Generator
-    ) -> tuple[NDArray[np.uint16], Array]:
+    ) -> tuple[Codes, Floats]:
         """Sample records (n, d) of the declared columns, with the scores of their labels."""
         layout = self._layout
         rules = self.domain.rules
@@ -140,7 +136,7 @@ class TableClustMix:
             scores = np.where(rules.labels_allowed(codes), scores, -np.inf)
         return codes, scores
 
-    def scores(self, released: Released, codes: NDArray[np.uint16]) -> Array:
+    def scores(self, released: Released, codes: Codes) -> Floats:
         """Scores (n, C) of the labels of records (n, d), but for the intercepts."""
         layout = self._layout
         scores = np.zeros((len(codes), layout.n_labels))
@@ -153,7 +149,7 @@ class TableClustMix:
                 scores[part] += found @ released["kernel_scores"]
         return scores
 
-    def shares_by_label(self, released: Released) -> Array:
+    def shares_by_label(self, released: Released) -> Floats:
         """Shares (W, C) of patients by declared code and label, as of records by a public seed."""
         rng, n_rows = np.random.default_rng(PUBLIC_SEED), self.effort.fit_rows
         with threadpool_limits(1, user_api="blas"):
@@ -304,7 +300,7 @@ class TableClustMix:
             )
         return kernel.released
 
-    def _public_sample(self, released: Released) -> NDArray[np.uint16]:
+    def _public_sample(self, released: Released) -> Codes:
         """Rows of the mixture, by a public seed, on which the label model is fitted."""
         mixture, asked = _mixture(released), {"n_rows": self.effort.fit_rows}
         for rules in (self.domain.rules, None):
@@ -363,7 +359,7 @@ class TableClustMix:
             **kernel_scores,
         }
 
-    def _row_label_shares(self, released: Released) -> Array:
+    def _row_label_shares(self, released: Released) -> Floats:
         """Return the shares (C,) of the labels among rows; those among patients are released."""
         if not self._layout.n_visits:
             return np.asarray(released["label_shares"])
@@ -380,7 +376,7 @@ def _mixture(released: Released) -> Mixture:
     return Mixture(weights=released["mixture_weights"], components=released["mixture_components"])
 
 
-def _intercepts(scores: Array, shares: Array) -> Array:
+def _intercepts(scores: Floats, shares: Floats) -> Floats:
     """Return intercepts (C,) with which mean probabilities of scores (n, C) are the shares.
 
     A label that no row may have has none, whatever noise says.

@@ -14,17 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from privacy.sensitivity import weighted_sum_l2_sensitivity
-from tasks.measurement.centred import counts_request, measured_codes
+from privacy.arrays import Floats, Integers
+from tasks.measurement.centred import measured_codes
 from tasks.measurement.encoded import EncodedRows, row_slices
-from tasks.measurement.measurement_plan import MeasurementPlan, StatisticRequest, sum_request
-from tasks.measurement.measurement_plan import plan_measurement as plan_draws
+from tasks.measurement.measurement_plan import MeasurementPlan, plan_measurement, sum_request
 from tasks.measurement.statistics import SUM_SCALE, softmax
 from tasks.methods.clustmix.tables import table_rule as rule
 from tasks.methods.clustmix.tables.kernel_features import FEATURE_NORM, N_FEATURES, KernelMap
 from tasks.methods.clustmix.tables.table_layout import Layout
-
-Array = NDArray[np.float64]
 
 LABEL_COUNTS = "label_counts"
 PAIR_TABLES = "pair_tables"
@@ -54,37 +51,24 @@ def plan_of(layout: Layout, *, patients: int | None, mu: float) -> MeasurementPl
     Reads no data. The sensitivities are those proved beside the sums.
     """
     shares = rule.shares_of(layout, patients=patients, mu=mu)
-    requests: list[StatisticRequest] = [
-        counts_request(
-            LABEL_COUNTS, layout.n_codes, n_labels=layout.n_labels, share=shares.label_counts
-        )
-    ]
+    counts = (layout.n_labels, 1 + layout.width)
+    requests = [sum_request(LABEL_COUNTS, counts, share=shares.label_counts)]
     if layout.n_columns > 1:
-        most = rule.most_codes(layout, patients=patients, mu=mu)
-        shape = (rule.n_cells(layout, most),)
+        shape = (rule.n_cells(layout, rule.most_codes(layout, patients=patients, mu=mu)),)
         requests.append(sum_request(PAIR_TABLES, shape, share=shares.pair_tables))
-    scale = RESIDUAL_SUM_SCALE
+    residuals = (1 + n_features(layout), layout.n_labels)
     requests += [
-        StatisticRequest(
-            name=residual_round(index),
-            shape=(1 + n_features(layout), layout.n_labels),
-            l2_sensitivity=weighted_sum_l2_sensitivity(bound=1.0, scale=scale),
-            scale=scale,
-            share=shares.residuals,
+        sum_request(
+            residual_round(index), residuals, share=shares.residuals, scale=RESIDUAL_SUM_SCALE
         )
         for index in range(shares.rounds)
     ]
     if shares.kernel > 0.0:
+        kernel = (N_FEATURES, layout.n_labels)
         requests.append(
-            StatisticRequest(
-                name=KERNEL_ROUND,
-                shape=(N_FEATURES, layout.n_labels),
-                l2_sensitivity=weighted_sum_l2_sensitivity(bound=1.0, scale=KERNEL_SUM_SCALE),
-                scale=KERNEL_SUM_SCALE,
-                share=shares.kernel,
-            )
+            sum_request(KERNEL_ROUND, kernel, share=shares.kernel, scale=KERNEL_SUM_SCALE)
         )
-    return plan_draws(requests, mu=mu)
+    return plan_measurement(requests, mu=mu)
 
 
 def n_features(layout: Layout) -> int:
@@ -108,13 +92,13 @@ def pair_tables(
     *,
     n_codes: tuple[int, ...],
     n_visits: int,
-    groups: NDArray[np.int64],
+    groups: Integers,
     n_groups: tuple[int, ...],
     used: NDArray[np.bool_],
     one_way: float,
     norm: float,
     length: int,
-) -> NDArray[np.int64]:
+) -> Integers:
     """Centred one-ways and doubly centred tables of chosen pairs, over `norm`.
 
     The groups (W,) are of each code within its column, and the symmetric `used` (d, d) says which
@@ -163,8 +147,8 @@ def pair_tables(
 
 
 def _counted(
-    parts: Iterable[NDArray[Any]], joined: NDArray[np.int64], *, width: int, n_groups: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    parts: Iterable[NDArray[Any]], joined: Integers, *, width: int, n_groups: int
+) -> tuple[Integers, Integers]:
     """Count codes (W,) and pairs of groups (M, M) in places (n, d) of rows among all codes."""
     fine = np.zeros(width, dtype=np.int64)
     table = np.zeros((n_groups, n_groups), dtype=np.int64)
@@ -180,11 +164,11 @@ def _counted(
 def weighted_residuals(
     rows: EncodedRows,
     *,
-    features: tuple[Array, ...],
+    features: tuple[Floats, ...],
     constant: float,
-    log_odds: Array,
-    intercepts: Array,
-) -> NDArray[np.int64]:
+    log_odds: Floats,
+    intercepts: Floats,
+) -> Integers:
     """Sum features times the residual of a released label model, as large as it may be.
 
     A row has the features ``phi = (constant, z_1[x_1], ..., z_d[x_d])`` and the residual
@@ -225,10 +209,10 @@ def kernel_residuals(
     *,
     layout: Layout,
     kernel: KernelMap,
-    features: tuple[Array, ...],
-    log_odds: Array,
-    intercepts: Array,
-) -> NDArray[np.int64]:
+    features: tuple[Floats, ...],
+    log_odds: Floats,
+    intercepts: Floats,
+) -> Integers:
     """Sum kernel features times the residual of a released label model, as large as it may be.
 
     As `weighted_residuals`, with features of norm one that come of a whole record. The result
@@ -253,20 +237,20 @@ def kernel_residuals(
     return total
 
 
-def _require_finite(*model: Array | float) -> None:
+def _require_finite(*model: Floats | float) -> None:
     """Refuse a released model by which the bound of a row would not hold."""
     if not all(np.isfinite(part).all() for part in model):
         raise ValueError("expected a label model of finite numbers, found others; report this")
 
 
-def _residuals(rows: EncodedRows, probabilities: Array, shrunk: Array) -> Array:
+def _residuals(rows: EncodedRows, probabilities: Floats, shrunk: Floats) -> Floats:
     """Residuals (n, C) with their largest weights, times those given, as whole numbers."""
     amount = np.eye(probabilities.shape[1])[rows.label] - probabilities
     amount *= (rows.weight * residual_weights(probabilities) * shrunk * _RESIDUAL_SCALE)[:, None]
     return np.asarray(np.trunc(amount))
 
 
-def one_hot(codes: NDArray[np.integer[Any]], features: Sequence[Array]) -> csr_array:
+def one_hot(codes: NDArray[np.integer[Any]], features: Sequence[Floats]) -> csr_array:
     """Return a one and the one-hot codes of each record, of shape (n, 1 + W).
 
     In a product with this matrix every row is summed by itself, from the one on.
@@ -279,12 +263,12 @@ def one_hot(codes: NDArray[np.integer[Any]], features: Sequence[Array]) -> csr_a
     return csr_array((np.ones(places.size), places.ravel(), ends), shape)
 
 
-def probabilities_of(ones: csr_array, log_odds: Array, intercepts: Array) -> Array:
+def probabilities_of(ones: csr_array, log_odds: Floats, intercepts: Floats) -> Floats:
     """Label probabilities of records, each by itself, float64 of shape (n, C)."""
     return softmax(ones @ np.concatenate([intercepts[None], log_odds]))
 
 
-def residual_weights(probabilities: Array) -> Array:
+def residual_weights(probabilities: Floats) -> Floats:
     """Return ``1 / max_c |e_c - p|`` of each row: the largest weight of a residual within one.
 
     The least likely label is the farthest. The distance is at least ``sqrt(1 - 1 / C)``, of two
@@ -294,7 +278,7 @@ def residual_weights(probabilities: Array) -> Array:
     return np.asarray(1.0 / np.sqrt(np.maximum(farthest, 0.5)))
 
 
-def row_norms(ones: csr_array, features: Sequence[Array], constant: float) -> Array:
+def row_norms(ones: csr_array, features: Sequence[Floats], constant: float) -> Floats:
     """Norms of the features of records, each by itself."""
     squares = [[constant**2], *((table**2).sum(axis=1) for table in features)]
     return np.asarray(np.sqrt(ones @ np.concatenate(squares)))

@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privacy.arrays import Floats, Integers
 from tasks.measurement.encoded import EncodingDomain
-
-Array = NDArray[np.float64]
 
 _SMOOTH_BINS = 3.0
 """Length over which effects of neighbouring bins are alike."""
@@ -64,7 +62,7 @@ class Layout:
         return self.n_columns - (self.n_visits > 0)
 
     @cached_property
-    def offsets(self) -> NDArray[np.int64]:
+    def offsets(self) -> Integers:
         """Start of each column's block of codes, with the total W at the end."""
         return np.concatenate([[0], np.cumsum(self.n_codes)]).astype(np.int64)
 
@@ -74,7 +72,7 @@ class Layout:
         return int(self.offsets[-1])
 
     @cached_property
-    def sizes(self) -> NDArray[np.float64]:
+    def sizes(self) -> Floats:
         """Number of codes of the column of each code, shape (W,)."""
         return np.repeat(np.asarray(self.n_codes, dtype=np.float64), self.n_codes)
 
@@ -83,7 +81,7 @@ class Layout:
         return slice(int(self.offsets[column]), int(self.offsets[column + 1]))
 
 
-def prior_covariance(n_codes: int, *, numeric: bool, has_missing: bool) -> Array:
+def prior_covariance(n_codes: int, *, numeric: bool, has_missing: bool) -> Floats:
     """Prior covariance of the effects of a column's codes, of shape (k, k)."""
     if not numeric:
         return np.eye(n_codes)

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.arrays import Floats, Integers
 from tasks.measurement.centred import centred_norm
 from tasks.methods.clustmix.tables.table_layout import Layout
-
-Array = NDArray[np.float64]
 
 DEFAULT_PATIENTS = 10_000
 """Patients that the rule assumes where the site file declares no number."""
@@ -161,9 +160,7 @@ def _all_cells(n_codes: Sequence[int]) -> int:
     return int((sizes.sum() ** 2 - (sizes**2).sum()) // 2)
 
 
-def coarse_codes(
-    shares: Array, *, most: int, numeric: bool, has_missing: bool
-) -> NDArray[np.int64]:
+def coarse_codes(shares: Floats, *, most: int, numeric: bool, has_missing: bool) -> Integers:
     """Say which codes of a column are one in the pair tables.
 
     Adjacent bins are joined to groups of about equal released share, the missing code stays by
@@ -201,7 +198,7 @@ class PairChoice:
     `norm` that of what a row adds before it is divided by it.
     """
 
-    groups: NDArray[np.int64]
+    groups: Integers
     n_groups: tuple[int, ...]
     used: NDArray[np.bool_]
     one_way: float
@@ -215,7 +212,7 @@ class PairChoice:
 
 def choose_pairs(
     layout: Layout,
-    shares: Array,
+    shares: Floats,
     *,
     most: int,
     one_ways: float,
@@ -275,9 +272,7 @@ def choose_pairs(
     )
 
 
-def _strongest(
-    potential: Array, cells: NDArray[np.int64], *, least: int, precision: float
-) -> NDArray[np.int64]:
+def _strongest(potential: Floats, cells: Integers, *, least: int, precision: float) -> Integers:
     """Return the chosen pairs by falling potential per cell, given those of all pairs."""
     ratio = np.where(potential > _LEAST_POTENTIAL, potential / cells, 0.0)
     order = np.argsort(-ratio, kind="stable")

@@ -14,17 +14,16 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.linalg import lsqr
 
+from privacy.arrays import Codes, Floats, Integers
 from tasks.measurement.record_rules import Combinations, RecordRules
 from tasks.methods.clustmix.tables.mixture import Mixture
 from tasks.methods.clustmix.tables.table_layout import Layout
-
-Array = NDArray[np.float64]
 
 _LEAST_SHARE, _TINY = 1e-12, np.finfo(np.float64).tiny
 _RAKINGS, _RAKED, _MOVED, _STEPS = 50, 100_000, 1e-5, 100
 
 
-def quotas(shares: Array, total: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def quotas(shares: Floats, total: int, rng: np.random.Generator) -> Integers:
     """Round ``total * shares`` to whole numbers of this sum, each up or down, right in the mean."""
     ends = np.cumsum(shares)
     ends = np.floor(ends / ends[-1] * total + rng.random())
@@ -39,7 +38,7 @@ def sample_codes(
     n_rows: int,
     rng: np.random.Generator,
     joint: Sequence[Combinations] = (),
-) -> NDArray[np.uint16]:
+) -> Codes:
     """Sample records (n_rows, d) of all measured columns, in random order.
 
     Columns of which combinations are listed have one of these.
@@ -65,7 +64,7 @@ def sample_codes(
     return codes.T[rng.permutation(n_rows)]
 
 
-def kept_weights(mixture: Mixture, layout: Layout, rules: RecordRules) -> Array:
+def kept_weights(mixture: Mixture, layout: Layout, rules: RecordRules) -> Floats:
     """Weights (K,) of the components among records that keep listed rules; 0 where none does."""
     logs = np.log(np.maximum(mixture.weights, _TINY))
     for group in rules.combinations:
@@ -75,7 +74,7 @@ def kept_weights(mixture: Mixture, layout: Layout, rules: RecordRules) -> Array:
     return np.asarray(weights / max(weights.sum(), _TINY))
 
 
-def _densities(component: Array, layout: Layout, group: Combinations) -> Array:
+def _densities(component: Floats, layout: Layout, group: Combinations) -> Floats:
     found = np.ones(len(group.codes))
     for column, codes in zip(group.columns, group.codes.T, strict=True):
         found *= component[layout.block(column)][codes]
@@ -89,7 +88,7 @@ def sample_kept(
     *,
     n_rows: int,
     rng: np.random.Generator,
-) -> NDArray[np.uint16]:
+) -> Codes:
     """Sample records that keep the rules: from the mixture that is conditioned on them.
 
     Columns that rules connect are one column of the combinations that keep the rules. There are no
@@ -105,7 +104,12 @@ def sample_kept(
 
 
 def raked(
-    mixture: Mixture, layout: Layout, *, rules: RecordRules, shares: Array, rng: np.random.Generator
+    mixture: Mixture,
+    layout: Layout,
+    *,
+    rules: RecordRules,
+    shares: Floats,
+    rng: np.random.Generator,
 ) -> Mixture:
     """Bring the records of a mixture that keep the rules to one-way shares (W,).
 
@@ -138,7 +142,7 @@ def raked(
     return tilted(mixture, layout, np.exp(found))
 
 
-def tilted(mixture: Mixture, layout: Layout, factors: Array) -> Mixture:
+def tilted(mixture: Mixture, layout: Layout, factors: Floats) -> Mixture:
     """Return the mixture whose records weigh the product of the factors (W,) of their codes."""
     components = mixture.components * factors
     sums = np.add.reduceat(components, layout.offsets[:-1], axis=1)
@@ -183,8 +187,8 @@ def conditioned(
 
 
 def row_label_shares(
-    labels: Array, by_label: Array, shares: Array, layout: Layout, *, stddev: float
-) -> Array:
+    labels: Floats, by_label: Floats, shares: Floats, layout: Layout, *, stddev: float
+) -> Floats:
     """Shares of the labels among rows, where patients have several.
 
     A label has more of the rows than of the patients as its patients have more rows than others.
@@ -204,7 +208,7 @@ def row_label_shares(
     return np.asarray(rows / rows.sum())
 
 
-def systematic_labels(probabilities: Array, rng: np.random.Generator) -> NDArray[np.uint16]:
+def systematic_labels(probabilities: Floats, rng: np.random.Generator) -> Codes:
     """Draw a label for every row of probabilities (n, C), with hardly any error in the shares.
 
     Labels are decided one after the other among the rows that have none yet. Along rows sorted by

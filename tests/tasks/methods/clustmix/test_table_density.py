@@ -1,7 +1,5 @@
 """Rule, estimates, mixture and sampler: post-processing that is checked by what it must give."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from measuring import domain_with
@@ -10,8 +8,6 @@ from scipy.special import softmax
 
 from tasks.measurement.centred import (
     blocks_to_simplex,
-    centred_norm,
-    count_factor,
     without_means,
 )
 from tasks.methods.clustmix.tables import estimates
@@ -117,87 +113,6 @@ def test_a_mixture_fits_tables_that_a_mixture_gave():
     assert np.abs(table - np.outer(mean, mean)).max() < 0.005
 
 
-def test_a_mixture_keeps_the_one_ways_where_tables_are_noise():
-    targets, _, _ = exact_targets(LAYOUT, mixture_of(LAYOUT, 3, 4))
-    noise = np.random.default_rng(5).standard_normal(targets.tables.shape)
-    targets = replace(targets, tables=targets.tables + noise + noise.T)
-    found = fit_mixture(LAYOUT, targets, n_components=16, penalty=1e-3, steps=100, seed=0)
-    np.testing.assert_allclose(found.weights @ found.components, targets.shares, atol=1e-6)
-
-
-def test_one_ways_of_both_draws_are_weighed_by_their_noise():
-    shares = np.concatenate([np.full(k, 1.0 / k) for k in LAYOUT.n_codes])
-    rng, first_error, both_error = np.random.default_rng(5), [], []
-    for _ in range(300):
-        noisy = np.tile(shares * 500, (2, 1)) + rng.normal(0, 20, (2, LAYOUT.width))
-        noisy -= np.concatenate(
-            [np.tile((b.sum(axis=1, keepdims=True) - 500) / b.shape[1], b.shape[1])
-             for b in np.split(noisy, LAYOUT.offsets[1:-1], axis=1)], axis=1
-        )  # fmt: skip
-        first = estimates._counts(LAYOUT, np.full(2, 0.5), 1000.0, noisy, stddev=20.0)
-        second = shares * 1000 + rng.normal(0, 10, LAYOUT.width)
-        both = estimates.better_counts(LAYOUT, first, second, one_way_stddev=10.0)
-        first_error.append(first.by_label.sum(axis=0) - 1000 * shares)
-        both_error.append(both.by_label.sum(axis=0) - 1000 * shares)
-        np.testing.assert_allclose(both.by_label[:, :4].sum(axis=1), 500.0)
-    # Variances 800 and 100 give 800 / 9, less what centring takes from a block.
-    assert np.mean(np.square(first_error)) / np.mean(np.square(both_error)) == pytest.approx(
-        9, rel=0.1
-    )
-
-
-def test_a_rare_label_counts_for_little_where_noise_hides_what_is_its_own():
-    rng, labels, shares = np.random.default_rng(6), np.array([0.05, 0.95]), np.full(9, 0.25)
-    errors = {"best": [], "sum": []}
-    for own in (0.0, 0.2):
-        delta = without_means(rng.normal(0, own, 9), LAYOUT.offsets)
-        true = labels[:, None] * (shares + np.outer(1 / labels * [1, -1], delta * labels[0]))
-        for _ in range(200):
-            noisy = without_means(true + rng.normal(0, 0.01, (2, 9)), LAYOUT.offsets)
-            weights, precision = estimates.label_weights(LAYOUT, labels, noisy, stddev=0.01)
-            found = (np.repeat(weights, LAYOUT.n_codes, axis=0).T * noisy).sum(axis=0)
-            found /= np.repeat(precision, LAYOUT.n_codes)
-            centred = without_means(true.sum(axis=0), LAYOUT.offsets)
-            errors["best"].append(found - centred)
-            errors["sum"].append(noisy.sum(axis=0) - centred)
-        spread = {name: np.mean(np.square(values)) for name, values in errors.items()}
-        # Alone the large label has the precision .95^2 and .05^2, two of them one half.
-        if own == 0.0:
-            assert spread["sum"] / spread["best"] == pytest.approx(2 * 0.905, rel=0.2)
-        else:
-            assert spread["best"] < 1.1 * spread["sum"]
-
-
-@pytest.mark.parametrize("own", [0.0, 0.05])
-def test_labels_differ_by_what_is_their_own_and_not_by_the_noise(own):
-    layout, labels, rng = layout_of(200, 4), np.array([0.6, 0.4]), np.random.default_rng(8)
-    delta = without_means(rng.normal(0, own, 800), layout.offsets)
-    true = labels[:, None] * 0.25 + np.outer([0.48, -0.48], delta)
-    by_label = 1000 * true + rng.normal(0, 20.0, true.shape)
-    counts = estimates._counts(layout, labels, 1000.0, by_label, stddev=20.0)
-    found = estimates._by_label(layout, replace(counts, shares=np.full(800, 0.25)))
-    size = np.square(found - labels[:, None] * 0.25).sum()
-    assert size == pytest.approx(np.square(true - labels[:, None] * 0.25).sum(), rel=0.15, abs=0.08)
-    np.testing.assert_allclose(found.sum(axis=0), 0.25)
-
-
-@pytest.mark.parametrize(("patients", "evener", "asked"), [(1e3, 0.0, 0.6), (1e5, 0.5, 1.1)])
-def test_codes_tell_the_shares_of_labels_as_far_as_they_are_those_of_all(patients, evener, asked):
-    layout, labels, rng = layout_of(20, 4), np.array([0.1, 0.9]), np.random.default_rng(9)
-    uneven = rng.dirichlet(np.full(4, 0.5), 20).ravel() - 0.25
-    # By so much are the codes of the rare label evener than those of all.
-    centred = np.outer(labels * (1.0 - evener * np.array([0.9, -0.1])), uneven)
-    exact = np.column_stack([labels * count_factor(layout.n_codes), centred])
-    exact *= patients / centred_norm(layout.n_codes)
-    errors = []
-    for _ in range(100):
-        noisy = exact + rng.normal(0, 20.0, exact.shape)
-        found = estimates.first_counts(layout, noisy, unit_stddev=20.0).labels
-        errors.append([noisy[0, 0] / noisy[:, 0].sum() - 0.1, found[0] - 0.1])
-    counted, both = np.sqrt(np.mean(np.square(errors), axis=0))
-    assert both < asked * counted
-
-
 def test_one_ways_are_the_mode_of_their_posterior_and_nothing_else_where_patients_are_many():
     rng, many = np.random.default_rng(7), np.full(3, 1e-5)
     shares = mixture_of(LAYOUT, 1, 8).components[0]
@@ -216,18 +131,6 @@ def test_one_ways_are_the_mode_of_their_posterior_and_nothing_else_where_patient
 
     expected = softmax(minimize(loss, np.zeros(6)).x)
     np.testing.assert_allclose(softmax(column.logits[0]), expected, atol=5e-4)
-
-
-def test_smooth_one_ways_are_nearer_than_projected_ones_where_patients_are_few():
-    layout, rng, better = layout_of(20, 10), np.random.default_rng(8), []
-    bins = np.exp(-0.5 * ((np.arange(10) - rng.uniform(2, 7, (20, 1))) / 1.5) ** 2)
-    shares = (bins / bins.sum(axis=1, keepdims=True)).ravel()
-    for stddev in (0.1, 0.5):
-        noisy = shares + without_means(rng.normal(0, stddev, 200), layout.offsets)
-        found = smooth_shares(layout, noisy, stddev=np.full(20, stddev))
-        projected = blocks_to_simplex(noisy, layout.offsets)
-        better.append(np.abs(projected - shares).sum() / np.abs(found - shares).sum())
-    assert min(better) > 1.2
 
 
 def test_shares_add_up_and_one_ways_have_what_naive_bayes_gives_them_where_they_drown():
@@ -252,29 +155,6 @@ def test_shares_add_up_and_one_ways_have_what_naive_bayes_gives_them_where_they_
     assert (alone.pair_tables, alone.kernel) == (0.0, 0.0)
 
 
-def test_columns_are_coarser_where_patients_are_few():
-    found = [
-        rule.most_codes(layout_of(30, 12), patients=n, mu=0.3) for n in (300, 3_000, 30_000, 10**6)
-    ]
-    assert found == sorted(found)
-    assert (found[0], found[-1]) == (2, 12)
-    # Of many columns all pairs are measured, before any of them finely.
-    wide = layout_of(220, 12)
-    most = rule.most_codes(wide, patients=10**6, mu=1.0)
-    assert most == 4
-    assert rule.n_cells(wide, most) == wide.width + 220 * 219 // 2 * most**2
-
-
-def test_codes_are_joined_by_neighbourhood_or_by_size():
-    shares = np.array([0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.4])
-    bins = rule.coarse_codes(shares, most=4, numeric=True, has_missing=True)
-    assert bins.tolist() == [0, 0, 1, 1, 2, 2, 3]
-    levels = rule.coarse_codes(shares, most=3, numeric=False, has_missing=True)
-    assert levels[6] == 0
-    assert sorted(np.bincount(levels).tolist()) == [1, 1, 5]
-    assert rule.coarse_codes(shares, most=7, numeric=True, has_missing=True).tolist() == [*range(7)]
-
-
 def test_pairs_are_chosen_by_potential_and_cost_what_they_say():
     shares = np.concatenate([[0.25] * 4, [0.5, 0.3, 0.2], [1.0, 0.0]])
     settings = {"most": 4, "one_ways": 0.2, "pair_mu": 1.0}
@@ -297,20 +177,6 @@ def test_quotas_are_whole_numbers_right_in_the_mean():
     assert (drawn.sum(axis=1) == 7).all()
     assert (np.abs(drawn - 7 * shares) < 1.0).all()
     np.testing.assert_allclose(drawn.mean(axis=0), 7 * shares, atol=0.04)
-
-
-def test_sampled_shares_hardly_miss_those_of_the_mixture():
-    mixture = mixture_of(LAYOUT, 8, 7)
-    codes = sampler.sample_codes(mixture, LAYOUT, n_rows=5_000, rng=np.random.default_rng(8))
-    expected = mixture.weights @ mixture.components
-    for column in range(LAYOUT.n_columns):
-        found = np.bincount(codes[:, column], minlength=LAYOUT.n_codes[column]) / 5_000
-        # Independent draws would miss by about 0.007 each.
-        assert np.abs(found - expected[LAYOUT.block(column)]).max() < 0.003
-    table = np.zeros((4, 3))
-    np.add.at(table, (codes[:, 0], codes[:, 1]), 1 / 5_000)
-    first, second = mixture.components[:, :4], mixture.components[:, 4:7]
-    assert np.abs(table - first.T @ (mixture.weights[:, None] * second)).max() < 0.02
 
 
 def test_labels_are_drawn_by_their_probabilities_with_hardly_any_error():
@@ -339,11 +205,6 @@ def test_rows_count_as_often_as_their_patient_has_rows():
     np.testing.assert_allclose(exact, [0.25, 0.75], atol=1e-6)
     drowned = sampler.row_label_shares(*arguments, stddev=1e6)
     np.testing.assert_allclose(drowned, [0.5, 0.5])
-
-
-def test_rows_of_the_rule():
-    found = [rule.default_rows(n_columns) for n_columns in (1, 80, 1_000, 10**6)]
-    assert found == [250_000, 250_000, 50_000, 10_000]
 
 
 def test_a_conditioned_mixture_is_the_mixture_of_the_records_that_are_asked_for():

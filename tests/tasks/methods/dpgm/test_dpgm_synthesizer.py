@@ -1,13 +1,13 @@
-"""DPGM as a whole: plan, stages, empty clusters, valid records."""
+"""DPGM and private k-means as a whole: clipping norms, released means, dependence of columns."""
 
-import measuring
 import numpy as np
 import pytest
+from measuring import curator_of, released_of
 
 from privacy.randomness import SeededNoise
 from tasks.measurement.method import measure
-from tasks.methods.dpgm.dp_kmeans import round_name
-from tasks.methods.dpgm.dpgm import GRADIENTS, MEANS, Dpgm
+from tasks.methods.dpgm.dp_kmeans import DpKMeans, DpKMeansConfig
+from tasks.methods.dpgm.dpgm import GRADIENTS, Dpgm
 from tasks.methods.dpgm.dpgm_settings import DpgmConfig
 
 CONFIG = DpgmConfig(
@@ -22,84 +22,38 @@ CONFIG = DpgmConfig(
     max_norm=10.0,
     l2_clip_norm=3.0,
 )
-BIG_MU = 50.0
 
 
-def curator_of(method, rows, *, mu=BIG_MU):
-    return measuring.curator_of(method, [rows], SeededNoise(1), mu=mu)
-
-
-@pytest.fixture(scope="module")
-def measured(small):
-    method = Dpgm(small.domain, CONFIG)
-    curator = curator_of(method, small.rows(small.patients(200, 1)))
-    return method, curator, measure(method, curator, mu=BIG_MU)
-
-
-def test_the_plan_pays_for_clusters_means_and_gradients(small):
-    plan = Dpgm(small.domain, CONFIG).plan(mu=1.0)
-    names = [statistic.name for statistic in plan.statistics]
-    assert names == [round_name(0), round_name(1), MEANS, GRADIENTS]
-    gradients = plan[GRADIENTS]
-    assert gradients.n_draws == 4
-    assert gradients.shape[0] > 5
-    assert plan[MEANS].mu ** 2 == pytest.approx(0.30, rel=2e-3)
-    assert plan[round_name(0)].mu ** 2 == pytest.approx(0.06, rel=2e-3)
-
-
-def test_the_norm_adapts_and_stays_at_an_end_of_a_bin(measured):
-    _, _, released = measured
-    norm = float(released["l2_clip_norm"])
-    assert norm != CONFIG.l2_clip_norm
-    assert norm / (CONFIG.max_norm / CONFIG.norm_bins) == pytest.approx(round(norm / 2.0))
-
-
-def test_without_adaption_the_norm_stays_and_no_histogram_is_drawn(small):
-    config = CONFIG.model_copy(update={"adaptive_clipping": False})
-    method = Dpgm(small.domain, config)
-    curator = curator_of(method, small.rows(small.patients(40, 1)))
-    released = measure(method, curator, mu=BIG_MU)
-    assert float(released["l2_clip_norm"]) == config.l2_clip_norm
-    assert curator.plan[GRADIENTS].shape == (released["parameters"].size,)
-
-
-def test_a_step_starts_from_what_was_stored(measured, small):
-    """What a stage returned is all that the next one needs, to the last bit."""
-    _, _, straight = measured
-    method = Dpgm(small.domain, CONFIG)
-    curator = curator_of(method, small.rows(small.patients(200, 1)))
-    stored = {}
-    for number in range(5):
-        # Another object for every stage: nothing is kept in memory.
-        stage = Dpgm(small.domain, CONFIG).stages(mu=BIG_MU)[number]
-        read = {
-            name: np.frombuffer(value.tobytes(), value.dtype).reshape(value.shape)
-            for name, value in stored.items()
-        }
-        stored.update(stage.run(curator, read))
-    assert stored.keys() == straight.keys()
-    assert all((stored[name] == value).all() for name, value in straight.items())
-
-
-def test_records_have_the_released_means(small):
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_records_have_the_released_means_and_the_norm_adapts_if_it_may(small, adaptive):
     """Numbers have a coordinate per code, and the last epoch fits the biases to the means."""
-    method = Dpgm(small.domain, CONFIG)
+    config = CONFIG.model_copy(update={"adaptive_clipping": adaptive})
+    method, rows = Dpgm(small.domain, config), small.rows(small.patients(400, 2))
     assert {block.kind for block in method._vector_map.blocks} == {"one_hot", "binary"}
-    rows = small.rows(small.patients(400, 2))
-    released = measure(method, curator_of(method, rows, mu=2_000.0), mu=2_000.0)
+    curator = curator_of(method, [rows], SeededNoise(1), mu=2_000.0)
+    released = measure(method, curator, mu=2_000.0)
+    norm, end_of_bin = float(released["l2_clip_norm"]), config.max_norm / config.norm_bins
+    assert (norm != config.l2_clip_norm) == adaptive
+    assert not adaptive or norm / end_of_bin == pytest.approx(round(norm / end_of_bin))
+    n_bins = config.norm_bins if adaptive else 0
+    assert curator.plan[GRADIENTS].shape == (n_bins + released["parameters"].size,)
     codes, labels = method.sample(released, n_rows=20_000, rng=np.random.default_rng(0))
     for drawn, real in [*zip(codes.T, rows.codes.T, strict=True), (labels, rows.label)]:
         wanted = np.bincount(real, weights=rows.weight, minlength=4) / rows.weight.sum()
         assert np.bincount(drawn, minlength=4) / len(drawn) == pytest.approx(wanted, abs=0.03)
 
 
-def test_the_machine_trains_with_chains(small):
-    config = CONFIG.model_copy(update={"network": "rbm"})
-    method = Dpgm(small.domain, config)
-    curator = curator_of(method, small.rows(small.patients(30, 1)))
-    stages = method.stages(mu=BIG_MU)
-    first = stages[0].run(curator, {})
-    after = stages[1].run(curator, first)
-    assert after["chains"].shape[1] > 0
-    assert (after["chains"] != first["chains"]).any()
-    assert (after["parameters"] != first["parameters"]).any()
+@pytest.mark.parametrize("features", ["plain", "fourier"])
+def test_clusters_keep_columns_together_that_go_together(small, features):
+    """Within a label two kinds of records: product densities of the label alone mix them."""
+    rng = np.random.default_rng(3)
+    kinds = [([0, 0, 0], 0), ([2, 1, 2], 0), ([1, 0, 1], 1)]
+    rows = small.rows([(0, [kinds[index]]) for index in rng.integers(0, 3, 900)])
+    config = DpKMeansConfig(clusters=6, rounds=6, features=features, n_features=16)
+    method = DpKMeans(small.domain, config)
+    released = released_of(method, rows, SeededNoise(1), mu=100.0)
+    codes, labels = method.sample(released, n_rows=3_000, rng=np.random.default_rng(1))
+    of_first = codes[labels == 0]
+    assert (of_first[:, 0] == of_first[:, 2]).mean() > 0.95
+    assert 0.4 < (of_first[:, 0] == 0).mean() < 0.6
+    assert abs(labels.mean() - rows.label.mean()) < 0.03

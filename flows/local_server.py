@@ -48,7 +48,7 @@ _CUDA_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")
 def connection(folder: Path) -> dict[str, str]:
     """Return the variables that lead Prefect and Dask to the running server; empty without one."""
     addresses = read_addresses(folder) if folder.exists() else None
-    if addresses is None or not Supervisor(folder).states():
+    if addresses is None or not addresses.ready or not Supervisor(folder).states():
         return {}
     return client_environment(folder, addresses)
 

@@ -66,13 +66,10 @@ def join_ready_server(folder: Path) -> bool:
     """Name the server in its folder to Prefect, if none is named; return whether there is one."""
     if _is_to_be_named() and folder.exists():
         from flows.local_server import connection
-        from flows.server_environment import read_addresses
 
-        addresses = read_addresses(folder)
-        if addresses is not None and addresses.ready:
-            quiet = {"PREFECT_LOGGING_LEVEL": "CRITICAL", "PREFECT_LOGGING_TO_API_ENABLED": "false"}
-            named = {k: v for k, v in connection(folder).items() if k.startswith("PREFECT_")}
-            os.environ.update(named and quiet | named)
+        quiet = {"PREFECT_LOGGING_LEVEL": "CRITICAL", "PREFECT_LOGGING_TO_API_ENABLED": "false"}
+        named = {k: v for k, v in connection(folder).items() if k.startswith("PREFECT_")}
+        os.environ.update(named and quiet | named)
     return "PREFECT_API_URL" in os.environ
 
 

@@ -41,35 +41,17 @@ class _Payer(NamedTuple):
     rho: Decimal
 
 
-class SiteFolder:
-    """The site files ``<dataset>.yaml`` of an installation, read again when they change."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._read: dict[Path, tuple[tuple[int, int], SiteFile | ClustMixError]] = {}
-
-    def sites(self) -> dict[str, SiteFile]:
-        """Return the site files that can be released from, by dataset."""
-        found = (site for site in self._files().values() if isinstance(site, SiteFile))
-        return {site.dataset: site for site in found}
-
-    def faults(self) -> dict[str, str]:
-        """Return the codes of the files that are no site files, by file name."""
-        found = self._files().items()
-        return {path.name: site.code for path, site in found if isinstance(site, ClustMixError)}
-
-    def _files(self) -> dict[Path, SiteFile | ClustMixError]:
-        found = {}
-        for path in sorted(self._folder.glob("*.yaml")):
-            try:
-                status = path.stat()
-            except OSError:
-                continue  # removed in this moment
-            stamp = (status.st_mtime_ns, status.st_size)
-            if path not in self._read or self._read[path][0] != stamp:
-                self._read[path] = (stamp, _site_or_fault(path))
-            found[path] = self._read[path][1]
-        return found
+def read_sites(folder: Path) -> tuple[dict[str, SiteFile], dict[str, str]]:
+    """Return the site files of a folder by dataset, and the codes of faulty files by name."""
+    sites: dict[str, SiteFile] = {}
+    faults: dict[str, str] = {}
+    for path in sorted(folder.glob("*.yaml")):
+        try:
+            site = load_site(path)
+            sites[site.dataset] = site
+        except ClustMixError as error:
+            faults[path.name] = error.code
+    return sites, faults
 
 
 def budgets(sites: dict[str, SiteFile], rows: tuple[LedgerEntry, ...]) -> list[DatasetBudget]:
@@ -93,10 +75,3 @@ def _budget(spending: Spending, dataset: str, payer: _Payer, now: str) -> Datase
         percent_left=max(0, int((share * 100).to_integral_value(ROUND_FLOOR))),
         releases_left=int(left // payer.rho),
     )
-
-
-def _site_or_fault(path: Path) -> SiteFile | ClustMixError:
-    try:
-        return load_site(path)
-    except ClustMixError as error:
-        return error

@@ -86,19 +86,6 @@ class Planning:
         asked = sorted({*epsilons, self._job.parameters.epsilon})
         return tuple(self._prospect(epsilon) for epsilon in asked)
 
-    @property
-    def nullable_error(self) -> float | None:
-        """The error of one code at the declared epsilon if every column had a missing code.
-
-        None where columns cannot have one, or the method does not count codes.
-        """
-        schema = self._job.table_schema
-        if schema.image is not None or schema.items is not None:
-            return None
-        columns = tuple(each.model_copy(update={"nullable": True}) for each in schema.columns)
-        everywhere = replace(self._job, table_schema=schema.model_copy(update={"columns": columns}))
-        return Planning(everywhere)._prospect(self._job.parameters.epsilon).code_error
-
     def _prospect(self, epsilon: float) -> Prospect:
         parameters = PrivacyParameters(epsilon=epsilon, delta=self._job.parameters.delta)
         job = replace(self._job, parameters=parameters)

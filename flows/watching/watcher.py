@@ -20,17 +20,17 @@ from flows.events import PublicEvent, emit, orchestrator
 from flows.installation import Installation
 from flows.local_server import connection
 from flows.watching.arrivals import arrived, scan
-from flows.watching.budgets import SiteFolder, budgets
+from flows.watching.budgets import budgets, read_sites
 from flows.watching.lineage import run_events, send
 from flows.watching.outbox import (
     Cursor,
     CursorFile,
     low_budgets,
-    missed_runs,
     notices,
     resend,
     unpublished,
 )
+from flows.watching.schedules import review_schedules
 from privacy.errors import ClustMixError, ConfigurationError
 from privacy.ledger import LedgerEntry
 from storage.arrivals.arrival_store import ArrivalStore
@@ -109,7 +109,6 @@ class Watcher:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._site_files = SiteFolder(settings.sites)
         self._file = CursorFile(ensure_private_directory(settings.server_home))
         self._unsent: list[PublicEvent] = []
         self._problems: tuple[str, ...] = ()
@@ -182,19 +181,19 @@ class Watcher:
             waiting = ArrivalStore(settings.arrivals).waiting()
             unanswered += [arrived(arrival) for arrival in waiting]
         with self._orchestrator() as client:
-            news = resend(unanswered, self._cursor(), client, now=_now())
-        self._send(news.events, news.cursor)
+            events, cursor = resend(unanswered, self._cursor(), client, now=_now())
+        self._send(events, cursor)
 
     def _notify_of_missed_runs(self) -> None:
+        cursor = self._cursor()
         with self._orchestrator() as client:
-            news = missed_runs(self._cursor(), client, now=_now())
-        self._send(news.events, news.cursor)
+            events, known = review_schedules(client, cursor.missed, now=_now())
+        self._send(events, cursor.model_copy(update={"missed": known}))
 
     def _notify_of_low_budgets(self) -> None:
-        left = budgets(self._site_files.sites(), self._rows())
-        news = low_budgets(left, self._cursor())
-        self._send(news.events, news.cursor)
-        if faults := self._site_files.faults():
+        sites, faults = read_sites(self._settings.sites)
+        self._send(*low_budgets(budgets(sites, self._rows()), self._cursor()))
+        if faults:
             named = ", ".join(f"{name} ({code})" for name, code in faults.items())
             raise ConfigurationError(
                 "SITE_UNUSABLE",

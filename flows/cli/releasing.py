@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -204,10 +202,9 @@ class _Orchestrator:
 
     def __init__(self) -> None:
         self._own_port: int | None = None
-        self._joined = self._hastened = False
-        if "prefect" not in sys.modules:
-            self._hastened = True
-            gc.disable()  # what modules make when they are loaded stays to the end
+        self._joined = False
+        self._is_prepared = "prefect" not in sys.modules
+        if self._is_prepared:
             self._prepare()
 
     def _prepare(self) -> None:
@@ -224,18 +221,12 @@ class _Orchestrator:
     @contextmanager
     def answering(self, progress: Progress) -> Iterator[None]:
         """Load what every release needs while the server starts; then run the block."""
-        if not self._hastened:
+        if not self._is_prepared:
             self._prepare()
         text = f"{'joining' if self._joined else 'starting'} the orchestrator"
         progress.note(text)
         progress.begin(text)
-        if self._hastened:
-            from tasks.gates.table_rules import silent_great_expectations
-
-            import_module("flows.release")
-            silent_great_expectations()
-            gc.freeze()
-            gc.enable()
+        import flows.release  # noqa: F401
         from flows.orchestrator import answering
 
         with nullcontext() if self._own_port is None else answering(self._own_port):

@@ -187,7 +187,7 @@ def test_event_with_other_than_ids_starts_nothing_and_is_reported(server):
 
 @pytest.mark.parametrize(
     ("state", "reason"),
-    [(state, "CAP") for state in ("refused", "withheld", "burned", "waiting")] + [("waiting", "")],
+    [("refused", "CAP"), ("withheld", "CAP"), ("burned", "CAP"), ("waiting", "")],
 )
 def test_notification_of_a_release_holds_ids_and_states(server, state, reason):
     release = f"r-20261121-{uuid4().hex[:8]}"

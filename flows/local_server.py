@@ -16,16 +16,16 @@ from contextlib import suppress
 from pathlib import Path
 
 from flows.server_environment import (
+    ADDRESSES_FILE,
+    CERTIFICATES,
     HOST,
     Addresses,
-    certificates,
     client_environment,
-    forget_addresses,
     parts_environment,
     read_addresses,
-    write_addresses,
 )
 from flows.supervisor import RUNNING, PartState, ServerError, Supervisor
+from storage.files.documents import write_kept
 from storage.files.private import ensure_private_directory, folder_locked
 from storage.files.workspace import forbid_core_dumps
 from storage.settings import Settings
@@ -112,7 +112,7 @@ def start_server(
             _stop(folder)
             raise
         addresses = addresses.model_copy(update={"ready": True})
-        write_addresses(folder, addresses)
+        write_kept(folder / ADDRESSES_FILE, addresses)
         return addresses, True
 
 
@@ -129,7 +129,7 @@ def stop_server(folder: Path) -> tuple[str, ...]:
 
 def _stop(folder: Path) -> None:
     Supervisor(folder).stop(first=_CALLERS)
-    forget_addresses(folder)
+    (folder / ADDRESSES_FILE).unlink(missing_ok=True)
 
 
 def _start(
@@ -141,11 +141,11 @@ def _start(
     folder = settings.server_home
     for name in ("prefect", "client", "dask"):
         ensure_private_directory(folder / name)
-    write_addresses(folder, addresses)
+    write_kept(folder / ADDRESSES_FILE, addresses)
     # Those of an earlier start, whose processes have ended.
-    shutil.rmtree(certificates(folder), ignore_errors=True)
+    shutil.rmtree(folder / CERTIFICATES, ignore_errors=True)
     if addresses.scheduler:
-        make_certificates(certificates(folder), days=_CERTIFICATE_DAYS)
+        make_certificates(folder / CERTIFICATES, days=_CERTIFICATE_DAYS)
     environment = parts_environment(settings, folder, addresses)
     supervisor = Supervisor(folder)
 

@@ -20,7 +20,10 @@ PASSWORD_FILE = "page-password"  # noqa: S105 -- the name of a file
 
 METRICS_PASSWORD_FILE = "metrics-password"  # noqa: S105 -- the name of a file
 
-_ADDRESSES = "addresses.json"
+ADDRESSES_FILE = "addresses.json"
+CERTIFICATES = "certificates"
+"""Folder of the certificates of the cluster."""
+
 _FOREIGN = ("PREFECT", "DASK", "CLUSTMIX_", "SUPERVISOR_")
 
 
@@ -38,7 +41,7 @@ class Addresses(Record):
 
 def read_addresses(folder: Path) -> Addresses | None:
     """Return the addresses (ServerError if the file is damaged); None where nothing was started."""
-    path = folder / _ADDRESSES
+    path = folder / ADDRESSES_FILE
     damaged = ServerError(
         "SERVER_RECORD_INVALID",
         f"expected the addresses of the started parts in {path}, found something else; delete the "
@@ -47,27 +50,12 @@ def read_addresses(folder: Path) -> Addresses | None:
     return read_kept(path, Addresses, damaged=damaged)
 
 
-def write_addresses(folder: Path, addresses: Addresses) -> None:
-    """Keep the addresses in the folder of the server."""
-    write_kept(folder / _ADDRESSES, addresses)
-
-
-def forget_addresses(folder: Path) -> None:
-    """Remove the addresses of a server that has ended."""
-    (folder / _ADDRESSES).unlink(missing_ok=True)
-
-
 def kept_secret(folder: Path, name: str) -> str:
     """Return a name and a random password, made once and kept in a file of mode 0600."""
     path = folder / name
     if not path.exists():
         write_kept(path, f"clustmix:{secrets.token_urlsafe(24)}")
     return path.read_text("ascii").strip()
-
-
-def certificates(folder: Path) -> Path:
-    """Return the folder of the certificates of the cluster."""
-    return folder / "certificates"
 
 
 def client_environment(folder: Path, addresses: Addresses) -> dict[str, str]:
@@ -82,7 +70,7 @@ def client_environment(folder: Path, addresses: Addresses) -> dict[str, str]:
     }
     if addresses.scheduler:
         variables["CLUSTMIX_DASK_ADDRESS"] = addresses.scheduler
-        variables["DASK_CONFIG"] = str(certificates(folder) / "client" / "dask.yaml")
+        variables["DASK_CONFIG"] = str(folder / CERTIFICATES / "client" / "dask.yaml")
     return variables | ({"CLUSTMIX_RELEASES_URL": addresses.pages} if addresses.pages else {})
 
 

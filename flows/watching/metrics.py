@@ -27,8 +27,6 @@ from privacy.errors import ClustMixError, ConfigurationError
 from storage.arrivals.landing import LandingFolder
 from storage.files.private import ensure_private_directory
 
-PAGE = "/metrics"
-
 _TIMEOUT_SECONDS = 10.0
 
 
@@ -82,10 +80,9 @@ def answering(
 ) -> Iterator[None]:
     """Answer Prometheus with these readings at an address until the block ends, if there is one.
 
-    The page asks for the password in the private folder, and speaks TLS by the PEM file `tls`.
-
-    It is a ConfigurationError if the address is not of the loopback interface and TLS is not set
-    up (``METRICS_OPEN``), or if it cannot be listened at (``METRICS_ADDRESS``).
+    The page asks for the password in the private folder, and speaks TLS by the PEM file `tls`. It
+    is a ConfigurationError if the address is not of the loopback interface and there is no TLS
+    (``METRICS_OPEN``), or if it cannot be listened at (``METRICS_ADDRESS``).
     """
     if address is None:
         yield
@@ -138,12 +135,9 @@ def _for_operator(app: Callable[..., Any], secret: str) -> Callable[..., Any]:
 
     def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Any:
         asked = environ.get("HTTP_AUTHORIZATION", "").encode("utf-8", "replace")
-        if not hmac.compare_digest(asked, wanted):
-            start("401 Unauthorized", [("WWW-Authenticate", 'Basic realm="clustmix"')])
-        elif environ.get("PATH_INFO") != PAGE or environ.get("REQUEST_METHOD") != "GET":
-            start("404 Not Found", [])
-        else:
+        if hmac.compare_digest(asked, wanted):
             return app(environ, start)
+        start("401 Unauthorized", [("WWW-Authenticate", 'Basic realm="clustmix"')])
         return [b""]
 
     return answer

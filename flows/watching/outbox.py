@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field
 
-from flows.events import PublicEvent, every
+from flows.events import PublicEvent, every, release_event
 from flows.watching.budgets import DatasetBudget
 from flows.watching.schedules import TAG, event_id
 from privacy.errors import IntegrityError
 from privacy.ledger import GENESIS_HASH, EntryState, LedgerEntry, latest_entries
 from privacy.spending import moment
-from storage.files.documents import Record, read_kept, write_kept
+from storage.files.documents import Record, read_kept
 from storage.ledger.head import check_head
 from tasks.steps.entries import CHECK_FAILED, CHECK_PASSED
 
@@ -96,24 +96,14 @@ Outbox = tuple[list[PublicEvent], Cursor]
 """Events, and the cursor of a watcher that has sent them."""
 
 
-class CursorFile:
-    """The file of a watcher's cursor, of mode 0600, in a folder of mode 0700."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / CURSOR_FILE
-
-    def read(self) -> Cursor | None:
-        """Return the cursor; None before the first, IntegrityError for anything else."""
-        damaged = IntegrityError(
-            "WATCHER_MEMORY_DAMAGED",
-            f"expected the memory of the watcher in {self._path.name}, found something else; "
-            "remove the file, and the events since yesterday are sent again",
-        )
-        return read_kept(self._path, Cursor, damaged=damaged)
-
-    def write(self, cursor: Cursor) -> None:
-        """Replace the cursor; on disk when the call returns."""
-        write_kept(self._path, cursor)
+def read_cursor(folder: Path) -> Cursor | None:
+    """Return the cursor in a folder; None before the first, IntegrityError for anything else."""
+    damaged = IntegrityError(
+        "WATCHER_MEMORY_DAMAGED",
+        f"expected the memory of the watcher in {CURSOR_FILE}, found something else; remove the "
+        "file, and the events since yesterday are sent again",
+    )
+    return read_kept(folder / CURSOR_FILE, Cursor, damaged=damaged)
 
 
 def notices(rows: tuple[LedgerEntry, ...], cursor: Cursor, *, owner: str) -> list[PublicEvent]:
@@ -145,15 +135,9 @@ def notices(rows: tuple[LedgerEntry, ...], cursor: Cursor, *, owner: str) -> lis
 
 def about(entry: LedgerEntry, name: str) -> PublicEvent:
     """Return the event of a name about a row of the ledger."""
-    payload: dict[str, str | int] = {"dataset": entry.dataset, "release_id": entry.release_id}
-    if name != "measurement.sealed":
-        payload["reason"] = reason_of(entry)
-    return PublicEvent(
-        name=name,
-        resource_id=f"clustmix.release.{entry.release_id}",
-        payload=payload,
-        event_id=event_id(name, entry.entry_id, str(entry.sequence)),
-    )
+    reason = {} if name == "measurement.sealed" else {"reason": reason_of(entry)}
+    own_id = event_id(name, entry.entry_id, str(entry.sequence))
+    return release_event(name, entry.dataset, entry.release_id, event_id=own_id, **reason)
 
 
 def reason_of(entry: LedgerEntry) -> str:

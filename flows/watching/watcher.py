@@ -23,10 +23,11 @@ from flows.watching.arrivals import arrived, scan
 from flows.watching.budgets import budgets, read_sites
 from flows.watching.lineage import run_events, send
 from flows.watching.outbox import (
+    CURSOR_FILE,
     Cursor,
-    CursorFile,
     low_budgets,
     notices,
+    read_cursor,
     resend,
     unpublished,
 )
@@ -34,7 +35,7 @@ from flows.watching.schedules import review_schedules
 from privacy.errors import ClustMixError, ConfigurationError
 from privacy.ledger import LedgerEntry
 from storage.arrivals.arrival_store import ArrivalStore
-from storage.files.private import ensure_private_directory
+from storage.files.documents import write_kept
 from storage.files.workspace import live_run_ids
 from storage.identity import installation_id, open_ledger
 from storage.keys.key_store import KeyStore
@@ -109,7 +110,6 @@ class Watcher:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._file = CursorFile(ensure_private_directory(settings.server_home))
         self._unsent: list[PublicEvent] = []
         self._problems: tuple[str, ...] = ()
         self._read_again_at = 0.0
@@ -211,19 +211,22 @@ class Watcher:
         return open_ledger(self._settings).history()
 
     def _cursor(self) -> Cursor:
-        cursor = self._file.read()
+        cursor = read_cursor(self._settings.server_home)
         if cursor is None:
             cursor = Cursor.at_first(self._rows(), now=_now())
-            self._file.write(cursor)
+            self._keep(cursor)
         return cursor
+
+    def _keep(self, cursor: Cursor) -> None:
+        write_kept(self._settings.server_home / CURSOR_FILE, cursor)
 
     def _send(self, events: Sequence[PublicEvent], cursor: Cursor | None = None) -> None:
         """Send the events, then keep the cursor: unanswered events are sent again."""
         if events:
             self._find_server()
             emit(events)
-        if cursor is not None and cursor != self._file.read():
-            self._file.write(cursor)
+        if cursor is not None and cursor != read_cursor(self._settings.server_home):
+            self._keep(cursor)
         for event in events:
             log("sent", f"{event.name} {event.resource_id}")
 

@@ -141,10 +141,6 @@ def test_what_nobody_expected_goes_to_the_private_log(environment, monkeypatch, 
     log = HOME / "diagnostics" / "failures.log"
     assert errors == f"clustmix: UNEXPECTED: stopped by RuntimeError; {log} says where\n"
     assert "RuntimeError: zq7143" in log.read_text()
-    monkeypatch.setenv("CLUSTMIX_HOME", "/dev/null/home")
-    assert refused(capsys, "verify", "x", code=1) == (
-        "clustmix: UNEXPECTED: stopped by RuntimeError; the private log cannot be written\n"
-    )
     broken.side_effect = KeyboardInterrupt
     stopped = "clustmix: STOPPED: stopped from the keyboard\n"
     assert refused(capsys, "verify", "x", code=1) == stopped
@@ -153,7 +149,6 @@ def test_what_nobody_expected_goes_to_the_private_log(environment, monkeypatch, 
 def test_a_good_bundle_is_verified(copied, tmp_path, monkeypatch, capsys):
     code, output, errors = run(capsys, "verify", copied)
     assert (code, errors) == (0, "")
-    assert output.startswith("Verified:   cli-wards/r-")
     assert all(len(line) <= 80 for line in output.splitlines())
     code, output, errors = run(capsys, "verify", copied, "--json")
     assert (code, errors) == (0, "")

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from made_up_entries import enter, move
 
-from flows.watching.outbox import FIRST_LOOK_BACK, Cursor, CursorFile, notices
+from flows.watching.outbox import FIRST_LOOK_BACK, Cursor, notices, read_cursor
 from privacy.errors import IntegrityError
 from privacy.ledger import EntryState
 from privacy.spending import moment
@@ -90,7 +90,7 @@ def test_a_ledger_from_an_older_copy_is_refused(site):
 def test_a_damaged_memory_is_refused(tmp_path, content):
     (tmp_path / "watcher.json").write_text(content)
     with pytest.raises(IntegrityError) as caught:
-        CursorFile(tmp_path).read()
+        read_cursor(tmp_path)
     assert str(caught.value) == (
         "WATCHER_MEMORY_DAMAGED: expected the memory of the watcher in watcher.json, found "
         "something else; remove the file, and the events since yesterday are sent again"

@@ -1,6 +1,5 @@
 """Numbers for Prometheus and events of OpenLineage: for the operator alone, and off by default."""
 
-import datetime
 import json
 import os
 import ssl
@@ -12,9 +11,6 @@ from functools import partial
 import made_up_release as made
 import pytest
 import webhook_receiver
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from made_up_entries import enter, move
 from prometheus_client.parser import text_string_to_metric_families
 from served_prefect import free_port
@@ -29,6 +25,7 @@ from flows.watching.watcher import Watcher
 from privacy.errors import ConfigurationError
 from privacy.ledger import EntryState
 from storage.settings import load_settings
+from tasks.execution.cluster_certificates import make_certificates
 
 
 @pytest.fixture
@@ -104,23 +101,8 @@ def test_the_page_is_for_the_operator_alone(site):
         assert place.stat().st_mode & 0o777 == 0o600
         for password in ("clustmix:guess", "", "é"):
             assert get(site.settings, password=password) == (401, "")
-        assert get(site.settings, "/") == (404, "")
     with pytest.raises(urllib.error.URLError):
         get(site.settings)
-
-
-def write_certificate(path):
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "metrics")])
-    now = datetime.datetime.now(datetime.UTC)
-    made_ = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now.replace(year=2100))
-    signed = made_.sign(key, hashes.SHA256())
-    secret = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    path.write_bytes(secret + signed.public_bytes(serialization.Encoding.PEM))
 
 
 def test_beyond_this_machine_it_speaks_tls(site, installation, monkeypatch):
@@ -130,9 +112,12 @@ def test_beyond_this_machine_it_speaks_tls(site, installation, monkeypatch):
     monkeypatch.setenv("CLUSTMIX_METRICS_TLS", str(installation / "pair.pem"))
     with pytest.raises(ConfigurationError, match="METRICS_TLS"), answering(load_settings()):
         pass
-    write_certificate(installation / "pair.pem")
+    make_certificates(installation / "made")
+    made_for = installation / "made" / "scheduler"
+    pair = [(made_for / name).read_text() for name in ("key.pem", "cert.pem")]
+    (installation / "pair.pem").write_text("".join(pair))
     monkeypatch.setenv("CLUSTMIX_METRICS", f"127.0.0.1:{free_port()}")
-    context = ssl.create_default_context(cafile=installation / "pair.pem")
+    context = ssl.create_default_context(cafile=made_for / "ca.pem")
     context.check_hostname = False
     with answering(load_settings()):
         assert numbers(load_settings(), scheme="https", context=context)

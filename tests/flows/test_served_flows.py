@@ -1,7 +1,9 @@
 """The two flows that an orchestrator starts: how their runs end, and what their pages show."""
 
+import os
 import shutil
 from operator import attrgetter
+from pathlib import Path
 from unittest import mock
 
 import made_up_release as made
@@ -354,3 +356,12 @@ def test_page_that_cannot_be_reached_ends_no_run_and_is_given_up(
         monkeypatch.setattr(serving.artifacts, name, unreachable)
     assert measured(new_draw=True)[1].name == "Completed"
     assert published(release_id).name == "Completed"
+
+
+def test_nothing_is_stored_by_the_orchestrator(installation, emitted):
+    storage = Path(os.environ["PREFECT_HOME"], "storage")
+    before = sorted(storage.glob("**/*"))
+    declare(installation)
+    release_id, _ = measured()
+    published(release_id)
+    assert sorted(storage.glob("**/*")) == before

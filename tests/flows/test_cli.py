@@ -79,9 +79,8 @@ def test_every_command_can_answer_programs_and_explains_itself():
 
 
 def test_the_examples_of_the_help_parse():
-    examples = [line.split("   then")[0] for line in EXAMPLES.splitlines()[2:]]
-    for example in examples:
-        parse(shlex.split(example)[1:])
+    for line in EXAMPLES.splitlines()[2:]:
+        parse(shlex.split(line.split("   then")[0])[1:])
 
 
 @pytest.mark.parametrize(

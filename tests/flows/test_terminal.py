@@ -3,8 +3,6 @@
 import io
 from types import SimpleNamespace
 
-import pytest
-
 from flows.cli import terminal
 from flows.cli.progress import Progress
 from flows.cli.publishing import show_outcome
@@ -101,15 +99,14 @@ def test_a_pipe_has_no_bar_and_no_colour(capsys, monkeypatch):
     assert errors == "Wards\nclustmix: CODE: one line\n"
 
 
-@pytest.mark.parametrize(("left", "words"), [(0, "0 more releases"), (1, "1 more release")])
-def test_the_end_of_a_release(capsys, left, words):
-    show_outcome(outcome(left), as_json=False)
+def test_the_end_of_a_release(capsys):
+    show_outcome(outcome(1), as_json=False)
     output, errors = capsys.readouterr()
     assert errors == ""
-    assert f"left 1.964965637823: {words} like" in " ".join(output.split())
+    assert "left 1.964965637823: 1 more release like" in " ".join(output.split())
     lines = output.splitlines()
     titles = [line.split(":")[0] for line in lines if not line.startswith(" ")]
     assert titles == ["Guarantee", "Budget", "Bundle", "Check it"]
-    path = outcome(left).bundle
+    path = outcome(1).bundle
     assert all(len(line) <= WIDTH for line in lines if path not in line)
     assert sum(path in line for line in lines) == 2

@@ -106,7 +106,8 @@ def start_server(
         )
         n_workers = n_workers or max(1, min(settings.workers, os.cpu_count() or 1))
         try:
-            _start(settings, addresses, n_workers, log)
+            environment = parts_environment(settings, folder, addresses)
+            _start(folder, addresses, environment, n_workers=n_workers, log=log)
         except BaseException:
             log("ending what was started")
             _stop(folder)
@@ -133,12 +134,16 @@ def _stop(folder: Path) -> None:
 
 
 def _start(
-    settings: Settings, addresses: Addresses, n_workers: int, log: Callable[[str], None]
+    folder: Path,
+    addresses: Addresses,
+    environment: Mapping[str, str],
+    *,
+    n_workers: int,
+    log: Callable[[str], None],
 ) -> None:
     """Start the parts in the order in which they need each other, and wait until each runs."""
     from tasks.execution.cluster_certificates import make_certificates
 
-    folder = settings.server_home
     for name in ("prefect", "client", "dask"):
         ensure_private_directory(folder / name)
     write_kept(folder / ADDRESSES_FILE, addresses)
@@ -146,7 +151,6 @@ def _start(
     shutil.rmtree(folder / CERTIFICATES, ignore_errors=True)
     if addresses.scheduler:
         make_certificates(folder / CERTIFICATES, days=_CERTIFICATE_DAYS)
-    environment = parts_environment(settings, folder, addresses)
     supervisor = Supervisor(folder)
 
     def wait(name: str, answers: Callable[[PartState], bool]) -> None:

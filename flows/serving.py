@@ -129,8 +129,8 @@ def arrival_of(
 
 def show_budget(entry: LedgerEntry, balance: Balance) -> None:
     """Show what the patients have spent who paid, and what is left."""
-    values = {"dataset": entry.dataset, "balance": balance, "release_rho": entry.rho}
-    _show("budget", f"Privacy budget of {entry.dataset}", entry.dataset, **values)
+    text = render("budget.md", dataset=entry.dataset, balance=balance, release_rho=entry.rho)
+    _show(f"budget-{entry.dataset}", f"Privacy budget of {entry.dataset}", text)
 
 
 def show_release(manifest: Manifest, bundle: Path, releases_url: str | None) -> None:
@@ -151,9 +151,8 @@ def show_release(manifest: Manifest, bundle: Path, releases_url: str | None) -> 
 def show_waiting(manifest: Manifest, folder: Path, changed: Sequence[str]) -> None:
     """Show an officer what to decide, and what was changed since a check failed."""
     _show_claims(manifest)
-    values = {"manifest": manifest, "folder": str(folder), "changed": changed}
-    title = f"{manifest.ref} waits for an officer"
-    _show("decision", title, manifest.dataset, template="waiting", **values)
+    text = render("waiting.md", manifest=manifest, folder=str(folder), changed=changed)
+    _show(f"decision-{manifest.dataset}", f"{manifest.ref} waits for an officer", text)
 
 
 def ask_for_publication(entry: LedgerEntry) -> None:
@@ -163,8 +162,8 @@ def ask_for_publication(entry: LedgerEntry) -> None:
 
 def _show_claims(manifest: Manifest) -> None:
     for name in ("guarantee", "gate"):
-        title = f"{name.title()} of {manifest.ref}"
-        _show(name, title, manifest.dataset, manifest=manifest, claim=Claim(manifest))
+        text = render(f"{name}.md", manifest=manifest, claim=Claim(manifest))
+        _show(f"{name}-{manifest.dataset}", f"{name.title()} of {manifest.ref}", text)
 
 
 class _PageProgress:
@@ -191,11 +190,7 @@ class _PageProgress:
             self._bar = _try(artifacts.update_progress_artifact, self._bar, progress=percent)
 
 
-def _show(
-    name: str, title: str, dataset: str, *, template: str | None = None, **values: object
-) -> None:
-    text = render(f"{template or name}.md", **values)
-    key = f"{name}-{dataset}"
+def _show(key: str, title: str, text: str) -> None:
     _try(artifacts.create_markdown_artifact, text, key=key, description=title)
 
 

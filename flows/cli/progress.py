@@ -50,9 +50,13 @@ class Progress(progress.Progress):
         self._share = 0.0
         self._task = self.add_task(text, total=None)
 
+    def expect(self, total: float) -> None:
+        """Set the total, in shares; without it, no time is estimated."""
+        self.update(self._task, total=total)
+
     def expect_stages(self, names: Iterable[str]) -> None:
-        """Set the total of a run by its stages; without it, no time is estimated."""
-        self.update(self._task, total=sum(map(_share_of, names)))
+        """Set the total of a run by its stages."""
+        self.expect(sum(map(_share_of, names)))
 
     def begin(self, text: str, share: float = 0.0) -> None:
         """Start the next step; this ends the previous one."""

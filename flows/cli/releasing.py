@@ -143,19 +143,19 @@ def _checked_or_fallback(
     """Check a request, or that of the fallback where the public data are not at hand; show it."""
     from flows.site.site_file import load_site
 
-    path, site_file = site, load_site(site)
-    progress.begin(f"looking for the table of {site_file.dataset}")
-    try:
-        request, job = _checked_request(path, site_file, new_draw=new_draw, key=key)
-    except InputError as error:
-        if fallback is None or error.code != "DATA_UNAVAILABLE":
-            raise
-        path, site_file = fallback, load_site(fallback)
-        progress.note(
-            f"the data of {site.stem} are not at hand and could not be fetched; releasing "
-            f"{site_file.title} instead"
-        )
-        request, job = _checked_request(path, site_file, new_draw=new_draw, key=key)
+    for path in (site, fallback or site):
+        site_file = load_site(path)
+        progress.begin(f"looking for the table of {site_file.dataset}")
+        try:
+            request, job = _checked_request(path, site_file, new_draw=new_draw, key=key)
+            break
+        except InputError as error:
+            if path == (fallback or site) or error.code != "DATA_UNAVAILABLE":
+                raise
+            progress.note(
+                f"the data of {site.stem} are not at hand and could not be fetched; releasing "
+                f"{fallback} instead"
+            )
     progress.line(site_file.title, "bold")
     progress.note(
         f"epsilon {job.parameters.epsilon:g}, delta {job.parameters.delta:g} "

@@ -4,11 +4,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import ROUND_FLOOR, Decimal
 from pathlib import Path
-from typing import NamedTuple
 
 from flows.site.request import job_of
 from flows.site.site_file import SiteFile, load_site
-from privacy.charges import Caps, Partition
 from privacy.errors import ClustMixError
 from privacy.ledger import EntryState, LedgerEntry, latest_entries
 from privacy.spending import Spending, time_text
@@ -32,15 +30,6 @@ class DatasetBudget:
         return self.percent_left < LOW_PERCENT
 
 
-class _Payer(NamedTuple):
-    """The payer of the releases of a dataset, its caps, and the charge of one release."""
-
-    cohort: str
-    partition: Partition | None
-    caps: Caps
-    rho: Decimal
-
-
 def read_sites(folder: Path) -> tuple[dict[str, SiteFile], dict[str, str]]:
     """Return the site files of a folder by dataset, and the codes of faulty files by name."""
     sites: dict[str, SiteFile] = {}
@@ -59,19 +48,20 @@ def budgets(sites: dict[str, SiteFile], rows: tuple[LedgerEntry, ...]) -> list[D
     spending = Spending(rows)
     now = max(time_text(datetime.now(UTC)), rows[-1].recorded_at if rows else "")
     released = [e for e in latest_entries(rows).values() if e.state is not EntryState.ADJUSTED]
-    payers = {e.dataset: _Payer(e.cohort, e.partition, e.caps, e.rho) for e in released}
+    # The payer of the releases of a dataset, its caps, and the charge of one release.
+    payers = {e.dataset: (e.cohort, e.partition, e.caps, e.rho) for e in released}
     for dataset, site in sites.items():
         job = job_of(site, new_release_id())
-        payers[dataset] = _Payer(job.cohort, job.partition, job.caps, job.charge_rho)
-    return [_budget(spending, dataset, payers[dataset], now) for dataset in sorted(payers)]
-
-
-def _budget(spending: Spending, dataset: str, payer: _Payer, now: str) -> DatasetBudget:
-    limits = spending.limits(payer.cohort, dataset, payer.partition, caps=payer.caps, now=now)
-    share = min(limit.left_rho / limit.cap_rho for limit in limits)
-    left = max(Decimal(0), min(limit.left_rho for limit in limits))
-    return DatasetBudget(
-        dataset=dataset,
-        percent_left=max(0, int((share * 100).to_integral_value(ROUND_FLOOR))),
-        releases_left=int(left // payer.rho),
-    )
+        payers[dataset] = (job.cohort, job.partition, job.caps, job.charge_rho)
+    found = []
+    for dataset, (cohort, partition, caps, rho) in sorted(payers.items()):
+        limits = spending.limits(cohort, dataset, partition, caps=caps, now=now)
+        share = min(limit.left_rho / limit.cap_rho for limit in limits)
+        left = max(Decimal(0), min(limit.left_rho for limit in limits))
+        budget = DatasetBudget(
+            dataset=dataset,
+            percent_left=max(0, int((share * 100).to_integral_value(ROUND_FLOOR))),
+            releases_left=int(left // rho),
+        )
+        found.append(budget)
+    return found

@@ -65,10 +65,12 @@ def deploy(settings: Settings, file: Path) -> Deployed:
                 f"with {_AUTOMATIONS} beside it",
             )
     declared = read_mapping(file)
-    automations = read_mapping(file.with_name(_AUTOMATIONS)).get("automations")
+    automations: Any = read_mapping(file.with_name(_AUTOMATIONS)).get("automations")
     problem = ""
     try:
-        names = {_checked(deployment, settings) for deployment in declared["deployments"]}
+        names = {
+            _checked(one, settings.sites, settings.requester) for one in declared["deployments"]
+        }
         pools = dict(declared["work_pools"])
         for section in automations:
             _automation(section, None)
@@ -108,7 +110,7 @@ def deploy(settings: Settings, file: Path) -> Deployed:
     )
 
 
-def _checked(deployment: Mapping[str, Any], settings: Settings) -> str:
+def _checked(deployment: Mapping[str, Any], sites: Path, requester: str | None) -> str:
     """Return "flow/deployment", once its flow exists and a schedule of it could run."""
     from prefect.client.schemas.schedules import CronSchedule
     from prefect.flows import load_flow_from_entrypoint
@@ -124,14 +126,14 @@ def _checked(deployment: Mapping[str, Any], settings: Settings) -> str:
         request = flow.validate_parameters(deployment.get("parameters", {})).get("request")
         if not isinstance(request, ReleaseRequest):
             continue
-        path = request.site_path(settings.sites)
+        path = request.site_path(sites)
         if not path.is_file():
             raise refusal(
                 "SCHEDULE_WITHOUT_SITE",
                 f"{name}: expected the site file {path.name} of its dataset in the folder that "
                 "CLUSTMIX_SITES names, found none; add it, or remove the schedule",
             )
-        load_job(request, sites=settings.sites, requester=settings.requester)
+        load_job(request, sites=sites, requester=requester)
     return name
 
 

@@ -148,20 +148,17 @@ def draw_prospects(found: Sequence[Prospect], n_patients: int, path: Path) -> No
         if None not in values:
             shares = [100.0 * value / n_patients for value in values]
             errors.plot(epsilons, shares, "o-", color=colour, label=text)
-    errors.set_yscale("log")
-    errors.set_ylabel("error of a share, percentage points (95 %)")
     if errors.lines:
         errors.legend(frameon=False)
     releases.plot(epsilons, [each.releases for each in found], "o-", color="#222222")
-    releases.set_yscale("log")
-    releases.set_ylabel("releases within the lifetime budget")
-    for axes in (errors, releases):
-        axes.set_xscale("log")
+    for axes, text in (
+        (errors, "error of a share, percentage points (95 %)"),
+        (releases, "releases within the lifetime budget"),
+    ):
+        axes.set(xscale="log", yscale="log", xlabel="epsilon", ylabel=text)
         axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
         axes.xaxis.set_minor_locator(NullLocator())
         axes.yaxis.set_major_formatter(FormatStrFormatter("%g"))
-        axes.set_xlabel("epsilon")
         axes.grid(color="#eeeeee")
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
+        axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=150)

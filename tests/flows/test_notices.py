@@ -89,12 +89,8 @@ def test_a_ledger_from_an_older_copy_is_refused(site):
 @pytest.mark.parametrize("content", ["{", '{"sequence": -1}', '{"secret": 1}'])
 def test_a_damaged_memory_is_refused(tmp_path, content):
     (tmp_path / "watcher.json").write_text(content)
-    with pytest.raises(IntegrityError) as caught:
+    with pytest.raises(IntegrityError, match=r"^WATCHER_MEMORY_DAMAGED: .* in watcher.json, "):
         read_cursor(tmp_path)
-    assert str(caught.value) == (
-        "WATCHER_MEMORY_DAMAGED: expected the memory of the watcher in watcher.json, found "
-        "something else; remove the file, and the events since yesterday are sent again"
-    )
 
 
 def test_the_first_watcher_tells_of_yesterday_and_not_of_history(site):

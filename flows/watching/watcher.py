@@ -13,8 +13,11 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from pydantic import SecretStr
 
 from flows.events import PublicEvent, emit, orchestrator
 from flows.installation import Installation
@@ -116,19 +119,17 @@ class Watcher:
         # A server of this machine is looked for anew each time: its next start has another port.
         self._finds_server = "PREFECT_API_URL" not in os.environ
         os.environ.update(runtime.safe_environment())
-        self._parts = (
+        self._parts = [
             PeriodicTask("arrivals", TICK_SECONDS, self._take_arrivals),
             PeriodicTask("news", TICK_SECONDS, self._notify_of_rows),
             PeriodicTask("dead runs", UPKEEP_SECONDS, self._clean_up),
             PeriodicTask("unfinished", UPKEEP_SECONDS, self._resend),
             PeriodicTask("schedules", UPKEEP_SECONDS, self._notify_of_missed_runs),
             PeriodicTask("budgets", UPKEEP_SECONDS, self._notify_of_low_budgets),
-            *(
-                (PeriodicTask("lineage", UPKEEP_SECONDS, self._send_lineage),)
-                if settings.lineage_url is not None
-                else ()
-            ),
-        )
+        ]
+        if (url := settings.lineage_url) is not None:
+            work = partial(self._send_lineage, url)
+            self._parts.append(PeriodicTask("lineage", UPKEEP_SECONDS, work))
 
     def tick(self) -> dict[str, ClustMixError | None]:
         """Do everything that is due; return the error of each part that was due, or None."""
@@ -200,11 +201,10 @@ class Watcher:
                 f"expected site files, found {named}; their budgets are not looked at",
             )
 
-    def _send_lineage(self) -> None:
+    def _send_lineage(self, url: SecretStr) -> None:
         rows, cursor = self._rows(), self._cursor()
         events = run_events(rows[cursor.lineage :], owner=installation_id(self._settings.home))
-        if self._settings.lineage_url is not None:
-            send(events, self._settings.lineage_url)
+        send(events, url)
         self._send((), cursor.model_copy(update={"lineage": len(rows)}))
 
     def _rows(self) -> tuple[LedgerEntry, ...]:

@@ -13,6 +13,7 @@ import pytest
 import webhook_receiver
 from made_up_entries import enter, move
 from prometheus_client.parser import text_string_to_metric_families
+from pydantic import SecretStr
 from served_prefect import free_port
 from stores import Stores
 
@@ -142,11 +143,11 @@ def test_runs_are_told_once_in_order_without_a_number(site, monkeypatch):
         entry = enter(site, EntryState.SEALED, dataset="births")
         enter(site, EntryState.VOID, dataset="wards", cohort="x")
         enter(site, EntryState.BURNED, owner="0" * 32, cohort="y")
-        watcher._send_lineage()
+        watcher._send_lineage(SecretStr(receiver.url))
         entry = move(site, entry, EntryState.APPROVED)
         move(site, entry, EntryState.PUBLISHED)
-        watcher._send_lineage()
-        watcher._send_lineage()
+        watcher._send_lineage(SecretStr(receiver.url))
+        watcher._send_lineage(SecretStr(receiver.url))
         told = [json.loads(body) for body in receiver.bodies]
     assert [(one["eventType"], one["job"]["name"]) for one in told] == [
         ("START", "release.births"),

@@ -85,6 +85,18 @@ class PublicEvent:
         }
 
 
+def release_event(
+    name: str, dataset: str, release_id: str, *, event_id: UUID | None = None, **more: str
+) -> PublicEvent:
+    """Return the event of a name about a release."""
+    return PublicEvent(
+        name=name,
+        resource_id=f"clustmix.release.{release_id}",
+        payload={"dataset": dataset, "release_id": release_id, **more},
+        event_id=event_id,
+    )
+
+
 def orchestrator_is_served() -> bool:
     """Return whether a server is named, by ``PREFECT_API_URL``, that outlives this process."""
     return bool(os.environ.get("PREFECT_API_URL"))

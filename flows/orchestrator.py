@@ -9,7 +9,6 @@ killed command would keep its standard output open for ever.
 from __future__ import annotations
 
 import atexit
-import gc
 import http.client
 import os
 import signal
@@ -26,7 +25,6 @@ from privacy.errors import ConfigurationError
 
 # The server's process starts here too, and loads nothing that it does not need.
 if TYPE_CHECKING:
-    from fastapi import FastAPI
     from prefect.server.database.interface import PrefectDBInterface
 
 HOST = "127.0.0.1"
@@ -66,13 +64,10 @@ def join_ready_server(folder: Path) -> bool:
     """Name the server in its folder to Prefect, if none is named; return whether there is one."""
     if _is_to_be_named() and folder.exists():
         from flows.local_server import connection
-        from flows.server_environment import read_addresses
 
-        addresses = read_addresses(folder)
-        if addresses is not None and addresses.ready:
-            quiet = {"PREFECT_LOGGING_LEVEL": "CRITICAL", "PREFECT_LOGGING_TO_API_ENABLED": "false"}
-            named = {k: v for k, v in connection(folder).items() if k.startswith("PREFECT_")}
-            os.environ.update(named and quiet | named)
+        quiet = {"PREFECT_LOGGING_LEVEL": "CRITICAL", "PREFECT_LOGGING_TO_API_ENABLED": "false"}
+        named = {k: v for k, v in connection(folder).items() if k.startswith("PREFECT_")}
+        os.environ.update(named and quiet | named)
     return "PREFECT_API_URL" in os.environ
 
 
@@ -154,27 +149,17 @@ async def _create_tables(database: PrefectDBInterface) -> None:
         await connection.run_sync(Base.metadata.create_all)
 
 
-def _application() -> FastAPI:
-    """Return Prefect's application; its objects stay, and are not searched for garbage."""
-    from prefect.server.api.server import create_app
-
-    application = create_app()
-    gc.freeze()
-    gc.enable()
-    return application
-
-
 def serve(descriptor: int) -> None:
     """Run the server on a listening socket until the standard input ends."""
     threading.Thread(target=_stop_at_end_of_input, daemon=True).start()
-    gc.disable()  # takes a fifth of the time in which everything is loaded
 
     import uvicorn
     from prefect.server.database.interface import PrefectDBInterface
 
     # Prefect has no setting for it. It is pinned, and every release of the tests runs on these.
     PrefectDBInterface.create_db = _create_tables  # type: ignore[method-assign, assignment]
-    config = uvicorn.Config(_application, factory=True, log_level="error", lifespan="on")
+    application = "prefect.server.api.server:create_app"
+    config = uvicorn.Config(application, factory=True, log_level="error", lifespan="on")
     uvicorn.Server(config).run(sockets=[socket.socket(fileno=descriptor)])
 
 

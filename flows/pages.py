@@ -42,28 +42,25 @@ _REPORT_POLICY = (
 )
 
 
-class OwnContentOnly:
-    """Adds the headers that keep a browser from calling anybody but us."""
+def own_content_only(app: ASGIApp, policy: str = CONTENT_POLICY, **more: str) -> ASGIApp:
+    """Return an application with headers that keep a browser from calling anybody but us."""
+    values = {
+        "content-security-policy": policy,
+        "referrer-policy": "no-referrer",
+        "x-content-type-options": "nosniff",
+        **more,
+    }
+    headers = [(k.encode("ascii"), v.encode("ascii")) for k, v in values.items()]
 
-    def __init__(self, app: ASGIApp, policy: str = CONTENT_POLICY, **more: str) -> None:
-        headers = {
-            "content-security-policy": policy,
-            "referrer-policy": "no-referrer",
-            "x-content-type-options": "nosniff",
-            **more,
-        }
-        self._app = app
-        self._headers = [(k.encode("ascii"), v.encode("ascii")) for k, v in headers.items()]
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message.get("headers", ()), *self._headers]}
+                message = {**message, "headers": [*message.get("headers", ()), *headers]}
             await send(message)
 
-        await self._app(scope, receive, send_with_headers)
+        await app(scope, receive, send_with_headers)
+
+    return answer
 
 
 class PublishedFiles(StaticFiles):
@@ -90,11 +87,11 @@ def release_pages(directory: Path | None = None) -> ASGIApp:
         Starlette(routes=[Mount("/", app=store)]), allowed_hosts=[HOST, "localhost"]
     )
     # A revoked release is gone from the next look on.
-    return OwnContentOnly(known, _REPORT_POLICY, **{"cache-control": "no-store"})
+    return own_content_only(known, _REPORT_POLICY, **{"cache-control": "no-store"})
 
 
 def orchestrator_page() -> ASGIApp:
     """Return Prefect's server, as its settings say."""
     from prefect.server.api.server import create_app
 
-    return OwnContentOnly(create_app(final=True))
+    return own_content_only(create_app(final=True))

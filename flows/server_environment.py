@@ -7,9 +7,7 @@ not open a port or write a file here.
 import os
 import secrets
 from pathlib import Path
-from urllib.parse import quote
 
-from flows.local_database import DATABASE_NAME, ROLE
 from flows.supervisor import ServerError
 from storage.files.documents import Record, read_kept, write_kept
 from storage.settings import Settings
@@ -22,36 +20,28 @@ PASSWORD_FILE = "page-password"  # noqa: S105 -- the name of a file
 
 METRICS_PASSWORD_FILE = "metrics-password"  # noqa: S105 -- the name of a file
 
-DATABASE_PASSWORD_FILE = "database-password"  # noqa: S105 -- the name of a file
+ADDRESSES_FILE = "addresses.json"
+CERTIFICATES = "certificates"
+"""Folder of the certificates of the cluster."""
 
-WORKER_ENVIRONMENT = {
-    "PREFECT_WORKER_QUERY_SECONDS": "2",
-    "PREFECT_RUNNER_POLL_FREQUENCY": "2",
-    # The shortest that Prefect takes: a run whose process was killed stops sending heartbeats.
-    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
-}
-"""Variables of a worker of the orchestrator beside those of every client."""
-
-_ADDRESSES = "addresses.json"
 _FOREIGN = ("PREFECT", "DASK", "CLUSTMIX_", "SUPERVISOR_")
 
 
 class Addresses(Record):
     """Addresses of the parts of a started server; empty for a part that was not started.
 
-    `database` is the folder of PostgreSQL's data. The server is `ready` once every part answered.
+    The server is `ready` once every part answered.
     """
 
     orchestrator: str
     scheduler: str = ""
     pages: str = ""
-    database: str = ""
     ready: bool = False
 
 
 def read_addresses(folder: Path) -> Addresses | None:
     """Return the addresses (ServerError if the file is damaged); None where nothing was started."""
-    path = folder / _ADDRESSES
+    path = folder / ADDRESSES_FILE
     damaged = ServerError(
         "SERVER_RECORD_INVALID",
         f"expected the addresses of the started parts in {path}, found something else; delete the "
@@ -60,71 +50,12 @@ def read_addresses(folder: Path) -> Addresses | None:
     return read_kept(path, Addresses, damaged=damaged)
 
 
-def write_addresses(folder: Path, addresses: Addresses) -> None:
-    """Keep the addresses in the folder of the server."""
-    write_kept(folder / _ADDRESSES, addresses)
-
-
-def forget_addresses(folder: Path) -> None:
-    """Remove the addresses of a server that has ended."""
-    (folder / _ADDRESSES).unlink(missing_ok=True)
-
-
-def kept_secret(folder: Path, name: str, prefix: str = "clustmix:") -> str:
-    """Return a random text that is made once and kept in a file of mode 0600."""
+def kept_secret(folder: Path, name: str) -> str:
+    """Return a name and a random password, made once and kept in a file of mode 0600."""
     path = folder / name
     if not path.exists():
-        write_kept(path, f"{prefix}{secrets.token_urlsafe(24)}")
+        write_kept(path, f"clustmix:{secrets.token_urlsafe(24)}")
     return path.read_text("ascii").strip()
-
-
-def certificates(folder: Path) -> Path:
-    """Return the folder of the certificates of the cluster."""
-    return folder / "certificates"
-
-
-def inherited_environment(settings: Settings) -> dict[str, str]:
-    """Return the variables of every part: the system's, and our own settings as absolute paths."""
-    # With a cluster of the operator's own, Dask's settings name its certificates.
-    foreign = tuple(n for n in _FOREIGN if n != "DASK" or settings.dask_address is None)
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
-    for name in type(settings).model_fields:
-        value = getattr(settings, name)
-        if value is None:
-            continue
-        text = value.get_secret_value() if hasattr(value, "get_secret_value") else str(value)
-        environment[f"CLUSTMIX_{name.upper()}"] = text
-    return environment | safe_environment()
-
-
-def orchestrator_environment(folder: Path, page: str, database_port: int | None) -> dict[str, str]:
-    """Return the variables of Prefect's server at this address; without a port it uses SQLite."""
-    home, port = folder / "prefect", page.rpartition(":")[2]
-    url = f"sqlite+aiosqlite:///{home / 'prefect.db'}"
-    if database_port is not None:
-        password = quote(kept_secret(folder, DATABASE_PASSWORD_FILE, ""), safe="")
-        # Whatever PGSSLMODE says for the ledger: this server is on the loopback interface.
-        place = f"{HOST}:{database_port}/{DATABASE_NAME}?ssl=disable"
-        url = f"postgresql+asyncpg://{ROLE}:{password}@{place}"
-    return {
-        "PREFECT_HOME": str(home),
-        "PREFECT_SERVER_DATABASE_CONNECTION_URL": url,
-        # SQLite lets one writer in at a time: on a busy machine the others wait.
-        "PREFECT_SERVER_DATABASE_TIMEOUT": "60",
-        "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT": "60",
-        "PREFECT_SERVER_API_HOST": HOST,
-        "PREFECT_SERVER_API_PORT": port,
-        "PREFECT_SERVER_API_AUTH_STRING": kept_secret(folder, PASSWORD_FILE),
-        "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
-        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"{page},http://localhost:{port}",
-        # Without it the page of another port than 4200 still asks at 4200.
-        "PREFECT_SERVER_UI_API_URL": "/api",
-        # The first version of the page: the second one asks a company for its settings, which
-        # `flows.pages` lets no browser do.
-        "PREFECT_SERVER_UI_V2_ENABLED": "false",
-        "PREFECT_UI_URL": page,
-        "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
-    }
 
 
 def client_environment(folder: Path, addresses: Addresses) -> dict[str, str]:
@@ -139,5 +70,50 @@ def client_environment(folder: Path, addresses: Addresses) -> dict[str, str]:
     }
     if addresses.scheduler:
         variables["CLUSTMIX_DASK_ADDRESS"] = addresses.scheduler
-        variables["DASK_CONFIG"] = str(certificates(folder) / "client" / "dask.yaml")
+        variables["DASK_CONFIG"] = str(folder / CERTIFICATES / "client" / "dask.yaml")
     return variables | ({"CLUSTMIX_RELEASES_URL": addresses.pages} if addresses.pages else {})
+
+
+def parts_environment(settings: Settings, folder: Path, addresses: Addresses) -> dict[str, str]:
+    """Return the variables of every part.
+
+    The system's, our own settings as absolute paths, those of a client, and those of Prefect's
+    server and workers.
+    """
+    # With a cluster of the operator's own, Dask's settings name its certificates.
+    foreign = tuple(n for n in _FOREIGN if n != "DASK" or settings.dask_address is None)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
+    for name in type(settings).model_fields:
+        value = getattr(settings, name)
+        if value is None:
+            continue
+        text = value.get_secret_value() if hasattr(value, "get_secret_value") else str(value)
+        environment[f"CLUSTMIX_{name.upper()}"] = text
+    page = addresses.orchestrator
+    port = page.rpartition(":")[2]
+    return {
+        **environment,
+        **safe_environment(),
+        **client_environment(folder, addresses),
+        "PREFECT_SERVER_DATABASE_CONNECTION_URL": (
+            f"sqlite+aiosqlite:///{folder / 'prefect' / 'prefect.db'}"
+        ),
+        # SQLite lets one writer in at a time: on a busy machine the others wait.
+        "PREFECT_SERVER_DATABASE_TIMEOUT": "60",
+        "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT": "60",
+        "PREFECT_SERVER_API_HOST": HOST,
+        "PREFECT_SERVER_API_PORT": port,
+        "PREFECT_SERVER_API_AUTH_STRING": kept_secret(folder, PASSWORD_FILE),
+        "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
+        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"{page},http://localhost:{port}",
+        # Without it the page of another port than 4200 still asks at 4200.
+        "PREFECT_SERVER_UI_API_URL": "/api",
+        # The first version of the page: the second one asks a company for its settings, which
+        # `flows.pages` lets no browser do.
+        "PREFECT_SERVER_UI_V2_ENABLED": "false",
+        "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
+        "PREFECT_WORKER_QUERY_SECONDS": "2",
+        "PREFECT_RUNNER_POLL_FREQUENCY": "2",
+        # The shortest that Prefect takes: a run whose process was killed stops sending heartbeats.
+        "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
+    }

@@ -13,7 +13,7 @@ from prefect.client.schemas.objects import State
 from prefect.logging import get_run_logger
 from prefect.states import Completed
 
-from flows.events import PublicEvent, emit
+from flows.events import emit, release_event
 from flows.installation import Installation
 from flows.measurement import clean_up
 from flows.orchestrator import refuse_unsafe_orchestrator
@@ -63,7 +63,8 @@ def run(step: str, request: R, body: Callable[[R, Installation], Ending]) -> Sta
     if ending.error_class is BudgetRefused:
         # The ledger knows nothing of a refusal: it has no entry.
         with suppress(ClustMixError):  # the state of the run says the same
-            emit([_event_about(request, "release.refused", reason=ending.code)])
+            about = (request.dataset, request.release_id)
+            emit([release_event("release.refused", *about, reason=ending.code)])
     return ending.state()
 
 
@@ -101,12 +102,8 @@ def arrival_of(
 
 def show_budget(entry: LedgerEntry, balance: Balance) -> None:
     """Show what the patients have spent who paid, and what is left."""
-    _try(
-        artifacts.create_markdown_artifact,
-        render("budget.md", dataset=entry.dataset, balance=balance, release_rho=entry.rho),
-        key=f"budget-{entry.dataset}",
-        description=f"Privacy budget of {entry.dataset}",
-    )
+    text = render("budget.md", dataset=entry.dataset, balance=balance, release_rho=entry.rho)
+    _show(f"budget-{entry.dataset}", f"Privacy budget of {entry.dataset}", text)
 
 
 def show_release(manifest: Manifest, bundle: Path, releases_url: str | None) -> None:
@@ -127,37 +124,19 @@ def show_release(manifest: Manifest, bundle: Path, releases_url: str | None) -> 
 def show_waiting(manifest: Manifest, folder: Path, changed: Sequence[str]) -> None:
     """Show an officer what to decide, and what was changed since a check failed."""
     _show_claims(manifest)
-    _try(
-        artifacts.create_markdown_artifact,
-        render("waiting.md", manifest=manifest, folder=str(folder), changed=changed),
-        key=f"decision-{manifest.dataset}",
-        description=f"{manifest.ref} waits for an officer",
-    )
+    text = render("waiting.md", manifest=manifest, folder=str(folder), changed=changed)
+    _show(f"decision-{manifest.dataset}", f"{manifest.ref} waits for an officer", text)
 
 
 def ask_for_publication(entry: LedgerEntry) -> None:
     """Ask for a publication from a measurement that was sealed in an earlier run."""
-    emit([_event_about(entry, "measurement.sealed")])
-
-
-def _event_about(
-    release: ReleaseRequest | PublishRequest | LedgerEntry, name: str, **more: str
-) -> PublicEvent:
-    return PublicEvent(
-        name=name,
-        resource_id=f"clustmix.release.{release.release_id}",
-        payload={"dataset": release.dataset, "release_id": release.release_id, **more},
-    )
+    emit([release_event("measurement.sealed", entry.dataset, entry.release_id)])
 
 
 def _show_claims(manifest: Manifest) -> None:
     for name in ("guarantee", "gate"):
-        _try(
-            artifacts.create_markdown_artifact,
-            render(f"{name}.md", manifest=manifest, claim=Claim(manifest)),
-            key=f"{name}-{manifest.dataset}",
-            description=f"{name.title()} of {manifest.ref}",
-        )
+        text = render(f"{name}.md", manifest=manifest, claim=Claim(manifest))
+        _show(f"{name}-{manifest.dataset}", f"{name.title()} of {manifest.ref}", text)
 
 
 class _PageProgress:
@@ -182,6 +161,10 @@ class _PageProgress:
         if self._bar is not None:
             # A bar that cannot be moved is given up: each try waits for the server.
             self._bar = _try(artifacts.update_progress_artifact, self._bar, progress=percent)
+
+
+def _show(key: str, title: str, text: str) -> None:
+    _try(artifacts.create_markdown_artifact, text, key=key, description=title)
 
 
 def _try(show: Callable[..., Any], *arguments: Any, **options: Any) -> UUID | None:

@@ -7,22 +7,21 @@ run that a worker started in a session of its own, is still found at the end.
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from http.client import HTTPException
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
-from xmlrpc.client import Fault, ServerProxy
+from xmlrpc.client import Fault, ServerProxy, Transport
 
 import jinja2
 import psutil
@@ -38,16 +37,13 @@ STOP_SECONDS = 15
 
 RUNNING, STARTING = "RUNNING", "STARTING"
 
+_ANSWER_SECONDS = 60.0
 _SHUTDOWN_SECONDS = 300.0
 _KILLED_SECONDS = 15.0
 _POLL_SECONDS = 0.1
-_SOCKET_BYTES = 100
-"""Longest path of a unix socket that every system takes."""
 
 _TEMPLATE = Path(__file__).with_name("supervisord.conf")
 _SPAWNED = re.compile(r"spawned: '([a-z0-9-]+)' with pid")
-_UNREPRESENTABLE = re.compile(r"[\n\r]|\s[;#]")
-"""Texts that no line of the configuration holds: it would end there."""
 
 
 class ServerError(ClustMixError):
@@ -92,34 +88,28 @@ class Supervisor:
 
         Every part inherits `environment`. It is a ServerError if supervisord does not start.
         """
-        if len(os.fsencode(self._socket)) > _SOCKET_BYTES:
-            raise ServerError(
-                "SERVER_PATH_LONG",
-                f"expected a path of at most {_SOCKET_BYTES} bytes for the socket of the "
-                f"supervisor, found {self._socket}; choose a shorter CLUSTMIX_HOME",
-            )
-        text = _template().render(
-            folder=str(self._folder),
-            python=sys.executable,
-            is_root=os.geteuid() == 0,
-            stop_seconds=STOP_SECONDS,
-            **values,
-        )
+        template = jinja2.Environment(  # noqa: S701 -- no HTML
+            trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+        ).from_string(_TEMPLATE.read_text("utf-8"))
+        text = template.render(stop_seconds=STOP_SECONDS, **values)
         replace_durably(self._configuration, text.encode())
         for path in (self._socket, self._log):
             path.unlink(missing_ok=True)
+        marks = {MARK: str(self._folder), "SERVER_PYTHON": sys.executable}
         done = subprocess.run(  # noqa: S603 -- this interpreter, and a file that was just written
             [sys.executable, "-m", "supervisor.supervisord", "-c", str(self._configuration)],
-            env={**environment, MARK: str(self._folder)},
+            env={**environment, **marks},
             stdin=subprocess.DEVNULL,
             capture_output=True,
+            text=True,
             check=False,
             umask=0o077,
+            timeout=_ANSWER_SECONDS,
         )
         if done.returncode != 0 or not self.states():
+            lines = done.stderr.strip().splitlines() or [f"no answer; {self._log} may say why"]
             raise ServerError(
-                "SERVER_SUPERVISOR_FAILED",
-                f"expected supervisord to start, found that it did not; {self._log} may say why",
+                "SERVER_SUPERVISOR_FAILED", f"expected supervisord to start, found: {lines[0]}"
             )
 
     def start(self, name: str) -> None:
@@ -127,7 +117,7 @@ class Supervisor:
         self._ask("startProcess", name, False)
 
     def states(self) -> tuple[PartState, ...]:
-        """Return the states of all parts by name; none without a supervisor."""
+        """Return the states of all parts by name; none without a supervisor that answers."""
         found: list[dict[str, Any]] = self._ask("getAllProcessInfo") or []
         starts: Counter[str] = Counter()
         if found:
@@ -154,102 +144,74 @@ class Supervisor:
         if pid is not None:
             for name in first:
                 self._ask("stopProcess", name)
-            end_processes(lambda: [p for p, part in self._processes() if part in first])
+            self._end(first)
             self._ask("shutdown")
             with suppress(psutil.Error):
                 psutil.Process(pid).wait(_SHUTDOWN_SECONDS)
-        end_processes(lambda: [process for process, _ in self._processes()])
+        self._end()
         self._configuration.unlink(missing_ok=True)
 
-    def _processes(self) -> list[tuple[psutil.Process, str]]:
-        """Return the living processes of the server, each with the name of its part."""
+    def _end(self, names: Sequence[str] = ()) -> None:
+        """End the processes of these parts, or of all: each is asked to stop, and killed later.
+
+        A process that is asked to stop may have started another one, so they are looked for again
+        and again.
+        """
+        asked: set[psutil.Process] = set()
+        begin = time.monotonic()
+        # A dying process has no mark any more.
+        while found := {*self._processes(names), *filter(_lives, asked)}:
+            waited = time.monotonic() - begin
+            if waited > STOP_SECONDS + _KILLED_SECONDS:
+                raise ServerError(
+                    "SERVER_PART_STAYS",
+                    "expected every process to end when it is killed, found that "
+                    f"{', '.join(str(process.pid) for process in found)} did not; see what holds "
+                    "it",
+                )
+            for process in found:
+                with suppress(psutil.NoSuchProcess):
+                    if waited > STOP_SECONDS:
+                        process.kill()
+                    elif process not in asked:
+                        process.send_signal(signal.SIGTERM)
+            asked |= found
+            psutil.wait_procs(found, timeout=_POLL_SECONDS)
+
+    def _processes(self, names: Sequence[str] = ()) -> list[psutil.Process]:
+        """Return the living processes of these parts of the server, or of all."""
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
                 variables = process.environ()
-                if variables.get(MARK) == str(self._folder):
-                    found.append((process, variables.get("SUPERVISOR_PROCESS_NAME", "")))
-        return [(process, part) for process, part in found if _lives(process)]
+                part = variables.get("SUPERVISOR_PROCESS_NAME", "")
+                if variables.get(MARK) == str(self._folder) and (not names or part in names):
+                    found.append(process)
+        return [process for process in found if _lives(process)]
 
     def _ask(self, method: str, *arguments: object) -> Any:
-        """Call supervisord; None if it does not run, or refuses because nothing is to be done."""
-        if not self._socket.exists():
-            return None
-        from supervisor.xmlrpc import SupervisorTransport
-
-        transport = SupervisorTransport(None, None, f"unix://{self._socket}")
-        with suppress(OSError, HTTPException, Fault), closing(transport):
-            supervisor = ServerProxy("http://127.0.0.1", transport=transport).supervisor
-            return getattr(supervisor, method)(*arguments)
+        """Call supervisord; None if it does not answer, or refuses as nothing is to be done."""
+        transport = _UnixTransport(self._socket)
+        with suppress(OSError, HTTPException, Fault), ServerProxy("http://x", transport) as proxy:
+            return getattr(proxy.supervisor, method)(*arguments)
         return None
 
 
-def end_processes(
-    find: Callable[[], list[psutil.Process]], *, grace_seconds: float = STOP_SECONDS
-) -> None:
-    """End processes: each is asked to stop, and killed after the grace.
+class _UnixTransport(Transport):
+    """Calls through a unix socket, with a time limit."""
 
-    `find` returns those that live, and is called again and again: a process that is asked to stop
-    may have started another one. A process that survives being killed is a ServerError.
-    """
-    asked: set[psutil.Process] = set()
-    begin = time.monotonic()
-    # A dying process has no mark any more.
-    while found := {*find(), *filter(_lives, asked)}:
-        waited = time.monotonic() - begin
-        if waited > grace_seconds + _KILLED_SECONDS:
-            raise ServerError(
-                "SERVER_PART_STAYS",
-                "expected every process to end when it is killed, found that "
-                f"{', '.join(str(process.pid) for process in found)} did not; see what holds it",
-            )
-        for process in found:
-            with suppress(psutil.NoSuchProcess):
-                if waited > grace_seconds:
-                    process.kill()
-                elif process not in asked:
-                    process.send_signal(signal.SIGTERM)
-        asked |= found
-        psutil.wait_procs(found, timeout=_POLL_SECONDS)
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
 
-
-_UNUSABLE = ServerError(
-    "SERVER_TEXT_UNUSABLE",
-    "expected folders and addresses without quotes, line breaks and comment signs, found one of "
-    "them; choose other names",
-)
-
-
-def _text(text: object) -> str:
-    if _UNREPRESENTABLE.search(str(text)):
-        raise _UNUSABLE
-    return str(text).replace("%", "%%")
-
-
-def _words(command: Sequence[str]) -> str:
-    return _text(shlex.join(command))
-
-
-def _variables(environment: Mapping[str, str]) -> str:
-    # supervisord takes every quote off both ends, and knows none inside.
-    for value in environment.values():
-        if '"' in value or value != value.strip("'"):
-            raise _UNUSABLE
-    return ",".join(f'{name}="{_text(value)}"' for name, value in environment.items())
-
-
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(  # noqa: S701 -- no HTML
-        trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
-    )
-    environment.filters |= {
-        "text": _text,
-        "word": lambda word: _words([word]),
-        "words": _words,
-        "environment": _variables,
-        "port": lambda address: address.rpartition(":")[2],
-    }
-    return environment.from_string(_TEMPLATE.read_text("utf-8"))
+    def make_connection(self, host: Any) -> HTTPConnection:
+        """Return a connection to the socket."""
+        connection = HTTPConnection("localhost")
+        connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._connection = host, connection
+        connection.sock.settimeout(_ANSWER_SECONDS)
+        connection.sock.connect(str(self._path))
+        return connection
 
 
 def _lives(process: psutil.Process) -> bool:

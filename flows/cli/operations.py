@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import threading
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from flows.watching.status import Status
 
 _DEPLOYMENTS = Path("deployments/prefect.yaml")
-_NAP_SECONDS = 0.2
 
 app = typer.Typer()
 
@@ -136,7 +134,7 @@ def watch(
     from storage.settings import load_settings
 
     settings = load_settings()
-    with only_watcher(settings.server_home), _asked_to_end() as asked:
+    with only_watcher(settings.server_home):
         # Heavy, and with what reads the settings of the orchestrator.
         from flows.watching.metrics import Readings, answering
         from flows.watching.status import collect
@@ -158,13 +156,15 @@ def watch(
             password_folder=settings.server_home,
             tls=settings.metrics_tls,
         ):
+            asked_to_end = threading.Event()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                # The work of a tick is never cut short.
+                signal.signal(number, lambda *_: asked_to_end.set())
             log("watch", "begins")
-            while not asked:
+            while True:
                 watcher.tick()
-                end = time.monotonic() + TICK_SECONDS
-                while not asked and time.monotonic() < end:
-                    # A signal does not shorten a sleep whose handler returns.
-                    time.sleep(_NAP_SECONDS)
+                if asked_to_end.wait(TICK_SECONDS):
+                    break
             log("watch", "ends")
     return 0
 
@@ -250,18 +250,3 @@ def _section(title: str, rows: Sequence[Sequence[str]], *header: str) -> None:
 
 def _time(at: datetime | None) -> str:
     return "" if at is None else f"{at.astimezone():%Y-%m-%d %H:%M}"
-
-
-@contextmanager
-def _asked_to_end() -> Iterator[list[int]]:
-    """Collect the signals that ask for the end. The work of a tick is never cut short."""
-    asked: list[int] = []
-    before = {
-        number: signal.signal(number, lambda number, frame: asked.append(number))
-        for number in (signal.SIGTERM, signal.SIGINT)
-    }
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

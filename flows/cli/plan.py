@@ -67,11 +67,8 @@ def plan(
     tried: dict[float, Utility] = {}
     if simulate or like is not None:
         tried = _tried(planning, [each.epsilon for each in prospects], like, quiet=as_json)
-    nullable = planning.nullable_error
     if as_json:
-        found = {
-            "patients": planning.patients, "nullable_error": nullable, "prospects": prospects,
-        }  # fmt: skip
+        found = {"patients": planning.patients, "prospects": prospects}
         terminal.answer(found | ({"simulated": tried} if tried else {}), as_json=True)
         return
     declared = "declared" if job.patients else "assumed, as the site file declares no number"
@@ -83,10 +80,6 @@ def plan(
             "Errors": _ERRORS,
             "Drowned": _DROWNED,
             "Simulated": _simulated(tried),
-            "Nullable": None
-            if nullable is None
-            else f"bin +- {_patients(nullable)} at the declared epsilon, were an empty cell "
-            "allowed in every column; the rule may then give counts more of the budget",
         }
     )
     _show(planning, prospects, tried, declared=job.parameters.epsilon)

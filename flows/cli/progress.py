@@ -15,8 +15,6 @@ from rich.text import Text
 from flows.cli import terminal
 from flows.stages import text_of
 
-_TIMES_WIDTH = 22
-
 _SECONDS = {
     "ingest": 2.5, "kip": 6.3, "mixing": 2.5, "train": 3.0, "mix": 1.0, "rounds": 1.0,
     "clustering": 1.0, "decode": 2.2, "output": 2.7, "report": 0.6,
@@ -33,7 +31,9 @@ class Progress(progress.Progress):
     def __init__(self, text: str = "", *, quiet: bool) -> None:
         super().__init__(
             progress.BarColumn(10, table_column=Column(no_wrap=True, min_width=10)),
-            _Times(table_column=Column(no_wrap=True, min_width=_TIMES_WIDTH)),
+            progress.TimeElapsedColumn(),
+            progress.TextColumn("left"),
+            progress.TimeRemainingColumn(),
             progress.TextColumn(
                 "{task.description}", markup=False, table_column=Column(no_wrap=True, ratio=1)
             ),
@@ -48,7 +48,7 @@ class Progress(progress.Progress):
         self._quiet = quiet
         self.stage_seconds: dict[str, float] = {}
         self._share = 0.0
-        self._task = self.add_task(text, total=None, since=self.get_time())
+        self._task = self.add_task(text, total=None)
 
     def expect(self, total: float) -> None:
         """Set the total, in shares; without it, no time is estimated."""
@@ -60,7 +60,7 @@ class Progress(progress.Progress):
 
     def begin(self, text: str, share: float = 0.0) -> None:
         """Start the next step; this ends the previous one."""
-        self.update(self._task, description=text, advance=self._share, since=self.get_time())
+        self.update(self._task, description=text, advance=self._share)
         self._share = share
 
     def note(self, text: str) -> None:
@@ -80,21 +80,6 @@ class Progress(progress.Progress):
             return
         self.stage_seconds[name] = round(self.stage_seconds.get(name, 0.0) + seconds, 3)
         self.line(f"  {name:<19}  {text:<46} {seconds:6.1f} s")
-
-
-class _Times(progress.ProgressColumn):
-    """Time taken, and an estimate of the time left where there is one."""
-
-    def render(self, task: progress.Task) -> Text:
-        shown = _minutes(task.elapsed or 0.0)
-        if task.time_remaining is not None:
-            left = task.time_remaining - (task.get_time() - task.fields["since"])
-            shown += f", about {_minutes(left)} left" if left >= 1.0 else ""
-        return Text(f"{shown:<{_TIMES_WIDTH}}")
-
-
-def _minutes(seconds: float) -> str:
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
 def _share_of(stage: str) -> float:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -145,19 +143,19 @@ def _checked_or_fallback(
     """Check a request, or that of the fallback where the public data are not at hand; show it."""
     from flows.site.site_file import load_site
 
-    path, site_file = site, load_site(site)
-    progress.begin(f"looking for the table of {site_file.dataset}")
-    try:
-        request, job = _checked_request(path, site_file, new_draw=new_draw, key=key)
-    except InputError as error:
-        if fallback is None or error.code != "DATA_UNAVAILABLE":
-            raise
-        path, site_file = fallback, load_site(fallback)
-        progress.note(
-            f"the data of {site.stem} are not at hand and could not be fetched; releasing "
-            f"{site_file.title} instead"
-        )
-        request, job = _checked_request(path, site_file, new_draw=new_draw, key=key)
+    for path in (site, fallback or site):
+        site_file = load_site(path)
+        progress.begin(f"looking for the table of {site_file.dataset}")
+        try:
+            request, job = _checked_request(path, site_file, new_draw=new_draw, key=key)
+            break
+        except InputError as error:
+            if path == (fallback or site) or error.code != "DATA_UNAVAILABLE":
+                raise
+            progress.note(
+                f"the data of {site.stem} are not at hand and could not be fetched; releasing "
+                f"{fallback} instead"
+            )
     progress.line(site_file.title, "bold")
     progress.note(
         f"epsilon {job.parameters.epsilon:g}, delta {job.parameters.delta:g} "
@@ -204,10 +202,9 @@ class _Orchestrator:
 
     def __init__(self) -> None:
         self._own_port: int | None = None
-        self._joined = self._hastened = False
-        if "prefect" not in sys.modules:
-            self._hastened = True
-            gc.disable()  # what modules make when they are loaded stays to the end
+        self._joined = False
+        self._is_prepared = "prefect" not in sys.modules
+        if self._is_prepared:
             self._prepare()
 
     def _prepare(self) -> None:
@@ -224,18 +221,12 @@ class _Orchestrator:
     @contextmanager
     def answering(self, progress: Progress) -> Iterator[None]:
         """Load what every release needs while the server starts; then run the block."""
-        if not self._hastened:
+        if not self._is_prepared:
             self._prepare()
         text = f"{'joining' if self._joined else 'starting'} the orchestrator"
         progress.note(text)
         progress.begin(text)
-        if self._hastened:
-            from tasks.gates.table_rules import silent_great_expectations
-
-            import_module("flows.release")
-            silent_great_expectations()
-            gc.freeze()
-            gc.enable()
+        import flows.release  # noqa: F401
         from flows.orchestrator import answering
 
         with nullcontext() if self._own_port is None else answering(self._own_port):

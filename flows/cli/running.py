@@ -32,8 +32,6 @@ def run(words: list[str]) -> int:
         failed = ClustMixError("STOPPED", "stopped from the keyboard")
     except Exception as error:
         failed = _unexpected(error)
-    finally:
-        gc.enable()  # a command that is refused while it loads must not leave it off
     terminal.failure(failed, as_json="--json" in words)
     return failed.exit_code
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from uuid import NAMESPACE_URL, uuid5
 
 from flows.events import PublicEvent
-from flows.site.site_file import ArrivalSection, SiteFile, load_site
+from flows.site.site_file import ArrivalSection, load_site
 from privacy.errors import ClustMixError, ConfigurationError, InputError
 from storage.arrivals.arrival_store import Arrival, ArrivalStore
 from storage.arrivals.landing import LandingFolder
@@ -86,7 +86,9 @@ def scan(landing: str, arrivals: Path, *, sites: Path, secret: bytes) -> ScanRep
     """
     place = LandingFolder(landing)
     store = ArrivalStore(arrivals)
-    scanner = _Scanner(place, store, sites=sites, secret=secret, log=arrivals / REFUSED_LOG)
+    scanner = _Scanner(
+        landing=place, store=store, sites=sites, secret=secret, log=arrivals / REFUSED_LOG
+    )
     accepted: list[Arrival] = []
     refused: list[Refusal] = []
     problems: list[ClustMixError] = []
@@ -109,39 +111,37 @@ def scan(landing: str, arrivals: Path, *, sites: Path, secret: bytes) -> ScanRep
     return ScanReport(accepted=tuple(accepted), refused=tuple(refused), problems=tuple(problems))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Scanner:
     """Decides about one ready file after the other."""
 
-    def __init__(
-        self, landing: LandingFolder, store: ArrivalStore, *, sites: Path, secret: bytes, log: Path
-    ) -> None:
-        self._landing = landing
-        self._store = store
-        self._folder = sites
-        self._secret = secret
-        self._log = log
-        self._sites: dict[str, SiteFile] = {}
+    landing: LandingFolder
+    store: ArrivalStore
+    sites: Path
+    secret: bytes
+    log: Path
 
     def look_at(self, name: str) -> Arrival | Refusal | None:
         """Accept or refuse one; None if it was there a moment ago and is not any more."""
         ready: ReadyFile | None = None
         try:
-            content = self._landing.read_ready(name)
+            content = self.landing.read_ready(name)
             ready = parse_ready_file(content)
-            ready.verify(self._secret)
+            ready.verify(self.secret)
             ready.check_names(name)
             _require_young(ready, self._arrival_section(ready))
             sha256 = hashlib.sha256(content).hexdigest()
-            arrival = self._store.accept(ready, self._landing, name=name, sha256=sha256)
+            arrival = self.store.accept(ready, self.landing, name=name, sha256=sha256)
         except InputError as error:
-            if self._landing.version(name) is None:
+            if self.landing.version(name) is None:
                 return None
             return self._refuse(name, ready, error)
-        self._store.clear(self._landing)
+        self.store.clear(self.landing)
         return arrival
 
     def _arrival_section(self, ready: ReadyFile) -> ArrivalSection:
-        site = self._site(ready.dataset)
+        path = self.sites / f"{ready.dataset}.yaml"
+        site = load_site(path) if path.is_file() else None
         section = None if site is None else site.arrival
         if site is None or section is None or site.dataset != ready.dataset:
             raise InputError(
@@ -157,18 +157,12 @@ class _Scanner:
             )
         return section
 
-    def _site(self, dataset: str) -> SiteFile | None:
-        path = self._folder / f"{dataset}.yaml"
-        if dataset not in self._sites and path.is_file():
-            self._sites[dataset] = load_site(path)
-        return self._sites.get(dataset)
-
     def _refuse(self, name: str, ready: ReadyFile | None, error: InputError) -> Refusal | None:
         dataset = None if ready is None else ready.dataset
-        is_ours = dataset is not None and (self._folder / f"{dataset}.yaml").is_file()
+        is_ours = dataset is not None and (self.sites / f"{dataset}.yaml").is_file()
         # The log is written first: a process that dies here refuses, and logs, a second time.
-        _log(self._log, name, dataset, error.code)
-        self._landing.refuse(name)
+        _log(self.log, name, dataset, error.code)
+        self.landing.refuse(name)
         public = dataset if dataset is not None and is_ours else UNKNOWN_DATASET
         return Refusal(dataset=public, reason=error.code)
 

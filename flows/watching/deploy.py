@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from pydantic import SecretStr, ValidationError
+from pydantic import SecretStr
 
 from flows.events import OrchestratorError, every, orchestrator
 from flows.watching.schedules import TAG, our_deployments
@@ -27,9 +27,7 @@ from tasks.execution.runtime import safe_environment
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
-    from prefect.events.schemas.automations import Automation, AutomationCore
-
-    from flows.site.request import ReleaseRequest
+    from prefect.events.schemas.automations import AutomationCore
 
 NOTIFY_BLOCK = "clustmix-notify"
 """Block of the server that keeps the address of CLUSTMIX_NOTIFY_URL, encrypted."""
@@ -38,7 +36,6 @@ PREFIX = "clustmix "
 """Begins the names of our automations."""
 
 _AUTOMATIONS = "automations.yaml"
-_JSON = {"content-type": "application/json"}
 _HEARTBEAT_SECONDS = 30  # the least that Prefect accepts
 # Generous, since deployment is rare.
 _ANSWER_SECONDS, _RETRIES, _COMMAND_SECONDS = 60.0, 5, 300
@@ -60,34 +57,25 @@ def deploy(settings: Settings, file: Path) -> Deployed:
     A deployment or an automation that somebody has paused stays paused. It is a ConfigurationError,
     and nothing was sent, if a file is wrong or a schedule could not run; else an OrchestratorError.
     """
-    from prefect.cli.deploy._models import PrefectYamlModel
-
-    from flows.site.request import load_job
-
-    def require_site(name: str, request: ReleaseRequest) -> None:
-        path = request.site_path(settings.sites)
+    for path in (file, file.with_name(_AUTOMATIONS)):
         if not path.is_file():
             raise refusal(
-                "SCHEDULE_WITHOUT_SITE",
-                f"{name}: expected the site file {path.name} of its dataset in the folder that "
-                "CLUSTMIX_SITES names, found none; add it, or remove the schedule",
+                "DEPLOYMENTS_MISSING",
+                f"expected the file {path}, found none; name the prefect.yaml of the deployments, "
+                f"with {_AUTOMATIONS} beside it",
             )
-        load_job(request, sites=settings.sites, requester=settings.requester)
-
-    declared, automations = _read(file), _read(file.with_name(_AUTOMATIONS))
+    declared = read_mapping(file)
+    automations: Any = read_mapping(file.with_name(_AUTOMATIONS)).get("automations")
     problem = ""
     try:
-        # Prefect's command leaves out what it cannot read, and goes on.
-        PrefectYamlModel.model_validate(declared)
-        names = {_checked(deployment, require_site) for deployment in declared["deployments"]}
+        names = {
+            _checked(one, settings.sites, settings.requester) for one in declared["deployments"]
+        }
         pools = dict(declared["work_pools"])
-        for section in automations["automations"]:
+        for section in automations:
             _automation(section, None)
     except ClustMixError:
         raise
-    except ValidationError as error:
-        faults = error.errors(include_url=False, include_input=False)
-        problem = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in faults)
     except Exception as error:  # of a flow that is not there, or a file of another form
         problem = f"{type(error).__name__}: {error}"
     if problem:
@@ -102,34 +90,32 @@ def deploy(settings: Settings, file: Path) -> Deployed:
         _prefect_deploy(file.resolve())
         for deployment_id in paused:
             client.pause_deployment(deployment_id)
-        url = settings.notify_url
-        block = _put_notify_block(client, None if url is None else url.get_secret_value())
-        kept = _put_automations(client, automations["automations"], block)
-        removed = _remove(client, names, kept)
+        found = {_name(client, deployment): deployment.id for deployment in our_deployments(client)}
+        if unread := names - found.keys():
+            raise _failure(f"that Prefect leaves out {', '.join(sorted(unread))} of {file.name}")
+        removed = sorted(found.keys() - names)
+        for name in removed:
+            # The server would leave them, and each event would try to start what is gone.
+            client.delete_resource_owned_automations(f"prefect.deployment.{found[name]}")
+            client.delete_deployment(found[name])
+        block = _put_notify_block(client, settings.notify_url)
+        if block is None:
+            automations = [section for section in automations if not _notifies(section)]
+        removed += _put_automations(client, [_automation(each, block) for each in automations])
     return Deployed(
         deployments=tuple(sorted(names)),
-        automations=tuple(kept),
+        automations=tuple(section["name"] for section in automations),
         removed=tuple(removed),
         notifies=block is not None,
     )
 
 
-def _read(path: Path) -> dict[str, Any]:
-    if path.is_file():
-        return read_mapping(path)
-    raise refusal(
-        "DEPLOYMENTS_MISSING",
-        f"expected the file {path}, found none; name the prefect.yaml of the deployments, with "
-        f"{_AUTOMATIONS} beside it",
-    )
-
-
-def _checked(deployment: Mapping[str, Any], require: Callable[[str, ReleaseRequest], None]) -> str:
+def _checked(deployment: Mapping[str, Any], sites: Path, requester: str | None) -> str:
     """Return "flow/deployment", once its flow exists and a schedule of it could run."""
     from prefect.client.schemas.schedules import CronSchedule
     from prefect.flows import load_flow_from_entrypoint
 
-    from flows.site.request import ReleaseRequest
+    from flows.site.request import ReleaseRequest, load_job
 
     flow: Any = load_flow_from_entrypoint(deployment["entrypoint"], use_placeholder_flow=False)
     name = f"{flow.name}/{deployment['name']}"
@@ -138,8 +124,16 @@ def _checked(deployment: Mapping[str, Any], require: Callable[[str, ReleaseReque
     for schedule in deployment.get("schedules", ()):
         CronSchedule(cron=schedule["cron"], timezone=schedule["timezone"])
         request = flow.validate_parameters(deployment.get("parameters", {})).get("request")
-        if isinstance(request, ReleaseRequest):
-            require(name, request)
+        if not isinstance(request, ReleaseRequest):
+            continue
+        path = request.site_path(sites)
+        if not path.is_file():
+            raise refusal(
+                "SCHEDULE_WITHOUT_SITE",
+                f"{name}: expected the site file {path.name} of its dataset in the folder that "
+                "CLUSTMIX_SITES names, found none; add it, or remove the schedule",
+            )
+        load_job(request, sites=sites, requester=requester)
     return name
 
 
@@ -169,12 +163,10 @@ def _put_work_pools(client: SyncPrefectClient, pools: Mapping[str, Any]) -> None
 
 def _prefect_deploy(file: Path) -> None:
     """Let Prefect's own command register every deployment with its schedules and triggers."""
+    command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]
     try:
         done = subprocess.run(  # noqa: S603 -- this interpreter, and a file that was checked
-            [
-                *(sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"),
-                *("--prefect-file", str(file)),
-            ],
+            [*command, "--prefect-file", str(file)],
             cwd=file.parent,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -182,69 +174,57 @@ def _prefect_deploy(file: Path) -> None:
             timeout=_COMMAND_SECONDS,
             check=False,
         )
-        said = done.stderr.strip() or done.stdout.strip() or "no reason"
-        problem = said.splitlines()[-1] if done.returncode else ""
+        said = (done.stderr.strip() or done.stdout.strip() or "no reason").splitlines()
+        problem = said[-1] if done.returncode else ""
     except subprocess.TimeoutExpired:
         problem = f"no end within {_COMMAND_SECONDS} seconds"
     if problem:
-        line = refusal("", f"expected prefect deploy to register {file.name}, found: {problem}")
-        raise OrchestratorError("DEPLOY_FAILED", line.message)
+        raise _failure(problem)
 
 
-def _remove(client: SyncPrefectClient, names: set[str], automations: Sequence[str]) -> list[str]:
-    """Remove our deployments and automations that no file names."""
-    removed = []
-    for deployment in our_deployments(client):
-        name = f"{client.read_flow(deployment.flow_id).name}/{deployment.name}"
-        if name not in names:
-            # The server would leave them, and each event would try to start what is gone.
-            client.delete_resource_owned_automations(f"prefect.deployment.{deployment.id}")
-            client.delete_deployment(deployment.id)
-            removed.append(name)
-    for automation in _our_automations(client):
-        starts = any(hasattr(action, "deployment_id") for action in automation.actions)
-        if not starts and automation.name not in automations:
-            client.delete_automation(automation.id)
-            removed.append(automation.name)
-    return removed
+def _failure(problem: str) -> OrchestratorError:
+    line = refusal("", f"expected prefect deploy to register the deployments, found {problem}")
+    return OrchestratorError("DEPLOY_FAILED", line.message)
 
 
-def _put_notify_block(client: SyncPrefectClient, url: str | None) -> UUID | None:
+def _name(client: SyncPrefectClient, deployment: Any) -> str:
+    return f"{client.read_flow(deployment.flow_id).name}/{deployment.name}"
+
+
+def _put_notify_block(client: SyncPrefectClient, url: SecretStr | None) -> UUID | None:
     """Keep the address to notify on the server; without one, keep none there either."""
     from prefect.blocks.webhook import Webhook
     from prefect.exceptions import ObjectNotFound
 
     if url is not None:
-        block = Webhook(url=SecretStr(url), headers=_JSON)
-        return cast("UUID", block.save(NOTIFY_BLOCK, overwrite=True))
+        block = Webhook(url=url, headers={"content-type": "application/json"})
+        return UUID(str(block.save(NOTIFY_BLOCK, overwrite=True)))
     with suppress(ObjectNotFound):
         found = client.read_block_document_by_name(NOTIFY_BLOCK, "webhook")
         client.delete_block_document(found.id)
     return None
 
 
-def _put_automations(
-    client: SyncPrefectClient, declared: Sequence[Mapping[str, Any]], block: UUID | None
-) -> list[str]:
-    """Create or change automations; without an address, leave out those that notify it."""
-    found = {automation.name: automation for automation in _our_automations(client)}
-    kept = []
-    for section in declared:
-        if block is None and any("block_document_id" in action for action in section["actions"]):
-            continue
-        wanted, known = _automation(section, block), found.get(section["name"])
+def _put_automations(client: SyncPrefectClient, wanted: Sequence[AutomationCore]) -> list[str]:
+    """Create or change automations, and remove others of ours, whose names are returned."""
+    found = {one.name: one for one in every(client.read_automations) if one.name.startswith(PREFIX)}
+    for automation in wanted:
+        known = found.pop(automation.name, None)
         if known is None:
-            client.create_automation(wanted)
+            client.create_automation(automation)
         # An update forgets what the server has counted so far: only where there is a change.
-        elif _content(known) != _content(wanted):
-            client.update_automation(known.id, wanted.model_copy(update={"enabled": known.enabled}))
-        kept.append(wanted.name)
-    return kept
-
-
-def _our_automations(client: SyncPrefectClient) -> list[Automation]:
-    found = every(client.read_automations)
-    return [automation for automation in found if automation.name.startswith(PREFIX)]
+        elif _content(known) != _content(automation):
+            enabled = {"enabled": known.enabled}
+            client.update_automation(known.id, automation.model_copy(update=enabled))
+    # Triggers of deployments are theirs.
+    left = [
+        one
+        for one in found.values()
+        if not any(hasattr(action, "deployment_id") for action in one.actions)
+    ]
+    for automation in left:
+        client.delete_automation(automation.id)
+    return [automation.name for automation in left]
 
 
 def _automation(section: Mapping[str, Any], block: UUID | None) -> AutomationCore:
@@ -256,6 +236,10 @@ def _automation(section: Mapping[str, Any], block: UUID | None) -> AutomationCor
     named = {"block_document_id": block or UUID(int=0)}
     actions = [a | named if "block_document_id" in a else a for a in section["actions"]]
     return AutomationCore.model_validate({**section, "tags": [TAG], "actions": actions})
+
+
+def _notifies(section: Mapping[str, Any]) -> bool:
+    return any("block_document_id" in action for action in section["actions"])
 
 
 def _content(automation: AutomationCore) -> dict[str, Any]:

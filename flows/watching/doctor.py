@@ -1,11 +1,10 @@
 """Examination of an installation: packages, folders, keys, ledger, noise, public data."""
 
-import importlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.metadata import distribution, packages_distributions, version
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
 from privacy.errors import ClustMixError, ConfigurationError, IntegrityError
@@ -82,14 +81,12 @@ def _packages() -> str:
     """Check that the generic package names are ours, and no other distribution's."""
     owners = packages_distributions()
     for package in PACKAGES:
-        module = importlib.import_module(package)
-        if set(owners.get(package, ["clustmix"])) != {"clustmix"} or module.__file__ is None:
+        if set(owners.get(package, ["clustmix"])) != {"clustmix"}:
             raise ClustMixError(
                 "PACKAGE_SHADOWED",
                 f"expected package {package!r} of this distribution, found another; use a clean "
                 "environment",
             )
-    distribution("clustmix")
     return f"clustmix {version('clustmix')}, prefect {version('prefect')}, dask {version('dask')}"
 
 
@@ -105,32 +102,26 @@ def _releases(folder: Path) -> str:
 
 
 def _keys(folder: Path, ledger: _Ledger) -> str:
-    if not os.path.lexists(folder):
-        _refuse_lost_ledger_key(folder, ledger())
-        return _NONE_YET
-    store = KeyStore(ensure_private_directory(folder))
     # The store makes what is missing, so it is asked only for what is there.
-    pair = [os.path.lexists(folder / name) for name in ("pipeline.key", "pipeline.pub")]
-    if os.path.lexists(folder / "ledger.key"):
+    secret = folder / "ledger.key"
+    if os.path.lexists(folder):
+        ensure_private_directory(folder)
+    store = KeyStore(folder)
+    if os.path.lexists(secret):
         store.ledger_secret()
-    else:
-        _refuse_lost_ledger_key(folder, ledger())
-    if not any(pair):
-        return f"{folder}, closed to others; the first release makes the pipeline's key"
-    key = store.pipeline() if pair != [True, False] else SigningKey.read(folder / "pipeline.key")
+    elif (opened := ledger()) is not None and opened.history():
+        raise ConfigurationError(
+            "LEDGER_KEY_LOST",
+            f"expected the key of earlier requests in {secret}, found none; restore it, or what "
+            "was measured before is measured and paid for again",
+        )
+    private, public = (os.path.lexists(folder / f"pipeline.{end}") for end in ("key", "pub"))
+    if not private and not public:
+        return _NONE_YET
+    key = store.pipeline() if public else SigningKey.read(folder / "pipeline.key")
     retired = sum(public != key.public for public in store.pipeline_public())
     before = f" and {retired} retired" if retired else ""
     return f"pipeline key {key.key_id}{before}, closed to others"
-
-
-def _refuse_lost_ledger_key(folder: Path, ledger: LedgerDatabase | None) -> None:
-    """Refuse the absence of the key of requests where the ledger of this installation has rows."""
-    if ledger is not None and ledger.history():
-        raise ConfigurationError(
-            "LEDGER_KEY_LOST",
-            f"expected the key of earlier requests in {folder / 'ledger.key'}, found "
-            "none; restore it, or what was measured before is measured and paid for again",
-        )
 
 
 def _officers(keys: Path) -> str:
@@ -214,12 +205,9 @@ def _noise() -> str:
 
 
 def _orchestrator() -> str:
-    address = os.environ.get("PREFECT_API_URL")
-    return (
-        "a server of its own on the loopback interface"
-        if address is None
-        else "the server named by PREFECT_API_URL"
-    )
+    if "PREFECT_API_URL" in os.environ:
+        return "the server named by PREFECT_API_URL"
+    return "a server of its own on the loopback interface"
 
 
 def _data(name: str, places: DataPlaces) -> Finding:

@@ -6,6 +6,7 @@ and the names of datasets. A row whose event was not accepted is sent again, wit
 
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 from importlib.metadata import version
 from types import MappingProxyType
 from typing import Any
@@ -62,21 +63,16 @@ def send(events: Iterable[dict[str, Any]], url: SecretStr) -> None:
     import httpx
 
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it would write the address
-    accepted = True
-    for event in events:
-        try:
-            answer = httpx.post(url.get_secret_value(), json=event, timeout=TIMEOUT_SECONDS)
-            accepted = answer.is_success
-        except (httpx.HTTPError, httpx.InvalidURL):
-            accepted = False
-        if not accepted:
-            break
-    if not accepted:
-        raise ClustMixError(
-            "LINEAGE_UNREACHABLE",
-            "expected the address of CLUSTMIX_LINEAGE_URL to accept an event, found that it did "
-            "not; start the receiver, or correct the address",
-        )
+    address = url.get_secret_value()
+    with suppress(httpx.HTTPError, httpx.InvalidURL):
+        answers = (httpx.post(address, json=each, timeout=TIMEOUT_SECONDS) for each in events)
+        if all(answer.is_success for answer in answers):
+            return
+    raise ClustMixError(
+        "LINEAGE_UNREACHABLE",
+        "expected the address of CLUSTMIX_LINEAGE_URL to accept an event, found that it did not; "
+        "start the receiver, or correct the address",
+    )
 
 
 def _named(name: str) -> dict[str, str]:

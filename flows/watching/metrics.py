@@ -27,8 +27,6 @@ from privacy.errors import ClustMixError, ConfigurationError
 from storage.arrivals.landing import LandingFolder
 from storage.files.private import ensure_private_directory
 
-PAGE = "/metrics"
-
 _TIMEOUT_SECONDS = 10.0
 
 
@@ -56,24 +54,24 @@ class Readings(Collector):
             lies = LandingFolder(self._landing).oldest()
             oldest += [] if lies is None else [lies]
             answers["landing"] = True
-        up = _gauge("up", "Whether a source answers.", "source")
-        share = _gauge("budget_left_ratio", "Share of the scarcest cap that is left.", "dataset")
-        releases = _gauge("releases_left", "Releases that the budget allows.", "dataset")
-        for name, is_up in answers.items():
-            up.add_metric([name], float(is_up))
-        for dataset in status.datasets:
-            share.add_metric([dataset.dataset], dataset.percent_left / 100)
-            releases.add_metric([dataset.dataset], dataset.releases_left)
         age = max(((datetime.now(UTC) - one).total_seconds() for one in oldest), default=0.0)
-        yield from (up, share, releases)
-        for name, meaning, value in (
+        shares = {one.dataset: one.percent_left / 100 for one in status.datasets}
+        releases = {one.dataset: float(one.releases_left) for one in status.datasets}
+        for name, meaning, label, values in (
+            ("up", "Whether a source answers.", "source", answers),
+            ("budget_left_ratio", "Share of the scarcest cap that is left.", "dataset", shares),
+            ("releases_left", "Releases that the budget allows.", "dataset", releases),
+        ):
+            gauge = GaugeMetricFamily(f"clustmix_{name}", meaning, labels=[label])
+            for key, value in values.items():
+                gauge.add_metric([key], float(value))
+            yield gauge
+        for name, meaning, number in (
             ("reservations_open", "Reservations without an outcome.", len(status.reserved)),
             ("approvals_waiting", "Releases that wait for an officer.", len(status.waiting)),
             ("arrival_oldest_seconds", "Age of the oldest table not released; 0: none.", age),
         ):
-            gauge = _gauge(name, meaning)
-            gauge.add_metric([], value)
-            yield gauge
+            yield GaugeMetricFamily(f"clustmix_{name}", meaning, value=number)
 
 
 @contextmanager
@@ -82,10 +80,9 @@ def answering(
 ) -> Iterator[None]:
     """Answer Prometheus with these readings at an address until the block ends, if there is one.
 
-    The page asks for the password in the private folder, and speaks TLS by the PEM file `tls`.
-
-    It is a ConfigurationError if the address is not of the loopback interface and TLS is not set
-    up (``METRICS_OPEN``), or if it cannot be listened at (``METRICS_ADDRESS``).
+    The page asks for the password in the private folder, and speaks TLS by the PEM file `tls`. It
+    is a ConfigurationError if the address is not of the loopback interface and there is no TLS
+    (``METRICS_OPEN``), or if it cannot be listened at (``METRICS_ADDRESS``).
     """
     if address is None:
         yield
@@ -138,12 +135,9 @@ def _for_operator(app: Callable[..., Any], secret: str) -> Callable[..., Any]:
 
     def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Any:
         asked = environ.get("HTTP_AUTHORIZATION", "").encode("utf-8", "replace")
-        if not hmac.compare_digest(asked, wanted):
-            start("401 Unauthorized", [("WWW-Authenticate", 'Basic realm="clustmix"')])
-        elif environ.get("PATH_INFO") != PAGE or environ.get("REQUEST_METHOD") != "GET":
-            start("404 Not Found", [])
-        else:
+        if hmac.compare_digest(asked, wanted):
             return app(environ, start)
+        start("401 Unauthorized", [("WWW-Authenticate", 'Basic realm="clustmix"')])
         return [b""]
 
     return answer
@@ -165,7 +159,3 @@ def _is_loopback(host: str) -> bool:
     with suppress(ValueError):
         return ip_address(host).is_loopback
     return host == "localhost"
-
-
-def _gauge(name: str, meaning: str, *labels: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"clustmix_{name}", meaning, labels=labels)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field
 
-from flows.events import PublicEvent, every
+from flows.events import PublicEvent, every, release_event
 from flows.watching.budgets import DatasetBudget
-from flows.watching.schedules import TAG, event_id, review_schedules
+from flows.watching.schedules import TAG, event_id
 from privacy.errors import IntegrityError
 from privacy.ledger import GENESIS_HASH, EntryState, LedgerEntry, latest_entries
 from privacy.spending import moment
-from storage.files.documents import Record, read_kept, write_kept
+from storage.files.documents import Record, read_kept
 from storage.ledger.head import check_head
 from tasks.steps.entries import CHECK_FAILED, CHECK_PASSED
 
@@ -92,24 +92,18 @@ class Cursor(Record):
         return cls(sequence=past[-1].sequence, row_hash=past[-1].hash) if past else cls()
 
 
-class CursorFile:
-    """The file of a watcher's cursor, of mode 0600, in a folder of mode 0700."""
+Outbox = tuple[list[PublicEvent], Cursor]
+"""Events, and the cursor of a watcher that has sent them."""
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / CURSOR_FILE
 
-    def read(self) -> Cursor | None:
-        """Return the cursor; None before the first, IntegrityError for anything else."""
-        damaged = IntegrityError(
-            "WATCHER_MEMORY_DAMAGED",
-            f"expected the memory of the watcher in {self._path.name}, found something else; "
-            "remove the file, and the events since yesterday are sent again",
-        )
-        return read_kept(self._path, Cursor, damaged=damaged)
-
-    def write(self, cursor: Cursor) -> None:
-        """Replace the cursor; on disk when the call returns."""
-        write_kept(self._path, cursor)
+def read_cursor(folder: Path) -> Cursor | None:
+    """Return the cursor in a folder; None before the first, IntegrityError for anything else."""
+    damaged = IntegrityError(
+        "WATCHER_MEMORY_DAMAGED",
+        f"expected the memory of the watcher in {CURSOR_FILE}, found something else; remove the "
+        "file, and the events since yesterday are sent again",
+    )
+    return read_kept(folder / CURSOR_FILE, Cursor, damaged=damaged)
 
 
 def notices(rows: tuple[LedgerEntry, ...], cursor: Cursor, *, owner: str) -> list[PublicEvent]:
@@ -141,15 +135,9 @@ def notices(rows: tuple[LedgerEntry, ...], cursor: Cursor, *, owner: str) -> lis
 
 def about(entry: LedgerEntry, name: str) -> PublicEvent:
     """Return the event of a name about a row of the ledger."""
-    payload: dict[str, str | int] = {"dataset": entry.dataset, "release_id": entry.release_id}
-    if name != "measurement.sealed":
-        payload["reason"] = reason_of(entry)
-    return PublicEvent(
-        name=name,
-        resource_id=f"clustmix.release.{entry.release_id}",
-        payload=payload,
-        event_id=event_id(name, entry.entry_id, str(entry.sequence)),
-    )
+    reason = {} if name == "measurement.sealed" else {"reason": reason_of(entry)}
+    own_id = event_id(name, entry.entry_id, str(entry.sequence))
+    return release_event(name, entry.dataset, entry.release_id, event_id=own_id, **reason)
 
 
 def reason_of(entry: LedgerEntry) -> str:
@@ -161,18 +149,10 @@ def reason_of(entry: LedgerEntry) -> str:
     return entry.state.value.upper()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outbox:
-    """Events, and the cursor of a watcher that has sent them."""
-
-    events: tuple[PublicEvent, ...]
-    cursor: Cursor
-
-
 def resend(
     unanswered: Iterable[PublicEvent], cursor: Cursor, client: SyncPrefectClient, *, now: datetime
 ) -> Outbox:
-    """Resend events that started no run, or whose run died.
+    """Return the events to resend: they started no run, or their run died.
 
     An event is left alone while a run of the server waits for its id, or has just started for it.
     Pauses grow, so that a run that fails every time is not started every minute.
@@ -192,19 +172,13 @@ def resend(
             pause = min(PATIENCE * 2 ** min(times, 16), MOST_PATIENCE)
             sent = Repetition(times=times, not_before=now + pause)
         repeated[key] = sent
-    return Outbox(events=tuple(due), cursor=cursor.model_copy(update={"repeated": repeated}))
-
-
-def missed_runs(cursor: Cursor, client: SyncPrefectClient, *, now: datetime) -> Outbox:
-    """Return the events of scheduled runs that did not start in time, each once."""
-    missed, known = review_schedules(client, cursor.missed, now=now)
-    return Outbox(events=missed, cursor=cursor.model_copy(update={"missed": known}))
+    return due, cursor.model_copy(update={"repeated": repeated})
 
 
 def low_budgets(budgets: Iterable[DatasetBudget], cursor: Cursor) -> Outbox:
     """Return the events of budgets that have become low, once until they are not low any more."""
     low = {budget.dataset: budget for budget in budgets if budget.is_low}
-    events = tuple(
+    events = [
         PublicEvent(
             name="budget.low",
             resource_id=f"clustmix.dataset.{dataset}",
@@ -217,8 +191,8 @@ def low_budgets(budgets: Iterable[DatasetBudget], cursor: Cursor) -> Outbox:
         )
         for dataset, budget in low.items()
         if dataset not in cursor.low
-    )
-    return Outbox(events=events, cursor=cursor.model_copy(update={"low": tuple(sorted(low))}))
+    ]
+    return events, cursor.model_copy(update={"low": tuple(sorted(low))})
 
 
 def waits_for_officer(entry: LedgerEntry) -> bool:

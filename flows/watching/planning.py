@@ -86,19 +86,6 @@ class Planning:
         asked = sorted({*epsilons, self._job.parameters.epsilon})
         return tuple(self._prospect(epsilon) for epsilon in asked)
 
-    @property
-    def nullable_error(self) -> float | None:
-        """The error of one code at the declared epsilon if every column had a missing code.
-
-        None where columns cannot have one, or the method does not count codes.
-        """
-        schema = self._job.table_schema
-        if schema.image is not None or schema.items is not None:
-            return None
-        columns = tuple(each.model_copy(update={"nullable": True}) for each in schema.columns)
-        everywhere = replace(self._job, table_schema=schema.model_copy(update={"columns": columns}))
-        return Planning(everywhere)._prospect(self._job.parameters.epsilon).code_error
-
     def _prospect(self, epsilon: float) -> Prospect:
         parameters = PrivacyParameters(epsilon=epsilon, delta=self._job.parameters.delta)
         job = replace(self._job, parameters=parameters)
@@ -161,20 +148,17 @@ def draw_prospects(found: Sequence[Prospect], n_patients: int, path: Path) -> No
         if None not in values:
             shares = [100.0 * value / n_patients for value in values]
             errors.plot(epsilons, shares, "o-", color=colour, label=text)
-    errors.set_yscale("log")
-    errors.set_ylabel("error of a share, percentage points (95 %)")
     if errors.lines:
         errors.legend(frameon=False)
     releases.plot(epsilons, [each.releases for each in found], "o-", color="#222222")
-    releases.set_yscale("log")
-    releases.set_ylabel("releases within the lifetime budget")
-    for axes in (errors, releases):
-        axes.set_xscale("log")
+    for axes, text in (
+        (errors, "error of a share, percentage points (95 %)"),
+        (releases, "releases within the lifetime budget"),
+    ):
+        axes.set(xscale="log", yscale="log", xlabel="epsilon", ylabel=text)
         axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
         axes.xaxis.set_minor_locator(NullLocator())
         axes.yaxis.set_major_formatter(FormatStrFormatter("%g"))
-        axes.set_xlabel("epsilon")
         axes.grid(color="#eeeeee")
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
+        axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=150)

@@ -33,7 +33,7 @@ _TOLERANCE = timedelta(milliseconds=500)
 
 def review_schedules(
     client: SyncPrefectClient, known: Mapping[str, datetime], *, now: datetime
-) -> tuple[tuple[PublicEvent, ...], dict[str, datetime]]:
+) -> tuple[list[PublicEvent], dict[str, datetime]]:
     """Return the events of schedules whose last due run has not started.
 
     A run that has not started `GRACE` after its time, or was never created, is missed; one that
@@ -65,7 +65,7 @@ def review_schedules(
                         event_id=event_id("schedule.missed", key, last.isoformat()),
                     )
                 )
-    return tuple(missed), seen
+    return missed, seen
 
 
 def event_id(*parts: str) -> UUID:

@@ -17,7 +17,7 @@ from uuid import UUID
 from flows.events import orchestrator
 from flows.local_server import part_states
 from flows.watching.arrivals import REFUSED_LOG
-from flows.watching.budgets import DatasetBudget, SiteFolder, budgets
+from flows.watching.budgets import DatasetBudget, budgets, read_sites
 from flows.watching.outbox import reason_of, waits_for_officer
 from flows.watching.schedules import our_deployments
 from flows.watching.watcher_lock import a_watcher_runs
@@ -163,7 +163,7 @@ def collect(settings: Settings, *, asks_server: bool = True) -> Status:
             ledger.verify()
             rows = ledger.history()
             status.report("ledger", True, f"{len(rows)} rows, verified")
-        _look_at_entries(rows, SiteFolder(settings.sites), status)
+        _look_at_entries(rows, settings.sites, status)
     with _asking(status, "arrivals"):
         if settings.arrivals.exists():
             refused = settings.arrivals / REFUSED_LOG
@@ -276,14 +276,15 @@ def _look_at_cluster(address: str, status: Status) -> None:
         status.report("cluster", True, "its scheduler answers")
 
 
-def _look_at_entries(rows: tuple[LedgerEntry, ...], files: SiteFolder, status: Status) -> None:
+def _look_at_entries(rows: tuple[LedgerEntry, ...], folder: Path, status: Status) -> None:
+    sites, faults = read_sites(folder)
     entries = latest_entries(rows).values()
     last = {e.dataset: e.release_id for e in entries if e.state is EntryState.PUBLISHED}
     status.datasets += [
         Dataset(**asdict(budget), last_release=last.get(budget.dataset))
-        for budget in budgets(files.sites(), rows)
+        for budget in budgets(sites, rows)
     ]
-    for name, code in files.faults().items():
+    for name, code in faults.items():
         status.report(f"site file {name}", False, code)
     status.waiting += [_entry(entry) for entry in entries if waits_for_officer(entry)]
     begun = (EntryState.RESERVED, EntryState.EXECUTING)

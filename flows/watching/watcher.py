@@ -13,28 +13,32 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from pydantic import SecretStr
 
 from flows.events import PublicEvent, emit, orchestrator
 from flows.installation import Installation
 from flows.local_server import connection
 from flows.watching.arrivals import arrived, scan
-from flows.watching.budgets import SiteFolder, budgets
+from flows.watching.budgets import budgets, read_sites
 from flows.watching.lineage import run_events, send
 from flows.watching.outbox import (
+    CURSOR_FILE,
     Cursor,
-    CursorFile,
     low_budgets,
-    missed_runs,
     notices,
+    read_cursor,
     resend,
     unpublished,
 )
+from flows.watching.schedules import review_schedules
 from privacy.errors import ClustMixError, ConfigurationError
 from privacy.ledger import LedgerEntry
 from storage.arrivals.arrival_store import ArrivalStore
-from storage.files.private import ensure_private_directory
+from storage.files.documents import write_kept
 from storage.files.workspace import live_run_ids
 from storage.identity import installation_id, open_ledger
 from storage.keys.key_store import KeyStore
@@ -109,27 +113,23 @@ class Watcher:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._site_files = SiteFolder(settings.sites)
-        self._file = CursorFile(ensure_private_directory(settings.server_home))
         self._unsent: list[PublicEvent] = []
         self._problems: tuple[str, ...] = ()
         self._read_again_at = 0.0
         # A server of this machine is looked for anew each time: its next start has another port.
         self._finds_server = "PREFECT_API_URL" not in os.environ
         os.environ.update(runtime.safe_environment())
-        self._parts = (
+        self._parts = [
             PeriodicTask("arrivals", TICK_SECONDS, self._take_arrivals),
             PeriodicTask("news", TICK_SECONDS, self._notify_of_rows),
             PeriodicTask("dead runs", UPKEEP_SECONDS, self._clean_up),
             PeriodicTask("unfinished", UPKEEP_SECONDS, self._resend),
             PeriodicTask("schedules", UPKEEP_SECONDS, self._notify_of_missed_runs),
             PeriodicTask("budgets", UPKEEP_SECONDS, self._notify_of_low_budgets),
-            *(
-                (PeriodicTask("lineage", UPKEEP_SECONDS, self._send_lineage),)
-                if settings.lineage_url is not None
-                else ()
-            ),
-        )
+        ]
+        if (url := settings.lineage_url) is not None:
+            work = partial(self._send_lineage, url)
+            self._parts.append(PeriodicTask("lineage", UPKEEP_SECONDS, work))
 
     def tick(self) -> dict[str, ClustMixError | None]:
         """Do everything that is due; return the error of each part that was due, or None."""
@@ -182,49 +182,51 @@ class Watcher:
             waiting = ArrivalStore(settings.arrivals).waiting()
             unanswered += [arrived(arrival) for arrival in waiting]
         with self._orchestrator() as client:
-            news = resend(unanswered, self._cursor(), client, now=_now())
-        self._send(news.events, news.cursor)
+            events, cursor = resend(unanswered, self._cursor(), client, now=_now())
+        self._send(events, cursor)
 
     def _notify_of_missed_runs(self) -> None:
+        cursor = self._cursor()
         with self._orchestrator() as client:
-            news = missed_runs(self._cursor(), client, now=_now())
-        self._send(news.events, news.cursor)
+            events, known = review_schedules(client, cursor.missed, now=_now())
+        self._send(events, cursor.model_copy(update={"missed": known}))
 
     def _notify_of_low_budgets(self) -> None:
-        left = budgets(self._site_files.sites(), self._rows())
-        news = low_budgets(left, self._cursor())
-        self._send(news.events, news.cursor)
-        if faults := self._site_files.faults():
+        sites, faults = read_sites(self._settings.sites)
+        self._send(*low_budgets(budgets(sites, self._rows()), self._cursor()))
+        if faults:
             named = ", ".join(f"{name} ({code})" for name, code in faults.items())
             raise ConfigurationError(
                 "SITE_UNUSABLE",
                 f"expected site files, found {named}; their budgets are not looked at",
             )
 
-    def _send_lineage(self) -> None:
+    def _send_lineage(self, url: SecretStr) -> None:
         rows, cursor = self._rows(), self._cursor()
         events = run_events(rows[cursor.lineage :], owner=installation_id(self._settings.home))
-        if self._settings.lineage_url is not None:
-            send(events, self._settings.lineage_url)
+        send(events, url)
         self._send((), cursor.model_copy(update={"lineage": len(rows)}))
 
     def _rows(self) -> tuple[LedgerEntry, ...]:
         return open_ledger(self._settings).history()
 
     def _cursor(self) -> Cursor:
-        cursor = self._file.read()
+        cursor = read_cursor(self._settings.server_home)
         if cursor is None:
             cursor = Cursor.at_first(self._rows(), now=_now())
-            self._file.write(cursor)
+            self._keep(cursor)
         return cursor
+
+    def _keep(self, cursor: Cursor) -> None:
+        write_kept(self._settings.server_home / CURSOR_FILE, cursor)
 
     def _send(self, events: Sequence[PublicEvent], cursor: Cursor | None = None) -> None:
         """Send the events, then keep the cursor: unanswered events are sent again."""
         if events:
             self._find_server()
             emit(events)
-        if cursor is not None and cursor != self._file.read():
-            self._file.write(cursor)
+        if cursor is not None and cursor != read_cursor(self._settings.server_home):
+            self._keep(cursor)
         for event in events:
             log("sent", f"{event.name} {event.resource_id}")
 

@@ -45,7 +45,7 @@ def refused(folder, place="", value=None, *, file="prefect.yaml"):
         ("prefect.yaml", "deployments.0.parameters.request.epsilon", 9, "request.epsilon: Extra"),
         ("prefect.yaml", "deployments.1.enforce_parameter_schema", False, "on-arrival without"),
         ("prefect.yaml", "deployments.1.tags", ["other"], "on-arrival without tags: [clustmix]"),
-        ("prefect.yaml", "deployments", None, "deployments: Input should be a valid list"),
+        ("prefect.yaml", "deployments", None, "TypeError: "),
         ("automations.yaml", "automations.0.trigger.within", "soon", "trigger.event.within"),
         ("automations.yaml", "automations.0.name", "foreign", "does not begin with clustmix"),
     ],

@@ -2,10 +2,9 @@
 
 from contextlib import ExitStack
 
-import process_patches
 import pytest
 import webhook_receiver
-from hospital import no_postgres, prepare, usual_database
+from hospital import prepare
 from served_installation import running
 
 
@@ -30,31 +29,21 @@ def told():
 
 @pytest.fixture(scope="session")
 def hospital(tmp_path_factory, told):
-    """Return the installation of a database; it is started when it is first asked for."""
+    """Return the installation of a name; it is started when it is first asked for."""
     started = {}
     with ExitStack() as stack:
 
-        def installation(database):
-            if database == "postgres" and (reason := no_postgres()):
-                pytest.skip(reason)
-            if database not in started:
-                settings = {"CLUSTMIX_NOTIFY_URL": told.url}
-                if database == "sqlite":
-                    settings[process_patches.NO_POSTGRES] = "1"
-                folder = tmp_path_factory.mktemp(database)
-                started[database] = stack.enter_context(running(folder, prepare, **settings))
-            return started[database]
+        def installation(name):
+            if name not in started:
+                folder = tmp_path_factory.mktemp(name)
+                made = running(folder, prepare, CLUSTMIX_NOTIFY_URL=told.url)
+                started[name] = stack.enter_context(made)
+            return started[name]
 
         yield installation
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def installation(request, hospital):
-    """Return the installation of each database in turn."""
-    return hospital(request.param)
-
-
 @pytest.fixture
-def usual(hospital):
-    """Return the installation with the database that a start of the server chooses here."""
-    return hospital(usual_database())
+def installation(hospital):
+    """Return the first installation."""
+    return hospital("first")

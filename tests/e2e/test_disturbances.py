@@ -5,7 +5,7 @@ from ipaddress import ip_address
 
 import psutil
 import pytest
-from hospital import MIXED, WARD, usual_database
+from hospital import MIXED, WARD
 from served_installation import wait_until
 from supervised_parts import SupervisedParts
 
@@ -21,70 +21,74 @@ def contents():
 
 @pytest.fixture(scope="module")
 def parts(hospital):
-    return SupervisedParts(hospital(usual_database()))
+    return SupervisedParts(hospital("first"))
 
 
-def in_the_middle(usual, dataset, content):
+def in_the_middle(installation, dataset, content):
     """Begin a release of another table; return its run and its id once it has drawn."""
-    usual.change_source(dataset, content)
-    run_id = usual.request("measure", "on-demand", dataset=dataset)
+    installation.change_source(dataset, content)
+    run_id = installation.request("measure", "on-demand", dataset=dataset)
     name = wait_until(
-        lambda: next((r.name for r in usual.flow_runs() if r.id == run_id and "/" in r.name), ""),
-        lambda: usual.run(run_id),
+        lambda: next(
+            (r.name for r in installation.flow_runs() if r.id == run_id and "/" in r.name), ""
+        ),
+        lambda: installation.run(run_id),
     )
     return run_id, name.split("/")[1]
 
 
-def assert_drawn_once_and_published(usual, release_id):
-    usual.wait_for_release(release_id)
-    assert set(usual.drawn()[release_id].values()) == {1}
-    usual.verify(release_id)
-    usual.wait_until_quiet()
-    assert usual.damages() + usual.leftovers() == []
+def assert_drawn_once_and_published(installation, release_id):
+    installation.wait_for_release(release_id)
+    assert set(installation.drawn()[release_id].values()) == {1}
+    installation.verify(release_id)
+    installation.wait_until_quiet()
+    assert installation.damages() + installation.leftovers() == []
 
 
-def test_a_dask_worker_is_killed_between_two_draws(usual, parts, contents):
-    with usual.holding() as wait:
-        run_id, release_id = in_the_middle(usual, MIXED, next(contents))
+def test_a_dask_worker_is_killed_between_two_draws(installation, parts, contents):
+    with installation.holding() as wait:
+        run_id, release_id = in_the_middle(installation, MIXED, next(contents))
         wait(release_id)
         killed = parts.dask_workers()
         assert killed
         for worker in killed:
             worker.kill()
-    ended = usual.wait_for_run(run_id)
+    ended = installation.wait_for_run(run_id)
     assert ended.state == "COMPLETED", ended
-    assert_drawn_once_and_published(usual, release_id)
+    assert_drawn_once_and_published(installation, release_id)
     wait_until(parts.dask_workers, lambda: "no worker")
 
 
-def test_a_run_that_is_killed_after_its_draw_is_charged_once(usual, parts, told, contents):
+def test_a_run_that_is_killed_after_its_draw_is_charged_once(installation, parts, told, contents):
     content = next(contents)
-    known = set(usual.entries())
-    with usual.holding() as wait:
-        usual.arrive(WARD, content)
-        (release_id,) = wait_until(lambda: set(usual.entries()) - known, usual.states)
+    known = set(installation.entries())
+    with installation.holding() as wait:
+        installation.arrive(WARD, content)
+        (release_id,) = wait_until(lambda: set(installation.entries()) - known, installation.states)
         wait(release_id)
         for process in parts.runs():
             process.kill()
     # The charge stands, the operator hears of it, and nobody pays again without a person.
     told.wait_for(lambda body: "release.burned" in body and release_id in body, timeout_seconds=240)
-    assert usual.entries()[release_id].state is EntryState.BURNED
+    assert installation.entries()[release_id].state is EntryState.BURNED
     withheld = wait_until(
-        lambda: [r for r in usual.flow_runs() if "ARRIVAL_BURNED" in r.message],
-        lambda: usual.flow_runs()[:5],
+        lambda: [r for r in installation.flow_runs() if "ARRIVAL_BURNED" in r.message],
+        lambda: installation.flow_runs()[:5],
     )
     assert withheld[0].state_name == "Withheld", withheld
-    usual.wait_until_quiet()
-    assert set(usual.entries()) == {*known, release_id}
-    assert usual.damages() + usual.leftovers() == []
-    usual.arrive(WARD, content)
-    (anew,) = wait_until(lambda: set(usual.entries()) - {*known, release_id}, usual.states)
-    assert_drawn_once_and_published(usual, anew)
+    installation.wait_until_quiet()
+    assert set(installation.entries()) == {*known, release_id}
+    assert installation.damages() + installation.leftovers() == []
+    installation.arrive(WARD, content)
+    (anew,) = wait_until(
+        lambda: set(installation.entries()) - {*known, release_id}, installation.states
+    )
+    assert_drawn_once_and_published(installation, anew)
 
 
-def test_nothing_listens_beyond_this_machine(usual):
+def test_nothing_listens_beyond_this_machine(installation):
     others = set()
-    for process in usual.processes():
+    for process in installation.processes():
         with suppress(psutil.Error):
             others |= {
                 (process.name(), *one.laddr)

@@ -12,20 +12,13 @@ import subprocess
 import sys
 
 import httpx
-import process_patches
 import psutil
 import pytest
-from hospital import no_postgres
 from served_installation import ServedInstallation
 from waiting import until
 
 from flows.local_server import connection, part_states
-from flows.server_environment import (
-    DATABASE_PASSWORD_FILE,
-    PASSWORD_FILE,
-    kept_secret,
-    read_addresses,
-)
+from flows.server_environment import PASSWORD_FILE, kept_secret, read_addresses
 from storage.settings import Settings
 from tasks.execution.runtime import safe_environment
 
@@ -81,8 +74,7 @@ def test_start_says_where_everything_is(served):
     assert addresses.ready
     usual = {"cpu-workers", "orchestrator", "pages", "scheduler", "watcher"}
     workers = {"private-worker", "public-worker"}
-    assert set(parts) - {"database"} == usual | workers
-    assert ("database" in parts) == (no_postgres() is None)
+    assert set(parts) == usual | workers
     for part in parts.values():
         assert f"{part.name:<16}{part.pid:>8}" in said
     for address in (addresses.orchestrator, addresses.scheduler, addresses.pages):
@@ -98,13 +90,10 @@ def test_what_is_kept_is_private_and_no_password_is_shown(served):
     for path in (home, *home.rglob("*")):
         with contextlib.suppress(FileNotFoundError):
             assert stat.S_IMODE(path.lstat().st_mode) & 0o077 == 0, path
-    secrets = (
-        kept_secret(home, PASSWORD_FILE).split(":")[1],
-        kept_secret(home, DATABASE_PASSWORD_FILE, ""),
-    )
+    secret = kept_secret(home, PASSWORD_FILE).split(":")[1]
     shown = str([process.cmdline() for process in served.processes()])
     logs = "".join(path.read_text(errors="replace") for path in home.glob("*.log"))
-    assert not any(secret in shown + logs for secret in secrets)
+    assert secret not in shown + logs
 
 
 def test_the_api_asks_for_the_password_and_a_token(served):
@@ -170,12 +159,9 @@ def test_every_part_that_is_killed_comes_back_and_status_says_so(served):
 
 
 def test_another_installation_runs_beside_it_and_survives_a_crash(served, tmp_path_factory):
-    with installation(
-        tmp_path_factory.mktemp("second"), **{process_patches.NO_POSTGRES: "1"}
-    ) as second:
+    with installation(tmp_path_factory.mktemp("second")) as second:
         done = second.run("start")
         assert done.returncode == 0, done.stderr
-        assert "keeps its runs in SQLite: PostgreSQL is hidden" in done.stderr
         database = second.folder_of_server / "prefect" / "prefect.db"
         assert stat.S_IMODE(database.stat().st_mode) == 0o600
         assert second.address != served.address

@@ -16,8 +16,8 @@ def deliver(installation, name, frame):
 
 
 def test_planted_values_reach_nothing_that_the_server_keeps(hospital):
-    # SQLite: what the orchestrator keeps is a file below the home as well.
-    installation = hospital("sqlite")
+    # What the orchestrator keeps is a file below the home as well.
+    installation = hospital("first")
     earlier = installation.entries().values()
     n_published = sum((e.dataset, e.state) == (WARD, EntryState.PUBLISHED) for e in earlier)
     deliver(installation, "planted", made.made_up_cohort())

@@ -61,7 +61,7 @@ def test_a_budget_that_is_spent_is_an_ordinary_end(installation, told):
 
 
 def test_two_installations_release_at_once(hospital):
-    both = [hospital("sqlite"), hospital("postgres")]
+    both = [hospital("first"), hospital("second")]
     before = [set(one.entries()) for one in both]
     for one in both:
         one.change_source(WARD, 500)

@@ -2,7 +2,6 @@ import functools
 import json
 import os
 import re
-import stat
 
 import ledger_requests
 import postgres_server
@@ -105,21 +104,12 @@ def test_keys_that_are_lost_or_exchanged_are_found(released):
     (folder / "ledger.key").rename(released.home / "kept")
     lost = f"of earlier requests in {folder / 'ledger.key'}, found none; restore"
     assert lost in refused(released, "keys")
-    folder.rename(released.home / "old-keys")
-    assert lost in refused(released, "keys")
-    (released.home / "old-keys").rename(folder)
     (released.home / "kept").rename(folder / "ledger.key")
     (folder / "pipeline.pub").rename(folder.parent / "kept.pub")
     assert found(released, "keys").good
     assert not (folder / "pipeline.pub").exists()
     (folder / "officers" / "ada.pub").rename(folder / "pipeline.pub")
     assert "found another; restore the one that was replaced" in refused(released, "keys")
-    (folder / "pipeline.key").unlink()
-    assert "found none; restore it, or move the public key away" in refused(released, "keys")
-    (folder / "retired").mkdir()
-    (folder / "pipeline.pub").rename(folder / "retired" / "2025.pub")
-    KeyStore(folder).pipeline()
-    assert " and 1 retired, closed to others" in found(released, "keys").text
 
 
 def test_a_release_that_is_revoked_in_the_ledger_alone_is_found(released):
@@ -133,8 +123,6 @@ def test_a_release_that_is_revoked_in_the_ledger_alone_is_found(released):
     path.rename(released.home / "kept.json")
     alone = f"expected release {entry.release_id} in {path}, found it revoked in the ledger alone"
     assert refused(released, "revocations").startswith(alone)
-    path.write_bytes(b"{}")
-    assert "file revoked.json field" in refused(released, "revocations")
 
 
 def test_a_ledger_that_was_set_back_or_lost_is_found(released):
@@ -145,9 +133,6 @@ def test_a_ledger_that_was_set_back_or_lost_is_found(released):
     assert found(released, "ledger").text == "none yet; the first release makes it"
     lost = f"expected the ledger whose row 6 was exported, found none at {released.ledger_path};"
     assert refused(released, "ledger head").startswith(lost)
-    released.ledger_path.write_bytes(b"no database, but long enough to be read as one")
-    released.ledger_path.chmod(0o600)
-    assert "file is not a database" in refused(released, "ledger")
 
 
 def test_a_ledger_in_postgresql_is_verified_and_its_address_unsaid(released, monkeypatch, capsys):
@@ -163,17 +148,6 @@ def test_a_ledger_in_postgresql_is_verified_and_its_address_unsaid(released, mon
     assert found(shared, "keys").good
 
 
-def test_a_ledger_that_does_not_answer_is_found(settings, monkeypatch, capsys):
-    nowhere = "postgresql://somebody:secret-word@127.0.0.1:1/ledger"
-    monkeypatch.setenv("CLUSTMIX_LEDGER_URL", nowhere)
-    assert main(["doctor"]) == 1
-    shown = capsys.readouterr()
-    [line] = [line for line in shown.out.splitlines() if line.startswith("  FAIL")]
-    assert line.startswith("  FAIL ledger               expected the PostgreSQL ledger to answer")
-    assert "secret-word" not in shown.out + shown.err
-    assert "somebody" not in shown.out + shown.err
-
-
 def test_an_open_home_is_found(settings, capsys):
     settings.home.mkdir()
     settings.home.chmod(0o750)
@@ -181,10 +155,7 @@ def test_an_open_home_is_found(settings, capsys):
     open_home = f"  FAIL private folder       directory {settings.home} holds private data and must"
     assert open_home in capsys.readouterr().out
     assert main(["doctor", "--json"]) == 1
-    answer = json.loads(capsys.readouterr().out)
-    assert [finding["name"] for finding in answer] == NAMES
-    assert all(finding.keys() == {"name", "good", "text"} for finding in answer)
-    assert stat.S_IMODE(settings.home.stat().st_mode) == 0o750
+    assert [finding["name"] for finding in json.loads(capsys.readouterr().out)] == NAMES
 
 
 def test_what_is_found_of_the_machine(settings, tmp_path, monkeypatch):

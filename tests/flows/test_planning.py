@@ -14,7 +14,6 @@ from flows.site.request import job_of
 from flows.site.site_file import load_site
 from flows.watching.planning import Planning
 from privacy.calibration import release_mu
-from privacy.parameters import PrivacyParameters
 from privacy.randomness import SeededNoise
 from tasks.measurement.centred import counts_of, label_counts
 from tasks.measurement.curator import Curator, in_memory
@@ -86,8 +85,6 @@ def test_more_budget_tells_more_and_leaves_fewer_releases(path):
     assert (found[-1].epsilon, found[-1].releases) == (10.0, 0)
     few = Planning(replace(job(path), patients=20)).prospects([1.0])
     assert few[0].drowned == ("age", "lactate", "ward", "smoker")
-    parameters = PrivacyParameters(epsilon=5.0, delta=1e-6)
-    assert Planning(replace(job(path), parameters=parameters)).prospects([])[0].releases == 1
 
 
 def test_the_command_reads_no_table_and_draws(path, capsys):

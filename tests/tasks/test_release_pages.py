@@ -5,7 +5,7 @@ import asyncio
 import httpx
 import pytest
 
-from flows.pages import CONTENT_POLICY, OwnContentOnly, release_pages
+from flows.pages import CONTENT_POLICY, own_content_only, release_pages
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_a_strange_name_for_this_machine_is_refused(store):
 
 
 def test_the_page_of_the_orchestrator_may_call_its_own_server_alone(store):
-    answer = ask(OwnContentOnly(release_pages(store)), "/nothing")
+    answer = ask(own_content_only(release_pages(store)), "/nothing")
     policies = answer.headers.get_list("content-security-policy")
     assert policies[-1] == CONTENT_POLICY
     directives = dict(part.split(" ", 1) for part in CONTENT_POLICY.split("; "))

@@ -100,14 +100,6 @@ def test_log_directories_nest_and_must_be_closed_to_others(tmp_path, capfd):
         pass
 
 
-def test_private_log_does_not_follow_a_link(tmp_path):
-    with private_log_directory(tmp_path / "log"):
-        (tmp_path / "log" / PRIVATE_LOG_NAME).symlink_to(tmp_path / "elsewhere")
-        with pytest.raises(OSError, match="symbolic links"):
-            private_log("step", CANARY)
-    assert not (tmp_path / "elsewhere").exists()
-
-
 def test_configuration_is_silent_and_its_home_is_closed(without_prefect, tmp_path):
     configure_prefect(Settings(home=tmp_path / "home"))
     assert without_prefect["PREFECT_HOME"] == str(tmp_path / "home" / "prefect")

@@ -1,12 +1,15 @@
 """The local server: settings of its parts, addresses that are kept, and refusals."""
 
 import os
+import re
 import socket
+from contextlib import suppress
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
-from flows import local_server, server_environment
+from flows import local_server, supervisor
 from flows.local_server import (
     connection,
     find_gpus,
@@ -19,17 +22,16 @@ from flows.local_server import (
 from flows.orchestrator import join_ready_server
 from flows.orchestrator import start_server as start_own_server
 from flows.server_environment import (
-    DATABASE_PASSWORD_FILE,
     HOST,
     PASSWORD_FILE,
     Addresses,
     kept_secret,
-    orchestrator_environment,
+    parts_environment,
     read_addresses,
-    write_addresses,
 )
 from flows.supervisor import ServerError, Supervisor
 from privacy.errors import ConfigurationError
+from storage.files.documents import write_kept
 from storage.settings import Settings
 from tasks.execution.runtime import safe_environment
 
@@ -55,48 +57,75 @@ def supervised(monkeypatch):
 
 
 def test_parts_inherit_our_settings_as_absolute_and_nobody_elses(monkeypatch, tmp_path):
-    monkeypatch.setenv("PREFECT_SERVER_API_HOST", "192.0.2.1")
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("PREFECT_SERVER_DATABASE_PASSWORD", "stale")
     monkeypatch.setenv("DASK_DISTRIBUTED__DASHBOARD__LINK", "x")
     monkeypatch.setenv("CLUSTMIX_LEDGER_URL", "postgresql://stale")
     monkeypatch.setenv("LANG", "C.UTF-8")
     monkeypatch.setenv("PREFECT_DEBUG_MODE", "true")
-    settings = Settings(home=Path("here"), ledger_url="postgresql://name:word@db/l", offline=True)
-    environment = server_environment.inherited_environment(settings)
+    settings = Settings(
+        home=Path("here"),
+        ledger_url="postgresql://name:word@db/l",
+        offline=True,
+        dask_address=ADDRESSES.scheduler,
+        releases_url=ADDRESSES.pages,
+    )
+    environment = parts_environment(
+        settings.model_copy(update={"dask_address": None}), tmp_path, ADDRESSES
+    )
     assert environment["LANG"] == "C.UTF-8"
     assert environment["CLUSTMIX_HOME"] == str(Path.cwd() / "here")
     assert environment["CLUSTMIX_LEDGER_URL"] == "postgresql://name:word@db/l"
-    assert environment["CLUSTMIX_OFFLINE"] == "True"
     assert "CLUSTMIX_REQUESTER" not in environment
-    foreign = {k for k in environment if k.startswith(("PREFECT", "DASK"))}
-    assert foreign == {k for k in safe_environment() if k.startswith("PREFECT")}
+    assert not {"PREFECT_SERVER_DATABASE_PASSWORD", "DASK_DISTRIBUTED__DASHBOARD__LINK"} & {
+        *environment
+    }
     assert environment["PREFECT_DEBUG_MODE"] == "false"
-    # What a part reads is what the command has read.
+    # What a part reads is what the command has read, and the addresses of the other parts.
     monkeypatch.undo()
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert Settings() == settings
     # Certificates of a cluster of the operator's own are handed on.
     monkeypatch.setenv("DASK_CONFIG", "/etc/cluster.yaml")
-    settings = Settings(dask_address="tls://cluster:8786")
-    assert server_environment.inherited_environment(settings)["DASK_CONFIG"] == "/etc/cluster.yaml"
+    alone = ADDRESSES.model_copy(update={"scheduler": ""})
+    assert parts_environment(settings, tmp_path, alone)["DASK_CONFIG"] == "/etc/cluster.yaml"
 
 
 def test_the_orchestrator_listens_here_and_asks_for_a_password(tmp_path):
     tmp_path.chmod(0o700)
-    page, url = "http://127.0.0.1:4321", "PREFECT_SERVER_DATABASE_CONNECTION_URL"
-    found = orchestrator_environment(tmp_path, page, None)
+    found = parts_environment(Settings(), tmp_path, ADDRESSES)
+    assert safe_environment().items() <= found.items()
     assert found["PREFECT_SERVER_API_HOST"] == "127.0.0.1"
     assert found["PREFECT_SERVER_API_PORT"] == "4321"
-    password = kept_secret(tmp_path, PASSWORD_FILE)
-    assert found["PREFECT_SERVER_API_AUTH_STRING"] == password
+    assert found["PREFECT_SERVER_API_AUTH_STRING"] == kept_secret(tmp_path, PASSWORD_FILE)
     assert found["PREFECT_SERVER_CSRF_PROTECTION_ENABLED"] == "true"
-    assert found["PREFECT_SERVER_UI_API_URL"] == "/api"
     assert "*" not in found["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"]
-    assert found[url] == f"sqlite+aiosqlite:///{tmp_path / 'prefect' / 'prefect.db'}"
-    word = kept_secret(tmp_path, DATABASE_PASSWORD_FILE, "")
-    assert orchestrator_environment(tmp_path, page, 5432)[url] == (
-        f"postgresql+asyncpg://clustmix:{word}@127.0.0.1:5432/postgres?ssl=disable"
-    )
+
+
+def test_parts_listen_on_the_loopback_interface_and_no_secret_is_on_a_command_line(tmp_path):
+    def configuration(**values):
+        with mock.patch.object(supervisor.subprocess, "run", side_effect=KeyError):
+            with suppress(KeyError):
+                Supervisor(tmp_path).launch({"PASSWORD": "zebra"}, **values)
+        return (tmp_path / "supervisord.conf").read_text()
+
+    values = ADDRESSES.model_dump(exclude={"ready"})
+    text = configuration(**values, n_workers=2, gpus=["GPU-a", "GPU-b"])
+    assert re.findall(r"program:(.*)\]", text) == [
+        *("scheduler", "cpu-workers", "gpu-worker-0", "gpu-worker-1", "pages", "orchestrator"),
+        *("private-worker", "public-worker", "watcher"),
+    ]
+    assert "inet" not in text
+    assert "zebra" not in text
+    dask = re.findall(r"^command = .* -m (?:dask|uvicorn) .*", text, re.M)
+    assert len(dask) == 6
+    assert all("--host 127.0.0.1 " in command for command in dask)
+    assert 'JAX_PLATFORMS="cpu",CUDA_VISIBLE_DEVICES=""' in text
+    assert "--nworkers 2 --resources CPU=1" in text
+    assert text.count("--resources GPU=1") == 2
+    few = configuration(**values | {"scheduler": "", "pages": ""}, n_workers=2, gpus=[])
+    assert re.findall(r"program:(.*)\]", few)[0] == "orchestrator"
 
 
 def test_a_port_that_was_asked_for_is_taken_or_refused():
@@ -104,12 +133,7 @@ def test_a_port_that_was_asked_for_is_taken_or_refused():
         port = taken.getsockname()[1]
         with pytest.raises(ServerError) as caught:
             free_port(port)
-    assert str(caught.value) == (
-        f"SERVER_PORT_TAKEN: expected port {port} of 127.0.0.1 to be free, found that it cannot be "
-        "used; choose another one, or none to be given one"
-    )
-    with pytest.raises(ServerError):
-        free_port(70_000)
+    assert str(caught.value).startswith(f"SERVER_PORT_TAKEN: expected port {port} of 127.0.0.1 ")
 
 
 def test_gpus_get_a_worker_each_where_jax_can_use_them(monkeypatch, tmp_path):
@@ -121,22 +145,17 @@ def test_gpus_get_a_worker_each_where_jax_can_use_them(monkeypatch, tmp_path):
     told = []
     monkeypatch.setattr(local_server, "_CUDA_PLUGINS", ("json",))
     assert find_gpus(told.append) == ["GPU-a", "GPU-b"]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1, ")
-    assert find_gpus(told.append) == ["1"]
     monkeypatch.setattr(local_server, "_CUDA_PLUGINS", ("no_such_plugin",))
     assert told == []
     assert find_gpus(told.append) == []
     assert told == ["no GPU worker: a GPU is here, but jax has no CUDA plugin"]
-    program.write_text("#!/bin/sh\necho No devices; exit 9\n")
-    assert find_gpus(told.append) == []
-    assert len(told) == 1
 
 
 def test_without_a_server_there_is_no_connection(settings, monkeypatch):
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     folder = settings.server_home
     assert connection(folder) == {}
-    write_addresses(folder, ADDRESSES)
+    write_kept(folder / "addresses.json", ADDRESSES)
     assert connection(folder) == {}
     assert not join_server(folder)
     with pytest.raises(ServerError, match=r"^SERVER_UNSUPERVISED: "):
@@ -150,7 +169,7 @@ def test_without_a_server_there_is_no_connection(settings, monkeypatch):
 
 def test_a_running_orchestrator_is_found_by_other_commands(settings, monkeypatch, supervised):
     folder = settings.server_home
-    write_addresses(folder, ADDRESSES)
+    write_kept(folder / "addresses.json", ADDRESSES)
     expected = {
         "PREFECT_API_URL": "http://127.0.0.1:4321/api",
         "PREFECT_API_AUTH_STRING": kept_secret(folder, PASSWORD_FILE),
@@ -173,9 +192,9 @@ def test_a_running_orchestrator_is_found_by_other_commands(settings, monkeypatch
 
 def test_a_single_command_joins_the_server_once_it_is_ready(without_prefect, settings, supervised):
     folder = settings.server_home
-    write_addresses(folder, ADDRESSES.model_copy(update={"ready": False}))
+    write_kept(folder / "addresses.json", ADDRESSES.model_copy(update={"ready": False}))
     assert not join_ready_server(folder)
-    write_addresses(folder, ADDRESSES)
+    write_kept(folder / "addresses.json", ADDRESSES)
     assert join_ready_server(folder)
     assert without_prefect["PREFECT_API_URL"] == "http://127.0.0.1:4321/api"
     assert without_prefect["PREFECT_API_AUTH_STRING"] == kept_secret(folder, PASSWORD_FILE)
@@ -191,11 +210,7 @@ def test_damaged_addresses_and_an_open_folder_are_refused(settings):
     for call in (*calls, lambda: connection(folder)):
         with pytest.raises(ServerError) as caught:
             call()
-        assert caught.value.__context__ is None
-        assert str(caught.value) == (
-            f"SERVER_RECORD_INVALID: expected the addresses of the started parts in {path}, found "
-            "something else; delete the file and start the server again"
-        )
+        assert str(caught.value).startswith("SERVER_RECORD_INVALID: ")
     folder.chmod(0o755)
     for call in calls:
         with pytest.raises(ConfigurationError, match=r"^DIRECTORY_MODE: "):
@@ -217,12 +232,10 @@ def test_a_start_that_fails_leaves_nothing(settings, monkeypatch):
     broken.write_text(template.read_text("utf-8").replace("flows.pages:orchestrator_page", code))
     monkeypatch.setattr("flows.supervisor._TEMPLATE", broken)
     monkeypatch.setattr(local_server.Supervisor, "launch", launch)
-    monkeypatch.setattr(local_server, "find_postgres", lambda *_: "PostgreSQL is hidden")
     told = []
     alone = settings.model_copy(update={"dask_address": "tls://cluster:1"})
-    with pytest.raises(ServerError, match=r"^SERVER_PART_ENDED: expected the orchestrator to answ"):
+    with pytest.raises(ServerError, match=r"^SERVER_PART_FAILED: .* orchestrator to answer, found"):
         start_server(alone, port=free_port(), log=told.append)
-    assert told[0] == "the orchestrator keeps its runs in SQLite: PostgreSQL is hidden"
     assert told[-1] == "ending what was started"
     assert Supervisor(settings.server_home)._processes() == []
     assert read_addresses(settings.server_home) is None

@@ -1,10 +1,7 @@
 """What the installations of the tests have in common: their datasets and the people who decide."""
 
-from pathlib import Path
-
 import made_up_release as made
 
-from flows.local_database import find_postgres
 from privacy.calibration import gdp_rho
 
 WARD, POOR, DECIDED, MIXED = "ward", "poor", "decided", "mixed"
@@ -30,14 +27,3 @@ def cap_for(n_releases):
     while gdp_rho(epsilon=cap, delta=1e-5) < n_releases * charge:
         cap *= 1.001
     return cap
-
-
-def no_postgres():
-    """Return why a server has no PostgreSQL here, or None."""
-    found = find_postgres(Path(), "")
-    return found if isinstance(found, str) else None
-
-
-def usual_database():
-    """Return the database that a start of the server chooses here."""
-    return "sqlite" if no_postgres() else "postgres"

@@ -1,10 +1,10 @@
 """What the Python processes of a whole installation do differently in tests.
 
-They write down what they draw, before anybody sees it; they may be told to wait after a draw, and
-that there is no PostgreSQL; and they try an arrival again sooner whose run has failed. Python
-imports ``sitecustomize`` when it starts; `variables` writes one that imports this module, wherever
-a process was started from: by a worker, by the command, or by hand. Nothing but the standard
-library is imported here, since most processes draw nothing.
+They write down what they draw, before anybody sees it; they may be told to wait after a draw; and
+they try an arrival again sooner whose run has failed. Python imports ``sitecustomize`` when it
+starts; `variables` writes one that imports this module, wherever a process was started from: by a
+worker, by the command, or by hand. Nothing but the standard library is imported here, since most
+processes draw nothing.
 """
 
 import importlib.util
@@ -17,9 +17,6 @@ from pathlib import Path
 
 DRAWS = "E2E_DRAWS"
 """Variable with the folder of the draws: ``<release>.jsonl``, a line for each."""
-
-NO_POSTGRES = "E2E_NO_POSTGRES"
-"""Variable that hides an installed PostgreSQL from the server of an installation."""
 
 HURRY = 60
 """How much sooner than usual an arrival is tried again."""
@@ -107,11 +104,6 @@ def _wait(folder, name):
             time.sleep(0.05)
 
 
-def _hide_postgres(server_database):
-    if NO_POSTGRES in os.environ:
-        server_database.find_postgres = lambda *_: "PostgreSQL is hidden"
-
-
 def _hurry(arrivals):
     """Let what is tried again after minutes and hours be tried after seconds and minutes."""
     arrivals._RETRY_AFTER = tuple(delay / HURRY for delay in arrivals._RETRY_AFTER)
@@ -120,5 +112,4 @@ def _hurry(arrivals):
 _PATCHES = {
     "storage.arrivals.arrival_store": _hurry,
     "tasks.measurement.curator": _record_draws,
-    "flows.local_database": _hide_postgres,
 }

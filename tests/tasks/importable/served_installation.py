@@ -25,7 +25,6 @@ import psutil
 import yaml
 from waiting import until
 
-from flows.local_database import find_postgres
 from flows.local_server import free_port
 from flows.supervisor import _lives
 from privacy.ledger import EntryState
@@ -235,31 +234,18 @@ class ServedInstallation(forced.Accounts):
         if process.pid == os.getpid():
             return False
         with suppress(psutil.Error):
-            # A database clears its environment, and is named by its folder.
-            return (
-                process.environ().get(MARK) == str(self.folder)
-                or str(self.folder) in " ".join(process.cmdline())
-                or any(process.cwd() == str(place) for place in self._database_folders())
+            return process.environ().get(MARK) == str(self.folder) or str(self.folder) in " ".join(
+                process.cmdline()
             )
         return False
 
-    def _database_folders(self):
-        """Return where data of the server's database are that lie outside of the home."""
-        installation = self.home / "installation"
-        if os.geteuid() != 0 or not installation.exists():
-            return []
-        found = find_postgres(self.home, installation.read_text().strip())
-        return [] if isinstance(found, str) or not found.folder.exists() else [found.data]
-
     def end_everything(self):
-        """Kill what is left and delete what lies outside of the folder."""
+        """Kill what is left."""
         left = self.processes()
         for process in left:
             with suppress(psutil.Error):
                 process.kill()
         psutil.wait_procs(left, timeout=30)
-        for data in self._database_folders():
-            shutil.rmtree(data.parent, ignore_errors=True)
 
     # --- the orchestrator -------------------------------------------------------------------
 

@@ -45,6 +45,24 @@ class _Fitted:
 class Synthesizer(Parameters):
     """Base of all methods; make one of its classes, such as `clustmix.ClustMix`.
 
+    Parameters
+    ----------
+    schema : Schema
+        The declared table.
+    epsilon : float, above 0
+        Bound on the privacy loss of a patient; 1.0 is usual.
+    delta : float, above 0 and below 0.001
+        Probability with which the bound may fail: a public constant, such as 1e-6.
+    adjacency : {"add_remove", "replace_one"}, default "add_remove"
+        Neighbouring tables: with one patient more, or with one exchanged for another.
+    patient_column : str, optional
+        Column that names the patient; without it every row is another patient.
+    max_rows_per_patient : int, at least 1, default 1
+        Rows of one patient that are used.
+    patients : int, from 1 to 10,000,000,000, optional
+        About how many patients there are: a public, rounded number, by which a method may split
+        its budget. `sample` gives as many rows.
+
     Notes
     -----
     A release of the flow has more: a second check of the rows that go in, the gate that holds

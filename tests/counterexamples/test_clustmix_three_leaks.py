@@ -33,7 +33,6 @@ from tests.counterexamples.attacks import rates
 EPSILON, DELTA, LEAST = 1.0, 1e-5, 20
 CLAIM = {"epsilon": EPSILON, "delta": DELTA, "n_classes": 1, "n_features": 1}
 
-
 PARAMETERS = PrivacyParameters(epsilon=EPSILON, delta=DELTA)
 
 
@@ -51,9 +50,9 @@ def printed(table, rng):
     return synthesize(table[:, None], labels, settings=settings, parameters=PARAMETERS, rng=rng)[0]
 
 
-def line_table(moved):
-    """59 rows in [0, 1]; the record at `moved` is the only difference."""
-    block = LEAST - 1
+def line_table(moved, least=LEAST):
+    """Rows in [0, 1], 59 of them; the record at `moved` is the only difference."""
+    block = least - 1
     return np.array([0.0] * block + [moved] + [0.5] * block + [0.9] + [1.0] * block)
 
 
@@ -78,22 +77,16 @@ def test_flip_is_claimed_to_be_hidden():
     assert gaussian_delta(epsilon=EPSILON, mu=mu) == pytest.approx(DELTA, rel=1e-3)
 
 
-def flip_delta():
+def flip_delta(least=LEAST):
     """Delta at EPSILON of the flip at least: exact law of the sum of the two noisy means."""
     laws = []
+    how = {"n_clusters": 2, "min_size": least, "max_iterations": 50, "n_starts": 10}
     for moved in (0.2, 0.0):
-        rows = line_table(moved)[:, None]
-        labels = constrained_gmm(
-            rows,
-            n_clusters=2,
-            min_size=LEAST,
-            max_iterations=50,
-            n_starts=10,
-            rng=np.random.default_rng(0),
-        )
+        rows = line_table(moved, least)[:, None]
+        labels = constrained_gmm(rows, **how, rng=np.random.default_rng(0))
         sigmas = [noise_sigma(cluster_size=int(size), **CLAIM) for size in np.bincount(labels)]
         laws.append((cluster_means(rows, labels, 2).sum(), math.hypot(*sigmas)))
-    thresholds = np.linspace(0, 3, 3_001)
+    thresholds = np.linspace(0, 12, 12_001)
     above, above_moved = (norm.sf(thresholds, *law) for law in laws)
     return float(np.max(above - math.exp(EPSILON) * above_moved))
 
@@ -124,24 +117,24 @@ def wide_output(n_rows, rng):
     return anonymize(rows, rows[:1], sizes, n_classes=1, parameters=PARAMETERS, rng=rng)[0]
 
 
-def wide_law(n_rows):
+def wide_law(n_rows, width=WIDE):
     """Standard deviation that the shipped code gives each coordinate."""
-    sigma = noise_sigma(**(CLAIM | {"n_features": WIDE}), cluster_size=n_rows)
-    mu = math.sqrt(WIDE) / (n_rows * sigma)
+    sigma = noise_sigma(**(CLAIM | {"n_features": width}), cluster_size=n_rows)
+    mu = math.sqrt(width) / (n_rows * sigma)
     assert gaussian_delta(epsilon=EPSILON, mu=mu) == pytest.approx(DELTA, rel=1e-3)
     return sigma
 
 
-def best_radius(wide, narrow):
+def best_radius(wide, narrow, width=WIDE):
     """Squared distance at which the likelihood ratio of the two sizes is e^EPSILON."""
-    return (EPSILON + WIDE * math.log(wide / narrow)) / (0.5 * (1 / narrow**2 - 1 / wide**2))
+    return (EPSILON + width * math.log(wide / narrow)) / (0.5 * (1 / narrow**2 - 1 / wide**2))
 
 
-def size_delta():
+def size_delta(width=WIDE, least=LEAST):
     """Exact delta at EPSILON of one cluster more or less by one row."""
-    wide, narrow = wide_law(LEAST), wide_law(LEAST + 1)
-    radius = best_radius(wide, narrow)
-    return chi2.sf(radius / wide**2, WIDE) - math.e * chi2.sf(radius / narrow**2, WIDE)
+    wide, narrow = (wide_law(size, width) for size in (least, least + 1))
+    radius = best_radius(wide, narrow, width)
+    return chi2.sf(radius / wide**2, width) - math.e * chi2.sf(radius / narrow**2, width)
 
 
 def test_size_exceeds_the_claim():

@@ -20,7 +20,10 @@ def test_false_alarms_of_this_file_are_bounded():
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.integration] * (name == "clustmix")) for name in RUNS],
+    [
+        pytest.param(name, marks=[pytest.mark.integration] * (name in ("clustmix", "dpgm")))
+        for name in RUNS
+    ],
 )
 def test_nothing_above_the_claim_of_a_proven_method(name):
     found = audit(subject_of(name), epsilon=4.0, delta=1e-6, runs=RUNS[name], confidence=CONFIDENCE)

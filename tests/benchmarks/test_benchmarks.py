@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import generated_table, peers, public_tables, releases, tables
+from benchmarks import generated_table, peers, public_tables, tables
 from benchmarks.bundle_rows import label_of, level_of, text_of
 from benchmarks.results import (
     BUNDLE,
@@ -16,11 +16,10 @@ from benchmarks.results import (
     ResultRow,
     keep_rows,
     read_rows,
-    run_table,
     write_rows,
 )
 from benchmarks.rivals.registry import RIVALS
-from benchmarks.score import calibration_by_chance, calibration_error, score
+from benchmarks.score import score
 from privacy.errors import InputError
 from storage.settings import Settings
 from storage.sources.cohorts import CohortReader
@@ -74,27 +73,7 @@ def test_stored_rows_have_the_one_form(path):
         assert all(share is None or 0 <= share <= 1 for share in shares)
 
 
-def test_requirements_are_of_bundles_alone():
-    rows = [row_of(seed=seed, auc=auc) for seed, auc in enumerate((0.898, 0.901, 0.904))]
-    rows[1] = dataclasses.replace(rows[1], peak_rss_mib=2100.0)
-    auc, wall, method, memory = releases.requirements(rows)
-    assert (auc.measured, auc.met, wall.met, method.met) == ("0.9010", True, True, True)
-    assert (memory.measured, memory.met) == ("2100.0", False)
-    inside = [dataclasses.replace(row, source=IN_PROCESS) for row in rows]
-    assert releases.requirements(inside) == []
-    assert "claimed, not proven" in run_table([row_of(analysis="published", source=IN_PROCESS)])
-
-
-def test_every_form_of_every_method_is_run_once():
-    jobs = releases.standing_jobs()
-    assert len(jobs) == len(set(jobs)) == len({releases.key_of(job) for job in jobs})
-    for site, seed in (("adult", 0), ("mnist", None)):
-        forms = {job[1:3] for job in jobs if (job.site, job.seed) == (site, seed)}
-        assert forms >= {(entry.kind, "proven") for entry in METHODS}
-        assert {("dpgm", "published"), ("mwem", "accounted")} <= forms
-    assert all(job.seed is not None for job in jobs if releases.has_split(job.site))
-
-
+@pytest.mark.integration
 @pytest.mark.parametrize("name", tables.site_names())
 def test_site_files_of_benchmarks_keep_the_declared_order(name, tmp_path):
     document = tables.site_document(name)
@@ -117,6 +96,7 @@ OWN_SITES = sorted(
 )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", OWN_SITES)
 def test_public_table_is_what_its_site_file_declares(name, tmp_path):
     site = tables.write_site(tables.site_document(name), tmp_path / "site.yaml")
@@ -236,15 +216,6 @@ def test_cells_are_read_by_the_declared_rules():
     assert [text_of(cell) for cell in (None, float("nan"), 3.0, 3, " a ", True, 0.5)] == [
         "", "", "3", "3", "a", "True", "0.5",
     ]  # fmt: skip
-
-
-def test_few_rows_have_a_calibration_error_by_chance():
-    for n_labels, share in ((2, 0.0398), (3, 0.0376)):  # of a binomial sum of 100 rows
-        found = calibration_by_chance(np.full((100, n_labels), 1 / n_labels))
-        assert found == pytest.approx(share, abs=0.006)
-    certain = np.eye(2)[[0, 1, 1]]
-    assert calibration_by_chance(certain) == 0.0
-    assert calibration_error(certain, np.array([0, 1, 0])) == pytest.approx(1 / 3)
 
 
 def split_rows(method, aucs, **changes):

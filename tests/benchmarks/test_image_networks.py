@@ -3,13 +3,12 @@
 import json
 from dataclasses import replace
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import kip_step, small_network
+from benchmarks import small_network
 from benchmarks.bundle_rows import views
 from benchmarks.score import network_figures
 from storage.public_data.image_tables import images_parquet
@@ -65,6 +64,7 @@ def colours(tmp_path):
     return tmp_path
 
 
+@pytest.mark.integration
 def test_networks_judge_a_bundle_in_colour_by_a_table(colours, monkeypatch):
     synthetic, real, _ = views(colours, colours / "real.parquet")
     assert synthetic.shape == real.shape == (8, 6, 3)
@@ -74,16 +74,3 @@ def test_networks_judge_a_bundle_in_colour_by_a_table(colours, monkeypatch):
     assert min(found["cnn_accuracy"], found["read_as_class"]) > 0.97
     turned = replace(real, label=(real.label + 1) % 3)
     assert network_figures(colours, synthetic, turned, LEVELS)["cnn_accuracy"] < 0.1
-
-
-def test_a_step_over_batches_is_a_step_over_all_rows(monkeypatch):
-    rng = np.random.default_rng(6)
-    points, targets = (rng.uniform(size=(n, 5)) for n in (6, 40))
-    labels, answers = (rng.standard_normal((n, 3)) for n in (6, 40))
-    found = []
-    for size in (10, 40):
-        monkeypatch.setattr(kip_step, "BATCH", size)
-        with jax.enable_x64(True):
-            found.append(kip_step.step_of(40 // size)(points, labels, targets, answers))
-    np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-9)
-    np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-5, atol=1e-6)

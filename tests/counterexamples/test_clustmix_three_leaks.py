@@ -235,19 +235,6 @@ def test_proven_form_keeps_its_claim_on_the_same_pair(form, pair):
     assert gaussian_delta(epsilon=epsilon, mu=mu) <= DELTA
 
 
-@pytest.mark.parametrize("form", METHODS)
-@pytest.mark.parametrize("pair", PAIRS)
-def test_proven_draws_have_the_shapes_and_noise_of_the_plan(form, pair):
-    # Neither a count nor a variance can tell the tables apart.
-    planned = METHODS[form].plan(mu=MU)
-    for table in PAIRS[pair]:
-        draws = transcript(form, table, mu=MU, seed=3)
-        assert [noisy.event for noisy, _ in draws] == list(planned.event.events)
-        assert [noisy.values.shape for noisy, _ in draws] == [
-            statistic.shape for statistic in planned.statistics
-        ]
-
-
 def delta_found(form, tables, thresholds, *, mu, n_runs=60):
     """The largest delta that the attack shows on runs of the proven method with a budget."""
     scores = [

@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 from benchmarks import generated_table, peers, public_tables, tables
-from benchmarks.bundle_rows import label_of, level_of, text_of
 from benchmarks.results import (
     BUNDLE,
     IN_PROCESS,
@@ -201,21 +200,6 @@ def test_faults_are_seen_from_outside(tmp_path, change, changed):
     assert next(iter(found["worst_columns"])) == changed
     assert found["worst_columns"][changed] > 0.1
     assert (found["auc"] < 0.5) == (changed == "(label)")
-
-
-def test_cells_are_read_by_the_declared_rules():
-    column = COLUMNS[1]
-    assert [level_of(text, column) for text in ("?", "", "B", "2", "3", "x")] == [
-        "(missing)", "(missing)", "b", "a", "other", "other",
-    ]  # fmt: skip
-    buckets = {"edges": [3, 7], "levels": ["short", "middle", "long"]}
-    label = {"name": "stay", "buckets": buckets, "missing": ["-1"]}
-    assert [label_of(text, label) for text in ("2", "3", "7", "-1", "long", "x")] == [
-        "short", "middle", "long", "(missing)", "long", "(undeclared)",
-    ]  # fmt: skip
-    assert [text_of(cell) for cell in (None, float("nan"), 3.0, 3, " a ", True, 0.5)] == [
-        "", "", "3", "3", "a", "True", "0.5",
-    ]  # fmt: skip
 
 
 def split_rows(method, aucs, **changes):

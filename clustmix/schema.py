@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -13,11 +12,8 @@ from clustmix.target import in_one_line
 from privacy.errors import ConfigurationError
 from storage.schema import column_blocks, columns, labels
 from storage.schema.columns import Declaration
-from storage.schema.plain_yaml import read_mapping
+from storage.schema.plain_yaml import read_mapping, require_filled_in
 from storage.schema.table import TableSchema
-
-FILL_IN = "FILL_IN"
-"""Stands in a drafted schema where a person has to decide; no model takes it."""
 
 
 class _Declared(Declaration):
@@ -219,7 +215,7 @@ class Schema(_Declared, TableSchema):
         data = read_mapping(path)
         data.pop("measured_bins", None)  # beside the schema in schema.json of a bundle
         declared = data.get("schema", data)
-        require_filled_in(declared, path.name)
+        require_filled_in("SCHEMA_INCOMPLETE", declared, path.name)
         return cls.model_validate(declared, context={"file": path.name})
 
     @staticmethod
@@ -307,34 +303,11 @@ class Schema(_Declared, TableSchema):
 
 
 def require_schema(schema: object) -> None:
-    """Refuse (ConfigurationError) what is no schema, and a draft in which FILL_IN is left."""
+    """Refuse (ConfigurationError) what is no schema, and a draft in which a placeholder is left."""
     if not isinstance(schema, Schema):
         raise ConfigurationError(
             "SCHEMA_INVALID",
             f"expected a clustmix.Schema, found {schema.__class__.__name__}; Schema.from_yaml "
             "reads one",
         )
-    require_filled_in(schema._written(), "schema")
-
-
-def require_filled_in(declared: Any, of: str) -> None:
-    """Refuse (ConfigurationError) a declaration in which FILL_IN is left, with every place."""
-    places = ", ".join(_places(declared, ""))
-    if places:
-        raise ConfigurationError(
-            "SCHEMA_INCOMPLETE",
-            f"{of}: expected a value instead of {FILL_IN}, found it at {places}; take bounds, bins "
-            "and levels from a codebook or a clinical range, never from the rows",
-        )
-
-
-def _places(declared: Any, above: str) -> Iterator[str]:
-    if isinstance(declared, Mapping):
-        for key, inner in declared.items():
-            yield from _places(inner, f"{above}.{key}" if above else str(key))
-    elif isinstance(declared, list | tuple):
-        for place, inner in enumerate(declared):
-            name = inner.get("name", place) if isinstance(inner, Mapping) else place
-            yield from _places(inner, f"{above}[{name}]")
-    elif isinstance(declared, str) and declared == FILL_IN:
-        yield above
+    require_filled_in("SCHEMA_INCOMPLETE", schema._written(), "schema")

@@ -293,16 +293,10 @@ class Synthesizer(Parameters):
         from tasks.measurement.run_randomness import randomness_of_run
 
         target, method = self._target(), self._bound()
-        parameters, adjacency = target.parameters, target.neighbours
-        plan = checked_plan(method, parameters=parameters, adjacency=adjacency)
+        plan = checked_plan(method, parameters=target.parameters, adjacency=target.neighbours)
         table = declared_columns(frame, self.schema, self.patient_column)
         with charging(
-            ledger,
-            cohort=cohort,
-            lifetime_epsilon=lifetime_epsilon,
-            parameters=parameters,
-            adjacency=adjacency,
-            unit=target.unit,
+            ledger, cohort=cohort, lifetime_epsilon=lifetime_epsilon, target=target
         ) as payment:
             shards = in_memory(encoded_shards(rows_of(table), self.schema, target.unit))
             payment.begin()

@@ -14,10 +14,10 @@ import pytest
 import yaml
 
 from flows.cli import main
-from flows.site.site_file import PLACEHOLDER
 from privacy.errors import InputError
 from storage.codebooks.codebook_files import read_codebook
 from storage.public_data.datasets import find
+from storage.schema.plain_yaml import PLACEHOLDER
 from tests.documents import blocks
 from tests.processes import ROOT, python
 

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import yaml
 
-from flows.site.site_file import PLACEHOLDER
 from storage.codebooks.ranges import ClinicalRange, range_of, ranges_named
 from storage.codebooks.variables import Variable, text_of
 from storage.schema.columns import MAX_CODES, number_of
+from storage.schema.plain_yaml import PLACEHOLDER
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _YAML_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})

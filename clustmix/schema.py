@@ -197,19 +197,11 @@ class Schema(_Declared, TableSchema):
 
     @classmethod
     def from_yaml(cls, path: str | Path) -> Self:
-        """Read the schema part of a site file, or a file that is a schema alone.
+        """Read the key ``schema`` of a site file, or a file that is a schema alone.
 
-        Parameters
-        ----------
-        path
-            A YAML file in UTF-8 of at most 1 MB, or the ``schema.json`` of a bundle; of a site file
-            the key ``schema`` is read.
-
-        Raises
-        ------
-        ConfigurationError
-            If the file cannot be read, is not plain YAML, has a FILL_IN left, or declares something
-            that is not acceptable. The message is one line that names the keys.
+        That is plain YAML in UTF-8 of at most 1 MB, or the ``schema.json`` of a bundle. Anything
+        else, a FILL_IN that is left, and a declaration that is not acceptable are a
+        ConfigurationError of one line that names the keys.
         """
         path = Path(path)
         data = read_mapping(path)
@@ -230,10 +222,8 @@ class Schema(_Declared, TableSchema):
         ----------
         frame
             A table as of `clustmix.Synthesizer.fit`.
-        label
-            Column that models are to predict.
-        patient
-            Column that names the patient; it is left out, as it is never released.
+        label, patient
+            Columns that models are to predict, and that names the patient, which is left out.
 
         Raises
         ------
@@ -251,25 +241,12 @@ class Schema(_Declared, TableSchema):
 
     @staticmethod
     def from_codebook(path: str | Path, *, label: str, patient: str | None = None) -> Schema:
-        """Draft a schema from a codebook: a sheet, a REDCap dictionary, a schema in JSON or YAML.
+        """Draft a schema from a codebook, as ``clustmix init`` reads it, as `from_frame` does.
 
         Numbers with bounds have a bin for each of up to 20 values, else 10 of equal width. Empty
-        cells are allowed unless the codebook excludes them. Identifiers, dates and free
-        text are ignored. Where the codebook is silent stands FILL_IN; see `from_frame`.
-
-        Parameters
-        ----------
-        path
-            A codebook as ``clustmix init`` reads it.
-        label
-            Column that models are to predict.
-        patient
-            Column that names the patient; it is left out, as it is never released.
-
-        Raises
-        ------
-        ConfigurationError
-            If the file is no codebook, or a column is not in it or cannot be declared.
+        cells are allowed unless the codebook excludes them. Identifiers, dates and free text are
+        ignored. Where the codebook is silent stands FILL_IN. A file that is no codebook is a
+        ConfigurationError.
         """
         from clustmix.drafts import of_codebook
 
@@ -278,10 +255,7 @@ class Schema(_Declared, TableSchema):
     def to_yaml(self, path: str | Path | None = None) -> str:
         """Return the schema as YAML that `from_yaml` and site files read; write it to a new file.
 
-        Raises
-        ------
-        ConfigurationError
-            If there is a file of this name already, or none can be made there.
+        It is a ConfigurationError if there is a file of this name, or none can be made there.
         """
         from clustmix.saved import write_new
 

@@ -96,13 +96,7 @@ class Synthesizer(Parameters):
         return self._measured().released
 
     def plan(self) -> Plan:
-        """Return the statistics that `fit` will measure, with their noise. Nothing is read.
-
-        Raises
-        ------
-        ConfigurationError
-            If a setting does not fit the table or the guarantee.
-        """
+        """Return the statistics that `fit` will measure, with their noise. Nothing is read."""
         from clustmix.guarantee import Plan
         from tasks.measurement.method import checked_plan
 
@@ -218,15 +212,8 @@ class Synthesizer(Parameters):
         """Write the measurement to a new file, from which `load` samples at no cost.
 
         The file holds the released arrays, their guarantee, and whether it was charged. Its SHA-256
-        is the digest in the ledger.
-
-        Raises
-        ------
-        NotFittedError
-            If the model has measured nothing yet.
-        ConfigurationError
-            If there is a file of this name, as a measurement is never replaced, or none can be made
-            there.
+        is the digest in the ledger. It is a ConfigurationError if there is a file of this name, as
+        a measurement is never replaced, or none can be made there.
         """
         from clustmix.saved import write_new
 
@@ -236,12 +223,9 @@ class Synthesizer(Parameters):
     def load(cls, path: str | Path) -> Synthesizer:
         """Read a file that `save` has written, and return the fitted model.
 
-        Raises
-        ------
-        IntegrityError
-            If the file is missing or damaged, or its parts do not agree.
-        ConfigurationError
-            If it is of another method than this class; `clustmix.Synthesizer` loads any.
+        It is an IntegrityError if the file is missing or damaged, or its parts do not agree, and a
+        ConfigurationError if it is of another method than this class; `clustmix.Synthesizer` loads
+        any.
         """
         import pandas as pd
 

@@ -132,16 +132,6 @@ def test_split_keeps_a_patient_on_one_side_and_the_levels_on_both(tmp_path):
     assert tables.write_site(changed, tmp_path / "site.yaml").source.path.is_file()
 
 
-def test_method_is_that_of_the_site_file_or_has_its_defaults():
-    adult = tables.site_document("adult")
-    assert tables.with_method(adult, "clustmix") == adult
-    assert tables.with_method(adult, "naive_bayes")["method"] == {"kind": "naive_bayes"}
-    assert tables.with_method(adult, "dp_cda")["method"]["declared_patients"] == 24_000
-    other = tables.with_method(tables.site_document("flchain"), "dp_cda")
-    assert other["method"]["declared_patients"] == 8_000
-    assert tables.site_document("adult-epsilon-10")["schema"] == adult["schema"]
-
-
 LABEL = {
     "name": "outcome",
     "levels": [{"name": "yes", "values": ["1"]}, {"name": "no", "values": ["0"]}],

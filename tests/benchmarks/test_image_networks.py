@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,34 +13,6 @@ from benchmarks.score import network_figures
 from storage.public_data.image_tables import images_parquet
 
 RNG, LEVELS = np.random.default_rng(5), ["red", "green", "blue"]
-
-
-def slow_scores(layers, image):
-    """Scores of one image: windows of every second pixel, one filter at a time."""
-    hidden = image
-    for weights, biases in layers[:2]:
-        side, (height, width) = len(weights), hidden.shape[:2]
-        # Zeros around the image, the larger half after it, as many as the last window needs.
-        lacks = [max(2 * (-(-n // 2) - 1) + side - n, 0) for n in (height, width)]
-        padded = np.pad(hidden, [*((n // 2, n - n // 2) for n in lacks), (0, 0)])
-        hidden = np.array([
-            [
-                [np.sum(padded[i : i + side, j : j + side] * w) for w in np.moveaxis(weights, 3, 0)]
-                for j in range(0, width, 2)
-            ]
-            for i in range(0, height, 2)
-        ])  # fmt: skip
-        hidden = np.maximum(hidden + biases, 0.0)
-    (weights, biases), (last, bias) = layers[2:]
-    return np.maximum(hidden.ravel() @ weights + biases, 0.0) @ last + bias
-
-
-@pytest.mark.parametrize("shape", [(6, 6, 1), (5, 7, 3)])
-def test_scores_equal_a_loop_over_windows(shape):
-    layers = small_network.initial(shape, 4, seed=1)
-    images = RNG.uniform(size=(2, *shape)).astype(np.float32)
-    slow = [slow_scores([tuple(map(np.asarray, pair)) for pair in layers], one) for one in images]
-    np.testing.assert_allclose(small_network.scores(layers, jnp.asarray(images)), slow, rtol=1e-4)
 
 
 @pytest.fixture

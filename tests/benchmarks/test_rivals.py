@@ -12,10 +12,9 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 from measuring import assert_valid, domain_with, every_record, random_records
 from printed_theorem import printed_theorem
-from scipy.stats import norm
 
 from benchmarks.rivals import __main__ as command
-from benchmarks.rivals import dp_cda, embedding_features, noisy_records, workload
+from benchmarks.rivals import dp_cda, workload
 from benchmarks.rivals.clustmix.constrained_gmm import assign_with_minimum_size
 from benchmarks.rivals.dpgm import dp_sgd
 from benchmarks.rivals.labelled_vectors import LabelledVectors
@@ -110,9 +109,6 @@ def test_no_release_can_name_what_is_a_rival_alone():
     assert not alone & {entry.kind for entry in METHODS}
 
 
-# --- ClustMix as printed --------------------------------------------------------------------------
-
-
 def test_the_cheapest_assignment_with_a_minimum_is_found():
     cost = np.random.default_rng(3).random((6, 3))
     found = assign_with_minimum_size(cost, 2)
@@ -124,17 +120,11 @@ def test_the_cheapest_assignment_with_a_minimum_is_found():
     assert cost[np.arange(6), found].sum() == pytest.approx(best)
 
 
-# --- DP-CDA as printed ----------------------------------------------------------------------------
-
-
 def test_theorem_1_equals_the_form_of_its_source(monkeypatch):
     monkeypatch.setattr(dp_cda, "ORDERS", tuple(range(3, 20)))
     mixtures = {"order": 4, "n_records": 60_000, "n_outputs": 60_000, "delta": 1e-5}
     expected = printed_theorem(0.4, **mixtures, orders=range(3, 20))
     assert dp_cda.theorem_1_epsilon(0.4, **mixtures) == pytest.approx(expected, rel=1e-6)
-
-
-# --- DPGM as printed ------------------------------------------------------------------------------
 
 
 def test_the_figure_for_mnist_is_that_of_the_paper():
@@ -153,21 +143,6 @@ def test_the_figure_for_mnist_is_that_of_the_paper():
     assert dp_sgd._sampled_moment(5.0, 1.0, 3.0) == pytest.approx(30.0 / 18.0)
 
 
-# --- DP-MERF --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("share", [0.0, 0.5])
-def test_public_features_of_a_record_are_no_longer_than_one(share):
-    features = embedding_features.public_features(
-        DOMAIN, n_fourier=10, length_scale=0.8, linear_share=share, seed=1
-    )
-    norms = np.linalg.norm(features.phi(every_record(DOMAIN)), axis=1)
-    assert 1 - 1e-9 <= norms.max() <= 1 + 1e-9
-
-
-# --- MWEM -----------------------------------------------------------------------------------------
-
-
 def test_answers_are_counts_of_matching_records():
     codes, labels = random_records(DOMAIN, 203, 2)
     queries = workload.draw_workload(DOMAIN, max_queries=40, label_share=0.5)
@@ -177,19 +152,6 @@ def test_answers_are_counts_of_matching_records():
         for columns, asked in zip(queries.columns, queries.codes, strict=True)
     ]
     assert workload.workload_answers(codes, labels, queries).tolist() == expected
-
-
-def test_all_rounds_meet_the_measured_answers_where_the_noise_is_small():
-    codes, labels = random_records(DOMAIN, 4_000, 3)
-    codes[:, 1] = labels  # a dependence that histograms alone do not have
-    made, made_labels = rival(
-        "mwem", ACCOUNTED, rounds=12, passes=10, output="last",
-        parameters=PrivacyParameters(epsilon=500.0, delta=1e-5),
-    ).synthesize(codes, labels, np.random.default_rng(4))  # fmt: skip
-    assert (made[:, 1] == made_labels).mean() > 0.95
-
-
-# --- DPMix, local perturbation, random projection -------------------------------------------------
 
 
 @pytest.mark.integration
@@ -219,17 +181,3 @@ def test_printed_sensitivity_covers_all_pairs_of_projected_records():
     assert largest <= projection.spectral_norm * 2.0
     mu = math.sqrt((projection.spectral_norm * 2.0) ** 2 / feature**2 + 2 / label**2)
     assert mu == pytest.approx(gdp_mu(epsilon=10.0, delta=1e-5))
-
-
-def test_a_noisy_record_is_a_function_of_its_own_record():
-    codes, labels = random_records(DOMAIN, 5_000, 0)
-    method = rival("local_perturbation", PRINTED)
-    out, _ = method.synthesize(codes, labels, np.random.default_rng(1))
-    # The binary column is right if its noise is below one half.
-    expected = norm.cdf(0.5 / method.noise_stddevs()[0])
-    error = 5 * math.sqrt(expected * (1 - expected) / 5_000)
-    assert (out[:, 1] == codes[:, 1]).mean() == pytest.approx(expected, abs=error)
-    slots = noisy_records.slots_of(codes, labels, n_slots=7)
-    np.testing.assert_array_equal(
-        slots[:9], noisy_records.slots_of(codes[:9], labels[:9], n_slots=7)
-    )

@@ -1,6 +1,5 @@
 """Schemas that a person finishes: from names and types of columns, or from a codebook."""
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from storage.schema.plain_yaml import PLACEHOLDER
 
 _ONE_EACH = 20
 _N_BINS = 10
-_WORDS = re.compile(r"[^\W\d_][\w ,.()/%-]{0,99}")
 _FORMS = {"integer": IntegerColumn, "real": RealColumn}
 
 
@@ -83,11 +81,8 @@ def _label(known: Variable) -> Label:
     if not known.levels:
         checked = Label(name=known.name, levels={"no": (), "yes": ()})
         return checked.model_copy(update={"levels": PLACEHOLDER})
-    names = [means for _, means in known.levels]
-    if len(set(names)) < len(names) or not all(map(_WORDS.fullmatch, names)):
-        names = [code for code, _ in known.levels]
     levels = {
         name: () if name == code else (code,)
-        for name, (code, _) in zip(names, known.levels, strict=True)
+        for name, (code, _) in zip(known.level_names, known.levels, strict=True)
     }
     return Label(name=known.name, levels=levels, missing=known.missing)

@@ -312,7 +312,10 @@ class Synthesizer(Parameters):
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self._shown().items())
-        return f"{self.__class__.__name__}({shown}), {self._state()}"
+        state = "not fitted"
+        if self._fitted is not None:
+            state = f"fitted; {self._fitted.guarantee.charged or 'nothing was charged'}"
+        return f"{self.__class__.__name__}({shown}), {state}"
 
     def _repr_html_(self) -> str:
         from clustmix.model_page import page
@@ -325,12 +328,6 @@ class Synthesizer(Parameters):
             settings,
             self.guarantee_.statement if is_fitted else "",
         )
-
-    def _state(self) -> str:
-        if self._fitted is None:
-            return "not fitted"
-        charged = self._fitted.guarantee.charged
-        return f"fitted; {'nothing was charged' if charged is None else charged}"
 
     def _guarantee(
         self, events: Sequence[Event], *, charged: Charged | None = None, tainted: bool = False

@@ -219,5 +219,3 @@ def test_methods_are_compared_on_the_splits_of_both_and_errors_decide():
     assert (below.met, below.measured) == (False, "flchain 1 log_loss")
     assert (ahead.met, marginals.met, calibrated.met) == (False, True, True)
     assert "+0.0233 ± 0.0033 ahead" in public_tables.verdict_table([found])
-    noisy = public_tables.Difference(gains=(-0.10, 0.06, -0.02))
-    assert (noisy.verdict, public_tables.Difference(gains=(-0.9,)).verdict) == ("level", "level")

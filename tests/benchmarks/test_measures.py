@@ -33,13 +33,6 @@ def test_equals_the_counted_reference(seed, n, m):
         assert mean == pytest.approx(np.mean(distances))
 
 
-def test_tables_longer_than_a_chunk_are_counted_whole():
-    codes = np.zeros((10_000, 2), dtype=np.uint16)
-    codes[:2500, 0] = 1
-    found = marginal_distance(codes, np.zeros((3, 2), dtype=np.uint16), (2, 2))
-    assert (found.one_way, found.two_way) == (0.125, 0.25)
-
-
 @settings(max_examples=30)
 @given(
     seed=st.integers(0, 2**32 - 1),

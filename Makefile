@@ -63,7 +63,7 @@ audit: $(STAMP) ## Attack every method for about an hour; numbers and plot in au
 soak: $(STAMP) ## Kill, crowd and starve releases for about twenty minutes (SQLite and PostgreSQL)
 	@$(BIN)/python -m pytest -q -m soak tests
 
-e2e: $(STAMP) ## Run whole installations, with server and kills, for about 45 minutes
+e2e: $(STAMP) ## Run whole installations, with server and kills, for about 20 minutes
 	@$(BIN)/python -m pytest -q -m e2e tests/e2e
 
 lint: $(STAMP) ## Check format, style and what imports what

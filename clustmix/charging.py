@@ -5,14 +5,16 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 
 from clustmix.guarantee import Charged
+from clustmix.target import Target
 from privacy.calibration import release_rho
 from privacy.charges import Caps, Charge, unit_in_words
 from privacy.errors import ClustMixError, ConfigurationError
 from privacy.ledger import EntryState
-from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
+from privacy.parameters import PrivacyParameters
 from storage.files.refs import new_release_id
 from storage.ledger.ledger_db import LedgerDatabase
 
@@ -20,33 +22,41 @@ OWNER = "notebook"
 """Owner of an entry that is charged here: no installation closes it."""
 
 
+_STOPPED = {EntryState.RESERVED: EntryState.VOID, EntryState.EXECUTING: EntryState.BURNED}
+
+
 @dataclass(slots=True)
 class Payment:
-    """A charge, or none: no ledger and no entry then. It is given back until it has `begun`."""
+    """A charge, or none: no ledger and no entry then. It is given back until it has begun."""
 
     ledger: LedgerDatabase | None = None
     charged: Charged | None = None
-    begun: bool = False
-    sealed: bool = False
+    state: EntryState = EntryState.RESERVED
 
     def begin(self) -> None:
         """Record that something is computed for release: from here on the charge stands."""
-        if self.ledger is not None and self.charged is not None:
-            self.ledger.transition(
-                self.charged.entry, EntryState.EXECUTING, expected_from=EntryState.RESERVED
-            )
-        self.begun = True
+        self._move(EntryState.EXECUTING)
 
     def seal(self, content: bytes) -> None:
         """Record that the measurement is whole, with its digest."""
+        self._move(EntryState.SEALED, digest=hashlib.sha256(content).hexdigest())
+
+    def stop(self, error: BaseException) -> None:
+        """Give back what has not begun, and burn what is not sealed."""
+        note = error.code if isinstance(error, ClustMixError) else f"run:{error.__class__.__name__}"
+        # A ledger out of reach has the charge all the same.
+        with suppress(ClustMixError):
+            if self.state in _STOPPED:
+                self._move(_STOPPED[self.state], note=note)
+
+    def _move(
+        self, state: EntryState, *, digest: str | None = None, note: str | None = None
+    ) -> None:
         if self.ledger is not None and self.charged is not None:
             self.ledger.transition(
-                self.charged.entry,
-                EntryState.SEALED,
-                expected_from=EntryState.EXECUTING,
-                digest=hashlib.sha256(content).hexdigest(),
+                self.charged.entry, state, expected_from=self.state, digest=digest, note=note
             )
-        self.sealed = True
+        self.state = state
 
 
 @contextmanager
@@ -55,14 +65,12 @@ def charging(
     *,
     cohort: str | None,
     lifetime_epsilon: float | None,
-    parameters: PrivacyParameters,
-    adjacency: Adjacency,
-    unit: PrivacyUnit,
+    target: Target,
 ) -> Iterator[Payment]:
     """Charge before the block reads a row; what the block has begun and does not seal is burned.
 
     A ledger, its file or its address is charged, for the cohort that pays, under its cap over all
-    time; None charges nothing. Parameters, adjacency and unit are the guarantee that is paid for.
+    time; None charges nothing. The target has the guarantee that is paid for.
 
     It is a ConfigurationError if only one of ledger and cohort is given, or a first charge comes
     without a cap; BudgetRefused, and nothing is recorded, if the charge does not fit under a cap;
@@ -83,51 +91,30 @@ def charging(
             "COHORT_MISSING", "expected cohort=..., the name of the patients who pay, found none"
         )
     books = _opened(ledger)
-    caps = _caps(books, cohort, lifetime_epsilon, parameters=parameters, adjacency=adjacency)
-    charge = _charge(cohort, caps, parameters=parameters, adjacency=adjacency, unit=unit)
-    entry = books.reserve(charge, new_draw=True).entry.entry_id
-    payment = Payment(books, Charged(entry=entry, cohort=cohort))
-    try:
-        yield payment
-    except BaseException as error:
-        note = error.code if isinstance(error, ClustMixError) else f"run:{error.__class__.__name__}"
-        before, after = (
-            (EntryState.EXECUTING, EntryState.BURNED)
-            if payment.begun
-            else (EntryState.RESERVED, EntryState.VOID)
-        )
-        if not payment.sealed:
-            # A ledger out of reach has the charge all the same.
-            with suppress(ClustMixError):
-                books.transition(entry, after, expected_from=before, note=note)
-        raise
-
-
-def _charge(
-    cohort: str,
-    caps: Caps,
-    *,
-    parameters: PrivacyParameters,
-    adjacency: Adjacency,
-    unit: PrivacyUnit,
-) -> Charge:
-    return Charge(
+    charge = Charge(
         cohort=cohort,
         dataset=cohort,
         release_id=new_release_id(),
         # A table in memory is not recognised: every measurement of it is new.
         request_key=os.urandom(32).hex(),
-        rho=release_rho(parameters, adjacency=adjacency),
-        epsilon=parameters.epsilon,
-        delta=parameters.delta,
-        adjacency=adjacency,
-        unit=unit_in_words(unit),
-        caps=caps,
+        rho=release_rho(target.parameters, adjacency=target.neighbours),
+        epsilon=target.epsilon,
+        delta=target.delta,
+        adjacency=target.neighbours,
+        unit=unit_in_words(target.unit),
+        caps=Caps(lifetime_rho=_lifetime_rho(books, cohort, lifetime_epsilon, target)),
         partition=None,
         owner=OWNER,
         requester=None,
         needs_approval=False,
     )
+    entry = books.reserve(charge, new_draw=True).entry.entry_id
+    payment = Payment(books, Charged(entry=entry, cohort=cohort))
+    try:
+        yield payment
+    except BaseException as error:
+        payment.stop(error)
+        raise
 
 
 def _opened(ledger: LedgerDatabase | Path | str) -> LedgerDatabase:
@@ -139,17 +126,12 @@ def _opened(ledger: LedgerDatabase | Path | str) -> LedgerDatabase:
     return LedgerDatabase(Path(ledger))
 
 
-def _caps(
-    books: LedgerDatabase,
-    cohort: str,
-    lifetime_epsilon: float | None,
-    *,
-    parameters: PrivacyParameters,
-    adjacency: Adjacency,
-) -> Caps:
+def _lifetime_rho(
+    books: LedgerDatabase, cohort: str, lifetime_epsilon: float | None, target: Target
+) -> Decimal:
     if lifetime_epsilon is not None:
-        lifetime = PrivacyParameters(epsilon=lifetime_epsilon, delta=parameters.delta)
-        return Caps(lifetime_rho=release_rho(lifetime, adjacency=adjacency))
+        lifetime = PrivacyParameters(epsilon=lifetime_epsilon, delta=target.delta)
+        return release_rho(lifetime, adjacency=target.neighbours)
     recorded = books.balance(cohort).cap_rho
     if recorded is None:
         raise ConfigurationError(
@@ -157,4 +139,4 @@ def _caps(
             f"expected lifetime_epsilon=..., as the ledger has no cap of cohort {cohort!r} yet; "
             "it is what all releases together may cost these patients",
         )
-    return Caps(lifetime_rho=recorded)
+    return recorded

@@ -21,21 +21,8 @@ class ClustMix(Synthesizer):
 
     Parameters
     ----------
-    schema : Schema
-        The declared table.
-    epsilon : float, above 0
-        Bound on the privacy loss of a patient; 1.0 is usual.
-    delta : float, above 0 and below 0.001
-        Probability with which the bound may fail: a public constant, such as 1e-6.
-    adjacency : {"add_remove", "replace_one"}, default "add_remove"
-        Neighbouring tables: with one patient more, or with one exchanged for another.
-    patient_column : str, optional
-        Column that names the patient; without it every row is another patient.
-    max_rows_per_patient : int, at least 1, default 1
-        Rows of one patient that are used.
-    patients : int, from 1 to 10,000,000,000, optional
-        About how many patients there are: a public, rounded number, by which a method may split
-        its budget. `sample` gives as many rows.
+    schema, epsilon, delta, adjacency, patient_column, max_rows_per_patient, patients
+        Parameters of every method; `Synthesizer` explains them.
     variation : float, from 0 to 3, default 1.0
         Images: strength of the public warps of what is sampled; 0 for none.
 
@@ -73,21 +60,8 @@ class NaiveBayes(Synthesizer):
 
     Parameters
     ----------
-    schema : Schema
-        The declared table.
-    epsilon : float, above 0
-        Bound on the privacy loss of a patient; 1.0 is usual.
-    delta : float, above 0 and below 0.001
-        Probability with which the bound may fail: a public constant, such as 1e-6.
-    adjacency : {"add_remove", "replace_one"}, default "add_remove"
-        Neighbouring tables: with one patient more, or with one exchanged for another.
-    patient_column : str, optional
-        Column that names the patient; without it every row is another patient.
-    max_rows_per_patient : int, at least 1, default 1
-        Rows of one patient that are used.
-    patients : int, from 1 to 10,000,000,000, optional
-        About how many patients there are: a public, rounded number, by which a method may split
-        its budget. `sample` gives as many rows.
+    schema, epsilon, delta, adjacency, patient_column, max_rows_per_patient, patients
+        Parameters of every method; `Synthesizer` explains them.
 
     Examples
     --------
@@ -111,21 +85,8 @@ class DPCDA(Synthesizer):
 
     Parameters
     ----------
-    schema : Schema
-        The declared table.
-    epsilon : float, above 0
-        Bound on the privacy loss of a patient; 1.0 is usual.
-    delta : float, above 0 and below 0.001
-        Probability with which the bound may fail: a public constant, such as 1e-6.
-    adjacency : {"add_remove", "replace_one"}, default "add_remove"
-        Neighbouring tables: with one patient more, or with one exchanged for another.
-    patient_column : str, optional
-        Column that names the patient; without it every row is another patient.
-    max_rows_per_patient : int, at least 1, default 1
-        Rows of one patient that are used.
-    patients : int, from 1 to 10,000,000,000, optional
-        About how many patients there are: a public, rounded number, by which a method may split
-        its budget. `sample` gives as many rows.
+    schema, epsilon, delta, adjacency, patient_column, max_rows_per_patient, patients
+        Parameters of every method; `Synthesizer` explains them.
     order_of_mixture : int, from 1 to 100,000, default 128
         Records of one class in a mixture (l).
     declared_patients : int, at least 1, default 10,000
@@ -176,21 +137,8 @@ class DPGM(Synthesizer):
 
     Parameters
     ----------
-    schema : Schema
-        The declared table.
-    epsilon : float, above 0
-        Bound on the privacy loss of a patient; 1.0 is usual.
-    delta : float, above 0 and below 0.001
-        Probability with which the bound may fail: a public constant, such as 1e-6.
-    adjacency : {"add_remove", "replace_one"}, default "add_remove"
-        Neighbouring tables: with one patient more, or with one exchanged for another.
-    patient_column : str, optional
-        Column that names the patient; without it every row is another patient.
-    max_rows_per_patient : int, at least 1, default 1
-        Rows of one patient that are used.
-    patients : int, from 1 to 10,000,000,000, optional
-        About how many patients there are: a public, rounded number, by which a method may split
-        its budget. `sample` gives as many rows.
+    schema, epsilon, delta, adjacency, patient_column, max_rows_per_patient, patients
+        Parameters of every method; `Synthesizer` explains them.
     clusters : int, from 1 to 200, default 10
         Clusters, one network each.
     clustering_rounds : int, from 1 to 100, default 5
@@ -267,21 +215,8 @@ class DPKMeans(Synthesizer):
 
     Parameters
     ----------
-    schema : Schema
-        The declared table.
-    epsilon : float, above 0
-        Bound on the privacy loss of a patient; 1.0 is usual.
-    delta : float, above 0 and below 0.001
-        Probability with which the bound may fail: a public constant, such as 1e-6.
-    adjacency : {"add_remove", "replace_one"}, default "add_remove"
-        Neighbouring tables: with one patient more, or with one exchanged for another.
-    patient_column : str, optional
-        Column that names the patient; without it every row is another patient.
-    max_rows_per_patient : int, at least 1, default 1
-        Rows of one patient that are used.
-    patients : int, from 1 to 10,000,000,000, optional
-        About how many patients there are: a public, rounded number, by which a method may split
-        its budget. `sample` gives as many rows.
+    schema, epsilon, delta, adjacency, patient_column, max_rows_per_patient, patients
+        Parameters of every method; `Synthesizer` explains them.
     clusters : int, from 1 to 1000, default 10
         Number of clusters.
     rounds : int, from 1 to 100, default 5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -13,11 +12,8 @@ from clustmix.target import in_one_line
 from privacy.errors import ConfigurationError
 from storage.schema import column_blocks, columns, labels
 from storage.schema.columns import Declaration
-from storage.schema.plain_yaml import read_mapping
+from storage.schema.plain_yaml import read_mapping, require_filled_in
 from storage.schema.table import TableSchema
-
-FILL_IN = "FILL_IN"
-"""Stands in a drafted schema where a person has to decide; no model takes it."""
 
 
 class _Declared(Declaration):
@@ -201,25 +197,17 @@ class Schema(_Declared, TableSchema):
 
     @classmethod
     def from_yaml(cls, path: str | Path) -> Self:
-        """Read the schema part of a site file, or a file that is a schema alone.
+        """Read the key ``schema`` of a site file, or a file that is a schema alone.
 
-        Parameters
-        ----------
-        path
-            A YAML file in UTF-8 of at most 1 MB, or the ``schema.json`` of a bundle; of a site file
-            the key ``schema`` is read.
-
-        Raises
-        ------
-        ConfigurationError
-            If the file cannot be read, is not plain YAML, has a FILL_IN left, or declares something
-            that is not acceptable. The message is one line that names the keys.
+        That is plain YAML in UTF-8 of at most 1 MB, or the ``schema.json`` of a bundle. Anything
+        else, a FILL_IN that is left, and a declaration that is not acceptable are a
+        ConfigurationError of one line that names the keys.
         """
         path = Path(path)
         data = read_mapping(path)
         data.pop("measured_bins", None)  # beside the schema in schema.json of a bundle
         declared = data.get("schema", data)
-        require_filled_in(declared, path.name)
+        require_filled_in("SCHEMA_INCOMPLETE", declared, path.name)
         return cls.model_validate(declared, context={"file": path.name})
 
     @staticmethod
@@ -234,10 +222,8 @@ class Schema(_Declared, TableSchema):
         ----------
         frame
             A table as of `clustmix.Synthesizer.fit`.
-        label
-            Column that models are to predict.
-        patient
-            Column that names the patient; it is left out, as it is never released.
+        label, patient
+            Columns that models are to predict, and that names the patient, which is left out.
 
         Raises
         ------
@@ -255,25 +241,12 @@ class Schema(_Declared, TableSchema):
 
     @staticmethod
     def from_codebook(path: str | Path, *, label: str, patient: str | None = None) -> Schema:
-        """Draft a schema from a codebook: a sheet, a REDCap dictionary, a schema in JSON or YAML.
+        """Draft a schema from a codebook, as ``clustmix init`` reads it, as `from_frame` does.
 
         Numbers with bounds have a bin for each of up to 20 values, else 10 of equal width. Empty
-        cells are allowed unless the codebook excludes them. Identifiers, dates and free
-        text are ignored. Where the codebook is silent stands FILL_IN; see `from_frame`.
-
-        Parameters
-        ----------
-        path
-            A codebook as ``clustmix init`` reads it.
-        label
-            Column that models are to predict.
-        patient
-            Column that names the patient; it is left out, as it is never released.
-
-        Raises
-        ------
-        ConfigurationError
-            If the file is no codebook, or a column is not in it or cannot be declared.
+        cells are allowed unless the codebook excludes them. Identifiers, dates and free text are
+        ignored. Where the codebook is silent stands FILL_IN. A file that is no codebook is a
+        ConfigurationError.
         """
         from clustmix.drafts import of_codebook
 
@@ -282,10 +255,7 @@ class Schema(_Declared, TableSchema):
     def to_yaml(self, path: str | Path | None = None) -> str:
         """Return the schema as YAML that `from_yaml` and site files read; write it to a new file.
 
-        Raises
-        ------
-        ConfigurationError
-            If there is a file of this name already, or none can be made there.
+        It is a ConfigurationError if there is a file of this name, or none can be made there.
         """
         from clustmix.saved import write_new
 
@@ -307,34 +277,11 @@ class Schema(_Declared, TableSchema):
 
 
 def require_schema(schema: object) -> None:
-    """Refuse (ConfigurationError) what is no schema, and a draft in which FILL_IN is left."""
+    """Refuse (ConfigurationError) what is no schema, and a draft in which a placeholder is left."""
     if not isinstance(schema, Schema):
         raise ConfigurationError(
             "SCHEMA_INVALID",
             f"expected a clustmix.Schema, found {schema.__class__.__name__}; Schema.from_yaml "
             "reads one",
         )
-    require_filled_in(schema._written(), "schema")
-
-
-def require_filled_in(declared: Any, of: str) -> None:
-    """Refuse (ConfigurationError) a declaration in which FILL_IN is left, with every place."""
-    places = ", ".join(_places(declared, ""))
-    if places:
-        raise ConfigurationError(
-            "SCHEMA_INCOMPLETE",
-            f"{of}: expected a value instead of {FILL_IN}, found it at {places}; take bounds, bins "
-            "and levels from a codebook or a clinical range, never from the rows",
-        )
-
-
-def _places(declared: Any, above: str) -> Iterator[str]:
-    if isinstance(declared, Mapping):
-        for key, inner in declared.items():
-            yield from _places(inner, f"{above}.{key}" if above else str(key))
-    elif isinstance(declared, list | tuple):
-        for place, inner in enumerate(declared):
-            name = inner.get("name", place) if isinstance(inner, Mapping) else place
-            yield from _places(inner, f"{above}[{name}]")
-    elif isinstance(declared, str) and declared == FILL_IN:
-        yield above
+    require_filled_in("SCHEMA_INCOMPLETE", schema._written(), "schema")

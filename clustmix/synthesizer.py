@@ -45,6 +45,24 @@ class _Fitted:
 class Synthesizer(Parameters):
     """Base of all methods; make one of its classes, such as `clustmix.ClustMix`.
 
+    Parameters
+    ----------
+    schema : Schema
+        The declared table.
+    epsilon : float, above 0
+        Bound on the privacy loss of a patient; 1.0 is usual.
+    delta : float, above 0 and below 0.001
+        Probability with which the bound may fail: a public constant, such as 1e-6.
+    adjacency : {"add_remove", "replace_one"}, default "add_remove"
+        Neighbouring tables: with one patient more, or with one exchanged for another.
+    patient_column : str, optional
+        Column that names the patient; without it every row is another patient.
+    max_rows_per_patient : int, at least 1, default 1
+        Rows of one patient that are used.
+    patients : int, from 1 to 10,000,000,000, optional
+        About how many patients there are: a public, rounded number, by which a method may split
+        its budget. `sample` gives as many rows.
+
     Notes
     -----
     A release of the flow has more: a second check of the rows that go in, the gate that holds
@@ -78,13 +96,7 @@ class Synthesizer(Parameters):
         return self._measured().released
 
     def plan(self) -> Plan:
-        """Return the statistics that `fit` will measure, with their noise. Nothing is read.
-
-        Raises
-        ------
-        ConfigurationError
-            If a setting does not fit the table or the guarantee.
-        """
+        """Return the statistics that `fit` will measure, with their noise. Nothing is read."""
         from clustmix.guarantee import Plan
         from tasks.measurement.method import checked_plan
 
@@ -200,15 +212,8 @@ class Synthesizer(Parameters):
         """Write the measurement to a new file, from which `load` samples at no cost.
 
         The file holds the released arrays, their guarantee, and whether it was charged. Its SHA-256
-        is the digest in the ledger.
-
-        Raises
-        ------
-        NotFittedError
-            If the model has measured nothing yet.
-        ConfigurationError
-            If there is a file of this name, as a measurement is never replaced, or none can be made
-            there.
+        is the digest in the ledger. It is a ConfigurationError if there is a file of this name, as
+        a measurement is never replaced, or none can be made there.
         """
         from clustmix.saved import write_new
 
@@ -218,12 +223,9 @@ class Synthesizer(Parameters):
     def load(cls, path: str | Path) -> Synthesizer:
         """Read a file that `save` has written, and return the fitted model.
 
-        Raises
-        ------
-        IntegrityError
-            If the file is missing or damaged, or its parts do not agree.
-        ConfigurationError
-            If it is of another method than this class; `clustmix.Synthesizer` loads any.
+        It is an IntegrityError if the file is missing or damaged, or its parts do not agree, and a
+        ConfigurationError if it is of another method than this class; `clustmix.Synthesizer` loads
+        any.
         """
         import pandas as pd
 
@@ -275,16 +277,10 @@ class Synthesizer(Parameters):
         from tasks.measurement.run_randomness import randomness_of_run
 
         target, method = self._target(), self._bound()
-        parameters, adjacency = target.parameters, target.neighbours
-        plan = checked_plan(method, parameters=parameters, adjacency=adjacency)
+        plan = checked_plan(method, parameters=target.parameters, adjacency=target.neighbours)
         table = declared_columns(frame, self.schema, self.patient_column)
         with charging(
-            ledger,
-            cohort=cohort,
-            lifetime_epsilon=lifetime_epsilon,
-            parameters=parameters,
-            adjacency=adjacency,
-            unit=target.unit,
+            ledger, cohort=cohort, lifetime_epsilon=lifetime_epsilon, target=target
         ) as payment:
             shards = in_memory(encoded_shards(rows_of(table), self.schema, target.unit))
             payment.begin()
@@ -316,7 +312,10 @@ class Synthesizer(Parameters):
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self._shown().items())
-        return f"{self.__class__.__name__}({shown}), {self._state()}"
+        state = "not fitted"
+        if self._fitted is not None:
+            state = f"fitted; {self._fitted.guarantee.charged or 'nothing was charged'}"
+        return f"{self.__class__.__name__}({shown}), {state}"
 
     def _repr_html_(self) -> str:
         from clustmix.model_page import page
@@ -329,12 +328,6 @@ class Synthesizer(Parameters):
             settings,
             self.guarantee_.statement if is_fitted else "",
         )
-
-    def _state(self) -> str:
-        if self._fitted is None:
-            return "not fitted"
-        charged = self._fitted.guarantee.charged
-        return f"fitted; {'nothing was charged' if charged is None else charged}"
 
     def _guarantee(
         self, events: Sequence[Event], *, charged: Charged | None = None, tainted: bool = False

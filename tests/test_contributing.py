@@ -73,6 +73,7 @@ def test_the_method_is_a_class_for_a_notebook(house, tmp_path):
     assert "class_counts" in run(IN_A_NOTEBOOK, house, tmp_path)
 
 
+@pytest.mark.integration
 def test_and_makes_a_release(house, tmp_path):
     assert run(IN_A_HOSPITAL, house, tmp_path).splitlines()[-1] == "published"
 

@@ -25,11 +25,16 @@ def requirement_name(line):
     return canonicalize_name(Requirement(line).name)
 
 
-@pytest.mark.parametrize("package", ["clustmix", "flows", "tasks", "privacy", "storage"])
-def test_each_package_is_the_one_of_this_distribution(package):
+@pytest.fixture(scope="module")
+def distributions():
+    return importlib.metadata.packages_distributions()
+
+
+def test_each_package_is_the_one_of_this_distribution(distributions):
     # The names are generic: another distribution that brings one of them would shadow ours.
-    assert importlib.metadata.packages_distributions()[package] == ["clustmix"]
-    assert importlib.import_module(package).__file__ == str(ROOT / package / "__init__.py")
+    for package in ("clustmix", "flows", "tasks", "privacy", "storage"):
+        assert distributions[package] == ["clustmix"]
+        assert importlib.import_module(package).__file__ == str(ROOT / package / "__init__.py")
 
 
 def test_lock_names_every_direct_dependency():
@@ -42,12 +47,11 @@ def test_lock_names_every_direct_dependency():
     assert gpu.replace("[cuda12]", "") in PROJECT["project"]["dependencies"]
 
 
-@pytest.mark.parametrize("name", EXTRAS)
-def test_modules_of_an_extra_are_those_of_its_packages(name):
-    distributions = importlib.metadata.packages_distributions()
-    found = {requirement_name(one) for module in EXTRAS[name] for one in distributions[module]}
-    lines = PROJECT["project"]["optional-dependencies"][name]
-    assert found - {"psycopg-binary"} == {requirement_name(line) for line in lines}
+def test_modules_of_an_extra_are_those_of_its_packages(distributions):
+    for name, modules in EXTRAS.items():
+        found = {requirement_name(one) for module in modules for one in distributions[module]}
+        lines = PROJECT["project"]["optional-dependencies"][name]
+        assert found - {"psycopg-binary"} == {requirement_name(line) for line in lines}
 
 
 def test_a_missing_extra_is_named(monkeypatch):

@@ -122,6 +122,7 @@ def number(cell):
     return float(re.fullmatch(r"(?:epsilon|delta) ([\d.]+)(?: at epsilon 1)?", cell).group(1))
 
 
+@pytest.mark.integration
 def test_paper_analyses_that_fail():
     clustmix, dp_cda = counterexample("clustmix_three_leaks"), counterexample("dp_cda_rare_class")
     dpgm, moment = counterexample("dpgm_small_cluster"), counterexample("dpgm_gaussian_moment")

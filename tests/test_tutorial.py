@@ -1,6 +1,5 @@
 """The tutorial is walked as it is written: every block in its order, in an empty home."""
 
-import itertools
 import os
 import re
 import shlex
@@ -13,12 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from flows.cli import main
-from flows.site.site_file import PLACEHOLDER
 from privacy.errors import InputError
-from storage.codebooks.codebook_files import read_codebook
 from storage.public_data.datasets import find
-from tests.documents import blocks
 from tests.processes import ROOT, python
 
 PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
@@ -85,31 +80,3 @@ def test_every_block_of_the_tutorial_runs_and_the_model_learns(stranger):
     auc = float(re.search(r"AUC on real stays: ([\d.]+)", said)[1])
     claimed = float(re.search(r"The area under the curve is about ([\d.]+)\.", PAGE)[1])
     assert auc == pytest.approx(claimed, abs=0.02)
-
-
-def test_what_the_tutorial_says_of_its_files_is_so(tmp_path, monkeypatch, capsys):
-    [shown] = blocks(PAGE, "text")
-    lines = CODEBOOK.read_text("utf-8").splitlines()
-    assert set(shown.splitlines()) <= set(lines)
-    described = read_codebook(CODEBOOK)
-    assert len(described) == len(lines) - 1
-    # The table itself may be absent: the codebook and the options name all of its columns.
-    [init, *_] = [line for line in blocks(PAGE, "sh") if line.startswith("clustmix init")]
-    words = shlex.split(init)
-    ignored = [word for option, word in itertools.pairwise(words) if option == "--ignore"]
-    assert len({*described, *ignored}) == 50
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "docs").mkdir()
-    shutil.copy(CODEBOOK, "docs")
-    Path("admissions.csv").write_text(",".join([*described, *ignored]) + "\n", "utf-8")
-    assert main(shlex.split(init.replace(".parquet", ".csv"))[1:]) == 0
-    text = Path("admissions.yaml").read_text("utf-8")
-    body = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
-    numbers = {"Six": 6, "Seven": 7, "Eight": 8}
-    said = re.search(r"(\w+) places say `FILL_IN`, and (\w+) lines say `guess`", PAGE)
-    assert body.count(PLACEHOLDER) == numbers[said[1]]
-    assert text.count("# guess") == numbers[said[2].capitalize()]
-    data = yaml.safe_load(text)
-    for block in blocks(PAGE, "yaml"):
-        edit(data, yaml.safe_load(block))
-    assert PLACEHOLDER not in str(data)

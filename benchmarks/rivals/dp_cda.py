@@ -13,14 +13,11 @@ A3  a replaced record may change its class, and with it two class sizes; the bou
 A4  Theorem 1 prints ``B(ceil(j/2))`` where its source has ``B(2 ceil(j/2))``: as printed, a root of
     a negative number from alpha = 5 (same file, ``test_theorem_as_printed_has_no_value``). The
     form of the source is used here, from dp-accounting
-A5  the bound is loose: orders from 3, and the conversion of Mironov 2017 (here as printed;
-    ``test_theorem_1_equals_the_form_of_its_source_and_a_tighter_conversion_claims_less`` in
-    ``tests/benchmarks/test_rivals.py``)
+A5  the bound is loose: orders from 3, and the conversion of Mironov 2017 (here as printed)
 A6  the sensitivities ``2c/l`` and ``sqrt(2)/l`` are right for replacement with a fixed ``l``
 A7  the mean of one-hot labels of one class is the same for all tables: its noise protects nothing
-    and turns labels over (``test_label_noise_turns_labels_over``, same file), while the classes
-    that exist and whether one has ``l`` records are shown exactly
-    (``test_a_class_smaller_than_the_order``)
+    and turns labels over, while the classes that exist and whether one has ``l`` records are shown
+    exactly
 A8  l, c and the noise ratio are chosen by accuracy on private data and not paid for
 
 Open in the paper and chosen here: the ratio of the two noises (`DpCdaSettings.label_share`), c,

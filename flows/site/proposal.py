@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import yaml
 
-from flows.site.site_file import PLACEHOLDER
 from storage.codebooks.ranges import ClinicalRange, range_of, ranges_named
 from storage.codebooks.variables import Variable, text_of
 from storage.schema.columns import MAX_CODES, number_of
+from storage.schema.plain_yaml import PLACEHOLDER
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _YAML_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
@@ -25,7 +25,6 @@ _CODED = re.compile(
 _UNUSED = re.compile(
     r"(.* )?(date|dt|datetime|timestamp|dob|id|key|uuid|mrn|nbr|notes?|comments?|address|phone)"
 )
-_WORDS = re.compile(r"[^\W\d_][\w ,.()/%-]{0,99}")
 _N_BINS = 10
 _ONE_EACH = 20
 _MAX_COMMENT = 150
@@ -78,12 +77,9 @@ def label_lines(described: Variable | None) -> tuple[Line, ...]:
     """Propose the declaration of the label: a level for each code, by its meaning if it has one."""
     if described is None or not described.levels:
         return (Line("levels", PLACEHOLDER, "a list of {name: level, values: [raw values]}"),)
-    names = [means for _, means in described.levels]
-    if len(set(names)) < len(names) or not all(map(_WORDS.fullmatch, names)):
-        names = [code for code, _ in described.levels]
     levels = [
         f"\n      - {{name: {quoted(name)}, values: {_list((code,))}}}"
-        for name, (code, _) in zip(names, described.levels, strict=True)
+        for name, (code, _) in zip(described.level_names, described.levels, strict=True)
     ]
     lines = [Line("levels", "".join(levels))]
     if described.missing:

@@ -1,8 +1,7 @@
 """The site file: the public declaration of one release in YAML."""
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -21,16 +20,13 @@ from storage.files.documents import KEPT
 from storage.files.refs import check_name
 from storage.schema.catalogue_entry import CatalogueEntry
 from storage.schema.columns import PrintableText
-from storage.schema.plain_yaml import key_path, one_line, read_mapping, refusal
+from storage.schema.plain_yaml import one_line, read_mapping, refusal, require_filled_in
 from storage.schema.table import TableSchema
 from storage.schema.visit_columns import VisitColumns
 from storage.sources.declared import Source, check_source_unit
 from storage.sources.declared_images import FolderSource
 from tasks.methods.clustmix.tables.table_rule import default_rows
 from tasks.methods.method_config import MethodConfig
-
-PLACEHOLDER = "FILL_IN"
-"""Placeholder of a template for a person to fill in; refused by `load_site`."""
 
 
 class _Section(BaseModel):
@@ -260,25 +256,9 @@ class SiteFile(_Section):
 def load_site(path: Path) -> SiteFile:
     """Read and check a site file; a ConfigurationError is one printable line with the key."""
     data = read_mapping(path)
-    for key in _placeholders(data, ()):
-        raise refusal(
-            "SITE_INCOMPLETE",
-            f"{path.name}: {key_path(key, data)}: expected a value instead of {PLACEHOLDER}; "
-            "take it from a codebook or a clinical range, never from the records",
-        )
+    require_filled_in("SITE_INCOMPLETE", data, path.name)
     try:
         return SiteFile.model_validate(data, by_name=False, by_alias=True)
     except ValidationError as error:
         problem = one_line(error, data)
     raise refusal("SITE_INVALID", f"{path.name}: {problem}")
-
-
-def _placeholders(value: Any, above: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from _placeholders(inner, (*above, key))
-    elif isinstance(value, list):
-        for index, inner in enumerate(value):
-            yield from _placeholders(inner, (*above, index))
-    elif value == PLACEHOLDER:
-        yield above

@@ -14,10 +14,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from pydantic import ValidationError
 
 from flows.site.proposal import label_lines, proposal, quoted, shown
-from flows.site.site_file import PLACEHOLDER
 from privacy.errors import ConfigurationError, InputError
 from storage.codebooks.variables import Variable
 from storage.schema.columns import number_of
+from storage.schema.plain_yaml import PLACEHOLDER
 from storage.sources.cohorts import CohortReader
 from storage.sources.declared import CsvSource, ParquetSource
 

@@ -29,6 +29,7 @@ _NUMBER = r"[+-]?\d+(?:\.\d+)?"
 _RANGE = re.compile(rf"({_NUMBER})\s*(?:to|-|\u2013|\.\.+)\s*({_NUMBER})")
 _LEVEL = re.compile(r"(.+?)\s*(?<![<>])[=:]\s*(.*)", re.S)
 _ABSENT = re.compile(r"(data )?(missing|absent|not (measured|recorded|done|available))", re.I)
+_WORDS = re.compile(r"[^\W\d_][\w ,.()/%-]{0,99}")
 _MAX_SPELLED_OUT = 50
 
 
@@ -50,6 +51,13 @@ class Variable:
     meaning: str = ""
     required: bool | None = None
     decimals: int | None = None
+
+    @property
+    def level_names(self) -> tuple[str, ...]:
+        """Names of the levels: what their codes mean, where that is words, else the codes."""
+        names = tuple(means for _, means in self.levels)
+        are_names = len(set(names)) == len(names) and all(map(_WORDS.fullmatch, names))
+        return names if are_names else tuple(code for code, _ in self.levels)
 
 
 def variable(

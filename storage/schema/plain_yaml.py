@@ -5,6 +5,7 @@ keys are refused, so that nothing in a file runs, expands or hides.
 """
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ from pydantic import ValidationError
 
 from privacy.errors import ConfigurationError
 from storage.schema.columns import raw_text
+
+PLACEHOLDER = "FILL_IN"
+"""Stands in a template or a draft where a person has to decide; no release takes it."""
 
 MAX_BYTES = 1_000_000
 MAX_NODES = 100_000
@@ -92,6 +96,26 @@ def key_path(loc: tuple[str | int, ...], data: object, *, last_may_be_absent: bo
         elif is_last and last_may_be_absent:
             path += f".{key}" if path else str(key)
     return path
+
+
+def require_filled_in(code: str, data: object, of: str) -> None:
+    """Refuse a declaration in which a person has left a placeholder; every place is named."""
+    places = ", ".join(key_path(loc, data) for loc in _placeholders(data, ()))
+    if places:
+        raise refusal(
+            code,
+            f"{of}: expected a value instead of {PLACEHOLDER} at {places}; take bounds, bins and "
+            "levels from a codebook or a clinical range, never from the records",
+        )
+
+
+def _placeholders(value: Any, above: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
+    if isinstance(value, dict | list):
+        inner = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, one in inner:
+            yield from _placeholders(one, (*above, key))
+    elif value == PLACEHOLDER:
+        yield above
 
 
 def _read(path: Path) -> str:

@@ -41,10 +41,13 @@ def test_audits_the_noise_path_and_writes_numbers_and_a_drawing(tmp_path, capsys
     assert (folder / "noise-epsilon-2.svg").read_text(encoding="utf-8").startswith("<?xml")
 
 
-def test_exit_code_and_words_of_a_flaw(monkeypatch, capsys):
+def test_exit_codes_of_a_flaw_and_without_the_repository(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr("audits.command.audit", lambda *arguments, **options: made_up(0.5))
     assert main(["audit", "noise"]) == 1
     assert "ABOVE THE CLAIM" in capsys.readouterr().out
+    monkeypatch.setattr("flows.cli.audit.ROOT", tmp_path)
+    assert main(["audit", "noise"]) == 2
+    assert "AUDIT_NOT_HERE: expected the audit room" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -59,14 +62,6 @@ def test_exit_code_and_words_of_a_flaw(monkeypatch, capsys):
 def test_unusable_requests_are_refused(arguments, message, capsys):
     assert main(["audit", *arguments]) == 2
     assert message in capsys.readouterr().err
-
-
-def test_an_installation_without_the_repository_is_refused(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("flows.cli.audit.ROOT", tmp_path)
-    assert main(["audit", "noise"]) == 2
-    assert "AUDIT_NOT_HERE: expected the audit room, which is in the repository" in (
-        capsys.readouterr().err
-    )
 
 
 def test_a_folder_of_audits_is_drawn_and_judged(tmp_path, capsys):

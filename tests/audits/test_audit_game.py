@@ -7,23 +7,6 @@ from audits.subjects import PatientCount, subject_of
 from privacy.randomness import OperatingSystemNoise, SeededNoise
 
 PAIRS = {pair.name: pair for pair in neighbour_pairs(AUDIT_DOMAIN)}
-PATIENT = AuditPatient(records=(((2, 1), 1),), fold=0)
-
-
-def draw(name="count", *, absent, present, values, noise_stddev=60.0):
-    return game.Draw(
-        name=name,
-        absent=np.array(absent),
-        present=np.array(present),
-        values=np.array(values),
-        noise_stddev=noise_stddev,
-    )
-
-
-def transcript(*draws, codes=((0, 0),), labels=(0,)):
-    return game.Transcript(
-        draws=draws, codes=np.array(codes), labels=np.array(labels), patient=PATIENT
-    )
 
 
 @pytest.mark.parametrize("pair", PAIRS.values(), ids=lambda pair: pair.name)
@@ -37,34 +20,6 @@ def test_tables_of_a_pair_differ_in_one_patient_of_weight_one(pair):
     assert len(set(present.fold[-extra:])) == 1
     assert (present.codes < np.array(AUDIT_DOMAIN.n_codes)).all()
     assert (present.label < AUDIT_DOMAIN.n_labels).all()
-
-
-def test_likelihood_ratio_is_that_of_the_discrete_gaussian():
-    first = draw("a", absent=[0, 5], present=[30, 5], values=[17, -40])
-    second = draw("b", absent=[2], present=[-50], values=[90], noise_stddev=80.0)
-    expected = [
-        float((((d.values - d.absent) ** 2 - (d.values - d.present) ** 2) / 2).sum())
-        / d.noise_stddev**2
-        for d in (first, second)
-    ]
-    assert game.likelihood_ratios(transcript(first, second)) == {
-        "all draws": pytest.approx(sum(expected)),
-        "draw a": pytest.approx(expected[0]),
-        "draw b": pytest.approx(expected[1]),
-    }
-
-
-def test_difference_cancels_noise_that_was_used_twice():
-    noise = np.array([600, -1200])
-    for present, sign in ((False, -1.0), (True, 1.0)):
-        shift = np.array([60, 0]) * present
-        draws = (
-            draw("a", absent=[0, 0], present=[60, 0], values=shift + noise),
-            draw("b", absent=[0, 0], present=[0, 0], values=2 * noise, noise_stddev=120.0),
-            draw("c", absent=[0], present=[1], values=[5]),
-        )
-        scores = game.noise_differences(transcript(*draws))
-        assert scores == {"difference a, b": pytest.approx(sign * 0.5)}
 
 
 @pytest.mark.parametrize("name", ["clustmix", "naive_bayes", "noise"])
@@ -108,11 +63,16 @@ def test_ratios_of_a_count_have_the_moments_that_its_budget_says():
 
 
 def test_noise_is_in_standard_deviations_and_counts_are_of_the_patients_first_record():
-    assert game.noise_sizes(transcript(draw(absent=[0, 10], present=[0, 0], values=[120, 70]))) == {
-        "size of the noise": pytest.approx(2.0**2 + 1.0**2)
-    }
-    codes, labels = [(2, 1), (2, 0), (2, 1), (0, 0)], [1, 1, 0, 1]
-    assert game.synthetic_counts(transcript(codes=codes, labels=labels)) == {
+    sums = {name: np.array(two) for name, two in (("absent", [0, 10]), ("present", [0, 0]))}
+    draw = game.Draw(name="count", values=np.array([120, 70]), noise_stddev=60.0, **sums)
+    seen = game.Transcript(
+        draws=(draw,),
+        codes=np.array([(2, 1), (2, 0), (2, 1), (0, 0)]),
+        labels=np.array([1, 1, 0, 1]),
+        patient=AuditPatient(records=(((2, 1), 1),), fold=0),
+    )
+    assert game.noise_sizes(seen) == {"size of the noise": pytest.approx(2.0**2 + 1.0**2)}
+    assert game.synthetic_counts(seen) == {
         "synthetic rows with the label": 3.0,
         "synthetic codes of the patient": 3.0,
         "synthetic copies of the patient": 1.0,

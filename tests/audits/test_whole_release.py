@@ -126,6 +126,7 @@ def test_an_honest_release_is_within_its_claim_and_not_far_below():
     assert found.residual.lowest < found.residual.ratio < found.residual.highest
 
 
+@pytest.mark.integration
 def test_images_are_audited_as_tables_are():
     table = planted(IMAGES, 600)
     audit = partial(audited, table, epsilon=8.0, method=small_images, rows_out=200)

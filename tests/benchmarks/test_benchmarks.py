@@ -7,8 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import generated_table, peers, public_tables, releases, tables
-from benchmarks.bundle_rows import label_of, level_of, text_of
+from benchmarks import generated_table, peers, public_tables, tables
 from benchmarks.results import (
     BUNDLE,
     IN_PROCESS,
@@ -16,11 +15,10 @@ from benchmarks.results import (
     ResultRow,
     keep_rows,
     read_rows,
-    run_table,
     write_rows,
 )
 from benchmarks.rivals.registry import RIVALS
-from benchmarks.score import calibration_by_chance, calibration_error, score
+from benchmarks.score import score
 from privacy.errors import InputError
 from storage.settings import Settings
 from storage.sources.cohorts import CohortReader
@@ -74,27 +72,7 @@ def test_stored_rows_have_the_one_form(path):
         assert all(share is None or 0 <= share <= 1 for share in shares)
 
 
-def test_requirements_are_of_bundles_alone():
-    rows = [row_of(seed=seed, auc=auc) for seed, auc in enumerate((0.898, 0.901, 0.904))]
-    rows[1] = dataclasses.replace(rows[1], peak_rss_mib=2100.0)
-    auc, wall, method, memory = releases.requirements(rows)
-    assert (auc.measured, auc.met, wall.met, method.met) == ("0.9010", True, True, True)
-    assert (memory.measured, memory.met) == ("2100.0", False)
-    inside = [dataclasses.replace(row, source=IN_PROCESS) for row in rows]
-    assert releases.requirements(inside) == []
-    assert "claimed, not proven" in run_table([row_of(analysis="published", source=IN_PROCESS)])
-
-
-def test_every_form_of_every_method_is_run_once():
-    jobs = releases.standing_jobs()
-    assert len(jobs) == len(set(jobs)) == len({releases.key_of(job) for job in jobs})
-    for site, seed in (("adult", 0), ("mnist", None)):
-        forms = {job[1:3] for job in jobs if (job.site, job.seed) == (site, seed)}
-        assert forms >= {(entry.kind, "proven") for entry in METHODS}
-        assert {("dpgm", "published"), ("mwem", "accounted")} <= forms
-    assert all(job.seed is not None for job in jobs if releases.has_split(job.site))
-
-
+@pytest.mark.integration
 @pytest.mark.parametrize("name", tables.site_names())
 def test_site_files_of_benchmarks_keep_the_declared_order(name, tmp_path):
     document = tables.site_document(name)
@@ -117,6 +95,7 @@ OWN_SITES = sorted(
 )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", OWN_SITES)
 def test_public_table_is_what_its_site_file_declares(name, tmp_path):
     site = tables.write_site(tables.site_document(name), tmp_path / "site.yaml")
@@ -151,16 +130,6 @@ def test_split_keeps_a_patient_on_one_side_and_the_levels_on_both(tmp_path):
     assert len(train) + len(held_out) == 4_000
     assert not set(train.patient) & set(held_out.patient)
     assert tables.write_site(changed, tmp_path / "site.yaml").source.path.is_file()
-
-
-def test_method_is_that_of_the_site_file_or_has_its_defaults():
-    adult = tables.site_document("adult")
-    assert tables.with_method(adult, "clustmix") == adult
-    assert tables.with_method(adult, "naive_bayes")["method"] == {"kind": "naive_bayes"}
-    assert tables.with_method(adult, "dp_cda")["method"]["declared_patients"] == 24_000
-    other = tables.with_method(tables.site_document("flchain"), "dp_cda")
-    assert other["method"]["declared_patients"] == 8_000
-    assert tables.site_document("adult-epsilon-10")["schema"] == adult["schema"]
 
 
 LABEL = {
@@ -223,30 +192,6 @@ def test_faults_are_seen_from_outside(tmp_path, change, changed):
     assert (found["auc"] < 0.5) == (changed == "(label)")
 
 
-def test_cells_are_read_by_the_declared_rules():
-    column = COLUMNS[1]
-    assert [level_of(text, column) for text in ("?", "", "B", "2", "3", "x")] == [
-        "(missing)", "(missing)", "b", "a", "other", "other",
-    ]  # fmt: skip
-    buckets = {"edges": [3, 7], "levels": ["short", "middle", "long"]}
-    label = {"name": "stay", "buckets": buckets, "missing": ["-1"]}
-    assert [label_of(text, label) for text in ("2", "3", "7", "-1", "long", "x")] == [
-        "short", "middle", "long", "(missing)", "long", "(undeclared)",
-    ]  # fmt: skip
-    assert [text_of(cell) for cell in (None, float("nan"), 3.0, 3, " a ", True, 0.5)] == [
-        "", "", "3", "3", "a", "True", "0.5",
-    ]  # fmt: skip
-
-
-def test_few_rows_have_a_calibration_error_by_chance():
-    for n_labels, share in ((2, 0.0398), (3, 0.0376)):  # of a binomial sum of 100 rows
-        found = calibration_by_chance(np.full((100, n_labels), 1 / n_labels))
-        assert found == pytest.approx(share, abs=0.006)
-    certain = np.eye(2)[[0, 1, 1]]
-    assert calibration_by_chance(certain) == 0.0
-    assert calibration_error(certain, np.array([0, 1, 0])) == pytest.approx(1 / 3)
-
-
 def split_rows(method, aucs, **changes):
     same = {"dataset": "flchain", "accuracy": 0.8, "log_loss": 0.5, "tvd_1way": 0.02}
     same |= {"tvd_2way": 0.1, "calibration_error": 0.04, **changes}
@@ -274,5 +219,3 @@ def test_methods_are_compared_on_the_splits_of_both_and_errors_decide():
     assert (below.met, below.measured) == (False, "flchain 1 log_loss")
     assert (ahead.met, marginals.met, calibrated.met) == (False, True, True)
     assert "+0.0233 ± 0.0033 ahead" in public_tables.verdict_table([found])
-    noisy = public_tables.Difference(gains=(-0.10, 0.06, -0.02))
-    assert (noisy.verdict, public_tables.Difference(gains=(-0.9,)).verdict) == ("level", "level")

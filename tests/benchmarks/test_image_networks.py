@@ -3,46 +3,16 @@
 import json
 from dataclasses import replace
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import kip_step, small_network
+from benchmarks import small_network
 from benchmarks.bundle_rows import views
 from benchmarks.score import network_figures
 from storage.public_data.public_tables import images_parquet
 
 RNG, LEVELS = np.random.default_rng(5), ["red", "green", "blue"]
-
-
-def slow_scores(layers, image):
-    """Scores of one image: windows of every second pixel, one filter at a time."""
-    hidden = image
-    for weights, biases in layers[:2]:
-        side, (height, width) = len(weights), hidden.shape[:2]
-        # Zeros around the image, the larger half after it, as many as the last window needs.
-        lacks = [max(2 * (-(-n // 2) - 1) + side - n, 0) for n in (height, width)]
-        padded = np.pad(hidden, [*((n // 2, n - n // 2) for n in lacks), (0, 0)])
-        hidden = np.array([
-            [
-                [np.sum(padded[i : i + side, j : j + side] * w) for w in np.moveaxis(weights, 3, 0)]
-                for j in range(0, width, 2)
-            ]
-            for i in range(0, height, 2)
-        ])  # fmt: skip
-        hidden = np.maximum(hidden + biases, 0.0)
-    (weights, biases), (last, bias) = layers[2:]
-    return np.maximum(hidden.ravel() @ weights + biases, 0.0) @ last + bias
-
-
-@pytest.mark.parametrize("shape", [(6, 6, 1), (5, 7, 3)])
-def test_scores_equal_a_loop_over_windows(shape):
-    layers = small_network.initial(shape, 4, seed=1)
-    images = RNG.uniform(size=(2, *shape)).astype(np.float32)
-    slow = [slow_scores([tuple(map(np.asarray, pair)) for pair in layers], one) for one in images]
-    np.testing.assert_allclose(small_network.scores(layers, jnp.asarray(images)), slow, rtol=1e-4)
 
 
 @pytest.fixture
@@ -65,6 +35,7 @@ def colours(tmp_path):
     return tmp_path
 
 
+@pytest.mark.integration
 def test_networks_judge_a_bundle_in_colour_by_a_table(colours, monkeypatch):
     synthetic, real, _ = views(colours, colours / "real.parquet")
     assert synthetic.shape == real.shape == (8, 6, 3)
@@ -74,16 +45,3 @@ def test_networks_judge_a_bundle_in_colour_by_a_table(colours, monkeypatch):
     assert min(found["cnn_accuracy"], found["read_as_class"]) > 0.97
     turned = replace(real, label=(real.label + 1) % 3)
     assert network_figures(colours, synthetic, turned, LEVELS)["cnn_accuracy"] < 0.1
-
-
-def test_a_step_over_batches_is_a_step_over_all_rows(monkeypatch):
-    rng = np.random.default_rng(6)
-    points, targets = (rng.uniform(size=(n, 5)) for n in (6, 40))
-    labels, answers = (rng.standard_normal((n, 3)) for n in (6, 40))
-    found = []
-    for size in (10, 40):
-        monkeypatch.setattr(kip_step, "BATCH", size)
-        with jax.enable_x64(True):
-            found.append(kip_step.step_of(40 // size)(points, labels, targets, answers))
-    np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-9)
-    np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-5, atol=1e-6)

@@ -6,10 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import peer_exchange, peer_pgm, peer_tables, peers
+from benchmarks import peer_exchange, peer_pgm, peers
 from benchmarks.junction_sampler import CliqueTable, sample_tree
 from benchmarks.tables import site_document, write_site
-from tests.benchmarks.test_benchmarks import row_of
 
 N_CODES, PAIRS = (3, 2, 4), list(combinations(range(3), 2))
 CODES = np.random.default_rng(5).integers(N_CODES, size=(40, 3)).astype(np.uint16)
@@ -47,15 +46,6 @@ def test_no_patient_moves_a_draw_by_more_than_its_sensitivity():
     assert sum(peer_pgm.noise_of(1.0, mu=0.5, share=s) ** -2 for s in shares) == pytest.approx(0.25)
 
 
-@pytest.mark.parametrize(("noise", "cells", "found"), [(0, 1, "120"), (3, 1, "1"), (0, 2, "20")])
-def test_pairs_are_chosen_while_they_gain_more_than_their_noise(monkeypatch, noise, cells, found):
-    monkeypatch.setattr(peer_pgm, "MAX_CELLS", 1)
-    rules = {"noise_of_pairs": lambda m: noise * m}
-    rules["cells_of"] = lambda pairs: cells if PAIRS[1] in pairs else 1
-    chosen = peer_pgm.selected(np.array([10.0, 300.0, 20.0]), N_CODES, **rules)
-    assert chosen == [PAIRS[int(place)] for place in found]
-
-
 def test_records_have_the_distribution_of_the_tree():
     joint = np.random.default_rng(2).random((3, 2, 4))
     first, second = joint.sum(axis=2), joint.sum(axis=0)
@@ -66,13 +56,3 @@ def test_records_have_the_distribution_of_the_tree():
     pair, whole = (peer_pgm.counts_of(made, N_CODES, c) / 4e5 for c in ([0, 1], [0, 1, 2]))
     assert np.abs(whole - exact.ravel()).max() < 0.0012
     assert np.abs(pair - first.ravel() / first.sum()).max() < 1 / 4e5
-
-
-def test_tables_of_peers_have_means_and_gains():
-    figures = {"log_loss": 0.4, "tvd_1way": 0.1, "tvd_2way": 0.2}
-    stated = {**figures, "method": "pgm", "source": "peer", "analysis": "stated", "tvd_2way": 0.15}
-    rows = [row_of(seed=seed, auc=0.88 + seed / 100, **stated) for seed in (0, 1)]
-    rows += [row_of(seed=seed, settings={"look": 2}, **figures) for seed in (0, 1, 2)]
-    groups = peer_tables.groups_of([*rows, row_of(auc=0.1)])
-    assert "| adult | 1 | ClustMix | 2 | 0.9000 ±0.0000 |" in peer_tables.value_table(groups)
-    assert "| 2 | -0.0150 ± 0.0050 below |" in peer_tables.gain_table(groups)

@@ -52,12 +52,17 @@ def test_a_fit_is_charged_and_says_so_everywhere(schema, frame, path, tmp_path):
 def test_rows_and_files_are_free_and_another_measurement_is_not(schema, frame, path):
     model = NaiveBayes(schema, **TARGET)
     model.fit(frame, ledger=str(path), cohort="c", lifetime_epsilon=1.2).sample(10)
+    # Under replacement, the same noise costs a quarter.
+    quarter = NaiveBayes(schema, **TARGET, adjacency="replace_one")
+    quarter.fit(frame, ledger=path, cohort="q", lifetime_epsilon=5.0)
+    assert [entry.rho for entry in entries(path)] == [RHO, RHO / 4]
+    assert quarter.guarantee_.epsilon <= 1.0
     # A second one does not fit under the cap that the ledger was given.
     other = NaiveBayes(schema, **TARGET)
     for cap in (9.0, None):
         with pytest.raises(BudgetRefused):
             other.fit(frame, ledger=LedgerDatabase(path), cohort="c", lifetime_epsilon=cap)
-    assert [entry.state for entry in entries(path)] == [EntryState.SEALED]
+    assert [entry.state for entry in entries(path)] == [EntryState.SEALED] * 2
 
 
 def test_a_table_that_is_refused_costs_nothing(schema, frame, path):
@@ -110,14 +115,6 @@ def test_a_cohort_that_needs_an_officer_is_refused(schema, frame, path):
     with pytest.raises(LedgerError, match="approval"):
         NaiveBayes(schema, **TARGET).fit(frame, ledger=ledger, cohort="c")
     assert [entry.state for entry in ledger.entries()] == [EntryState.RESERVED]
-
-
-def test_replace_one_is_charged_a_quarter(schema, frame, path):
-    model = NaiveBayes(schema, **TARGET, adjacency="replace_one")
-    model.fit(frame, ledger=path, cohort="c", lifetime_epsilon=5.0)
-    [entry] = entries(path)
-    assert entry.rho == RHO / 4
-    assert model.guarantee_.epsilon <= 1.0
 
 
 def test_an_installation_goes_on_beside_a_notebook(schema, frame, tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ SHOWN = {
 }
 
 
+@pytest.mark.integration
 # `announce` is a program of senders: tests/storage/test_ready_files.py.
 @pytest.mark.parametrize("name", sorted({p.stem for p in EXAMPLES.glob("*.py")} - {"announce"}))
 def test_every_example_runs(name, tmp_path, request):

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import zipfile
 
 import numpy as np
@@ -9,8 +10,7 @@ import pandas as pd
 import pytest
 from fixed_runs import fixed_randomness
 
-import clustmix
-from clustmix import DPCDA, ClustMix, NaiveBayes, Synthesizer
+from clustmix import DPCDA, ClustMix, NaiveBayes, NotFittedError, Synthesizer
 from privacy.errors import ConfigurationError, IntegrityError
 
 BY_PATIENT = {"epsilon": 1.0, "delta": 1e-6, "patient_column": "patient", "max_rows_per_patient": 2}
@@ -64,6 +64,8 @@ def test_the_file_says_that_nothing_was_charged_and_holds_no_row(model, tmp_path
 
 def test_a_file_is_never_replaced_and_loaded_by_its_own_class(model, tmp_path):
     path = tmp_path / "a.clustmix"
+    with pytest.raises(NotFittedError):
+        NaiveBayes(model.schema, **BY_PATIENT).save(path)
     model.save(path)
     content = path.read_bytes()
     with pytest.raises(ConfigurationError, match="FILE_EXISTS"):
@@ -72,11 +74,6 @@ def test_a_file_is_never_replaced_and_loaded_by_its_own_class(model, tmp_path):
     assert isinstance(NaiveBayes.load(str(path)), NaiveBayes)
     with pytest.raises(ConfigurationError, match="OTHER_METHOD: expected a model of DPCDA"):
         DPCDA.load(path)
-
-
-def test_an_unfitted_model_has_nothing_to_save(schema, tmp_path):
-    with pytest.raises(clustmix.NotFittedError):
-        NaiveBayes(schema, **BY_PATIENT).save(tmp_path / "a.clustmix")
 
 
 def rewritten(path, change, *, also=None):
@@ -93,26 +90,6 @@ def rewritten(path, change, *, also=None):
             archive.writestr(also, b"")
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda record: record.update(released="0" * 64), "a damaged one"),
-        (lambda record: record["method"].update(name="gan"), "expected a registered method"),
-        (lambda record: record["method"]["settings"].update(rounds=1), "Extra inputs"),
-        (lambda record: record["table_schema"]["columns"].pop(), "expected the codes"),
-        (lambda record: record["events"][0].update(kind="none"), "expected the kind of an event"),
-        (lambda record: record.update(unknown=1), "Extra inputs"),
-        (lambda record: record.pop("notice"), "Field required"),
-    ],
-)
-def test_a_file_that_was_changed_is_refused(model, tmp_path, change, message):
-    path = tmp_path / "a.clustmix"
-    model.save(path)
-    rewritten(path, change)
-    with pytest.raises(IntegrityError, match=f"MODEL_INVALID: .*{message}"):
-        Synthesizer.load(path)
-
-
 def recompressed(path):
     with zipfile.ZipFile(path) as archive:
         parts = {name: archive.read(name) for name in archive.namelist()}
@@ -121,26 +98,32 @@ def recompressed(path):
             archive.writestr(name, content)
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda path: path.unlink(),
-        lambda path: path.write_bytes(b""),
-        lambda path: path.write_bytes(b"PK\3\4"),
-        lambda path: path.write_bytes(b"\0" * 100),
-        recompressed,
-        lambda path: rewritten(path, lambda record: None, also="more.pkl"),
-    ],
-)
-def test_a_file_that_is_none_is_refused(model, tmp_path, spoil):
-    model.save(tmp_path / "a.clustmix")
-    spoil(tmp_path / "a.clustmix")
-    with pytest.raises(IntegrityError, match="MODEL_INVALID"):
-        Synthesizer.load(tmp_path / "a.clustmix")
+CHANGES = [
+    (lambda record: record.update(released="0" * 64), "a damaged one"),
+    (lambda record: record["method"].update(name="gan"), "expected a registered method"),
+    (lambda record: record["method"]["settings"].update(rounds=1), "Extra inputs"),
+    (lambda record: record["table_schema"]["columns"].pop(), "expected the codes"),
+    (lambda record: record["events"][0].update(kind="none"), "expected the kind of an event"),
+    (lambda record: record.update(unknown=1), "Extra inputs"),
+    (lambda record: record.pop("notice"), "Field required"),
+]
+SPOILS = [
+    lambda path: path.unlink(),
+    *(lambda path, made=made: path.write_bytes(made) for made in (b"", b"PK\3\4", b"\0" * 100)),
+    recompressed,
+    lambda path: rewritten(path, lambda record: None, also="more.pkl"),
+]
 
 
-def test_the_guarantee_of_a_file_is_that_of_its_events(model, tmp_path):
-    path = tmp_path / "a.clustmix"
-    model.save(path)
-    rewritten(path, lambda record: record["events"][0].update(noise_stddev=1e9))
-    assert Synthesizer.load(path).guarantee_.epsilon < model.guarantee_.epsilon
+def test_a_file_that_was_changed_or_is_none_is_refused(model, tmp_path):
+    path, good = tmp_path / "a.clustmix", tmp_path / "good.clustmix"
+    model.save(good)
+    changes = [(lambda path, change=change: rewritten(path, change), m) for change, m in CHANGES]
+    for spoil, message in (*changes, *((spoil, "") for spoil in SPOILS)):
+        shutil.copy(good, path)
+        spoil(path)
+        with pytest.raises(IntegrityError, match=f"MODEL_INVALID: .*{message}"):
+            Synthesizer.load(path)
+    # The guarantee of a file is that of its events.
+    rewritten(good, lambda record: record["events"][0].update(noise_stddev=1e9))
+    assert Synthesizer.load(good).guarantee_.epsilon < model.guarantee_.epsilon

@@ -1,6 +1,8 @@
 """The front door: settings, one measurement, rows, and what is said of them."""
 
 import copy
+import re
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -33,7 +35,6 @@ def test_five_lines_from_a_table_to_rows_with_a_guarantee(schema, frame):
     younger = rows[rows["age"] < 40]["died"].eq("yes").mean()
     assert older > younger + 0.2
     assert model.guarantee_.epsilon <= 1.0
-    assert "patient_nbr" not in str(model.guarantee_)
     assert "named by column patient; at most 2 records" in str(model.guarantee_)
 
 
@@ -65,10 +66,8 @@ def test_a_notebook_shows_settings_guarantee_and_charge_and_nothing_runs(schema,
     assert "not fitted" in model._repr_html_()
     assert "&lt;b&gt;p" in model._repr_html_()
     shown = NaiveBayes(schema, **BY_PATIENT).fit(frame)
-    page = shown._repr_html_()
-    assert "Nothing was charged" in page
-    assert "recognises at most" in page
-    plan = model.plan()._repr_html_()
+    page, plan = shown._repr_html_(), model.plan()._repr_html_()
+    assert re.search("recognises at most.*Nothing was charged", page)
     assert "feature_by_label_histograms" in plan
     for html in (page, plan, model._repr_html_()):
         # Nothing is loaded, nothing runs, and no colour of its own: light or dark.
@@ -95,6 +94,10 @@ def test_a_table_that_is_refused_draws_nothing(schema, frame):
         (frame.assign(died=0), "ONE_LABEL_LEVEL"),
         (frame.iloc[:0], "EMPTY_TABLE"),
         ([1, 2], r"FRAME_TYPE: .*, found list"),
+        (
+            pa.Table.from_pandas(frame).set_column(1, "age", pa.array([[1]] * len(frame))),
+            "COLUMN_TYPE: column 'age' has the type list",
+        ),
     ):
         with pytest.raises((InputError, ConfigurationError), match=message):
             model.fit(refused)
@@ -106,15 +109,18 @@ def test_habits_of_scikit_learn(schema, frame):
     assert model.get_params()["order_of_mixture"] == 8
     assert model.set_params(order_of_mixture=4, epsilon=2.0) is model
     assert (model.order_of_mixture, model.epsilon) == (4, 2.0)
-    with pytest.raises(ValueError, match=r"expected a setting .*, found 'turns'"):
-        model.set_params(turns=4)
-    with pytest.raises(ConfigurationError, match="EPSILON_INVALID"):
-        model.set_params(order_of_mixture=2, epsilon=0.0)
+    for refused, error, message in (
+        (lambda: model.set_params(turns=4), ValueError, "expected a setting .*, found 'turns'"),
+        (
+            lambda: model.set_params(order_of_mixture=2, epsilon=0.0),
+            ConfigurationError,
+            "EPSILON_INVALID",
+        ),
+        (lambda: Synthesizer(schema, **TARGET), TypeError, "expected a class of a method"),
+    ):
+        with pytest.raises(error, match=message):
+            refused()
     assert (model.order_of_mixture, model.epsilon) == (4, 2.0)
-    with pytest.raises(TypeError, match=r"DPCDA.*unexpected keyword argument 'turns'"):
-        DPCDA(schema, **TARGET, turns=4)
-    with pytest.raises(TypeError, match="expected a class of a method"):
-        Synthesizer(schema, **TARGET)
     twin = clone(model)
     assert isinstance(twin, DPCDA)
     assert {**twin.get_params(), "schema": schema} == {**model.get_params(), "schema": schema}
@@ -153,11 +159,6 @@ def test_a_setting_that_is_not_acceptable_is_one_line_at_construction(schema, ch
     assert "\n" not in str(caught.value)
 
 
-def test_a_number_of_numpy_is_one_of_python(schema):
-    model = NaiveBayes(schema, epsilon=np.float64(1.0), delta=1e-6, patients=np.int64(50))
-    assert model.plan().guarantee.epsilon <= 1.0
-
-
 def test_as_many_rows_as_were_declared_and_never_as_many_as_were_measured(schema, frame):
     model = NaiveBayes(schema, **BY_PATIENT, patients=30).fit(frame)
     assert (len(model.sample()), len(model.sample(7))) == (30, 7)
@@ -178,36 +179,15 @@ def test_rows_under_conditions(schema, frame):
     assert len(rows) == 50
     assert set(rows["ward"]) == {"B"}
     assert set(rows["died"]) == {"yes"}
-    with pytest.raises(ConfigurationError, match=r"CONDITION_UNKNOWN: .* found ward=Z"):
-        model.sample(5, where={"ward": "Z"})
-    with pytest.raises(ConfigurationError, match=r"CONDITION_UNKNOWN: .* found age=5"):
-        model.sample(5, where={"age": 5})
-    with pytest.raises(ConfigurationError, match=r"CONDITION_INVALID: .* found str"):
-        model.sample(5, where="died")
-    for n in (0, 5.0, "5", 10_000_001):
-        with pytest.raises(ConfigurationError, match="ROWS_INVALID"):
-            model.sample(n)
+    for n, where, message in (
+        (5, {"ward": "Z"}, "CONDITION_UNKNOWN: .* found ward=Z"),
+        (5, {"age": 5}, "CONDITION_UNKNOWN: .* found age=5"),
+        (5, "died", "CONDITION_INVALID: .* found str"),
+        *((n, None, "ROWS_INVALID") for n in (0, 5.0, "5", 10_000_001)),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            model.sample(n, where=where)
     assert len(model.sample(np.int64(5))) == 5
-
-
-class Interchanged:
-    """Speaks the dataframe interchange protocol and nothing else."""
-
-    def __init__(self, table):
-        self._table = table
-
-    def __dataframe__(self, nan_as_null=False, allow_copy=True):
-        return self._table.__dataframe__(nan_as_null, allow_copy)
-
-
-class Streamed:
-    """Speaks the Arrow PyCapsule interface and nothing else, as polars does."""
-
-    def __init__(self, table):
-        self._table = table
-
-    def __arrow_c_stream__(self, requested_schema=None):
-        return self._table.__arrow_c_stream__(requested_schema)
 
 
 @pytest.mark.parametrize(
@@ -220,8 +200,9 @@ def test_the_same_table_of_any_library_is_the_same_measurement(schema, frame, se
         "polars": lambda: pl.from_arrow(table),
         "arrow": lambda: table,
         "dictionary": lambda: table.set_column(2, "ward", wards),
-        "stream": lambda: Streamed(table),
-        "interchange": lambda: Interchanged(table),
+        # These speak one protocol and nothing else.
+        "stream": lambda: SimpleNamespace(__arrow_c_stream__=table.__arrow_c_stream__),
+        "interchange": lambda: SimpleNamespace(__dataframe__=table.__dataframe__),
         "index": lambda: frame.set_axis([0] * len(frame)).iloc[::-1],
     }
     released, rows = [], []
@@ -241,13 +222,6 @@ def test_the_same_table_of_any_library_is_the_same_measurement(schema, frame, se
         assert rows[1].schema.metadata[b"guarantee"].decode() == str(model.guarantee_)
 
 
-def test_a_column_of_a_type_that_is_not_read_is_named(schema, frame):
-    table = pa.Table.from_pandas(frame, preserve_index=False)
-    lists = pa.array([[1]] * len(frame))
-    with pytest.raises(InputError, match="COLUMN_TYPE: column 'age' has the type list"):
-        NaiveBayes(schema, **BY_PATIENT).fit(table.set_column(1, "age", lists))
-
-
 def test_seeded_noise_is_no_guarantee_and_says_so(schema, frame, seeded):
     with fixed_randomness(seeded()):
         model = NaiveBayes(schema, **BY_PATIENT).fit(frame)
@@ -256,18 +230,15 @@ def test_seeded_noise_is_no_guarantee_and_says_so(schema, frame, seeded):
 
 
 def test_a_guarantee_at_another_delta_and_for_other_neighbours(schema):
-    guarantee = NaiveBayes(schema, **TARGET).plan().guarantee
+    # A number of numpy is one of Python.
+    model = NaiveBayes(schema, epsilon=np.float64(1.0), delta=1e-6, patients=np.int64(50))
+    before = copy.deepcopy(vars(model))
+    guarantee = model.plan().guarantee
+    assert vars(model) == before
     assert guarantee.at(delta=guarantee.delta) == guarantee
     assert guarantee.at(delta=1e-4).epsilon < guarantee.epsilon < guarantee.at(delta=1e-8).epsilon
     asked = NaiveBayes(schema, **TARGET, adjacency="replace_one").plan().guarantee
     assert 0.99 < asked.epsilon == asked.replace_one_epsilon <= 1.0
-
-
-def test_planning_reads_no_table_and_changes_nothing(schema):
-    model = NaiveBayes(schema, **TARGET)
-    before = copy.deepcopy(vars(model))
-    assert "feature_by_label_histograms" in str(model.plan())
-    assert vars(model) == before
 
 
 def test_rows_of_a_notebook_keep_the_constraints(schema, frame, tmp_path):

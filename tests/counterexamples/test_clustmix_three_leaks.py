@@ -9,7 +9,6 @@ tests/benchmarks/test_rivals.py and tests/test_docs.py.
 import math
 from dataclasses import replace
 from fractions import Fraction
-from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -33,7 +32,6 @@ from tests.counterexamples.attacks import rates
 EPSILON, DELTA, LEAST = 1.0, 1e-5, 20
 CLAIM = {"epsilon": EPSILON, "delta": DELTA, "n_classes": 1, "n_features": 1}
 
-
 PARAMETERS = PrivacyParameters(epsilon=EPSILON, delta=DELTA)
 
 
@@ -51,9 +49,9 @@ def printed(table, rng):
     return synthesize(table[:, None], labels, settings=settings, parameters=PARAMETERS, rng=rng)[0]
 
 
-def line_table(moved):
-    """59 rows in [0, 1]; the record at `moved` is the only difference."""
-    block = LEAST - 1
+def line_table(moved, least=LEAST):
+    """Rows in [0, 1], 59 of them; the record at `moved` is the only difference."""
+    block = least - 1
     return np.array([0.0] * block + [moved] + [0.5] * block + [0.9] + [1.0] * block)
 
 
@@ -78,22 +76,16 @@ def test_flip_is_claimed_to_be_hidden():
     assert gaussian_delta(epsilon=EPSILON, mu=mu) == pytest.approx(DELTA, rel=1e-3)
 
 
-def flip_delta():
+def flip_delta(least=LEAST):
     """Delta at EPSILON of the flip at least: exact law of the sum of the two noisy means."""
     laws = []
+    how = {"n_clusters": 2, "min_size": least, "max_iterations": 50, "n_starts": 10}
     for moved in (0.2, 0.0):
-        rows = line_table(moved)[:, None]
-        labels = constrained_gmm(
-            rows,
-            n_clusters=2,
-            min_size=LEAST,
-            max_iterations=50,
-            n_starts=10,
-            rng=np.random.default_rng(0),
-        )
+        rows = line_table(moved, least)[:, None]
+        labels = constrained_gmm(rows, **how, rng=np.random.default_rng(0))
         sigmas = [noise_sigma(cluster_size=int(size), **CLAIM) for size in np.bincount(labels)]
         laws.append((cluster_means(rows, labels, 2).sum(), math.hypot(*sigmas)))
-    thresholds = np.linspace(0, 3, 3_001)
+    thresholds = np.linspace(0, 12, 12_001)
     above, above_moved = (norm.sf(thresholds, *law) for law in laws)
     return float(np.max(above - math.exp(EPSILON) * above_moved))
 
@@ -124,24 +116,24 @@ def wide_output(n_rows, rng):
     return anonymize(rows, rows[:1], sizes, n_classes=1, parameters=PARAMETERS, rng=rng)[0]
 
 
-def wide_law(n_rows):
+def wide_law(n_rows, width=WIDE):
     """Standard deviation that the shipped code gives each coordinate."""
-    sigma = noise_sigma(**(CLAIM | {"n_features": WIDE}), cluster_size=n_rows)
-    mu = math.sqrt(WIDE) / (n_rows * sigma)
+    sigma = noise_sigma(**(CLAIM | {"n_features": width}), cluster_size=n_rows)
+    mu = math.sqrt(width) / (n_rows * sigma)
     assert gaussian_delta(epsilon=EPSILON, mu=mu) == pytest.approx(DELTA, rel=1e-3)
     return sigma
 
 
-def best_radius(wide, narrow):
+def best_radius(wide, narrow, width=WIDE):
     """Squared distance at which the likelihood ratio of the two sizes is e^EPSILON."""
-    return (EPSILON + WIDE * math.log(wide / narrow)) / (0.5 * (1 / narrow**2 - 1 / wide**2))
+    return (EPSILON + width * math.log(wide / narrow)) / (0.5 * (1 / narrow**2 - 1 / wide**2))
 
 
-def size_delta():
+def size_delta(width=WIDE, least=LEAST):
     """Exact delta at EPSILON of one cluster more or less by one row."""
-    wide, narrow = wide_law(LEAST), wide_law(LEAST + 1)
-    radius = best_radius(wide, narrow)
-    return chi2.sf(radius / wide**2, WIDE) - math.e * chi2.sf(radius / narrow**2, WIDE)
+    wide, narrow = (wide_law(size, width) for size in (least, least + 1))
+    radius = best_radius(wide, narrow, width)
+    return chi2.sf(radius / wide**2, width) - math.e * chi2.sf(radius / narrow**2, width)
 
 
 def test_size_exceeds_the_claim():
@@ -198,41 +190,21 @@ def rows_of(tenths):
     return rows_with(tenths[:, None], np.zeros(len(tenths)))
 
 
-def transcript(form, tenths, *, mu, seed):
-    """Every draw of a proven method, and its exact sum on a table at the released arguments."""
-    draws, released = transcript_of(METHODS[form], rows_of(tenths), mu=mu, seed=seed)
-
-    @cache
-    def with_features_of(*tenths):
-        layout, whitening = ImageLayout.of(METHODS[form].domain), whitening_of(released)
-        return with_features(rows_of(np.array(tenths)), layout=layout, whitening=whitening)
-
-    def exact(contribution, public, table):
-        rows = with_features_of(*table) if contribution is residuals else rows_of(table)
-        return contribution(rows, **public)
-
-    return [(noisy, partial(exact, contribution, public)) for noisy, contribution, public in draws]
-
-
-def log_likelihood_ratio(draws, first, second):
-    """Of a whole transcript, by somebody who knows both tables: no attack is stronger."""
-    total = 0.0
-    for noisy, exact in draws:
-        mine, theirs = (noisy.values - exact(table) for table in (first, second))
-        moved = (theirs - mine).astype(float)
-        total += float((moved * (mine + theirs)).sum()) / (2 * noisy.event.noise_stddev**2)
-    return total
-
-
 @pytest.mark.parametrize("form", METHODS)
 @pytest.mark.parametrize("pair", PAIRS)
 def test_proven_form_keeps_its_claim_on_the_same_pair(form, pair):
-    first, second = PAIRS[pair]
-    draws = transcript(form, first, mu=MU, seed=3)
+    # The exact loss of a whole transcript: no attack finds more.
+    first, second = map(rows_of, PAIRS[pair])
+    draws, released = transcript_of(METHODS[form], first, mu=MU, seed=3)
     loss = Fraction(0)
-    for noisy, exact in draws:
-        moved = exact(first) - exact(second)
-        squared = sum(value * value for value in moved.ravel().tolist())
+    for noisy, contribution, public in draws:
+        tables = [first, second]
+        if contribution is residuals:
+            how = {"layout": ImageLayout.of(METHODS[form].domain)}
+            how["whitening"] = whitening_of(released)
+            tables = [with_features(rows, **how) for rows in tables]
+        one, other = (contribution(rows, **public) for rows in tables)
+        squared = sum(value * value for value in (one - other).ravel().tolist())
         loss += Fraction(squared) / (Fraction(noisy.event.noise_stddev) ** 2 - 16)
     mu = math.sqrt(loss)
     # A replaced record is one that is removed and one that is added.
@@ -240,48 +212,3 @@ def test_proven_form_keeps_its_claim_on_the_same_pair(form, pair):
     epsilon = gaussian_epsilon(delta=DELTA, mu=claim)
     assert 0 < mu <= claim
     assert gaussian_delta(epsilon=epsilon, mu=mu) <= DELTA
-
-
-@pytest.mark.parametrize("form", METHODS)
-@pytest.mark.parametrize("pair", PAIRS)
-def test_proven_draws_have_the_shapes_and_noise_of_the_plan(form, pair):
-    # Neither a count nor a variance can tell the tables apart.
-    planned = METHODS[form].plan(mu=MU)
-    for table in PAIRS[pair]:
-        draws = transcript(form, table, mu=MU, seed=3)
-        assert [noisy.event for noisy, _ in draws] == list(planned.event.events)
-        assert [noisy.values.shape for noisy, _ in draws] == [
-            statistic.shape for statistic in planned.statistics
-        ]
-
-
-def delta_found(form, tables, thresholds, *, mu, n_runs=60):
-    """The largest delta that the attack shows on runs of the proven method with a budget."""
-    scores = [
-        np.array(
-            [
-                log_likelihood_ratio(transcript(form, table, mu=mu, seed=seed), *tables)
-                for seed in range(first_seed, first_seed + n_runs)
-            ]
-        )
-        for table, first_seed in zip(tables, (100, 900), strict=True)
-    ]
-    return max(
-        measured_delta(*(int((score > threshold).sum()) for score in scores), n_runs)
-        for threshold in thresholds
-    )
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("form", METHODS)
-@pytest.mark.parametrize("pair", PAIRS)
-def test_proven_form_is_not_caught_by_running_it(form, pair):
-    assert delta_found(form, PAIRS[pair], (-0.1, 0.0, 0.1, 0.3), mu=MU) <= DELTA
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("form", METHODS)
-def test_same_attack_finds_a_budget_that_is_too_large(form):
-    # These tables differ in the label counts, which have a tenth of the squared budget: 40 times
-    # the budget is some 13 times what the attack may find.
-    assert delta_found(form, PAIRS["count"], (1.0,), mu=40 * MU) > 10_000 * DELTA

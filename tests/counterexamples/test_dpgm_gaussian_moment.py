@@ -109,7 +109,7 @@ def largest_squared_changes(pairs):
     return max(counts), max(sums), max(a + b for a, b in zip(counts, sums, strict=True))
 
 
-def test_k_means_under_replacement_costs_twice_the_bound_of_the_paper():
+def test_k_means_costs_the_bound_of_the_paper_and_under_replacement_twice():
     # The paper: counts move by sqrt(2), sums by sqrt(2) C. A record replaced by its opposite in
     # the same cluster moves the sum by 2 C.
     replaced = [([one], [other]) for one, other in itertools.product(RECORDS, repeat=2)]
@@ -118,10 +118,7 @@ def test_k_means_under_replacement_costs_twice_the_bound_of_the_paper():
     assert sums > 2.0
     # Noise sqrt(2) sigma: the true log-moment is both / 2 / 2 of (lambda^2 + lambda) / sigma^2.
     assert both / 4 == pytest.approx(2 * (1 / 2))
-
-
-def test_k_means_under_add_or_remove_costs_the_bound_of_the_paper():
-    # The two factors cancel, so Eq. 4 holds for these neighbours.
+    # Under add or remove the two factors cancel, so Eq. 4 holds for these neighbours.
     counts, sums, both = largest_squared_changes([([record], []) for record in RECORDS])
     assert (counts, sums, both) == pytest.approx((1.0, 1.0, 2.0))
     assert both / 4 == pytest.approx(1 / 2)

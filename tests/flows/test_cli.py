@@ -16,9 +16,9 @@ from desks import HOME
 
 from flows.cli import main
 from flows.cli.app import EXAMPLES
-from flows.site.site_file import PLACEHOLDER
 from privacy.errors import InputError
 from storage.ledger.ledger_db import LedgerDatabase
+from storage.schema.plain_yaml import PLACEHOLDER
 from tests.processes import python
 
 SITES = Path(__file__).parents[2] / "deployments" / "sites"
@@ -211,7 +211,7 @@ def test_a_template_names_the_columns_and_is_refused_as_it_is(environment, tmp_p
         "",
     )
     assert refused(capsys, "release", site).startswith(
-        f"clustmix: SITE_INCOMPLETE: new.yaml: dataset: expected a value instead of {PLACEHOLDER}; "
+        f"clustmix: SITE_INCOMPLETE: new.yaml: expected a value instead of {PLACEHOLDER} at dataset"
     )
     data = yaml.safe_load(site.read_text())
     assert data["source"] == {"kind": "parquet", "path": str(source)}

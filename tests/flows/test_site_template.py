@@ -6,10 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flows.cli import main
-from flows.site.site_file import PLACEHOLDER, load_site
+from flows.site.site_file import load_site
 from flows.site.template import site_template
 from privacy.errors import ClustMixError, ConfigurationError
 from storage.codebooks.variables import Variable
+from storage.schema.plain_yaml import PLACEHOLDER
 
 HEADER = ["patient", "age", "lactate", "ward", "no", "when (first): #1"]
 TYPES = {"patient": "int64", "age": "int32", "lactate": "double", "ward": "string"}
@@ -36,7 +37,7 @@ def test_a_template_is_refused_until_it_is_filled_in(tmp_path):
     path = tmp_path / "new.yaml"
     path.write_text(site_template(HEADER, TYPES))
     with pytest.raises(
-        ConfigurationError, match=r"SITE_INCOMPLETE: new\.yaml: dataset: expected a"
+        ConfigurationError, match=r"SITE_INCOMPLETE: new\.yaml: expected a value .* dataset"
     ):
         load_site(path)
 

@@ -7,22 +7,13 @@ from served_installation import _has
 
 from flows.local_server import part_states
 
-RUN = "run"
-"""A flow run: a process that a worker has started."""
-
-DASK = "dask-worker"
-"""A process that computes sums; its nanny starts another one."""
-
 
 class SupervisedParts:
     def __init__(self, installation):
         self._installation = installation
 
-    def states(self):
-        return {part.name: part for part in part_states(self._installation.home / "server")}
-
     def runs(self):
-        pids = {part.pid for part in self.states().values()}
+        pids = {part.pid for part in part_states(self._installation.home / "server")}
         return [
             process
             for process in self._installation.processes("prefect")
@@ -36,12 +27,6 @@ class SupervisedParts:
             for process in self._installation.processes("spawn_main")
             if _part_of(process) == "cpu-workers"
         ]
-
-    def kill(self, name):
-        with suppress(psutil.Error):
-            process = psutil.Process(self.states()[name].pid)
-            process.kill()
-            process.wait(30)
 
 
 def _part_of(process):

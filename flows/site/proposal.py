@@ -141,7 +141,7 @@ def _usable(found: ClinicalRange | None, kind: str | None, known: Variable) -> C
 
 def _categories(known: Variable) -> Iterator[Line]:
     if not known.levels:
-        yield Line("levels", PLACEHOLDER, '[.., ..]; write "No" and "Yes" in quotes')
+        yield Line("levels", PLACEHOLDER, "[.., ..]")
         return
     meanings = "; ".join(f"{code} {means}" for code, means in known.levels if means)
     yield Line("levels", _list(code for code, _ in known.levels), shown(meanings))

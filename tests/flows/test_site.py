@@ -102,10 +102,10 @@ PART = {"scheme": "s", "parts": 2, "part": 0}
     ("where", "value", "line"),
     [
         ("privacy.epsilon", 0, "privacy.epsilon: expected a number greater than 0"),
-        ("privacy.epsilon", float("nan"), "privacy.epsilon: expected a finite number"),
+        ("privacy.epsilon", float("nan"), "privacy.epsilon: expected a valid number"),
         ("privacy.delta", 0.001, "privacy.delta: expected a number less than 0.001"),
         ("privacy.delta", 0, "privacy.delta: expected a number greater than 0"),
-        ("privacy.delta", float("nan"), "privacy.delta: expected a finite number"),
+        ("privacy.delta", float("nan"), "privacy.delta: expected a valid number"),
         ("source.delimeter", ";", "source.delimeter: unknown key"),
         ("table_schema", {}, "table_schema: unknown key"),
         ("rows", 0, "rows: expected a number greater than or equal to 1"),
@@ -158,8 +158,8 @@ PART = {"scheme": "s", "parts": 2, "part": 0}
         (
             "schema.columns.1.levels",
             [True],
-            "schema.columns[1] (sex).levels[0]: expected text or a number; write No, Yes, On, Off "
-            'in quotes, as "No"',
+            "schema.columns[1] (sex).levels[0]: expected text or a number; write true, false "
+            "and null in quotes",
         ),
         (
             "privacy_unit",

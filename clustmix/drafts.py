@@ -30,7 +30,8 @@ def of_frame(frame: Any, *, label: str, patient: str | None) -> Schema:
 
 def of_codebook(path: Path, *, label: str, patient: str | None) -> Schema:
     """Return a draft by a codebook's descriptions of the columns."""
-    return _draft(dict(read_codebook(path)), label=label, patient=patient)
+    found = {name: one for name, one in read_codebook(path).items() if not one.optional}
+    return _draft(found, label=label, patient=patient)
 
 
 def _draft(variables: dict[str, Variable], *, label: str, patient: str | None) -> Schema:
@@ -67,8 +68,9 @@ def _column(known: Variable) -> Any:
 
 
 def _numbers(known: Variable) -> dict[str, Any]:
-    decimals = max(known.decimals or 0, 1) if known.kind == "real" else 0
-    own = {} if known.decimals is None or known.kind == "integer" else {"decimals": decimals}
+    guess = max(known.decimals_of_bounds, 1) if known.kind == "real" else 0
+    decimals = guess if known.decimals is None else known.decimals
+    own = {"decimals": decimals} if known.kind == "real" else {}
     if known.lower is None or known.upper is None:
         given = {"lower": known.lower, "upper": known.upper, "bins": None}
         return {key: PLACEHOLDER if value is None else value for key, value in given.items()} | own

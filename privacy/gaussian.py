@@ -117,6 +117,45 @@ def gaussian_epsilon(*, delta: float, mu: float) -> float:
         low, high = (middle, high) if too_small else (low, middle)
 
 
+def privacy_loss_bound(*, chance: float, mu: float) -> float:
+    r"""Privacy loss that a mu-GDP mechanism exceeds with a probability of at most `chance`.
+
+    The loss of an output is the logarithm of its probability where the hypothesis holds over that
+    where it does not: the odds that anybody gives to a true hypothesis grow by its exponential.
+    (epsilon, delta) does not bound the chance of a loss above epsilon by delta. This does.
+
+    *Proof.* Let ``E`` be the outputs of a loss above ``L``, ``P`` their probability where the
+    hypothesis holds, ``Q`` where it does not. Then ``Q(E) <= exp(-L) P(E)``, and for every epsilon
+    below ``L`` ``P(E) <= exp(epsilon) Q(E) + delta(epsilon)``. So ``P(E)`` is at most
+    ``delta(epsilon) / (1 - exp(epsilon - L))``; the least of these is taken over a grid. It holds
+    for whatever is computed from the output as well. []
+
+    A single Gaussian exceeds ``L`` with the probability ``Phi(mu/2 - L/mu)``, which is less; but
+    that bound is lost where the output is processed further, or a draw depends on earlier ones.
+
+    `chance` is from 1e-12 to below 1 (ConfigurationError). The loss is in nats, rounded up.
+    """
+    require(1e-12 <= chance < 1, "chance from 1e-12 to below 1", chance)
+    _require_mu(mu)
+    if mu == 0:
+        return 0.0
+
+    def exceeded(loss: float) -> float:
+        gaps = (2.0 ** (step / 8) for step in range(-96, 41))
+        return min(
+            gaussian_delta(epsilon=loss - gap, mu=mu) / -math.expm1(-gap)
+            for gap in (*(gap for gap in gaps if gap < loss), loss)
+        )
+
+    low, high = 0.0, 1.0
+    while exceeded(high) > chance:
+        low, high = high, 2 * high
+    while high - low > 1e-6 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if exceeded(middle) > chance else (low, middle)
+    return high
+
+
 def event_mu_squared(event: Gaussian) -> float:
     """Square of the GDP parameter of one draw, for the adjacency of the event, rounded up.
 

@@ -137,7 +137,7 @@ def _usable(found: ClinicalRange | None, kind: str | None, known: Variable) -> C
 
 def _categories(known: Variable) -> Iterator[Line]:
     if not known.levels:
-        yield Line("levels", PLACEHOLDER, '[.., ..]; write "No" and "Yes" in quotes')
+        yield Line("levels", PLACEHOLDER, "[.., ..]")
         return
     meanings = "; ".join(f"{code} {means}" for code, means in known.levels if means)
     yield Line("levels", _list(code for code, _ in known.levels), shown(meanings))
@@ -155,13 +155,15 @@ def _numbers(kind: str, known: Variable, found: ClinicalRange | None) -> Iterato
             comment = "smallest and largest value that are kept; others are clipped"
         ends += [] if end is None else [end]
         yield Line(key, PLACEHOLDER if end is None else f"{end:.12g}", comment)
-    decimals = max(known.decimals or 0, found.decimals if found else 1) if kind == "real" else 0
+    decimals = max(known.decimals_of_bounds, found.decimals if found else 1)
+    decimals = 0 if kind == "integer" else decimals if known.decimals is None else known.decimals
     if len(ends) == 2:
         yield _bins(ends[0], ends[1], decimals, found)
     else:
         yield Line("bins", PLACEHOLDER, "a number of bins of equal width, or the edges [.., ..]")
     if kind == "real":
-        yield Line("decimals", str(decimals), "guess: decimals of a released value")
+        guess = "guess: decimals of a released value" if known.decimals is None else ""
+        yield Line("decimals", str(decimals), guess)
 
 
 def _bins(lower: float, upper: float, decimals: int, found: ClinicalRange | None) -> Line:

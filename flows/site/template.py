@@ -70,7 +70,11 @@ def site_template(
         label_lines=label_lines(described.get(label or "")),
         patient=patient,
         ignore=[(name, unused[name]) for name in header if name in {*unused} - {label, patient}],
-        absent=shown(", ".join(name for name in codebook if name not in used)),
+        absent=shown(
+            ", ".join(
+                name for name, one in codebook.items() if name not in used and not one.optional
+            )
+        ),
         fill_in=PLACEHOLDER,
     )
 

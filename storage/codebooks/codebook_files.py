@@ -12,6 +12,7 @@ from privacy.errors import extra
 from storage.codebooks.schemas import schema_variables
 from storage.codebooks.sheets import sheet_variables
 from storage.codebooks.variables import Variable, codebook_refusal
+from storage.schema.plain_yaml import constructed
 
 MAX_BYTES = 20_000_000
 """Largest codebook."""
@@ -92,5 +93,5 @@ _READERS: dict[str, Callable[[bytes], _Found]] = {
     **dict.fromkeys((".csv", ".tsv", ".txt"), _text_sheet),
     ".xlsx": _workbook,
     ".json": lambda content: schema_variables(json.loads(content)),
-    **dict.fromkeys((".yaml", ".yml"), lambda content: schema_variables(yaml.safe_load(content))),
+    **dict.fromkeys((".yaml", ".yml"), lambda content: schema_variables(constructed(content))),
 }

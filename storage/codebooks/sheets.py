@@ -37,12 +37,20 @@ HEADINGS = {
 
 _REDCAP = {
     "Variable / Field Name": "name",
+    "Form Name": "form",
     "Choices, Calculations, OR Slider Labels": "levels",
     "Text Validation Type OR Show Slider Number": "validation",
     "Text Validation Min": "lower",
     "Text Validation Max": "upper",
+    "Branching Logic (Show field only if...)": "branching",
     "Required Field?": "required",
 }
+_REDCAP_COLUMNS = (
+    "redcap_event_name", "redcap_repeat_instrument", "redcap_repeat_instance",
+    "redcap_data_access_group", "redcap_survey_identifier",
+)  # fmt: skip
+_COMPLETE: Levels = (("0", "Incomplete"), ("1", "Unverified"), ("2", "Complete"))
+_DECIMAL_PLACES = re.compile(r"number_(\d)dp")
 _MAX_TITLE_LINES = 20
 _YES = frozenset({"y", "yes", "true", "1", "x"})
 _CODES: dict[str, Levels] = {
@@ -70,12 +78,17 @@ def sheet_variables(rows: Iterable[Row]) -> tuple[Variable, ...] | None:
         headings = [_MEANT.get(_plain(heading)) for heading in row]
         places = {key: headings.index(key) for key in headings if key is not None}
         if "name" in places and len(places) > 1:
-            described = _redcap if "variablefieldname" in map(_plain, row) else _described
-            return tuple(
+            is_redcap = "variablefieldname" in map(_plain, row)
+            found = _by_name(lines, places)
+            variables = [
                 one
-                for name, (number, cells) in _by_name(lines, places).items()
-                for one in described(name, f"row {number} of the codebook", cells)
-            )
+                for name, (number, cells) in found.items()
+                for one in (_redcap if is_redcap else _described)(name, _place(number), cells)
+            ]
+            if is_redcap:
+                forms = (cells[0].get("form", "") for _, cells in found.values())
+                variables += _of_export(dict.fromkeys(filter(None, forms)))
+            return tuple(variables)
     return None
 
 
@@ -93,8 +106,7 @@ def _by_name(
             if name in found:
                 raise codebook_refusal(
                     "DUPLICATE",
-                    f"row {number} of the codebook: expected each column once, or its rows below "
-                    "each other",
+                    f"{_place(number)}: expected each column once, or its rows below each other",
                 )
             found[name] = number, []
             last = name
@@ -127,27 +139,63 @@ def _described(name: str, place: str, rows: list[_Cells]) -> Iterator[Variable]:
         unit=first.get("unit"),
         meaning=first.get("meaning"),
         required=required.lower() in _YES if required else None,
+        decimals=int(first["decimals"]) if "decimals" in first else None,
     )
 
 
+def _place(number: int) -> str:
+    return f"row {number} of the codebook"
+
+
 def _redcap(name: str, place: str, rows: list[_Cells]) -> Iterator[Variable]:
-    """Convert a field: a checkbox becomes a column for each choice; a text has a validation."""
-    cells = rows[0] | {"required": rows[0].get("required") or "n"}
+    """Convert a field: a checkbox becomes a column for each choice; a text has a validation.
+
+    A field that branching logic may hide may be empty, whether it is required or not.
+    """
+    if len(rows) > 1:
+        raise codebook_refusal("DUPLICATE", f"{place}: expected each variable once, in one row")
+    is_shown = not rows[0].get("branching")
+    cells = rows[0] | {"required": (is_shown and rows[0].get("required")) or "n"}
     kind = _plain(cells.get("kind"))
     choices = levels_in(cells.pop("levels", ""), comma=True)
     if kind == "checkbox":
         for code, means in choices:
             meant = {"kind": "truefalse", "meaning": f"{cells.get('meaning', '')}: {means}"}
-            yield from _described(f"{name}___{code.lower()}", place, [cells | meant])
+            # An export writes a sign of a code, such as a minus, as an underscore.
+            column = f"{name}___{re.sub('[^a-z0-9]', '_', code.lower())}"
+            yield from _described(column, place, [cells | meant])
         return
     if kind == "descriptive":  # a text on a form
         return
     if kind == "text":
         validation = cells.get("validation", "").lower()
         cells["kind"] = next((k for k in ("integer", "number", "date") if k in validation), "")
+        if places := _DECIMAL_PLACES.match(validation):
+            cells["decimals"] = places[1]
+        for bound in ("lower", "upper"):
+            text = cells.get(bound, "")
+            if "comma" in validation:
+                text = text.replace(",", ".")
+            # Piped from another field, so that it differs from record to record.
+            cells[bound] = "" if "[" in text else text
     coded = [
         cells | {"levels": code, "level_meaning": means or code}
         for code, means in choices
         if kind not in ("calc", "slider")  # a formula, or the words beside a scale
     ]
     yield from _described(name, place, coded or [cells])
+
+
+def _of_export(forms: Iterable[str]) -> Iterator[Variable]:
+    """Describe the columns that an export adds to those of a dictionary."""
+    for form in forms:
+        yield Variable(
+            name=f"{form}_complete",
+            kind="categorical",
+            levels=_COMPLETE,
+            meaning=f"status of the form {text_of(form)}",
+            required=True,
+            optional=True,
+        )
+    for name in _REDCAP_COLUMNS:
+        yield Variable(name=name, kind="ignore", meaning="added by REDCap", optional=True)

@@ -38,7 +38,7 @@ class Variable:
     """One column as a codebook describes it; unknown facts are empty or None.
 
     `kind` ``"ignore"`` is an identifier, a date or free text; `missing` are raw codes; a `required`
-    column has no empty cell.
+    column has no empty cell; an `optional` one may be left out of a table. `decimals` are declared.
     """
 
     name: str
@@ -51,6 +51,13 @@ class Variable:
     meaning: str = ""
     required: bool | None = None
     decimals: int | None = None
+    optional: bool = False
+
+    @property
+    def decimals_of_bounds(self) -> int:
+        """Decimals with which the bounds are written."""
+        bounds = (bound for bound in (self.lower, self.upper) if bound is not None)
+        return max(map(_decimals, bounds), default=0)
 
     @property
     def level_names(self) -> tuple[str, ...]:
@@ -71,6 +78,7 @@ def variable(
     unit: object = None,
     meaning: object = None,
     required: bool | None = None,
+    decimals: int | None = None,
 ) -> Variable:
     """Return a variable from the parts of a codebook; `place` is named in a refusal.
 
@@ -93,7 +101,6 @@ def variable(
         kept = ()
     if len({code for code, _ in kept}) < len(kept):
         raise codebook_refusal("LEVELS", f"{place}: expected each level once")
-    steps = [_decimals(bound) for bound in (lower, upper) if bound is not None]
     return Variable(
         name=name,
         # Levels decide: a column of numbers with a name for each is categorical.
@@ -105,7 +112,7 @@ def variable(
         unit=text_of(unit),
         meaning=text_of(meaning),
         required=required,
-        decimals=max(steps, default=None),
+        decimals=decimals,
     )
 
 

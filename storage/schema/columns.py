@@ -44,10 +44,9 @@ def number_of(text: str) -> float | None:
 
 
 def _declared_text(value: object) -> str:
-    # YAML 1.1 reads an unquoted No or Yes as a boolean: silently turning it into 0 or "False"
-    # would make a level that no record has.
+    # Python writes the true of YAML as True, which would be a level that no record has.
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError('expected text or a number; write No, Yes, On, Off in quotes, as "No"')
+        raise ValueError("expected text or a number; write true, false and null in quotes")
     return raw_text(value)
 
 

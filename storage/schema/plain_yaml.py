@@ -1,7 +1,8 @@
 """Reader of small, plain YAML; a refusal is one printable line.
 
-Plain means mappings, lists, text, numbers, dates, true, false and null. Tags, loops and repeated
-keys are refused, so that nothing in a file runs, expands or hides.
+Plain means mappings, lists, text, numbers and null. Tags, loops and repeated keys are refused, so
+that nothing in a file runs, expands or hides. A level is the text that stands in the file: ``1:40``
+is no number of base 60, ``010`` no octal one, and ``No`` is not false.
 """
 
 import re
@@ -27,15 +28,22 @@ MAX_LINE = 2_400
 """Most characters of a message; a longer one loses its middle."""
 
 _PREFIX = "tag:yaml.org,2002:"
+_TEXT, _NULL = _PREFIX + "str", _PREFIX + "null"
 _PLAIN = {
     _PREFIX + kind
     for kind in ("null", "bool", "int", "float", "timestamp", "str", "seq", "map", "merge")
 }
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
 
 def read_mapping(path: Path) -> dict[Any, Any]:
     """Read a YAML mapping, small and plain; the ConfigurationError is one printable line."""
     return _parse(_read(path), path)
+
+
+def constructed(text: str) -> Any:
+    """Return the data of a YAML text, each scalar as it is written; errors are those of PyYAML."""
+    return _Loader(text).get_single_data()
 
 
 def refusal(code: str, text: str) -> ConfigurationError:
@@ -74,6 +82,7 @@ def _in_our_words(message: str, context: dict[str, Any]) -> str:
         ("String should have ", "expected text with "),
         ("Tuple should have ", "expected a list with "),
         ("expected (greater|less) ", r"expected a number \1 "),
+        ("a valid (number|integer), .*", r"a valid \1"),
         ("a valid dictionary( or .*)?", "a mapping of keys"),
         ("a valid (tuple|list)", "a list"),
     ):
@@ -153,7 +162,7 @@ def _parse(text: str, path: Path) -> dict[Any, Any]:
     problem = ""
     n_nodes = 0
     try:
-        loader = yaml.SafeLoader(text)
+        loader = _Loader(text)
         node = loader.get_single_node()
         if node is not None:
             # Aliases are shared objects; walking nested ones takes exponential time.
@@ -185,6 +194,25 @@ def _problem(error: Exception) -> str:
     mark = getattr(error, "problem_mark", None)
     where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
     return f"{where}: {getattr(error, 'problem', None) or 'not plain YAML'}"
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads a scalar without quotes as text, unless it is null, true, false or a plain number.
+
+    A number is plain if Python writes it so. A key that wants a date or a number reads the text.
+    """
+
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
+        """Return the tag of a node, as the parser asks for it."""
+        tag = super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
+        if kind is not yaml.ScalarNode or tag in (_TEXT, _NULL, _PREFIX + "merge"):
+            return tag
+        if tag == _PREFIX + "bool" and value in ("true", "false"):
+            return tag
+        if not _NUMBER.fullmatch(value):
+            return _TEXT
+        written = repr(float(value)) if "." in value else str(int(value))
+        return tag if written == value and not value.endswith(".0") else _TEXT
 
 
 class _NodeCount:

@@ -13,6 +13,7 @@ from fractions import Fraction
 from statistics import NormalDist
 from typing import Protocol
 
+from privacy.gaussian import privacy_loss_bound
 from privacy.parameters import Adjacency
 
 FALSE_ALARMS = 5
@@ -80,12 +81,16 @@ class Claim:
         rate = normal.cdf(normal.inv_cdf(false_alarms / 100) + patients * self.manifest.mu)
         return min(100, math.ceil(100 * rate))
 
-    def belief(self, prior: float) -> float:
-        """Return the largest posterior belief in a fact about one patient, apart from delta.
+    def belief(self, prior: float, *, chance: float, presence: bool) -> float:
+        """Return the belief that a true hypothesis exceeds with a probability of at most `chance`.
 
-        Odds grow by at most ``exp(epsilon)``, for any other knowledge.
+        The hypothesis is the `presence` of a patient in the data, or a fact about the records of a
+        patient who is known to be in it: these are exchanged for others, which is twice the loss
+        of leaving them out (`privacy.gaussian.adjacency_factor`). See `privacy_loss_bound`.
         """
-        return 1.0 / (1.0 + (1.0 - prior) / prior * math.exp(-self.manifest.epsilon))
+        times = 1 if presence or not self.adds_or_removes else 2
+        loss = privacy_loss_bound(chance=chance, mu=times * self.manifest.mu)
+        return 1.0 / (1.0 + (1.0 - prior) / prior * math.exp(-loss))
 
     @property
     def headline(self) -> str:
@@ -113,8 +118,8 @@ class Claim:
         )
         return (
             f"{change} {'changes' if self.proven else 'is claimed to change'} the probability of "
-            f"any outcome of this release {bound} (epsilon = {rounded_up(epsilon)}), apart from a "
-            f"probability of at most delta = {rounded_up(delta)}."
+            f"any outcome of this release {bound} (epsilon = {rounded_up(epsilon)}), plus "
+            f"delta = {rounded_up(delta)}."
         )
 
     @property

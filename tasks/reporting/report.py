@@ -70,7 +70,8 @@ def render_data_card(manifest: Manifest, schema: TableSchema, *, title: str | No
 
 
 RISK_APPENDIX_FILE = "risk_appendix.md"
-_FALSE_ALARMS, _PRIORS, _GROUPS = (0.1, 1, 5, 10), (0.0001, 0.01, 0.1, 0.5), (1, 2, 4)
+_FALSE_ALARMS, _GROUPS = (0.1, 1, 5, 10), (1, 2, 4)
+_PRIORS, _ONE_OF = (0.0001, 0.01, 0.1, 0.5), (100, 10_000, 1_000_000)
 
 
 def render_risk_appendix(
@@ -91,5 +92,15 @@ def render_risk_appendix(
         review_on=review_on,
         tests=[(n, [claim.recognised(n, patients=k) for k in _GROUPS]) for n in _FALSE_ALARMS],
         groups=_GROUPS,
-        beliefs=[(prior, math.ceil(10_000 * claim.belief(prior)) / 10_000) for prior in _PRIORS],
+        beliefs={
+            presence: [(prior, _beliefs(claim, prior, presence=presence)) for prior in _PRIORS]
+            for presence in ((True, False) if claim.adds_or_removes else (False,))
+        },
+        one_of=_ONE_OF,
     )
+
+
+def _beliefs(claim: Claim, prior: float, *, presence: bool) -> list[float]:
+    """Return the greatest belief of all releases but one of so many, rounded up."""
+    found = (claim.belief(prior, chance=1 / many, presence=presence) for many in _ONE_OF)
+    return [math.ceil(10_000 * belief) / 10_000 for belief in found]

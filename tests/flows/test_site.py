@@ -147,8 +147,8 @@ PART = {"scheme": "s", "parts": 2, "part": 0}
         (
             "schema.columns.1.levels",
             [True],
-            "schema.columns[1] (sex).levels[0]: expected text or a number; write No, Yes, On, Off "
-            'in quotes, as "No"',
+            "schema.columns[1] (sex).levels[0]: expected text or a number; write true, false "
+            "and null in quotes",
         ),
         (
             "privacy_unit",

@@ -207,14 +207,12 @@ def test_aliases_that_grow_are_refused(path, width, depth, shape):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1: a\n0x1: b", "the key '0x1' is given twice"),
-        ("'1': a\n1.0: b", "the key '1.0' is given twice"),
+        ("'1': a\n1: b", "the key '1' is given twice"),
         ("a: 1\n' a': 2", "the key ' a' is given twice"),
         ("~: 1\nnull: 2", "the key 'null' is given twice"),
         ("schema: {label: {levels: {1: [n], '1': [m]}}}", "the key '1' is given twice"),
         ("? [a]\n: 1", "a key that is a list or a mapping; write text"),
         ("a: !!set {x, y}", "the tag 'set'; write plain values, and text in quotes"),
-        ("a: =", "the tag 'value'; write plain values, and text in quotes"),
         ("a: !!python/name:os.system x", "the tag 'python/name:os.system'; write plain"),
         ('a: "\\ud800"', "half of a character; write the whole one"),
         ('a: "\\UFFFFFFFF"', "not plain YAML"),
@@ -225,6 +223,28 @@ def test_what_hides_is_refused_by_its_place(path, text, message):
     error = loaded(path, text)
     assert error.code == "SITE_UNREADABLE"
     assert message in error.message
+
+
+@pytest.mark.parametrize(
+    "written",
+    "1:40 010 250.00 1_000 0x10 1.0e+5 2024-01-31 Yes No on True .5 1e5 -0 7 0.25".split(),
+)
+def test_a_level_is_as_it_is_written(path, written):
+    site = loaded(path, GOOD.replace("[icu, ", f"[{written}, "))
+    assert site.table_schema.columns[0].levels == (written, "surgery")
+
+
+@given(st.text(alphabet="0123456789:._+-eExoYesNnulLTtrFfa~", min_size=1, max_size=6))
+@example("null")
+@example("true")
+def test_a_scalar_without_quotes_is_text_or_a_number_that_is_written_so(path, written):
+    path.write_text(f"level: {written}", encoding="utf-8")
+    try:
+        level = read_mapping(path)["level"]
+    except ConfigurationError:
+        return
+    other = {"true": True, "false": False, "null": None, "Null": None, "NULL": None, "~": None}
+    assert level is other[written] if written in other else str(level) == written
 
 
 def test_merge_keys_are_plain_yaml(path):

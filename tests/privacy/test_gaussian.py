@@ -1,5 +1,6 @@
 import math
 import sys
+from statistics import NormalDist
 
 import mpmath
 import pytest
@@ -14,6 +15,7 @@ from privacy.gaussian import (
     GaussianAccountant,
     gaussian_delta,
     gaussian_epsilon,
+    privacy_loss_bound,
 )
 from privacy.parameters import Adjacency
 
@@ -169,3 +171,27 @@ def test_a_mu_outside_its_range_is_refused(mu):
             ConfigurationError, match="ACCOUNTANT_ARGUMENT_INVALID: expected mu to be finite and at"
         ):
             ask(**arguments, mu=mu)
+
+
+@given(mu=st.floats(min_value=0.01, max_value=5), chance=st.floats(min_value=1e-9, max_value=0.01))
+def test_a_loss_is_exceeded_as_seldom_as_is_said(mu, chance):
+    loss = privacy_loss_bound(chance=chance, mu=mu)
+    exact = gaussian_loss(mu, chance)
+    assert exact <= loss < exact + 0.5 * mu
+    # Two outcomes that lose as much as (epsilon, delta) lets them, for the best epsilon.
+    assert any(
+        gaussian_delta(epsilon=epsilon, mu=mu) / -math.expm1(epsilon - loss) <= chance * 1.001
+        for epsilon in (loss * step / 4096 for step in range(4096))
+    )
+
+
+def gaussian_loss(mu, chance):
+    """Loss of one Gaussian that is exceeded with this probability."""
+    return max(0.0, mu * mu / 2 + mu * NormalDist().inv_cdf(1 - chance))
+
+
+def test_a_loss_has_a_chance():
+    for chance in (0.0, 1.0, float("nan")):
+        with pytest.raises(ConfigurationError, match="chance from"):
+            privacy_loss_bound(chance=chance, mu=1.0)
+    assert privacy_loss_bound(chance=0.5, mu=0.0) == 0.0

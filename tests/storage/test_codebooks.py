@@ -81,7 +81,8 @@ REDCAP = [
 def test_a_dictionary_of_redcap(tmp_path):
     (tmp_path / "dictionary.csv").write_text("\n".join(REDCAP), "utf-8")
     found = read_codebook(tmp_path / "dictionary.csv")
-    assert [name for name, one in found.items() if one.kind == "ignore"] == ["mrn", "seen", "story"]
+    unused = [name for name, one in found.items() if one.kind == "ignore" and not one.optional]
+    assert unused == ["mrn", "seen", "story"]
     assert (found["age"].kind, found["age"].upper, found["age"].required) == ("integer", 120, True)
     assert (found["hb"].kind, found["bmi"].kind, found["hb"].required) == ("real", "real", False)
     assert found["sex"].levels == (("1", "Male"), ("2", "Female, or so"))
@@ -90,6 +91,64 @@ def test_a_dictionary_of_redcap(tmp_path):
     assert found["drug___b"].meaning == "Drugs: two"
     assert "drug" not in found
     assert "intro" not in found
+
+
+FORM = (
+    "Variable / Field Name,Form Name,Field Type,Field Label,"
+    '"Choices, Calculations, OR Slider Labels",'
+    "Text Validation Type OR Show Slider Number,Text Validation Min,Text Validation Max,"
+    "Branching Logic (Show field only if...),Required Field?\n"
+)
+
+
+def redcap(folder, *fields):
+    (folder / "dictionary.csv").write_text(FORM + "\n".join(fields), "utf-8")
+    return read_codebook(folder / "dictionary.csv")
+
+
+@pytest.mark.parametrize(
+    ("code", "column"),
+    [("-99", "drug____99"), ("B", "drug___b"), ("a.1", "drug___a_1"), ("2", "drug___2")],
+)
+def test_a_choice_is_the_column_that_an_export_makes_of_it(tmp_path, code, column):
+    found = redcap(tmp_path, f'drug,a,checkbox,Drugs,"{code}, one | 7, other",,,,,')
+    assert found[column].levels == (("1", "True"), ("0", "False"))
+
+
+@pytest.mark.parametrize(
+    ("validation", "lower", "upper", "bounds", "decimals"),
+    [
+        ("number_2dp", "0", "3", (0, 3), 2),
+        ("number_1dp_comma_decimal", '"0,5"', '"2,5"', (0.5, 2.5), 1),
+        ("number_comma_decimal", "", '"2,25"', (None, 2.25), None),
+        ("number", "[other_event][low]", "9", (None, 9), None),
+        ("number_4dp", "1.5", "[high]", (1.5, None), 4),
+    ],
+)
+def test_a_validation_of_redcap(tmp_path, validation, lower, upper, bounds, decimals):
+    found = redcap(tmp_path, f"x,a,text,X,,{validation},{lower},{upper},,y")["x"]
+    assert ((found.lower, found.upper), found.decimals) == (bounds, decimals)
+    assert (found.kind, found.required) == ("real", True)
+
+
+def test_a_field_that_branching_hides_may_be_empty(tmp_path):
+    found = redcap(tmp_path, "x,a,yesno,X,,,,,[sex] = '2',y", "y,a,yesno,Y,,,,,,y")
+    assert (found["x"].required, found["y"].required) == (False, True)
+
+
+def test_columns_that_an_export_adds_are_known(tmp_path):
+    found = redcap(tmp_path, "x,visit,yesno,X,,,,,,y", "y,lab,yesno,Y,,,,,,y")
+    complete = [found["visit_complete"], found["lab_complete"]]
+    assert [[code for code, _ in one.levels] for one in complete] == [["0", "1", "2"]] * 2
+    assert found["redcap_event_name"].kind == "ignore"
+    assert not found["x"].optional
+    assert found["lab_complete"].optional
+
+
+def test_a_variable_stands_once_in_a_dictionary(tmp_path):
+    for between in ([], ["y,a,yesno,Y,,,,,,"]):
+        with pytest.raises(ConfigurationError, match=r"row \d of the codebook: expected each"):
+            redcap(tmp_path, "x,a,yesno,X,,,,,,", *between, "x,a,text,X,,number,,,,")
 
 
 TABLE_SCHEMA = {

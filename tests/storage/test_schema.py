@@ -83,7 +83,8 @@ REFUSED = {
         ({"unit": "kg"}, "Extra inputs are not permitted"),
     ],
     category: [
-        ({"levels": ["a", True]}, "write No, Yes, On, Off in quotes"),
+        ({"levels": ["a", True]}, "write true, false and null in quotes"),
+        ({"levels": ["a", None]}, "write true, false and null in quotes"),
         ({"levels": ["a", "a"]}, "expected each level, raw value and missing code once"),
         ({"missing": ["a"]}, "expected each level, raw value and missing code once"),
         ({"other": "z"}, "expected other, groups, prefixes, numeric_ranges to name levels"),

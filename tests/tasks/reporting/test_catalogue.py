@@ -236,9 +236,12 @@ def test_the_appendix_has_the_numbers_of_the_claim(make_manifest, schema):
     claim = Claim(manifest)
     text = render_risk_appendix(manifest, schema)
     assert f"| 5 | {claim.present_per_hundred} | " in text
-    # Odds of one to one grow by exp(1), and two patients lose twice mu.
-    assert claim.belief(0.5) == pytest.approx(np.e / (1 + np.e))
-    assert "| 50 % | 73.11 % |" in text
+    for presence in (True, False):
+        beliefs = [
+            claim.belief(0.5, chance=chance, presence=presence) for chance in (1e-2, 1e-4, 1e-6)
+        ]
+        shown = (math.ceil(1e4 * belief) / 1e2 for belief in beliefs)
+        assert f"| 50 % |{''.join(f' {one:g} % |' for one in shown)}\n" in text
     assert claim.recognised(5, patients=2) == math.ceil(
         100 * norm.cdf(norm.ppf(0.05) + 2 * manifest.mu)
     )

@@ -4,10 +4,12 @@ import math
 from decimal import Decimal
 from statistics import NormalDist
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from privacy.calibration import discrete_noise_stddev, gdp_mu
 from tasks.reporting.claim import Claim, rounded_up
 
 
@@ -32,8 +34,8 @@ def test_the_statement_has_all_public_facts(make_manifest):
     statement = Claim(make_manifest()).statement
     assert statement == (
         "Adding or removing all records of one patient changes the probability of any outcome of "
-        "this release by at most a factor of 2.72 (epsilon = 1), apart from a probability of at "
-        "most delta = 1e-6. Somebody who knows every other record and tests whether one patient "
+        "this release by at most a factor of 2.72 (epsilon = 1), plus "
+        "delta = 1e-6. Somebody who knows every other record and tests whether one patient "
         "is in the data, allowing 5 false alarms for 100 absent patients, recognises at most 8 "
         "of 100 present ones. Guessing would recognise 5. The unit of protection is one patient "
         "(column patient_nbr); at most 3 records of a patient have any influence. For neighbours "
@@ -69,3 +71,34 @@ def test_seeded_noise_guarantees_nothing(make_manifest):
     assert claim.statement.startswith("WARNING: Made with seeded noise, for tests only")
     assert claim.as_a_test is None
     assert claim.headline == "No guarantee: this table was made for tests."
+
+
+@pytest.mark.parametrize("presence", [True, False], ids=["presence", "a fact"])
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_beliefs_are_those_of_simulated_releases(make_manifest, epsilon, presence):
+    """600,000 noisy counts: a belief that is exceeded twice as often is found in every run."""
+    n_releases, patient = 600_000, 50
+    mu = gdp_mu(epsilon=epsilon, delta=1e-6)
+    claim = Claim(make_manifest(mu=mu, adjacency="add_remove"))
+    sigma = discrete_noise_stddev(l2_sensitivity=patient, mu=mu)
+    # A patient adds to the count, or takes the same away, where the fact is not true.
+    otherwise = 0 if presence else -patient
+    noise = np.arange(-round(12 * sigma), round(12 * sigma) + 1)
+    shares = np.exp(-0.5 * (noise / sigma) ** 2)
+    found = patient + np.random.default_rng(11).choice(
+        noise, size=n_releases, p=shares / shares.sum()
+    )
+    loss = ((found - otherwise) ** 2 - (found - patient) ** 2) / (2 * sigma**2)
+    for prior in (0.01, 0.5):
+        odds = prior / (1 - prior) * np.exp(loss)
+        for chance in (1e-2, 1e-4):
+            bound = claim.belief(prior, chance=chance, presence=presence)
+            n_above = np.count_nonzero(odds / (1 + odds) > bound)
+            assert chance / 10 * n_releases < n_above
+            assert n_above < chance * n_releases + 4 * math.sqrt(chance * n_releases)
+
+
+def test_epsilon_is_no_bound_of_a_belief(make_manifest):
+    claim = Claim(make_manifest(mu=gdp_mu(epsilon=1.0, delta=1e-6), adjacency="replace_one"))
+    for presence in (True, False):
+        assert claim.belief(0.5, chance=1e-6, presence=presence) > np.e / (1 + np.e)

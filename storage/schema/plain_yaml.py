@@ -41,7 +41,7 @@ def read_mapping(path: Path) -> dict[Any, Any]:
     return _parse(_read(path), path)
 
 
-def constructed(text: str) -> Any:
+def constructed(text: str | bytes) -> Any:
     """Return the data of a YAML text, each scalar as it is written; errors are those of PyYAML."""
     return _Loader(text).get_single_data()
 

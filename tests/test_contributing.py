@@ -54,7 +54,7 @@ def house(tmp_path_factory):
     methods = (door / "methods.py").read_text(encoding="utf-8")
     head, mark, tail = methods.partition("\nMETHODS: ")
     assert mark
-    tail = tail.replace(")\n", ", LabelShares)\n", 1)
+    tail = tail.replace("= (", "= (LabelShares, ", 1)
     (door / "methods.py").write_text(f"{head}{written}\n{mark}{tail}", encoding="utf-8")
     with (door / "__init__.py").open("a", encoding="utf-8") as names:
         names.write("\nfrom clustmix.methods import LabelShares\n")

@@ -46,6 +46,7 @@ CASES = {
         {"kind": "dp_cda", "declared_patients": 120, "order_of_mixture": 5},
         TABLE,
     ),
+    "dp_kmeans": ({"kind": "dp_kmeans", "clusters": 3}, TABLE),
     "dpgm of rbm": ({**DPGM, "hidden_units": 8}, TABLE),
     "dpgm of vae": ({**DPGM, "network": "vae", "hidden_units": 4, "epochs": 2}, TABLE),
 }
@@ -60,7 +61,7 @@ drawn of its residuals, so that the last bit of a sum changes them.
 PROCESSOR = "SkylakeX"
 """BLAS kernels under which the digest of the fitted arrays was made; it is checked on these."""
 
-VERSIONS = {"naive_bayes": 1, "clustmix": 1, "dp_cda": 1, "dpgm": 1}
+VERSIONS = {"naive_bayes": 1, "clustmix": 1, "dp_cda": 1, "dp_kmeans": 1, "dpgm": 1}
 """Version of each method for which these digests hold."""
 
 GOLDEN = {
@@ -68,6 +69,7 @@ GOLDEN = {
     "clustmix on tables": "e551a088713838562312c7358bc138f930252f7ad001b5a3d3a57589146013a6",
     "clustmix on images": "ab16cfc624b6e4fda3b435f280715288337f350872bd84d5ddc5d2c892764cf5",
     "dp_cda of groups": "b4a7cb7cecf9b23ec99fa41d81afa7e65792ec6ed94d1ec4b608af4b9ec6ffc0",
+    "dp_kmeans": "4ae4ec3072c6995db5bb738c3f6c8a28d0c534bfdaf54c6214dd23673ffa8cba",
     "dpgm of rbm": "089378fd6c373c7ce53a68683e1b83586a8d5e2e21f012b6fffbc62fdfc80fb7",
     "dpgm of vae": "53eea1c8f5df3c3623ba0f287c38b65ebbe7379e93560ad14aa5c9d33b4c46d5",
 }

@@ -89,8 +89,9 @@ def environment_as_it_was(nowhere):
     os.environ.update(before)
 
 
-# A test must not fail because the machine is busy: speed is measured by the benchmarks. New examples
-# are looked for where somebody can mend what they find; in CI a change is judged by the same ones.
+# A test must not fail because the machine is busy: speed is measured by the benchmarks. New
+# examples are looked for where somebody can mend what they find; in CI a change is judged by the
+# same ones.
 hypothesis_settings.register_profile(
     "clustmix",
     deadline=None,

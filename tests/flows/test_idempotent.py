@@ -19,7 +19,7 @@ from flows.cli import main
 from flows.site.request import job_of
 from flows.site.site_file import load_site
 from privacy.errors import ClustMixError
-from tasks.steps import entries, publish_steps, source
+from tasks.steps import entries, janitor, publish_steps, source
 from tasks.steps.job import ReleaseJob
 
 ROOT = Path(__file__).parents[2]
@@ -199,7 +199,7 @@ def test_a_run_of_the_same_request_that_does_not_end(installation, site, monkeyp
     (entry,) = site.ledger.entries()
     assert entry.state == "reserved"
     with (
-        mock.patch("flows.release.clean_up"),
+        mock.patch.object(janitor.Janitor, "clean_up"),
         mock.patch.object(entries, "live_run_ids", return_value={entry.release_id}),
         pytest.raises(ClustMixError, match=f"RELEASE_RUNNING: .* {entry.release_id} .* reserved; "),
     ):

@@ -31,13 +31,18 @@ from tasks.steps.job import ReleaseJob
 from tasks.steps.measure_steps import Seals
 from tasks.steps.source import Tables
 
-clean_up = guarded_stage("clean-up")(Janitor.clean_up)
 check_source = guarded_stage("check-source")(source.check_source)
 plan_measurement = guarded_stage("plan")(checked_plan)
 identify = guarded_stage("identify")(Tables.key)
 reserve = guarded_stage("reserve")(Entries.reserve)
 ingest = guarded_task(name="ingest")(ingest_steps.ingest)
 seal = guarded_stage("seal")(measure_steps.seal)
+
+
+@guarded_stage("clean-up")
+def clean_up(janitor: Janitor) -> None:
+    """Close and delete what dead runs have left, before a run reserves a budget."""
+    janitor.clean_up()
 
 
 def measure(

@@ -15,6 +15,7 @@ from pathlib import Path
 from unittest import mock
 
 import made_up_release as made
+from process_patches import keep_draw
 
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.releases.measurements import MeasurementStore
@@ -24,6 +25,19 @@ BEGIN = "begin"
 
 FILLER = "filler"
 """File that fills a disk."""
+
+
+def record_draws(path):
+    """Patch the mechanism: every draw is on disk before anybody sees it."""
+    from privacy.mechanisms import discrete_gaussian_mechanism
+    from tasks.measurement import curator
+
+    def draw(*args, **kwargs):
+        noisy = discrete_gaussian_mechanism(*args, **kwargs)
+        keep_draw(path, noisy.event)
+        return noisy
+
+    return mock.patch.object(curator, "discrete_gaussian_mechanism", draw)
 
 
 def _places():
@@ -48,6 +62,7 @@ def _places():
         (pending.PendingBundles, "write"),
         (pending.PendingBundles, "remove"),
         (releases.ReleaseStore, "publish"),
+        (releases, "verify_bundle"),
         (os, "rename"),
         (os, "replace"),
         (os, "link"),
@@ -165,7 +180,7 @@ def run_and_say(environment, request, draws, pipe, disturbance, shard):
 
     say(BEGIN)
     with ExitStack() as patches:
-        patches.enter_context(made.record_draws(Path(draws)))
+        patches.enter_context(record_draws(Path(draws)))
         patches.enter_context(announcing(say))
         if shard is not None:
             patches.enter_context(mock.patch.object(curator, "contribution_of_shard", shard))
@@ -179,15 +194,14 @@ def run_and_say(environment, request, draws, pipe, disturbance, shard):
         pipe.send(outcome.model_dump())
 
 
-def approve_and_die(environment, release_id, key_file, death):
-    """Body of a process: the decision of an officer, which does not come to its end."""
+def decide_and_die(environment, decision, release_id, key_file, death):
+    """Body of a process: an officer approves or revokes, and does not come to the end."""
     from flows.installation import Installation
     from storage.keys.keys import SigningKey
     from storage.settings import load_settings
 
     os.environ.update(environment)
-    key = SigningKey.read(Path(key_file))
+    key, opened = SigningKey.read(Path(key_file)), Installation.open(load_settings())
+    decide = {"approve": opened.decisions.approve, "revoke": opened.revoker.revoke}[decision]
     with announcing(lambda place: death(place, 1)):
-        Installation.open(load_settings()).decisions.approve(
-            release_id, key=key, reason="as agreed"
-        )
+        decide(release_id, key=key, reason="as agreed")

@@ -5,7 +5,7 @@ import sqlite3
 import threading
 import time
 from collections import Counter
-from contextlib import closing
+from contextlib import closing, suppress
 
 import made_up_release as made
 import numpy as np
@@ -13,7 +13,6 @@ import psutil
 import pytest
 from forced_installation import PAID
 from served_installation import running
-from supervised_parts import DASK, RUN, SupervisedParts
 
 from privacy.ledger import EntryState
 
@@ -28,8 +27,8 @@ N_RUNS_WANTED = 200 * N_HOURS // 24
 DATASETS = {"wards": made.NAIVE_BAYES, "labs": made.NAIVE_BAYES, "icu": made.SMALL_CLUSTMIX}
 
 KILLED = {
-    RUN: 0.5,
-    DASK: 0.2,
+    "run": 0.5,
+    "dask-worker": 0.2,
     "private-worker": 0.07,
     "public-worker": 0.05,
     "watcher": 0.08,
@@ -46,10 +45,10 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(N_HOURS * HOUR_SECONDS + 1_80
 class Trouble(threading.Thread):
     """Kills something now and then."""
 
-    def __init__(self, parts):
+    def __init__(self, installation):
         super().__init__(daemon=True)
         self.killed = Counter()
-        self._parts, self._over = parts, threading.Event()
+        self._installation, self._over = installation, threading.Event()
         self._rng = np.random.default_rng(SEED)
         self._failure = None
 
@@ -65,17 +64,17 @@ class Trouble(threading.Thread):
 
     def _kill_something(self):
         name = str(self._rng.choice(list(KILLED), p=list(KILLED.values())))
-        if name not in (RUN, DASK):
-            self._parts.kill(name)
-            self.killed[name] += 1
-            return
-        processes = self._parts.runs() if name == RUN else self._parts.dask_workers()
-        if processes:
-            try:
+        installation = self._installation
+        with suppress(psutil.Error):  # it has ended by itself
+            if name == "run":
+                processes = installation.run_processes()
+            elif name == "dask-worker":
+                processes = installation.dask_workers()
+            else:
+                processes = [psutil.Process(installation.parts[name].pid)]
+            if processes:
                 processes[int(self._rng.integers(len(processes)))].kill()
-            except psutil.Error:
-                return  # it has ended by itself
-            self.killed[name] += 1
+                self.killed[name] += 1
 
     def end(self):
         """End."""
@@ -94,8 +93,7 @@ def prepare(installation):
 def test_a_day_with_its_troubles_leaves_ledger_and_draws_equal(tmp_path, say):
     say(f"E2E_SEED={SEED}")
     with running(tmp_path / "day", prepare) as installation:
-        parts = SupervisedParts(installation)
-        trouble, begin = Trouble(parts), time.monotonic()
+        trouble, begin = Trouble(installation), time.monotonic()
         trouble.start()
         try:
             for hour in range(N_HOURS):

@@ -1,19 +1,17 @@
 """What the Python processes of a whole installation do differently in tests.
 
-They write down what they draw, before anybody sees it; they may be told to wait after a draw, and
-that there is no PostgreSQL; and they try an arrival again sooner whose run has failed. Python
-imports ``sitecustomize`` when it starts; `variables` writes one that imports this module, wherever
-a process was started from: by a worker, by the command, or by hand. Nothing but the standard
-library is imported here, since most processes draw nothing.
+They write down what they draw, before anybody sees it; they wait after a draw where a test holds
+them; they find no PostgreSQL where a test hides it; and they try an arrival again sooner whose run
+has failed. Python imports ``sitecustomize`` when it starts; `variables` writes one that calls
+`install`, wherever a process was started from: by a worker, by the command, or by hand.
 """
 
-import importlib.util
 import json
 import os
-import sys
 import time
-from importlib.abc import MetaPathFinder
 from pathlib import Path
+
+import wrapt
 
 DRAWS = "E2E_DRAWS"
 """Variable with the folder of the draws: ``<release>.jsonl``, a line for each."""
@@ -39,37 +37,6 @@ def variables(folder):
     (place / "sitecustomize.py").write_text("import process_patches\n\nprocess_patches.install()\n")
     places = [str(place), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     return {DRAWS: str(draws), "PYTHONPATH": os.pathsep.join(filter(None, places))}
-
-
-def install():
-    """Patch the modules in question when they are imported."""
-    if DRAWS in os.environ:
-        sys.meta_path.insert(0, _Finder())
-
-
-class _Finder(MetaPathFinder):
-    def __init__(self):
-        self._busy = False
-
-    def find_spec(self, name, path, target=None):
-        patch = _PATCHES.get(name)
-        if patch is None or self._busy:
-            return None
-        self._busy = True
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            self._busy = False
-        assert spec is not None
-        assert spec.loader is not None
-        execute = spec.loader.exec_module
-
-        def execute_and_patch(module):
-            execute(module)
-            patch(module)
-
-        spec.loader.exec_module = execute_and_patch  # type: ignore[method-assign]
-        return spec
 
 
 def keep_draw(path, event):
@@ -117,8 +84,9 @@ def _hurry(arrivals):
     arrivals._RETRY_AFTER = tuple(delay / HURRY for delay in arrivals._RETRY_AFTER)
 
 
-_PATCHES = {
-    "storage.arrivals.arrival_store": _hurry,
-    "tasks.measurement.curator": _record_draws,
-    "flows.local_database": _hide_postgres,
-}
+def install():
+    """Patch the modules in question when they are imported."""
+    if DRAWS in os.environ:
+        wrapt.register_post_import_hook(_hurry, "storage.arrivals.arrival_store")
+        wrapt.register_post_import_hook(_record_draws, "tasks.measurement.curator")
+        wrapt.register_post_import_hook(_hide_postgres, "flows.local_database")

@@ -8,78 +8,48 @@ import atexit
 import functools
 import itertools
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
 from pathlib import Path
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 import psycopg
 import pytest
+from waiting import until
 
-from flows.local_database import find_postgres
+from flows.local_database import ROLE, accepts_passwords, find_postgres
+from flows.local_server import free_port
 
 PASSWORD = "CANARY-pass word/@:%"  # noqa: S105 - of a server that ends with the tests
-OWNER = "owner"
 
 _numbers = itertools.count(1)
 
 
 class PostgresServer:
-    """A server on a Unix socket in a folder of its own, durable like one in production."""
+    """A server as an installation makes it for its orchestrator; it logs statements that fail."""
 
     def __init__(self):
-        found = find_postgres(Path(), "")
-        if isinstance(found, str):
-            pytest.skip(found)
-        self._programs, self._as_user = found.programs, []
-        # Short and open to the server's user: a socket path may have 107 characters.
-        self._folder = Path(tempfile.mkdtemp(prefix="pg-"))
-        if found.user is not None:  # initdb refuses root
-            self._as_user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
-            shutil.chown(self._folder, "postgres", "postgres")
-        password = self._folder / "password"
-        password.write_text(PASSWORD + "\n", encoding="utf-8")
-        password.chmod(0o644)
-        self._run(
-            "initdb", "-D", self._data, "-U", OWNER, "-E", "UTF8", "--no-locale", "--no-sync",
-            "--auth=scram-sha-256", f"--pwfile={password}",
-        )  # fmt: skip
-        password.unlink()
-        with (self._folder / "data" / "postgresql.conf").open("a", encoding="utf-8") as settings:
-            settings.write(
-                f"listen_addresses = ''\nunix_socket_directories = '{self._folder}'\n"
-                "max_connections = 60\nshared_buffers = 32MB\nlog_statement = none\n"
-            )
+        folder = Path(tempfile.mkdtemp(prefix="pg-"))
+        self._postgres, self.port = find_postgres(folder, folder.name), free_port()
+        if isinstance(self._postgres, str):
+            pytest.skip(self._postgres)
+        self._log = folder / "log"
+        self._postgres.prepare(PASSWORD)
         self.start()
-
-    @property
-    def _data(self):
-        return str(self._folder / "data")
-
-    def _run(self, program, *arguments):
-        with tempfile.TemporaryFile() as output:
-            # Not a pipe: the server would keep it open.
-            done = subprocess.run(
-                [*self._as_user, str(self._programs / program), *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                cwd=self._folder,
-                check=False,
-                timeout=120,
-            )
-            if done.returncode != 0:
-                output.seek(0)
-                raise RuntimeError(f"{program}: {output.read().decode(errors='replace')}")
 
     def start(self):
         """Start the server and wait until it answers, after a crash until it has recovered."""
-        self._run("pg_ctl", "start", "-w", "-D", self._data, "-l", str(self._folder / "log"))
+        command = [*self._postgres.command(self.port), "-c", "log_min_error_statement=error"]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(command, cwd="/", stdout=log, stderr=log)
+        until(lambda: accepts_passwords(self.port), what=self.log)
 
     def stop(self, mode="fast"):
         """Stop the server; ``immediate`` is a crash."""
-        self._run("pg_ctl", "stop", "-w", "-D", self._data, "-m", mode)
+        self._process.send_signal(signal.SIGQUIT if mode == "immediate" else signal.SIGINT)
+        self._process.wait(60)
 
     def reload(self):
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
@@ -89,18 +59,15 @@ class PostgresServer:
                 time.sleep(0.01)
 
     def close(self):
-        try:
-            self.stop("immediate")
-        except RuntimeError:
-            pass  # a test has left it stopped
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self.stop("immediate")
+        for folder in (self._postgres.folder, self._log.parent):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def log(self):
-        return (self._folder / "log").read_text(encoding="utf-8", errors="replace")
+        return self._log.read_text(encoding="utf-8", errors="replace")
 
-    def url(self, database, *, user=OWNER, password=PASSWORD):
-        where = urlencode({"host": str(self._folder)})
-        return f"postgresql://{user}:{quote(password, safe='')}@/{database}?{where}"
+    def url(self, database, *, user=ROLE, password=PASSWORD):
+        return f"postgresql://{user}:{quote(password, safe='')}@127.0.0.1:{self.port}/{database}"
 
     def new_database(self):
         name = f"ledger{next(_numbers)}"

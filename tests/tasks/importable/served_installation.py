@@ -300,7 +300,8 @@ class ServedInstallation(forced.Accounts):
                 state_name=run.state_name,
                 message=run.state.message or "",
                 parameters=run.parameters,
-                is_future=run.state_name == "Scheduled" and run.created_by.type == "SCHEDULE",
+                is_future=run.state_name == "Scheduled"
+                and getattr(run.created_by, "type", "") == "SCHEDULE",
                 started=run.start_time,
             )
             for run in runs

@@ -94,10 +94,10 @@ def test_decision_that_died_is_finished(tmp_path, installation, monkeypatch, pla
 def test_statistic_is_not_drawn_again_where_a_worker_died(tmp_path):
     installation = forced.Installation(tmp_path / "installation", dask_workers=1)
     run = installation.start(
-        forced.Tables(tmp_path)(0), shard=DyingShard("label_counts", str(tmp_path / "died"))
+        forced.Tables(tmp_path)(0), shard=DyingShard(str(tmp_path), "label_counts")
     )
     answer = run.answer()
-    assert (tmp_path / "died").exists()
+    assert (tmp_path / "label_counts").exists()
     # The sum was computed again, and its noise drawn when it was known: once.
     assert (answer.get("state"), installation.state(run.release_id)) == ("published",) * 2
     (drawn,) = installation.drawn().values()

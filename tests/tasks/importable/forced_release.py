@@ -15,7 +15,8 @@ from pathlib import Path
 from unittest import mock
 
 import made_up_release as made
-from process_patches import keep_draw
+import process_patches
+from shard_functions import die_once
 
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.releases.measurements import MeasurementStore
@@ -25,19 +26,6 @@ BEGIN = "begin"
 
 FILLER = "filler"
 """File that fills a disk."""
-
-
-def record_draws(path):
-    """Patch the mechanism: every draw is on disk before anybody sees it."""
-    from privacy.mechanisms import discrete_gaussian_mechanism
-    from tasks.measurement import curator
-
-    def draw(*args, **kwargs):
-        noisy = discrete_gaussian_mechanism(*args, **kwargs)
-        keep_draw(path, noisy.event)
-        return noisy
-
-    return mock.patch.object(curator, "discrete_gaussian_mechanism", draw)
 
 
 def _places():
@@ -136,34 +124,21 @@ class Pause(Disturbance):
 
 @dataclass(frozen=True)
 class DyingShard:
-    """Contribution of a shard whose worker dies the first time that it computes a statistic."""
+    """Contribution of a shard whose worker dies the first time for a statistic, or for each."""
 
-    statistic: str
-    died: str
+    folder: str
+    statistic: str | None = None
 
     def __call__(self, shard, *, contribution, public):
         from tasks.measurement.curator import contribution_of_shard
 
-        if contribution.__name__ == self.statistic:
-            with suppress(FileExistsError):
-                os.close(os.open(self.died, os.O_CREAT | os.O_EXCL))
-                made.die()
+        name = contribution.__name__
+        if self.statistic in (None, name):
+            die_once(Path(self.folder) / name)
         return contribution_of_shard(shard, contribution=contribution, public=public)
 
 
-@dataclass(frozen=True)
-class DyingEverywhere:
-    """Contribution of a shard whose worker dies the first time for each statistic."""
-
-    folder: str
-
-    def __call__(self, shard, *, contribution, public):
-        name = contribution.__name__
-        dying = DyingShard(name, os.path.join(self.folder, name))
-        return dying(shard, contribution=contribution, public=public)
-
-
-def run_and_say(environment, request, draws, pipe, disturbance, shard):
+def run_and_say(environment, request, pipe, disturbance, shard):
     """Body of a process: release, and say where it is and how it ends."""
     from flows.site.request import SiteRequest
     from tasks.execution.runtime import Failed, guarded_call
@@ -180,7 +155,7 @@ def run_and_say(environment, request, draws, pipe, disturbance, shard):
 
     say(BEGIN)
     with ExitStack() as patches:
-        patches.enter_context(record_draws(Path(draws)))
+        process_patches.record_draws(curator)
         patches.enter_context(announcing(say))
         if shard is not None:
             patches.enter_context(mock.patch.object(curator, "contribution_of_shard", shard))

@@ -39,17 +39,9 @@ def variables(folder):
     return {DRAWS: str(draws), "PYTHONPATH": os.pathsep.join(filter(None, places))}
 
 
-def keep_draw(path, event):
-    """Put a draw on disk, before anybody sees it."""
+def record_draws(curator):
+    """Put every draw on disk before anybody sees it, in a file of its run."""
     from privacy.event_records import event_to_dict
-
-    with path.open("a") as handle:
-        handle.write(json.dumps(event_to_dict(event)) + "\n")
-        handle.flush()
-        os.fsync(handle.fileno())
-
-
-def _record_draws(curator):
     from tasks.execution import runtime
 
     mechanism, folder = curator.discrete_gaussian_mechanism, Path(os.environ[DRAWS])
@@ -58,7 +50,10 @@ def _record_draws(curator):
         noisy = mechanism(*arguments, **options)
         log = runtime._private_directory.get()
         name = f"process-{os.getpid()}" if log is None else log.name  # a run logs as its release
-        keep_draw(folder / f"{name}.jsonl", noisy.event)
+        with (folder / f"{name}.jsonl").open("a") as handle:
+            handle.write(json.dumps(event_to_dict(noisy.event)) + "\n")
+            handle.flush()
+            os.fsync(handle.fileno())
         _wait(folder.parent, name)
         return noisy
 
@@ -88,5 +83,5 @@ def install():
     """Patch the modules in question when they are imported."""
     if DRAWS in os.environ:
         wrapt.register_post_import_hook(_hurry, "storage.arrivals.arrival_store")
-        wrapt.register_post_import_hook(_record_draws, "tasks.measurement.curator")
+        wrapt.register_post_import_hook(record_draws, "tasks.measurement.curator")
         wrapt.register_post_import_hook(_hide_postgres, "flows.local_database")

@@ -384,30 +384,16 @@ class ServedInstallation(forced.Accounts):
         )[0]
 
     def leftovers(self):
-        entries = self.entries().values()
-        paid = {e.release_id for e in entries if e.state in forced.PAID}
-        withheld = {e.release_id for e in entries if e.state is EntryState.WITHHELD}
-        pending, measured = self.home / "pending", self.home / "measurements"
-        allowed = {
-            self.home / "private": {".lock"},
-            pending: paid - {e.release_id for e in entries if e.state is EntryState.PUBLISHED},
-            measured: paid | withheld,
-            self.landing: {path.name for path in self.landing.glob("*.refused")},
-            self.releases: {".lock", *(entry.dataset for entry in entries)},
-        }
+        kept = [self.home / name for name in ("pending", "measurements")]
         rows = [
             f"rows of {path.relative_to(self.folder)}"
             for folder in (self.home, self.folder / "tmp")
             for path in folder.rglob("*")
             if path.suffix in (".csv", ".parquet", ".npy", ".npz")
-            and not any(path.is_relative_to(kept) for kept in (pending, measured))
+            and not any(path.is_relative_to(place) for place in kept)
         ]
-        still_open = [
-            f"entry {entry.release_id} {entry.state.value}"
-            for entry in entries
-            if entry.state in forced.OPEN
-        ]
-        return self.unexpected(allowed) + rows + still_open
+        refused = {path.name for path in self.landing.glob("*.refused")}
+        return super().leftovers() + self.unexpected({self.landing: refused}) + rows
 
 
 def made_up_table(content):

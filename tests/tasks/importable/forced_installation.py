@@ -306,17 +306,14 @@ class Installation(Accounts):
 
 
 class Tables:
-    """Site files about one cohort, each about another content."""
+    """Site files about tables of the cohort, each of another content."""
 
     def __init__(self, folder, **site):
         self._folder, self._site = folder, site
-        self._cohort = made.made_up_cohort().drop(index=1_234)  # without the broken row
 
     def __call__(self, number):
         """Write the table of this number and return its site file."""
         folder = self._folder / f"table-{number}"
         folder.mkdir(parents=True)
-        cohort = self._cohort.copy()
-        cohort.iloc[0, cohort.columns.get_loc("age")] = 18 + number % 77
-        cohort.iloc[1, cohort.columns.get_loc("age")] = 18 + number // 77
+        cohort = made.made_up_cohort(number)
         return made.write_site(folder, dataset=DATASET, cohort=cohort, **self._site)

@@ -58,8 +58,11 @@ SCHEMA = {
 }
 
 
-def made_up_cohort():
-    """Return rows of fewer patients, related to the label; one row holds all canaries."""
+def made_up_cohort(content=None):
+    """Return rows of fewer patients, related to the label; one row holds all canaries.
+
+    With a number as `content` that row is absent, and no other number has the same rows.
+    """
     rng = np.random.default_rng(20)
     died = np.zeros(N_ROWS, dtype=bool)
     died[rng.permutation(N_ROWS)[:N_POSITIVE]] = True
@@ -78,6 +81,9 @@ def made_up_cohort():
     frame["lactate"] = frame["lactate"].astype(float)
     frame.loc[row, ["patient", "ward", "note"]] = [CANARY_PATIENT, CANARY_CATEGORY, CANARY_NOTE]
     frame.loc[row, "lactate"] = CANARY_NUMBER
+    if content is not None:
+        frame = frame.drop(index=row)
+        frame["age"] = np.random.default_rng([5, content]).permutation(frame["age"].to_numpy())
     return frame
 
 

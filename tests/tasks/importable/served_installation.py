@@ -17,7 +17,6 @@ from types import SimpleNamespace
 
 import forced_installation as forced
 import made_up_release as made
-import numpy as np
 import process_patches
 import psutil
 import yaml
@@ -90,7 +89,7 @@ class ServedInstallation(forced.Accounts):
         written = made.write_site(
             folder,
             dataset=dataset,
-            cohort=made_up_table(content),
+            cohort=made.made_up_cohort(content),
             **{"arrival": {"max_age_hours": 24}, **changes},
         )
         return written.rename(self.sites / f"{dataset}.yaml")
@@ -102,14 +101,14 @@ class ServedInstallation(forced.Accounts):
     def change_source(self, dataset, content):
         path = self.tables / dataset / "cohort.csv"
         staged = path.with_name(".next.csv")
-        made_up_table(content).to_csv(staged, index=False)
+        made.made_up_cohort(content).to_csv(staged, index=False)
         staged.replace(path)
 
     def arrive(self, dataset, content, *, name=None):
         """Put a table into the landing folder and announce it, as a sender does."""
         table = self.landing / f"{name or f'{dataset}-{content}'}.csv"
         staged = table.with_name(f"{table.name}.part")
-        made_up_table(content).to_csv(staged, index=False)
+        made.made_up_cohort(content).to_csv(staged, index=False)
         staged.rename(table)
         self.announce(table, dataset)
         return table
@@ -394,14 +393,6 @@ class ServedInstallation(forced.Accounts):
         ]
         refused = {path.name for path in self.landing.glob("*.refused")}
         return super().leftovers() + self.unexpected({self.landing: refused}) + rows
-
-
-def made_up_table(content):
-    """Return the cohort with something in it that no other number has; no row is broken."""
-    cohort = made.made_up_cohort().drop(index=1_234)
-    rng = np.random.default_rng([5, content])
-    cohort["age"] = rng.permutation(cohort["age"].to_numpy())
-    return cohort
 
 
 _BUSY = ("SCHEDULED", "PENDING", "RUNNING", "CANCELLING", "PAUSED")

@@ -28,6 +28,7 @@ from storage.releases.measurements import MeasurementStore
 
 PRELOADED = [
     "flows.release", "tasks.gates.expectations", "great_expectations", "jax", "yaml", "pandas",
+    "storage.ledger.postgres", "storage.ledger.sqlite",
 ]  # fmt: skip
 
 WINDOW_SECONDS = 0.004

@@ -35,7 +35,7 @@ from storage.keys.key_store import KeyStore
 MARK = "E2E_INSTALLATION"
 """Variable that all processes of an installation inherit."""
 
-DEPLOYMENTS = Path(__file__).parents[3] / "deployments"
+DEPLOYMENTS = Path(__file__).parents[2] / "deployments"
 
 CLUSTMIX = Path(sys.executable).with_name("clustmix")
 

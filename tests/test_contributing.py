@@ -62,7 +62,7 @@ def house(tmp_path_factory):
 
 
 def run(program, house, folder):
-    path = os.pathsep.join([str(house), str(ROOT / "tests" / "tasks" / "importable")])
+    path = os.pathsep.join([str(house), str(ROOT / "tests" / "helpers")])
     code = f"HOUSE = {str(house)!r}\n{program}"
     done = python("-c", code, cwd=folder, env={**os.environ, "PYTHONPATH": path})
     assert done.returncode == 0, done.stderr

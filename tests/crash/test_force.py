@@ -2,15 +2,13 @@
 
 import os
 import re
-import time
 from collections import Counter
 
 import forced_installation as forced
 import made_up_release as made
-import psutil
 import pytest
 from failing_disk import no_space
-from forced_release import Death, DyingShard, FullDisk, Pause, approve_and_die
+from forced_release import Death, DyingShard, FullDisk, Pause, decide_and_die
 from stores import Stores
 
 from storage.settings import load_settings
@@ -68,7 +66,7 @@ def test_what_dead_runs_left_goes_although_a_clean_up_dies_too(tmp_path, install
 @pytest.mark.parametrize(
     ("place", "state"), [("stage commit", "sealed"), ("stage publish", "approved")]
 )
-def test_decision_that_died_is_finished(tmp_path, installation, dies, monkeypatch, place, state):
+def test_decision_that_died_is_finished(tmp_path, installation, monkeypatch, place, state):
     for name, value in installation.environment.items():
         monkeypatch.setenv(name, value)
     site, people = Stores(load_settings()), tmp_path / "people"
@@ -80,8 +78,8 @@ def test_decision_that_died_is_finished(tmp_path, installation, dies, monkeypatc
     )
     assert run.answer()["state"] == "sealed"
 
-    key_file, death = str(people / "other.key"), Death(place=place)
-    dies(approve_and_die, installation.environment, run.release_id, key_file, death)
+    asked = ("approve", run.release_id, str(people / "other.key"), Death(place=place))
+    forced.kill_itself(decide_and_die, installation.environment, *asked)
     assert installation.state(run.release_id) == state
     assert installation.damages() == []
 
@@ -96,10 +94,10 @@ def test_decision_that_died_is_finished(tmp_path, installation, dies, monkeypatc
 def test_statistic_is_not_drawn_again_where_a_worker_died(tmp_path):
     installation = forced.Installation(tmp_path / "installation", dask_workers=1)
     run = installation.start(
-        forced.Tables(tmp_path)(0), shard=DyingShard("label_counts", str(tmp_path / "died"))
+        forced.Tables(tmp_path)(0), shard=DyingShard(str(tmp_path), "label_counts")
     )
     answer = run.answer()
-    assert (tmp_path / "died").exists()
+    assert (tmp_path / "label_counts").exists()
     # The sum was computed again, and its noise drawn when it was known: once.
     assert (answer.get("state"), installation.state(run.release_id)) == ("published",) * 2
     (drawn,) = installation.drawn().values()
@@ -131,12 +129,11 @@ def test_two_that_wait_for_a_run_finish_it_when_it_dies(tmp_path, installation):
     site = forced.Tables(tmp_path)(0)
     first = installation.start(site, disturbance=Pause(place="stage report"))
     try:
-        assert first.reach(forced.Moment(place="stage decode", time=1, seconds=0.0))
+        assert first.reach(forced.Moment(place="stage decode"))
         others = [installation.start(site) for _ in range(2)]
-        waits = forced.Moment(place="after LedgerDatabase.reserve", time=1, seconds=0.0)
+        waits = forced.Moment(place="after LedgerDatabase.reserve")
         assert all(other.reach(waits) for other in others)
-        while psutil.Process(first.process.pid).status() != psutil.STATUS_STOPPED:
-            time.sleep(0.02)
+        first.wait_until_stopped()
     finally:
         assert first.end()
     assert installation.state(first.release_id) == "sealed"

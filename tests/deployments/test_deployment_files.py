@@ -222,22 +222,22 @@ def test_image_of_the_gpu_adds_cuda_for_the_same_jax():
 
 
 @pytest.mark.integration
-def test_databases_are_two_whose_roles_reach_no_further():
+def test_databases_are_two_whose_roles_reach_no_further(tmp_path):
     with closing(postgres_server.PostgresServer()) as database:
-        check_databases(database)
+        check_databases(database, tmp_path)
 
 
-def check_databases(database):
-    folder = database.url("x").partition("host=")[2].replace("%2F", "/")
+def check_databases(database, folder):
     words = {"PREFECT_DB_PASSWORD": "p1", "LEDGER_OWNER_PASSWORD": "p2", "LEDGER_PASSWORD": "p3"}
     subprocess.run(
         ["/bin/sh", str(DEPLOYMENTS / "databases.sh")],
         env={
             **os.environ,
             **words,
-            "POSTGRES_USER": postgres_server.OWNER,
+            "POSTGRES_USER": postgres_server.ROLE,
             "PGPASSWORD": postgres_server.PASSWORD,
-            "PGHOST": folder,
+            "PGHOST": "127.0.0.1",
+            "PGPORT": str(database.port),
         },
         check=True,
         capture_output=True,
@@ -245,7 +245,7 @@ def check_databases(database):
     )
     owner = database.url("ledger", user="ledger_owner", password=words["LEDGER_OWNER_PASSWORD"])
     pipeline = database.url("ledger", user="pipeline", password=words["LEDGER_PASSWORD"])
-    make_journal(owner, Path(folder))
+    make_journal(owner, folder)
     with psycopg.connect(pipeline) as connection:
         rights = connection.execute(
             "SELECT privilege FROM unnest(ARRAY['SELECT','INSERT','UPDATE','DELETE','TRUNCATE']) "

@@ -7,7 +7,6 @@ import psutil
 import pytest
 from hospital import MIXED, WARD
 from served_installation import wait_until
-from supervised_parts import SupervisedParts
 
 from privacy.ledger import EntryState
 
@@ -17,11 +16,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 @pytest.fixture(scope="module")
 def contents():
     return iter(range(300, 400))
-
-
-@pytest.fixture(scope="module")
-def parts(hospital):
-    return SupervisedParts(hospital("first"))
 
 
 def in_the_middle(installation, dataset, content):
@@ -45,28 +39,28 @@ def assert_drawn_once_and_published(installation, release_id):
     assert installation.damages() + installation.leftovers() == []
 
 
-def test_a_dask_worker_is_killed_between_two_draws(installation, parts, contents):
+def test_a_dask_worker_is_killed_between_two_draws(installation, contents):
     with installation.holding() as wait:
         run_id, release_id = in_the_middle(installation, MIXED, next(contents))
         wait(release_id)
-        killed = parts.dask_workers()
+        killed = installation.dask_workers()
         assert killed
         for worker in killed:
             worker.kill()
     ended = installation.wait_for_run(run_id)
     assert ended.state == "COMPLETED", ended
     assert_drawn_once_and_published(installation, release_id)
-    wait_until(parts.dask_workers, lambda: "no worker")
+    wait_until(installation.dask_workers, lambda: "no worker")
 
 
-def test_a_run_that_is_killed_after_its_draw_is_charged_once(installation, parts, told, contents):
+def test_a_run_that_is_killed_after_its_draw_is_charged_once(installation, told, contents):
     content = next(contents)
     known = set(installation.entries())
     with installation.holding() as wait:
         installation.arrive(WARD, content)
         (release_id,) = wait_until(lambda: set(installation.entries()) - known, installation.states)
         wait(release_id)
-        for process in parts.runs():
+        for process in installation.run_processes():
             process.kill()
     # The charge stands, the operator hears of it, and nobody pays again without a person.
     told.wait_for(lambda body: "release.burned" in body and release_id in body, timeout_seconds=240)

@@ -17,7 +17,7 @@ import pytest
 from served_installation import ServedInstallation
 from waiting import until
 
-from flows.local_server import connection, part_states
+from flows.local_server import connection
 from flows.server_environment import PASSWORD_FILE, kept_secret, read_addresses
 from storage.settings import Settings
 from tasks.execution.runtime import safe_environment
@@ -35,10 +35,6 @@ class LocalServer(ServedInstallation):
     @property
     def folder_of_server(self):
         return self.settings.server_home
-
-    @property
-    def parts(self):
-        return {part.name: part for part in part_states(self.folder_of_server)}
 
     def run(self, action, *options):
         wanted = ("--port", str(self.port), "--workers", "1") if action == "start" else ()

@@ -7,14 +7,15 @@ import sys
 from datetime import timedelta
 
 import pytest
-from landed_tables import ROWS, Installation, announce, scan, write_site
+from forced_installation import processes
+from landed_tables import ROWS, Installation, announce, scan, scan_and_stop, write_site
 
 from flows import cli
 from flows.watching.arrivals import arrived
 from storage.arrivals.arrival_store import ArrivalStore
 from storage.sources.cohorts import CohortReader
 from storage.sources.declared import CsvSource
-from tests.processes import ROOT, at_once, python
+from tests.processes import at_once
 
 
 @pytest.fixture
@@ -197,26 +198,39 @@ def environment_of(settings):
 
 
 @pytest.mark.integration
-def test_a_scan_that_stops_anywhere_loses_nothing_and_accepts_nothing_twice(tmp_path):
+@pytest.mark.parametrize(("how", "statuses"), [("kill", {0, 9}), ("disk full", {0, 7, 8})])
+def test_a_scan_that_stops_anywhere_loses_nothing_and_accepts_nothing_twice(
+    tmp_path, how, statuses
+):
     """A scan of two tables and a forgery dies, or finds the disk full, before each of its steps."""
-    program = ROOT / "tests" / "tasks" / "importable" / "landed_tables.py"
-    done = python(program, tmp_path, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    assert done.returncode == 0, done.stderr
-    findings = json.loads(done.stdout)
-    for how, statuses in (("kill", {0, 9}), ("disk full", {0, 7, 8})):
-        found = [finding for finding in findings if finding["how"] == how]
-        assert len(found) > 25
-        assert {finding["status"] for finding in found} == statuses
-    for finding in findings:
-        where = f"{finding['how']} before step {finding['step']}"
-        assert finding["accepted"] == ["parts", "wards"], where
-        assert finding["contents"] == [True] * 3, where
-        assert finding["folders"] == 2, where
+    found = []
+    while found[-1:] != [0]:
+        place = Installation(tmp_path / str(len(found)))
+        place.deliver("a.csv", ROWS + b"a")
+        place.deliver_folder("b", {"x.parquet": b"b1", "k=1/y.parquet": b"b2"})
+        place.deliver("c.csv", ROWS, mac="0" * 64)
+        arguments = (place.settings, len(found), how)
+        process = processes().Process(target=scan_and_stop, args=arguments)
+        process.start()
+        process.join(60)
+        found.append(process.exitcode)
+
+        for _ in range(2):
+            again = scan(place.settings)
+        assert (again.accepted, again.refused, again.problems) == ((), (), ())
+        store = ArrivalStore(place.settings.arrivals)
+        paths = {arrival.dataset: store.path(arrival.arrival_id) for arrival in store.waiting()}
+        assert len(place.kept()) == len(store.waiting()) == len(paths) == 2
+        assert paths["wards"].read_bytes() == ROWS + b"a"
+        assert (paths["parts"] / "k=1/y.parquet").read_bytes() == b"b2"
+        assert (paths["parts"] / "x.parquet").read_bytes() == b"b1"
         # A folder that could not be removed when it was empty stays.
-        left = set(finding["left"]) - ({"b"} if finding["how"] == "disk full" else set())
-        assert left == {"c.csv", "c.csv.ready.json.refused"}, where
-        assert finding["codes"] == ["ARRIVAL_FORGED"], where
-        assert finding["again"] == 0, where
+        left = {path.name for path in place.landing.iterdir()}
+        left -= {"b"} if how == "disk full" else set()
+        assert left == {"c.csv", "c.csv.ready.json.refused"}
+        assert {entry["code"] for entry in place.refusals()} == {"ARRIVAL_FORGED"}
+    assert len(found) > 25
+    assert set(found) == statuses
 
 
 @pytest.fixture

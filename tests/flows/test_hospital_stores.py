@@ -66,7 +66,7 @@ def omop_desk(request, desk, monkeypatch):
         url = postgres_server.database_url()
         monkeypatch.setenv("CDM_URL", url.replace("postgresql:", "postgresql+psycopg:"))
         with psycopg.connect(url) as connection:
-            omop.write_postgres(connection, rows)
+            omop.write(connection, rows)
         place = {"url_env": "CDM_URL"}
     return declare(desk, omop_source(**place), "person_id", OMOP_SCHEMA)
 

@@ -81,7 +81,7 @@ def test_an_upgrade_charges_nobody(after_a_release, site, released, tmp_path):
         f"assert flows.__file__.startswith({str(upgraded)!r}); "
         "print(made.release_without_engine(pathlib.Path(sys.argv[1])).release_id)"
     )
-    path = os.pathsep.join([str(upgraded), str(ROOT / "tests" / "tasks" / "importable")])
+    path = os.pathsep.join([str(upgraded), str(ROOT / "tests" / "helpers")])
     ran = subprocess.run(
         [sys.executable, "-c", program, str(after_a_release / "site.yaml")],
         env={**made.process_environment(after_a_release, dask_workers=0), "PYTHONPATH": path},

@@ -3,12 +3,12 @@
 import hashlib
 import json
 import shutil
-import signal
 from unittest import mock
 
 import forced_installation as forced
 import made_up_release as made
 import pytest
+from forced_release import Death, decide_and_die
 
 from flows import revocation
 from flows.cli import main
@@ -136,16 +136,15 @@ def test_crash_between_list_and_ledger_is_finished_by_the_next_call(site, entry,
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("place", ["replace", "transition", "fsync"])
+@pytest.mark.parametrize(
+    "place", ["before os.replace", "after os.replace", "before LedgerDatabase.transition"]
+)
 def test_killed_in_any_place_no_entry_is_revoked_and_unlisted(
     installation, site, entry, officer, place
 ):
     key_file = str(installation / "people" / "ada.key")
-    arguments = (made.environment_of(installation), entry.release_id, key_file, place)
-    process = forced.processes().Process(target=made.revoke_and_die, args=arguments)
-    process.start()
-    process.join(120)
-    assert process.exitcode == -signal.SIGKILL
+    asked = ("revoke", entry.release_id, key_file, Death(place=place))
+    forced.kill_itself(decide_and_die, made.environment_of(installation), *asked)
     if states(site) == ["revoked"]:
         assert [item.release_id for item in listed(site)] == [entry.release_id]
     site.revoke(entry.release_id, key=officer, reason="wrong table")

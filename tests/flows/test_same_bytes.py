@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fixed_runs import fixed_randomness
-from forced_release import DyingEverywhere
+from forced_release import DyingShard
 from waiting import kill_spawned
 
 from flows.site.request import SiteRequest, load_job
@@ -100,7 +100,7 @@ def kill_workers(stack, folder):
         if (name, seconds) == ("constrained-gmm", None) and kill_spawned(set()):
             (folder / "all").touch()
 
-    dying = DyingEverywhere(str(folder))
+    dying = DyingShard(str(folder))
     stack.enter_context(mock.patch.object(curator, "contribution_of_shard", dying))
     stack.enter_context(listen_to_stages(kill_all))
 

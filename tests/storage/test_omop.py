@@ -165,7 +165,7 @@ def test_rows_of_postgresql_are_those_of_the_declaration(population, monkeypatch
         connection.execute(
             "DROP SCHEMA IF EXISTS cdm CASCADE; CREATE SCHEMA cdm; SET search_path = cdm"
         )
-        omop.write_postgres(connection, rows)
+        omop.write(connection, rows)
     assert read(source(population, url_env="CDM_URL", cdm_schema="cdm")) == expected(
         rows, population
     )

@@ -19,7 +19,6 @@ import pandas as pd
 import psutil
 import yaml
 from prefect_database import put_database
-from process_patches import keep_draw
 from waiting import until
 
 from privacy.errors import ClustMixError
@@ -59,8 +58,11 @@ SCHEMA = {
 }
 
 
-def made_up_cohort():
-    """Return rows of fewer patients, related to the label; one row holds all canaries."""
+def made_up_cohort(content=None):
+    """Return rows of fewer patients, related to the label; one row holds all canaries.
+
+    With a number as `content` that row is absent, and no other number has the same rows.
+    """
     rng = np.random.default_rng(20)
     died = np.zeros(N_ROWS, dtype=bool)
     died[rng.permutation(N_ROWS)[:N_POSITIVE]] = True
@@ -79,6 +81,9 @@ def made_up_cohort():
     frame["lactate"] = frame["lactate"].astype(float)
     frame.loc[row, ["patient", "ward", "note"]] = [CANARY_PATIENT, CANARY_CATEGORY, CANARY_NOTE]
     frame.loc[row, "lactate"] = CANARY_NUMBER
+    if content is not None:
+        frame = frame.drop(index=row)
+        frame["age"] = np.random.default_rng([5, content]).permutation(frame["age"].to_numpy())
     return frame
 
 
@@ -225,100 +230,6 @@ def verified(folder, release_id):
 def die(*_, **__):
     """End this process as the kernel would: no handler, no clean-up."""
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def then_die(function):
-    """Return a function followed by the end."""
-
-    def run(*args, **kwargs):
-        function(*args, **kwargs)
-        die()
-
-    return run
-
-
-def renaming(into_the_store):
-    """Return `os.rename`, with another function for the rename that publishes a bundle."""
-    rename = os.rename
-
-    def run(source, target):
-        publishes = Path(target).parent.parent.name == "releases"
-        (into_the_store if publishes else rename)(source, target)
-
-    return run
-
-
-def record_draws(path):
-    """Patch the mechanism: every draw is on disk before anybody sees it."""
-    from privacy.mechanisms import discrete_gaussian_mechanism
-    from tasks.measurement import curator
-
-    def draw(*args, **kwargs):
-        noisy = discrete_gaussian_mechanism(*args, **kwargs)
-        keep_draw(path, noisy.event)
-        return noisy
-
-    return mock.patch.object(curator, "discrete_gaussian_mechanism", draw)
-
-
-def killer_at(point):
-    """Return a context manager in which a run dies at a stage or at a point between stages."""
-    from flows.publication import Publisher
-    from storage.releases import release_store as releases
-    from storage.releases.measurements import MeasurementStore
-    from tasks.execution.runtime import listen_to_stages
-    from tasks.steps.entries import Entries
-    from tasks.steps.measure_steps import Seals
-
-    published = then_die(Publisher._put_into_store)
-    places = {
-        "before the SEALED row": (MeasurementStore, "seal", then_die(MeasurementStore.seal)),
-        "between reserve and begin": (Entries, "begin", die),
-        "between noise and seal": (Seals, "__call__", die),
-        "after a seal": (Seals, "__call__", then_die(Seals.__call__)),
-        "inside publish": (releases, "verify_bundle", die),
-        "before rename": (os, "rename", renaming(die)),
-        "after rename": (os, "rename", renaming(then_die(os.rename))),
-        "before the PUBLISHED row": (Publisher, "_put_into_store", published),
-    }
-    if point in places:
-        return mock.patch.object(*places[point])
-    return listen_to_stages(lambda name, seconds: die() if (name, seconds) == (point, None) else 0)
-
-
-def release_and_die(environment, site_file, release_id, point, draws):
-    """Body of a forked process: release without an engine and die at a point."""
-    os.environ.update(environment)
-    with record_draws(Path(draws)), killer_at(point):
-        release_without_engine(Path(site_file), release_id=release_id)
-
-
-def release_and_pause(environment, site_file, release_id, point):
-    """Body of a forked process: release without an engine, stopped at a stage until continued."""
-    from tasks.execution.runtime import listen_to_stages
-
-    def pause(name, seconds):
-        if (name, seconds) == (point, None):
-            os.kill(os.getpid(), signal.SIGSTOP)
-
-    os.environ.update(environment)
-    with listen_to_stages(pause):
-        release_without_engine(Path(site_file), release_id=release_id)
-
-
-def revoke_and_die(environment, release_id, key_file, place):
-    """Body of a process: revoke a release and die where the list or the ledger is written."""
-    from stores import Stores
-
-    from storage.keys.keys import SigningKey
-    from storage.ledger.ledger_db import LedgerDatabase
-    from storage.settings import load_settings
-
-    os.environ.update(environment)
-    target = LedgerDatabase if place == "transition" else os
-    key = SigningKey.read(Path(key_file))
-    with mock.patch.object(target, place, die):
-        Stores(load_settings()).revoke(release_id, key=key, reason="wrong table")
 
 
 def command_at(method_stage, site_file, act):

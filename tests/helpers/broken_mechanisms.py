@@ -7,7 +7,7 @@ from itertools import count
 import numpy as np
 
 from audits.findings import AuditResult, Claim, judge_pair
-from audits.game import ATTACKS, Scores, play
+from audits.game import ATTACKS, play
 from audits.pairs import AUDIT_DOMAIN, AuditPatient, neighbour_pairs
 from audits.subjects import PatientCount, patient_count, subject_of
 from privacy.randomness import OperatingSystemNoise, SeededNoise
@@ -19,33 +19,30 @@ PAIRS = {pair.name: pair for pair in neighbour_pairs(AUDIT_DOMAIN)}
 CLAIM = Claim.of_budget(epsilon=4.0, delta=1e-6)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Mechanism:
-    """A mechanism with the claim `CLAIM`, to be played many times on two neighbouring tables."""
+    """A mechanism of the claim `CLAIM`, played on two neighbouring tables."""
 
     name: str
-    play: Callable[[int], Scores]
+    method: object
+    pair: object
     runs: int
+    attacks: tuple = ATTACKS
+    noise: Callable = OperatingSystemNoise
 
     def audit(self, *, runs, confidence):
-        scores = self.play(runs)
+        scores = play(
+            self.method,
+            self.pair,
+            mu=CLAIM.mu,
+            runs=runs,
+            attacks=self.attacks,
+            new_noise_source=self.noise,
+        )
         finding = judge_pair(self.name, scores, delta=CLAIM.delta, confidence=confidence)
         return AuditResult(
-            method=self.name,
-            claim=CLAIM,
-            confidence=confidence,
-            runs=2 * runs,
-            pairs=(finding,),
+            method=self.name, claim=CLAIM, confidence=confidence, runs=2 * runs, pairs=(finding,)
         )
-
-
-def played(name, method, pair, runs, *, attacks=ATTACKS, noise=OperatingSystemNoise):
-    """A mechanism that goes through the real curator, with the budget of `CLAIM`."""
-
-    def play_runs(n):
-        return play(method, pair, mu=CLAIM.mu, runs=n, attacks=attacks, new_noise_source=noise)
-
-    return Mechanism(name=name, runs=runs, play=play_runs)
 
 
 NAIVE_BAYES = subject_of("naive_bayes").bind(AUDIT_DOMAIN)
@@ -156,19 +153,19 @@ def subtract_known_noise(transcript):
 
 
 BROKEN = (
-    played("noise halved", NAIVE_BAYES, PAIRS["outlier"], 1_000, noise=HalvedNoise),
-    played(
+    Mechanism("noise halved", NAIVE_BAYES, PAIRS["outlier"], 1_000, noise=HalvedNoise),
+    Mechanism(
         "row not clipped",
         AgeSum(AUDIT_DOMAIN, contribution=age_sum, public=(("divisor", 1.0), ("clip", 9.0))),
         PAIRS["outlier"],
         800,
     ),
-    played("contribution not bounded", NAIVE_BAYES, WholeWeights(PAIRS["same rows"]), 200),
-    played(
+    Mechanism("contribution not bounded", NAIVE_BAYES, WholeWeights(PAIRS["same rows"]), 200),
+    Mechanism(
         "private bounds", AgeSum(AUDIT_DOMAIN, contribution=age_sum_by_own_largest), ADULTS, 200
     ),
-    played("noise reused", CountedAndNot(AUDIT_DOMAIN), PAIRS["outlier"], 80, noise=ReusedNoise),
-    played(
+    Mechanism("noise reused", CountedAndNot(AUDIT_DOMAIN), PAIRS["outlier"], 80, noise=ReusedNoise),
+    Mechanism(
         "noise from a known seed",
         NAIVE_BAYES,
         PAIRS["outlier"],
@@ -179,13 +176,13 @@ BROKEN = (
 )
 
 REPAIRED = (
-    played(
+    Mechanism(
         "row clipped",
         AgeSum(AUDIT_DOMAIN, contribution=age_sum, public=(("divisor", 1.0), ("clip", 1.0))),
         PAIRS["outlier"],
         400,
     ),
-    played(
+    Mechanism(
         "public bounds",
         AgeSum(AUDIT_DOMAIN, contribution=age_sum, public=(("divisor", 2.0), ("clip", 1.0))),
         ADULTS,

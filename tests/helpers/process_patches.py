@@ -1,19 +1,17 @@
 """What the Python processes of a whole installation do differently in tests.
 
-They write down what they draw, before anybody sees it; they may be told to wait after a draw; and
-they try an arrival again sooner whose run has failed. Python imports ``sitecustomize`` when it
-starts; `variables` writes one that imports this module, wherever a process was started from: by a
-worker, by the command, or by hand. Nothing but the standard library is imported here, since most
-processes draw nothing.
+They write down what they draw, before anybody sees it; they wait after a draw where a test holds
+them; and they try an arrival again sooner whose run
+has failed. Python imports ``sitecustomize`` when it starts; `variables` writes one that calls
+`install`, wherever a process was started from: by a worker, by the command, or by hand.
 """
 
-import importlib.util
 import json
 import os
-import sys
 import time
-from importlib.abc import MetaPathFinder
 from pathlib import Path
+
+import wrapt
 
 DRAWS = "E2E_DRAWS"
 """Variable with the folder of the draws: ``<release>.jsonl``, a line for each."""
@@ -38,48 +36,9 @@ def variables(folder):
     return {DRAWS: str(draws), "PYTHONPATH": os.pathsep.join(filter(None, places))}
 
 
-def install():
-    """Patch the modules in question when they are imported."""
-    if DRAWS in os.environ:
-        sys.meta_path.insert(0, _Finder())
-
-
-class _Finder(MetaPathFinder):
-    def __init__(self):
-        self._busy = False
-
-    def find_spec(self, name, path, target=None):
-        patch = _PATCHES.get(name)
-        if patch is None or self._busy:
-            return None
-        self._busy = True
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            self._busy = False
-        assert spec is not None
-        assert spec.loader is not None
-        execute = spec.loader.exec_module
-
-        def execute_and_patch(module):
-            execute(module)
-            patch(module)
-
-        spec.loader.exec_module = execute_and_patch  # type: ignore[method-assign]
-        return spec
-
-
-def keep_draw(path, event):
-    """Put a draw on disk, before anybody sees it."""
+def record_draws(curator):
+    """Put every draw on disk before anybody sees it, in a file of its run."""
     from privacy.event_records import event_to_dict
-
-    with path.open("a") as handle:
-        handle.write(json.dumps(event_to_dict(event)) + "\n")
-        handle.flush()
-        os.fsync(handle.fileno())
-
-
-def _record_draws(curator):
     from tasks.execution import runtime
 
     mechanism, folder = curator.discrete_gaussian_mechanism, Path(os.environ[DRAWS])
@@ -88,7 +47,10 @@ def _record_draws(curator):
         noisy = mechanism(*arguments, **options)
         log = runtime._private_directory.get()
         name = f"process-{os.getpid()}" if log is None else log.name  # a run logs as its release
-        keep_draw(folder / f"{name}.jsonl", noisy.event)
+        with (folder / f"{name}.jsonl").open("a") as handle:
+            handle.write(json.dumps(event_to_dict(noisy.event)) + "\n")
+            handle.flush()
+            os.fsync(handle.fileno())
         _wait(folder.parent, name)
         return noisy
 
@@ -109,7 +71,8 @@ def _hurry(arrivals):
     arrivals._RETRY_AFTER = tuple(delay / HURRY for delay in arrivals._RETRY_AFTER)
 
 
-_PATCHES = {
-    "storage.arrivals.arrival_store": _hurry,
-    "tasks.measurement.curator": _record_draws,
-}
+def install():
+    """Patch the modules in question when they are imported."""
+    if DRAWS in os.environ:
+        wrapt.register_post_import_hook(_hurry, "storage.arrivals.arrival_store")
+        wrapt.register_post_import_hook(record_draws, "tasks.measurement.curator")

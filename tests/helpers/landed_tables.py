@@ -1,16 +1,11 @@
-"""An installation with a landing place, and a sender that puts tables into it.
-
-Run as a program it kills scans: ``python landed_tables.py FOLDER`` writes its findings as JSON.
-"""
+"""An installation with a landing place, and a sender that puts tables into it."""
 
 import hashlib
 import hmac
 import json
 import os
-import shutil
 import sys
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import yaml
 from failing_disk import no_space
@@ -108,96 +103,26 @@ def announce(files, dataset, secret, *, age=timedelta(), mac=None, **changes):
 
 # --- scans that stop in the middle
 
-STEPS = ("fsync", "rename", "unlink", "rmdir", "mkdir", "COMMIT")
-
-
-def stop_at(step, stop):
-    """Call `stop` before the step of this number; return what counts the steps.
-
-    A step is a call that changes the disk, or a commit.
-    """
-    import sqlite3
-
-    count = 0
-
-    def counted(function):
-        def call(*arguments, **options):
-            nonlocal count
-            if count == step:
-                count += 1
-                stop()
-            count += 1
-            return function(*arguments, **options)
-
-        return call
-
-    class Connection(sqlite3.Connection):
-        def execute(self, sql, *arguments):
-            run = super().execute
-            return (counted(run) if sql == "COMMIT" else run)(sql, *arguments)
-
-    for name in STEPS[:-1]:
-        setattr(os, name, counted(getattr(os, name)))
-    connect = sqlite3.connect
-    sqlite3.connect = lambda *a, **o: connect(*a, **{"factory": Connection, **o})  # type: ignore[assignment,misc]
-    return lambda: count
-
-
-def stopped_scan(settings, step, how):
-    """Scan in a child that stops at a step; return its exit status, 0 if it never came to it."""
-    child = os.fork()
-    if child == 0:
-        try:
-            steps = stop_at(step, STOPS[how])
-            report = scan(settings)
-            os._exit(8 if report.problems or steps() > step else 0)
-        except BaseException:
-            os._exit(7)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
+STEPS = ("fsync", "rename", "unlink", "rmdir", "mkdir", "execute")
+"""Calls that change the disk, those of SQLite among them."""
 
 STOPS = {"kill": lambda: os._exit(9), "disk full": no_space}
 
 
-def main(folder):
-    """Stop a scan of two tables and a forgery at every step, then look once more."""
-    from storage.arrivals.arrival_store import ArrivalStore
+def scan_and_stop(settings, step, how):
+    """Body of a process: scan, and stop before the step of this number; 0 if it never comes."""
+    count = 0
 
-    findings = []
-    for how in STOPS:
-        for step in range(1_000):
-            place = Installation(folder / f"{how}-{step}".replace(" ", "-"))
-            place.deliver("a.csv", ROWS + b"a")
-            place.deliver_folder("b", {"x.parquet": b"b1", "k=1/y.parquet": b"b2"})
-            place.deliver("c.csv", ROWS, mac="0" * 64)
-            status = stopped_scan(place.settings, step, how)
-            for _ in range(2):
-                report = scan(place.settings)
-            store = ArrivalStore(place.settings.arrivals)
-            waiting = store.waiting()
-            paths = {arrival.dataset: store.path(arrival.arrival_id) for arrival in waiting}
-            findings.append(
-                {
-                    "how": how,
-                    "step": step,
-                    "status": status,
-                    "accepted": sorted(arrival.dataset for arrival in waiting),
-                    "contents": [
-                        paths["wards"].read_bytes() == ROWS + b"a",
-                        (paths["parts"] / "k=1/y.parquet").read_bytes() == b"b2",
-                        (paths["parts"] / "x.parquet").read_bytes() == b"b1",
-                    ],
-                    "folders": len(place.kept()),
-                    "left": sorted(path.name for path in place.landing.iterdir()),
-                    "again": len(report.accepted) + len(report.refused) + len(report.problems),
-                    "codes": sorted({entry["code"] for entry in place.refusals()}),
-                }
-            )
-            shutil.rmtree(place.settings.home.parent)
-            if status == 0:
-                break
-    sys.stdout.write(json.dumps(findings))
+    def before(_frame, event, function):
+        nonlocal count
+        if event == "c_call" and function.__name__ in STEPS:
+            count += 1
+            if count == step + 1:
+                STOPS[how]()
 
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    try:
+        sys.setprofile(before)
+        report = scan(settings)
+        os._exit(8 if report.problems or count > step else 0)
+    except BaseException:
+        os._exit(7)

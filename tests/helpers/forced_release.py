@@ -15,6 +15,8 @@ from pathlib import Path
 from unittest import mock
 
 import made_up_release as made
+import process_patches
+from shard_functions import die_once
 
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.releases.measurements import MeasurementStore
@@ -48,6 +50,7 @@ def _places():
         (pending.PendingBundles, "write"),
         (pending.PendingBundles, "remove"),
         (releases.ReleaseStore, "publish"),
+        (releases, "verify_bundle"),
         (os, "rename"),
         (os, "replace"),
         (os, "link"),
@@ -121,34 +124,21 @@ class Pause(Disturbance):
 
 @dataclass(frozen=True)
 class DyingShard:
-    """Contribution of a shard whose worker dies the first time that it computes a statistic."""
+    """Contribution of a shard whose worker dies the first time for a statistic, or for each."""
 
-    statistic: str
-    died: str
+    folder: str
+    statistic: str | None = None
 
     def __call__(self, shard, *, contribution, public):
         from tasks.measurement.curator import contribution_of_shard
 
-        if contribution.__name__ == self.statistic:
-            with suppress(FileExistsError):
-                os.close(os.open(self.died, os.O_CREAT | os.O_EXCL))
-                made.die()
+        name = contribution.__name__
+        if self.statistic in (None, name):
+            die_once(Path(self.folder) / name)
         return contribution_of_shard(shard, contribution=contribution, public=public)
 
 
-@dataclass(frozen=True)
-class DyingEverywhere:
-    """Contribution of a shard whose worker dies the first time for each statistic."""
-
-    folder: str
-
-    def __call__(self, shard, *, contribution, public):
-        name = contribution.__name__
-        dying = DyingShard(name, os.path.join(self.folder, name))
-        return dying(shard, contribution=contribution, public=public)
-
-
-def run_and_say(environment, request, draws, pipe, disturbance, shard):
+def run_and_say(environment, request, pipe, disturbance, shard):
     """Body of a process: release, and say where it is and how it ends."""
     from flows.site.request import SiteRequest
     from tasks.execution.runtime import Failed, guarded_call
@@ -165,7 +155,7 @@ def run_and_say(environment, request, draws, pipe, disturbance, shard):
 
     say(BEGIN)
     with ExitStack() as patches:
-        patches.enter_context(made.record_draws(Path(draws)))
+        process_patches.record_draws(curator)
         patches.enter_context(announcing(say))
         if shard is not None:
             patches.enter_context(mock.patch.object(curator, "contribution_of_shard", shard))
@@ -179,14 +169,15 @@ def run_and_say(environment, request, draws, pipe, disturbance, shard):
         pipe.send(outcome.model_dump())
 
 
-def approve_and_die(environment, release_id, key_file, death):
-    """Body of a process: the decision of an officer, which does not come to its end."""
+def decide_and_die(environment, decision, release_id, key_file, death):
+    """Body of a process: an officer approves or revokes, and does not come to the end."""
     from stores import Stores
 
     from storage.keys.keys import SigningKey
     from storage.settings import load_settings
 
     os.environ.update(environment)
-    key = SigningKey.read(Path(key_file))
+    key, opened = SigningKey.read(Path(key_file)), Stores(load_settings())
+    decide = {"approve": opened.decisions.approve, "revoke": opened.revoke}[decision]
     with announcing(lambda place: death(place, 1)):
-        Stores(load_settings()).decisions.approve(release_id, key=key, reason="as agreed")
+        decide(release_id, key=key, reason="as agreed")

@@ -12,20 +12,19 @@ import sys
 import time
 from collections import Counter
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import forced_installation as forced
-import httpx
 import made_up_release as made
-import numpy as np
 import process_patches
 import psutil
 import yaml
+from prefect import get_client
+from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 from waiting import until
 
-from flows.local_server import free_port
+from flows.local_server import free_port, part_states
 from flows.supervisor import _lives
 from privacy.ledger import EntryState
 from storage.arrivals.arrival_store import ArrivalStore
@@ -35,7 +34,7 @@ from storage.keys.key_store import KeyStore
 MARK = "E2E_INSTALLATION"
 """Variable that all processes of an installation inherit."""
 
-DEPLOYMENTS = Path(__file__).parents[3] / "deployments"
+DEPLOYMENTS = Path(__file__).parents[2] / "deployments"
 
 CLUSTMIX = Path(sys.executable).with_name("clustmix")
 
@@ -52,22 +51,6 @@ def wait_until(holds, what, *, seconds=RUN_SECONDS):
     return until(holds, what=what, seconds=seconds, every=POLL_SECONDS)
 
 
-@dataclass(frozen=True, kw_only=True)
-class FlowRun:
-    id: str
-    name: str
-    flow: str
-    deployment: str
-    state: str
-    """Type, of which there are few."""
-    state_name: str
-    message: str
-    parameters: dict[str, Any]
-    created_by: str
-    started: str
-    """Time of the start, or nothing."""
-
-
 class ServedInstallation(forced.Accounts):
     """An installation below a folder; `running` starts it and ends it."""
 
@@ -81,7 +64,6 @@ class ServedInstallation(forced.Accounts):
         for place in (folder / "home", self.landing):
             place.mkdir(mode=0o700)
         self.port = free_port()
-        self._token, self._names = {}, {}
         own = {
             **made.environment_of(folder),
             "CLUSTMIX_LANDING": str(self.landing),
@@ -106,7 +88,7 @@ class ServedInstallation(forced.Accounts):
         written = made.write_site(
             folder,
             dataset=dataset,
-            cohort=made_up_table(content),
+            cohort=made.made_up_cohort(content),
             **{"arrival": {"max_age_hours": 24}, **changes},
         )
         return written.rename(self.sites / f"{dataset}.yaml")
@@ -118,14 +100,14 @@ class ServedInstallation(forced.Accounts):
     def change_source(self, dataset, content):
         path = self.tables / dataset / "cohort.csv"
         staged = path.with_name(".next.csv")
-        made_up_table(content).to_csv(staged, index=False)
+        made.made_up_cohort(content).to_csv(staged, index=False)
         staged.replace(path)
 
     def arrive(self, dataset, content, *, name=None):
         """Put a table into the landing folder and announce it, as a sender does."""
         table = self.landing / f"{name or f'{dataset}-{content}'}.csv"
         staged = table.with_name(f"{table.name}.part")
-        made_up_table(content).to_csv(staged, index=False)
+        made.made_up_cohort(content).to_csv(staged, index=False)
         staged.rename(table)
         self.announce(table, dataset)
         return table
@@ -177,34 +159,33 @@ class ServedInstallation(forced.Accounts):
         assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
         return done.stdout
 
-    def try_command(self, *arguments, seconds=START_SECONDS, served=False):
-        """Run a command of this installation, however it ends; served: it calls the server."""
-        called = self.client_environment if served else {}
+    def try_command(self, *arguments, seconds=START_SECONDS, **variables):
+        """Run a command of this installation, however it ends."""
         # Not pipes: a process that stays would keep them open.
-        said, complained = (self.folder / f"command-{name}" for name in ("out", "err"))
-        with said.open("w") as out, complained.open("w") as err:
+        texts = [self.folder / f"command-{name}" for name in ("out", "err")]
+        with texts[0].open("w") as out, texts[1].open("w") as err:
             done = subprocess.run(
                 [str(CLUSTMIX), *arguments],
                 cwd=self.folder,
-                env={**self.environment, **called},
+                env={**self.environment, **variables},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
                 check=False,
                 timeout=seconds,
             )
-        return subprocess.CompletedProcess(
-            arguments, done.returncode, said.read_text(), complained.read_text()
-        )
+        done.stdout, done.stderr = (path.read_text() for path in texts)
+        return done
 
     # --- processes --------------------------------------------------------------------------
 
     def start(self, *options):
         return self.command("server", "start", "--port", str(self.port), *options)
 
-    def deploy(self, **crons):
-        """Let the orchestrator hold the usual deployments, with schedules for datasets alone."""
-        self.command("deploy", str(self.write_deployments(**crons)), served=True)
+    def deploy(self):
+        """Let the orchestrator hold the usual deployments, without schedules."""
+        called = {setting.name: value for setting, value in self._prefect.items()}
+        self.command("deploy", str(self.write_deployments()), **called)
 
     def verify(self, release_id):
         bundle = self.releases / self.entries()[release_id].dataset / release_id
@@ -215,12 +196,29 @@ class ServedInstallation(forced.Accounts):
 
     def wait_until_answers(self):
         def answers():
-            with suppress(httpx.HTTPError, AssertionError):
-                self.ask("GET", "/health")
-                return True
-            return False
+            with self.client() as client:
+                return client.api_healthcheck() is None
 
         wait_until(answers, lambda: "no answer", seconds=START_SECONDS)
+
+    @property
+    def parts(self):
+        """The parts that the supervisor keeps alive, by name."""
+        return {part.name: part for part in part_states(self.home / "server")}
+
+    def run_processes(self):
+        """Return the flow runs: processes that a worker has started."""
+        pids = {part.pid for part in self.parts.values()}
+        return [
+            process
+            for process in self.processes("prefect")
+            if _part_of(process).endswith("-worker") and process.pid not in pids
+            if not _has(process, ["resource_tracker"])
+        ]
+
+    def dask_workers(self):
+        """Return the processes that compute sums; a nanny starts another one."""
+        return [p for p in self.processes("spawn_main") if _part_of(p) == "cpu-workers"]
 
     def processes(self, *words):
         """Return the processes of this installation whose command has all words."""
@@ -258,55 +256,38 @@ class ServedInstallation(forced.Accounts):
         return (self.home / "server" / "page-password").read_text().strip()
 
     @property
-    def client_environment(self):
-        return {"PREFECT_API_URL": f"{self.address}/api", "PREFECT_API_AUTH_STRING": self.password}
+    def _prefect(self):
+        return {
+            PREFECT_API_URL: f"{self.address}/api",
+            PREFECT_API_AUTH_STRING: (self.home / "server" / "page-password").read_text().strip(),
+        }
 
-    def ask(self, method, path, body=None):
+    @contextmanager
+    def client(self):
         """Call the API of the orchestrator, as its page does."""
-        name, _, word = self.password.partition(":")
-        with httpx.Client(
-            base_url=f"{self.address}/api", auth=(name, word), timeout=60, trust_env=False
-        ) as client:
-            answer = client.request(method, path, json=body, headers=self._token)
-            if answer.status_code == 403:
-                # One for many calls: to make one is a write of the orchestrator's database.
-                made = client.get("/csrf-token", params={"client": "e2e"}).raise_for_status()
-                self._token = {
-                    "Prefect-Csrf-Client": "e2e",
-                    "Prefect-Csrf-Token": made.json()["token"],
-                }
-                answer = client.request(method, path, json=body, headers=self._token)
-        assert answer.is_success, f"{path}: {answer.status_code} {answer.text}"
-        return answer.json() if answer.content else None
-
-    def all_of(self, what, **query):
-        found = []
-        while page := self.ask(
-            "POST", f"/{what}/filter", {**query, "limit": 200, "offset": len(found)}
-        ):
-            found += page
-        return found
+        with temporary_settings(self._prefect), get_client(sync_client=True) as client:
+            yield client
 
     def flow_runs(self):
-        """Return all runs, those to come included."""
-        runs = self.all_of("flow_runs")
-        if not {run["deployment_id"] for run in runs} <= set(self._names):
-            for kind in ("flows", "deployments"):
-                self._names |= {one["id"]: one["name"] for one in self.all_of(kind)}
-            # A run outlives its deployment.
-            self._names |= {run["deployment_id"]: "" for run in runs} | self._names
+        """Return all runs, those to come included, with the names of flow and deployment."""
+        runs = []
+        with self.client() as client:
+            names = {one.id: one.name for one in (*client.read_flows(), *client.read_deployments())}
+            while page := client.read_flow_runs(limit=200, offset=len(runs)):
+                runs += page
         return [
-            FlowRun(
-                id=run["id"],
-                name=run["name"],
-                flow=self._names[run["flow_id"]],
-                deployment=self._names[run["deployment_id"]],
-                state=run["state_type"],
-                state_name=run["state_name"],
-                message=(run["state"] or {}).get("message") or "",
-                parameters=run["parameters"],
-                created_by=(run["created_by"] or {}).get("type") or "",
-                started=run["start_time"] or "",
+            SimpleNamespace(
+                id=run.id,
+                name=run.name,
+                flow=names[run.flow_id],
+                deployment=names.get(run.deployment_id),  # a run outlives its deployment
+                state=run.state_type,
+                state_name=run.state_name,
+                message=run.state.message or "",
+                parameters=run.parameters,
+                is_future=run.state_name == "Scheduled"
+                and getattr(run.created_by, "type", "") == "SCHEDULE",
+                started=run.start_time,
             )
             for run in runs
         ]
@@ -325,15 +306,13 @@ class ServedInstallation(forced.Accounts):
         ]
         return max(runs, key=lambda run: run.started)
 
-    def deployment(self, flow, name):
-        return self.ask("GET", f"/deployments/name/{flow}/{name}")
-
     def request(self, flow, deployment, **request):
         """Ask for a run, as the form of the page does; return its id."""
-        found = self.deployment(flow, deployment)
-        body = {"parameters": {"request": request}}
-        created = self.ask("POST", f"/deployments/{found['id']}/create_flow_run", body)
-        return str(created["id"])
+        with self.client() as client:
+            found = client.read_deployment_by_name(f"{flow}/{deployment}")
+            return client.create_flow_run_from_deployment(
+                found.id, parameters={"request": request}
+            ).id
 
     def wait_for_run(self, run_id, *, seconds=RUN_SECONDS):
         def ended():
@@ -346,7 +325,7 @@ class ServedInstallation(forced.Accounts):
         """Wait until nothing runs or waits and nothing new has begun for some seconds."""
         end, since = time.monotonic() + seconds, time.monotonic()
         while time.monotonic() - since < still_seconds:
-            busy = [run for run in self.flow_runs() if run.state in _BUSY and not _is_future(run)]
+            busy = [run for run in self.flow_runs() if run.state in _BUSY and not run.is_future]
             if busy or any(self.landing.glob("*.ready.json")) or self._unfinished():
                 since = time.monotonic()
             assert time.monotonic() < end, f"still at work after {seconds:.0f} s: {busy[:5]}"
@@ -372,7 +351,7 @@ class ServedInstallation(forced.Accounts):
 
         return wait_until(
             found,
-            lambda: (self.states(), [r for r in self.flow_runs() if not _is_future(r)][:10]),
+            lambda: (self.states(), [r for r in self.flow_runs() if not r.is_future][:10]),
             seconds=seconds,
         )
 
@@ -390,46 +369,19 @@ class ServedInstallation(forced.Accounts):
         )[0]
 
     def leftovers(self):
-        entries = self.entries().values()
-        paid = {e.release_id for e in entries if e.state in forced.PAID}
-        withheld = {e.release_id for e in entries if e.state is EntryState.WITHHELD}
-        pending, measured = self.home / "pending", self.home / "measurements"
-        allowed = {
-            self.home / "private": {".lock"},
-            pending: paid - {e.release_id for e in entries if e.state is EntryState.PUBLISHED},
-            measured: paid | withheld,
-            self.landing: {path.name for path in self.landing.glob("*.refused")},
-            self.releases: {".lock", *(entry.dataset for entry in entries)},
-        }
+        kept = [self.home / name for name in ("pending", "measurements")]
         rows = [
             f"rows of {path.relative_to(self.folder)}"
             for folder in (self.home, self.folder / "tmp")
             for path in folder.rglob("*")
             if path.suffix in (".csv", ".parquet", ".npy", ".npz")
-            and not any(path.is_relative_to(kept) for kept in (pending, measured))
+            and not any(path.is_relative_to(place) for place in kept)
         ]
-        still_open = [
-            f"entry {entry.release_id} {entry.state.value}"
-            for entry in entries
-            if entry.state in forced.OPEN
-        ]
-        return self.unexpected(allowed) + rows + still_open
-
-
-def made_up_table(content):
-    """Return the cohort with something in it that no other number has; no row is broken."""
-    cohort = made.made_up_cohort().drop(index=1_234)
-    rng = np.random.default_rng([5, content])
-    cohort["age"] = rng.permutation(cohort["age"].to_numpy())
-    return cohort
+        refused = {path.name for path in self.landing.glob("*.refused")}
+        return super().leftovers() + self.unexpected({self.landing: refused}) + rows
 
 
 _BUSY = ("SCHEDULED", "PENDING", "RUNNING", "CANCELLING", "PAUSED")
-
-
-def _is_future(run):
-    """Return whether a run waits for the time of a schedule."""
-    return (run.state, run.state_name, run.created_by) == ("SCHEDULED", "Scheduled", "SCHEDULE")
 
 
 def _has(process, words):
@@ -437,6 +389,12 @@ def _has(process, words):
         command = " ".join(process.cmdline())
         return all(word in command for word in words)
     return False
+
+
+def _part_of(process):
+    with suppress(psutil.Error):
+        return process.environ().get("SUPERVISOR_PROCESS_NAME", "")
+    return ""
 
 
 @contextmanager

@@ -1,11 +1,9 @@
 """Requests to a ledger from processes of their own, for tests that race them or kill them.
 
-As a script it reads one JSON object from standard input and answers with one JSON object per line.
-``race`` forks a process per job and lets all go at once; ``stream`` reserves one release after the
-other and says so after each.
+As a script it reads one JSON object from standard input, reserves one release after the other and
+says so after each, in one JSON object per line.
 """
 
-import importlib
 import json
 import os
 import resource
@@ -15,7 +13,7 @@ import time
 from decimal import Decimal
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
@@ -74,18 +72,18 @@ def location(text):
 
 def race(ledger, jobs):
     """Run every job in a process of its own, all at once, and return their outcomes in order."""
-    request = {"mode": "race", "ledger": str(ledger), "jobs": list(jobs)}
-    done = subprocess.run(
-        [sys.executable, __file__],
-        input=json.dumps(request),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr
-    outcomes = [json.loads(line) for line in done.stdout.splitlines()]
-    return sorted(outcomes, key=lambda outcome: outcome["job"])
+    from forced_installation import processes
+
+    gate, said = processes().Barrier(len(jobs)), processes().SimpleQueue()
+    for number, job in enumerate(jobs):
+        processes().Process(target=_race, args=(gate, said, str(ledger), number, job)).start()
+    outcomes = dict(said.get() for _ in jobs)
+    return [outcomes[number] for number in range(len(jobs))]
+
+
+def _race(gate, said, ledger, number, job):
+    gate.wait()
+    said.put((number, _do(LedgerDatabase(location(ledger)), job)))
 
 
 def stream(ledger, **how):
@@ -96,7 +94,7 @@ def stream(ledger, **how):
     """
     usual = {"grants": 10**6, "attempts": 10**6, "first": 0, "cap": "1000", "head_file": None}
     usual |= {"bytes_per_file": None, "keep_going": False}
-    request = {"mode": "stream", "ledger": str(ledger), **usual, **how}
+    request = {"ledger": str(ledger), **usual, **how}
     process = subprocess.Popen(
         [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -120,26 +118,6 @@ def _do(ledger, job):
         return {"outcome": entry.state.value, "entry": entry.entry_id}
     except ClustMixError as error:
         return {"outcome": error.code, "entry": None}
-
-
-def _race(request):
-    for module in ("postgres", "sqlite"):
-        importlib.import_module(f"storage.ledger.{module}")  # once, not in every child
-    gate, opener = os.pipe()
-    children = []
-    for number, job in enumerate(request["jobs"]):
-        child = os.fork()
-        if child == 0:
-            os.close(opener)
-            os.read(gate, 1)  # until the parent closes the other end
-            outcome = _do(LedgerDatabase(location(request["ledger"])), job)
-            # One write: lines of several processes do not mix.
-            os.write(1, (json.dumps({"job": number, **outcome}) + "\n").encode())
-            os._exit(0)
-        children.append(child)
-    os.close(opener)
-    if any(os.waitpid(child, 0)[1] for child in children):
-        sys.exit(1)
 
 
 def _stream(request):
@@ -167,5 +145,4 @@ def _stream(request):
 
 
 if __name__ == "__main__":
-    given = json.load(sys.stdin)
-    {"race": _race, "stream": _stream}[given["mode"]](given)
+    _stream(json.load(sys.stdin))

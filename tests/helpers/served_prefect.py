@@ -39,8 +39,4 @@ def served_prefect(folder, *, port=None):
         yield {"PREFECT_API_URL": address, "PREFECT_API_AUTH_STRING": PASSWORD}
     finally:
         process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(10)
+        process.wait(60)

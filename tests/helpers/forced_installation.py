@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 import made_up_release as made
+import process_patches
+import psutil
 from forced_release import BEGIN, run_and_say
+from waiting import until
 
 from privacy.errors import ClustMixError, IntegrityError
 from privacy.event_records import event_from_dict
@@ -18,7 +21,6 @@ from privacy.gaussian import GaussianAccountant
 from privacy.ledger import EntryState
 from privacy.parameters import Adjacency
 from storage.files.refs import new_release_id
-from storage.identity import installation_id
 from storage.keys.key_store import KeyStore
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.releases.bundles import verify_bundle
@@ -26,6 +28,7 @@ from storage.releases.measurements import MeasurementStore
 
 PRELOADED = [
     "flows.release", "tasks.gates.expectations", "great_expectations", "jax", "yaml", "pandas",
+    "storage.ledger.postgres", "storage.ledger.sqlite",
 ]  # fmt: skip
 
 WINDOW_SECONDS = 0.004
@@ -33,6 +36,9 @@ WINDOW_SECONDS = 0.004
 
 PAID = (EntryState.SEALED, EntryState.APPROVED, EntryState.PUBLISHED)
 OPEN = (EntryState.RESERVED, EntryState.EXECUTING)
+
+REPEATED = ("gradients",)
+"""Statistics that one measurement draws in every step."""
 
 DATASET = "made-up"
 
@@ -45,16 +51,12 @@ def processes():
     return context
 
 
-def draws_in(path):
-    """Return what a run has drawn so far, as events in JSON."""
-    return list(map(json.loads, path.read_text().splitlines())) if path.exists() else []
-
-
-def rho_of(path):
-    accountant = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
-    for draw in draws_in(path):
-        accountant = accountant.compose(event_from_dict(draw))
-    return Decimal(accountant.rho)
+def kill_itself(target, *arguments):
+    """Run a function in a process that is expected to die there."""
+    process = processes().Process(target=target, args=arguments)
+    process.start()
+    process.join(200)
+    assert process.exitcode == -signal.SIGKILL, arguments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +64,8 @@ class Moment:
     """When a run is killed: some seconds after it has said something for the n-th time."""
 
     place: str
-    time: int
-    seconds: float
+    time: int = 1
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +78,7 @@ class Undisturbed:
     @classmethod
     def of(cls, installation, site):
         run = installation.start(site)
-        assert run.reach(Moment(place=BEGIN, time=1, seconds=0.0))
+        assert run.reach(Moment(place=BEGIN))
         started = time.monotonic()
         answer = run.answer()
         assert answer["state"] == "published", answer
@@ -85,7 +87,7 @@ class Undisturbed:
     def moment(self, rng):
         """Draw a moment: half of them from the whole run, half just after a place."""
         if rng.random() < 0.5:
-            return Moment(place=BEGIN, time=1, seconds=float(rng.uniform(0, self.seconds)))
+            return Moment(place=BEGIN, seconds=float(rng.uniform(0, self.seconds)))
         place = str(rng.choice(sorted(set(self.places))))
         return Moment(
             place=place,
@@ -121,6 +123,10 @@ class Run:
                 return False
         time.sleep(moment.seconds)
         return True
+
+    def wait_until_stopped(self):
+        process = psutil.Process(self.process.pid)
+        until(lambda: process.status() == psutil.STATUS_STOPPED)
 
     def kill(self, moment):
         """Kill the process at a moment; return False if it ended before."""
@@ -166,50 +172,60 @@ class Accounts:
             return {}
         return {entry.release_id: entry for entry in self.ledger.entries()}
 
-    def drawn(self):
+    def _draws(self):
+        """Return what each run has drawn so far, as events in JSON."""
         return {
-            path.stem: Counter(draw["statistic"] for draw in draws_in(path))
+            path.stem: list(map(json.loads, path.read_text().splitlines()))
             for path in sorted(self.draws.iterdir())
         }
 
-    def losses(self):
+    def drawn(self):
+        return {run: Counter(one["statistic"] for one in of) for run, of in self._draws().items()}
+
+    def _losses(self):
         # In this order: what is drawn in the meantime is charged by then.
-        drawn = {path.stem: rho_of(path) for path in sorted(self.draws.iterdir())}
-        entries, found = self.entries(), []
-        for run, rho in drawn.items():
-            entry = entries.get(run)
-            # A command chooses its own release, so that its file has another name.
+        draws = self._draws()
+        entries, found, total = self.entries(), [], Decimal(0)
+        for run, events in draws.items():
+            accountant = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
+            for event in events:
+                accountant = accountant.compose(event_from_dict(event))
+            rho, entry = Decimal(accountant.rho), entries.get(run)
+            total += rho
             paid = 0 if entry is None or not entry.counts else entry.rho
+            # A command chooses its own release, so that its file has another name.
             if run.startswith("r-") and paid < rho:
                 found.append(f"{run}: drawn {rho}, entry {entry}")
+            counts = Counter(event["statistic"] for event in events)
+            again = {name: n for name, n in counts.items() if n > 1 and name not in REPEATED}
+            found += [f"{run}: {name} drawn {n} times" for name, n in again.items()]
         charged = sum(entry.rho for entry in entries.values() if entry.counts)
-        if charged < sum(drawn.values()):
-            found.append(f"drawn {sum(drawn.values())} in all, charged {charged}")
-        for run, counts in self.drawn().items():
-            found += [f"{run}: {name} drawn {n} times" for name, n in counts.items() if n > 1]
+        if charged < total:
+            found.append(f"drawn {total} in all, charged {charged}")
         return found
 
-    def half_bundles(self):
+    def _half_bundles(self):
         """Return what lies in the store and is not a whole bundle that was paid for."""
         entries, found = {e.entry_id: e for e in self.entries().values()}, []
+        keys = KeyStore(self.home / "keys")
         for folder in sorted(self.releases.glob("[!.]*/*")):
+            trusted, officers = keys.pipeline_public(), keys.officers()
             try:
-                keys = KeyStore(self.home / "keys")
-                manifest = verify_bundle(
-                    folder, trusted=keys.pipeline_public(), officers=keys.officers()
-                ).manifest
+                bundle = verify_bundle(folder, trusted=trusted, officers=officers)
             except ClustMixError as error:
                 found.append(f"{folder.name}: {error}")
                 continue
-            entry = entries.get(manifest.ledger_entry)
+            entry = entries.get(bundle.manifest.ledger_entry)
             if entry is None or entry.state not in PAID or entry.release_id != folder.name:
                 found.append(f"{folder.name}: entry {entry}")
+            elif entry.state is EntryState.PUBLISHED and entry.digest != bundle.manifest_sha256:
+                found.append(f"{folder.name}: not the bundle of entry {entry}")
         return found
 
     def damages(self):
         """Return everything that may never be, also while nobody has cleaned up."""
-        found = [f"loss: {text}" for text in self.losses()]
-        found += [f"half bundle: {text}" for text in self.half_bundles()]
+        found = [f"loss: {text}" for text in self._losses()]
+        found += [f"half bundle: {text}" for text in self._half_bundles()]
         if self.entries():
             try:
                 self.ledger.verify()
@@ -226,6 +242,22 @@ class Accounts:
             if path.name not in names
         ]
 
+    def leftovers(self):
+        """Return what the next run should have cleaned up, and open entries."""
+        entries = self.entries().values()
+        paid = {e.release_id for e in entries if e.state in PAID}
+        published = {e.release_id for e in entries if e.state is EntryState.PUBLISHED}
+        withheld = {e.release_id for e in entries if e.state is EntryState.WITHHELD}
+        allowed = {
+            self.home / "private": {".lock"},
+            self.home / "pending": paid - published,
+            self.home / "measurements": paid | withheld,
+            self.releases: {".lock", *(entry.dataset for entry in entries)},
+        }
+        return self.unexpected(allowed) + [
+            f"entry {e.release_id} {e.state.value}" for e in entries if e.state in OPEN
+        ]
+
 
 class Installation(Accounts):
     """An installation with the runs that were started in it."""
@@ -233,6 +265,7 @@ class Installation(Accounts):
     def __init__(self, folder, *, ledger_url=None, dask_workers=0, draws=None):
         folder.mkdir(parents=True, exist_ok=True)
         super().__init__(folder, made.environment_of(folder, dask_workers=dask_workers), draws)
+        self.environment[process_patches.DRAWS] = str(self.draws)
         if ledger_url is not None:
             self.environment["CLUSTMIX_LEDGER_URL"] = ledger_url
 
@@ -240,9 +273,8 @@ class Installation(Accounts):
         release_id = new_release_id()
         heard, said = processes().Pipe(duplex=False)
         asked = {"site_file": str(site), "dataset": DATASET, "release_id": release_id, **request}
-        draws = str(self.draws / f"{release_id}.jsonl")
         process = processes().Process(
-            target=run_and_say, args=(self.environment, asked, draws, said, disturbance, shard)
+            target=run_and_say, args=(self.environment, asked, said, disturbance, shard)
         )
         process.start()
         said.close()
@@ -264,40 +296,25 @@ class Installation(Accounts):
         return self.damages() + self.leftovers()
 
     def leftovers(self):
-        """Return what the next run should have cleaned up, and open entries."""
         allowed = {
-            self.home / "private": {".lock"},
-            self.home / "pending": set(),
-            self.home / "measurements": {
-                entry.release_id for entry in self.entries().values() if entry.state in PAID
-            },
             self.home / "keys": {"pipeline.key", "pipeline.pub", "ledger.key", "officers"},
             self.home: {
                 *("private", "pending", "measurements", "keys", "diagnostics", "installation"),
                 *("ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm", "prefect"),
             },
-            self.releases: {".lock", DATASET},
         }
-        owner = installation_id(self.home)
-        return self.unexpected(allowed) + [
-            f"entry {entry.release_id} {entry.state.value}"
-            for entry in self.entries().values()
-            if entry.owner == owner and entry.state in OPEN
-        ]
+        return super().leftovers() + self.unexpected(allowed)
 
 
 class Tables:
-    """Site files about one cohort, each about another content."""
+    """Site files about tables of the cohort, each of another content."""
 
     def __init__(self, folder, **site):
         self._folder, self._site = folder, site
-        self._cohort = made.made_up_cohort().drop(index=1_234)  # without the broken row
 
     def __call__(self, number):
         """Write the table of this number and return its site file."""
         folder = self._folder / f"table-{number}"
         folder.mkdir(parents=True)
-        cohort = self._cohort.copy()
-        cohort.iloc[0, cohort.columns.get_loc("age")] = 18 + number % 77
-        cohort.iloc[1, cohort.columns.get_loc("age")] = 18 + number // 77
+        cohort = made.made_up_cohort(number)
         return made.write_site(folder, dataset=DATASET, cohort=cohort, **self._site)

@@ -6,6 +6,9 @@ from datetime import date, datetime, time, timedelta
 
 import numpy as np
 
+for kind in (date, datetime):
+    sqlite3.register_adapter(kind, str)
+
 SODIUM, WEIGHT, SMOKING = 3019550, 3025315, 4275495
 DIABETES, TYPE_2, FEVER, STATIN = 201826, 201820, 437663, 21601855
 INPATIENT, EMERGENCY, OUTPATIENT = 9201, 9203, 9202
@@ -83,14 +86,15 @@ def without(rows, person):
     }
 
 
-def statements(rows, mark):
-    """Yield the statements that make a database, each with its rows."""
+def write(connection, rows, mark="%s"):
+    """Make the tables in an empty database."""
+    cursor = connection.cursor()
     for name, columns in TABLES.items():
-        yield f"CREATE TABLE {name} ({columns})", None
+        cursor.execute(f"CREATE TABLE {name} ({columns})")
         marks = ", ".join([mark] * len(columns.split(",")))
-        yield f"INSERT INTO {name} VALUES ({marks})", rows[name]  # noqa: S608 - names of this module
+        cursor.executemany(f"INSERT INTO {name} VALUES ({marks})", rows[name])  # noqa: S608 - ours
         if columns.startswith("person_id"):
-            yield f"CREATE INDEX {name}_of ON {name} (person_id)", None
+            cursor.execute(f"CREATE INDEX {name}_of ON {name} (person_id)")
 
 
 def write_sqlite(path, rows):
@@ -98,22 +102,4 @@ def write_sqlite(path, rows):
     path.unlink(missing_ok=True)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("PRAGMA synchronous = OFF")
-        for statement, of in statements(rows, "?"):
-            if of is None:
-                connection.execute(statement)
-            else:
-                connection.executemany(statement, [tuple(map(_text_of_time, row)) for row in of])
-
-
-def write_postgres(connection, rows):
-    """Make the tables in an empty database."""
-    with connection.cursor() as cursor:
-        for statement, of in statements(rows, "%s"):
-            if of is None:
-                cursor.execute(statement)
-            else:
-                cursor.executemany(statement, of)
-
-
-def _text_of_time(cell):
-    return str(cell) if isinstance(cell, date) else cell
+        write(connection, rows, mark="?")

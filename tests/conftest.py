@@ -8,6 +8,7 @@ import tempfile
 import threading
 from pathlib import Path
 
+import prefect.main  # noqa: F401 -- it closes the streams of loggers that were set up before it
 import prefect_database
 import pytest
 from hypothesis import HealthCheck

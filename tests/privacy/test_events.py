@@ -14,10 +14,10 @@ from privacy.events import (
     Repeated,
     leaves,
 )
-from privacy.parameters import Adjacency, ProtectedUnit
+from privacy.parameters import Adjacency
 
 DISCRETE = {"statistic": "a", "l2_sensitivity": 1.0, "noise_stddev": 100.0, "n_values": 3}
-UNIT = {"adjacency": "add_remove", "unit": "patient"}
+UNIT = {"adjacency": "add_remove"}
 
 
 def discrete_draw(**changes):
@@ -226,21 +226,3 @@ def test_deep_nesting_is_refused(container):
 def test_a_repetition_that_cannot_be_counted_is_refused(event, count, message):
     with pytest.raises(ConfigurationError, match=f"EVENT_INVALID: {message}"):
         Repeated(event=event, count=count)
-
-
-def test_events_about_other_units_do_not_compose():
-    patient, row = (discrete_draw(unit=unit) for unit in ProtectedUnit)
-    with pytest.raises(ConfigurationError, match="expected events that protect one unit, found pa"):
-        Composed(events=(patient, row))
-    repeated = Repeated(event=Composed(events=(patient,)), count=2)
-    with pytest.raises(ConfigurationError, match="expected events that protect one unit"):
-        Composed(events=(repeated, row))
-    assert event_from_dict(event_to_dict(row)) == row
-
-
-@pytest.mark.parametrize("unit", ["encounter", None, 1, ["patient"]])
-def test_a_unit_is_one_of_two_words(unit):
-    with pytest.raises(ConfigurationError, match="expected unit to be one of patient, row, found"):
-        event_from_dict({**WRITTEN, "unit": unit})
-    with pytest.raises(ConfigurationError, match="expected a ProtectedUnit, found"):
-        discrete_draw(unit=unit)

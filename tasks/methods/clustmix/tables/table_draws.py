@@ -21,10 +21,13 @@ from tasks.measurement.measurement_plan import MeasurementPlan, plan_measurement
 from tasks.measurement.statistics import SUM_SCALE, softmax
 from tasks.methods.clustmix.tables import table_rule as rule
 from tasks.methods.clustmix.tables.kernel_features import FEATURE_NORM, N_FEATURES, KernelMap
-from tasks.methods.clustmix.tables.table_layout import Layout
+from tasks.methods.clustmix.tables.table_layout import (
+    LABEL_COUNTS,
+    PAIR_TABLES,
+    Layout,
+    pair_cells,
+)
 
-LABEL_COUNTS = "label_counts"
-PAIR_TABLES = "pair_tables"
 KERNEL_ROUND = "kernel_residuals"
 
 _FEATURE_SCALE, _RESIDUAL_SCALE = 2**16, 2**18
@@ -75,16 +78,6 @@ def n_features(layout: Layout) -> int:
     """Return the number of features of the label model: one code less for every declared column."""
     declared = layout.n_codes[: layout.n_declared]
     return int(sum(declared)) - len(declared)
-
-
-def pair_cells(n_groups: Sequence[int], used: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Cells (M, M) of joined codes that are measured: those above the diagonal, by pairs.
-
-    M is the sum of ``n_groups``.
-    """
-    column = np.repeat(np.arange(len(n_groups)), n_groups)
-    upper = np.triu(used, 1)
-    return np.asarray(upper[np.ix_(column, column)])
 
 
 def pair_tables(

@@ -13,9 +13,10 @@ from tasks.measurement.centred import (
 from tasks.methods.clustmix.tables import estimates
 from tasks.methods.clustmix.tables import table_rule as rule
 from tasks.methods.clustmix.tables import table_sampler as sampler
-from tasks.methods.clustmix.tables.mixture import Mixture, _Fit, fit_mixture
+from tasks.methods.clustmix.tables.mixture import _Fit, fit_mixture
 from tasks.methods.clustmix.tables.one_ways import _Columns, smooth_shares
 from tasks.methods.clustmix.tables.table_layout import Layout, prior_covariance
+from tasks.methods.clustmix.tables.table_sampler import Mixture
 
 LAYOUT = Layout.of(domain_with(4, 3, 2, numeric=[0], missing=[0]))
 JOINED = np.array([0, 0, 1, 1, 0, 1, 1, 0, 1])

@@ -139,8 +139,3 @@ def counted_draws(event: Event, times: int = 1) -> Iterator[tuple[Gaussian, int]
             yield from counted_draws(member, times)
     else:
         yield event, times
-
-
-def leaves(event: Event) -> tuple[Gaussian, ...]:
-    """Return the draws of an event, in order; those of a repeated event are listed once."""
-    return tuple(draw for draw, _ in counted_draws(event))

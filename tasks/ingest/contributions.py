@@ -76,14 +76,8 @@ def part_of_patients(patient_keys: ArrayLike, *, scheme: str, parts: int) -> Int
     return np.array(part, dtype=np.int64)[patient]
 
 
-def hash_patients(patient_keys: ArrayLike) -> NDArray[np.uint64]:
-    """Return a private hash of the patient of each row, the same in every chunk and run."""
-    patient, names = named_patients(patient_keys)
-    return hash_names(names)[patient]
-
-
 def hash_names(names: list[str]) -> NDArray[np.uint64]:
-    """Return a private hash of each patient of `named_patients`."""
+    """Return a private hash of each of `named_patients`, the same in every chunk and run."""
     hashes = pd.util.hash_array(np.array(names, dtype=object), categorize=False)
     return hashes.astype(np.uint64)
 

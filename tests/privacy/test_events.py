@@ -12,7 +12,7 @@ from privacy.events import (
     Composed,
     Gaussian,
     Repeated,
-    leaves,
+    counted_draws,
 )
 from privacy.parameters import Adjacency
 
@@ -66,11 +66,10 @@ def test_the_written_form_is_fixed(event, written):
     assert event_to_dict(event) == written
 
 
-def test_leaves_are_all_draws_in_order():
+def test_all_draws_are_counted_in_order():
     a, b, c = (discrete_draw(statistic=name) for name in "abc")
     nested = Composed(events=(a, Composed(events=(b, Composed(events=(c,))))))
-    assert leaves(nested) == (a, b, c)
-    assert leaves(Repeated(event=nested, count=9)) == (a, b, c)
+    assert [*counted_draws(Repeated(event=nested, count=9))] == [(a, 9), (b, 9), (c, 9)]
 
 
 # The text of the first alone is refused by Python; the second is far above any float.

@@ -43,7 +43,7 @@ from storage.sources.cohorts import CohortReader
 from storage.sources.declared import CsvSource, ParquetSource, SqlSource
 from tasks.ingest import pieces as ingest_pieces
 from tasks.ingest import shards
-from tasks.ingest.pieces import IngestRules, ShardItem, bound_shard, spread_fragment
+from tasks.ingest.pieces import IngestRules, bound_shard, spread_fragment
 from tasks.ingest.violations import Rule
 
 COLUMNS = ("n", "key", "x", "c", "d", "y")
@@ -317,10 +317,7 @@ def outcome(source, table):
                 shard = path.name.split("-")[1]
                 found.patients[int(codes[0])] = (shard, int(fold), str(key))
         for shard in range(N_SHARDS if pieces else 0):
-            n_fragments = len(fragments)
-            bound_shard(
-                ShardItem(shard=shard, n_fragments=n_fragments, workspace=workspace, rules=rules)
-            )
+            bound_shard(shard, n_fragments=len(fragments), workspace=workspace, rules=rules)
             arrays = stored[ingest_pieces.shard_path(workspace, shard)]
             columns = (arrays[name].tolist() for name in ("codes", "label", "weight", "fold"))
             found.kept += [(tuple(codes), *rest) for codes, *rest in zip(*columns, strict=True)]

@@ -141,7 +141,12 @@ class DpKMeans:
         )
         n_codes, n_labels = self.domain.n_codes, self.domain.n_labels
         noisy = curator.release(
-            HISTOGRAMS, label_counts, clustering=clustering, n_codes=n_codes, n_labels=n_labels
+            HISTOGRAMS,
+            label_counts,
+            n_codes=n_codes,
+            n_labels=n_labels,
+            n_clusters=clustering.n_clusters,
+            assign=clustering.assign,
         )
         _, counts = counts_of(noisy, n_codes)
         noise = curator.plan[HISTOGRAMS].unit_noise_stddev * centred_norm(n_codes)

@@ -30,7 +30,7 @@ from tasks.methods.clustmix.images.image_layout import ImageLayout
 from tasks.methods.clustmix.images.image_rule import ImageRule
 from tasks.methods.clustmix.images.image_sampler import ImageSampler, drawn
 from tasks.methods.clustmix.images.scattering import feature_bound, scatter
-from tasks.methods.clustmix.images.teacher import ReleasedTeacher, Teacher, whitening_of
+from tasks.methods.clustmix.images.teacher import ReleasedTeacher, whitening_of
 from tasks.methods.clustmix.images.tone import Tone, norm_shares
 from tasks.methods.clustmix.images.whitening import Whitening
 from tasks.methods.clustmix.tables.table_sampler import quotas
@@ -191,19 +191,26 @@ class ImageClustMix:
         }
 
     def _mixing(self, curator: Curator, released: Released, settings: ImageRule) -> Released:
-        """Teach the teacher by its residuals."""
+        """Teach the teacher by its residuals, and average the later half of its weights.
+
+        Source: noisy gradient descent with every record in every step (Bassily, Smith and Thakurta
+        2014), with residuals shortened in place of gradients.
+        """
         curator.recode(draws.with_features, layout=self._layout, whitening=whitening_of(released))
-        teacher = Teacher(settings.directions, self._layout.n_labels, rounds=settings.rounds)
+        weights = np.zeros((settings.directions, self._layout.n_labels))
+        total, first = np.zeros_like(weights), settings.rounds // 2
         step = settings.step / float(released["label_sizes"].sum())
         for index in range(settings.rounds):
             noisy = curator.release(
                 draws.residual_round(index),
                 draws.residuals,
-                weights=teacher.weights,
+                weights=weights,
                 residual_norm=settings.residual_norm,
             )
-            teacher.learn(noisy, step=step)
-        return {"teacher_weights": teacher.averaged}
+            weights = weights - step * noisy
+            if index >= first:
+                total += weights
+        return {"teacher_weights": total / (settings.rounds - first)}
 
 
 def _range(ends: Floats) -> tuple[float, float]:

@@ -86,8 +86,9 @@ class OptimisedClustMix(ImageClustMix):
 
     def _kip(self, curator: Any, released: Any, settings: Any) -> Any:
         found = super()._kip(curator, released, settings)
-        sampler, rng = self._sampler({**released, **found}), np.random.default_rng(1)
-        drawn = [sampler.labelled(BATCH, rng) for _ in range((self.points + TARGETS) // BATCH)]
+        known, rng = {**released, **found}, np.random.default_rng(1)
+        n_batches = (self.points + TARGETS) // BATCH
+        drawn = [self.labelled(known, BATCH, rng) for _ in range(n_batches)]
         features = np.concatenate([scatter(self._layout.pixels(codes)) for codes, _ in drawn])
         labels = np.concatenate([label for _, label in drawn])
         moved = self._moved(features.astype(np.float64), labels)

@@ -19,7 +19,7 @@ from privacy.errors import ConfigurationError
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.marginals import draw_codes
-from tasks.measurement.measurement_plan import MeasurementPlan, plan_measurement, sum_request
+from tasks.measurement.measurement_plan import MeasurementPlan, SumRequest, plan_measurement
 from tasks.measurement.method import Released, Stage
 from tasks.measurement.statistics import class_counts
 from tasks.measurement.unmixing import Mixtures, draw_records, drawn_coordinates, spread
@@ -82,8 +82,8 @@ class DpCda:
     def plan(self, *, mu: float) -> MeasurementPlan:
         """Class counts and mixtures, with their shares of the budget."""
         n_labels, width = self.domain.n_labels, self.record_map.vectors.width
-        counts = sum_request(COUNTS, (n_labels,), share=self.config.count_share)
-        sums = sum_request(
+        counts = SumRequest(COUNTS, (n_labels,), share=self.config.count_share)
+        sums = SumRequest(
             SUMS,
             (self.n_mixtures, n_labels, width),
             share=1.0 - self.config.count_share,

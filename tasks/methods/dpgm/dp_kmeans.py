@@ -24,9 +24,8 @@ from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.marginals import build_mixture, draw_codes, draw_columns
 from tasks.measurement.measurement_plan import (
     MeasurementPlan,
-    StatisticRequest,
+    SumRequest,
     plan_measurement,
-    sum_request,
 )
 from tasks.measurement.method import Released, Stage
 from tasks.measurement.vectors import VectorMap
@@ -52,10 +51,10 @@ def round_name(index: int) -> str:
 
 def round_requests(
     embedding: Embedding, *, n_clusters: int, rounds: int, share: float
-) -> list[StatisticRequest]:
+) -> list[SumRequest]:
     """One request per round; they share ``share`` evenly."""
     return [
-        sum_request(round_name(index), (n_clusters, 1 + embedding.width), share=share / rounds)
+        SumRequest(round_name(index), (n_clusters, 1 + embedding.width), share=share / rounds)
         for index in range(rounds)
     ]
 
@@ -96,7 +95,7 @@ class DpKMeans:
             share=config.clustering_share,
         )
         shape = (domain.n_labels * config.clusters, 1 + domain.one_hot_width)
-        requests.append(sum_request(HISTOGRAMS, shape, share=1.0 - config.clustering_share))
+        requests.append(SumRequest(HISTOGRAMS, shape, share=1.0 - config.clustering_share))
         return plan_measurement(requests, mu=mu)
 
     def stages(self, *, mu: float) -> tuple[Stage, ...]:

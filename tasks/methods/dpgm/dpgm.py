@@ -20,7 +20,7 @@ from tasks.measurement.curator import Curator
 from tasks.measurement.descent import Descent
 from tasks.measurement.encoded import EncodingDomain, row_slices
 from tasks.measurement.marginals import draw_codes
-from tasks.measurement.measurement_plan import MeasurementPlan, plan_measurement, sum_request
+from tasks.measurement.measurement_plan import MeasurementPlan, SumRequest, plan_measurement
 from tasks.measurement.method import Released, Stage
 from tasks.measurement.vectors import VectorMap, one_hot_numbers
 from tasks.methods.dpgm.cluster_means import cluster_means, size_noise, sizes_and_means
@@ -54,10 +54,10 @@ class Dpgm:
             share=shares.clustering,
         )
         shape = (config.clusters + 1, 1 + self._vector_map.width)
-        requests.append(sum_request(MEANS, shape, share=shares.means))
+        requests.append(SumRequest(MEANS, shape, share=shares.means))
         n_parameters = config.clusters * build_network(self._vector_map, config, None).n_parameters
         requests.append(
-            sum_request(
+            SumRequest(
                 GRADIENTS,
                 (self._histogram.n_bins + n_parameters,),
                 share=shares.training,

@@ -76,14 +76,6 @@ class Vae(GenerativeNetwork):
             layers[-1] = self.units.scores_of(self.mean)
         return np.concatenate([layer.ravel() for layer in layers])
 
-    def first_chains(self, public_seed: int) -> Floats32:
-        """No chains: an array of shape (0, D)."""
-        return np.zeros((0, self.width), dtype=np.float32)
-
-    def chains(self, parameters: AnyFloats, state: Floats32, *, step_seed: int) -> Floats32:
-        """Return `state` as it is."""
-        return state
-
     def sum_of_block(self, parameters: AnyFloats, step_seed: int, state: Floats32) -> SumOfBlock:
         """Gradients of the negative evidence lower bound, one draw of the latent vector each."""
         key, layers = jax.random.key(step_seed), Layers(*self.arrays(parameters))

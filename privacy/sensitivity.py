@@ -12,9 +12,6 @@ from privacy.errors import require
 SUM_GRID_BITS = 24
 """A weighted sum has ``2**SUM_GRID_BITS`` grid points per unit."""
 
-ROOT_GRID_BITS = 14
-"""Features whose products make a second moment have ``2**ROOT_GRID_BITS`` grid points per unit."""
-
 FLOAT_MARGIN = 2.0**-40
 """Relative margin of every bound below, for vectors and weights computed in double precision.
 

@@ -11,6 +11,7 @@ no cluster by its private size: every step trains every cluster.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -196,10 +197,9 @@ class Dpgm:
         # A dead cluster has no gradient.
         sizes = np.maximum(released["sizes"], 1.0)[:, None]
         descent = descent.step(gradients / sizes * released["alive"][:, None])
-        chains = _moved(curator, step, descent.parameters)
-        parameters = descent.parameters
-        if descent.n_steps == config.epochs:
-            parameters = _fitted(curator, networks, parameters, chains)
+        move = partial(_moved, step_seed=step.seed, is_last=descent.n_steps == config.epochs)
+        items = zip(networks, descent.parameters, step.chains, strict=True)
+        parameters, chains = map(np.stack, zip(*curator.map(move, items), strict=True))
         return {
             "parameters": parameters.astype(np.float32),
             "first_moment": descent.first.astype(np.float32),
@@ -228,28 +228,12 @@ def build_network(
     )
 
 
-def _fitted(
-    curator: Curator, networks: tuple[GenerativeNetwork, ...], parameters: Floats, chains: Floats32
-) -> Floats:
-    """Trained parameters of all clusters, fitted to the released means; one item per cluster."""
-    items = list(zip(networks, parameters, chains, strict=True))
-    return np.stack(curator.map(_fit_to_mean, items))
-
-
-def _fit_to_mean(item: tuple[GenerativeNetwork, Floats, Floats32]) -> Floats:
+def _moved(
+    item: tuple[GenerativeNetwork, Floats, Floats32], *, step_seed: int, is_last: bool
+) -> tuple[Floats, Floats32]:
+    """Return the parameters of a cluster, fitted to its mean at last, and its chains under them."""
     network, parameters, chains = item
-    return network.fitted_to_mean(parameters, state=chains)
-
-
-def _moved(curator: Curator, step: TrainingStep, parameters: Floats) -> Floats32:
-    """Chains of all clusters under the new parameters; one item per cluster."""
-    if step.chains.shape[1] == 0:
-        return step.chains
-    items = list(zip(step.networks, parameters, step.chains, strict=True))
-    moved = curator.map(_move_chains, [(*item, step.seed) for item in items])
-    return np.stack(moved)
-
-
-def _move_chains(item: tuple[GenerativeNetwork, Floats, Floats32, int]) -> Floats32:
-    network, parameters, chains, seed = item
-    return network.chains(parameters, chains, step_seed=seed)
+    chains = network.chains(parameters, chains, step_seed=step_seed)
+    if is_last:
+        parameters = network.fitted_to_mean(parameters, state=chains)
+    return parameters, chains

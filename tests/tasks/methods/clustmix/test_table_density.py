@@ -13,7 +13,7 @@ from tasks.measurement.centred import (
 from tasks.methods.clustmix.tables import estimates
 from tasks.methods.clustmix.tables import table_rule as rule
 from tasks.methods.clustmix.tables import table_sampler as sampler
-from tasks.methods.clustmix.tables.mixture import _Fit, fit_mixture
+from tasks.methods.clustmix.tables.mixture import _Fit
 from tasks.methods.clustmix.tables.one_ways import _Columns, smooth_shares
 from tasks.methods.clustmix.tables.table_layout import Layout, prior_covariance
 from tasks.methods.clustmix.tables.table_sampler import Mixture
@@ -102,18 +102,6 @@ def test_gradient_of_the_mixture_is_that_of_its_loss():
         assert float(by_score[index]) == pytest.approx(slope, abs=2e-3 * float(abs(by_score).max()))
 
 
-def test_a_mixture_fits_tables_that_a_mixture_gave():
-    targets, true, cells = exact_targets(LAYOUT, mixture_of(LAYOUT, 3, 4))
-    found = fit_mixture(LAYOUT, targets, n_components=16, penalty=1e-3, steps=600, seed=0)
-    table = found.components.T @ (found.weights[:, None] * found.components)
-    assert np.abs(table - true)[cells].max() < 0.005
-    # A penalty beyond all measure leaves one component, and so no dependence.
-    alone = fit_mixture(LAYOUT, targets, n_components=16, penalty=1e9, steps=600, seed=0)
-    mean = alone.weights @ alone.components
-    table = alone.components.T @ (alone.weights[:, None] * alone.components)
-    assert np.abs(table - np.outer(mean, mean)).max() < 0.005
-
-
 def test_one_ways_are_the_mode_of_their_posterior_and_nothing_else_where_patients_are_many():
     rng, many = np.random.default_rng(7), np.full(3, 1e-5)
     shares = mixture_of(LAYOUT, 1, 8).components[0]
@@ -188,24 +176,6 @@ def test_labels_are_drawn_by_their_probabilities_with_hardly_any_error():
         counts = (drawn == label).sum(axis=1)
         assert np.abs(counts - p[:, label].sum()).max() < 12  # independent draws: about 35
         np.testing.assert_allclose((drawn == label).mean(axis=0), p[:, label], atol=0.05)
-
-
-def test_rows_count_as_often_as_their_patient_has_rows():
-    domain = domain_with(2, labels=("no", "yes"), rows_per_patient=3)
-    layout = Layout.of(domain)
-    assert (layout.n_codes, layout.n_declared) == ((2, 3), 1)
-    # Half of the patients have code 0 and one row, half code 1 and three.
-    mixture = Mixture(
-        weights=np.array([0.5, 0.5]), components=np.array([[1.0, 0, 1, 0, 0], [0, 1.0, 0, 0, 1]])
-    )
-    tilted = sampler.of_rows(mixture, layout)
-    np.testing.assert_allclose(tilted.weights @ tilted.components, [0.25, 0.75, 0.25, 0, 0.75])
-    by_label = np.array([[1000, 0, 1000, 0, 0], [0, 1000, 0, 0, 1000.0]])
-    arguments = (np.array([0.5, 0.5]), by_label, mixture.weights @ mixture.components, layout)
-    exact = sampler.row_label_shares(*arguments, stddev=1e-3)
-    np.testing.assert_allclose(exact, [0.25, 0.75], atol=1e-6)
-    drowned = sampler.row_label_shares(*arguments, stddev=1e6)
-    np.testing.assert_allclose(drowned, [0.5, 0.5])
 
 
 def test_a_conditioned_mixture_is_the_mixture_of_the_records_that_are_asked_for():

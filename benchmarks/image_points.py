@@ -35,8 +35,7 @@ from tasks.measurement.encoded import N_FOLDS, EncodedRows, EncodingDomain
 from tasks.measurement.method import measure
 from tasks.methods.clustmix.images.image_clustmix import ImageClustMix
 from tasks.methods.clustmix.images.scattering import feature_bound, scatter
-from tasks.methods.clustmix.images.teacher import ReleasedTeacher
-from tasks.methods.clustmix.images.whitening import Whitening
+from tasks.methods.clustmix.images.teacher import ReleasedTeacher, Whitening
 
 RESULT_FILE = RESULTS / "image_points.json"
 DATASETS, EPSILONS, RUNS, DELTA = ("mnist", "fashion_mnist"), (0.2, 1.0, 10.0), (0, 1), 1e-5

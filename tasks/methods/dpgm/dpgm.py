@@ -18,7 +18,6 @@ import numpy as np
 
 from privacy.arrays import Floats, Floats32, Records
 from tasks.measurement.curator import Curator
-from tasks.measurement.descent import Descent
 from tasks.measurement.encoded import EncodingDomain, row_slices
 from tasks.measurement.marginals import draw_codes
 from tasks.measurement.measurement_plan import MeasurementPlan, SumRequest, plan_measurement
@@ -26,7 +25,13 @@ from tasks.measurement.method import Released, Stage
 from tasks.measurement.vectors import VectorMap, one_hot_numbers
 from tasks.methods.dpgm.cluster_means import cluster_means, size_noise, sizes_and_means
 from tasks.methods.dpgm.dp_kmeans import round_requests, run_rounds
-from tasks.methods.dpgm.dp_sgd import NormHistogram, TrainingStep, gradient_sums, split_draw
+from tasks.methods.dpgm.dp_sgd import (
+    Descent,
+    NormHistogram,
+    TrainingStep,
+    gradient_sums,
+    split_draw,
+)
 from tasks.methods.dpgm.dpgm_settings import PUBLIC_SEED, DpgmConfig
 from tasks.methods.dpgm.embedding import Embedding, build_embedding
 from tasks.methods.dpgm.kernel_kmeans import Clustering, start_clustering

@@ -31,10 +31,9 @@ from tasks.methods.clustmix.images.density import Classes, Density
 from tasks.methods.clustmix.images.image_layout import ImageLayout
 from tasks.methods.clustmix.images.image_rule import ImageRule
 from tasks.methods.clustmix.images.scattering import feature_bound, scatter
-from tasks.methods.clustmix.images.teacher import ReleasedTeacher, whitening_of
+from tasks.methods.clustmix.images.teacher import ReleasedTeacher, Whitening, whitening_of
 from tasks.methods.clustmix.images.tone import Tone, norm_shares
 from tasks.methods.clustmix.images.variation import warped
-from tasks.methods.clustmix.images.whitening import Whitening
 from tasks.methods.clustmix.tables.table_sampler import quotas
 
 _TONE_IMAGES, _TONE_TEMPERATURES = 600, (0.8, 0.8)

@@ -31,7 +31,7 @@ from tasks.methods.clustmix.images.image_rule import (
     ImageRule,
 )
 from tasks.methods.clustmix.images.scattering import scatter
-from tasks.methods.clustmix.images.whitening import FEATURE_NORM, FEATURE_ZERO, Whitening
+from tasks.methods.clustmix.images.teacher import FEATURE_NORM, FEATURE_ZERO, Whitening
 
 CLASS_SUMS, CLASS_MOMENTS = "class_sums", "class_moments"
 NORMS, INTENSITY = "norms", "intensity"

@@ -38,8 +38,6 @@ def bound_contributions(
     a patient sum to one, so a weighted sum of vectors of norm at most R changes by at most R when a
     patient is added or removed (convexity of the norm).
     """
-    if max_rows < 1:
-        raise ValueError("expected max_rows of at least 1")
     n_rows = np.bincount(patient, minlength=len(names))
     over = np.flatnonzero(n_rows[patient] > max_rows)
     # A record has a fixed length, so no two pairs of key and record are the same bytes.

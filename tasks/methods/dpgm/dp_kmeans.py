@@ -30,9 +30,10 @@ from tasks.measurement.measurement_plan import (
 from tasks.measurement.method import Released, Stage
 from tasks.measurement.vectors import VectorMap
 from tasks.methods.dpgm.dpgm_settings import DpKMeansConfig
-from tasks.methods.dpgm.embedding import Embedding, build_embedding
 from tasks.methods.dpgm.kernel_kmeans import (
     Clustering,
+    Embedding,
+    build_embedding,
     cluster_sums,
     move_centres,
     start_clustering,

@@ -33,8 +33,12 @@ from tasks.methods.dpgm.dp_sgd import (
     split_draw,
 )
 from tasks.methods.dpgm.dpgm_settings import PUBLIC_SEED, DpgmConfig
-from tasks.methods.dpgm.embedding import Embedding, build_embedding
-from tasks.methods.dpgm.kernel_kmeans import Clustering, start_clustering
+from tasks.methods.dpgm.kernel_kmeans import (
+    Clustering,
+    Embedding,
+    build_embedding,
+    start_clustering,
+)
 
 if TYPE_CHECKING:
     from tasks.methods.dpgm.network import GenerativeNetwork

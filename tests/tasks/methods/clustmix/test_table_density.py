@@ -122,42 +122,21 @@ def test_one_ways_are_the_mode_of_their_posterior_and_nothing_else_where_patient
     np.testing.assert_allclose(softmax(column.logits[0]), expected, atol=5e-4)
 
 
-def test_shares_add_up_and_one_ways_have_what_naive_bayes_gives_them_where_they_drown():
-    rich = rule.shares_of(layout_of(14, 12), patients=24_000, mu=0.2757)
-    poor = rule.shares_of(layout_of(14, 12), patients=100, mu=0.2757)
-    wide = rule.shares_of(layout_of(101, 2), patients=24_000, mu=0.2757)
-    for shares in (rich, poor, wide):
+def test_shares_add_up_and_pair_tables_have_less_where_they_drown():
+    layouts = (layout_of(14, 12), layout_of(14, 12), layout_of(101, 2), layout_of(1, 12))
+    rich, poor, wide, alone = (
+        rule.shares_of(layout, patients=patients, mu=0.2757)
+        for layout, patients in zip(layouts, (24_000, 100, 24_000, 100), strict=True)
+    )
+    for shares in (rich, poor, wide, alone):
         rounds = shares.rounds * shares.residuals + shares.kernel
         assert shares.label_counts + shares.pair_tables + rounds == pytest.approx(1.0)
     assert (rich.rounds, poor.rounds, wide.rounds) == (2, 2, 4)
-    assert rich.label_counts < 0.30
-    assert 0.85 < poor.label_counts < 0.90
-    told = [s.label_counts / 2 + s.pair_tables * s.one_ways for s in (rich, poor)]
-    assert told[0] < 0.25
-    assert 0.48 < told[1] < 0.5
     assert rich.drowned == 0.0
     assert 0.9 < poor.drowned < 1.0
-    assert rich.residuals > poor.residuals > 0.02
-    scales = [rule.label_scale(layout_of(14, 12), drowned=s.drowned) for s in (rich, poor)]
-    assert 1.9 < scales[1] / scales[0] < 2.0
-    alone = rule.shares_of(layout_of(1, 12), patients=100, mu=1.0)
+    assert rich.label_counts < 0.30
+    assert 0.85 < poor.label_counts < 0.90
     assert (alone.pair_tables, alone.kernel) == (0.0, 0.0)
-
-
-def test_pairs_are_chosen_by_potential_and_cost_what_they_say():
-    shares = np.concatenate([[0.25] * 4, [0.5, 0.3, 0.2], [1.0, 0.0]])
-    settings = {"most": 4, "one_ways": 0.2, "pair_mu": 1.0}
-    choice = rule.choose_pairs(LAYOUT, shares, patients=10_000.0, **settings)
-    # The constant column has nothing to say, and d - 1 pairs are taken all the same.
-    assert choice.used[0, 1]
-    assert choice.n_pairs == 2
-    sizes, k = np.array(choice.n_groups), np.array(LAYOUT.n_codes)
-    of_pairs = (np.triu(choice.used, 1) * np.outer(1 - 1 / sizes, 1 - 1 / sizes)).sum()
-    squared = of_pairs + choice.one_way**2 * (1 - 1 / k).sum()
-    assert choice.norm**2 == pytest.approx(squared)
-    assert of_pairs / squared == pytest.approx(0.8)
-    few = rule.choose_pairs(LAYOUT, shares, patients=3.0, **settings)
-    assert few.one_way > 3 * choice.one_way
 
 
 def test_quotas_are_whole_numbers_right_in_the_mean():

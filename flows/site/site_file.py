@@ -25,7 +25,6 @@ from storage.schema.table import TableSchema
 from storage.schema.visit_columns import VisitColumns
 from storage.sources.declared import Source, check_source_unit
 from storage.sources.declared_images import FolderSource
-from tasks.methods.clustmix.tables.table_rule import default_rows
 from tasks.methods.method_config import MethodConfig
 
 
@@ -226,8 +225,12 @@ class SiteFile(_Section):
 
     @property
     def n_rows(self) -> int:
-        """Number of synthetic rows, declared or by the public rule."""
-        return self.rows or default_rows(len(self.table_schema.columns))
+        """Number of synthetic rows, declared, or 250,000 and 50,000,000 values at most.
+
+        Rows cost no privacy, and a classifier needs many to see through the chance in a label.
+        """
+        most = max(50_000_000 // len(self.table_schema.columns), 10_000)
+        return self.rows or min(250_000, most)
 
     @property
     def cohort(self) -> str:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from privacy.errors import ClustMixError, ConfigurationError, IntegrityError, Withheld
 from privacy.event_records import event_from_dict
-from privacy.events import Composed, Event, leaves
+from privacy.events import Composed, Event
 from privacy.gaussian import GaussianAccountant
-from privacy.parameters import Adjacency, ProtectedUnit
+from privacy.parameters import Adjacency
 from storage.files.documents import digest_of
 from storage.files.private import read_bounded
 from storage.keys.keys import PublicKey
@@ -71,10 +71,6 @@ def verify_claims(manifest: Manifest) -> None:
     try:
         require_publishable(manifest)
         events = [event_from_dict(event) for event in manifest.events]
-        if any(
-            leaf.unit is not ProtectedUnit.PATIENT for event in events for leaf in leaves(event)
-        ):
-            problem = "field 'events' protects rows, expected events that protect patients"
         expected = asdict(
             totals_of(events, adjacency=Adjacency(manifest.adjacency), delta=manifest.delta)
         )

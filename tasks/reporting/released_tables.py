@@ -26,14 +26,13 @@ from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.method import Released, Synthesizer
 from tasks.measurement.record_rules import LABEL
 from tasks.measurement.statistics import SUM_SCALE
-from tasks.methods.clustmix.tables import table_draws as draws
 from tasks.methods.clustmix.tables.measured_tables import (
     Origin,
     Sealed,
     Table,
     measured_tables,
 )
-from tasks.methods.clustmix.tables.table_layout import Layout
+from tasks.methods.clustmix.tables.table_layout import LABEL_COUNTS, PAIR_TABLES, Layout
 
 TABLES_PARQUET_FILE = "tables.parquet"
 TABLES_CSV_FILE = "tables.csv"
@@ -84,14 +83,13 @@ def sealed_of(measurement: Measurement) -> Sealed:
         if isinstance(event, Gaussian)
     }
     counts, pairs = (
-        measurement.sealed_values(name) / SUM_SCALE
-        for name in (draws.LABEL_COUNTS, draws.PAIR_TABLES)
+        measurement.sealed_values(name) / SUM_SCALE for name in (LABEL_COUNTS, PAIR_TABLES)
     )
     return Sealed(
         label_counts=counts,
-        label_counts_stddev=stddevs[draws.LABEL_COUNTS],
+        label_counts_stddev=stddevs[LABEL_COUNTS],
         pair_tables=pairs,
-        pair_tables_stddev=stddevs[draws.PAIR_TABLES],
+        pair_tables_stddev=stddevs[PAIR_TABLES],
     )
 
 

@@ -21,10 +21,8 @@ from privacy.arrays import Floats, Integers
 from tasks.measurement.centred import centred_norm, count_factor, counts_of, without_means
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.record_rules import LABEL, RecordRules
-from tasks.methods.clustmix.tables.mixture import Mixture
-from tasks.methods.clustmix.tables.table_draws import pair_cells
-from tasks.methods.clustmix.tables.table_layout import Layout
-from tasks.methods.clustmix.tables.table_sampler import kept_weights
+from tasks.methods.clustmix.tables.table_layout import Layout, pair_cells
+from tasks.methods.clustmix.tables.table_sampler import Mixture, kept_weights
 
 Groups = tuple[tuple[int, ...], ...]
 

@@ -37,9 +37,10 @@ from tasks.methods.clustmix.tables.kernel_features import (
     association_with_label,
 )
 from tasks.methods.clustmix.tables.label_features import white_features
-from tasks.methods.clustmix.tables.mixture import Mixture, fit_mixture, pooled
+from tasks.methods.clustmix.tables.mixture import fit_mixture, pooled
 from tasks.methods.clustmix.tables.rounds import CONSTANT, Rounds
-from tasks.methods.clustmix.tables.table_layout import Layout
+from tasks.methods.clustmix.tables.table_layout import LABEL_COUNTS, PAIR_TABLES, Layout
+from tasks.methods.clustmix.tables.table_sampler import Mixture
 
 _SHIFTS, _SHIFT_TOLERANCE, _NO_SHARE = 50, 1e-6, 1e-12
 
@@ -171,14 +172,14 @@ class TableClustMix:
         """Draw the counts and the pair tables; fit the mixture."""
         layout, plan = self._layout, curator.plan
         noisy = curator.release(
-            draws.LABEL_COUNTS,
+            LABEL_COUNTS,
             label_counts,
             n_codes=layout.n_codes,
             n_labels=layout.n_labels,
             n_visits=layout.n_visits,
         )
         counts = estimates.first_counts(
-            layout, noisy, unit_stddev=plan[draws.LABEL_COUNTS].unit_noise_stddev
+            layout, noisy, unit_stddev=plan[LABEL_COUNTS].unit_noise_stddev
         )
         if layout.n_columns == 1:
             mixture = Mixture(weights=np.ones(1), components=counts.shares[None])
@@ -206,7 +207,7 @@ class TableClustMix:
     def _pairs(
         self, curator: Curator, counts: estimates.Counts, *, mu: float
     ) -> tuple[estimates.Counts, Mixture, Released]:
-        layout, planned = self._layout, curator.plan[draws.PAIR_TABLES]
+        layout, planned = self._layout, curator.plan[PAIR_TABLES]
         declared = self.domain.patients
         split = rule.shares_of(layout, patients=declared, mu=mu)
         choice = rule.choose_pairs(
@@ -218,7 +219,7 @@ class TableClustMix:
             patients=counts.patients,
         )
         noisy = curator.release(
-            draws.PAIR_TABLES,
+            PAIR_TABLES,
             draws.pair_tables,
             n_codes=layout.n_codes,
             n_visits=layout.n_visits,

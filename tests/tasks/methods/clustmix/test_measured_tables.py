@@ -8,7 +8,6 @@ import pytest
 from measuring import NoNoise, curator_of, domain_with, rows_with
 
 from privacy.randomness import SeededNoise
-from tasks.methods.clustmix.tables import table_draws as draws
 from tasks.methods.clustmix.tables.measured_tables import (
     LABEL,
     Origin,
@@ -16,6 +15,7 @@ from tasks.methods.clustmix.tables.measured_tables import (
     measured_tables,
 )
 from tasks.methods.clustmix.tables.table_clustmix import Effort, TableClustMix
+from tasks.methods.clustmix.tables.table_layout import LABEL_COUNTS, PAIR_TABLES
 from tasks.reporting import released_tables
 from tasks.reporting.released_tables import DEVIATIONS
 
@@ -46,7 +46,7 @@ def tables_of(rows, noise, *, mu):
     curator = curator_of(method, [rows], noise, mu=mu, seal=kept.__setitem__)
     for stage in method.stages(mu=mu)[:2]:
         released = {**released, **stage.run(curator, released)}
-    counts, pairs = (plan[name] for name in (draws.LABEL_COUNTS, draws.PAIR_TABLES))
+    counts, pairs = (plan[name] for name in (LABEL_COUNTS, PAIR_TABLES))
     sealed = Sealed(
         label_counts=kept[counts.name].values / counts.scale,
         label_counts_stddev=counts.unit_noise_stddev,

@@ -2,13 +2,13 @@
 
 import atexit
 import contextlib
+import importlib
 import os
 import shutil
 import tempfile
 import threading
 from pathlib import Path
 
-import prefect.main  # noqa: F401 -- it closes the streams of loggers that were set up before it
 import prefect_database
 import pytest
 from hypothesis import HealthCheck
@@ -43,6 +43,8 @@ if _COPIES.is_dir():
 # A server named by the developer's environment must not receive the runs of tests.
 os.environ.pop("PREFECT_API_URL", None)
 configure_prefect(Settings(home=_HOME))
+# Its logging closes the streams of loggers that were set up before it, among them pytest's own.
+importlib.import_module("prefect.main")
 
 
 def pytest_sessionstart(session):

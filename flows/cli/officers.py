@@ -38,20 +38,19 @@ def approve(
     installation's keys. The reason is published with the signature.
     """
     from flows.approval import Decisions
+    from flows.publication import ReleaseOutcome
     from storage.keys.keys import SigningKey
 
     signer = SigningKey.read(key)
     with publishing(as_json=as_json) as here:
-        decisions = Decisions(here.publisher)
-        if not reject:
-            outcome = decisions.approve(release, key=signer, reason=reason)
-        else:
-            entry = decisions.reject(release, key=signer, reason=reason)
-    if not reject:
-        show_outcome(outcome, as_json=as_json)
+        decided = Decisions(here.publisher).decide(
+            release, key=signer, decision="reject" if reject else "approve", reason=reason
+        )
+    if isinstance(decided, ReleaseOutcome):
+        show_outcome(decided, as_json=as_json)
     else:
-        withheld = f"withheld {entry.dataset}/{entry.release_id}; its charge stands"
-        terminal.answer(entry, withheld, as_json=as_json)
+        withheld = f"withheld {decided.dataset}/{decided.release_id}; its charge stands"
+        terminal.answer(decided, withheld, as_json=as_json)
 
 
 @app.command(epilog=EXIT_CODES)

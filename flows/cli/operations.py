@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 from collections.abc import Sequence
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,7 +16,8 @@ from flows.cli import terminal
 from flows.cli.options import EXIT_CODES, AsJson, argument, option
 
 if TYPE_CHECKING:
-    from flows.watching.status import Status
+    from flows.watching.doctor import Finding
+    from flows.watching.status import Item, Status
 
 _DEPLOYMENTS = Path("deployments/prefect.yaml")
 
@@ -186,9 +186,7 @@ def doctor(as_json: AsJson = False) -> int:
     if as_json:
         terminal.answer(findings, as_json=True)
     else:
-        for finding in findings:
-            mark, style = ("ok  ", "green") if finding.good else ("FAIL", "bold red")
-            terminal.line(f"  {mark} {finding.name:<20} {finding.text}", style=style, until=6)
+        _show_findings(findings)
     return 0 if all(finding.good for finding in findings) else 1
 
 
@@ -210,43 +208,37 @@ def certificates(
 
 
 def _show_status(found: Status) -> None:
-    _section(
-        "Parts", [("ok" if part.answers else "FAIL", part.name, part.text) for part in found.parts]
-    )
+    terminal.line("Parts", style="bold")
+    _show_findings(found.parts)
     if found.is_served:
-        runs = [
-            (_time(r.at), r.flow, r.state, f"{r.name}\n{r.reason}".rstrip()) for r in found.runs
-        ]
-        _section("Last runs", runs)
+        _section("Last runs", found.runs)
     else:
-        entries = [
-            (_time(e.since), e.state, f"{e.dataset}/{e.release_id}\n{e.reason}".rstrip())
-            for e in found.entries
-        ]
-        _section("Last entries of the ledger", entries)
-    _section("Waiting for an officer", [(e.release_id, e.dataset) for e in found.waiting])
+        _section("Last entries of the ledger", found.entries)
+    _section("Waiting for an officer", found.waiting)
     if found.waiting:
         terminal.line("  clustmix approve RELEASE --key FILE --reason TEXT; --reject rejects it")
-    arrivals = [(_time(a.accepted_at), a.arrival_id, a.state, a.dataset) for a in found.arrivals]
-    _section("Arrivals that are not released yet", arrivals)
+    _section("Arrivals that are not released yet", found.arrivals)
     if found.refused_arrivals:
-        refused = [(_time(each.at), each.reason) for each in found.refused_arrivals]
-        _section("Refused arrivals", refused)
-    datasets = [
-        (d.dataset, f"{d.percent_left} %", f"{d.releases_left}", d.last_release or "none yet")
-        for d in found.datasets
-    ]
-    _section("Datasets", datasets, "dataset", ">left", ">releases left", "last release")
-    _section("Next scheduled runs", [(_time(run.at), run.deployment) for run in found.next_runs])
+        _section("Refused arrivals", found.refused_arrivals)
+    terminal.line("Datasets", style="bold")
+    terminal.table(
+        [
+            (d.dataset, f"{d.percent_left} %", f"{d.releases_left}", d.last_release or "none yet")
+            for d in found.datasets
+        ],
+        ("dataset", ">left", ">releases left", "last release"),
+    )
+    _section("Next scheduled runs", found.next_runs)
 
 
-def _section(title: str, rows: Sequence[Sequence[str]], *header: str) -> None:
+def _show_findings(findings: Sequence[Finding]) -> None:
+    terminal.table([("ok" if one.good else "FAIL", one.name, one.text) for one in findings])
+
+
+def _section(title: str, items: Sequence[Item]) -> None:
     terminal.line(title, style="bold")
-    if rows:
-        terminal.table(rows, header)
-    else:
-        terminal.line("  none")
-
-
-def _time(at: datetime | None) -> str:
-    return "" if at is None else f"{at.astimezone():%Y-%m-%d %H:%M}"
+    rows = []
+    for item in items:
+        time, name = f"{item.at.astimezone():%Y-%m-%d %H:%M}", f"{item.name}\n{item.reason}".strip()
+        rows.append([text for text in (time, item.flow, item.state, name) if text])
+    terminal.table(rows)

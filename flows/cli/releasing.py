@@ -53,7 +53,8 @@ def release(
     before anything is computed of the rows, and is not given back afterwards, except for a table
     that breaks a declared rule.
     """
-    orchestrator = _Orchestrator()
+    # Where Prefect is loaded already, in a notebook say, there is nothing to hasten.
+    prepared = None if "prefect" in sys.modules else _prepare_orchestrator()
     # Everything that a person can get wrong before a row is read is checked while it starts.
     from flows.cli.progress import Progress
 
@@ -76,7 +77,7 @@ def release(
                 publisher=here.publisher,
             )
         if outcome is None:
-            with orchestrator.answering(progress):
+            with _answering(prepared or _prepare_orchestrator(), progress):
                 from flows.release import run_release
                 from tasks.execution.runtime import listen_to_stages
 
@@ -193,41 +194,32 @@ def _checked_request(
     return request, job
 
 
-class _Orchestrator:
-    """Prefect and a server: the named one, this installation's, or one of this command's own.
+def _prepare_orchestrator() -> tuple[bool, int | None]:
+    """Name Prefect a server: the named one, this installation's, or one of this command's own.
 
-    A server of its own starts at once, in its own process, and ends with this one. Where Prefect
-    is loaded already, in a notebook say, there is nothing to hasten.
+    A server of its own starts at once, in its own process, and ends with this one; its port is
+    returned, after whether another one was joined.
     """
+    from flows.orchestrator import join_ready_server, start_server
+    from storage.settings import load_settings
+    from tasks.execution.runtime import configure_prefect
 
-    def __init__(self) -> None:
-        self._own_port: int | None = None
-        self._joined = False
-        self._is_prepared = "prefect" not in sys.modules
-        if self._is_prepared:
-            self._prepare()
+    settings = load_settings()
+    joined = join_ready_server(settings.server_home)
+    # Prefect reads its environment once, when it is imported.
+    configure_prefect(settings)
+    return joined, start_server()
 
-    def _prepare(self) -> None:
-        from flows.orchestrator import join_ready_server, start_server
-        from storage.settings import load_settings
-        from tasks.execution.runtime import configure_prefect
 
-        settings = load_settings()
-        self._joined = join_ready_server(settings.server_home)
-        # Prefect reads its environment once, when it is imported.
-        configure_prefect(settings)
-        self._own_port = start_server()
+@contextmanager
+def _answering(prepared: tuple[bool, int | None], progress: Progress) -> Iterator[None]:
+    """Load what every release needs while the server starts; then run the block."""
+    joined, own_port = prepared
+    text = f"{'joining' if joined else 'starting'} the orchestrator"
+    progress.note(text)
+    progress.begin(text)
+    import flows.release  # noqa: F401
+    from flows.orchestrator import answering
 
-    @contextmanager
-    def answering(self, progress: Progress) -> Iterator[None]:
-        """Load what every release needs while the server starts; then run the block."""
-        if not self._is_prepared:
-            self._prepare()
-        text = f"{'joining' if self._joined else 'starting'} the orchestrator"
-        progress.note(text)
-        progress.begin(text)
-        import flows.release  # noqa: F401
-        from flows.orchestrator import answering
-
-        with nullcontext() if self._own_port is None else answering(self._own_port):
-            yield
+    with nullcontext() if own_port is None else answering(own_port):
+        yield

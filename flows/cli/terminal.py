@@ -99,13 +99,16 @@ def facts(texts: Facts) -> None:
 
 
 def table(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> None:
-    """Write rows in columns; a text that is too long goes on below; ``>name`` is one of numbers."""
+    """Write rows in columns, or "none"; a long text goes on below; ``>name`` is one of numbers."""
+    if not rows:
+        line("  none")
+        return
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
     drawn = Table(box=None, show_header=bool(header), pad_edge=False, padding=(0, 2, 0, 0))
-    for name in header or [""] * len(rows[0]):
+    for name in header or [""] * max(map(len, rows)):
         side: Literal["left", "right"] = "right" if name.startswith(">") else "left"
         drawn.add_column(name.lstrip(">"), justify=side, overflow="fold", header_style="bold")
     for row in rows:

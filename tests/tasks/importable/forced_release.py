@@ -189,4 +189,6 @@ def approve_and_die(environment, release_id, key_file, death):
     os.environ.update(environment)
     key = SigningKey.read(Path(key_file))
     with announcing(lambda place: death(place, 1)):
-        Stores(load_settings()).decisions.approve(release_id, key=key, reason="as agreed")
+        Stores(load_settings()).decisions.decide(
+            release_id, decision="approve", key=key, reason="as agreed"
+        )

@@ -162,13 +162,6 @@ def test_a_refusal_is_one_line_that_names_the_key(write_site, where, value, line
     assert refusal(write_site(changed(where, value))) == f"SITE_INVALID: site.yaml: {line}"
 
 
-def test_a_key_is_missed_beside_a_longer_one_of_the_same_beginning(write_site):
-    data = changed("privacy_unit.column", 7)
-    del data["privacy"]
-    message = refusal(write_site(data))
-    assert "privacy_unit.column: expected a valid string; and privacy: expected this key" in message
-
-
 def test_parts_of_replaced_patients_are_refused(write_site):
     data = changed("privacy_unit.partition", PART)
     data["privacy"]["adjacency"] = "replace_one"

@@ -14,7 +14,6 @@ from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
 from served_prefect import served_prefect
 
 from flows.events import orchestrator
-from flows.watching.arrivals import arrived
 from flows.watching.budgets import DatasetBudget, budgets
 from flows.watching.outbox import (
     MOST_PATIENCE,
@@ -126,18 +125,6 @@ def test_a_run_that_waits_or_starts_is_waited_for(site, state, age, is_expected)
     assert events == ([] if is_expected else [f"clustmix.release.{entry.release_id}"])
     server.runs.clear()
     assert len(retold(site, cursor, server, later)[0]) == int(is_expected)
-
-
-def test_an_arrival_that_nobody_took_is_told_again():
-    arrival = "a-20261121-0f3a9c21"
-    event = arrived(SimpleNamespace(arrival_id=arrival, dataset="wards", failures=0))
-    _, cursor = resend([event], Cursor(), Server(), now=NOW)
-    [again], _ = resend([event], cursor, Server(), now=NOW + PATIENCE)
-    assert (again.name, again.resource_id) == ("cohort.arrived", f"clustmix.arrival.{arrival}")
-    assert again.payload == {"dataset": "wards", "arrival": arrival}
-    server = Server()
-    server.add(StateType.SCHEDULED, NOW, arrival=arrival)
-    assert resend([event], cursor, server, now=NOW + PATIENCE)[0] == []
 
 
 def budget(percent):

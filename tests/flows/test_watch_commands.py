@@ -95,18 +95,6 @@ def test_one_look_does_everything_once(site, server, capsys):
     assert server.names() == ["release.burned"]
 
 
-def test_one_look_fails_with_its_part(site, server, capsys):
-    server.is_away = True
-    enter(site, EntryState.BURNED)
-    assert main(["watch", "--once", "--json"]) == 1
-    captured = capsys.readouterr()
-    away = "ORCHESTRATOR_UNREACHABLE"
-    failed = dict.fromkeys(("news", "unfinished", "schedules"), away)
-    assert json.loads(captured.out)["parts"] == {**dict.fromkeys(PARTS), **failed}
-    assert f"news: {away}: expected an answer, found none; tried again in 2 s\n" in captured.err
-    assert place_of(site) == 0
-
-
 def test_dead_runs_are_closed_and_told(site, server):
     enter(site, EntryState.EXECUTING)
     assert main(["watch", "--once"]) == 0

@@ -74,8 +74,7 @@ class ServedInstallation(forced.Accounts):
     def __init__(self, folder, **settings):
         self.folder = folder
         self.landing, self.sites = folder / "landing", folder / "sites"
-        self.tables, self.people = folder / "tables", folder / "people"
-        self.deployments = folder / "deployments"
+        self.tables, self.deployments = folder / "tables", folder / "deployments"
         for place in (self.sites, self.tables, self.deployments):
             place.mkdir(parents=True)
         for place in (folder / "home", self.landing):
@@ -111,10 +110,6 @@ class ServedInstallation(forced.Accounts):
         )
         return written.rename(self.sites / f"{dataset}.yaml")
 
-    def add_person(self, name, *, is_officer):
-        officers = self.home / "keys" / "officers" if is_officer else None
-        return made.make_person(self.people, name, officers=officers)
-
     def change_source(self, dataset, content):
         path = self.tables / dataset / "cohort.csv"
         staged = path.with_name(".next.csv")
@@ -135,23 +130,12 @@ class ServedInstallation(forced.Accounts):
         secret = KeyStore(self.home / "keys").landing_secret()
         write_ready_file(table, build_ready_file(table, dataset=dataset, secret=secret))
 
-    def write_deployments(self, **crons):
-        """Write the usual deployments, with a schedule for datasets alone; return the file."""
+    def write_deployments(self):
+        """Write the usual deployments but the scheduled one."""
         usual = yaml.safe_load((DEPLOYMENTS / "prefect.yaml").read_text())
-        scheduled, *rest = usual["deployments"]
-        usual["deployments"] = rest + [
-            {
-                **scheduled,
-                "name": f"every-now-and-then-{dataset}",
-                "parameters": {"request": {"dataset": dataset}},
-                "schedules": [{"slug": "often", "cron": cron, "timezone": "UTC"}],
-            }
-            for dataset, cron in crons.items()
-        ]
+        del usual["deployments"][0]
         shutil.copy(DEPLOYMENTS / "automations.yaml", self.deployments)
-        path = self.deployments / "prefect.yaml"
-        path.write_text(yaml.safe_dump(usual))
-        return path
+        (self.deployments / "prefect.yaml").write_text(yaml.safe_dump(usual))
 
     @contextmanager
     def holding(self):
@@ -201,10 +185,6 @@ class ServedInstallation(forced.Accounts):
 
     def start(self, *options):
         return self.command("server", "start", "--port", str(self.port), *options)
-
-    def deploy(self, **crons):
-        """Let the orchestrator hold the usual deployments, with schedules for datasets alone."""
-        self.command("deploy", str(self.write_deployments(**crons)), served=True)
 
     def verify(self, release_id):
         bundle = self.releases / self.entries()[release_id].dataset / release_id

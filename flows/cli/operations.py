@@ -10,10 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from flows.cli import terminal
-from flows.cli.options import EXIT_CODES, AsJson, argument, option
+from flows.cli.options import Commands, argument, option
 
 if TYPE_CHECKING:
     from flows.watching.doctor import Finding
@@ -21,11 +19,11 @@ if TYPE_CHECKING:
 
 _DEPLOYMENTS = Path("deployments/prefect.yaml")
 
-app = typer.Typer()
+app = Commands()
 
 
-@app.command(epilog=EXIT_CODES)
-def status(as_json: AsJson = False) -> None:
+@app.command()
+def status() -> None:
     """Show parts, runs, waiting releases, arrivals and budgets.
 
     The parts and whether each answers, the last runs and their ends, releases that wait for an
@@ -36,20 +34,17 @@ def status(as_json: AsJson = False) -> None:
     from storage.settings import load_settings
     from tasks.execution.runtime import safe_environment
 
-    with Progress("asking the orchestrator, the ledger and the stores", quiet=as_json):
+    with Progress("asking the orchestrator, the ledger and the stores"):
         join_server(load_settings().server_home)
         os.environ.update(safe_environment())
         # After the environment that names the server, which it reads once.
         from flows.watching.status import collect
 
         found = collect(load_settings())
-    if as_json:
-        terminal.answer(found, as_json=True)
-    else:
-        _show_status(found)
+    terminal.answer(found, partial(_show_status, found))
 
 
-@app.command(epilog=EXIT_CODES)
+@app.command()
 def ready(
     table: Annotated[Path, argument("TABLE", "file or folder, written whole")],
     dataset: Annotated[str, option("NAME", "dataset that the table is of")],
@@ -57,7 +52,6 @@ def ready(
         Path | None,
         option("FILE", "key of the landing folder (default: that of this installation)"),
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Announce a table in the landing folder.
 
@@ -75,20 +69,18 @@ def ready(
     else:
         secret = read_secret(key)
     table = table.absolute()
-    with Progress(f"reading {table.name}", quiet=as_json):
+    with Progress(f"reading {table.name}"):
         content = build_ready_file(table, dataset=dataset, secret=secret)
     written = write_ready_file(table, content)
     terminal.answer(
         {"dataset": dataset, "ready_file": str(written)},
         f"announced {table.name} for dataset {dataset}: {written}",
-        as_json=as_json,
     )
 
 
-@app.command(epilog=EXIT_CODES)
+@app.command()
 def deploy(
     file: Annotated[Path, argument("FILE", "file of the deployments")] = _DEPLOYMENTS,
-    as_json: AsJson = False,
 ) -> None:
     """Register deployments with the orchestrator.
 
@@ -103,7 +95,7 @@ def deploy(
     settings = load_settings()
     join_server(settings.server_home)
     configure_prefect(settings)
-    with Progress("registering the deployments", quiet=as_json):
+    with Progress("registering the deployments"):
         from flows.watching import deploy as deployments
 
         deployed = deployments.deploy(settings, file)
@@ -116,15 +108,11 @@ def deploy(
             "Removed": ", ".join(deployed.removed),
         },
         *([] if deployed.notifies else [unset]),
-        as_json=as_json,
     )
 
 
-@app.command(epilog=EXIT_CODES)
-def watch(
-    once: Annotated[bool, option(None, "watch once, then end", "--once")] = False,
-    as_json: AsJson = False,
-) -> int:
+@app.command()
+def watch(once: Annotated[bool, option(None, "watch once, then end", "--once")] = False) -> int:
     """Take arrivals and notify the orchestrator.
 
     Tables are taken from the landing folder. The orchestrator gets an event for each of them and
@@ -143,11 +131,8 @@ def watch(
         watcher = Watcher(settings)
         if once:
             done = watcher.tick()
-            if as_json:
-                codes = {
-                    name: None if error is None else error.code for name, error in done.items()
-                }
-                terminal.answer({"parts": codes}, as_json=True)
+            codes = {name: None if error is None else error.code for name, error in done.items()}
+            terminal.answer({"parts": codes})
             return max((0 if error is None else error.exit_code) for error in done.values())
         readings = Readings(partial(collect, settings, asks_server=False), settings.landing)
         with answering(
@@ -169,8 +154,8 @@ def watch(
     return 0
 
 
-@app.command(epilog=EXIT_CODES)
-def doctor(as_json: AsJson = False) -> int:
+@app.command()
+def doctor() -> int:
     """Check this installation.
 
     Packages, folders, keys, the ledger, the noise source, the orchestrator, and the public data
@@ -179,22 +164,18 @@ def doctor(as_json: AsJson = False) -> int:
     from flows.cli.progress import Progress
     from storage.settings import load_settings
 
-    with Progress("examining the installation", quiet=as_json):
+    with Progress("examining the installation"):
         from flows.watching.doctor import examine
 
         findings = examine(load_settings())
-    if as_json:
-        terminal.answer(findings, as_json=True)
-    else:
-        _show_findings(findings)
+    terminal.answer(findings, partial(_show_findings, findings))
     return 0 if all(finding.good for finding in findings) else 1
 
 
-@app.command(epilog=EXIT_CODES)
+@app.command()
 def certificates(
     output: Annotated[Path, option("FOLDER", "new folder for the files")],
     days: Annotated[int, option("N", "days that they last")] = 30,
-    as_json: AsJson = False,
 ) -> None:
     """Make TLS certificates for a Dask cluster.
 
@@ -204,7 +185,7 @@ def certificates(
 
     make_certificates(output, days=days)
     wrote = f"wrote certificates to {output}; docs/operate.md says where each goes"
-    terminal.answer({"output": str(output)}, wrote, as_json=as_json)
+    terminal.answer({"output": str(output)}, wrote)
 
 
 def _show_status(found: Status) -> None:

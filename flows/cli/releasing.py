@@ -8,10 +8,8 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from flows.cli import terminal
-from flows.cli.options import EXIT_CODES, AsJson, RequesterKey, SitePath, option
+from flows.cli.options import Commands, RequesterKey, SitePath, option
 from flows.cli.publishing import show_outcome
 from flows.stages import PUBLISH
 from privacy.errors import InputError
@@ -22,12 +20,12 @@ if TYPE_CHECKING:
     from flows.site.site_file import SiteFile
     from tasks.steps.job import ReleaseJob
 
-app = typer.Typer()
+app = Commands()
 
 _ADJACENCY_TEXTS = {"add_remove": "add or remove one patient", "replace_one": "replace one patient"}
 
 
-@app.command(epilog=EXIT_CODES)
+@app.command()
 def release(
     site: SitePath,
     *,
@@ -44,7 +42,6 @@ def release(
         ),
     ] = False,
     key: RequesterKey = None,
-    as_json: AsJson = False,
 ) -> None:
     """Make and publish one release of a dataset.
 
@@ -58,7 +55,7 @@ def release(
     # Everything that a person can get wrong before a row is read is checked while it starts.
     from flows.cli.progress import Progress
 
-    with Progress(f"reading {site.name}", quiet=as_json) as progress:
+    with Progress(f"reading {site.name}") as progress:
         request, job = _checked_or_fallback(
             site, fallback, progress=progress, new_draw=new_draw, key=key
         )
@@ -71,10 +68,7 @@ def release(
             progress.begin("looking whether this was answered before")
             here = Installation.open(load_settings())
             outcome = answered_before(
-                job,
-                entries=here.entries,
-                tables=here.tables,
-                publisher=here.publisher,
+                job, entries=here.entries, tables=here.tables, publisher=here.publisher
             )
         if outcome is None:
             with _answering(prepared or _prepare_orchestrator(), progress):
@@ -85,16 +79,11 @@ def release(
                 progress.expect_stages(("ingest", *stages, *PUBLISH))
                 with listen_to_stages(progress):
                     outcome = run_release(request, job)
-    show_outcome(outcome, as_json=as_json, stage_seconds=progress.stage_seconds)
+    show_outcome(outcome, stage_seconds=progress.stage_seconds)
 
 
-@app.command(epilog=EXIT_CODES)
-def check(
-    site: SitePath,
-    *,
-    key: RequesterKey = None,
-    as_json: AsJson = False,
-) -> None:
+@app.command()
+def check(site: SitePath, *, key: RequesterKey = None) -> None:
     """Check a table against its site file; nothing is charged.
 
     Every row is read and checked against the declared rules. Violations are written to a restricted
@@ -106,7 +95,7 @@ def check(
     from storage.settings import load_settings
 
     settings = load_settings()
-    with Progress(f"reading {site.name}", quiet=as_json) as progress:
+    with Progress(f"reading {site.name}") as progress:
         _, job = _checked_request(site, load_site(site), new_draw=False, key=key)
         progress.begin(f"checking the table of {job.ref.dataset}")
         from flows.check import check_table
@@ -127,19 +116,12 @@ def check(
             unwrapped(checked)
     dataset = job.ref.dataset
     terminal.answer(
-        {"dataset": dataset, "passed": True},
-        f"the table of {dataset} passes; nothing is charged",
-        as_json=as_json,
+        {"dataset": dataset, "passed": True}, f"the table of {dataset} passes; nothing is charged"
     )
 
 
 def _checked_or_fallback(
-    site: Path,
-    fallback: Path | None,
-    *,
-    progress: Progress,
-    new_draw: bool,
-    key: Path | None,
+    site: Path, fallback: Path | None, *, progress: Progress, new_draw: bool, key: Path | None
 ) -> tuple[SiteRequest, ReleaseJob]:
     """Check a request, or that of the fallback where the public data are not at hand; show it."""
     from flows.site.site_file import load_site

@@ -4,7 +4,6 @@ The tests run in this order, on one server; a second one stands beside it for a 
 """
 
 import contextlib
-import json
 import os
 import signal
 import stat
@@ -120,16 +119,6 @@ def test_workers_keep_no_results(served):
         code = "from flows.orchestrator import refuse_unsafe_orchestrator as look; look()"
         looked = subprocess.run([sys.executable, "-c", code], env=environment, check=False)
         assert looked.returncode == 0
-
-
-def test_a_second_start_changes_nothing(served):
-    before = served.parts
-    done = served.run("start", "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["started"] is False
-    assert {name: part.pid for name, part in served.parts.items()} == {
-        name: part.pid for name, part in before.items()
-    }
 
 
 def test_every_part_that_is_killed_comes_back_and_status_says_so(served):

@@ -3,7 +3,6 @@
 import time
 
 import pytest
-from hospital import WARD
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -13,13 +12,13 @@ RELEASE_SECONDS = 180.0
 
 def test_a_table_that_arrives_becomes_a_signed_bundle(installation, say):
     begin, known = time.monotonic(), set(installation.entries())
-    table = installation.arrive(WARD, content=1)
+    table = installation.arrive("ward", content=1)
     entry = installation.wait_for_new_release(known, seconds=RELEASE_SECONDS)
     say(f"published {time.monotonic() - begin:.0f} s after the ready file")
     assert "verified" in installation.verify(entry.release_id).lower()
     installation.wait_until_quiet()
 
-    runs = installation.runs_of(f"{WARD}/{entry.release_id}")
+    runs = installation.runs_of(f"ward/{entry.release_id}")
     assert {(run.flow, run.deployment) for run in runs} == {
         ("measure", "on-arrival"),
         ("publish", "on-seal"),

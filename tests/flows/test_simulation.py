@@ -100,9 +100,3 @@ def test_rows_of_an_earlier_release_stand_in(after_a_release, released, monkeypa
 def test_images_are_not_made_up(site):
     with pytest.raises(ConfigurationError, match="SIMULATION_IMAGES"):
         Simulation(planning(site(schema=IMAGES)))
-
-
-def test_visits_and_constraints_are_not_made_up(site):
-    kept = {**made.SCHEMA, "constraints": [{"holds": "lactate <= age"}]}
-    tried = Simulation(planning(site(schema=kept)))
-    assert tried.utility(5.0).one_way < 0.1

@@ -186,20 +186,6 @@ def test_an_unexpected_failure_stays_private_and_ends_nothing(site, server, monk
     assert made.CANARY_RAISED in log.read_text()
 
 
-def test_a_local_server_is_found_whenever_it_starts(site, server, monkeypatch):
-    monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    addresses = []
-    monkeypatch.setattr(
-        watcher_module, "emit", lambda _: addresses.append(os.environ.get("PREFECT_API_URL"))
-    )
-    watcher = Watcher(site.settings)
-    for connected in ({}, {"PREFECT_API_URL": "http://a"}, {"PREFECT_API_URL": "http://b"}):
-        monkeypatch.setattr(watcher_module, "connection", lambda _, now=connected: now)
-        enter(site, EntryState.BURNED)
-        watcher._notify_of_rows()
-    assert addresses == [None, "http://a", "http://b"]
-
-
 @pytest.mark.integration
 def test_there_is_one_watcher_and_a_signal_ends_it_between_two_looks(site, tmp_path, capsys):
     log, home = tmp_path / "log", site.settings.server_home

@@ -45,8 +45,6 @@ RUN_SECONDS = 240.0
 
 POLL_SECONDS = 1.0
 
-ENDED = ("COMPLETED", "FAILED", "CANCELLED", "CRASHED")
-
 
 def wait_until(holds, what, *, seconds=RUN_SECONDS):
     return until(holds, what=what, seconds=seconds, every=POLL_SECONDS)
@@ -109,12 +107,6 @@ class ServedInstallation(forced.Accounts):
             **{"arrival": {"max_age_hours": 24}, **changes},
         )
         return written.rename(self.sites / f"{dataset}.yaml")
-
-    def change_source(self, dataset, content):
-        path = self.tables / dataset / "cohort.csv"
-        staged = path.with_name(".next.csv")
-        made_up_table(content).to_csv(staged, index=False)
-        staged.replace(path)
 
     def arrive(self, dataset, content, *, name=None):
         """Put a table into the landing folder and announce it, as a sender does."""
@@ -183,8 +175,8 @@ class ServedInstallation(forced.Accounts):
 
     # --- processes --------------------------------------------------------------------------
 
-    def start(self, *options):
-        return self.command("server", "start", "--port", str(self.port), *options)
+    def start(self):
+        return self.command("server", "start", "--port", str(self.port))
 
     def verify(self, release_id):
         bundle = self.releases / self.entries()[release_id].dataset / release_id
@@ -291,9 +283,6 @@ class ServedInstallation(forced.Accounts):
             for run in runs
         ]
 
-    def run(self, run_id):
-        return next(run for run in self.flow_runs() if run.id == run_id)
-
     def runs_of(self, name):
         return [run for run in self.flow_runs() if run.name == name]
 
@@ -304,23 +293,6 @@ class ServedInstallation(forced.Accounts):
             if (run.flow, run.deployment) == (flow, deployment) and run.started
         ]
         return max(runs, key=lambda run: run.started)
-
-    def deployment(self, flow, name):
-        return self.ask("GET", f"/deployments/name/{flow}/{name}")
-
-    def request(self, flow, deployment, **request):
-        """Ask for a run, as the form of the page does; return its id."""
-        found = self.deployment(flow, deployment)
-        body = {"parameters": {"request": request}}
-        created = self.ask("POST", f"/deployments/{found['id']}/create_flow_run", body)
-        return str(created["id"])
-
-    def wait_for_run(self, run_id, *, seconds=RUN_SECONDS):
-        def ended():
-            run = self.run(run_id)
-            return run if run.state in ENDED else None
-
-        return wait_until(ended, lambda: self.run(run_id), seconds=seconds)
 
     def wait_until_quiet(self, *, seconds=RUN_SECONDS, still_seconds=8.0):
         """Wait until nothing runs or waits and nothing new has begun for some seconds."""
@@ -420,16 +392,16 @@ def _has(process, words):
 
 
 @contextmanager
-def running(folder, prepare, *options, **settings):
+def running(folder, prepare, **settings):
     """Give an installation that runs; afterwards none of its processes does.
 
-    ``prepare`` writes its site files before the start; ``options`` are those of the start.
+    ``prepare`` writes its site files before the start.
     """
     installation = ServedInstallation(folder, **settings)
     try:
         installation.write_deployments()
         prepare(installation)
-        installation.start(*options)
+        installation.start()
         yield installation
         installation.stop()
         left = [" ".join(process.cmdline()) for process in installation.processes()]

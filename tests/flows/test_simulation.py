@@ -28,15 +28,10 @@ def site(tmp_path, monkeypatch):
     monkeypatch.setattr(simulation, "TESTED", 2_000)
 
     def written(**changes):
-        document = {
-            "dataset": "wards", "title": "Wards", "patients": 3_000, "schema": made.SCHEMA,
-            "privacy": {"epsilon": 1.0, "delta": 1e-6}, "budget": {"lifetime_epsilon": 5.0},
-            "source": {"kind": "csv", "path": str(tmp_path / "no-such-table.csv")},
-            "privacy_unit": {"column": "patient", "max_rows_per_patient": 3},
-            "method": {"kind": "naive_bayes"},
-        }  # fmt: skip
-        path = tmp_path / "site.yaml"
-        path.write_text(yaml.safe_dump(document | changes))
+        usual = {"privacy": {"delta": 1e-6}, "lifetime_epsilon": 5.0, "patients": 3_000}
+        path = made.write_site(tmp_path, **usual)
+        (tmp_path / "cohort.csv").unlink()
+        path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | changes))
         return path
 
     return written

@@ -8,7 +8,7 @@ import made_up_release as made
 import numpy as np
 import pytest
 
-from privacy.errors import InputError
+from privacy.errors import BudgetRefused, InputError
 from storage.ledger.ledger_db import LedgerDatabase
 from tasks.ingest import pieces as ingest_pieces
 from tasks.ingest.contributions import part_of_patients
@@ -95,3 +95,16 @@ def test_rows_without_a_patient_are_refused_in_every_part(installation):
         site = made.write_site(installation, privacy_unit=part(number), cohort=cohort)
         with pytest.raises(InputError, match="column patient"):
             made.release_without_engine(site)
+
+
+def test_window_and_dataset_caps_are_kept(installation):
+    site = made.write_site(installation, budget={"window": {"days": 30, "epsilon": 1.0}})
+    made.release_without_engine(site)
+    with pytest.raises(BudgetRefused, match="window"):
+        made.release_without_engine(site, new_draw=True)
+    other = made.write_site(
+        installation, dataset="second", budget={"cohort": "someone-else", "dataset_epsilon": 1.0}
+    )
+    made.release_without_engine(other)
+    with pytest.raises(BudgetRefused, match="dataset"):
+        made.release_without_engine(other, new_draw=True)

@@ -195,7 +195,17 @@ def test_notifications_hold_ids_states_and_numbers_of_budgets(server):
         "budget.low": (left, f"{DATASET}: 12 % left, releases left: 3"),
         "schedule.missed": (late, f"{SCHEDULED} 2026-11-22T02:00:00Z"),
     }
-    emit([PublicEvent(name, "clustmix.x.y", payload) for name, (payload, _) in said.items()])
+    resources = {
+        "release": f"clustmix.release.{release}",
+        "budget": f"clustmix.dataset.{DATASET}",
+        "schedule": f"clustmix.deployment.{SCHEDULED}",
+    }
+    emit(
+        [
+            PublicEvent(name, resources[name.partition(".")[0]], payload)
+            for name, (payload, _) in said.items()
+        ]
+    )
     for name, (payload, words) in said.items():
         (body,) = server.webhook.wait_for(lambda body, name=name: name in body)
         found = json.loads(body)

@@ -11,6 +11,7 @@ import signal
 from collections import Counter
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -178,6 +179,7 @@ def decide_and_die(environment, decision, release_id, key_file, death):
 
     os.environ.update(environment)
     key, opened = SigningKey.read(Path(key_file)), Stores(load_settings())
-    decide = {"approve": opened.decisions.approve, "revoke": opened.revoke}[decision]
+    approve = partial(opened.decisions.decide, decision="approve")
+    decide = {"approve": approve, "revoke": opened.revoke}[decision]
     with announcing(lambda place: death(place, 1)):
         decide(release_id, key=key, reason="as agreed")

@@ -11,7 +11,6 @@ import signal
 from collections import Counter
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -179,7 +178,7 @@ def decide_and_die(environment, decision, release_id, key_file, death):
 
     os.environ.update(environment)
     key, opened = SigningKey.read(Path(key_file)), Stores(load_settings())
-    approve = partial(opened.decisions.decide, decision="approve")
+    approve = functools.partial(opened.decisions.decide, decision="approve")
     decide = {"approve": approve, "revoke": opened.revoke}[decision]
     with announcing(lambda place: death(place, 1)):
         decide(release_id, key=key, reason="as agreed")

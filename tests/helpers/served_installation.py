@@ -187,10 +187,6 @@ class ServedInstallation(forced.Accounts):
             if not _has(process, ["resource_tracker"])
         ]
 
-    def dask_workers(self):
-        """Return the processes that compute sums; a nanny starts another one."""
-        return [p for p in self.processes("spawn_main") if _part_of(p) == "cpu-workers"]
-
     def processes(self, *words):
         """Return the processes of this installation whose command has all words."""
         found = {process.pid: process for process in psutil.process_iter() if self._owns(process)}

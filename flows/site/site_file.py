@@ -25,8 +25,10 @@ from storage.schema.table import TableSchema
 from storage.schema.visit_columns import VisitColumns
 from storage.sources.declared import Source, check_source_unit
 from storage.sources.declared_images import FolderSource
-from tasks.methods.clustmix.tables.table_rule import default_rows
 from tasks.methods.method_config import MethodConfig
+
+_MOST_ROWS, _MOST_VALUES = 250_000, 50_000_000
+"""Rows cost no privacy, and a classifier needs many to see through the chance in a label."""
 
 
 class _Section(BaseModel):
@@ -227,7 +229,8 @@ class SiteFile(_Section):
     @property
     def n_rows(self) -> int:
         """Number of synthetic rows, declared or by the public rule."""
-        return self.rows or default_rows(len(self.table_schema.columns))
+        n_columns = len(self.table_schema.columns)
+        return self.rows or min(_MOST_ROWS, max(_MOST_VALUES // n_columns, 10_000))
 
     @property
     def cohort(self) -> str:

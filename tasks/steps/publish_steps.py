@@ -4,7 +4,6 @@ Everything here reads released values and public settings only, and draws no noi
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -26,8 +25,8 @@ from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.method import Released
 from tasks.methods.registry import method_entry
 from tasks.reporting.released_tables import released_tables
-from tasks.reporting.released_teacher import teacher_files
 from tasks.reporting.tables import coded, formats_agree, is_stated, read_rows, table_files
+from tasks.reporting.teacher_files import teacher_files
 from tasks.steps.bundle import build_bundle
 from tasks.steps.job import ReleaseJob
 
@@ -50,11 +49,10 @@ def prepare(
     synthesizer, released = job.synthesizer, measurement.released
     draw = partial(sample_rows, synthesizer, schema, released, conditions, rng=rng)
     with stage("decode"):
-        tables = _tables(draw(n_rows=job.rows), schema, released, rng, soft_labels=job.soft_labels)
+        tables = _tables(job, draw(n_rows=job.rows), released, rng)
         # Under conditions the rows are others than those that the tables describe.
         if not conditions:
-            domain = replace(domain_of(schema), rows_per_patient=job.unit.max_rows)
-            tables |= released_tables(measurement, schema, domain, synthesizer)
+            tables |= released_tables(measurement, schema, synthesizer)
     with stage("output-gate"):
         n_rows = int(np.clip(job.rows, *REFERENCE_ROWS))
         # Fewer than asked for where conditions are rare.
@@ -79,17 +77,14 @@ def prepare(
 
 
 def _tables(
-    rows: CodedTable,
-    schema: TableSchema,
-    released: Released,
-    rng: np.random.Generator,
-    *,
-    soft_labels: bool,
+    job: ReleaseJob, rows: CodedTable, released: Released, rng: np.random.Generator
 ) -> dict[str, bytes]:
     """Return the files of sampled rows, and those of the teacher."""
+    schema, synthesizer = job.table_schema, job.synthesizer
     frame = decode(rows.codes, rows.label, schema, rng=rng)
-    files = table_files(frame, schema, released=released)
-    return files | teacher_files(released, schema, rows.codes, soft_labels=soft_labels)
+    return table_files(frame, schema, released=released) | teacher_files(
+        synthesizer, released, schema, rows.codes, soft_labels=job.soft_labels
+    )
 
 
 def noisy_counts(

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from privacy.arrays import Floats, Records
+from privacy.arrays import Codes, Floats, Records
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.measurement_plan import MeasurementPlan, hold_against
@@ -102,6 +102,10 @@ class ImageClustMix:
         # Labels that are found late stand among the others.
         order = rng.permutation(n_rows)
         return codes[order], labels[order]
+
+    def probabilities(self, released: Released, codes: Codes) -> Floats:
+        """Return the probabilities (n, C) of the labels of images as codes (n, columns)."""
+        return ReleasedTeacher.of(released, self._layout).probabilities(codes)
 
     @property
     def _layout(self) -> ImageLayout:

@@ -24,7 +24,6 @@ from storage.schema.plain_yaml import one_line, read_mapping, refusal, require_f
 from storage.schema.table import TableSchema
 from storage.schema.visit_columns import VisitColumns
 from storage.sources.declared import Source, check_source_unit
-from storage.sources.declared_images import FolderSource
 from tasks.methods.method_config import MethodConfig
 
 _MOST_ROWS, _MOST_VALUES = 250_000, 50_000_000
@@ -127,7 +126,7 @@ class _Budget(_Section):
                 )
 
 
-class ArrivalSection(_Section):
+class _Arrival(_Section):
     """Rules for a table that arrives in the landing folder."""
 
     max_age_hours: Annotated[StrictInt, Field(ge=1, le=720)] = 24
@@ -171,7 +170,7 @@ class SiteFile(_Section):
         default=None, exclude_if=lambda catalogue: catalogue is None
     )
     """Facts about the table and its publisher for the catalogue entries of a bundle."""
-    arrival: ArrivalSection | None = None
+    arrival: _Arrival | None = None
     """Accept tables in the landing folder: each replaces ``source.path`` and starts a release, for
     kinds csv and parquet. Arrivals are refused if left out."""
 
@@ -193,8 +192,7 @@ class SiteFile(_Section):
             )
         if info.context != KEPT:
             check_source_unit(self.source, self.privacy_unit.column)
-        if isinstance(self.source, FolderSource):
-            self.source.check_image(schema.image)
+        self.source.check_image(schema.image)
         stray = sorted(set(self.source.select) - {*self._source_columns, *schema.ignore})
         if stray:
             raise ValueError(

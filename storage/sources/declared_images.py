@@ -94,7 +94,7 @@ class PngSource(_FolderSource):
         return 3 if self.colour else 1
 
 
-class _Window(Declaration):
+class _GrayWindow(Declaration):
     """Range of values that becomes 0 to 255, as DICOM defines it (PS3.3, C.11.2.1.2.1)."""
 
     center: Annotated[float, Field(allow_inf_nan=False)]
@@ -113,7 +113,7 @@ class DicomSource(_FolderSource):
     """
 
     kind: Literal["dicom"]
-    window: _Window
+    window: _GrayWindow
     """Range of values that becomes 0 to 255; public, and the same for all files."""
     burned_in: Literal["refuse", "accept"]
     """Text in the pixels, such as a name. ``refuse`` takes only files whose BurnedInAnnotation is

@@ -22,7 +22,7 @@ from tasks.ingest.conditional_rows import Conditional, sample_rows
 from tasks.ingest.constraint_rules import words
 from tasks.ingest.encoding import decode, domain_of
 from tasks.measurement.encoded import EncodingDomain
-from tasks.measurement.method import Released
+from tasks.measurement.method import Released, Synthesizer
 from tasks.methods.registry import method_entry
 from tasks.reporting.released_tables import released_tables
 from tasks.reporting.tables import coded, formats_agree, is_stated, read_rows, table_files
@@ -49,7 +49,9 @@ def prepare(
     synthesizer, released = job.synthesizer, measurement.released
     draw = partial(sample_rows, synthesizer, schema, released, conditions, rng=rng)
     with stage("decode"):
-        tables = _tables(job, draw(n_rows=job.rows), released, rng)
+        rows = draw(n_rows=job.rows)
+        tables = _tables(synthesizer, rows, schema, released, rng=rng, soft_labels=job.soft_labels)
+        del rows
         # Under conditions the rows are others than those that the tables describe.
         if not conditions:
             tables |= released_tables(measurement, schema, synthesizer)
@@ -77,13 +79,18 @@ def prepare(
 
 
 def _tables(
-    job: ReleaseJob, rows: CodedTable, released: Released, rng: np.random.Generator
+    synthesizer: Synthesizer,
+    rows: CodedTable,
+    schema: TableSchema,
+    released: Released,
+    *,
+    rng: np.random.Generator,
+    soft_labels: bool,
 ) -> dict[str, bytes]:
     """Return the files of sampled rows, and those of the teacher."""
-    schema, synthesizer = job.table_schema, job.synthesizer
     frame = decode(rows.codes, rows.label, schema, rng=rng)
     return table_files(frame, schema, released=released) | teacher_files(
-        synthesizer, released, schema, rows.codes, soft_labels=job.soft_labels
+        synthesizer, released, schema, rows.codes, soft_labels=soft_labels
     )
 
 

@@ -154,8 +154,7 @@ def _stated(entry: LedgerEntry) -> tuple[str, str]:
 
 
 def _verified_ledger(expected_head: tuple[int, str] | None = None) -> LedgerDatabase:
-    from storage.identity import open_ledger
-    from storage.settings import load_settings
+    from storage.settings import load_settings, open_ledger
 
     settings = load_settings()
     if settings.ledger_url is None and not settings.ledger_path.exists():

@@ -11,15 +11,13 @@ from privacy.errors import ClustMixError, ConfigurationError, IntegrityError
 from privacy.ledger import EntryState
 from privacy.randomness import OperatingSystemNoise
 from storage.files.private import ensure_private_directory
-from storage.identity import installation_id
 from storage.keys.key_store import KeyStore
 from storage.keys.keys import SigningKey
-from storage.ledger.head import HeadFile
-from storage.ledger.ledger_db import LedgerDatabase
+from storage.ledger.ledger_db import HeadFile, LedgerDatabase
 from storage.public_data import datasets
 from storage.releases.release_store import ReleaseStore
 from storage.releases.revocations import REVOKED_FILE, read_revocations
-from storage.settings import DataPlaces, Settings
+from storage.settings import DataPlaces, Settings, installation_id
 
 PACKAGES = ("clustmix", "flows", "privacy", "storage", "tasks")
 _TABLES = ("adult", "diabetes130", "physionet2012", "fashion_mnist", "mnist")

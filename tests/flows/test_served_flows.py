@@ -18,8 +18,8 @@ from flows import serving
 from flows.approval import sign
 from flows.measure import measure_cohort
 from flows.orchestrator import refuse_unsafe_orchestrator
-from flows.publish import publish_measurement
-from flows.site.request import PublishRequest, ReleaseRequest
+from flows.publish import PublishRequest, publish_measurement
+from flows.site.request import ReleaseRequest
 from privacy.errors import ConfigurationError, Withheld
 from storage.arrivals.ready_files import build_ready_file, write_ready_file
 from storage.releases.bundles import verify_bundle

@@ -14,8 +14,8 @@ from hypothesis.extra import numpy as hnp
 from privacy.errors import IntegrityError
 from storage.files import private
 from storage.files.private import remove_staging, write_durably, write_folder
-from storage.identity import installation_id
 from storage.releases import measurements
+from storage.settings import installation_id
 
 RELEASE = "r-20260101-00000001"
 ARRAYS = {"moments": np.arange(6.0).reshape(2, 3), "codes": np.array([1, 2], dtype=np.uint16)}

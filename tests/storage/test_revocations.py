@@ -15,7 +15,7 @@ from storage.releases.release_store import ReleaseStore
 from storage.releases.revocations import (
     REVOKED_FILE,
     Revocation,
-    RevocationList,
+    _RevocationList,
     list_beside,
     list_revocations,
     read_revocations,
@@ -38,7 +38,7 @@ def revocation(number, **changes):
     return Revocation(**{**fields, **changes})
 
 
-LISTED = RevocationList.signed(PIPELINE, revocations=(revocation(1), revocation(2)))
+LISTED = _RevocationList.signed(PIPELINE, revocations=(revocation(1), revocation(2)))
 
 
 def bundle_of(number, *, manifest_sha256=None, **changes):
@@ -75,7 +75,10 @@ def test_a_bad_list_is_refused(tmp_path):
     del shorter["revocations"][1]
     for content, message in (
         (canonical_json(shorter), "SIGNATURE_WRONG: file revoked.json: .* get the list again"),
-        (RevocationList.signed(STRANGER, revocations=(revocation(1),)).to_bytes(), "SIGNER_UNKNOW"),
+        (
+            _RevocationList.signed(STRANGER, revocations=(revocation(1),)).to_bytes(),
+            "SIGNER_UNKNOWN",
+        ),
     ):
         path.write_bytes(content)
         with pytest.raises(IntegrityError, match=message):

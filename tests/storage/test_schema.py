@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from privacy.errors import InputError
 from storage.schema.column_blocks import ImageColumns
 from storage.schema.columns import CategoricalColumn, NumericColumn, raw_text
-from storage.schema.labels import Buckets, Label, Labels
+from storage.schema.labels import Label, Labels, _Buckets
 from storage.schema.table import TableSchema
 
 
@@ -51,7 +51,7 @@ def test_bins_are_cut_on_the_grid_of_the_column():
 
 
 def buckets(**changes):
-    return Buckets.model_validate({"edges": [1], "levels": ["a", "b"]} | changes)
+    return _Buckets.model_validate({"edges": [1], "levels": ["a", "b"]} | changes)
 
 
 def table(**changes):

@@ -105,6 +105,10 @@ class ImageClustMix:
         order = rng.permutation(n_rows)
         return codes[order], labels[order]
 
+    def probabilities(self, released: Released, codes: Codes) -> Floats:
+        """Return the probabilities (n, C) of the labels of images as codes (n, columns)."""
+        return ReleasedTeacher.of(released, self._layout).probabilities(codes)
+
     @property
     def _layout(self) -> ImageLayout:
         return ImageLayout.of(self.domain)

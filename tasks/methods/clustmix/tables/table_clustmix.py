@@ -11,7 +11,7 @@ Source of the chain: Madl et al., "Approximate, Adapt, Anonymize (3A)", Algorith
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -21,11 +21,11 @@ from threadpoolctl import threadpool_limits
 
 from privacy.arrays import Codes, Floats, Records
 from privacy.errors import ConfigurationError
-from tasks.measurement.centred import label_counts
+from tasks.measurement.centred import counts_of, label_counts
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain, row_slices
 from tasks.measurement.measurement_plan import MeasurementPlan, hold_against
-from tasks.measurement.method import PUBLIC_SEED, Released, Stage
+from tasks.measurement.method import PUBLIC_SEED, Noisy, Released, Stage, Table
 from tasks.measurement.statistics import softmax
 from tasks.methods.clustmix.tables import estimates
 from tasks.methods.clustmix.tables import table_draws as draws
@@ -37,6 +37,7 @@ from tasks.methods.clustmix.tables.kernel_features import (
     association_with_label,
 )
 from tasks.methods.clustmix.tables.label_features import white_features
+from tasks.methods.clustmix.tables.measured_tables import Sealed, measured_tables
 from tasks.methods.clustmix.tables.mixture import fit_mixture, pooled
 from tasks.methods.clustmix.tables.rounds import CONSTANT, Rounds
 from tasks.methods.clustmix.tables.table_layout import LABEL_COUNTS, PAIR_TABLES, Layout
@@ -149,6 +150,12 @@ class TableClustMix:
                 found = kernel.features(layout, codes[part]) / FEATURE_NORM
                 scores[part] += found @ released["kernel_scores"]
         return scores
+
+    def tables(self, released: Released, noisy: Noisy) -> tuple[float, Iterator[Table]]:
+        """Return the noisy number of patients, and every table of shares."""
+        sealed, by_label = Sealed.of(noisy), self.shares_by_label(released)
+        sizes, _ = counts_of(sealed.label_counts, self._layout.n_codes)
+        return float(sizes.sum()), measured_tables(self.domain, released, sealed, by_label=by_label)
 
     def shares_by_label(self, released: Released) -> Floats:
         """Shares (W, C) of patients by declared code and label, as of records by a public seed."""

@@ -72,21 +72,6 @@ def test_stored_rows_have_the_one_form(path):
         assert all(share is None or 0 <= share <= 1 for share in shares)
 
 
-@pytest.mark.integration
-@pytest.mark.parametrize("name", tables.site_names())
-def test_site_files_of_benchmarks_keep_the_declared_order(name, tmp_path):
-    document = tables.site_document(name)
-    site = tables.write_site(document, tmp_path / "site.yaml")
-    label = document["schema"]["label"]
-    declared = (
-        [level["name"] for level in label["levels"]]
-        if "levels" in label
-        else label["buckets"]["levels"]
-    )
-    assert site.table_schema.label.level_names == tuple(declared)
-    assert site.public_benchmark_data
-
-
 OWN_SITES = sorted(
     path.stem
     for folder in tables.SITES

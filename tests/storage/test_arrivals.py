@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import sqlite3
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -287,19 +286,3 @@ def test_a_list_that_is_damaged_or_open_is_refused(place, store):
     with pytest.raises(ConfigurationError, match="ARRIVALS_UNAVAILABLE: expected to write the li"):
         store.waiting()
     assert not (place.settings.home / "elsewhere").exists()
-
-
-def test_a_commit_is_on_the_disk(place, store, monkeypatch):
-    accept(place, store)
-    statements = []
-    real = sqlite3.connect
-
-    def connect(*arguments, **options):
-        connection = real(*arguments, **options)
-        connection.set_trace_callback(statements.append)
-        return connection
-
-    monkeypatch.setattr(sqlite3, "connect", connect)
-    store.unfinished()
-    assert statements[:2] == ["PRAGMA synchronous = EXTRA", "BEGIN IMMEDIATE"]
-    assert statements[-1] == "COMMIT"

@@ -178,31 +178,6 @@ def landing(tmp_path):
     return LandingFolder(str(tmp_path))
 
 
-def test_what_cannot_be_renamed_removed_or_read_is_one_clear_error(landing, tmp_path, monkeypatch):
-    def refuse(*_arguments, **_options):
-        raise OSError(30, "Read-only file system")
-
-    def fail(path, *arguments, **options):
-        if path == "a.csv":
-            raise OSError(5, "Input/output error")
-        return real(path, *arguments, **options)
-
-    for name in ("a.ready.json", "a.csv"):
-        (tmp_path / name).write_bytes(b"x")
-    version, real = landing.version("a.ready.json"), os.open
-    for function, patch in (("rename", refuse), ("unlink", refuse), ("open", fail)):
-        monkeypatch.setattr(landing_local.os, function, patch)
-    for change in (
-        lambda: landing.refuse("a.ready.json"),
-        lambda: landing.remove("a.ready.json", version),
-    ):
-        with pytest.raises(ConfigurationError, match=r"LANDING_UNWRITABLE: .* found: Read-only fi"):
-            change()
-    # A disk that cannot be read is no fault of the arrival.
-    with pytest.raises(ConfigurationError, match="LANDING_UNREADABLE: expected to read the landi"):
-        read(landing, "a.csv")
-
-
 def test_no_link_is_followed_and_nothing_waits_for_a_pipe(tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()

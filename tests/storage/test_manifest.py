@@ -132,12 +132,6 @@ def with_events(*events):
     return MANIFEST.model_copy(update={"events": events})
 
 
-def test_what_the_events_give_is_accepted():
-    require_publishable(MANIFEST)
-    verify_claims(MANIFEST)
-    verify_claims(with_events({"kind": "composed", "events": [event_to_dict(EVENT)]}))
-
-
 @given(
     st.fixed_dictionaries(
         {"kind": JSON_VALUES | st.sampled_from(["gaussian", "composed", "parallel"])},

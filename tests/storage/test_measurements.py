@@ -7,9 +7,6 @@ import stat
 import numpy as np
 import pytest
 from failing_disk import no_space
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
 from privacy.errors import IntegrityError
 from storage.files import private
@@ -95,25 +92,6 @@ def test_missing_changed_and_foreign_measurements(store, tmp_path):
     folder.rename(folder.with_name(other))
     with pytest.raises(IntegrityError, match="not the one in the ledger"):
         store.open(other, expected_sha256=digest)
-
-
-@given(
-    st.dictionaries(
-        st.sampled_from(["a", "b", "c_d"]),
-        hnp.arrays(
-            st.sampled_from([np.int64, np.float64, np.uint8, np.bool_]),
-            hnp.array_shapes(min_dims=0, max_dims=3, min_side=0),
-        ),
-    )
-)
-def test_arrays_come_back_and_have_one_form(arrays):
-    content = measurements.arrays_to_bytes(arrays)
-    assert measurements.arrays_to_bytes(arrays) == content
-    back = measurements.arrays_of_bytes(content)
-    assert back.keys() == arrays.keys()
-    for name, array in arrays.items():
-        assert back[name].dtype == array.dtype
-        np.testing.assert_array_equal(back[name], array)
 
 
 def test_folder_appears_whole_or_not_at_all(tmp_path, monkeypatch):

@@ -33,25 +33,6 @@ def file_of(**changes):
     return {"a.csv": {"sha256": "0" * 64, "size": 3, **changes}}
 
 
-def test_what_we_write_is_what_a_sender_would_write(tmp_path):
-    table = tmp_path / "b"
-    (table / "k=1").mkdir(parents=True)
-    (table / "k=1" / "y.parquet").write_bytes(b"y")
-    (table / "x.parquet").write_bytes(b"xx")
-    (table / ".x.parquet.crc").write_bytes(b"hidden")
-    ours = json.loads(build_ready_file(table, dataset="wards", secret=SECRET))
-    theirs = announce(
-        {"b/k=1/y.parquet": b"y", "b/x.parquet": b"xx"},
-        "wards",
-        SECRET,
-        signed_at=ours["signed_at"],
-        nonce=ours["nonce"],
-    )
-    assert ours == json.loads(theirs)
-    again = json.loads(build_ready_file(table, dataset="wards", secret=SECRET))
-    assert again["nonce"] != ours["nonce"]
-
-
 def test_the_program_for_senders_writes_a_ready_file(tmp_path):
     program = ROOT / "examples" / "announce.py"
     (tmp_path / "key").write_bytes(SECRET)

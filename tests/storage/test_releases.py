@@ -179,24 +179,6 @@ def approval_of(manifest, officer=ANNA, **changes):
     return sign_approval(statement.model_copy(update=changes), officer)
 
 
-def test_an_approved_release_is_published_and_says_by_whom(store):
-    manifest = pending()
-    path = store.publish(
-        REF, FILES, manifest, signer=PIPELINE, approval=approval_of(manifest), officers=OFFICERS
-    )
-    assert entries(path) == [
-        "approval.json", "data_card.md", "manifest.json", "signature.json", "synthetic.csv",
-    ]  # fmt: skip
-    verified = verify_bundle(path, trusted=TRUSTED, officers=OFFICERS)
-    assert (verified.signer, verified.approved_by) == (PIPELINE.key_id, ANNA.key_id)
-    assert verified.reason == "Card and numbers agree."
-    assert verify_bundle(path, trusted=[*TRUSTED, *OFFICERS]) == verified
-    for officers in ([], [BERT.public], [STRANGER.public]):
-        refused(path, r"SIGNER_UNKNOWN: file approval\.json is signed ", officers=officers)
-    (path / "approval.json").unlink()
-    refused(path, "APPROVAL_MISSING: expected the approval of an offic", officers=OFFICERS)
-
-
 APPROVAL = approval_of(pending())
 
 
@@ -284,9 +266,3 @@ def test_one_of_many_publishers_wins(store):
         outcomes = sorted(pool.map(publish, range(8)))
     assert outcomes == ["RELEASE_EXISTS"] * 7 + ["published"]
     verify_bundle(store.path(REF), trusted=TRUSTED)
-
-
-def test_a_release_is_found_by_its_id_in_whatever_dataset(store, bundle):
-    assert store.find(REF.release_id) == REF
-    assert store.find("r-20260101-ffffffff") is None
-    assert ReleaseStore(bundle.parent / "nowhere").find(REF.release_id) is None

@@ -1,6 +1,5 @@
 """The list of revoked releases: signed, strict, and never shorter."""
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
@@ -9,14 +8,12 @@ import pytest
 from made_manifests import key_of, manifest_of
 
 from privacy.errors import IntegrityError
-from storage.files.documents import canonical_json
 from storage.releases.bundles import VerifiedBundle
 from storage.releases.release_store import ReleaseStore
 from storage.releases.revocations import (
     REVOKED_FILE,
     Revocation,
     RevocationList,
-    list_beside,
     list_revocations,
     read_revocations,
 )
@@ -67,24 +64,6 @@ def numbers_in(store):
     return [int(item.release_id[-8:], 16) for item in listed.revocations]
 
 
-def test_a_bad_list_is_refused(tmp_path):
-    path = tmp_path / REVOKED_FILE
-    with pytest.raises(IntegrityError, match=r"FILE_MISSING: file revoked\.json is missing"):
-        read_revocations(path, trusted=TRUSTED)
-    shorter = json.loads(LISTED.to_bytes())
-    del shorter["revocations"][1]
-    for content, message in (
-        (canonical_json(shorter), "SIGNATURE_WRONG: file revoked.json: .* get the list again"),
-        (RevocationList.signed(STRANGER, revocations=(revocation(1),)).to_bytes(), "SIGNER_UNKNOW"),
-    ):
-        path.write_bytes(content)
-        with pytest.raises(IntegrityError, match=message):
-            read_revocations(path, trusted=TRUSTED)
-    (tmp_path / "link").symlink_to(path)
-    with pytest.raises(IntegrityError, match="FILE_NOT_REGULAR"):
-        read_revocations(tmp_path / "link", trusted=TRUSTED)
-
-
 def test_listed_bundles_are_refused_with_date_and_reason():
     LISTED.require_not_revoked(bundle_of(3))
     LISTED.require_not_revoked(bundle_of(3, resampled_from="r-20250131-00000004"))
@@ -123,15 +102,3 @@ def test_of_revocations_at_once_none_is_lost(store):
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda number: add(ReleaseStore(store.root), number), range(20)))
     assert sorted(numbers_in(store)) == list(range(20))
-
-
-def test_the_list_is_looked_for_in_the_store_of_a_bundle(store, monkeypatch):
-    bundle = store.root / "adult" / "r-20250131-00000001"
-    bundle.mkdir(parents=True)
-    assert list_beside(bundle) is None
-    add(store, 1)
-    assert list_beside(bundle) == store.root / REVOKED_FILE
-    monkeypatch.chdir(bundle)
-    assert list_beside(Path()) == store.root / REVOKED_FILE
-    assert list_beside(Path("../r-20250131-00000001")) == store.root / REVOKED_FILE
-    assert list_beside(bundle.parent) is None

@@ -1,6 +1,5 @@
 """Schemas of tables, images and items: what they mean, and what is refused."""
 
-import json
 import re
 from decimal import Decimal
 from itertools import product
@@ -65,10 +64,6 @@ def schema_of(**declared):
     return TableSchema.model_validate({"label": named, **declared})
 
 
-def image_schema(height=2, width=3, **more):
-    return schema_of(image={"height": height, "width": width, **more})
-
-
 REFUSED = {
     number: [
         ({"lower": 9}, "expected lower below upper"),
@@ -128,43 +123,6 @@ def test_what_is_refused(make, changes, message):
         make(**changes)
 
 
-def test_an_image_is_a_column_for_each_pixel_and_items_are_columns_of_two_levels():
-    schema = image_schema()
-    assert schema.column_names == (
-        *("pixel_00_00", "pixel_00_01", "pixel_00_02"),
-        *("pixel_01_00", "pixel_01_01", "pixel_01_02"),
-    )
-    first = NumericColumn(
-        kind="integer", name="pixel_00_00", lower=0, upper=255, bins=256, decimals=None
-    )
-    assert schema.columns[0] == first
-    assert schema.columns[0].n_codes == 256
-    assert schema.columns[0].bin_starts == tuple(range(256))
-    (column,) = image_schema(1, 1, gray_levels=2, threshold=100).columns
-    assert (column.bin_starts, column.n_codes) == ((0, 100), 2)  # the first white
-    schema = schema_of(items=["insulin", "diag-V"])
-    assert schema.column_names == ("insulin", "diag-V")
-    for column in schema.columns:
-        assert isinstance(column, CategoricalColumn)
-        assert (column.levels, column.n_codes) == (("0", "1"), 2)
-
-
-def test_a_schema_has_one_short_form():
-    for declared in (
-        {"image": {"height": 28, "width": 28}},
-        {"image": {"height": 4, "width": 4, "gray_levels": 2, "threshold": 100}},
-        {"items": ["a", "b"]},
-    ):
-        schema = schema_of(**declared)
-        text = schema.model_dump_json()
-        assert len(text) < 500
-        assert "columns" not in json.loads(text)
-        assert TableSchema.model_validate_json(text) == schema
-        assert TableSchema.model_validate(schema.model_dump(mode="json")) == schema
-    plain = schema_of(columns=[{"kind": "categorical", "name": "c", "levels": ["a"]}])
-    assert {"image", "items"}.isdisjoint(plain.model_dump())
-
-
 @given(gray_levels=st.integers(2, 256))
 def test_each_gray_level_lies_in_its_bin(gray_levels):
     image = ImageColumns(height=1, width=1, gray_levels=gray_levels)
@@ -183,15 +141,6 @@ def test_header_is_compared_in_both_directions():
         schema.check_header(["x", "y", "patient"], needed)
     with pytest.raises(InputError, match=r"HEADER_MISMATCH: .* found ward; declare them in the sc"):
         schema.check_header(["x", "c", "y", "id", "patient", "ward"], needed)
-
-
-def test_a_message_does_not_list_hundreds_of_pixels():
-    with pytest.raises(InputError, match="pixel_00_18 and 765 more; check") as caught:
-        image_schema(28, 28).check_header(["other"], image_schema(28, 28).released_columns)
-    assert len(str(caught.value)) < 500
-    needed = image_schema().released_columns
-    with pytest.raises(InputError, match="found c0, c1, c2; declare them"):
-        image_schema().check_header([*needed, "c0", "c1", "c2"], needed)
 
 
 # --- several labels as one

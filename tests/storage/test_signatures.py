@@ -11,7 +11,7 @@ from made_manifests import SHA, fields_of, key_of
 
 from privacy.errors import ConfigurationError, IntegrityError, LedgerError
 from storage.files.documents import canonical_json, digest_of
-from storage.ledger.adjustments import Adjustment, keep_adjustment, sign_adjustment
+from storage.ledger.adjustments import Adjustment, sign_adjustment
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.releases.manifest import Manifest
 from storage.releases.revocations import Revocation, RevocationList
@@ -200,15 +200,6 @@ def required(approval, manifest=MANIFEST, officers=OFFICERS):
     return require_approval(approval, manifest, signer=PIPELINE.public, officers=officers)
 
 
-def test_a_statement_is_made_from_the_manifest():
-    made = ApprovalStatement.of(MANIFEST, decision="approve", reason=STATEMENT.reason)
-    assert abs((made.decided_on - datetime.now(UTC).date()).days) <= 1
-    assert made.model_copy(update={"decided_on": STATEMENT.decided_on}) == STATEMENT
-    free = Manifest(**{**FIELDS, "needs_approval": False, "requester": None})
-    with pytest.raises(ConfigurationError, match=r"APPROVAL_UNEXPECTED: release adult/r-2025.* ne"):
-        ApprovalStatement.of(free, decision="approve", reason="x")
-
-
 def forged(requester):
     """Return an approval by Bert, made without this program."""
     statement = STATEMENT.model_copy(update={"requester": requester})
@@ -247,21 +238,6 @@ def test_an_approval_of_something_else_or_by_somebody_else_is_refused(approval, 
         required(approval, officers=officers)
 
 
-def test_nobody_approves_their_own_request():
-    said_to_bert = f"APPROVER_IS_REQUESTER: expected the key of another .*found {BERT.key_id} for"
-    with pytest.raises(ConfigurationError, match=said_to_bert):
-        sign_approval(STATEMENT, BERT)
-
-
-def test_a_resample_carries_the_approval_of_its_original():
-    fields = {**FIELDS, "release_id": "r-20250301-00000001"}
-    resample = Manifest(**{**fields, "resampled_from": FIELDS["release_id"], "rows": 5})
-    assert required(APPROVAL, resample) == ANNA.public
-    of_itself = said(release_id="r-20250301-00000001")
-    with pytest.raises(IntegrityError, match=r"APPROVAL_MISMATCH: .* the release_id of the manife"):
-        required(of_itself, resample)
-
-
 # --- a charge entered by hand, which two officers sign
 
 
@@ -278,16 +254,6 @@ def test_two_different_people_sign_what_the_ledger_accepts():
     ):
         with pytest.raises(ConfigurationError, match=code):
             adjustment(**change)
-
-
-def test_an_adjustment_is_written_once_and_for_its_owner(tmp_path):
-    path = keep_adjustment(tmp_path / "adjustments", ADJUSTMENT)
-    assert path == tmp_path / "adjustments" / f"{ENTRY}.json"
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert path.parent.stat().st_mode & 0o777 == 0o700
-    assert Adjustment.from_bytes(path.read_bytes()) == ADJUSTMENT
-    with pytest.raises(IntegrityError, match="ALREADY_WRITTEN"):
-        keep_adjustment(tmp_path / "adjustments", ADJUSTMENT)
 
 
 def test_an_entry_is_held_against_what_was_signed(tmp_path):

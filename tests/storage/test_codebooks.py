@@ -188,10 +188,7 @@ LINKML = {
             "attributes": {
                 "id": {"range": "string"},
                 "age": {
-                    "range": "integer",
-                    "title": "Age",
-                    "minimum_value": 0,
-                    "maximum_value": 120,
+                    "range": "integer", "title": "Age", "minimum_value": 0, "maximum_value": 120,
                     "required": True,
                 },
             }
@@ -199,7 +196,7 @@ LINKML = {
     },
     "slots": {"sex": {"range": "Sex"}},
     "enums": {"Sex": {"permissible_values": {1: {"description": "male"}, 2: {}}}},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(

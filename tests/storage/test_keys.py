@@ -122,16 +122,13 @@ def test_links_pipes_and_folders_are_no_keys(tmp_path, read):
 
 ELLIPTIC = ec.generate_private_key(ec.SECP256R1())
 NO_KEYS = {
-    "public": (SigningKey, spki(ED)),
-    "two keys": (SigningKey, pkcs8(ED) * 2),
+    "public": (SigningKey, spki(ED)), "two keys": (SigningKey, pkcs8(ED) * 2),
     "with password": (SigningKey, pkcs8(ED, serialization.BestAvailableEncryption(b"x"))),
     "elliptic curve": (SigningKey, pkcs8(ELLIPTIC)),
-    "too large": (SigningKey, pkcs8(ED) + b"\n" * 10_000),
-    "private": (PublicKey, pkcs8(ED)),
-    "truncated": (PublicKey, spki(ED)[:-30]),
-    "two public keys": (PublicKey, spki(ED) * 2),
+    "too large": (SigningKey, pkcs8(ED) + b"\n" * 10_000), "private": (PublicKey, pkcs8(ED)),
+    "truncated": (PublicKey, spki(ED)[:-30]), "two public keys": (PublicKey, spki(ED) * 2),
     "public elliptic curve": (PublicKey, spki(ELLIPTIC)),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", NO_KEYS)

@@ -85,14 +85,10 @@ REFUSE_NOTHING = (
 )
 CHANGED_TABLES = {
     "sqlite": [
-        "DROP TRIGGER journal_no_update",
-        "DROP TRIGGER journal_no_delete",
-        "DROP TRIGGER journal_continues",
-        "CREATE TABLE other (x)",
-        "CREATE VIEW other AS SELECT 1",
+        "DROP TRIGGER journal_no_update", "DROP TRIGGER journal_no_delete",
+        "DROP TRIGGER journal_continues", "CREATE TABLE other (x)", "CREATE VIEW other AS SELECT 1",
         "CREATE TRIGGER other AFTER INSERT ON journal BEGIN SELECT 1; END",
-        "ALTER TABLE journal ADD COLUMN other TEXT",
-        "DROP TABLE journal",
+        "ALTER TABLE journal ADD COLUMN other TEXT", "DROP TABLE journal",
     ],
     "postgres": [
         f"ALTER TABLE {J} DISABLE TRIGGER journal_append_only",
@@ -121,7 +117,7 @@ CHANGED_TABLES = {
         "CREATE VIEW clustmix_ledger.other AS SELECT 1",
         f"DROP TABLE {J}",
     ],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -164,17 +160,12 @@ def test_a_changed_field_is_found_and_named(backend):
 @pytest.mark.parametrize(
     ("column", "values"),
     [
-        ("state", ["free"]),
-        ("rho", ["nothing", "-1", "0.1", "0.1000000000000"]),
-        ("adjacency", ["x"]),
-        ("epsilon", ["one", "1"]),
-        ("lifetime_cap_rho", ["0"]),
-        ("window_days", ["7"]),
-        ("partition_scheme", ["hash"]),
-        ("needs_approval", ["maybe"]),
+        ("state", ["free"]), ("rho", ["nothing", "-1", "0.1", "0.1000000000000"]),
+        ("adjacency", ["x"]), ("epsilon", ["one", "1"]), ("lifetime_cap_rho", ["0"]),
+        ("window_days", ["7"]), ("partition_scheme", ["hash"]), ("needs_approval", ["maybe"]),
         ("recorded_at", ["yesterday"]),
     ],
-)
+)  # fmt: skip
 def test_a_row_that_cannot_be_read_is_named(tmp_path, column, values):
     # The reading is the same for both databases.
     backend = ledger_backends.SqliteBackend(tmp_path)

@@ -55,13 +55,9 @@ OUT_OF_RANGE = {
     "max_rows_per_patient": [0],
     "rows": [0],
     "files": [
-        {},
-        {"a.csv": SHA},
-        {"a.csv": {**DIGEST.model_dump(), "sha256": SHA + "\n"}},
-        {"a.csv": {**DIGEST.model_dump(), "crc": 0}},
-        {"manifest.json": DIGEST},
-        {SIGNATURE_FILE: DIGEST},
-        {APPROVAL_FILE.upper().replace("JSON", "json"): DIGEST},
+        {}, {"a.csv": SHA}, {"a.csv": {**DIGEST.model_dump(), "sha256": SHA + "\n"}},
+        {"a.csv": {**DIGEST.model_dump(), "crc": 0}}, {"manifest.json": DIGEST},
+        {SIGNATURE_FILE: DIGEST}, {APPROVAL_FILE.upper().replace("JSON", "json"): DIGEST},
         {"a.csv": DIGEST, "A.csv": DIGEST},
     ],
     "measurement_sha256": ["abc"],
@@ -69,7 +65,7 @@ OUT_OF_RANGE = {
     "conditions": [{"sex": "female"}],
     "resampled_from": ["r-1", FIELDS["release_id"]],
     "source_rows": [32_561],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("field", OUT_OF_RANGE)

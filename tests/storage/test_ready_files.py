@@ -72,14 +72,11 @@ OUT_OF_RANGE = {
     "mac": ["A" * 64],
     "signed_at": ["2026-02-31T00:00:00Z", "2026-11-21T17:00:00+00:00", 1],
     "files": [
-        {},
-        ["a.csv"],
-        *(file_of(size=size) for size in (-1, "3", 3.0, 2**53)),
-        file_of(zebra=1),
+        {}, ["a.csv"], *(file_of(size=size) for size in (-1, "3", 3.0, 2**53)), file_of(zebra=1),
         {"\ud800": {"sha256": "0" * 64, "size": 1}},
         {str(n): {"sha256": "0" * 64, "size": 1} for n in range(10_001)},
     ],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(

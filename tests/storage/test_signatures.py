@@ -133,15 +133,9 @@ REFUSED = {
         *(
             (stated(**{field: value}), f"field 'statement.{field}")
             for field, value in (
-                ("ledger_entry", ""),
-                ("release_id", "../x"),
-                ("measurement_sha256", "abc"),
-                ("guarantee", "x" * 10_001),
-                ("requester", None),
-                ("requester", "anna"),
-                ("decision", "maybe"),
-                ("reason", "two\nlines"),
-                ("decided_on", "today"),
+                ("ledger_entry", ""), ("release_id", "../x"), ("measurement_sha256", "abc"),
+                ("guarantee", "x" * 10_001), ("requester", None), ("requester", "anna"),
+                ("decision", "maybe"), ("reason", "two\nlines"), ("decided_on", "today"),
                 ("epsilon", 1.0),
             )
         ),
@@ -168,7 +162,7 @@ REFUSED = {
         ),
         (twice_signed(lambda parts: parts[0].update(note="x")), "Extra inputs are not permitted"),
     ],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(

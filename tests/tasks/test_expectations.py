@@ -90,12 +90,9 @@ def test_native_types_that_the_encoder_accepts_pass():
 
 
 BAD_TEXT = {
-    ("age", "number"): [CANARY, "7.5", "", "1_000"],
-    ("lab", "number"): ["inf", "nan"],
-    ("unit", "level"): [CANARY, ""],
-    ("diag", "level"): [CANARY],
-    ("died", "label"): [CANARY, ""],
-}
+    ("age", "number"): [CANARY, "7.5", "", "1_000"], ("lab", "number"): ["inf", "nan"],
+    ("unit", "level"): [CANARY, ""], ("diag", "level"): [CANARY], ("died", "label"): [CANARY, ""],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -232,17 +229,11 @@ def make_release(n_rows=200):
 @pytest.mark.parametrize(
     ("column", "value", "checks"),
     [
-        ("age", 140, ["bounds"]),
-        ("age", 7.5, ["grid"]),
-        ("age", np.nan, ["number", "not_null"]),
-        ("age", np.inf, ["number", "bounds"]),
-        ("lab", 1.234, ["grid"]),
-        ("lab", "abc", ["number"]),
-        ("unit", "attic", ["level"]),
-        ("unit", None, ["level"]),
-        ("died", "1", ["label"]),
+        ("age", 140, ["bounds"]), ("age", 7.5, ["grid"]), ("age", np.nan, ["number", "not_null"]),
+        ("age", np.inf, ["number", "bounds"]), ("lab", 1.234, ["grid"]), ("lab", "abc", ["number"]),
+        ("unit", "attic", ["level"]), ("unit", None, ["level"]), ("died", "1", ["label"]),
     ],
-)
+)  # fmt: skip
 def test_the_output_gate_says_which_rule_is_broken(column, value, checks):
     frame = make_release()
     frame[column] = frame[column].astype(object)

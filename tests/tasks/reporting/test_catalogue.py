@@ -45,18 +45,13 @@ HEALTH = rdflib.Namespace("http://healthdataportal.eu/ns/health#")
 RELEASE_ID = "r-20260101-00c0ffee"
 SITES = sorted((Path(__file__).parents[3] / "deployments" / "sites").glob("*.yaml"))
 DECLARED = {
-    "publisher": "Hospital of <St. Ann> & sons",
-    "publisher_kind": "Nonprofit",
-    "contact": "data@hospital.example",
-    "landing_page": "https://hospital.example/data",
+    "publisher": "Hospital of <St. Ann> & sons", "publisher_kind": "Nonprofit",
+    "contact": "data@hospital.example", "landing_page": "https://hospital.example/data",
     "license": "https://creativecommons.org/licenses/by/4.0/",
-    "access_body": "Health data access body",
-    "access_contact": "body@hospital.example",
-    "keywords": ["intensive care"],
-    "region": "Everywhere",
-    "purpose": "To teach.",
+    "access_body": "Health data access body", "access_contact": "body@hospital.example",
+    "keywords": ["intensive care"], "region": "Everywhere", "purpose": "To teach.",
     "review_on": "2027-01-31",
-}
+}  # fmt: skip
 
 
 def bundle_of(site, folder, *, n_rows=12):

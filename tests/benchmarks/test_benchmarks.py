@@ -25,6 +25,7 @@ from storage.sources.cohorts import CohortReader
 from tasks.ingest.encoding import encode_chunk
 from tasks.methods.registry import METHODS
 from tasks.steps.source import check_source
+from tests.processes import ROOT, python
 
 ASKED_KEYS = {
     "dataset", "method", "analysis", "epsilon", "delta", "seed", "source", "auc", "accuracy",
@@ -204,3 +205,12 @@ def test_methods_are_compared_on_the_splits_of_both_and_errors_decide():
     assert (below.met, below.measured) == (False, "flchain 1 log_loss")
     assert (ahead.met, marginals.met, calibrated.met) == (False, True, True)
     assert "+0.0233 ± 0.0033 ahead" in public_tables.verdict_table([found])
+
+
+def test_scorer_imports_nothing_of_the_pipeline():
+    code = (
+        "import sys, benchmarks.score; "
+        "sys.exit(str([name for name in sys.modules "
+        "if name.split('.')[0] in ('privacy', 'storage', 'tasks', 'flows')] or ''))"
+    )
+    assert python("-c", code, cwd=ROOT).stderr.strip() == ""

@@ -124,19 +124,6 @@ def test_a_nonce_is_seen_for_good(place, store):
     assert place.kept() == []
 
 
-def test_what_was_accepted_is_cleared_from_landing_unless_it_was_written_anew(place, store):
-    landing = LandingFolder(str(place.landing))
-    arrival = accept(place, store, {"b/x": b"x", "b/y": b"y"})
-    (place.landing / "b" / "x").write_bytes(b"new")
-    (place.landing / "b.ready.json").write_bytes(b"new")
-    with store.scanning():
-        (cleared,) = store.clear(landing)
-        assert cleared.arrival_id == arrival.arrival_id
-        assert store.clear(landing) == ()
-    found = sorted(path.name for path in place.landing.rglob("*") if path.is_file())
-    assert found == ["b.ready.json", "x"]
-
-
 def test_a_disk_that_is_full_or_fails_keeps_nothing(place, store, monkeypatch):
     def little(_folder):
         return SimpleNamespace(free=256 * 2**20)
@@ -254,15 +241,6 @@ def test_an_arrival_whose_run_died_waits_again_at_once_and_ends_at_the_third(pla
     assert store.waiting() == ()
     assert {store.find(i).outcome for i in (one, two)} == {Outcome.FAILED}
     assert place.kept() == []
-
-
-def test_what_dead_processes_left_is_deleted_and_nothing_else(place, store):
-    kept = accept(place, store).arrival_id
-    root = place.settings.arrivals
-    for name in ("a-20261121-00000001", ".staging-a-20261121-00000002", "notes"):
-        (root / name / "table").mkdir(parents=True)
-    with store.scanning():
-        assert sorted(path.name for path in place.kept()) == [kept, "notes"]
 
 
 def test_a_list_that_is_damaged_or_open_is_refused(place, store):

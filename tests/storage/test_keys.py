@@ -243,24 +243,21 @@ def test_keys_of_officers_and_retired_ones_are_found_by_their_folders(store, tmp
 
 
 def test_a_folder_of_keys_holds_public_keys_alone(store, tmp_path):
-    anna = SigningKey.create(tmp_path / "anna.key")
-    for stranger in (anna.key_id, store.pipeline().key_id):
-        message = f"NOT_AN_OFFICER: .* in {tmp_path}/keys/officers, found {stranger}; its adminis"
-        with pytest.raises(ConfigurationError, match=message):
-            store.require_officer(stranger)
+    stranger = store.pipeline().key_id
+    message = f"NOT_AN_OFFICER: .* in {tmp_path}/keys/officers, found {stranger}; its adminis"
+    with pytest.raises(ConfigurationError, match=message):
+        store.require_officer(stranger)
     for name, read in (("retired", store.pipeline_public), ("officers", store.officers)):
         folder = tmp_path / "keys" / name
         folder.mkdir()
-        for other in ("notes.txt", "old.key"):
-            (folder / other).touch()
-            with pytest.raises(ConfigurationError, match="KEY_INVALID: expected only public k"):
-                read()
-            (folder / other).unlink()
+        (folder / "old.key").touch()
+        with pytest.raises(ConfigurationError, match="KEY_INVALID: expected only public k"):
+            read()
+        (folder / "old.key").unlink()
         folder.rmdir()
         folder.symlink_to(tmp_path)
         with pytest.raises(ConfigurationError, match="NOT_A_DIRECTORY: expected a folder of"):
             read()
-        folder.unlink()
 
 
 def test_first_use_by_several_processes_makes_one_key(tmp_path):

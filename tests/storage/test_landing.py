@@ -3,7 +3,6 @@
 import hashlib
 import os
 import socket
-from datetime import UTC, datetime, timedelta
 
 import pytest
 from moto.moto_server.threaded_moto_server import ThreadedMotoServer
@@ -76,17 +75,6 @@ def test_ready_files_are_found_in_order(place):
     put("d.ready.json.part", b"x")
     put("aa.ready.json", b"x")
     assert landing.ready_names() == ["a.csv.ready.json", "aa.ready.json", "b.ready.json"]
-
-
-def test_the_oldest_is_as_old_as_its_file(place):
-    landing, put, _ = place
-    assert landing.oldest() is None
-    before = datetime.now(UTC) - timedelta(seconds=2)  # stores keep whole seconds
-    put("b.csv", b"x")
-    first = landing.oldest()
-    assert before < first < datetime.now(UTC) + timedelta(seconds=2)
-    put("a.csv", b"x")
-    assert landing.oldest() == first
 
 
 def test_content_is_read_and_removed_as_long_as_it_is_what_was_read(place):

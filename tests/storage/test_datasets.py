@@ -210,18 +210,3 @@ def test_rules_of_items():
         {"diag-health-factors-V", "diag-external-causes-E"},
         {"insulin", "diag-intestinal-infections"},
     ]
-
-
-def test_items_are_derived_once(settings, monkeypatch):
-    with pytest.raises(InputError, match=r"DATA_UNAVAILABLE: .*put diabetes130/diabetic_data\.par"):
-        found("diabetes130_items", settings)
-    path = settings.data_dir / DATASETS["diabetes130"].relative_path
-    path.parent.mkdir(parents=True)
-    encounters(insulin=["Up", "No", "No"]).to_parquet(path, index=False)
-    small = replace(DATASETS["diabetes130"], sha256=digest(path.read_bytes()))
-    monkeypatch.setitem(datasets.DATASETS, "diabetes130", small)
-    derived = found("diabetes130_items", settings)
-    assert derived.is_relative_to(settings.downloads)
-    assert pd.read_parquet(derived)["insulin"].tolist() == [1, 0, 0]
-    path.unlink()
-    assert found("diabetes130_items", settings) == derived

@@ -1,6 +1,5 @@
 """What a ledger does, in each database."""
 
-from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 
 import pytest
@@ -56,15 +55,6 @@ def test_a_reservation_is_charged_at_once(ledger):
     assert ledger.entry(entry.entry_id) == entry
     assert ledger.entries("adult-yearly") == ()
     assert ledger.head() == (1, entry.hash)
-    ledger.verify()
-
-
-def test_threads_share_an_instance(ledger):
-    with ThreadPoolExecutor(4) as pool:
-        entries = list(
-            pool.map(lambda number: reserve(ledger, number, cohort=f"{number}"), range(8))
-        )
-    assert set(ledger.history()) == set(entries)
     ledger.verify()
 
 

@@ -46,25 +46,16 @@ def test_canonical_json_has_a_form_and_refuses_what_is_none():
 
 
 OUT_OF_RANGE = {
-    "adjacency": ["add"],
-    "events": [()],
-    "mu": [0.0],
-    "rho": [math.nan],
-    "epsilon": [math.inf, -1.0],
-    "delta": [1.0],
-    "max_rows_per_patient": [0],
-    "rows": [0],
+    "adjacency": ["add"], "events": [()], "mu": [0.0], "rho": [math.nan], "delta": [1.0],
+    "epsilon": [math.inf, -1.0], "max_rows_per_patient": [0], "rows": [0],
     "files": [
         {}, {"a.csv": SHA}, {"a.csv": {**DIGEST.model_dump(), "sha256": SHA + "\n"}},
         {"a.csv": {**DIGEST.model_dump(), "crc": 0}}, {"manifest.json": DIGEST},
         {SIGNATURE_FILE: DIGEST}, {APPROVAL_FILE.upper().replace("JSON", "json"): DIGEST},
         {"a.csv": DIGEST, "A.csv": DIGEST},
     ],
-    "measurement_sha256": ["abc"],
-    "requester": [None, "anna"],
-    "conditions": [{"sex": "female"}],
-    "resampled_from": ["r-1", FIELDS["release_id"]],
-    "source_rows": [32_561],
+    "measurement_sha256": ["abc"], "requester": [None, "anna"], "source_rows": [32_561],
+    "conditions": [{"sex": "female"}], "resampled_from": ["r-1", FIELDS["release_id"]],
 }  # fmt: skip
 
 

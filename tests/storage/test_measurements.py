@@ -6,11 +6,8 @@ import stat
 
 import numpy as np
 import pytest
-from failing_disk import no_space
 
 from privacy.errors import IntegrityError
-from storage.files import private
-from storage.files.private import remove_staging, write_durably, write_folder
 from storage.identity import installation_id
 from storage.releases import measurements
 
@@ -92,28 +89,6 @@ def test_missing_changed_and_foreign_measurements(store, tmp_path):
     folder.rename(folder.with_name(other))
     with pytest.raises(IntegrityError, match="not the one in the ledger"):
         store.open(other, expected_sha256=digest)
-
-
-def test_folder_appears_whole_or_not_at_all(tmp_path, monkeypatch):
-    target, content = tmp_path / "private" / "folder", {"a.txt": b"1", "b.txt": b"2"}
-
-    def fails(path, content):
-        if path.name == "b.txt":
-            no_space()
-        write_durably(path, content)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(private, "write_durably", fails)
-        with pytest.raises(OSError, match="No space left"):
-            write_folder(target, content)
-    assert list((tmp_path / "private").iterdir()) == []
-    write_folder(target, content)
-    assert {path.name: path.read_bytes() for path in target.iterdir()} == content
-    # What a dead writer left is removed.
-    for name in ("one", "two"):
-        (tmp_path / f".staging-{name}-0a1b2c3d").mkdir()
-    remove_staging(tmp_path, "one")
-    assert [path.name for path in tmp_path.glob(".*")] == [".staging-two-0a1b2c3d"]
 
 
 def test_installation_has_one_id_for_processes_that_start_together(tmp_path):

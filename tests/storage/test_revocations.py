@@ -1,18 +1,16 @@
 """The list of revoked releases: signed, strict, and never shorter."""
 
 from concurrent.futures import ThreadPoolExecutor
-from datetime import date
 from pathlib import Path
 
 import pytest
-from made_manifests import key_of, manifest_of
+from made_manifests import key_of, manifest_of, revocation
 
 from privacy.errors import IntegrityError
 from storage.releases.bundles import VerifiedBundle
 from storage.releases.release_store import ReleaseStore
 from storage.releases.revocations import (
     REVOKED_FILE,
-    Revocation,
     RevocationList,
     list_revocations,
     read_revocations,
@@ -20,19 +18,6 @@ from storage.releases.revocations import (
 
 PIPELINE, ANNA, STRANGER = (key_of(number) for number in range(1, 4))
 TRUSTED = [PIPELINE.public]
-
-
-def revocation(number, **changes):
-    fields = {
-        "dataset": "adult",
-        "release_id": f"r-20250131-{number:08x}",
-        "ledger_entry": "e-0123456789abcdef",
-        "manifest_sha256": f"{number:064x}",
-        "reason": "Bounds were taken from the rows.",
-        "revoked_by": ANNA.key_id,
-        "revoked_on": date(2025, 2, 1),
-    }
-    return Revocation(**{**fields, **changes})
 
 
 LISTED = RevocationList.signed(PIPELINE, revocations=(revocation(1), revocation(2)))

@@ -7,14 +7,14 @@ from datetime import date
 from decimal import Decimal
 
 import pytest
-from made_manifests import SHA, fields_of, key_of
+from made_manifests import SHA, fields_of, key_of, revocation
 
 from privacy.errors import IntegrityError, LedgerError
 from storage.files.documents import canonical_json, digest_of
 from storage.ledger.adjustments import Adjustment, sign_adjustment
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.releases.manifest import Manifest
-from storage.releases.revocations import Revocation, RevocationList
+from storage.releases.revocations import RevocationList
 from storage.releases.signatures import (
     Approval,
     ApprovalStatement,
@@ -39,19 +39,6 @@ STATEMENT = ApprovalStatement(
 )
 ENTRY = "e-0123456789abcdef"
 SPENT = {"cohort": "heart-failure", "rho": Decimal("0.25"), "reason": "a table left on paper"}
-
-
-def revocation(number, **changes):
-    fields = {
-        "dataset": "adult",
-        "release_id": f"r-20250131-{number:08x}",
-        "ledger_entry": ENTRY,
-        "manifest_sha256": f"{number:064x}",
-        "reason": "Bounds were taken from the rows.",
-        "revoked_by": ANNA.key_id,
-        "revoked_on": date(2025, 2, 1),
-    }
-    return Revocation(**{**fields, **changes})
 
 
 def adjustment(keys=(ANNA, BERT), **changes):

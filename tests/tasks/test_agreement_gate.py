@@ -41,7 +41,6 @@ KINDS = {
         "label": LABEL,
     },
     "image": {"image": {"height": 3, "width": 3, "gray_levels": 4}, "label": LABEL},
-    "items": {"items": ["insulin", "statin", "heparin", "iron"], "label": LABEL},
 }
 
 
@@ -160,11 +159,6 @@ FAULTS = {
         ),
         "pixels exchanged": columns_exchanged("pixel_00_00", "pixel_02_02"),
         "constant pixel": lambda f: f.assign(pixel_01_01=f["pixel_01_01"].dtype.type(0)),
-    },
-    "items": {
-        "absent for present": lambda f: f.assign(insulin=exchanged(f["insulin"], "0", "1")),
-        "items exchanged": columns_exchanged("insulin", "iron"),
-        "constant item": lambda f: f.assign(iron="1"),
     },
 }
 

@@ -254,8 +254,3 @@ def test_a_list_that_is_damaged_or_open_is_refused(place, store):
     path.write_bytes(b"zebra" * 1_000)
     with pytest.raises(IntegrityError, match=r"ARRIVALS_DAMAGED: the list of arrivals \(arrivals"):
         store.waiting()
-    path.unlink()
-    path.symlink_to(place.settings.home / "elsewhere")
-    with pytest.raises(ConfigurationError, match="ARRIVALS_UNAVAILABLE: expected to write the li"):
-        store.waiting()
-    assert not (place.settings.home / "elsewhere").exists()

@@ -5,10 +5,8 @@ import os
 import stat
 
 import pytest
-from failing_disk import no_space
 
 from privacy.errors import ConfigurationError, IntegrityError
-from storage.files import private
 from storage.files.diagnostics import MAX_ROWS_PER_RULE, DiagnosticsFile
 from storage.files.private import (
     ensure_private_directory,
@@ -45,23 +43,6 @@ def test_a_planted_link_is_not_followed(tmp_path):
     replace_durably(tmp_path / "link", b"after")
     assert not (tmp_path / "link").is_symlink()
     assert (tmp_path / "target").read_bytes() == b"before"
-
-
-@pytest.mark.parametrize("step", ["fsync", "fchmod", "replace"])
-def test_a_failure_leaves_the_file_as_it_was(tmp_path, monkeypatch, step):
-    replace_durably(tmp_path / "a", b"before")
-    # What a killed process left is no obstacle, here and below.
-    (tmp_path / ".a.new").write_bytes(b"half")
-    with monkeypatch.context() as patched:
-        patched.setattr(private.os, step, no_space)
-        with pytest.raises(OSError, match="No space"):
-            replace_durably(tmp_path / "a", b"after")
-    assert (tmp_path / "a").read_bytes() == b"before"
-    assert os.listdir(tmp_path) == ["a"]
-    (tmp_path / ".a.new").write_bytes(b"half")
-    replace_durably(tmp_path / "a", b"after")
-    assert (tmp_path / "a").read_bytes() == b"after"
-    assert os.listdir(tmp_path) == ["a"]
 
 
 def test_values_are_in_the_file_and_not_in_the_pointer(tmp_path):

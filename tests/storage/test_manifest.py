@@ -146,19 +146,6 @@ def test_events_about_rows_are_no_guarantee_of_a_release():
         verify_claims(with_events({**event_to_dict(EVENT), "unit": "row"}))
 
 
-def test_events_in_as_many_containers_as_a_file_can_hold():
-    event = event_to_dict(EVENT)
-    while True:
-        deeper = {"kind": "composed", "events": [event]}
-        try:
-            Manifest.from_bytes(with_events(deeper).to_bytes())
-        except IntegrityError:
-            break
-        event = deeper
-    with pytest.raises(IntegrityError, match=r"MANIFEST_CLAIM: .* nested"):
-        verify_claims(Manifest.from_bytes(with_events(event).to_bytes()))
-
-
 def test_what_may_not_be_published_is_withheld():
     for changes, message in (
         ({"tainted": True}, "TAINTED"),

@@ -181,16 +181,11 @@ def test_a_csv_file_that_differs_from_the_parquet_file_is_withheld(honest):
     kind, _, frame = honest
     schema = schema_of(kind)
     changed = frame.assign(outcome=exchanged(frame["outcome"], "well", "ill"))
-    csv = {"synthetic.csv": table_files(changed, schema)["synthetic.csv"]}
+    files = table_files(frame, schema)
+    files["synthetic.csv"] = table_files(changed, schema)["synthetic.csv"]
+    sealed = {"reference": None, "guide": None, "noisy": None}
     with pytest.raises(Withheld, match="files"):
-        output_gate(
-            schema,
-            table_files(frame, schema) | csv,
-            reference=None,
-            guide=None,
-            noisy=None,
-            rows=N_ROWS,
-        )
+        output_gate(schema, files, **sealed, rows=N_ROWS)
 
 
 def test_a_sampler_that_forgets_the_label_is_seen_in_the_noisy_counts():

@@ -200,7 +200,7 @@ def test_every_end_and_artifact_of_a_run_is_explained():
     assert set(re.findall(r'Ending\(name="(\w+)"', source_of("flows"))) <= ends
     text = OPERATE.split("## What an operator sees")[1].split("### Data of the orchestrator")[0]
     documented = set(re.findall(r"^- `([a-z]+)-DATASET`", text, flags=re.M))
-    shown = set(re.findall(r'key=f"([a-z]+)-\{', source_of("flows")))
+    shown = set(re.findall(r'(?:key=|_show\()f"([a-z]+)-\{', source_of("flows")))
     assert documented == {*shown, "guarantee", "gate"}
 
 

@@ -37,16 +37,6 @@ def test_each_package_is_the_one_of_this_distribution(distributions):
         assert importlib.import_module(package).__file__ == str(ROOT / package / "__init__.py")
 
 
-def test_lock_names_every_direct_dependency():
-    extras = PROJECT["project"]["optional-dependencies"]
-    direct = PROJECT["project"]["dependencies"] + PROJECT["dependency-groups"]["dev"]
-    # Those of a GPU have a lock of their own.
-    direct += [line for name, lines in extras.items() if name != "gpu" for line in lines]
-    assert {requirement_name(line) for line in direct} <= locked_in(LOCK).keys()
-    [gpu] = extras["gpu"]
-    assert gpu.replace("[cuda12]", "") in PROJECT["project"]["dependencies"]
-
-
 def test_modules_of_an_extra_are_those_of_its_packages(distributions):
     for name, modules in EXTRAS.items():
         found = {requirement_name(one) for module in modules for one in distributions[module]}

@@ -3,7 +3,6 @@
 import re
 import shlex
 import shutil
-import subprocess
 import tomllib
 from pathlib import Path
 
@@ -61,17 +60,6 @@ def test_every_command_in_the_text_exists(page):
         below = [name.removeprefix(above) for name in COMMANDS if name.startswith(above)]
         assert set(re.findall(pattern, TEXT[page])) <= {name.split()[0] for name in below}
     assert set(re.findall(r"`make ([a-z0-9-]+)", TEXT[page])) <= TARGETS
-
-
-@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
-@pytest.mark.parametrize(
-    ("target", "command"),
-    [("release", "clustmix release"), ("server", "clustmix server start"), ("test", "pytest")],
-)
-def test_targets_of_the_readme_would_run(target, command):
-    make = [shutil.which("make"), "-n", target]
-    done = subprocess.run(make, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert command in done.stdout
 
 
 @pytest.fixture(scope="module")

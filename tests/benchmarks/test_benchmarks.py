@@ -25,6 +25,7 @@ from storage.sources.cohorts import CohortReader
 from tasks.ingest.encoding import encode_chunk
 from tasks.methods.registry import METHODS
 from tasks.steps.source import check_source
+from tests.processes import ROOT, python
 
 ASKED_KEYS = {
     "dataset", "method", "analysis", "epsilon", "delta", "seed", "source", "auc", "accuracy",
@@ -70,21 +71,6 @@ def test_stored_rows_have_the_one_form(path):
         assert row.source in (BUNDLE, IN_PROCESS) or row.analysis in ("published", "stated")
         shares = (row.auc, row.accuracy, row.tvd_1way, row.tvd_2way, row.cnn_accuracy)
         assert all(share is None or 0 <= share <= 1 for share in shares)
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("name", tables.site_names())
-def test_site_files_of_benchmarks_keep_the_declared_order(name, tmp_path):
-    document = tables.site_document(name)
-    site = tables.write_site(document, tmp_path / "site.yaml")
-    label = document["schema"]["label"]
-    declared = (
-        [level["name"] for level in label["levels"]]
-        if "levels" in label
-        else label["buckets"]["levels"]
-    )
-    assert site.table_schema.label.level_names == tuple(declared)
-    assert site.public_benchmark_data
 
 
 OWN_SITES = sorted(
@@ -219,3 +205,12 @@ def test_methods_are_compared_on_the_splits_of_both_and_errors_decide():
     assert (below.met, below.measured) == (False, "flchain 1 log_loss")
     assert (ahead.met, marginals.met, calibrated.met) == (False, True, True)
     assert "+0.0233 ± 0.0033 ahead" in public_tables.verdict_table([found])
+
+
+def test_scorer_imports_nothing_of_the_pipeline():
+    code = (
+        "import sys, benchmarks.score; "
+        "sys.exit(str([name for name in sys.modules "
+        "if name.split('.')[0] in ('privacy', 'storage', 'tasks', 'flows')] or ''))"
+    )
+    assert python("-c", code, cwd=ROOT).stderr.strip() == ""

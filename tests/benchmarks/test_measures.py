@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.marginal_distance import marginal_distance
-from benchmarks.query_sets import count_records, query_set_errors
+from benchmarks.query_sets import query_set_errors
 
 
 def total_variation(left, right):
@@ -31,26 +31,6 @@ def test_equals_the_counted_reference(seed, n, m):
             for places in map(list, combinations(range(3), ways))
         ]
         assert mean == pytest.approx(np.mean(distances))
-
-
-@settings(max_examples=30)
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    n=st.integers(0, 40),
-    n_items=st.integers(1, 12),
-    density=st.floats(0.0, 1.0),
-)
-def test_counts_equal_a_loop_over_records(seed, n, n_items, density):
-    rng = np.random.default_rng(seed)
-    records = rng.random((n, n_items)) < density
-    queries = [
-        rng.choice(n_items, size=rng.integers(1, n_items, endpoint=True), replace=False)
-        for _ in range(6)
-    ]
-    counts = count_records(records, queries)
-    assert counts.tolist() == [
-        sum(all(record[item] for item in query) for record in records) for query in queries
-    ]
 
 
 def test_errors_by_set_equal_a_hand_calculation_and_scale_to_the_real_table():

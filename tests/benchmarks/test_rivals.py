@@ -1,8 +1,6 @@
 """Rivals: each form runs from a seed, keeps its formulas, and can never become a release."""
 
 import json
-import math
-from itertools import combinations, product
 
 import numpy as np
 import pandas as pd
@@ -11,18 +9,12 @@ from dp_accounting import dp_event
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 from measuring import assert_valid, domain_with, every_record, random_records
-from printed_theorem import printed_theorem
 
 from benchmarks.rivals import __main__ as command
-from benchmarks.rivals import dp_cda, workload
-from benchmarks.rivals.clustmix.constrained_gmm import assign_with_minimum_size
-from benchmarks.rivals.dpgm import dp_sgd
 from benchmarks.rivals.labelled_vectors import LabelledVectors
 from benchmarks.rivals.noise import concentrated_rho, poisson_noise_multiplier
-from benchmarks.rivals.registry import ACCOUNTED, PRINTED, RIVALS
-from privacy.calibration import gdp_mu
+from benchmarks.rivals.registry import ACCOUNTED, RIVALS
 from privacy.parameters import PrivacyParameters
-from tasks.measurement.vectors import VectorMap
 from tasks.methods.registry import METHODS
 
 DOMAIN = domain_with(4, 2, 3, numeric=(0, 2), missing=[0])
@@ -109,51 +101,6 @@ def test_no_release_can_name_what_is_a_rival_alone():
     assert not alone & {entry.kind for entry in METHODS}
 
 
-def test_the_cheapest_assignment_with_a_minimum_is_found():
-    cost = np.random.default_rng(3).random((6, 3))
-    found = assign_with_minimum_size(cost, 2)
-    best = min(
-        sum(cost[row, cluster] for row, cluster in enumerate(clusters))
-        for clusters in product(range(3), repeat=6)
-        if min(np.bincount(clusters, minlength=3)) >= 2
-    )
-    assert cost[np.arange(6), found].sum() == pytest.approx(best)
-
-
-def test_theorem_1_equals_the_form_of_its_source(monkeypatch):
-    monkeypatch.setattr(dp_cda, "ORDERS", tuple(range(3, 20)))
-    mixtures = {"order": 4, "n_records": 60_000, "n_outputs": 60_000, "delta": 1e-5}
-    expected = printed_theorem(0.4, **mixtures, orders=range(3, 20))
-    assert dp_cda.theorem_1_epsilon(0.4, **mixtures) == pytest.approx(expected, rel=1e-6)
-
-
-def test_the_figure_for_mnist_is_that_of_the_paper():
-    # Settings of Fig. 4; sigma_K and sigma_G are read off Fig. 2.
-    settings = dp_sgd.NoiseSettings(
-        sigma_c=4.0,
-        sigma_k=40.0,
-        sigma_g=1.0,
-        clustering_rounds=20,
-        sampling_probability=0.0017,
-        n_steps=dp_sgd.steps_of(epochs=20, sampling_probability=0.0017),
-        delta=1e-5,
-    )
-    assert dp_sgd.paper_epsilon(settings) == pytest.approx(1.745, abs=0.001)
-    # Flaw G1: the moment of a Gaussian is twice what Lemma 1 prints.
-    assert dp_sgd._sampled_moment(5.0, 1.0, 3.0) == pytest.approx(30.0 / 18.0)
-
-
-def test_answers_are_counts_of_matching_records():
-    codes, labels = random_records(DOMAIN, 203, 2)
-    queries = workload.draw_workload(DOMAIN, max_queries=40, label_share=0.5)
-    table = np.column_stack([codes, labels])
-    expected = [
-        (table[:, columns] == asked).all(axis=1).sum()
-        for columns, asked in zip(queries.columns, queries.codes, strict=True)
-    ]
-    assert workload.workload_answers(codes, labels, queries).tolist() == expected
-
-
 @pytest.mark.integration
 def test_budgets_of_rivals_keep_epsilon():
     concentrated, sampled = RdpAccountant(), PLDAccountant()
@@ -171,13 +118,3 @@ def test_no_labelled_vector_is_longer_than_its_bound(clip):
     records = every_record(DOMAIN)
     found = vectors.vectors(records, np.ones(len(records), dtype=np.uint16))
     assert np.linalg.norm(found, axis=1).max() == pytest.approx(vectors.l2_bound)
-
-
-def test_printed_sensitivity_covers_all_pairs_of_projected_records():
-    method = rival("random_projection", PRINTED, n_projected=3)
-    projection, (feature, label) = method.projection, method.noise_stddevs()
-    projected = projection.project(VectorMap(DOMAIN).vectors(every_record(DOMAIN)))
-    largest = max(float(np.linalg.norm(a - b)) for a, b in combinations(projected, 2))
-    assert largest <= projection.spectral_norm * 2.0
-    mu = math.sqrt((projection.spectral_norm * 2.0) ** 2 / feature**2 + 2 / label**2)
-    assert mu == pytest.approx(gdp_mu(epsilon=10.0, delta=1e-5))

@@ -11,6 +11,7 @@ from privacy.parameters import Adjacency
 from storage.files.documents import digest_of
 from storage.keys.keys import SigningKey
 from storage.releases.manifest import GateRecord, Manifest, MethodRecord
+from storage.releases.revocations import Revocation
 
 EVENTS = tuple(
     Gaussian(statistic=name, l2_sensitivity=1000.0, noise_stddev=stddev, n_values=10)
@@ -60,3 +61,17 @@ def fields_of(made_of=EVENTS, **changes):
 
 def manifest_of(made_of=EVENTS, **changes):
     return Manifest(**fields_of(made_of, **changes))
+
+
+def revocation(number, **changes):
+    """Return the revocation of a release by its number, signed by the second key."""
+    fields = {
+        "dataset": "adult",
+        "release_id": f"r-20250131-{number:08x}",
+        "ledger_entry": "e-0123456789abcdef",
+        "manifest_sha256": f"{number:064x}",
+        "reason": "Bounds were taken from the rows.",
+        "revoked_by": key_of(2).key_id,
+        "revoked_on": date(2025, 2, 1),
+    }
+    return Revocation(**{**fields, **changes})

@@ -12,16 +12,13 @@ from storage.files.refs import new_release_id
 REQUESTER, OFFICER = "a" * 16, "b" * 16
 
 _PATHS = {
-    EntryState.RESERVED: "",
-    EntryState.VOID: "void",
-    EntryState.EXECUTING: "executing",
-    EntryState.BURNED: "executing burned",
-    EntryState.SEALED: "executing sealed",
+    EntryState.RESERVED: "", EntryState.VOID: "void", EntryState.EXECUTING: "executing",
+    EntryState.BURNED: "executing burned", EntryState.SEALED: "executing sealed",
     EntryState.APPROVED: "executing sealed approved",
     EntryState.WITHHELD: "executing sealed withheld",
     EntryState.PUBLISHED: "executing sealed approved published",
     EntryState.REVOKED: "executing sealed approved published revoked",
-}
+}  # fmt: skip
 
 
 def enter(site, state, *, note=None, **changes):

@@ -19,11 +19,6 @@ def weighted_shard(shard, *, factor):
     return np.load(shard) * factor
 
 
-def products_of_shard(shard, *, key):
-    values = np.load(shard)
-    return np.outer(values, values) - key
-
-
 def canary_in_second_shard(shard):
     if shard.stem != "0":
         raise ValueError(f"{CANARY} in {np.load(shard)}")

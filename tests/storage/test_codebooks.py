@@ -151,51 +151,30 @@ def test_a_variable_stands_once_in_a_dictionary(tmp_path):
             redcap(tmp_path, "x,a,yesno,X,,,,,,", *between, "x,a,text,X,,number,,,,")
 
 
+BOUNDS = {"minimum": 0, "maximum": 120}
 TABLE_SCHEMA = {
     "fields": [
         {"name": "id", "type": "string"},
-        {
-            "name": "age",
-            "type": "integer",
-            "title": "Age",
-            "constraints": {"minimum": 0, "maximum": 120, "required": True},
-        },
+        {"name": "age", "type": "integer", "title": "Age"}
+        | {"constraints": {**BOUNDS, "required": True}},
         {"name": "sex", "type": "integer", "categories": [{"value": 1, "label": "male"}, 2]},
     ],
     "missingValues": ["", "-99"],
 }
+CODES = {"type": ["integer", "null"], "oneOf": [{"const": 1, "title": "male"}, {"const": 2}]}
+PROPERTIES = {"id": {"type": "string"}, "age": {"$ref": "#/$defs/age"}, "sex": CODES}
 JSON_SCHEMA = {
     "type": "array",
     "items": {"$ref": "#/$defs/row"},
     "$defs": {
-        "age": {"type": "integer", "title": "Age", "minimum": 0, "maximum": 120},
-        "row": {
-            "required": ["age", "sex"],
-            "properties": {
-                "id": {"type": "string"},
-                "age": {"$ref": "#/$defs/age"},
-                "sex": {
-                    "type": ["integer", "null"],
-                    "oneOf": [{"const": 1, "title": "male"}, {"const": 2}],
-                },
-            },
-        },
+        "age": {"type": "integer", "title": "Age", **BOUNDS},
+        "row": {"required": ["age", "sex"], "properties": PROPERTIES},
     },
 }
+YEARS = {"range": "integer", "title": "Age", "minimum_value": 0, "maximum_value": 120}
 LINKML = {
     "classes": {
-        "Stay": {
-            "attributes": {
-                "id": {"range": "string"},
-                "age": {
-                    "range": "integer",
-                    "title": "Age",
-                    "minimum_value": 0,
-                    "maximum_value": 120,
-                    "required": True,
-                },
-            }
-        }
+        "Stay": {"attributes": {"id": {"range": "string"}, "age": {**YEARS, "required": True}}}
     },
     "slots": {"sex": {"range": "Sex"}},
     "enums": {"Sex": {"permissible_values": {1: {"description": "male"}, 2: {}}}},

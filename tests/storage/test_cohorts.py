@@ -260,14 +260,11 @@ def test_name_of_a_partition_folder_is_content(tmp_path):
 @pytest.mark.parametrize(
     "kind",
     [
-        pa.list_(pa.string()),
-        pa.struct({"b": pa.string()}),
-        pa.binary(),
-        pa.dictionary(pa.int8(), pa.binary()),
-        pa.uuid(),
+        pa.list_(pa.string()), pa.struct({"b": pa.string()}), pa.binary(),
+        pa.dictionary(pa.int8(), pa.binary()), pa.uuid(),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_column_of_a_type_without_text_is_refused_by_name(tmp_path, kind):
     pq.write_table(pa.table({"a": [1], "b": pa.nulls(1, kind)}), tmp_path / "a.parquet")
     reader = parquet_reader(tmp_path / "a.parquet")

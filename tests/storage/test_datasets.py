@@ -1,6 +1,5 @@
 """Public datasets are found by name, and compared with the digests of their publishers."""
 
-import csv
 import gzip
 import hashlib
 import io
@@ -17,9 +16,7 @@ from privacy.errors import InputError
 from storage.public_data import datasets
 from storage.public_data.datasets import DATASETS, PublicDataset, find
 from storage.public_data.diabetes_items import DRUGS, ITEMS, items_of
-from storage.public_data.public_tables import images_parquet
 from storage.schema.column_blocks import pixel_names
-from storage.settings import Settings
 from storage.sources.cohorts import CohortReader
 from storage.sources.declared import ParquetSource
 
@@ -177,48 +174,13 @@ def test_names_that_nobody_publishes(settings):
         found("physionet2012", settings)
 
 
-def test_colour_images_become_a_table(tmp_path):
-    colours = np.random.default_rng(1).integers(0, 256, (7, 4, 6, 3)).astype(np.uint8)
-    path = tmp_path / "colours.parquet"
-    path.write_bytes(images_parquet(colours, np.arange(7) % 3))
-    frame = pd.read_parquet(path)
-    assert frame.columns.tolist() == [*pixel_names(4, 6, 3), "label"]
-    assert np.array_equal(frame.iloc[:, :-1], colours.reshape(7, -1))
-
-
 # --- the published files, where `CLUSTMIX_DATA_DIR` has copies
-
-
-def test_adult_is_rebuilt_from_the_publisher_s_files():
-    copy = gzip.decompress(copy_of("adult").read_bytes())
-    rows = list(csv.reader(io.StringIO(copy.decode("ascii"))))[1:]
-    train, test = (
-        [", ".join(row[:-1]) for row in rows if row[-1] == split] for split in ("train", "test")
-    )
-    test = ["|1x3 Cross validator", *(f"{line}." for line in test)]
-    members = {
-        f"adult.{part}": "\n".join([*lines, "", ""]).encode()
-        for part, lines in (("data", train), ("test", test))
-    }
-    # The files made here are the publisher's, so the builder is tested on the real input.
-    assert {name: digest(content) for name, content in members.items()} == DATASETS["adult"].members
-    assert DATASETS["adult"].build(members) == copy
 
 
 @pytest.mark.parametrize("name", sorted(DATASETS))
 def test_shared_copies_have_the_registered_digest(name, settings):
     copy = copy_of(name)
     assert found(name, settings.model_copy(update={"data_dir": COPIES})) == copy
-
-
-@pytest.mark.parametrize("name", ["mnist", "fashion_mnist"])
-def test_the_published_images(name, settings):
-    if not (COPIES / name).is_dir():
-        pytest.skip(f"no copy of {name} in CLUSTMIX_DATA_DIR")
-    own = settings.model_copy(update={"data_dir": COPIES})
-    frame = pd.read_parquet(found(f"{name}_test", own))
-    assert frame.shape == (10_000, 785)
-    assert np.bincount(frame["label"]).min() > 800
 
 
 # --- the item sets of Diabetes-130, which follow public rules, one encounter at a time
@@ -248,27 +210,3 @@ def test_rules_of_items():
         {"diag-health-factors-V", "diag-external-causes-E"},
         {"insulin", "diag-intestinal-infections"},
     ]
-
-
-def test_items_are_derived_once(settings, monkeypatch):
-    with pytest.raises(InputError, match=r"DATA_UNAVAILABLE: .*put diabetes130/diabetic_data\.par"):
-        found("diabetes130_items", settings)
-    path = settings.data_dir / DATASETS["diabetes130"].relative_path
-    path.parent.mkdir(parents=True)
-    encounters(insulin=["Up", "No", "No"]).to_parquet(path, index=False)
-    small = replace(DATASETS["diabetes130"], sha256=digest(path.read_bytes()))
-    monkeypatch.setitem(datasets.DATASETS, "diabetes130", small)
-    derived = found("diabetes130_items", settings)
-    assert derived.is_relative_to(settings.downloads)
-    assert pd.read_parquet(derived)["insulin"].tolist() == [1, 0, 0]
-    path.unlink()
-    assert found("diabetes130_items", settings) == derived
-
-
-def test_items_of_the_published_table(tmp_path):
-    copy_of("diabetes130")
-    path = find("diabetes130_items", places=Settings(home=tmp_path, offline=True).data_places)
-    table = pd.read_parquet(path)
-    assert table.shape == (101_766, 95)
-    assert table["patient_nbr"].nunique() == 71_518
-    assert table[list(ITEMS)].isin([0, 1]).all(axis=None)

@@ -78,16 +78,6 @@ def test_records_are_those_of_the_expressions_and_no_patient_moves_another(reade
     assert [path.name for path in (tmp_path / "home" / "private").iterdir()] == []
 
 
-def test_content_and_selection_are_those_of_a_file(reader, tmp_path):
-    export.write(tmp_path / "export", export.made_up(5, seed=2))
-    first = reader().content_sha256()
-    assert set(pd.Series(read(reader(select={"sex": "male"}))).map(lambda row: row["sex"])) == {
-        "male"
-    }
-    (tmp_path / "export" / "part.9.ndjson").write_text("\n")
-    assert reader().content_sha256() != first
-
-
 def changed(resources, kind, **fields):
     found = copy.deepcopy(resources)
     next(one for one in found if one["resourceType"] == kind).update(fields)

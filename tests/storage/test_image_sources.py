@@ -233,14 +233,11 @@ BROKEN_DICOM = {
     "no pixels": (dicom(VALUES[0], Rows=None), FileRule.WHOLE),
     "frames": (dicom(VALUES, NumberOfFrames=3), FileRule.FRAMES),
     "compressed": (dicom(VALUES[0], syntax=JPEGBaseline8Bit), FileRule.UNCOMPRESSED),
-    "deflated": (
-        dicom(VALUES[0], syntax=DeflatedExplicitVRLittleEndian),
-        FileRule.UNCOMPRESSED,
-    ),
+    "deflated": (dicom(VALUES[0], syntax=DeflatedExplicitVRLittleEndian), FileRule.UNCOMPRESSED),
     "inverted": (dicom(VALUES[0], PhotometricInterpretation="MONOCHROME1"), FileRule.MONOCHROME),
     "mixed sizes": (dicom(VALUES[0, 1:]), FileRule.SIZE),
     "text burned in": (dicom(VALUES[0], BurnedInAnnotation="YES"), FileRule.BURNED_IN),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("defect", BROKEN_DICOM)

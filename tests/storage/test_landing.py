@@ -3,7 +3,6 @@
 import hashlib
 import os
 import socket
-from datetime import UTC, datetime, timedelta
 
 import pytest
 from moto.moto_server.threaded_moto_server import ThreadedMotoServer
@@ -76,17 +75,6 @@ def test_ready_files_are_found_in_order(place):
     put("d.ready.json.part", b"x")
     put("aa.ready.json", b"x")
     assert landing.ready_names() == ["a.csv.ready.json", "aa.ready.json", "b.ready.json"]
-
-
-def test_the_oldest_is_as_old_as_its_file(place):
-    landing, put, _ = place
-    assert landing.oldest() is None
-    before = datetime.now(UTC) - timedelta(seconds=2)  # stores keep whole seconds
-    put("b.csv", b"x")
-    first = landing.oldest()
-    assert before < first < datetime.now(UTC) + timedelta(seconds=2)
-    put("a.csv", b"x")
-    assert landing.oldest() == first
 
 
 def test_content_is_read_and_removed_as_long_as_it_is_what_was_read(place):
@@ -176,31 +164,6 @@ def test_an_open_or_unusable_landing_folder_is_one_clear_error(tmp_path, monkeyp
 def landing(tmp_path):
     tmp_path.chmod(0o700)
     return LandingFolder(str(tmp_path))
-
-
-def test_what_cannot_be_renamed_removed_or_read_is_one_clear_error(landing, tmp_path, monkeypatch):
-    def refuse(*_arguments, **_options):
-        raise OSError(30, "Read-only file system")
-
-    def fail(path, *arguments, **options):
-        if path == "a.csv":
-            raise OSError(5, "Input/output error")
-        return real(path, *arguments, **options)
-
-    for name in ("a.ready.json", "a.csv"):
-        (tmp_path / name).write_bytes(b"x")
-    version, real = landing.version("a.ready.json"), os.open
-    for function, patch in (("rename", refuse), ("unlink", refuse), ("open", fail)):
-        monkeypatch.setattr(landing_local.os, function, patch)
-    for change in (
-        lambda: landing.refuse("a.ready.json"),
-        lambda: landing.remove("a.ready.json", version),
-    ):
-        with pytest.raises(ConfigurationError, match=r"LANDING_UNWRITABLE: .* found: Read-only fi"):
-            change()
-    # A disk that cannot be read is no fault of the arrival.
-    with pytest.raises(ConfigurationError, match="LANDING_UNREADABLE: expected to read the landi"):
-        read(landing, "a.csv")
 
 
 def test_no_link_is_followed_and_nothing_waits_for_a_pipe(tmp_path):

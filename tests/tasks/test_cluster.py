@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import resource
 import signal
 from unittest import mock
 
@@ -140,13 +139,6 @@ def in_process():
         dashboard_address="127.0.0.1:0",
         memory_limit=0,
     )
-
-
-def test_connect_reaches_a_scheduler_on_loopback():
-    with in_process() as running, connect(running.scheduler_address) as client:
-        assert DaskExecutor(client, "r-6").map(shard_functions.square, [5]) == [25]
-        limits = client.run(lambda: resource.getrlimit(resource.RLIMIT_CORE))
-    assert set(limits.values()) == {(1, 1)}
 
 
 def test_connect_refuses_a_scheduler_with_a_jupyter_server():

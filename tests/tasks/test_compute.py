@@ -33,12 +33,6 @@ def test_sum_of_one_array_is_the_sum_over_all_shards(executor, shards):
     assert total.tolist() == expected
 
 
-def test_sum_of_matrices_and_an_argument_called_key(executor, shards):
-    total = executor.sum(shard_functions.products_of_shard, shards, {"key": 3})
-    values = [np.load(path).astype(object) for path in shards]
-    assert total.tolist() == sum(np.outer(v, v) - 3 for v in values).tolist()
-
-
 def test_map_keeps_the_order(executor):
     assert executor.map(shard_functions.square, range(9)) == [item * item for item in range(9)]
     assert executor.map(shard_functions.square, [3], gpu=True) == [9]  # where there is no GPU

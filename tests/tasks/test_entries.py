@@ -20,12 +20,9 @@ from tasks.steps.entries import Entries
 
 SITE_FILE = Path(__file__).parents[2] / "deployments" / "sites" / "breast-cancer.yaml"
 AFTER = {
-    "reserved": "void",
-    "executing": "burned",
-    "sealed": "sealed",
-    "approved": "approved",
+    "reserved": "void", "executing": "burned", "sealed": "sealed", "approved": "approved",
     "published": "published",
-}
+}  # fmt: skip
 """Every state in which a run may die, and what becomes of its entry."""
 STATES = list(AFTER)
 

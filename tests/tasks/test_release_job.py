@@ -47,16 +47,3 @@ def test_a_lifetime_of_one_release_pays_for_exactly_one(adjacency, tmp_path):
     ledger = LedgerDatabase(tmp_path / "ledger.sqlite")
     assert ledger.reserve(job.charge("0" * 64, owner="i-0123456789abcdef")).created
     assert ledger.balance(job.cohort).remaining_rho == 0
-
-
-def test_sites_about_the_same_patients_share_a_budget():
-    sites = [load_site(path) for path in sorted(SITE.parent.glob("*.yaml"))]
-    found = {}
-    for site in sites:
-        source = site.source
-        name = source.dataset if source.kind == "sklearn" else source.data
-        found.setdefault(name, set()).add(site.cohort)
-    # Every table has people of its own, but for the one that is there in two forms.
-    people = {name: name.replace("_", "-") for name in found} | {"diabetes130_items": "diabetes130"}
-    assert found == {name: {cohort} for name, cohort in people.items()}
-    assert len(found) == 7

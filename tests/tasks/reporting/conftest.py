@@ -56,20 +56,13 @@ METHOD = MethodRecord(
     name="clustmix", settings={"kind": "clustmix", "slices": 2, "alphas": [0.0, 0.1]}
 )
 FIELDS = {
-    "dataset": "readmission",
-    "release_id": "r-20261121-0a1b2c3d",
-    "method": METHOD,
-    "request": {"source": "REQUEST-MARKER"},
-    "mu": 0.2366,
-    "rho": 0.02799,
-    "epsilon": 1.0,
-    "replace_one_epsilon": 2.1193,
-    "privacy_unit": "one patient (column patient_nbr)",
-    "max_rows_per_patient": 3,
-    "ledger_entry": "e-17",
+    "dataset": "readmission", "release_id": "r-20261121-0a1b2c3d", "method": METHOD,
+    "request": {"source": "REQUEST-MARKER"}, "mu": 0.2366, "rho": 0.02799, "epsilon": 1.0,
+    "replace_one_epsilon": 2.1193, "privacy_unit": "one patient (column patient_nbr)",
+    "max_rows_per_patient": 3, "ledger_entry": "e-17",
     "gate": tuple(GateRecord(check=name, passed=True) for name in ("columns", "bounds: age")),
     "rows": 400,
-}
+}  # fmt: skip
 
 
 @pytest.fixture

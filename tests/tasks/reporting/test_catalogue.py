@@ -25,14 +25,10 @@ from scipy.stats import norm
 from flows.site.request import job_of
 from flows.site.site_file import SiteFile, load_site
 from privacy.event_records import event_to_dict
-from storage.releases.manifest import file_digests
-from storage.schema.catalogue_entry import CatalogueEntry
 from storage.schema.table import TableSchema
 from tasks.gates.expectations import GateCheck, GateReport
 from tasks.ingest.encoding import decode, domain_of
-from tasks.reporting.catalogue import catalogue_files
 from tasks.reporting.claim import Claim
-from tasks.reporting.rendering import words
 from tasks.reporting.report import render_risk_appendix
 from tasks.reporting.tables import table_files
 from tasks.steps.bundle import build_bundle
@@ -45,18 +41,13 @@ HEALTH = rdflib.Namespace("http://healthdataportal.eu/ns/health#")
 RELEASE_ID = "r-20260101-00c0ffee"
 SITES = sorted((Path(__file__).parents[3] / "deployments" / "sites").glob("*.yaml"))
 DECLARED = {
-    "publisher": "Hospital of <St. Ann> & sons",
-    "publisher_kind": "Nonprofit",
-    "contact": "data@hospital.example",
-    "landing_page": "https://hospital.example/data",
+    "publisher": "Hospital of <St. Ann> & sons", "publisher_kind": "Nonprofit",
+    "contact": "data@hospital.example", "landing_page": "https://hospital.example/data",
     "license": "https://creativecommons.org/licenses/by/4.0/",
-    "access_body": "Health data access body",
-    "access_contact": "body@hospital.example",
-    "keywords": ["intensive care"],
-    "region": "Everywhere",
-    "purpose": "To teach.",
+    "access_body": "Health data access body", "access_contact": "body@hospital.example",
+    "keywords": ["intensive care"], "region": "Everywhere", "purpose": "To teach.",
     "review_on": "2027-01-31",
-}
+}  # fmt: skip
 
 
 def bundle_of(site, folder, *, n_rows=12):
@@ -205,24 +196,6 @@ def test_an_entry_says_what_is_declared_and_what_is_not(tmp_path):
     one, other = (job_of(SITE_FILES[name](), RELEASE_ID) for name in ("awkward", "declared"))
     settings = {k: v for k, v in other.measurement_settings.items() if k != "patients"}
     assert one.measurement_settings == settings
-
-
-def test_released_shares_are_described(make_manifest, schema):
-    files = catalogue_files(
-        make_manifest(),
-        schema,
-        CatalogueEntry(),
-        title="t",
-        patients=None,
-        public=True,
-        files=file_digests({name: b"" for name in words()["files"]}),
-    )
-    _, shares = json.loads(files["croissant.json"])["recordSet"]
-    assert [field["@id"] for field in shares["field"]][:2] == ["tables/column", "tables/level"]
-    assert shares["field"][5]["dataType"] == "sc:Float"
-    graph = rdflib.Graph().parse(data=files["healthdcat.jsonld"], format="json-ld")
-    (analytics,) = graph.objects(None, HEALTH.analytics)
-    assert str(graph.value(analytics, DCTERMS.identifier)).endswith("/tables.csv")
 
 
 def test_an_address_that_is_none_is_refused():

@@ -38,9 +38,3 @@ def test_a_repeated_draw_is_one_row_of_the_table_of_noise():
     events = (event_to_dict(Repeated(event=draw, count=30)),)
     [row] = facts.noise_table(SimpleNamespace(events=events)).rows
     assert row == ("gradients", "discrete Gaussian, 30 times", "1,000", "2", "60", "30.00")
-
-
-def test_a_release_is_charged_the_rho_of_its_draws():
-    stated = SimpleNamespace(rho=0.02793, mu=0.2364, ledger_entry="e-0")
-    sentence = facts.budget_sentence(stated)
-    assert sentence == "Charged to ledger entry e-0: rho = 0.02793 (mu = 0.2364)."

@@ -141,8 +141,6 @@ def test_hostile_events_are_refused(event):
     assert not accepted or event == harmless
 
 
-
-
 def test_what_may_not_be_published_is_withheld():
     for changes, message in (
         ({"tainted": True}, "TAINTED"),

@@ -3,6 +3,7 @@
 Post-processing of released values: labelling costs no budget.
 """
 
+import io
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -14,7 +15,6 @@ from privacy.errors import ConfigurationError
 from storage.releases.measurements import arrays_to_bytes
 from storage.schema.table import TableSchema
 from tasks.measurement.method import Released, Synthesizer
-from tasks.reporting.tables import parquet_of
 
 TEACHER_FILE = "teacher.npz"
 SOFT_LABELS_FILE = "soft_labels.parquet"
@@ -50,8 +50,9 @@ def teacher_files(
     files = {TEACHER_FILE: arrays_to_bytes(teacher_arrays(released, schema))}
     if soft_labels:
         found = synthesizer.probabilities(released, codes).astype(np.float32)
-        frame = pd.DataFrame(found, columns=list(schema.label.level_names))
-        files[SOFT_LABELS_FILE] = parquet_of(frame)
+        frame, content = pd.DataFrame(found, columns=list(schema.label.level_names)), io.BytesIO()
+        frame.to_parquet(content, index=False, compression="zstd")
+        files[SOFT_LABELS_FILE] = content.getvalue()
     return files
 
 

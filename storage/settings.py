@@ -63,7 +63,7 @@ class Settings(BaseSettings):
     """True refuses every download of a public dataset."""
     dask_workers: int | None = Field(default=None, ge=0, le=256)
     """Processes of the local Dask cluster, up to 256; 0 runs everything in one process. None: one
-    process for a table that it holds, `workers` for another, see `flows.workplace`."""
+    process for a table that it holds, `workers` for another, see `flows.installation`."""
     dask_address: str | None = None
     """Address of a running scheduler; None starts a local cluster."""
     ledger_url: SecretStr | None = None

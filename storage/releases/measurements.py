@@ -17,6 +17,8 @@ from pydantic import Field, JsonValue, ValidationError
 
 from privacy.arrays import Integers
 from privacy.errors import IntegrityError
+from privacy.event_records import event_from_dict
+from privacy.events import Gaussian
 from storage.files.documents import Record, Sha256, canonical_json
 from storage.files.private import remove_staging, staged, write_folder
 from storage.files.workspace import read_npz, write_npz
@@ -69,6 +71,12 @@ class Measurement:
     def released(self) -> dict[str, NDArray[Any]]:
         """Everything the method released or derived: the input of its sampler."""
         return arrays_of_bytes(self.files[RELEASED_FILE])
+
+    @property
+    def noise_stddevs(self) -> dict[str, float]:
+        """Standard deviation of the noise of each statistic, in grid points."""
+        events = map(event_from_dict, self.record.events)
+        return {one.statistic: one.noise_stddev for one in events if isinstance(one, Gaussian)}
 
     def sealed_values(self, name: str) -> Integers:
         """Return the noisy values of a statistic, in grid points; KeyError if there is none."""

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pandas as pd
 
-from privacy.errors import ConfigurationError, InputError
+from privacy.errors import InputError
 from storage.public_data.datasets import find
 from storage.schema.table import check_names
 from storage.settings import DataPlaces
@@ -73,7 +73,7 @@ class CohortReader:
     def chunks(self, columns: Sequence[str], chunk_rows: int = 50_000) -> Iterator[pd.DataFrame]:
         """Read the requested columns from the first row to the last.
 
-        A frame has at most `chunk_rows` rows (1 or more), so memory is bounded. No frame is empty.
+        A frame has at most `chunk_rows` rows, so memory is bounded. No frame is empty.
         The index of a frame is the position of the row in the source, from 0; rows that `select`
         drops are counted. Cells of a text file are text exactly as written, ``None``, ``NA`` and
         the empty cell included. Parquet columns are text or numbers by their type; all cells of a
@@ -83,8 +83,6 @@ class CohortReader:
         it was read (code ``SOURCE_CHANGED``, raised after the last frame: discard the results). A
         query is one statement and sees one state of the database.
         """
-        if chunk_rows < 1:
-            raise _wrong_request()
         return self._stream(list(columns), self._needed(columns), chunk_rows)
 
     def fragments(
@@ -99,8 +97,6 @@ class CohortReader:
         """
         if not reader_of(self._source.kind).divisible:
             return None
-        if n_fragments < 1:
-            raise _wrong_request()
         needed = self._needed(columns)
         self._begin(map)
         found = self._ask(lambda table: table.fragments(n_fragments))
@@ -177,8 +173,6 @@ class CohortReader:
 
     def _needed(self, columns: Sequence[str]) -> list[str]:
         """Return the columns to read, including those of `select`."""
-        if len(set(columns)) != len(columns):
-            raise _wrong_request()
         names, refused_types = self._ask(lambda table: table.described())
         check_names(names)
         known = set(names)
@@ -234,10 +228,4 @@ def _changed() -> InputError:
     return InputError(
         "SOURCE_CHANGED",
         "the source changed while it was read; wait until the export is complete and start again",
-    )
-
-
-def _wrong_request() -> ConfigurationError:
-    return ConfigurationError(
-        "CHUNK_REQUEST", "chunk_rows must be at least 1 and no column may be named twice"
     )

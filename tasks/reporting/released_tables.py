@@ -4,19 +4,14 @@ For many readers these are the release: the share of every code, of every code b
 pairs of columns, each with an interval if it was measured. Post-processing of released values.
 """
 
-import io
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
 from privacy.arrays import Floats
-from privacy.event_records import event_from_dict
-from privacy.events import Gaussian
 from storage.releases.measurements import Measurement
 from storage.schema.labels import Labels
 from storage.schema.table import TableSchema
@@ -24,6 +19,7 @@ from storage.schema.vocabulary import Vocabulary
 from tasks.measurement.method import Noisy, Released, Synthesizer, Table
 from tasks.measurement.record_rules import LABEL
 from tasks.measurement.statistics import SUM_SCALE
+from tasks.reporting.tables import parquet_of, text_of
 
 TABLES_PARQUET_FILE = "tables.parquet"
 TABLES_CSV_FILE = "tables.csv"
@@ -49,22 +45,14 @@ def released_tables(
     """Return the tables as files; none for a method without them."""
     if not isinstance(synthesizer, _ReleasesTables):
         return {}
-    stddevs = {
-        event.statistic: event.noise_stddev / SUM_SCALE
-        for event in map(event_from_dict, measurement.record.events)
-        if isinstance(event, Gaussian)
-    }
+    stddevs = measurement.noise_stddevs
 
     def noisy(name: str) -> tuple[Floats, float]:
-        return measurement.sealed_values(name) / SUM_SCALE, stddevs[name]
+        return measurement.sealed_values(name) / SUM_SCALE, stddevs[name] / SUM_SCALE
 
     patients, tables = synthesizer.tables(measurement.released, noisy)
     frame = frame_of(tables, schema, noisy_patients=patients)
-    parquet, text = io.BytesIO(), io.BytesIO()
-    frame.to_parquet(parquet, index=False, compression="zstd")
-    rows = pa.Table.from_pandas(frame, preserve_index=False)
-    pa_csv.write_csv(rows, text, pa_csv.WriteOptions(quoting_style="needed"))
-    return {TABLES_PARQUET_FILE: parquet.getvalue(), TABLES_CSV_FILE: text.getvalue()}
+    return {TABLES_PARQUET_FILE: parquet_of(frame), TABLES_CSV_FILE: text_of(frame)}
 
 
 def frame_of(

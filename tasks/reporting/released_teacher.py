@@ -3,7 +3,6 @@
 Post-processing of released values: labelling costs no budget.
 """
 
-import io
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from privacy.arrays import Floats
 from privacy.errors import InputError, IntegrityError
-from storage.files.workspace import read_npz
+from storage.releases.measurements import arrays_of_bytes, arrays_to_bytes
 from storage.schema.table import TableSchema
 from tasks.measurement.method import Released
 from tasks.methods.clustmix.images.image_layout import ImageLayout
@@ -24,7 +23,6 @@ from tasks.reporting.teacher_files import (
     RELEASED_ARRAYS,
     TEACHER_FILE,
     teacher_arrays,
-    teacher_bytes,
 )
 
 
@@ -55,7 +53,7 @@ class Teacher:
     def from_bytes(cls, content: bytes) -> Self:
         """Read a file of `to_bytes` (IntegrityError for any other)."""
         try:
-            arrays = read_npz(io.BytesIO(content))
+            arrays = arrays_of_bytes(content)
         except (ValueError, EOFError, zipfile.BadZipFile, NotImplementedError):
             arrays = {}
         if arrays.keys() != {"classes", "shape", "code_of_pixel", *RELEASED_ARRAYS}:
@@ -66,7 +64,7 @@ class Teacher:
 
     def to_bytes(self) -> bytes:
         """Write an npz file of plain arrays; the same teacher gives the same bytes."""
-        return teacher_bytes(self.arrays)
+        return arrays_to_bytes(self.arrays)
 
     @property
     def classes_(self) -> NDArray[np.str_]:

@@ -39,22 +39,30 @@ def table_files(
     Images are also written as image files, and as text only up to `MAX_TEXT_PIXELS`.
     """
     written = schema.model_dump(mode="json") | measured_bins(schema, released or {})
-    parquet, text = io.BytesIO(), io.BytesIO()
-    frame.to_parquet(parquet, index=False, compression="zstd")
     files = {
-        PARQUET_FILE: parquet.getvalue(),
+        PARQUET_FILE: parquet_of(frame),
         SCHEMA_FILE: (json.dumps(written, indent=2, ensure_ascii=False) + "\n").encode("utf-8"),
         **image_files(frame, schema),
     }
     if _has_text(schema):
-        # Several times as fast as pandas, which formats cell by cell.
-        rows = pa.Table.from_pandas(frame, preserve_index=False)
-        pa_csv.write_csv(rows, text, pa_csv.WriteOptions(quoting_style="needed"))
-        files[CSV_FILE] = text.getvalue()
-        del rows
+        files[CSV_FILE] = text_of(frame)
     # Arrow would keep hundreds of megabytes of a large release.
     pa.default_memory_pool().release_unused()
     return files
+
+
+def parquet_of(frame: pd.DataFrame) -> bytes:
+    """Return rows as a Parquet file."""
+    target = io.BytesIO()
+    frame.to_parquet(target, index=False, compression="zstd")
+    return target.getvalue()
+
+
+def text_of(frame: pd.DataFrame) -> bytes:
+    """Return rows as a CSV file, several times as fast as pandas, which formats cell by cell."""
+    target, rows = io.BytesIO(), pa.Table.from_pandas(frame, preserve_index=False)
+    pa_csv.write_csv(rows, target, pa_csv.WriteOptions(quoting_style="needed"))
+    return target.getvalue()
 
 
 def measured_bins(schema: TableSchema, released: Released) -> dict[str, Any]:

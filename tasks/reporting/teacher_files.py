@@ -4,7 +4,6 @@ Post-processing of released values: labelling costs no budget.
 """
 
 import io
-from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from privacy.arrays import Codes, Floats
 from privacy.errors import ConfigurationError
-from storage.files.workspace import write_npz
+from storage.releases.measurements import arrays_to_bytes
 from storage.schema.table import TableSchema
 from tasks.measurement.method import Released, Synthesizer
 
@@ -48,13 +47,11 @@ def teacher_files(
     """
     if not isinstance(synthesizer, _ReleasesTeacher):
         return {}
-    files = {TEACHER_FILE: teacher_bytes(teacher_arrays(released, schema))}
+    files = {TEACHER_FILE: arrays_to_bytes(teacher_arrays(released, schema))}
     if soft_labels:
         found = synthesizer.probabilities(released, codes).astype(np.float32)
-        content = io.BytesIO()
-        pd.DataFrame(found, columns=list(schema.label.level_names)).to_parquet(
-            content, index=False, compression="zstd"
-        )
+        frame, content = pd.DataFrame(found, columns=list(schema.label.level_names)), io.BytesIO()
+        frame.to_parquet(content, index=False, compression="zstd")
         files[SOFT_LABELS_FILE] = content.getvalue()
     return files
 
@@ -71,13 +68,6 @@ def teacher_arrays(released: Released, schema: TableSchema) -> dict[str, NDArray
         "code_of_pixel": codes.astype(np.uint16),
         **{name: released[name] for name in RELEASED_ARRAYS},
     }
-
-
-def teacher_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """Write an npz file of plain arrays; the same teacher gives the same bytes."""
-    content = io.BytesIO()
-    write_npz(content, arrays)
-    return content.getvalue()
 
 
 def no_teacher() -> ConfigurationError:

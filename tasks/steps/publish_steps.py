@@ -9,8 +9,6 @@ from functools import partial
 import numpy as np
 
 from privacy.errors import Withheld
-from privacy.event_records import event_from_dict
-from privacy.events import Gaussian
 from storage.releases.manifest import Manifest
 from storage.releases.measurements import Measurement
 from storage.schema.table import TableSchema
@@ -98,11 +96,7 @@ def noisy_counts(
     names: Sequence[str], domain: EncodingDomain, measurement: Measurement
 ) -> NoisyCounts | None:
     """Return sealed counts of codes by label of one of these statistics, or None; in patients."""
-    drawn = {
-        event.statistic: event.noise_stddev
-        for event in map(event_from_dict, measurement.record.events)
-        if isinstance(event, Gaussian)
-    }
+    drawn = measurement.noise_stddevs
     name = next((n for n in names if n in drawn), None)
     if name is None:
         return None

@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 from audits.drawing import draw_audits
@@ -25,14 +26,13 @@ def run(
     epsilon: float,
     delta: float,
     output: Path | None,
-    as_json: bool,
 ) -> int:
     """Audit a method, or a whole release of a site file; return the exit code of the command.
 
     One of the two is named (ConfigurationError).
     """
     result: AuditResult | WholeRelease
-    with Progress(quiet=as_json) as progress:
+    with Progress() as progress:
         if site is not None and method is None:
             result = audit_whole_release(
                 site, canaries=canaries, confidence=confidence, show=progress.begin
@@ -54,12 +54,11 @@ def run(
             )
     files = [] if output is None else write(result, output)
     answer = {**result.to_dict(), "files": [str(path) for path in files]}
-    if as_json:
-        terminal.answer(answer, as_json=True)
-    else:
-        _show(result, verdict=answer["verdict"])
-        for path in files:
-            terminal.facts({"File": terminal.Whole(path)})
+    terminal.answer(
+        answer,
+        partial(_show, result, verdict=answer["verdict"]),
+        *({"File": terminal.Whole(path)} for path in files),
+    )
     return 0 if result.within_claim else 1
 
 

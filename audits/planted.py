@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.arrays import Codes
-from tasks.ingest.contributions import fold_of, hash_patients, hash_records
+from tasks.ingest.contributions import fold_of, hash_names, hash_records
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 
 SQUARE = 4
@@ -77,7 +77,9 @@ class PlantedTable:
 
     def encoded(self) -> EncodedRows:
         """Encode all patients as an ingest does that reads one row of each."""
-        hashes = hash_patients(self.keys) if self.named else hash_records(self.codes, self.labels)
+        hashes = hash_records(self.codes, self.labels)
+        if self.named:
+            hashes = hash_names(self.keys.tolist())
         return EncodedRows(
             codes=self.codes,
             label=self.labels,

@@ -20,7 +20,7 @@ from privacy.arrays import Integers, Records
 from privacy.errors import ConfigurationError
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
-from tasks.measurement.measurement_plan import MeasurementPlan, plan_measurement, sum_request
+from tasks.measurement.measurement_plan import MeasurementPlan, SumRequest, plan_measurement
 from tasks.measurement.method import Released, Stage, Synthesizer
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.methods.clustmix.tables.table_clustmix import Effort, TableClustMix
@@ -56,7 +56,7 @@ class PatientCount:
 
     def plan(self, *, mu: float) -> MeasurementPlan:
         """One count, with the whole budget."""
-        return plan_measurement([sum_request(_COUNT, (1,), share=1.0)], mu=mu)
+        return plan_measurement([SumRequest(_COUNT, (1,), share=1.0)], mu=mu)
 
     def stages(self, *, mu: float) -> tuple[Stage, ...]:
         """One stage: the count."""

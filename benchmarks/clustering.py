@@ -41,8 +41,8 @@ from tasks.measurement.measurement_plan import plan_measurement
 from tasks.measurement.vectors import VectorMap
 from tasks.methods.dpgm.dp_kmeans import PUBLIC_SEED, round_requests
 from tasks.methods.dpgm.dpgm_settings import FeatureKind
-from tasks.methods.dpgm.embedding import build_embedding
 from tasks.methods.dpgm.kernel_kmeans import (
+    build_embedding,
     lines_of,
     move_centres,
     start_clustering,

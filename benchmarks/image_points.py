@@ -35,8 +35,7 @@ from tasks.measurement.encoded import N_FOLDS, EncodedRows, EncodingDomain
 from tasks.measurement.method import measure
 from tasks.methods.clustmix.images.image_clustmix import ImageClustMix
 from tasks.methods.clustmix.images.scattering import feature_bound, scatter
-from tasks.methods.clustmix.images.teacher import ReleasedTeacher
-from tasks.methods.clustmix.images.whitening import Whitening
+from tasks.methods.clustmix.images.teacher import ReleasedTeacher, Whitening
 
 RESULT_FILE = RESULTS / "image_points.json"
 DATASETS, EPSILONS, RUNS, DELTA = ("mnist", "fashion_mnist"), (0.2, 1.0, 10.0), (0, 1), 1e-5
@@ -86,8 +85,9 @@ class OptimisedClustMix(ImageClustMix):
 
     def _kip(self, curator: Any, released: Any, settings: Any) -> Any:
         found = super()._kip(curator, released, settings)
-        sampler, rng = self._sampler({**released, **found}), np.random.default_rng(1)
-        drawn = [sampler.labelled(BATCH, rng) for _ in range((self.points + TARGETS) // BATCH)]
+        known, rng = {**released, **found}, np.random.default_rng(1)
+        n_batches = (self.points + TARGETS) // BATCH
+        drawn = [self.labelled(known, BATCH, rng) for _ in range(n_batches)]
         features = np.concatenate([scatter(self._layout.pixels(codes)) for codes, _ in drawn])
         labels = np.concatenate([label for _, label in drawn])
         moved = self._moved(features.astype(np.float64), labels)

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from privacy.events import Event
-    from storage.releases.bundles import Totals
     from tasks.measurement.measurement_plan import MeasurementPlan
 
 NOT_CHARGED = (
@@ -80,7 +79,7 @@ class Guarantee:
         return replace(self, delta=delta)
 
     @cached_property
-    def _totals(self) -> Totals:
+    def _totals(self) -> dict[str, float]:
         from storage.releases.bundles import totals_of
 
         return totals_of(self.events, adjacency=self.adjacency, delta=self.delta)
@@ -88,22 +87,22 @@ class Guarantee:
     @property
     def epsilon(self) -> float:
         """The bound on the privacy loss."""
-        return self._totals.epsilon
+        return self._totals["epsilon"]
 
     @property
     def replace_one_epsilon(self) -> float:
         """The bound where one patient is replaced by another, at the same delta."""
-        return self._totals.replace_one_epsilon
+        return self._totals["replace_one_epsilon"]
 
     @property
     def mu(self) -> float:
         """Total of Gaussian differential privacy."""
-        return self._totals.mu
+        return self._totals["mu"]
 
     @property
     def rho(self) -> float:
         """Half the square of `mu`, which a ledger counts."""
-        return self._totals.rho
+        return self._totals["rho"]
 
     @property
     def statement(self) -> str:

@@ -72,7 +72,8 @@ class Bundle:
         ConfigurationError
             If the release has none: it is not one of ClustMix on images.
         """
-        from tasks.reporting.released_teacher import TEACHER_FILE, Teacher, no_teacher
+        from tasks.reporting.released_teacher import Teacher
+        from tasks.reporting.teacher_files import TEACHER_FILE, no_teacher
 
         if TEACHER_FILE not in self.verified.manifest.files:
             raise no_teacher()

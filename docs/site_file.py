@@ -85,7 +85,7 @@ MEANINGS = {
     "Label.levels": "List of `{name: level, values: [raw values]}`, or a mapping of levels to raw "
     "values, in the order of the codes. A level's own name also stands for itself.",
     "_Unit.column": "Column that names the patient; `null` if every row is another patient.",
-    "SklearnSource.dataset": "The dataset.",
+    "_SklearnSource.dataset": "The dataset.",
     "ImageColumns.height": "Rows of pixels.",
     "ImageColumns.width": "Columns of pixels.",
     "*.table": "CSV file in UTF-8 with a line for each image: `file` (its place below `folder`), "

@@ -6,7 +6,7 @@ learns that a rule is broken, and nobody outside learns anything.
 
 from __future__ import annotations
 
-from flows.workplace import Workplace
+from flows.installation import Workplace
 from privacy.errors import InputError
 from tasks.steps import ingest_steps, source
 from tasks.steps.entries import CHECK_FAILED, Entries

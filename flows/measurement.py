@@ -7,28 +7,41 @@ aggregation, and sealed before it is used; the private workspace is gone at the 
 ends. No step is cached or tried again.
 """
 
+import hashlib
+from collections.abc import Mapping
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
-from flows.workplace import Workplace
+from flows.installation import Workplace
+from privacy.event_records import event_to_dict
+from privacy.ledger import EntryState, LedgerEntry
+from privacy.mechanisms import NoisyStatistic
+from storage.files.workspace import PrivateWorkspace
 from storage.ledger.ledger_db import Reservation
-from storage.releases.measurements import MeasurementStore
+from storage.releases.measurements import (
+    RELEASED_FILE,
+    MeasurementRecord,
+    MeasurementStore,
+    arrays_to_bytes,
+    sealed_file,
+)
+from storage.schema.vocabulary import Vocabulary
 from tasks.execution.executor import Executor
 from tasks.execution.runtime import guarded_stage, guarded_task
 from tasks.ingest.shards import ShardFile
 from tasks.measurement.curator import Curator
 from tasks.measurement.measurement_plan import MeasurementPlan
-from tasks.measurement.method import Stage, Synthesizer, checked_plan, run_stage
+from tasks.measurement.method import Released, Stage, Synthesizer, checked_plan, run_stage
 from tasks.measurement.method import measure as measure_stages
 from tasks.measurement.run_randomness import randomness_of_run
-from tasks.steps import ingest_steps, measure_steps, source
+from tasks.steps import ingest_steps, source
 from tasks.steps.entries import Entries
 from tasks.steps.janitor import Janitor
 from tasks.steps.job import ReleaseJob
-from tasks.steps.measure_steps import Seals
 from tasks.steps.source import Tables
 
 check_source = guarded_stage("check-source")(source.check_source)
@@ -36,13 +49,35 @@ plan_measurement = guarded_stage("plan")(checked_plan)
 identify = guarded_stage("identify")(Tables.key)
 reserve = guarded_stage("reserve")(Entries.reserve)
 ingest = guarded_task(name="ingest")(ingest_steps.ingest)
-seal = guarded_stage("seal")(measure_steps.seal)
 
 
 @guarded_stage("clean-up")
 def clean_up(janitor: Janitor) -> None:
     """Close and delete what dead runs have left, before a run reserves a budget."""
     janitor.clean_up()
+
+
+class Seals:
+    """Makes every draw durable before a method sees it, and keeps it for the record."""
+
+    def __init__(self, workspace: PrivateWorkspace) -> None:
+        self._workspace = workspace
+        self._files: dict[str, bytes] = {}
+
+    def __call__(self, name: str, statistic: NoisyStatistic) -> None:
+        """Write one noisy statistic once; a second draw of the name cannot replace it.
+
+        A draw of a series, whose name ends in its number, is kept as long as the run lasts; the
+        measurement keeps what the method made of the series.
+        """
+        content, file_name = arrays_to_bytes({"values": statistic.values}), sealed_file(name)
+        self._workspace.write_once(file_name, content)
+        if name == statistic.event.statistic:
+            self._files[file_name] = content
+
+    def files_with(self, released: Released) -> dict[str, bytes]:
+        """Return the files of a measurement: its draws, and what the method released."""
+        return {**self._files, RELEASED_FILE: arrays_to_bytes(released)}
 
 
 def measure(
@@ -96,7 +131,7 @@ def measure(
                         job.synthesizer, plan, shards, mu=job.mu, seals=seals, executor=executor
                     )
                     files = seals.files_with(released)
-                    record = measure_steps.record_of(job, entry, curator, files)
+                    record = record_of(job, entry, curator, files)
                     seal(record, files, measurements=measurements, entries=entries)
     return replace(reservation, entry=entries.now(entry))
 
@@ -129,3 +164,35 @@ def _run_as_task(
 ) -> dict[str, NDArray[Any]]:
     """Run one stage of a method as a task of its own."""
     return guarded_stage(method_stage.name)(run_stage)(method_stage, curator, released)
+
+
+def record_of(
+    job: ReleaseJob, entry: LedgerEntry, curator: Curator, files: Mapping[str, bytes]
+) -> MeasurementRecord:
+    """Return the record of a finished measurement with these files."""
+    return MeasurementRecord(
+        dataset=job.ref.dataset,
+        release_id=job.ref.release_id,
+        ledger_entry=entry.entry_id,
+        request_key=entry.request_key,
+        site=job.site,
+        events=tuple(event_to_dict(event) for event in curator.event.events),
+        tainted=curator.tainted,
+        requester=job.requester,
+        code_version=version("clustmix"),
+        vocabulary=Vocabulary.of(job.table_schema),
+        files={name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
+    )
+
+
+@guarded_stage("seal")
+def seal(
+    record: MeasurementRecord,
+    files: Mapping[str, bytes],
+    *,
+    measurements: MeasurementStore,
+    entries: Entries,
+) -> None:
+    """Keep a finished measurement, then note it: a run that dies between the two has sealed."""
+    digest = measurements.seal(record, files)
+    entries.advance(record.ledger_entry, EntryState.SEALED, digest=digest)

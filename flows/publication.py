@@ -26,7 +26,7 @@ from storage.releases.signatures import APPROVAL_FILE, Approval
 from tasks.execution.runtime import stage
 from tasks.measurement.run_randomness import randomness_of_run
 from tasks.reporting.claim import Claim
-from tasks.reporting.released_teacher import SOFT_LABELS_FILE
+from tasks.reporting.teacher_files import SOFT_LABELS_FILE
 from tasks.steps import publish_steps
 from tasks.steps.entries import AFTER_SEAL, WAIT_SECONDS, Entries
 from tasks.steps.janitor import Janitor

@@ -4,15 +4,17 @@ from pathlib import Path
 
 from prefect import flow
 from prefect.client.schemas.objects import State
+from pydantic import Field
 
 from flows import serving
 from flows.approval import Decisions
 from flows.installation import Installation
 from flows.publication import Publisher, ReleaseOutcome, job_of_measurement
 from flows.serving import Ending
-from flows.site.request import PublishRequest, ReleaseRequest, load_job
+from flows.site.request import NAME, RELEASE_ID, ReleaseRequest, load_job
 from privacy.errors import LedgerError
 from privacy.ledger import EntryState, LedgerEntry
+from storage.files.documents import Record
 from storage.releases.manifest import MANIFEST_FILE, Manifest
 from storage.releases.signatures import Approval
 from storage.schema.declarations import Declarations
@@ -24,6 +26,35 @@ _UNSEALED = (EntryState.RESERVED, EntryState.EXECUTING, EntryState.VOID, EntrySt
 
 publish = guarded_task(name="publish")(Publisher.answer)
 carry_out = guarded_task(name="carry-out-decision")(Decisions.carry_out)
+
+
+class PublishRequest(Record):
+    """Publish a sealed measurement, with an officer's decision if one is needed.
+
+    The decision carries the signature of the officer's own key, so anybody may paste it here.
+    """
+
+    dataset: str = Field(
+        title="Dataset",
+        description="Name of the dataset, in lower-case letters, digits and hyphens.",
+        pattern=NAME,
+        max_length=63,
+        json_schema_extra={"position": 0},
+    )
+    release_id: str = Field(
+        title="Release id",
+        description="Id of the release whose measurement is sealed, r-YYYYMMDD-xxxxxxxx.",
+        pattern=RELEASE_ID,
+        json_schema_extra={"position": 1},
+    )
+    decision: str | None = Field(
+        default=None,
+        title="Signed decision",
+        description="What clustmix sign has printed for the officer, approving or rejecting. "
+        "Leave it out where no officer has to agree.",
+        max_length=20_000,
+        json_schema_extra={"position": 2},
+    )
 
 
 @flow(

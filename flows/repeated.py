@@ -1,7 +1,7 @@
 """Requests that were answered before: found by the key of what shapes a measurement."""
 
+from flows.installation import HELD_BYTES
 from flows.publication import Publisher, ReleaseOutcome
-from flows.workplace import HELD_BYTES
 from privacy.ledger import EntryState, entry_paid_for
 from tasks.execution.executor import InProcessExecutor
 from tasks.steps.entries import Entries

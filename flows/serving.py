@@ -5,7 +5,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from prefect import artifacts
@@ -17,7 +17,7 @@ from flows.events import emit, release_event
 from flows.installation import Installation
 from flows.measurement import clean_up
 from flows.orchestrator import refuse_unsafe_orchestrator
-from flows.site.request import PublishRequest, ReleaseRequest
+from flows.site.request import ReleaseRequest
 from flows.stages import MEASURE, PUBLISH, place_of, text_of
 from privacy.errors import BudgetRefused, ClustMixError, Withheld
 from privacy.ledger import Balance, EntryState, LedgerEntry
@@ -31,7 +31,18 @@ from tasks.steps.bundle import REPORT_FILE
 from tasks.steps.entries import Entries
 from tasks.steps.janitor import Janitor
 
-R = TypeVar("R", bound=ReleaseRequest | PublishRequest)
+
+class _Request(Protocol):
+    @property
+    def dataset(self) -> str:
+        """Name of the dataset."""
+
+    @property
+    def release_id(self) -> str:
+        """Id of the release."""
+
+
+R = TypeVar("R", bound=_Request)
 
 _STAGES = MappingProxyType({"measure": MEASURE, "publish": PUBLISH})
 
@@ -142,7 +153,7 @@ def _show_claims(manifest: Manifest) -> None:
 class _PageProgress:
     """Shows on the page how far a run is: a bar, and a line of the log for each stage."""
 
-    def __init__(self, request: ReleaseRequest | PublishRequest, stages: Mapping[str, str]) -> None:
+    def __init__(self, request: _Request, stages: Mapping[str, str]) -> None:
         self._log = get_run_logger()
         self._stages = stages
         self._bar = _try(

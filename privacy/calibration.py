@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from privacy.charges import RHO_STEP
-from privacy.errors import ConfigurationError
+from privacy.errors import ConfigurationError, require
 from privacy.events import MIN_DISCRETE_NOISE_STDDEV, Gaussian
 from privacy.gaussian import (
     SMOOTHING_STDDEV,
@@ -102,7 +102,8 @@ def discrete_noise_stddev(*, l2_sensitivity: float, mu: float) -> float:
     ConfigurationError if an argument is not finite and above 0, or no event has these values, for
     example because the noise does not fit in 64 bits.
     """
-    _check_positive(l2_sensitivity=l2_sensitivity, mu=mu)
+    for name, value in (("l2_sensitivity", l2_sensitivity), ("mu", mu)):
+        require(math.isfinite(value) and value > 0, f"{name} to be finite and above 0", value)
     noise_stddev = max(math.hypot(l2_sensitivity / mu, SMOOTHING_STDDEV), MIN_DISCRETE_NOISE_STDDEV)
     while True:
         event = Gaussian(
@@ -115,12 +116,3 @@ def discrete_noise_stddev(*, l2_sensitivity: float, mu: float) -> float:
         if event_mu_squared(event) <= mu * mu * (1 - 2.0**-48):
             return noise_stddev
         noise_stddev *= 1 + 2.0**-50
-
-
-def _check_positive(**arguments: float) -> None:
-    for name, value in arguments.items():
-        if not (math.isfinite(value) and value > 0):
-            raise ConfigurationError(
-                "CALIBRATION_ARGUMENT_INVALID",
-                f"expected {name} to be finite and above 0, found {value!r}",
-            )

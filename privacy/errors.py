@@ -61,6 +61,12 @@ class IntegrityError(ClustMixError):
     """A record or a file that was changed after it was written (exit code 1)."""
 
 
+def require(condition: bool, expected: str, found: object) -> None:
+    """Refuse a number that a calculation of privacy does not take (ConfigurationError)."""
+    if not condition:
+        raise ConfigurationError("PRIVACY_NUMBER_INVALID", f"expected {expected}, found {found!r}")
+
+
 EXTRAS = MappingProxyType(
     {
         "server": (

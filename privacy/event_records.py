@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import fields
-from enum import StrEnum
 from typing import Any
 
 from privacy.events import Composed, Event, Gaussian, Repeated, event_invalid, shown
-from privacy.parameters import Adjacency, ProtectedUnit
+from privacy.parameters import Adjacency
 
 _MAX_DEPTH = 32
 """Deepest nesting that is read from a file; a deeper one would exhaust the stack."""
@@ -17,9 +16,6 @@ _KINDS: Mapping[str, type[Any]] = {
     "repeated": Repeated,
 }
 
-_WORDS: Mapping[str, type[StrEnum]] = {"adjacency": Adjacency, "unit": ProtectedUnit}
-"""Fields that are one of a few words."""
-
 
 def event_to_dict(event: Event) -> dict[str, Any]:
     """Return an event as JSON-ready values, its kind and its member or members among them."""
@@ -28,7 +24,7 @@ def event_to_dict(event: Event) -> dict[str, Any]:
 
 
 def _to_json(value: Any) -> Any:
-    if isinstance(value, StrEnum):
+    if isinstance(value, Adjacency):
         return value.value
     if isinstance(value, tuple):
         return [event_to_dict(member) for member in value]
@@ -67,16 +63,12 @@ def _from_json(values: object, depth: int) -> Event:
         given["events"] = tuple(_from_json(member, depth - 1) for member in given["events"])
     if "event" in given:
         given["event"] = _from_json(given["event"], depth - 1)
-    for name, words in _WORDS.items():
-        if name in given:
-            given[name] = _word(name, given[name], words)
+    if "adjacency" in given:
+        word = given["adjacency"]
+        if not isinstance(word, str) or word not in set(Adjacency):
+            raise event_invalid(
+                f"expected adjacency to be one of {', '.join(Adjacency)}, found {shown(word)}"
+            )
+        given["adjacency"] = Adjacency(word)
     event: Event = _KINDS[kind](**given)
     return event
-
-
-def _word(name: str, value: object, words: type[StrEnum]) -> StrEnum:
-    if not isinstance(value, str) or value not in set(words):
-        raise event_invalid(
-            f"expected {name} to be one of {', '.join(words)}, found {shown(value)}"
-        )
-    return words(value)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from privacy.errors import ConfigurationError
-from privacy.parameters import Adjacency, ProtectedUnit
+from privacy.parameters import Adjacency
 
 MIN_DISCRETE_NOISE_STDDEV = 50.0
 """Least standard deviation of discrete Gaussian noise, in grid units.
@@ -58,9 +58,9 @@ class Gaussian:
     The statistic has a public name and at least one value. `l2_sensitivity` is its largest change
     between neighbours, in the Euclidean norm, from 1e-100 to 1e100; `noise_stddev` is the parameter
     sigma of the weights ``exp(-z**2 / (2 sigma**2))`` of the noise, from
-    `MIN_DISCRETE_NOISE_STDDEV` to `MAX_NOISE_STDDEV`. Both are in grid units. Adjacency and unit
-    are the neighbours for which the sensitivity was proven, and what they differ in. A field
-    outside its range or of another type is a ConfigurationError.
+    `MIN_DISCRETE_NOISE_STDDEV` to `MAX_NOISE_STDDEV`. Both are in grid units. The sensitivity was
+    proven for the adjacency, of patients with all their rows. A field outside its range or of
+    another type is a ConfigurationError.
     """
 
     statistic: str
@@ -68,7 +68,6 @@ class Gaussian:
     noise_stddev: float
     n_values: int
     adjacency: Adjacency = Adjacency.ADD_REMOVE
-    unit: ProtectedUnit = ProtectedUnit.PATIENT
 
     def __post_init__(self) -> None:
         if not isinstance(self.statistic, str) or not self.statistic:
@@ -79,8 +78,6 @@ class Gaussian:
             )
         if not isinstance(self.adjacency, Adjacency):
             raise event_invalid(f"expected an Adjacency, found {shown(self.adjacency)}")
-        if not isinstance(self.unit, ProtectedUnit):
-            raise event_invalid(f"expected a ProtectedUnit, found {shown(self.unit)}")
         if not (_is_number(self.l2_sensitivity) and _LEAST <= self.l2_sensitivity <= _LARGEST):
             raise event_invalid(
                 "expected l2_sensitivity to be a number from 1e-100 to 1e100, found "
@@ -108,11 +105,6 @@ class Composed:
             isinstance(event, Event) for event in self.events
         ):
             raise event_invalid("expected a tuple of events")
-        units = {leaf.unit for leaf in leaves(self)}
-        if len(units) > 1:
-            raise event_invalid(
-                f"expected events that protect one unit, found {' and '.join(sorted(units))}"
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,8 +139,3 @@ def counted_draws(event: Event, times: int = 1) -> Iterator[tuple[Gaussian, int]
             yield from counted_draws(member, times)
     else:
         yield event, times
-
-
-def leaves(event: Event) -> tuple[Gaussian, ...]:
-    """Return the draws of an event, in order; those of a repeated event are listed once."""
-    return tuple(draw for draw, _ in counted_draws(event))

@@ -32,7 +32,7 @@ from typing import Self
 
 from scipy.special import erfcx, ndtr
 
-from privacy.errors import ConfigurationError
+from privacy.errors import ConfigurationError, require
 from privacy.events import Event, Gaussian, counted_draws
 from privacy.parameters import Adjacency
 
@@ -44,14 +44,6 @@ MIN_DELTA = 1e-300
 
 _ULP = 2.0**-50
 """Eight units of rounding: the margin given for each elementary function."""
-
-
-def require(condition: bool, expected: str, found: float) -> None:
-    """Refuse an argument of an accountant that is outside its range (ConfigurationError)."""
-    if not condition:
-        raise ConfigurationError(
-            "ACCOUNTANT_ARGUMENT_INVALID", f"expected {expected}, found {found!r}"
-        )
 
 
 def _require_mu(mu: float) -> None:

@@ -21,17 +21,6 @@ class Adjacency(StrEnum):
     REPLACE_ONE = "replace_one"
 
 
-class ProtectedUnit(StrEnum):
-    """The unit that one neighbour adds, removes or replaces.
-
-    It is one PATIENT with all their rows in every release. An epsilon per ROW says little about a
-    patient with many, so no release has it.
-    """
-
-    PATIENT = "patient"
-    ROW = "row"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivacyParameters:
     """The target of an (epsilon, delta)-differential privacy guarantee.

@@ -7,13 +7,10 @@ truncation toward zero and added up in 64-bit integers, which is exact in any or
 
 import math
 
-from privacy.errors import ConfigurationError
+from privacy.errors import require
 
 SUM_GRID_BITS = 24
 """A weighted sum has ``2**SUM_GRID_BITS`` grid points per unit."""
-
-ROOT_GRID_BITS = 14
-"""Features whose products make a second moment have ``2**ROOT_GRID_BITS`` grid points per unit."""
 
 FLOAT_MARGIN = 2.0**-40
 """Relative margin of every bound below, for vectors and weights computed in double precision.
@@ -22,13 +19,6 @@ A norm that is 1 in real arithmetic may be ``1 + n 2**-53`` in double precision,
 of one third may add up to a little more than one. The margin covers more than 4,000 such
 roundings and costs one part in 1e12 of noise.
 """
-
-
-def _require(condition: bool, expected: str, found: object) -> None:
-    if not condition:
-        raise ConfigurationError(
-            "SENSITIVITY_ARGUMENT_INVALID", f"expected {expected}, found {found!r}"
-        )
 
 
 def weighted_sum_l2_sensitivity(*, bound: float, scale: float) -> float:
@@ -46,6 +36,6 @@ def weighted_sum_l2_sensitivity(*, bound: float, scale: float) -> float:
     -------
     Adjacency: add or remove one patient. For replacement the accountant doubles ``mu``.
     """
-    _require(math.isfinite(bound) and bound > 0, "bound to be finite and above 0", bound)
-    _require(math.isfinite(scale) and scale > 0, "scale to be finite and above 0", scale)
+    require(math.isfinite(bound) and bound > 0, "bound to be finite and above 0", bound)
+    require(math.isfinite(scale) and scale > 0, "scale to be finite and above 0", scale)
     return scale * bound * (1 + FLOAT_MARGIN)

@@ -39,15 +39,24 @@ def time_text(when: datetime) -> str:
     return when.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Limit:
-    """One cap (``lifetime``, ``dataset``, ``window``; `scope` in words), and what it leaves."""
+    """One cap (``lifetime``, ``dataset``, ``window``; `scope` in words), and what is spent.
+
+    By the payer, and by the worst part of the cohort.
+    """
 
     name: str
     scope: str
     cap_rho: Decimal
     spent_rho: Decimal
-    left_rho: Decimal
+    worst_rho: Decimal
+
+    @property
+    def left_rho(self) -> Decimal:
+        """The rest; above the cap, by an adjustment or a cap that was lowered, nobody may spend."""
+        left = self.cap_rho - self.spent_rho if self.worst_rho <= self.cap_rho else Decimal(0)
+        return left or Decimal(0)
 
 
 class Spending:
@@ -160,21 +169,21 @@ class Spending:
             self._lifetime_caps.get(cohort), None if caps is None else caps.lifetime_rho
         )
         if lifetime is not None:
-            limits.append(_limit("lifetime", named, lifetime, self._spent(cohort, partition)))
+            limits.append(_Limit("lifetime", named, lifetime, *self._spent(cohort, partition)))
         if dataset is not None:
             cap = _smaller(
                 self._dataset_caps.get(dataset), None if caps is None else caps.dataset_rho
             )
             if cap is not None:
                 spent = self._spent_on_dataset(cohort, dataset, partition)
-                limits.append(_limit("dataset", f"dataset {dataset!r}", cap, spent))
+                limits.append(_Limit("dataset", f"dataset {dataset!r}", cap, *spent))
         windows = dict(self._window_caps.get(cohort, {}))
         if caps is not None and caps.window_days is not None:
             _lower(windows, caps.window_days, caps.window_rho)
         for days, cap in sorted(windows.items()):
             begin = time_text(moment(now) - timedelta(days=days))
             spent = self._spent(cohort, partition, after=begin)
-            limits.append(_limit("window", f"{named} in {days} days", cap, spent))
+            limits.append(_Limit("window", f"{named} in {days} days", cap, *spent))
         return limits
 
     def _spent(
@@ -225,13 +234,6 @@ def composed_rho(
     key = (partition.scheme, partition.parts)
     own = parts[key][partition.part]
     return worst - largest.get(key, Decimal(0)) + own, worst
-
-
-def _limit(name: str, scope: str, cap: Decimal, spent: tuple[Decimal, Decimal]) -> _Limit:
-    payer, worst = spent
-    # Above the cap, by an adjustment or a cap that was lowered, nobody may spend.
-    left = cap - payer if worst <= cap else Decimal(0)
-    return _Limit(name=name, scope=scope, cap_rho=cap, spent_rho=payer, left_rho=left or Decimal(0))
 
 
 def _smaller(first: Decimal | None, second: Decimal | None) -> Decimal | None:

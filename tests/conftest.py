@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import importlib
 import os
 import shutil
 import tempfile
@@ -42,6 +43,8 @@ if _COPIES.is_dir():
 # A server named by the developer's environment must not receive the runs of tests.
 os.environ.pop("PREFECT_API_URL", None)
 configure_prefect(Settings(home=_HOME))
+# Its logging closes the streams of loggers that were set up before it, among them pytest's own.
+importlib.import_module("prefect.main")
 
 
 def pytest_sessionstart(session):

@@ -9,7 +9,8 @@ import yaml
 from measuring import domain_with
 from pydantic import TypeAdapter
 
-from flows.site.request import PublishRequest, ReleaseRequest
+from flows.publish import PublishRequest
+from flows.site.request import ReleaseRequest
 from flows.site.site_file import SiteFile, _Budget, _Window, load_site
 from privacy import errors
 from privacy.calibration import gdp_mu

@@ -9,17 +9,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli import (
-    audit,
-    ledger,
-    officers,
-    operations,
-    plan,
-    publishing,
-    releasing,
-    server,
-    site,
-)
+from flows.cli import audit, ledger, officers, operations, plan, publishing, releasing, server, site
 from flows.cli.options import EXIT_CODES
 
 _HELP = resources.files(__package__).joinpath("help.txt").read_text("utf-8")

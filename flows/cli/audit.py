@@ -6,18 +6,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Annotated
 
-import typer
-
-from flows.cli.options import EXIT_CODES, AsJson, argument, option
+from flows.cli.options import Commands, argument, option
 from privacy.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parents[2]
 """Folder of a checkout, which has the package ``audits`` beside this one."""
 
-app = typer.Typer()
+app = Commands()
 
 
-@app.command(epilog=EXIT_CODES)
+@app.command()
 def audit(
     method: Annotated[
         str | None, argument("METHOD", "clustmix, naive_bayes, or noise for the noise path alone")
@@ -37,7 +35,6 @@ def audit(
     epsilon: Annotated[float, option("E", "epsilon to audit the method at")] = 1.0,
     delta: Annotated[float, option("D", "delta to audit the method at")] = 1e-6,
     output: Annotated[Path | None, option("FOLDER", "folder for the numbers and a drawing")] = None,
-    as_json: AsJson = False,
 ) -> int:
     """Attack a method and bound epsilon from below.
 
@@ -55,7 +52,6 @@ def audit(
         epsilon=epsilon,
         delta=delta,
         output=output,
-        as_json=as_json,
     )
     return code
 

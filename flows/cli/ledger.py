@@ -9,28 +9,23 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from flows.cli import terminal
-from flows.cli.options import EXIT_CODES, AsJson, argument, option
+from flows.cli.options import Commands, argument, option
 from privacy.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from privacy.ledger import LedgerEntry
     from storage.ledger.ledger_db import LedgerDatabase
 
-app = typer.Typer(
+app = Commands(
     name="ledger",
     help="Show or verify the budget ledger.\n\nShow what each dataset has spent of its budget, or "
     "verify the ledger. Amounts are in rho, which adds up over releases; epsilon does not.",
 )
 
 
-@app.command(epilog=EXIT_CODES)
-def show(
-    cohort: Annotated[str | None, option("NAME", "show this cohort only")] = None,
-    as_json: AsJson = False,
-) -> None:
+@app.command()
+def show(cohort: Annotated[str | None, option("NAME", "show this cohort only")] = None) -> None:
     """List releases, spent and remaining budget.
 
     By cohort: its lifetime cap, what is spent and left (in rho), and every release with its state.
@@ -39,38 +34,38 @@ def show(
     database = _verified_ledger()
     entries = database.entries(cohort)
     balances = {name: database.balance(name) for name in sorted({e.cohort for e in entries})}
-    if as_json:
-        amounts = ("spent_rho", "cap_rho", "remaining_rho")
-        left = {
-            name: {amount: getattr(balance, amount) for amount in amounts}
-            for name, balance in balances.items()
-        }
-        terminal.answer({"balances": left, "entries": entries}, as_json=True)
-        return
-    if not entries:
-        terminal.line("no entries")
-    for name, balance in balances.items():
-        terminal.line(name, style="bold")
-        if balance.cap_rho is not None:
-            terminal.line(f"  lifetime cap  rho {balance.cap_rho:f}")
-        terminal.line(f"  spent         rho {balance.spent_rho:f}")
-        terminal.line(f"  left          rho {balance.remaining_rho:f}")
-        terminal.table(
-            [
-                (e.release_id or "-", e.state, *_stated(e), f"{e.rho:f}")
-                for e in entries
-                if e.cohort == name
-            ],
-            ("release", "state", ">epsilon", ">delta", ">rho"),
-        )
+    amounts = ("spent_rho", "cap_rho", "remaining_rho")
+    left = {
+        name: {amount: getattr(balance, amount) for amount in amounts}
+        for name, balance in balances.items()
+    }
+
+    def show_all() -> None:
+        if not entries:
+            terminal.line("no entries")
+        for name, balance in balances.items():
+            terminal.line(name, style="bold")
+            if balance.cap_rho is not None:
+                terminal.line(f"  lifetime cap  rho {balance.cap_rho:f}")
+            terminal.line(f"  spent         rho {balance.spent_rho:f}")
+            terminal.line(f"  left          rho {balance.remaining_rho:f}")
+            terminal.table(
+                [
+                    (e.release_id or "-", e.state, *_stated(e), f"{e.rho:f}")
+                    for e in entries
+                    if e.cohort == name
+                ],
+                ("release", "state", ">epsilon", ">delta", ">rho"),
+            )
+
+    terminal.answer({"balances": left, "entries": entries}, show_all)
 
 
-@app.command(epilog=EXIT_CODES)
+@app.command()
 def verify(
     head: Annotated[
         str | None, option("ROWS:HASH", "head that was kept before: the ledger must hold it")
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Check the hash chain, every state and every amount.
 
@@ -81,15 +76,11 @@ def verify(
     terminal.answer(
         {"verified": True, "rows": rows, "head": found},
         {"Verified": f"{rows} rows", "Head": terminal.Whole(f"{rows}:{found}")},
-        as_json=as_json,
     )
 
 
-@app.command(epilog=EXIT_CODES)
-def export(
-    output: Annotated[Path, argument("FILE", "file to write, not there yet")],
-    as_json: AsJson = False,
-) -> None:
+@app.command()
+def export(output: Annotated[Path, argument("FILE", "file to write, not there yet")]) -> None:
     """Write every row for an auditor.
 
     Each is one line of JSON, with its hash. The ledger is verified before.
@@ -99,13 +90,11 @@ def export(
         for row in rows:
             handle.write(json.dumps(terminal.plain(row), ensure_ascii=False) + "\n")
     terminal.answer(
-        {"output": str(output), "rows": len(rows)},
-        f"wrote {len(rows)} rows to {output}",
-        as_json=as_json,
+        {"output": str(output), "rows": len(rows)}, f"wrote {len(rows)} rows to {output}"
     )
 
 
-@app.command(epilog=EXIT_CODES)
+@app.command()
 def adjust(
     cohort: Annotated[str, argument("COHORT", "cohort that is charged")],
     *,
@@ -114,7 +103,6 @@ def adjust(
     key: Annotated[
         list[Path], option("FILE", "private key of an officer; give it twice, for two officers")
     ],
-    as_json: AsJson = False,
 ) -> None:
     """Add a charge by hand, by two people.
 
@@ -155,7 +143,6 @@ def adjust(
         entry,
         f"charged rho {entry.rho:f} to {entry.cohort}: entry {entry.entry_id}",
         f"what was signed: {file}",
-        as_json=as_json,
     )
 
 
@@ -167,8 +154,7 @@ def _stated(entry: LedgerEntry) -> tuple[str, str]:
 
 
 def _verified_ledger(expected_head: tuple[int, str] | None = None) -> LedgerDatabase:
-    from storage.identity import open_ledger
-    from storage.settings import load_settings
+    from storage.settings import load_settings, open_ledger
 
     settings = load_settings()
     if settings.ledger_url is None and not settings.ledger_path.exists():

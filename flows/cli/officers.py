@@ -6,22 +6,13 @@ from typing import Annotated, Literal
 import typer
 
 from flows.cli import terminal
-from flows.cli.options import (
-    EXIT_CODES,
-    AsJson,
-    Bundle,
-    OfficerKey,
-    Reason,
-    ReleaseId,
-    argument,
-    option,
-)
+from flows.cli.options import Bundle, Commands, OfficerKey, Reason, ReleaseId, argument, option
 from flows.cli.publishing import publishing, show_outcome
 
-app = typer.Typer()
+app = Commands()
 
 
-@app.command(epilog=EXIT_CODES)
+@app.command()
 def approve(
     release: ReleaseId,
     *,
@@ -30,7 +21,6 @@ def approve(
     reject: Annotated[
         bool, option(None, "withhold the release instead; its charge stands", "--reject")
     ] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Sign and publish a release that waits, or reject it.
 
@@ -38,24 +28,23 @@ def approve(
     installation's keys. The reason is published with the signature.
     """
     from flows.approval import Decisions
+    from flows.publication import ReleaseOutcome
     from storage.keys.keys import SigningKey
 
     signer = SigningKey.read(key)
-    with publishing(as_json=as_json) as here:
-        decisions = Decisions(here.publisher)
-        if not reject:
-            outcome = decisions.approve(release, key=signer, reason=reason)
-        else:
-            entry = decisions.reject(release, key=signer, reason=reason)
-    if not reject:
-        show_outcome(outcome, as_json=as_json)
+    with publishing() as here:
+        decided = Decisions(here.publisher).decide(
+            release, key=signer, decision="reject" if reject else "approve", reason=reason
+        )
+    if isinstance(decided, ReleaseOutcome):
+        show_outcome(decided)
     else:
-        withheld = f"withheld {entry.dataset}/{entry.release_id}; its charge stands"
-        terminal.answer(entry, withheld, as_json=as_json)
+        withheld = f"withheld {decided.dataset}/{decided.release_id}; its charge stands"
+        terminal.answer(decided, withheld)
 
 
-@app.command(epilog=EXIT_CODES)
-def revoke(release: ReleaseId, *, key: OfficerKey, reason: Reason, as_json: AsJson = False) -> None:
+@app.command()
+def revoke(release: ReleaseId, *, key: OfficerKey, reason: Reason) -> None:
     """Take a published release back.
 
     It is added to the signed list of revocations in the release store, with every resample of it,
@@ -66,7 +55,7 @@ def revoke(release: ReleaseId, *, key: OfficerKey, reason: Reason, as_json: AsJs
     from storage.keys.keys import SigningKey
 
     signer = SigningKey.read(key)
-    with publishing(as_json=as_json) as here:
+    with publishing() as here:
         outcome = take_back(
             release,
             key=signer,
@@ -81,18 +70,16 @@ def revoke(release: ReleaseId, *, key: OfficerKey, reason: Reason, as_json: AsJs
         *(f"was revoked before: {listed}" for listed in outcome.listed_before),
         f"{'List:':<12}{outcome.list_file}",
         *(f"{'Remove:':<12}{bundle}" for bundle in outcome.bundles),
-        as_json=as_json,
     )
 
 
-@app.command(epilog=EXIT_CODES)
+@app.command()
 def sign(
     bundle: Bundle,
     *,
     decision: Annotated[Literal["approve", "reject"], option(None, "the decision")],
     key: OfficerKey,
     reason: Reason,
-    as_json: AsJson = False,
 ) -> None:
     """Sign a decision to be carried out elsewhere.
 
@@ -106,10 +93,8 @@ def sign(
     typer.echo(signed.to_bytes().decode("utf-8"), nl=False)  # JSON for everybody
 
 
-@app.command(epilog=EXIT_CODES)
-def keygen(
-    file: Annotated[Path, argument("FILE", "private key to write")], as_json: AsJson = False
-) -> None:
+@app.command()
+def keygen(file: Annotated[Path, argument("FILE", "private key to write")]) -> None:
     """Make a pair of Ed25519 keys.
 
     FILE is for its owner alone, and FILE with the suffix .pub for everybody.
@@ -121,5 +106,4 @@ def keygen(
         {"private": str(file), "public": str(public), "key_id": key.key_id},
         f"wrote {file} (keep it) and {public} (give it away)",
         f"key id {key.key_id}",
-        as_json=as_json,
     )

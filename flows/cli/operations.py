@@ -6,26 +6,24 @@ import os
 import signal
 import threading
 from collections.abc import Sequence
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from flows.cli import terminal
-from flows.cli.options import EXIT_CODES, AsJson, argument, option
+from flows.cli.options import Commands, argument, option
 
 if TYPE_CHECKING:
-    from flows.watching.status import Status
+    from flows.watching.doctor import Finding
+    from flows.watching.status import Item, Status
 
 _DEPLOYMENTS = Path("deployments/prefect.yaml")
 
-app = typer.Typer()
+app = Commands()
 
 
-@app.command(epilog=EXIT_CODES)
-def status(as_json: AsJson = False) -> None:
+@app.command()
+def status() -> None:
     """Show parts, runs, waiting releases, arrivals and budgets.
 
     The parts and whether each answers, the last runs and their ends, releases that wait for an
@@ -36,20 +34,17 @@ def status(as_json: AsJson = False) -> None:
     from storage.settings import load_settings
     from tasks.execution.runtime import safe_environment
 
-    with Progress("asking the orchestrator, the ledger and the stores", quiet=as_json):
+    with Progress("asking the orchestrator, the ledger and the stores"):
         join_server(load_settings().server_home)
         os.environ.update(safe_environment())
         # After the environment that names the server, which it reads once.
         from flows.watching.status import collect
 
         found = collect(load_settings())
-    if as_json:
-        terminal.answer(found, as_json=True)
-    else:
-        _show_status(found)
+    terminal.answer(found, partial(_show_status, found))
 
 
-@app.command(epilog=EXIT_CODES)
+@app.command()
 def ready(
     table: Annotated[Path, argument("TABLE", "file or folder, written whole")],
     dataset: Annotated[str, option("NAME", "dataset that the table is of")],
@@ -57,7 +52,6 @@ def ready(
         Path | None,
         option("FILE", "key of the landing folder (default: that of this installation)"),
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Announce a table in the landing folder.
 
@@ -75,20 +69,18 @@ def ready(
     else:
         secret = read_secret(key)
     table = table.absolute()
-    with Progress(f"reading {table.name}", quiet=as_json):
+    with Progress(f"reading {table.name}"):
         content = build_ready_file(table, dataset=dataset, secret=secret)
     written = write_ready_file(table, content)
     terminal.answer(
         {"dataset": dataset, "ready_file": str(written)},
         f"announced {table.name} for dataset {dataset}: {written}",
-        as_json=as_json,
     )
 
 
-@app.command(epilog=EXIT_CODES)
+@app.command()
 def deploy(
     file: Annotated[Path, argument("FILE", "file of the deployments")] = _DEPLOYMENTS,
-    as_json: AsJson = False,
 ) -> None:
     """Register deployments with the orchestrator.
 
@@ -103,7 +95,7 @@ def deploy(
     settings = load_settings()
     join_server(settings.server_home)
     configure_prefect(settings)
-    with Progress("registering the deployments", quiet=as_json):
+    with Progress("registering the deployments"):
         from flows.watching import deploy as deployments
 
         deployed = deployments.deploy(settings, file)
@@ -116,15 +108,11 @@ def deploy(
             "Removed": ", ".join(deployed.removed),
         },
         *([] if deployed.notifies else [unset]),
-        as_json=as_json,
     )
 
 
-@app.command(epilog=EXIT_CODES)
-def watch(
-    once: Annotated[bool, option(None, "watch once, then end", "--once")] = False,
-    as_json: AsJson = False,
-) -> int:
+@app.command()
+def watch(once: Annotated[bool, option(None, "watch once, then end", "--once")] = False) -> int:
     """Take arrivals and notify the orchestrator.
 
     Tables are taken from the landing folder. The orchestrator gets an event for each of them and
@@ -143,11 +131,8 @@ def watch(
         watcher = Watcher(settings)
         if once:
             done = watcher.tick()
-            if as_json:
-                codes = {
-                    name: None if error is None else error.code for name, error in done.items()
-                }
-                terminal.answer({"parts": codes}, as_json=True)
+            codes = {name: None if error is None else error.code for name, error in done.items()}
+            terminal.answer({"parts": codes})
             return max((0 if error is None else error.exit_code) for error in done.values())
         readings = Readings(partial(collect, settings, asks_server=False), settings.landing)
         with answering(
@@ -169,8 +154,8 @@ def watch(
     return 0
 
 
-@app.command(epilog=EXIT_CODES)
-def doctor(as_json: AsJson = False) -> int:
+@app.command()
+def doctor() -> int:
     """Check this installation.
 
     Packages, folders, keys, the ledger, the noise source, the orchestrator, and the public data
@@ -179,24 +164,18 @@ def doctor(as_json: AsJson = False) -> int:
     from flows.cli.progress import Progress
     from storage.settings import load_settings
 
-    with Progress("examining the installation", quiet=as_json):
+    with Progress("examining the installation"):
         from flows.watching.doctor import examine
 
         findings = examine(load_settings())
-    if as_json:
-        terminal.answer(findings, as_json=True)
-    else:
-        for finding in findings:
-            mark, style = ("ok  ", "green") if finding.good else ("FAIL", "bold red")
-            terminal.line(f"  {mark} {finding.name:<20} {finding.text}", style=style, until=6)
+    terminal.answer(findings, partial(_show_findings, findings))
     return 0 if all(finding.good for finding in findings) else 1
 
 
-@app.command(epilog=EXIT_CODES)
+@app.command()
 def certificates(
     output: Annotated[Path, option("FOLDER", "new folder for the files")],
     days: Annotated[int, option("N", "days that they last")] = 30,
-    as_json: AsJson = False,
 ) -> None:
     """Make TLS certificates for a Dask cluster.
 
@@ -206,47 +185,41 @@ def certificates(
 
     make_certificates(output, days=days)
     wrote = f"wrote certificates to {output}; docs/operate.md says where each goes"
-    terminal.answer({"output": str(output)}, wrote, as_json=as_json)
+    terminal.answer({"output": str(output)}, wrote)
 
 
 def _show_status(found: Status) -> None:
-    _section(
-        "Parts", [("ok" if part.answers else "FAIL", part.name, part.text) for part in found.parts]
-    )
+    terminal.line("Parts", style="bold")
+    _show_findings(found.parts)
     if found.is_served:
-        runs = [
-            (_time(r.at), r.flow, r.state, f"{r.name}\n{r.reason}".rstrip()) for r in found.runs
-        ]
-        _section("Last runs", runs)
+        _section("Last runs", found.runs)
     else:
-        entries = [
-            (_time(e.since), e.state, f"{e.dataset}/{e.release_id}\n{e.reason}".rstrip())
-            for e in found.entries
-        ]
-        _section("Last entries of the ledger", entries)
-    _section("Waiting for an officer", [(e.release_id, e.dataset) for e in found.waiting])
+        _section("Last entries of the ledger", found.entries)
+    _section("Waiting for an officer", found.waiting)
     if found.waiting:
         terminal.line("  clustmix approve RELEASE --key FILE --reason TEXT; --reject rejects it")
-    arrivals = [(_time(a.accepted_at), a.arrival_id, a.state, a.dataset) for a in found.arrivals]
-    _section("Arrivals that are not released yet", arrivals)
+    _section("Arrivals that are not released yet", found.arrivals)
     if found.refused_arrivals:
-        refused = [(_time(each.at), each.reason) for each in found.refused_arrivals]
-        _section("Refused arrivals", refused)
-    datasets = [
-        (d.dataset, f"{d.percent_left} %", f"{d.releases_left}", d.last_release or "none yet")
-        for d in found.datasets
-    ]
-    _section("Datasets", datasets, "dataset", ">left", ">releases left", "last release")
-    _section("Next scheduled runs", [(_time(run.at), run.deployment) for run in found.next_runs])
+        _section("Refused arrivals", found.refused_arrivals)
+    terminal.line("Datasets", style="bold")
+    terminal.table(
+        [
+            (d.dataset, f"{d.percent_left} %", f"{d.releases_left}", d.last_release or "none yet")
+            for d in found.datasets
+        ],
+        ("dataset", ">left", ">releases left", "last release"),
+    )
+    _section("Next scheduled runs", found.next_runs)
 
 
-def _section(title: str, rows: Sequence[Sequence[str]], *header: str) -> None:
+def _show_findings(findings: Sequence[Finding]) -> None:
+    terminal.table([("ok" if one.good else "FAIL", one.name, one.text) for one in findings])
+
+
+def _section(title: str, items: Sequence[Item]) -> None:
     terminal.line(title, style="bold")
-    if rows:
-        terminal.table(rows, header)
-    else:
-        terminal.line("  none")
-
-
-def _time(at: datetime | None) -> str:
-    return "" if at is None else f"{at.astimezone():%Y-%m-%d %H:%M}"
+    rows = []
+    for item in items:
+        time, name = f"{item.at.astimezone():%Y-%m-%d %H:%M}", f"{item.name}\n{item.reason}".strip()
+        rows.append([text for text in (time, item.flow, item.state, name) if text])
+    terminal.table(rows)

@@ -3,10 +3,17 @@
 The reader of a file finds out whether it can be read (``readable=False``).
 """
 
+import inspect
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
+
+from flows.cli import terminal
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 EXIT_CODES = """\b
 exit codes:
@@ -39,3 +46,30 @@ RequesterKey = Annotated[
 ]
 OfficerKey = Annotated[Path, option("FILE", "private key of the officer", "--key")]
 Reason = Annotated[str, option("TEXT", "reason, in one line of 200 characters")]
+
+
+class Commands(typer.Typer):
+    """Commands that answer programs as JSON, and whose help ends with the exit codes."""
+
+    def command(self, name: str | None = None, **how: Any) -> Callable[[F], F]:
+        """Register a command; it has the option ``--json``, of which `terminal.answer` knows."""
+        register = super().command(name, epilog=EXIT_CODES, **how)
+
+        def add(function: F) -> F:
+            @wraps(function)
+            def run(*, as_json: bool, **given: Any) -> Any:
+                with terminal.answering(for_program=as_json):
+                    return function(**given)
+
+            declared = inspect.signature(function, eval_str=True)
+            more = inspect.Parameter(
+                "as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson
+            )
+            run.__annotations__ = {**function.__annotations__, "as_json": AsJson}
+            run.__signature__ = declared.replace(  # type: ignore[attr-defined]
+                parameters=[*declared.parameters.values(), more]
+            )
+            register(run)
+            return function
+
+        return add

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from flows.cli import terminal
-from flows.cli.options import EXIT_CODES, AsJson, SitePath, option
+from flows.cli.options import Commands, SitePath, option
 from flows.cli.publishing import verified_bundle
 
 if TYPE_CHECKING:
@@ -26,10 +25,10 @@ _DROWNED = (
     "equally frequent; declare fewer of them"
 )
 
-app = typer.Typer()
+app = Commands()
 
 
-@app.command(epilog=EXIT_CODES)
+@app.command()
 def plan(
     site: SitePath,
     *,
@@ -45,7 +44,6 @@ def plan(
         Path | None,
         option("BUNDLE", "try releases of the rows of an earlier bundle instead of made-up ones"),
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Compare releases at several budgets; no row is read.
 
@@ -66,23 +64,21 @@ def plan(
         draw_prospects(prospects, planning.patients, plot)
     tried: dict[float, Utility] = {}
     if simulate or like is not None:
-        tried = _tried(planning, [each.epsilon for each in prospects], like, quiet=as_json)
-    if as_json:
-        found = {"patients": planning.patients, "prospects": prospects}
-        terminal.answer(found | ({"simulated": tried} if tried else {}), as_json=True)
-        return
+        tried = _tried(planning, [each.epsilon for each in prospects], like)
+    found = {"patients": planning.patients, "prospects": prospects}
     declared = "declared" if job.patients else "assumed, as the site file declares no number"
-    terminal.line(job.title, style="bold")
-    terminal.facts(
+    terminal.answer(
+        found | ({"simulated": tried} if tried else {}),
+        job.title,
         {
             "Patients": f"{planning.patients:,} ({declared})",
             "Guarantee": f"epsilon as below, delta {job.parameters.delta:g}, {job.method.kind}",
             "Errors": _ERRORS,
             "Drowned": _DROWNED,
             "Simulated": _simulated(tried),
-        }
+        },
+        partial(_show, planning, prospects, tried, declared=job.parameters.epsilon),
     )
-    _show(planning, prospects, tried, declared=job.parameters.epsilon)
 
 
 def _show(
@@ -122,14 +118,12 @@ def _simulated(tried: Mapping[float, Utility]) -> str | None:
     )
 
 
-def _tried(
-    planning: Planning, epsilons: list[float], like: Path | None, *, quiet: bool
-) -> dict[float, Utility]:
+def _tried(planning: Planning, epsilons: list[float], like: Path | None) -> dict[float, Utility]:
     """Try releases at these epsilons, of rows like those of a bundle that is not revoked."""
     from flows.cli.progress import Progress
     from flows.watching.simulation import Simulation, rows_of
 
-    with Progress("making rows up", quiet=quiet) as progress:
+    with Progress("making rows up") as progress:
         rows = None if like is None else rows_of(verified_bundle(like)[0], planning)
         simulation = Simulation(planning, rows)
         found = {}

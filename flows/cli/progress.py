@@ -26,9 +26,13 @@ Only the ratios count: they give the share of a run that is done, and so the tim
 
 
 class Progress(progress.Progress):
-    """A bar on a terminal while the block runs, and lines above it; nothing if it is quiet."""
+    """A bar on a terminal while the block runs, and lines above it; nothing if it is quiet.
 
-    def __init__(self, text: str = "", *, quiet: bool) -> None:
+    By default it is quiet where a program is answered.
+    """
+
+    def __init__(self, text: str = "", *, quiet: bool | None = None) -> None:
+        quiet = terminal.answers_program() if quiet is None else quiet
         super().__init__(
             progress.BarColumn(10, table_column=Column(no_wrap=True, min_width=10)),
             progress.TimeElapsedColumn(),

@@ -8,10 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from flows.cli import terminal
-from flows.cli.options import EXIT_CODES, AsJson, Bundle, argument, option
+from flows.cli.options import Bundle, Commands, argument, option
 from flows.cli.terminal import Whole
 from flows.stages import PUBLISH
 from privacy.errors import ConfigurationError
@@ -24,10 +22,10 @@ if TYPE_CHECKING:
 MAX_ROWS = 10_000_000
 """Most synthetic rows of one bundle."""
 
-app = typer.Typer()
+app = Commands()
 
 
-@app.command(epilog=EXIT_CODES)
+@app.command()
 def publish(
     release: Annotated[str, argument("RELEASE", "id of the release that paid")],
     *,
@@ -42,7 +40,6 @@ def publish(
             "or LABEL=balanced; may be given several times",
         ),
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Publish a sealed release, or other rows of it.
 
@@ -59,18 +56,18 @@ def publish(
                 "CONDITION_INVALID", f"expected COLUMN=LEVEL, each column once, found {text[:80]!r}"
             )
         conditions[column] = level
-    with publishing(as_json=as_json) as here:
+    with publishing() as here:
         if rows is None and not conditions:
             outcome = here.publisher.publish(release)
         else:
             outcome = here.publisher.resample(release, rows=rows, conditions=conditions)
-    show_outcome(outcome, as_json=as_json)
+    show_outcome(outcome)
 
 
 _OURS = "(default: this installation's)"
 
 
-@app.command(epilog=EXIT_CODES)
+@app.command()
 def verify(
     bundle: Bundle,
     *,
@@ -85,7 +82,6 @@ def verify(
         Path | None,
         option("FILE", "list of revoked releases (default: revoked.json of the bundle's store)"),
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Check a published bundle.
 
@@ -96,7 +92,7 @@ def verify(
     from flows.cli.progress import Progress
     from tasks.reporting.claim import Claim
 
-    with Progress("checking the files against the manifest", quiet=as_json):
+    with Progress("checking the files against the manifest"):
         verified, not_on = verified_bundle(bundle, keys=key, officers=officer, revoked=revoked)
     manifest, approver = verified.manifest, verified.approved_by
     stated = ("dataset", "release_id", "epsilon", "delta", "adjacency")
@@ -120,7 +116,6 @@ def verify(
             or "not checked, no list of revocations is here (--revoked names one)",
             "Guarantee": Claim(manifest).statement,
         },
-        as_json=as_json,
     )
 
 
@@ -154,20 +149,20 @@ def verified_bundle(
 
 
 @contextmanager
-def publishing(*, as_json: bool) -> Iterator[Installation]:
+def publishing() -> Iterator[Installation]:
     """Open the installation for a command that publishes, and show its stages on a terminal."""
     from flows.cli.progress import Progress
     from flows.installation import Installation
     from storage.settings import load_settings
     from tasks.execution.runtime import listen_to_stages
 
-    with Progress(quiet=as_json or not sys.stderr.isatty()) as progress:
+    with Progress(quiet=terminal.answers_program() or not sys.stderr.isatty()) as progress:
         progress.expect_stages(PUBLISH)
         with listen_to_stages(progress):
             yield Installation.open(load_settings())
 
 
-def show_outcome(outcome: ReleaseOutcome, *, as_json: bool, **more: Any) -> None:
+def show_outcome(outcome: ReleaseOutcome, **more: Any) -> None:
     """Show the guarantee, the remaining budget and the bundle; a program gets more facts."""
     count = outcome.releases_left
     left = f"left {outcome.remaining_rho}: {count} more release{'s' * (count != 1)} like this one"
@@ -181,4 +176,4 @@ def show_outcome(outcome: ReleaseOutcome, *, as_json: bool, **more: Any) -> None
     else:
         facts["Waits"] = Whole(f"for an officer, who finds it in {outcome.bundle}")
         facts["Then"] = Whole(f"clustmix approve {outcome.release_id} --key FILE --reason TEXT")
-    terminal.answer({**outcome.model_dump(), **more}, facts, as_json=as_json)
+    terminal.answer({**outcome.model_dump(), **more}, facts)

@@ -8,10 +8,8 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from flows.cli import terminal
-from flows.cli.options import EXIT_CODES, AsJson, RequesterKey, SitePath, option
+from flows.cli.options import Commands, RequesterKey, SitePath, option
 from flows.cli.publishing import show_outcome
 from flows.stages import PUBLISH
 from privacy.errors import InputError
@@ -22,12 +20,12 @@ if TYPE_CHECKING:
     from flows.site.site_file import SiteFile
     from tasks.steps.job import ReleaseJob
 
-app = typer.Typer()
+app = Commands()
 
 _ADJACENCY_TEXTS = {"add_remove": "add or remove one patient", "replace_one": "replace one patient"}
 
 
-@app.command(epilog=EXIT_CODES)
+@app.command()
 def release(
     site: SitePath,
     *,
@@ -44,7 +42,6 @@ def release(
         ),
     ] = False,
     key: RequesterKey = None,
-    as_json: AsJson = False,
 ) -> None:
     """Make and publish one release of a dataset.
 
@@ -53,11 +50,12 @@ def release(
     before anything is computed of the rows, and is not given back afterwards, except for a table
     that breaks a declared rule.
     """
-    orchestrator = _Orchestrator()
+    # Where Prefect is loaded already, in a notebook say, there is nothing to hasten.
+    prepared = None if "prefect" in sys.modules else _prepare_orchestrator()
     # Everything that a person can get wrong before a row is read is checked while it starts.
     from flows.cli.progress import Progress
 
-    with Progress(f"reading {site.name}", quiet=as_json) as progress:
+    with Progress(f"reading {site.name}") as progress:
         request, job = _checked_or_fallback(
             site, fallback, progress=progress, new_draw=new_draw, key=key
         )
@@ -70,13 +68,10 @@ def release(
             progress.begin("looking whether this was answered before")
             here = Installation.open(load_settings())
             outcome = answered_before(
-                job,
-                entries=here.entries,
-                tables=here.tables,
-                publisher=here.publisher,
+                job, entries=here.entries, tables=here.tables, publisher=here.publisher
             )
         if outcome is None:
-            with orchestrator.answering(progress):
+            with _answering(prepared or _prepare_orchestrator(), progress):
                 from flows.release import run_release
                 from tasks.execution.runtime import listen_to_stages
 
@@ -84,16 +79,11 @@ def release(
                 progress.expect_stages(("ingest", *stages, *PUBLISH))
                 with listen_to_stages(progress):
                     outcome = run_release(request, job)
-    show_outcome(outcome, as_json=as_json, stage_seconds=progress.stage_seconds)
+    show_outcome(outcome, stage_seconds=progress.stage_seconds)
 
 
-@app.command(epilog=EXIT_CODES)
-def check(
-    site: SitePath,
-    *,
-    key: RequesterKey = None,
-    as_json: AsJson = False,
-) -> None:
+@app.command()
+def check(site: SitePath, *, key: RequesterKey = None) -> None:
     """Check a table against its site file; nothing is charged.
 
     Every row is read and checked against the declared rules. Violations are written to a restricted
@@ -105,7 +95,7 @@ def check(
     from storage.settings import load_settings
 
     settings = load_settings()
-    with Progress(f"reading {site.name}", quiet=as_json) as progress:
+    with Progress(f"reading {site.name}") as progress:
         _, job = _checked_request(site, load_site(site), new_draw=False, key=key)
         progress.begin(f"checking the table of {job.ref.dataset}")
         from flows.check import check_table
@@ -126,19 +116,12 @@ def check(
             unwrapped(checked)
     dataset = job.ref.dataset
     terminal.answer(
-        {"dataset": dataset, "passed": True},
-        f"the table of {dataset} passes; nothing is charged",
-        as_json=as_json,
+        {"dataset": dataset, "passed": True}, f"the table of {dataset} passes; nothing is charged"
     )
 
 
 def _checked_or_fallback(
-    site: Path,
-    fallback: Path | None,
-    *,
-    progress: Progress,
-    new_draw: bool,
-    key: Path | None,
+    site: Path, fallback: Path | None, *, progress: Progress, new_draw: bool, key: Path | None
 ) -> tuple[SiteRequest, ReleaseJob]:
     """Check a request, or that of the fallback where the public data are not at hand; show it."""
     from flows.site.site_file import load_site
@@ -193,41 +176,32 @@ def _checked_request(
     return request, job
 
 
-class _Orchestrator:
-    """Prefect and a server: the named one, this installation's, or one of this command's own.
+def _prepare_orchestrator() -> tuple[bool, int | None]:
+    """Name Prefect a server: the named one, this installation's, or one of this command's own.
 
-    A server of its own starts at once, in its own process, and ends with this one. Where Prefect
-    is loaded already, in a notebook say, there is nothing to hasten.
+    A server of its own starts at once, in its own process, and ends with this one; its port is
+    returned, after whether another one was joined.
     """
+    from flows.orchestrator import join_ready_server, start_server
+    from storage.settings import load_settings
+    from tasks.execution.runtime import configure_prefect
 
-    def __init__(self) -> None:
-        self._own_port: int | None = None
-        self._joined = False
-        self._is_prepared = "prefect" not in sys.modules
-        if self._is_prepared:
-            self._prepare()
+    settings = load_settings()
+    joined = join_ready_server(settings.server_home)
+    # Prefect reads its environment once, when it is imported.
+    configure_prefect(settings)
+    return joined, start_server()
 
-    def _prepare(self) -> None:
-        from flows.orchestrator import join_ready_server, start_server
-        from storage.settings import load_settings
-        from tasks.execution.runtime import configure_prefect
 
-        settings = load_settings()
-        self._joined = join_ready_server(settings.server_home)
-        # Prefect reads its environment once, when it is imported.
-        configure_prefect(settings)
-        self._own_port = start_server()
+@contextmanager
+def _answering(prepared: tuple[bool, int | None], progress: Progress) -> Iterator[None]:
+    """Load what every release needs while the server starts; then run the block."""
+    joined, own_port = prepared
+    text = f"{'joining' if joined else 'starting'} the orchestrator"
+    progress.note(text)
+    progress.begin(text)
+    import flows.release  # noqa: F401
+    from flows.orchestrator import answering
 
-    @contextmanager
-    def answering(self, progress: Progress) -> Iterator[None]:
-        """Load what every release needs while the server starts; then run the block."""
-        if not self._is_prepared:
-            self._prepare()
-        text = f"{'joining' if self._joined else 'starting'} the orchestrator"
-        progress.note(text)
-        progress.begin(text)
-        import flows.release  # noqa: F401
-        from flows.orchestrator import answering
-
-        with nullcontext() if self._own_port is None else answering(self._own_port):
-            yield
+    with nullcontext() if own_port is None else answering(own_port):
+        yield

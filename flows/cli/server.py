@@ -1,17 +1,16 @@
 """The commands of ``clustmix server``."""
 
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated
 
-import typer
-
 from flows.cli import terminal
-from flows.cli.options import EXIT_CODES, AsJson, option
+from flows.cli.options import Commands, option
 from flows.cli.terminal import Whole
 
 MAX_WORKERS = 256
 
-app = typer.Typer(
+app = Commands(
     name="server",
     help="Run all parts of an installation on this machine.\n\nThey are the orchestrator with its "
     "page and its database, a Dask cluster, the workers that measure and publish, and the watcher "
@@ -19,7 +18,7 @@ app = typer.Typer(
 )
 
 
-@app.command(epilog=EXIT_CODES)
+@app.command()
 def start(
     port: Annotated[
         int | None, option("N", "port of the page (default: 4200, or a free one)")
@@ -27,7 +26,6 @@ def start(
     workers: Annotated[
         int | None, option("N", "Dask workers (default: cores, at most 2)", min=1, max=MAX_WORKERS)
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Start the parts, wait until they answer, and print the addresses.
 
@@ -66,25 +64,24 @@ def start(
         },
         f"            clustmix ready {landing}/TABLE --dataset NAME",
         "            clustmix status shows what goes on, clustmix server stop ends it",
-        as_json=as_json,
     )
 
 
-@app.command(epilog=EXIT_CODES)
-def stop(as_json: AsJson = False) -> None:
+@app.command()
+def stop() -> None:
     """Stop the processes that start has started, and no other."""
     from flows.cli.progress import Progress
     from flows.local_server import stop_server
     from storage.settings import load_settings
 
-    with Progress("stopping the server", quiet=as_json):
+    with Progress("stopping the server"):
         stopped = stop_server(load_settings().server_home)
     said = f"stopped: {', '.join(stopped)}" if stopped else "no part of the server was running"
-    terminal.answer({"stopped": list(stopped)}, said, as_json=as_json)
+    terminal.answer({"stopped": list(stopped)}, said)
 
 
-@app.command(epilog=EXIT_CODES)
-def status(as_json: AsJson = False) -> int:
+@app.command()
+def status() -> int:
     """Show the state of each part; exit code 1 if one does not run.
 
     A part that ends is started again, and its restarts are counted. Times are of this machine.
@@ -93,13 +90,12 @@ def status(as_json: AsJson = False) -> int:
     from storage.settings import load_settings
 
     parts = part_states(load_settings().server_home)
-    if parts and not as_json:
-        rows = [
-            (p.name, p.state.lower(), f"{p.pid or ''}", f"{p.restarts}", p.since_text)
-            for p in parts
-        ]
-        terminal.table(rows, ("part", "state", ">process", ">restarts", "since"))
-    else:
-        answer = {"parts": [asdict(part) for part in parts]}
-        terminal.answer(answer, "no part of the server is running", as_json=as_json)
+    rows = [
+        (p.name, p.state.lower(), f"{p.pid or ''}", f"{p.restarts}", p.since_text) for p in parts
+    ]
+    header = ("part", "state", ">process", ">restarts", "since")
+    terminal.answer(
+        {"parts": [asdict(part) for part in parts]},
+        partial(terminal.table, rows, header) if rows else "no part of the server is running",
+    )
     return 0 if parts and all(part.runs for part in parts) else 1

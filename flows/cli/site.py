@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from flows.cli import terminal
-from flows.cli.options import EXIT_CODES, AsJson, argument, option
+from flows.cli.options import Commands, argument, option
 from privacy.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -20,10 +16,10 @@ ALL_RANGES = "all"
 
 _SETTING_FACTS = ("description", "default", "type", "minimum", "maximum", "enum")
 
-app = typer.Typer()
+app = Commands()
 
 
-@app.command(epilog=EXIT_CODES)
+@app.command()
 def init(
     table: Annotated[
         Path | None,
@@ -56,7 +52,6 @@ def init(
             "sources, or of all",
         ),
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Write a site file to fill in.
 
@@ -65,7 +60,7 @@ def init(
     such as bins and public clinical ranges of adults, are marked as such. No row is read.
     """
     if ranges is not None:
-        _show_ranges(ranges, as_json=as_json)
+        _show_ranges(ranges)
         return
     if table is None:
         raise ConfigurationError("USAGE", "Missing argument 'TABLE' (see clustmix init --help)")
@@ -81,22 +76,22 @@ def init(
         patient=patient,
         ignore=ignore or (),
     )
-    _write_site(text, output, as_json=as_json)
+    _write_site(text, output)
 
 
-def _write_site(text: str, output: Path | None, *, as_json: bool) -> None:
+def _write_site(text: str, output: Path | None) -> None:
     if output is None:
-        sys.stdout.write(json.dumps({"site": text}) + "\n" if as_json else text)
+        terminal.answer({"site": text}, text.removesuffix("\n"))
         return
     with output.open("x", encoding="utf-8") as handle:
         handle.write(text)
     n_guesses = text.count("# guess")
     guesses = f", and agree with {n_guesses} guesses or change them," if n_guesses else ""
     wrote = f"wrote {output}; replace every FILL_IN{guesses} before the first release"
-    terminal.answer({"output": str(output)}, wrote, as_json=as_json)
+    terminal.answer({"output": str(output)}, wrote)
 
 
-def _show_ranges(quantity: str, *, as_json: bool) -> None:
+def _show_ranges(quantity: str) -> None:
     """Show the public clinical ranges of a quantity, by its name as a column, or of all."""
     from storage.codebooks.ranges import citations, clinical_ranges, ranges_named
 
@@ -106,29 +101,30 @@ def _show_ranges(quantity: str, *, as_json: bool) -> None:
             "RANGE_UNKNOWN",
             "expected a quantity that clustmix init --ranges all lists, found none of that name",
         )
-    if as_json:
-        terminal.answer([one.model_dump() for one in found], as_json=True)
-        return
-    if quantity == ALL_RANGES:
-        terminal.table(
-            [(one.key, one.title, f"{one.lower:g}", f"{one.upper:g}", one.unit) for one in found],
-            ("name", "quantity", ">lower", ">upper", "unit"),
-        )
-        return
-    for one in found:
-        terminal.line(f"{one.title} in {one.unit}", style="bold")
-        terminal.facts(
-            {
-                "Bounds": f"{one.lower:g} to {one.upper:g}, decimals: {one.decimals}",
-                "Edges": ", ".join(f"{edge:g}" for edge in one.edges),
-                "LOINC": one.loinc,
-                "Sources": "; ".join(citations()[source] for source in one.sources),
-            }
-        )
+
+    def show() -> None:
+        if quantity == ALL_RANGES:
+            terminal.table(
+                [(o.key, o.title, f"{o.lower:g}", f"{o.upper:g}", o.unit) for o in found],
+                ("name", "quantity", ">lower", ">upper", "unit"),
+            )
+            return
+        for one in found:
+            terminal.line(f"{one.title} in {one.unit}", style="bold")
+            terminal.facts(
+                {
+                    "Bounds": f"{one.lower:g} to {one.upper:g}, decimals: {one.decimals}",
+                    "Edges": ", ".join(f"{edge:g}" for edge in one.edges),
+                    "LOINC": one.loinc,
+                    "Sources": "; ".join(citations()[source] for source in one.sources),
+                }
+            )
+
+    terminal.answer([one.model_dump() for one in found], show)
 
 
-@app.command(epilog=EXIT_CODES)
-def methods(as_json: AsJson = False) -> None:
+@app.command()
+def methods() -> None:
     """List the methods that a site file can name.
 
     Each is proven, and shown with its paper, data and settings.
@@ -136,18 +132,19 @@ def methods(as_json: AsJson = False) -> None:
     from tasks.methods.registry import METHODS
 
     listed = [_facts(entry) for entry in METHODS]
-    if as_json:
-        terminal.answer(listed, as_json=True)
-        return
-    for method in listed:
-        terminal.line(f"\n{method['kind']}: {method['title']}", style="bold")
-        terminal.facts(
-            {
-                "Source": method["source"],
-                "Data": ", ".join(method["data_kinds"]),
-                "Settings": ", ".join(method["settings"]) or "none",
-            }
-        )
+
+    def show() -> None:
+        for method in listed:
+            terminal.line(f"\n{method['kind']}: {method['title']}", style="bold")
+            terminal.facts(
+                {
+                    "Source": method["source"],
+                    "Data": ", ".join(method["data_kinds"]),
+                    "Settings": ", ".join(method["settings"]) or "none",
+                }
+            )
+
+    terminal.answer(listed, show)
 
 
 def _facts(entry: MethodEntry) -> dict[str, Any]:

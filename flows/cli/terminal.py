@@ -9,7 +9,9 @@ import json
 import math
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -26,6 +28,7 @@ Facts = Mapping[str, str | None]
 WIDTH = 80
 
 _INDENT = 12
+_FOR_PROGRAM = ContextVar("for_program", default=False)
 
 _STYLES = {
     "ok": "green",
@@ -99,13 +102,16 @@ def facts(texts: Facts) -> None:
 
 
 def table(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> None:
-    """Write rows in columns; a text that is too long goes on below; ``>name`` is one of numbers."""
+    """Write rows in columns, or "none"; a long text goes on below; ``>name`` is one of numbers."""
+    if not rows:
+        line("  none")
+        return
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
     drawn = Table(box=None, show_header=bool(header), pad_edge=False, padding=(0, 2, 0, 0))
-    for name in header or [""] * len(rows[0]):
+    for name in header or [""] * max(map(len, rows)):
         side: Literal["left", "right"] = "right" if name.startswith(">") else "left"
         drawn.add_column(name.lstrip(">"), justify=side, overflow="fold", header_style="bold")
     for row in rows:
@@ -116,14 +122,34 @@ def table(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> None:
     line("\n".join(text.rstrip() for text in captured.get().splitlines()))
 
 
-def answer(answered: object, *shown: str | Facts, as_json: bool) -> None:
-    """Write an answer to standard output: an object for a program, or words for a person."""
-    if as_json:
+@contextmanager
+def answering(*, for_program: bool) -> Iterator[None]:
+    """Answer a program, or a person, within a block."""
+    token = _FOR_PROGRAM.set(for_program)
+    try:
+        yield
+    finally:
+        _FOR_PROGRAM.reset(token)
+
+
+def answers_program() -> bool:
+    """Return whether answers are for a program, by the option ``--json``."""
+    return _FOR_PROGRAM.get()
+
+
+def answer(answered: object, *shown: str | Facts | Callable[[], None]) -> None:
+    """Write an answer to standard output: an object for a program, or words for a person.
+
+    Words are lines, texts by their titles, and functions that write more.
+    """
+    if answers_program():
         line(json.dumps(plain(answered), indent=2, ensure_ascii=False))
         return
     for part in shown:
         if isinstance(part, str):
             line(part)
+        elif callable(part):
+            part()
         else:
             facts(part)
 
@@ -148,7 +174,7 @@ def plain(value: object) -> Any:
 def failure(error: ClustMixError, *, as_json: bool) -> None:
     """Write a failure: one line for people, and an object for programs."""
     if as_json:
-        found = {"error": error.code, "message": error.message, "exit_code": error.exit_code}
-        answer(found, as_json=True)
+        with answering(for_program=True):
+            answer({"error": error.code, "message": error.message, "exit_code": error.exit_code})
     start = f"clustmix: {error.code}:"
     line(f"{start} {error.message}", style="bold red", until=len(start), stream=sys.stderr)

@@ -14,9 +14,9 @@ from storage.files.documents import Record
 from storage.files.refs import ReleaseRef, new_release_id
 from tasks.steps.job import ReleaseJob
 
-_RELEASE_ID = r"^r-[0-9]{8}-[0-9a-f]{8}$"  # names a folder before anything else is checked
+RELEASE_ID = r"^r-[0-9]{8}-[0-9a-f]{8}$"  # names a folder before anything else is checked
 _ARRIVAL_ID = r"^a-[0-9]{8}-[0-9a-f]{8}$"
-_NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"
+NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"
 
 
 class ReleaseRequest(Record):
@@ -30,7 +30,7 @@ class ReleaseRequest(Record):
         title="Dataset",
         description="Name of the dataset, in lower-case letters, digits and hyphens. Its site file "
         "says everything else about the release.",
-        pattern=_NAME,
+        pattern=NAME,
         max_length=63,
         json_schema_extra={"position": 0},
     )
@@ -46,7 +46,7 @@ class ReleaseRequest(Record):
         default_factory=new_release_id,
         title="Release id",
         description="Id of the release, r-YYYYMMDD-xxxxxxxx. Leave it out: it is made anew.",
-        pattern=_RELEASE_ID,
+        pattern=RELEASE_ID,
         json_schema_extra={"position": 3},
     )
     new_draw: bool = Field(
@@ -79,35 +79,6 @@ class SiteRequest(ReleaseRequest):
     def requester_of(self, usual: str | None) -> str | None:
         """Return the key id of the person who asks."""
         return self.requester
-
-
-class PublishRequest(Record):
-    """Publish a sealed measurement, with an officer's decision if one is needed.
-
-    The decision carries the signature of the officer's own key, so anybody may paste it here.
-    """
-
-    dataset: str = Field(
-        title="Dataset",
-        description="Name of the dataset, in lower-case letters, digits and hyphens.",
-        pattern=_NAME,
-        max_length=63,
-        json_schema_extra={"position": 0},
-    )
-    release_id: str = Field(
-        title="Release id",
-        description="Id of the release whose measurement is sealed, r-YYYYMMDD-xxxxxxxx.",
-        pattern=_RELEASE_ID,
-        json_schema_extra={"position": 1},
-    )
-    decision: str | None = Field(
-        default=None,
-        title="Signed decision",
-        description="What clustmix sign has printed for the officer, approving or rejecting. "
-        "Leave it out where no officer has to agree.",
-        max_length=20_000,
-        json_schema_extra={"position": 2},
-    )
 
 
 def job_of(site: SiteFile, release_id: str, *, requester: str | None = None) -> ReleaseJob:

@@ -24,9 +24,10 @@ from storage.schema.plain_yaml import one_line, read_mapping, refusal, require_f
 from storage.schema.table import TableSchema
 from storage.schema.visit_columns import VisitColumns
 from storage.sources.declared import Source, check_source_unit
-from storage.sources.declared_images import FolderSource
-from tasks.methods.clustmix.tables.table_rule import default_rows
 from tasks.methods.method_config import MethodConfig
+
+_MOST_ROWS, _MOST_VALUES = 250_000, 50_000_000
+"""Rows cost no privacy, and a classifier needs many to see through the chance in a label."""
 
 
 class _Section(BaseModel):
@@ -125,7 +126,7 @@ class _Budget(_Section):
                 )
 
 
-class ArrivalSection(_Section):
+class _Arrival(_Section):
     """Rules for a table that arrives in the landing folder."""
 
     max_age_hours: Annotated[StrictInt, Field(ge=1, le=720)] = 24
@@ -169,7 +170,7 @@ class SiteFile(_Section):
         default=None, exclude_if=lambda catalogue: catalogue is None
     )
     """Facts about the table and its publisher for the catalogue entries of a bundle."""
-    arrival: ArrivalSection | None = None
+    arrival: _Arrival | None = None
     """Accept tables in the landing folder: each replaces ``source.path`` and starts a release, for
     kinds csv and parquet. Arrivals are refused if left out."""
 
@@ -191,8 +192,7 @@ class SiteFile(_Section):
             )
         if info.context != KEPT:
             check_source_unit(self.source, self.privacy_unit.column)
-        if isinstance(self.source, FolderSource):
-            self.source.check_image(schema.image)
+        self.source.check_image(schema.image)
         stray = sorted(set(self.source.select) - {*self._source_columns, *schema.ignore})
         if stray:
             raise ValueError(
@@ -227,7 +227,8 @@ class SiteFile(_Section):
     @property
     def n_rows(self) -> int:
         """Number of synthetic rows, declared or by the public rule."""
-        return self.rows or default_rows(len(self.table_schema.columns))
+        n_columns = len(self.table_schema.columns)
+        return self.rows or min(_MOST_ROWS, max(_MOST_VALUES // n_columns, 10_000))
 
     @property
     def cohort(self) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from uuid import NAMESPACE_URL, uuid5
 
 from flows.events import PublicEvent
-from flows.site.site_file import ArrivalSection, load_site
+from flows.site.site_file import load_site
 from privacy.errors import ClustMixError, ConfigurationError, InputError
 from storage.arrivals.arrival_store import Arrival, ArrivalStore
 from storage.arrivals.landing import LandingFolder
@@ -129,7 +129,7 @@ class _Scanner:
             ready = parse_ready_file(content)
             ready.verify(self.secret)
             ready.check_names(name)
-            _require_young(ready, self._arrival_section(ready))
+            _require_young(ready, self._max_age_hours(ready))
             sha256 = hashlib.sha256(content).hexdigest()
             arrival = self.store.accept(ready, self.landing, name=name, sha256=sha256)
         except InputError as error:
@@ -139,7 +139,7 @@ class _Scanner:
         self.store.clear(self.landing)
         return arrival
 
-    def _arrival_section(self, ready: ReadyFile) -> ArrivalSection:
+    def _max_age_hours(self, ready: ReadyFile) -> int:
         path = self.sites / f"{ready.dataset}.yaml"
         site = load_site(path) if path.is_file() else None
         section = None if site is None else site.arrival
@@ -155,7 +155,7 @@ class _Scanner:
                 f"expected one file, as the source is {site.source.kind}, found a folder; deliver "
                 "one file",
             )
-        return section
+        return section.max_age_hours
 
     def _refuse(self, name: str, ready: ReadyFile | None, error: InputError) -> Refusal | None:
         dataset = None if ready is None else ready.dataset
@@ -167,12 +167,12 @@ class _Scanner:
         return Refusal(dataset=public, reason=error.code)
 
 
-def _require_young(ready: ReadyFile, section: ArrivalSection) -> None:
+def _require_young(ready: ReadyFile, max_age_hours: int) -> None:
     age = datetime.now(UTC) - ready.signed
-    if age > timedelta(hours=section.max_age_hours) or age < -_AHEAD:
+    if age > timedelta(hours=max_age_hours) or age < -_AHEAD:
         raise InputError(
             "ARRIVAL_STALE",
-            f"expected a ready file of the last {section.max_age_hours} hours, found an older one "
+            f"expected a ready file of the last {max_age_hours} hours, found an older one "
             "or one from the future; announce the table anew (clustmix ready) and compare clocks",
         )
 

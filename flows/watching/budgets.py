@@ -23,6 +23,7 @@ class DatasetBudget:
     dataset: str
     percent_left: int
     releases_left: int
+    last_release: str | None = None
 
     @property
     def is_low(self) -> bool:
@@ -53,6 +54,7 @@ def budgets(sites: dict[str, SiteFile], rows: tuple[LedgerEntry, ...]) -> list[D
     for dataset, site in sites.items():
         job = job_of(site, new_release_id())
         payers[dataset] = (job.cohort, job.partition, job.caps, job.charge_rho)
+    published = {e.dataset: e.release_id for e in released if e.state is EntryState.PUBLISHED}
     found = []
     for dataset, (cohort, partition, caps, rho) in sorted(payers.items()):
         limits = spending.limits(cohort, dataset, partition, caps=caps, now=now)
@@ -62,6 +64,7 @@ def budgets(sites: dict[str, SiteFile], rows: tuple[LedgerEntry, ...]) -> list[D
             dataset=dataset,
             percent_left=max(0, int((share * 100).to_integral_value(ROUND_FLOOR))),
             releases_left=int(left // rho),
+            last_release=published.get(dataset),
         )
         found.append(budget)
     return found

@@ -11,15 +11,13 @@ from privacy.errors import ClustMixError, ConfigurationError, IntegrityError
 from privacy.ledger import EntryState
 from privacy.randomness import OperatingSystemNoise
 from storage.files.private import ensure_private_directory
-from storage.identity import installation_id
 from storage.keys.key_store import KeyStore
 from storage.keys.keys import SigningKey
-from storage.ledger.head import HeadFile
-from storage.ledger.ledger_db import LedgerDatabase
+from storage.ledger.ledger_db import HeadFile, LedgerDatabase
 from storage.public_data import datasets
 from storage.releases.release_store import ReleaseStore
 from storage.releases.revocations import REVOKED_FILE, read_revocations
-from storage.settings import DataPlaces, Settings
+from storage.settings import DataPlaces, Settings, installation_id
 
 PACKAGES = ("clustmix", "flows", "privacy", "storage", "tasks")
 _TABLES = ("adult", "diabetes130", "physionet2012", "fashion_mnist", "mnist")
@@ -54,13 +52,11 @@ def examine(settings: Settings) -> list[Finding]:
     where = "a file" if url is None else "PostgreSQL"  # its address stays unsaid
     examinations: tuple[tuple[str, Callable[[], str]], ...] = (
         ("packages", _packages),
-        ("private folder", partial(_private_folder, home)),
+        ("private folder", partial(_private_folders, home, settings.measurements)),
         ("releases", partial(_releases, releases)),
         ("keys", partial(_keys, keys, own_ledger)),
         ("officers", partial(_officers, keys)),
-        ("measurements", partial(_measurements, settings.measurements)),
-        ("ledger", partial(_ledger, ledger, where)),
-        ("ledger head", partial(_ledger_head, head, ledger, file)),
+        ("ledger", partial(_ledger, ledger, where, head=head, file=file)),
         ("revocations", partial(_revocations, releases / REVOKED_FILE, keys, home, ledger)),
         ("noise", _noise),
         ("orchestrator", _orchestrator),
@@ -90,10 +86,15 @@ def _packages() -> str:
     return f"clustmix {version('clustmix')}, prefect {version('prefect')}, dask {version('dask')}"
 
 
-def _private_folder(home: Path) -> str:
+def _private_folders(home: Path, measurements: Path) -> str:
     if not os.path.lexists(home):
         return _NONE_YET
-    return f"{ensure_private_directory(home)}, closed to others"
+    sealed: list[str] = []
+    ensure_private_directory(home)
+    if os.path.lexists(measurements):
+        ensure_private_directory(measurements)
+        sealed = [path.name for path in measurements.iterdir() if path.name[0] != "."]
+    return f"{home}, closed to others; sealed measurements: {len(sealed)}"
 
 
 def _releases(folder: Path) -> str:
@@ -139,39 +140,24 @@ def _officers(keys: Path) -> str:
     return f"{found}: {', '.join(names)}"
 
 
-def _measurements(folder: Path) -> str:
-    if not os.path.lexists(folder):
-        return _NONE_YET
-    ensure_private_directory(folder)
-    kept = sum(not path.name.startswith(".") for path in folder.iterdir())
-    return f"{kept} sealed, closed to others"
-
-
-def _ledger(ledger: _Ledger, where: str) -> str:
-    """Verify the journal by itself."""
-    opened = ledger()
-    if opened is None:
-        return _NONE_YET
-    opened.verify()
-    return f"in {where}; hash chain of {opened.head()[0]} rows verified"
-
-
-def _ledger_head(place: Path, ledger: _Ledger, file: Path) -> str:
-    if os.path.lexists(place.parent):
-        ensure_private_directory(place.parent)
+def _ledger(ledger: _Ledger, where: str, *, head: Path, file: Path) -> str:
+    """Verify the journal, and that it has the row that was exported last."""
+    if os.path.lexists(head.parent):
+        ensure_private_directory(head.parent)
     # Before the journal, which may have grown since.
-    head = HeadFile(place).read()
-    if head is None:
-        return _NONE_YET
+    exported = HeadFile(head).read()
     opened = ledger()
+    if opened is None and exported is None:
+        return _NONE_YET
     if opened is None:
         raise IntegrityError(
             "LEDGER_LOST",
-            f"expected the ledger whose row {head[0]} was exported, found none at {file}; restore "
-            "its latest copy before the next release",
+            f"expected the ledger whose last row was exported, found none at {file}; restore its "
+            "latest copy before the next release",
         )
-    opened.verify(expected_head=head)
-    return f"row {head[0]} is in the ledger"
+    opened.verify(expected_head=exported)
+    kept = "" if exported is None else f", exported row {exported[0]} among them"
+    return f"in {where}; hash chain of {opened.head()[0]} rows verified{kept}"
 
 
 def _revocations(path: Path, keys: Path, home: Path, ledger: _Ledger) -> str:

@@ -46,9 +46,9 @@ class Readings(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Read ledger and stores."""
         status = self._read()
-        failed = {part.name for part in status.parts if not part.answers}
+        failed = {part.name for part in status.parts if not part.good}
         answers = {name: name not in failed for name in ("ledger", "arrivals")}
-        oldest = [arrival.accepted_at for arrival in status.arrivals]
+        oldest = [arrival.at for arrival in status.arrivals]
         answers["landing"] = False
         with suppress(ClustMixError):
             lies = LandingFolder(self._landing).oldest()

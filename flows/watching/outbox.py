@@ -25,7 +25,7 @@ from privacy.errors import IntegrityError
 from privacy.ledger import GENESIS_HASH, EntryState, LedgerEntry, latest_entries
 from privacy.spending import moment
 from storage.files.documents import Record, read_kept
-from storage.ledger.head import check_head
+from storage.ledger.books import check_head
 from tasks.steps.entries import CHECK_FAILED, CHECK_PASSED
 
 if TYPE_CHECKING:

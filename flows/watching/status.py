@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-from uuid import UUID
 
 from flows.events import orchestrator
 from flows.local_server import part_states
 from flows.watching.arrivals import REFUSED_LOG
 from flows.watching.budgets import DatasetBudget, budgets, read_sites
+from flows.watching.doctor import Finding
 from flows.watching.outbox import reason_of, waits_for_officer
 from flows.watching.schedules import our_deployments
 from flows.watching.watcher_lock import a_watcher_runs
@@ -44,68 +44,17 @@ _TIMEOUT_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartState:
-    """A part of the installation: its name, if it answers, and a text."""
+class Item:
+    """A run, an entry of the ledger or an arrival, by names, its state and a code.
 
-    name: str
-    answers: bool
-    text: str
+    `name` is ``DATASET/ID``, or that of a deployment; `at` is when the state began, or begins.
+    """
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunState:
-    """One of the last runs; `at` is when it started, or when it is to start."""
-
-    name: str
-    flow: str
-    state: str
-    reason: str
-    at: datetime | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """An entry of the ledger, by ids: one that waits for an officer, or one of the last."""
-
-    dataset: str
-    release_id: str
-    state: str
-    reason: str
-    since: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arrived:
-    """A table that waits for a run (accepted) or is being released (taken)."""
-
-    arrival_id: str
-    dataset: str
-    state: str
-    failures: int
-    accepted_at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefusedArrival:
-    """An announcement that was refused, by its code."""
-
-    reason: str
     at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dataset(DatasetBudget):
-    """A dataset: its last release and what is left of its budget."""
-
-    last_release: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NextRun:
-    """The next run of a schedule."""
-
-    deployment: str
-    at: datetime
+    name: str = ""
+    flow: str = ""
+    state: str = ""
+    reason: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -116,24 +65,24 @@ class Status:
     `reserved` are charged and without an outcome.
     """
 
-    parts: list[PartState] = field(default_factory=list)
-    runs: list[RunState] = field(default_factory=list)
-    waiting: list[Entry] = field(default_factory=list)
-    reserved: list[Entry] = field(default_factory=list)
-    entries: list[Entry] = field(default_factory=list)
-    arrivals: list[Arrived] = field(default_factory=list)
-    refused_arrivals: list[RefusedArrival] = field(default_factory=list)
-    datasets: list[Dataset] = field(default_factory=list)
-    next_runs: list[NextRun] = field(default_factory=list)
+    parts: list[Finding] = field(default_factory=list)
+    runs: list[Item] = field(default_factory=list)
+    waiting: list[Item] = field(default_factory=list)
+    reserved: list[Item] = field(default_factory=list)
+    entries: list[Item] = field(default_factory=list)
+    arrivals: list[Item] = field(default_factory=list)
+    refused_arrivals: list[Item] = field(default_factory=list)
+    datasets: list[DatasetBudget] = field(default_factory=list)
+    next_runs: list[Item] = field(default_factory=list)
 
-    def report(self, name: str, answers: bool, text: str) -> None:
+    def report(self, name: str, good: bool, text: str) -> None:
         """Take note of a part."""
-        self.parts.append(PartState(name=name, answers=answers, text=text))
+        self.parts.append(Finding(name, good, text))
 
     @property
     def is_served(self) -> bool:
         """True if the orchestrator has answered."""
-        return any(part.name == ORCHESTRATOR and part.answers for part in self.parts)
+        return any(part.name == ORCHESTRATOR and part.good for part in self.parts)
 
 
 def collect(settings: Settings, *, asks_server: bool = True) -> Status:
@@ -166,8 +115,16 @@ def collect(settings: Settings, *, asks_server: bool = True) -> Status:
         _look_at_entries(rows, settings.sites, status)
     with _asking(status, "arrivals"):
         if settings.arrivals.exists():
-            refused = settings.arrivals / REFUSED_LOG
-            _look_at_arrivals(ArrivalStore(settings.arrivals), refused, status)
+            status.refused_arrivals += _refused_arrivals(settings.arrivals / REFUSED_LOG)
+            status.arrivals += [
+                Item(
+                    at=arrival.accepted_at,
+                    name=f"{arrival.dataset}/{arrival.arrival_id}",
+                    state=arrival.state.value,
+                    reason=f"failures: {arrival.failures}" if arrival.failures else "",
+                )
+                for arrival in ArrivalStore(settings.arrivals).unfinished()
+            ]
     return status
 
 
@@ -184,7 +141,7 @@ def _asking(status: Status, name: str) -> Iterator[None]:
 
 
 def _look_at_server(client: SyncPrefectClient, status: Status) -> None:
-    from prefect.client.schemas.filters import FlowFilter, FlowRunFilter
+    from prefect.client.schemas.filters import DeploymentFilter, FlowFilter, FlowRunFilter
     from prefect.client.schemas.sorting import FlowRunSort
 
     now = datetime.now(UTC)
@@ -202,57 +159,41 @@ def _look_at_server(client: SyncPrefectClient, status: Status) -> None:
         sort=FlowRunSort.EXPECTED_START_TIME_DESC,
         limit=LAST_RUNS,
     )
-    status.runs += [_run_state(run, flows.get(run.flow_id, "")) for run in runs]
-    status.next_runs += _next_runs(client, flows, now)
+    status.runs += [_run(run, flows.get(run.flow_id, ""), now) for run in runs]
+    # The next run of each deployment that has a schedule, soonest first.
+    coming = FlowRunFilter.model_validate({"next_scheduled_start_time": {"after_": now}})
+    for deployment in our_deployments(client):
+        if any(schedule.active for schedule in deployment.schedules):
+            by_id = DeploymentFilter.model_validate({"id": {"any_": [deployment.id]}})
+            status.next_runs += [
+                Item(
+                    at=run.next_scheduled_start_time or now,
+                    name=f"{flows.get(deployment.flow_id, '')}/{deployment.name}",
+                )
+                for run in client.read_flow_runs(
+                    deployment_filter=by_id,
+                    flow_run_filter=coming,
+                    sort=FlowRunSort.NEXT_SCHEDULED_START_TIME_ASC,
+                    limit=1,
+                )
+            ]
+    status.next_runs.sort(key=lambda run: run.at)
 
 
-def _run_state(run: FlowRun, flow: str) -> RunState:
-    state, code = run.state, None
-    if state is not None and state.message is not None:
-        code = _CODE.match(state.message)
-    return RunState(
-        name=_name_of(run),
+def _run(run: FlowRun, flow: str, now: datetime) -> Item:
+    """Return a run; before its start it has a name made of its request."""
+    state, name, request = run.state, run.name, run.parameters.get("request")
+    code = None if state is None or state.message is None else _CODE.match(state.message)
+    if run.start_time is None and isinstance(request, dict):
+        asked = [request.get(key) for key in ("dataset", "release_id", "arrival")]
+        name = "/".join(part for part in asked if isinstance(part, str) and _ID.fullmatch(part))
+    return Item(
+        at=run.start_time or run.expected_start_time or now,
+        name=name,
         flow=flow,
         state="" if state is None else state.name or state.type.value.title(),
         reason="" if code is None else code[1],
-        at=run.start_time or run.expected_start_time,
     )
-
-
-def _name_of(run: FlowRun) -> str:
-    """Return the name of a run; before its start, a name made of its request."""
-    request = run.parameters.get("request")
-    if run.start_time is not None or not isinstance(request, dict):
-        return run.name
-    found = [request.get(key) for key in ("dataset", "release_id", "arrival")]
-    return "/".join(part for part in found if isinstance(part, str) and _ID.fullmatch(part))
-
-
-def _next_runs(
-    client: SyncPrefectClient, flows: Mapping[UUID, str], now: datetime
-) -> list[NextRun]:
-    """Return the next run of each deployment that has a schedule, soonest first."""
-    from prefect.client.schemas.filters import DeploymentFilter, FlowRunFilter
-    from prefect.client.schemas.sorting import FlowRunSort
-
-    coming = FlowRunFilter.model_validate({"next_scheduled_start_time": {"after_": now}})
-    found = []
-    for deployment in our_deployments(client):
-        if not any(schedule.active for schedule in deployment.schedules):
-            continue
-        runs = client.read_flow_runs(
-            deployment_filter=DeploymentFilter.model_validate({"id": {"any_": [deployment.id]}}),
-            flow_run_filter=coming,
-            sort=FlowRunSort.NEXT_SCHEDULED_START_TIME_ASC,
-            limit=1,
-        )
-        name = f"{flows.get(deployment.flow_id, '')}/{deployment.name}"
-        found += [
-            NextRun(deployment=name, at=run.next_scheduled_start_time)
-            for run in runs
-            if run.next_scheduled_start_time is not None
-        ]
-    return sorted(found, key=lambda run: run.at)
 
 
 def _look_at_processes(server_home: Path, status: Status) -> None:
@@ -278,14 +219,10 @@ def _look_at_cluster(address: str, status: Status) -> None:
 
 def _look_at_entries(rows: tuple[LedgerEntry, ...], folder: Path, status: Status) -> None:
     sites, faults = read_sites(folder)
-    entries = latest_entries(rows).values()
-    last = {e.dataset: e.release_id for e in entries if e.state is EntryState.PUBLISHED}
-    status.datasets += [
-        Dataset(**asdict(budget), last_release=last.get(budget.dataset))
-        for budget in budgets(sites, rows)
-    ]
+    status.datasets += budgets(sites, rows)
     for name, code in faults.items():
         status.report(f"site file {name}", False, code)
+    entries = latest_entries(rows).values()
     status.waiting += [_entry(entry) for entry in entries if waits_for_officer(entry)]
     begun = (EntryState.RESERVED, EntryState.EXECUTING)
     status.reserved += [_entry(entry) for entry in entries if entry.state in begun]
@@ -294,36 +231,21 @@ def _look_at_entries(rows: tuple[LedgerEntry, ...], folder: Path, status: Status
     status.entries += [_entry(entry) for entry in latest[:LAST_RUNS]]
 
 
-def _entry(entry: LedgerEntry) -> Entry:
+def _entry(entry: LedgerEntry) -> Item:
     reason = reason_of(entry)
-    return Entry(
-        dataset=entry.dataset,
-        release_id=entry.release_id,
+    return Item(
+        at=moment(entry.recorded_at),
+        name=f"{entry.dataset}/{entry.release_id}",
         state=entry.state.value,
         reason="" if reason == entry.state.value.upper() else reason,
-        since=moment(entry.recorded_at),
     )
 
 
-def _look_at_arrivals(store: ArrivalStore, refused: Path, status: Status) -> None:
-    status.refused_arrivals += _refused_arrivals(refused)
-    status.arrivals += [
-        Arrived(
-            arrival_id=arrival.arrival_id,
-            dataset=arrival.dataset,
-            state=arrival.state.value,
-            failures=arrival.failures,
-            accepted_at=arrival.accepted_at,
-        )
-        for arrival in store.unfinished()
-    ]
-
-
-def _refused_arrivals(log: Path) -> list[RefusedArrival]:
+def _refused_arrivals(log: Path) -> list[Item]:
     """Return the last refusals; the names that the sender chose stay in the log."""
     lines = log.read_text(encoding="ascii").splitlines() if log.exists() else []
     entries = [json.loads(line) for line in lines[-LAST_RUNS:]]
     return [
-        RefusedArrival(reason=entry["code"], at=datetime.fromisoformat(entry["at"]))
+        Item(at=datetime.fromisoformat(entry["at"]), reason=entry["code"])
         for entry in reversed(entries)
     ]

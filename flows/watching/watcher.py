@@ -40,11 +40,10 @@ from privacy.ledger import LedgerEntry
 from storage.arrivals.arrival_store import ArrivalStore
 from storage.files.documents import write_kept
 from storage.files.workspace import live_run_ids
-from storage.identity import installation_id, open_ledger
 from storage.keys.key_store import KeyStore
-from storage.ledger.head import HeadFile
+from storage.ledger.ledger_db import HeadFile
 from storage.releases.pending import PendingBundles
-from storage.settings import Settings
+from storage.settings import Settings, installation_id, open_ledger
 from tasks.execution import runtime
 
 if TYPE_CHECKING:

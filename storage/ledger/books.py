@@ -1,7 +1,7 @@
 """The rules by which a journal grows, and the check of a whole journal by the same rules. No I/O.
 
 A journal that was cut at its end, or rewritten as a whole within the rules, passes the check. Only
-a head that was exported before reveals it (`storage.ledger.head`).
+a head that was exported before reveals it (`check_head`).
 """
 
 import math
@@ -20,7 +20,7 @@ from privacy.charges import (
     check_text,
     checked_rho,
 )
-from privacy.errors import BudgetRefused, ConfigurationError, LedgerError
+from privacy.errors import BudgetRefused, ConfigurationError, IntegrityError, LedgerError
 from privacy.ledger import (
     GENESIS_HASH,
     EntryState,
@@ -41,6 +41,23 @@ _UNCHAINED: Mapping[str, Any] = MappingProxyType(
 def unknown(entry_id: str) -> LedgerError:
     """Return the error for an entry that does not exist."""
     return LedgerError("ENTRY_UNKNOWN", f"expected an entry, found no {entry_id!r}")
+
+
+def check_head(rows: Sequence[LedgerEntry], head: tuple[int, str] | None) -> None:
+    """Refuse a journal that lacks an exported head (IntegrityError).
+
+    The rows are the whole journal, and were read after the head.
+    """
+    if head is None or head == (0, GENESIS_HASH):
+        return
+    sequence, row_hash = head
+    if not 1 <= sequence <= len(rows) or rows[sequence - 1].hash != row_hash:
+        raise IntegrityError(
+            "LEDGER_ROLLED_BACK",
+            f"sequence {sequence}: expected the row of the exported head; the journal was restored "
+            "from an older copy or rewritten; publish nothing and restore the latest copy with its "
+            "operator",
+        )
 
 
 class Books:

@@ -14,8 +14,7 @@ from sqlalchemy.pool import NullPool
 
 from privacy.errors import LedgerError
 from privacy.ledger import LedgerEntry
-from storage.ledger.books import Books
-from storage.ledger.head import check_head
+from storage.ledger.books import Books, check_head
 from storage.ledger.journal_rows import COLUMNS, columns_of, damaged, entry_of
 
 _T = TypeVar("_T")

@@ -4,6 +4,7 @@ It charges releases, moves entries between states and answers questions, each in
 Nothing is written before the whole journal and its exported head have been verified.
 """
 
+import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,19 +12,92 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from pydantic import SecretStr
+from pydantic import PositiveInt, SecretStr
 
 from privacy.charges import Caps, Charge, Partition
-from privacy.errors import extra
+from privacy.errors import IntegrityError, LedgerError, extra
 from privacy.ledger import GENESIS_HASH, Balance, EntryState, LedgerEntry, latest_entries
 from privacy.spending import Spending
-from storage.ledger.books import Books, unknown
-from storage.ledger.head import HeadFile, check_head
+from storage.files import private
+from storage.files.documents import Record, Sha256
+from storage.ledger.books import Books, check_head, unknown
 
 if TYPE_CHECKING:
     from storage.ledger.journal import Journal
 
 _T = TypeVar("_T")
+
+
+_MAX_BYTES = 1_000
+
+
+class _Head(Record):
+    sequence: PositiveInt
+    hash: Sha256
+
+
+class HeadFile:
+    """The exported head of a journal: sequence and hash of its last row, as one line of JSON.
+
+    A ledger that was restored from a backup has an intact hash chain but lacks what was spent
+    since. The head reveals it: it never goes back, and lies in another folder, so that a restore of
+    the ledger does not restore it as well. The first head creates the file and its folder, with
+    modes 0600 and 0700: it counts every step of the ledger, those of burned runs included.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = Path(path)
+
+    def read(self) -> tuple[int, str] | None:
+        """Return sequence and hash, or None before the first head.
+
+        A damaged file is an IntegrityError, a file that cannot be read a LedgerError.
+        """
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _unusable(error, "read") from None
+        with os.fdopen(descriptor, "rb") as file:
+            text = file.read(_MAX_BYTES + 1)
+        try:
+            if len(text) > _MAX_BYTES:
+                raise ValueError
+            head = _Head.model_validate_json(text, strict=True)
+        except ValueError:
+            raise IntegrityError(
+                "LEDGER_HEAD_DAMAGED",
+                f"expected the sequence and the hash of the ledger's last row in "
+                f"{self._path.name}; find out who wrote to it, and compare the ledger with a head "
+                "that was exported elsewhere",
+            ) from None
+        return head.sequence, head.hash
+
+    def write(self, sequence: int, row_hash: str) -> None:
+        """Replace the head by a later one; keep the file if it holds a later one already.
+
+        The head is on disk when the call returns. It is a LedgerError if it cannot be written, and
+        a ConfigurationError if the folder is open to others.
+        """
+        try:
+            private.ensure_private_directory(self._path.parent)
+            with private.file_locked(self._path.with_name(f"{self._path.name}.lock")):
+                current = self.read()
+                if current is None or current[0] < sequence:
+                    line = json.dumps({"sequence": sequence, "hash": row_hash}) + "\n"
+                    private.replace_durably(self._path, line.encode("ascii"))
+        except OSError as error:
+            raise _unusable(error, "written") from None
+
+
+def _unusable(error: OSError, what: str) -> LedgerError:
+    return LedgerError(
+        "LEDGER_HEAD_UNAVAILABLE",
+        f"expected a head file of the ledger that can be {what}, found: {error.strerror}; check "
+        "its folder and the free space. A step that was under way may be recorded: read the "
+        "ledger again",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,14 +3,14 @@
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from privacy.errors import ClustMixError, ConfigurationError, IntegrityError, Withheld
 from privacy.event_records import event_from_dict
-from privacy.events import Composed, Event, leaves
+from privacy.events import Composed, Event
 from privacy.gaussian import GaussianAccountant
-from privacy.parameters import Adjacency, ProtectedUnit
+from privacy.parameters import Adjacency
 from storage.files.documents import digest_of
 from storage.files.private import read_bounded
 from storage.keys.keys import PublicKey
@@ -26,32 +26,22 @@ from storage.releases.signatures import (
 _RELATIVE_TOLERANCE = 1e-6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
-    """Sum of the events of a release.
+def totals_of(events: Sequence[Event], *, adjacency: Adjacency, delta: float) -> dict[str, float]:
+    """Add up the events of a release; ConfigurationError if they do not allow the question.
 
     `mu` and `rho` are the total of Gaussian differential privacy, ``rho = mu**2 / 2``; `epsilon` is
     at the delta and under the adjacency that were asked about, `replace_one_epsilon` at the same
     delta for one patient who is replaced.
     """
-
-    mu: float
-    rho: float
-    epsilon: float
-    replace_one_epsilon: float
-
-
-def totals_of(events: Sequence[Event], *, adjacency: Adjacency, delta: float) -> Totals:
-    """Add up the events of a release; ConfigurationError if they do not allow the question."""
     composed = Composed(events=tuple(events))
     accountant = GaussianAccountant(adjacency=adjacency).compose(composed)
     replaced = GaussianAccountant(adjacency=Adjacency.REPLACE_ONE).compose(composed)
-    return Totals(
-        mu=accountant.mu,
-        rho=accountant.rho,
-        epsilon=accountant.epsilon(delta=delta),
-        replace_one_epsilon=replaced.epsilon(delta=delta),
-    )
+    return {
+        "mu": accountant.mu,
+        "rho": accountant.rho,
+        "epsilon": accountant.epsilon(delta=delta),
+        "replace_one_epsilon": replaced.epsilon(delta=delta),
+    }
 
 
 def require_publishable(manifest: Manifest) -> None:
@@ -71,13 +61,7 @@ def verify_claims(manifest: Manifest) -> None:
     try:
         require_publishable(manifest)
         events = [event_from_dict(event) for event in manifest.events]
-        if any(
-            leaf.unit is not ProtectedUnit.PATIENT for event in events for leaf in leaves(event)
-        ):
-            problem = "field 'events' protects rows, expected events that protect patients"
-        expected = asdict(
-            totals_of(events, adjacency=Adjacency(manifest.adjacency), delta=manifest.delta)
-        )
+        expected = totals_of(events, adjacency=Adjacency(manifest.adjacency), delta=manifest.delta)
     except ClustMixError as error:
         problem = error.message
     except (ArithmeticError, TypeError, ValueError):

@@ -37,7 +37,7 @@ class Revocation(Record):
     revoked_on: date
 
 
-class RevocationList(SignedDocument):
+class _RevocationList(SignedDocument):
     """All revocations of a store, in order, each release once, signed by the pipeline."""
 
     FILE: ClassVar[str] = REVOKED_FILE
@@ -74,9 +74,9 @@ class RevocationList(SignedDocument):
             )
 
 
-def read_revocations(path: Path, *, trusted: Sequence[PublicKey]) -> RevocationList:
+def read_revocations(path: Path, *, trusted: Sequence[PublicKey]) -> _RevocationList:
     """Read a list and verify its signature (IntegrityError); it may be an old copy."""
-    listed = RevocationList.read(path)
+    listed = _RevocationList.read(path)
     listed.verify(trusted)
     return listed
 
@@ -104,9 +104,9 @@ def list_revocations(
             all_of_them.setdefault(item.release_id, item)
         added = tuple(all_of_them.values())[len(known) :]
         if added:
-            content = RevocationList.signed(signer, revocations=(*known, *added)).to_bytes()
+            content = _RevocationList.signed(signer, revocations=(*known, *added)).to_bytes()
             # Refuse to write a list that cannot be read again.
-            RevocationList.from_bytes(content)
+            _RevocationList.from_bytes(content)
             replace_durably(path, content, mode=0o644)
     return added
 

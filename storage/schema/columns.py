@@ -80,7 +80,7 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 class Declaration(BaseModel):
     """A part of a schema, immutable and without unknown keys."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 class _Column(Declaration):

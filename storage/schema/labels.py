@@ -51,7 +51,7 @@ _Levels = Annotated[
 ]
 
 
-class Buckets(Declaration):
+class _Buckets(Declaration):
     """Label levels cut out of a number: ``levels[i]`` holds ``edges[i-1] <= value < edges[i]``."""
 
     edges: Annotated[tuple[Finite, ...], Field(min_length=1)]
@@ -87,7 +87,7 @@ class Label(Declaration):
     levels: _Levels | None = None
     """Raw values by level, in the order of their codes: a list of ``{name, values}``. A level's own
     name also stands for itself."""
-    buckets: Buckets | None = None
+    buckets: _Buckets | None = None
     """Levels cut out of a numeric label; instead of ``levels``."""
     positive: Level | None = None
     """The level that a two-level label counts as positive, if any."""

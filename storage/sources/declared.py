@@ -176,7 +176,7 @@ class SqlSource(DatabasePlace):
         return frozenset(n.lower() if self.language == "sqlite" else n for n in names)
 
 
-class SklearnSource(SourcePlace):
+class _SklearnSource(SourcePlace):
     """A public dataset inside scikit-learn; its label column is called ``target``."""
 
     kind: Literal["sklearn"]
@@ -190,7 +190,7 @@ Source = Annotated[
     | SqlSource
     | OmopSource
     | FhirSource
-    | SklearnSource
+    | _SklearnSource
     | PngSource
     | DicomSource,
     Field(discriminator="kind"),

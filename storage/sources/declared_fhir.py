@@ -5,7 +5,6 @@ read elements that the expression does not name are refused.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, Literal, Self
 
@@ -13,7 +12,8 @@ from pydantic import Field, ValidationInfo, model_validator
 
 from privacy.errors import extra
 from storage.files.documents import KEPT, listed
-from storage.sources.places import PrintablePath, SourcePart, SourcePlace
+from storage.schema.columns import Declaration
+from storage.sources.places import PrintablePath, SourcePlace
 
 PATIENT = "patient"
 """Column that names the patient: the id of the resource Patient."""
@@ -27,7 +27,7 @@ _FUNCTIONS, TIMES = (tuple(_LISTED["words"][name].split()) for name in ("functio
 _TYPES = frozenset({"Patient", *SUBJECTS})
 
 
-class _FhirFeature(SourcePart):
+class _FhirFeature(Declaration):
     """One column: an expression over the resources of a patient."""
 
     column: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
@@ -66,12 +66,8 @@ class FhirSource(SourcePlace):
         return self
 
 
-@dataclass(frozen=True, slots=True)
-class Expression:
-    """A parsed expression: the types of resources that it names, and its function."""
-
-    types: frozenset[str]
-    evaluate: Callable[..., Sequence[object]]
+Expression = tuple[frozenset[str], Callable[..., Sequence[object]]]
+"""A parsed expression: the types of resources that it names, and its function."""
 
 
 @lru_cache(maxsize=1)
@@ -113,7 +109,7 @@ def parse_expression(text: str) -> Expression:
     _check(tree, types, inside=False)
     if not types:
         raise ValueError(_NO_TYPE)
-    return Expression(frozenset(types), fhirpathpy.compile(text, models["r4"]))
+    return frozenset(types), fhirpathpy.compile(text, models["r4"])
 
 
 _NO_TYPE = (

@@ -1,7 +1,6 @@
 """Declared folders of images, kinds png and dicom, and the rules that their files keep."""
 
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, StrictBool, StrictInt, field_validator, model_validator
@@ -23,7 +22,7 @@ MAX_SHRINK = 64
 _MAX_STORED = MAX_SIDE * MAX_SHRINK
 
 
-class FolderSource(SourcePlace):
+class _FolderSource(SourcePlace):
     """A folder with a file for each image."""
 
     folder: PrintablePath
@@ -77,7 +76,7 @@ class FolderSource(SourcePlace):
             )
 
 
-class PngSource(FolderSource):
+class PngSource(_FolderSource):
     """Gray or colour images, a PNG file each, of 8 bits a channel.
 
     Links and files with another size, depth or number of channels, a palette, transparency, several
@@ -95,7 +94,7 @@ class PngSource(FolderSource):
         return 3 if self.colour else 1
 
 
-class Window(Declaration):
+class _GrayWindow(Declaration):
     """Range of values that becomes 0 to 255, as DICOM defines it (PS3.3, C.11.2.1.2.1)."""
 
     center: Annotated[float, Field(allow_inf_nan=False)]
@@ -104,7 +103,7 @@ class Window(Declaration):
     """Width of the range, above 1; values outside become black or white."""
 
 
-class DicomSource(FolderSource):
+class DicomSource(_FolderSource):
     """Gray images, a DICOM file each, of one series for each patient. Needs the extra `hospital`.
 
     ``PatientID`` of the files is the column of ``privacy_unit``. Further columns are pixels as in
@@ -114,7 +113,7 @@ class DicomSource(FolderSource):
     """
 
     kind: Literal["dicom"]
-    window: Window
+    window: _GrayWindow
     """Range of values that becomes 0 to 255; public, and the same for all files."""
     burned_in: Literal["refuse", "accept"]
     """Text in the pixels, such as a name. ``refuse`` takes only files whose BurnedInAnnotation is
@@ -137,37 +136,15 @@ class DicomSource(FolderSource):
         return PATIENT_TAG, *self.tags
 
 
-class FileRule(StrEnum):
-    """Rule of a file; the value is the text that an error may show."""
-
-    WHOLE = "whole files of the declared kind, none damaged or truncated"
-    LARGE = "files of at most 64 MiB"
-    SIZE = "images of the declared rows and columns of pixels"
-    DEPTH = "8 bits a channel, and no palette"
-    CHANNELS = "gray or colour images as declared, without an alpha channel"
-    FRAMES = "one frame in each file"
-    UNCOMPRESSED = "uncompressed pixels"
-    MONOCHROME = "images of the kind MONOCHROME2"
-    BURNED_IN = "files that say that no text is burned in, as others are declared to be refused"
-
-
-class RefusedFile(Exception):
-    """One file breaks a rule."""
-
-    def __init__(self, rule: FileRule) -> None:
-        super().__init__(rule)
-        self.rule = rule
-
-
 class RefusedFiles(InputError):
     """Files that break rules. `broken` is private: rule, row number and name of each file."""
 
-    broken: Sequence[tuple[FileRule, int, str]] = ()
+    broken: Sequence[tuple[str, int, str]] = ()
 
     @classmethod
-    def of(cls, broken: Sequence[tuple[FileRule, int, str]]) -> Self:
+    def of(cls, broken: Sequence[tuple[str, int, str]]) -> Self:
         """Return the error for these files."""
-        rules = "; ".join(sorted({str(rule) for rule, *_ in broken}))
+        rules = "; ".join(sorted({rule for rule, *_ in broken}))
         error = cls("IMAGE_REFUSED", f"column {FILE_NAME}: expected {rules}; correct the source")
         error.broken = broken
         return error

@@ -6,7 +6,7 @@ import os
 import re
 import sqlite3
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -78,7 +78,7 @@ class FhirExport(SourceTable):
     def batches(self, needed: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
         """Read the export once; yield the requested columns of at most `chunk_rows` patients."""
         wanted = {name: self._features[name] for name in needed if name != PATIENT}
-        types = {"Patient"}.union(*(one.types for one in wanted.values()))
+        types = {"Patient"}.union(*(named for named, _ in wanted.values()))
         folder = ensure_private_directory(self._scratch or load_settings().private_root)
         with closing(_unnamed_database(folder)) as collected:
             for file in self.files():
@@ -205,17 +205,19 @@ def _record(
             f"{'none' if records == 0 else 'two that differ'}; export the folder again",
         )
     return {PATIENT: patient} | {
-        column: _cell(
-            column, expression, [one for kind, one in resources if kind in expression.types]
-        )
-        for column, expression in wanted.items()
+        column: _cell(column, evaluate, [one for kind, one in resources if kind in types])
+        for column, (types, evaluate) in wanted.items()
     }
 
 
-def _cell(column: str, expression: Expression, resources: list[Mapping[str, Any]]) -> object:
+def _cell(
+    column: str,
+    evaluate: Callable[..., Sequence[object]],
+    resources: list[Mapping[str, Any]],
+) -> object:
     found: Sequence[object] | None = None
     with suppress(Exception):  # whose text may quote the resources
-        found = expression.evaluate(resources)
+        found = evaluate(resources)
     if found is None:
         rule = "expression that can be evaluated for every patient, found one for whom it cannot"
     elif len(found) > 1:

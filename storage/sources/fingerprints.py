@@ -6,21 +6,14 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeVar
-
-T = TypeVar("T")
-R = TypeVar("R")
+from typing import Any
 
 N_HASHED_TOGETHER = 16
 """Groups of files that are hashed in parallel. A constant, as the number of files is private."""
 
 
-class Mapper(Protocol):
-    """The method ``map`` of an executor: applies a function to each item on its workers."""
-
-    def __call__(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """Return ``function(item)`` for each item, in order."""
-
+Mapper = Callable[[Callable[..., Any], Iterable[Any]], list[Any]]
+"""The method ``map`` of an executor: the results of a function for each item, in order."""
 
 FileState = tuple[str, int, int, int]
 """Name, size, modification time and inode of a file."""

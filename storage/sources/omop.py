@@ -19,7 +19,8 @@ from pydantic import (
 )
 
 from storage.files.documents import KEPT
-from storage.sources.places import DatabasePlace, SourcePart
+from storage.schema.columns import Declaration
+from storage.sources.places import DatabasePlace
 
 PERSON = "person_id"
 """Column that names the patient, in every table of persons."""
@@ -66,7 +67,7 @@ def _check_window(window: Window) -> None:
         raise ValueError("expected window as [first, last], in days (2d) or in hours (48h)")
 
 
-class _Events(SourcePart):
+class _Events(Declaration):
     """Rows of one table by their concepts."""
 
     condition: _Concepts | None = None

@@ -6,13 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     StrictInt,
     StrictStr,
     field_validator,
 )
+
+from storage.schema.column_blocks import ImageColumns
+from storage.schema.columns import Declaration
 
 _ENVIRONMENT_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,127}")
 _SQLITE_FILE = re.compile(r"sqlite:///[^?\n]+")
@@ -28,18 +29,15 @@ def _printable(path: Path) -> Path:
 PrintablePath = Annotated[Path, AfterValidator(_printable)]
 
 
-class SourcePart(BaseModel):
-    """A part of the section `source`: no unknown key, and no value in an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-
-class SourcePlace(SourcePart):
+class SourcePlace(Declaration):
     """Fields of every source."""
 
     select: dict[str, StrictStr | StrictInt] = Field(default_factory=dict)
     """Keep the rows whose column equals the value, for every pair. The rule reads one
     row at a time, so the sensitivity stays the same. Column and value are public."""
+
+    def check_image(self, image: ImageColumns | None) -> None:
+        """Refuse (ValueError) a schema of other images than those of the source, if it has any."""
 
 
 class DatabasePlace(SourcePlace):

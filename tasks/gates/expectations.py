@@ -8,7 +8,7 @@ rows. A refusal stays with the operators and keeps its charge. A release reveals
 kept the declared rules, and the guarantee does not cover that one bit.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -17,7 +17,7 @@ import pandas as pd
 
 from storage.releases.manifest import GateRecord
 from storage.schema.table import TableSchema
-from tasks.gates.table_rules import Cells, TableRule, judged, release_rules, source_rules
+from tasks.gates.table_rules import judged, release_rules, source_rules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ def input_gate(
         (rule, np.array([*cells[rule.title]], dtype=object) if rule.title in cells else None)
         for rule in source_rules(schema, patient_column)
     ]
-    return _report(asked)
+    return _report(judged(asked))
 
 
 def output_gate(frame: pd.DataFrame, schema: TableSchema, rows: int) -> GateReport:
@@ -115,13 +115,12 @@ def output_gate(frame: pd.DataFrame, schema: TableSchema, rows: int) -> GateRepo
     """
     if not frame.columns.is_unique or not all(isinstance(name, str) for name in frame.columns):
         return GateReport(checks=(GateCheck(name="columns", column=None, passed=False),))
-    return _report(release_rules(frame, schema, rows))
+    return _report(judged(release_rules(frame, schema, rows)))
 
 
-def _report(asked: Sequence[tuple[TableRule, Cells | None]]) -> GateReport:
+def _report(checks: Iterable[tuple[str, str | None, bool]]) -> GateReport:
     return GateReport(
         checks=tuple(
-            GateCheck(name=rule.check, column=rule.column, passed=passed)
-            for (rule, _), passed in zip(asked, judged(asked), strict=True)
+            GateCheck(name=name, column=column, passed=passed) for name, column, passed in checks
         )
     )

@@ -42,7 +42,7 @@ _WHOLE_NUMBER = r"[+-]?(?:[0-9]+(?:\.0*)?|(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][+-]?[
 
 
 @dataclass(frozen=True, slots=True)
-class TableRule:
+class _TableRule:
     """A named rule of a column, or with None of the table, as an expectation of its cells.
 
     ``number`` is the pattern of accepted numbers, if numbers of any digits are accepted.
@@ -84,8 +84,13 @@ def batch_definition() -> Any:
     return asset.add_batch_definition_whole_dataframe("whole")
 
 
-def judged(rules: Iterable[tuple[TableRule, Cells | None]]) -> list[bool]:
-    """Return true for each rule that holds; one holds for no cells, and fails for None."""
+def judged(
+    rules: Sequence[tuple[_TableRule, Cells | None]],
+) -> list[tuple[str, str | None, bool]]:
+    """Return check and column of each rule, and true if it holds.
+
+    A rule holds for no cells, and fails for None.
+    """
     gx, passed = silent_great_expectations(), list[bool]()
     # Columns of similar length share a frame, in which shorter ones repeat their cells.
     batches: dict[int, tuple[dict[str, Cells], list[Any]]] = {}
@@ -113,16 +118,18 @@ def judged(rules: Iterable[tuple[TableRule, Cells | None]]) -> list[bool]:
             )
         for result in results:
             passed[int(result.expectation_config.kwargs["column"])] = bool(result.success)
-    return passed
+    return [
+        (rule.check, rule.column, holds) for (rule, _), holds in zip(rules, passed, strict=True)
+    ]
 
 
-def source_rules(schema: TableSchema, patient_column: str | None) -> list[TableRule]:
+def source_rules(schema: TableSchema, patient_column: str | None) -> list[_TableRule]:
     """Return the rules of the input gate: cells that the encoder accepts or mends."""
     names = sorted({*schema.released_columns, *([patient_column] if patient_column else [])})
     block = _block_of(schema)
     columns = schema.columns[:1] if block else schema.columns
     return [
-        TableRule("columns", None, _SAME_SET, {"value_set": names}),
+        _TableRule("columns", None, _SAME_SET, {"value_set": names}),
         *(rule for column in columns if (rule := _source_rule(column, block)) is not None),
         *map(_label_rule, (schema.label, *schema.more_labels)),
     ]
@@ -149,41 +156,41 @@ def source_cells(
     return found
 
 
-def _source_rule(column: Column, block: str | None) -> TableRule | None:
+def _source_rule(column: Column, block: str | None) -> _TableRule | None:
     """Return the rule of a source column or block; None if the encoder accepts every value."""
     name = None if block else column.name
     number: str | None
     accepted = {*column.missing, *([""] if column.nullable else [])}
     if isinstance(column, NumericColumn):
         number = _WHOLE_NUMBER if column.kind == "integer" else _NUMBER
-        return TableRule(block or "number", name, _MATCHES, _one_of(accepted, number), number)
+        return _TableRule(block or "number", name, _MATCHES, _one_of(accepted, number), number)
     if column.other is not None:
         return None
     accepted.update(column.levels, *column.groups.values())
     patterns = [re.escape(start) + ".*" for starts in column.prefixes.values() for start in starts]
     if not column.numeric_ranges:
-        return TableRule(block or "level", name, _MATCHES, _one_of(accepted, *patterns))
+        return _TableRule(block or "level", name, _MATCHES, _one_of(accepted, *patterns))
     regex = _one_of(accepted, *patterns, _NUMBER)
-    return TableRule(block or "level", name, _MATCHES, regex, _NUMBER)
+    return _TableRule(block or "level", name, _MATCHES, regex, _NUMBER)
 
 
-def _label_rule(label: Label) -> TableRule:
+def _label_rule(label: Label) -> _TableRule:
     accepted = {*label.level_names, *label.missing, *([""] if label.nullable else [])}
     accepted.update(*(label.levels or {}).values())
     number = None if label.buckets is None else _NUMBER
     regex = _one_of(accepted, *([number] if number else []))
-    return TableRule("label", label.name, _MATCHES, regex, number)
+    return _TableRule("label", label.name, _MATCHES, regex, number)
 
 
 def release_rules(
     frame: pd.DataFrame, schema: TableSchema, rows: int
-) -> list[tuple[TableRule, Cells | None]]:
+) -> list[tuple[_TableRule, Cells | None]]:
     """Return the rules of the output gate with the cells of the synthetic rows."""
     names = [*map(str, enumerate(schema.released_columns))]
     header, number = [*map(str, enumerate(frame))], np.array([float(len(frame))])
-    asked: list[tuple[TableRule, Cells | None]] = [
-        (TableRule("columns", None, _SAME_SET, {"value_set": names}), _array(header)),
-        (TableRule("row_count", None, _BETWEEN, {"min_value": rows, "max_value": rows}), number),
+    asked: list[tuple[_TableRule, Cells | None]] = [
+        (_TableRule("columns", None, _SAME_SET, {"value_set": names}), _array(header)),
+        (_TableRule("row_count", None, _BETWEEN, {"min_value": rows, "max_value": rows}), number),
     ]
     block = _block_of(schema)
     if block is None:
@@ -194,19 +201,19 @@ def release_rules(
         types = {frame[name].dtype.kind for name in schema.column_names if name in frame}
         whole = schema.image is None or types <= {"i", "u"}
         texts = _texts(frame, schema.column_names) if whole else None
-        asked.append((TableRule(block, None, _IN_SET, {"value_set": levels}), _array(texts)))
+        asked.append((_TableRule(block, None, _IN_SET, {"value_set": levels}), _array(texts)))
     for label in (schema.label, *schema.more_labels):
-        rule = TableRule("label", label.name, _IN_SET, {"value_set": [*label.level_names]})
+        rule = _TableRule("label", label.name, _IN_SET, {"value_set": [*label.level_names]})
         asked.append((rule, _array(_texts(frame, [label.name]))))
     return asked
 
 
-def _release_rules(column: Column, frame: pd.DataFrame) -> list[tuple[TableRule, Cells | None]]:
+def _release_rules(column: Column, frame: pd.DataFrame) -> list[tuple[_TableRule, Cells | None]]:
     """Return the rules of a released column: its levels, or numbers in bounds and on the grid."""
     name, missing = column.name, [*column.missing, *([""] if column.nullable else [])]
     if isinstance(column, CategoricalColumn):
         levels = {"value_set": [*column.levels, *missing]}
-        return [(TableRule("level", name, _IN_SET, levels), _array(_texts(frame, [name])))]
+        return [(_TableRule("level", name, _IN_SET, levels), _array(_texts(frame, [name])))]
     numbers, off_grid = _numbers(frame, name), None
     texts = _array([] if numbers is not None else _texts(frame, [name]))  # [] is numbers by type
     if numbers is None and texts is not None:
@@ -221,11 +228,11 @@ def _release_rules(column: Column, frame: pd.DataFrame) -> list[tuple[TableRule,
         numbers = _ends(numbers)
     bounds = {"min_value": column.lower, "max_value": column.upper}
     asked = [
-        (TableRule("number", name, _MATCHES, _one_of(missing, _NUMBER)), texts),
-        (TableRule("grid", name, _BETWEEN, {"min_value": 0.0, "max_value": 0.0}), off_grid),
-        (TableRule("bounds", name, _BETWEEN, bounds), numbers),
+        (_TableRule("number", name, _MATCHES, _one_of(missing, _NUMBER)), texts),
+        (_TableRule("grid", name, _BETWEEN, {"min_value": 0.0, "max_value": 0.0}), off_grid),
+        (_TableRule("bounds", name, _BETWEEN, bounds), numbers),
     ]
-    return asked + [(TableRule("not_null", name, _NOT_NULL, {}), numbers)] * (not column.nullable)
+    return asked + [(_TableRule("not_null", name, _NOT_NULL, {}), numbers)] * (not column.nullable)
 
 
 def _block_of(schema: TableSchema) -> str | None:

@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.arrays import Codes, Records
+from privacy.arrays import Codes, Indices, Records
 from privacy.errors import ConfigurationError
 from storage.schema.conditions import codes_asked, in_short
 from storage.schema.labels import Label
@@ -55,7 +55,7 @@ def sample_rows(
                 for level, size in zip(asked.level_names, sizes, strict=True)
                 if size
             ]
-            return _shuffled(each, rng)
+            return _joined(each, rng.permutation(sum(map(len, each))))
     allowed, rules = allowed_codes(schema, conditions), rules_of(schema)
     # A request with conditions can be changed for free. One without is a release that was paid for.
     most = MAX_OVERSAMPLING * (1 if conditions else 100)
@@ -82,21 +82,17 @@ def sample_rows(
             keep &= ~rules.broken(codes, label)
         parts.append(CodedTable(codes=codes[keep], label=label[keep]))
         n_kept += int(keep.sum())
-    return CodedTable(
-        codes=np.concatenate([part.codes for part in parts])[:n_rows],
-        label=np.concatenate([part.label for part in parts])[:n_rows],
-    )
+    return _joined(parts, slice(n_rows))
 
 
 def _is_balanced(label: Label, asked: str | None) -> bool:
     return asked == BALANCED and BALANCED not in label.level_names
 
 
-def _shuffled(parts: Sequence[CodedTable], rng: np.random.Generator) -> CodedTable:
-    order = rng.permutation(sum(map(len, parts)))
+def _joined(parts: Sequence[CodedTable], rows: Indices | slice) -> CodedTable:
     return CodedTable(
-        codes=np.concatenate([part.codes for part in parts])[order],
-        label=np.concatenate([part.label for part in parts])[order],
+        codes=np.concatenate([part.codes for part in parts])[rows],
+        label=np.concatenate([part.label for part in parts])[rows],
     )
 
 

@@ -38,8 +38,6 @@ def bound_contributions(
     a patient sum to one, so a weighted sum of vectors of norm at most R changes by at most R when a
     patient is added or removed (convexity of the norm).
     """
-    if max_rows < 1:
-        raise ValueError("expected max_rows of at least 1")
     n_rows = np.bincount(patient, minlength=len(names))
     over = np.flatnonzero(n_rows[patient] > max_rows)
     # A record has a fixed length, so no two pairs of key and record are the same bytes.
@@ -76,14 +74,8 @@ def part_of_patients(patient_keys: ArrayLike, *, scheme: str, parts: int) -> Int
     return np.array(part, dtype=np.int64)[patient]
 
 
-def hash_patients(patient_keys: ArrayLike) -> NDArray[np.uint64]:
-    """Return a private hash of the patient of each row, the same in every chunk and run."""
-    patient, names = named_patients(patient_keys)
-    return hash_names(names)[patient]
-
-
 def hash_names(names: list[str]) -> NDArray[np.uint64]:
-    """Return a private hash of each patient of `named_patients`."""
+    """Return a private hash of each of `named_patients`, the same in every chunk and run."""
     hashes = pd.util.hash_array(np.array(names, dtype=object), categorize=False)
     return hashes.astype(np.uint64)
 

@@ -219,7 +219,8 @@ def _level_codes(
         exact.update(dict.fromkeys(values, exact[level]))
     exact.update(dict.fromkeys(column.missing, len(column.levels)))
     empty = exact.get("", len(column.levels) if column.nullable else _REFUSED)
-    table = [_level_code(text, column, exact, empty) for text in texts]
+    exact[""] = empty
+    table = [_level_code(text, column, exact) for text in texts]
     codes = np.array([*table, empty], dtype=np.int32)[index]
     null = (codes < 0) & np.array([text == "" for text in texts] + [True])[index]
     torn = np.array(["\0" in text for text in texts] + [False])[index]
@@ -229,9 +230,7 @@ def _level_codes(
     return np.maximum(codes, 0).astype(np.uint16)
 
 
-def _level_code(text: str, column: CategoricalColumn, exact: dict[str, int], empty: int) -> int:
-    if text == "":
-        return empty
+def _level_code(text: str, column: CategoricalColumn, exact: dict[str, int]) -> int:
     if text in exact:
         return exact[text]
     for level, prefixes in column.prefixes.items():

@@ -16,7 +16,6 @@ from typing import TypeAlias
 import numpy as np
 import pandas as pd
 
-from privacy.arrays import Floats
 from privacy.charges import Partition
 from privacy.parameters import PrivacyUnit
 from storage.files.diagnostics import DiagnosticsFile
@@ -30,6 +29,7 @@ from tasks.ingest.contributions import part_of_patients
 from tasks.ingest.encoding import encode_chunk
 from tasks.ingest.patient_rows import (
     N_SHARDS,
+    arrays_of,
     bounded_rows,
     joined,
     levels_of,
@@ -37,7 +37,6 @@ from tasks.ingest.patient_rows import (
     unnamed_patients,
 )
 from tasks.ingest.shards import store_shard
-from tasks.ingest.violations import EncodedChunk
 from tasks.ingest.visits import first_visits, moments_of, unordered
 
 BrokenRules: TypeAlias = tuple[tuple[str, str], ...]
@@ -63,38 +62,21 @@ class IngestRules:
         return self.schema if self.visits is None else self.visits.row_schema(self.schema)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class FragmentItem:
-    """A fragment for a worker to read: number, workspace and rules."""
-
-    fragment: Fragment
-    number: int
-    workspace: Path
-    rules: IngestRules
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ShardItem:
-    """A shard for a worker to join from the pieces of all fragments."""
-
-    shard: int
-    n_fragments: int
-    workspace: Path
-    rules: IngestRules
-
-
-def read_fragment(item: FragmentItem) -> BrokenRules:
-    """Read, check and spread one fragment on a worker; see `diagnostics_of` for broken rows."""
-    staged = item.workspace / f"staged-{os.urandom(8).hex()}.jsonl"
+def read_fragment(
+    item: tuple[int, Fragment], *, workspace: Path, rules: IngestRules
+) -> BrokenRules:
+    """Read, check and spread a numbered fragment; see `diagnostics_of` for broken rows."""
+    number, fragment = item
+    staged = workspace / f"staged-{os.urandom(8).hex()}.jsonl"
     broken = spread_fragment(
-        item.fragment.frames(),
-        item.rules,
-        number=item.number,
-        workspace=item.workspace,
+        fragment.frames(),
+        rules,
+        number=number,
+        workspace=workspace,
         diagnostics=DiagnosticsFile(staged),
     )
     if broken:
-        os.replace(staged, diagnostics_of(item.workspace, item.number))
+        os.replace(staged, diagnostics_of(workspace, number))
     return broken
 
 
@@ -130,9 +112,9 @@ def spread_fragment(
             diagnostics.add(violation.column, str(violation.rule), values.index, values)
             broken.setdefault((violation.column, violation.rule))
         if not violations:
-            spread_rows(
-                *(frame, chunk, rules), moments=moments, folder=workspace, piece=(number, n_batches)
-            )
+            divided = rows_by_shard(frame, chunk, rules.unit, N_SHARDS, moments=moments)
+            for shard, rows in enumerate(divided):
+                store_arrays(_piece(workspace, shard, (number, n_batches)), **arrays_of(rows))
             n_batches += 1
     with replaced(_cells_of(workspace, number)) as handle:
         handle.write(json.dumps({title: sorted(cells[title]) for title in cells}).encode())
@@ -155,42 +137,21 @@ def _readable(
             broken.setdefault((FILE_NAME, rule))
 
 
-def spread_rows(
-    frame: pd.DataFrame,
-    chunk: EncodedChunk,
-    rules: IngestRules,
-    *,
-    moments: Floats | None,
-    folder: Path,
-    piece: tuple[int, int],
-) -> None:
-    """Write the rows of a batch to one piece per shard, by a hash of the patient."""
-    divided = rows_by_shard(frame, chunk, rules.unit, N_SHARDS, moments=moments)
-    for shard, rows in enumerate(divided):
-        store_arrays(
-            _piece(folder, shard, piece),
-            codes=rows.codes,
-            label=rows.label,
-            fold=rows.fold,
-            keys=rows.keys,
-            moments=rows.moments,
-        )
-
-
-def bound_shard(item: ShardItem) -> tuple[bool, ...]:
+def bound_shard(
+    shard: int, *, n_fragments: int, workspace: Path, rules: IngestRules
+) -> tuple[bool, ...]:
     """Bound a shard's contributions; return for each label level true if a row has it.
 
     The pieces remain, as another worker may have to repeat the work.
     """
     pieces = [
-        load_arrays(_piece(item.workspace, item.shard, piece))
-        for piece in _pieces_of(item.workspace, item.n_fragments)
+        load_arrays(_piece(workspace, shard, piece)) for piece in _pieces_of(workspace, n_fragments)
     ]
-    rules, keyed = item.rules, joined(pieces)
+    keyed = joined(pieces)
     if rules.visits is not None:
         keyed = first_visits(keyed, rules.schema, rules.visits)
     rows = bounded_rows(keyed, rules.unit)
-    store_shard(shard_path(item.workspace, item.shard), rows)
+    store_shard(shard_path(workspace, shard), rows)
     return levels_of(rows, rules.schema)
 
 
@@ -244,18 +205,12 @@ def _batches_of(folder: Path, number: int) -> Path:
 
 def _own_part(rules: IngestRules, frame: pd.DataFrame) -> pd.DataFrame:
     """Keep the patients of the declared part, and rows without a patient for later refusal."""
-    if rules.partition is None:
+    own = rules.partition
+    if own is None:
         return frame
-    named = np.ones(len(frame), dtype=np.bool_)
+    keep = np.zeros(len(frame), dtype=np.bool_)
     for violation in unnamed_patients(frame, rules.unit.column):
-        named[violation.rows] = False
-    keep = ~named
-    keep[named] = (
-        part_of_patients(
-            frame[rules.unit.column][named],
-            scheme=rules.partition.scheme,
-            parts=rules.partition.parts,
-        )
-        == rules.partition.part
-    )
+        keep[violation.rows] = True
+    keys = frame[rules.unit.column][~keep]
+    keep[~keep] = part_of_patients(keys, scheme=own.scheme, parts=own.parts) == own.part
     return frame[keep]

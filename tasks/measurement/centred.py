@@ -7,8 +7,7 @@ k``.
 """
 
 import math
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -17,17 +16,6 @@ from tasks.measurement.encoded import EncodedRows
 from tasks.measurement.statistics import SUM_SCALE
 
 _COUNT_PART = 0.1
-
-
-class Clusters(Protocol):
-    """A public rule that sends each record to a cluster, by that record alone."""
-
-    @property
-    def n_clusters(self) -> int:
-        """Number of clusters."""
-
-    def assign(self, codes: Codes, label: Codes) -> Integers:
-        """Cluster (n,) of each record (n, d)."""
 
 
 def count_factor(n_codes: Sequence[int]) -> float:
@@ -63,12 +51,14 @@ def label_counts(
     n_codes: tuple[int, ...],
     n_labels: int,
     n_visits: int = 0,
-    clustering: Clusters | None = None,
+    n_clusters: int = 1,
+    assign: Callable[[Codes, Codes], Integers] | None = None,
 ) -> Integers:
     """Weighted number of rows and centred codes of each label, divided by `centred_norm`.
 
     Of shape (C, 1 + W), in units of ``1 / SUM_SCALE``; with k clusters of shape (C k, 1 + W), where
-    the clusters of a label stand one after the other.
+    the clusters of a label stand one after the other. `assign` is a public rule that sends each
+    record (n, d) with its label to a cluster (n,), by that record alone.
 
     Privacy
     -------
@@ -83,15 +73,14 @@ def label_counts(
     rows.require_inside(n_codes[: rows.codes.shape[1]], n_labels)
     norm, k = centred_norm(n_codes), np.asarray(n_codes, dtype=np.int64)
     starts, width = np.cumsum(k) - k, int(k.sum())
-    if clustering is not None:
-        n_labels *= clustering.n_clusters
+    n_labels *= n_clusters
     total = np.zeros((n_labels, 1 + width), dtype=np.int64)
     for weight, parts in rows.by_weight():
         sizes, counts = np.zeros(n_labels, dtype=np.int64), np.zeros(n_labels * width, np.int64)
         for part in parts:
             label = part.label.astype(np.int64)
-            if clustering is not None:
-                label = label * clustering.n_clusters + clustering.assign(part.codes, part.label)
+            if assign is not None:
+                label = label * n_clusters + assign(part.codes, part.label)
             sizes += np.bincount(label, minlength=n_labels)
             cells = starts + measured_codes(part, n_visits) + width * label[:, None]
             counts += np.bincount(cells.ravel(), minlength=len(counts))

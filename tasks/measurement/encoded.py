@@ -39,15 +39,6 @@ class EncodingDomain:
     image: tuple[int, int, int] | None = None
     rules: RecordRules | None = None
 
-    def __post_init__(self) -> None:
-        widths = {len(self.column_names), len(self.n_codes), len(self.has_missing)}
-        if widths != {len(self.numeric)}:
-            raise ValueError("expected one entry per column in every field of the domain")
-        if not self.column_names:
-            raise ValueError("expected at least one feature column, found none")
-        if len(self.label_levels) < 2:
-            raise ValueError(f"expected two or more label levels, found {len(self.label_levels)}")
-
     @property
     def n_columns(self) -> int:
         """Number d of feature columns."""

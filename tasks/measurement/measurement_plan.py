@@ -7,7 +7,7 @@ is drawn once, or a fixed number of times with fresh noise, as the steps of a tr
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 
 import numpy as np
 
@@ -22,53 +22,37 @@ _GIVEN_AWAY = 1e-12
 """Part of each share that rounding in a composition may use up."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatisticRequest:
-    """A statistic that a method wants to measure.
+@dataclass(frozen=True, slots=True)
+class SumRequest:
+    """A weighted sum of vectors of norm at most `bound` that a method wants to measure.
 
-    The shape is that of the released array, of one draw where there are several. The sensitivity is
-    the proven Euclidean one of one draw under add or remove of one patient, in grid points. The
-    exact sum is an integer array in units of ``1 / scale``. A statistic gets ``share / sum of
-    shares`` of ``mu**2``, for all of its draws together.
+    The shape is that of the released array, of one draw where there are several. The exact sum is
+    an integer array in units of ``1 / scale``. A statistic gets ``share / sum of shares`` of
+    ``mu**2``, for all of its draws together.
     """
 
     name: str
     shape: tuple[int, ...]
-    l2_sensitivity: float
-    scale: int
+    _: KW_ONLY
     share: float
+    bound: float = 1.0
+    scale: int = 2**SUM_GRID_BITS
     n_draws: int = 1
 
+    @property
+    def l2_sensitivity(self) -> float:
+        """Proven Euclidean sensitivity of one draw, in grid points, with a margin for rounding.
 
-def sum_request(
-    name: str,
-    shape: tuple[int, ...],
-    *,
-    share: float,
-    bound: float = 1.0,
-    scale: int = 2**SUM_GRID_BITS,
-    n_draws: int = 1,
-) -> StatisticRequest:
-    """Request a weighted sum of vectors of norm at most `bound`, in units of ``1 / scale``.
-
-    Privacy
-    -------
-    Sensitivity of `privacy.sensitivity.weighted_sum_l2_sensitivity`, with its margin for rounding.
-    """
-    sensitivity = weighted_sum_l2_sensitivity(bound=bound, scale=scale)
-    return StatisticRequest(
-        name=name,
-        shape=shape,
-        l2_sensitivity=sensitivity,
-        scale=scale,
-        share=share,
-        n_draws=n_draws,
-    )
+        Privacy
+        -------
+        Adjacency: add or remove one patient; `privacy.sensitivity.weighted_sum_l2_sensitivity`.
+        """
+        return weighted_sum_l2_sensitivity(bound=self.bound, scale=self.scale)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedStatistic(StatisticRequest):
-    """A statistic with its noise. ``noise_stddev`` and ``l2_sensitivity`` are in grid units."""
+class PlannedStatistic(SumRequest):
+    """A statistic with the standard deviation of its noise, in grid points."""
 
     noise_stddev: float
     mu: float
@@ -115,7 +99,7 @@ class MeasurementPlan:
         return Composed(events=tuple(planned.event for planned in self.statistics))
 
 
-def plan_measurement(requests: Sequence[StatisticRequest], *, mu: float) -> MeasurementPlan:
+def plan_measurement(requests: Sequence[SumRequest], *, mu: float) -> MeasurementPlan:
     """Split ``mu`` over the requests and calibrate each noise scale.
 
     Requests are in the order of drawing; names are unique, shares positive. It is a

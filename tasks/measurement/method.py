@@ -6,12 +6,12 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.arrays import Records
+from privacy.arrays import Floats, Records
 from privacy.calibration import release_mu
 from privacy.errors import IntegrityError
 from privacy.gaussian import GaussianAccountant
@@ -52,6 +52,26 @@ class Synthesizer(Protocol):
         -------
         Post-processing: free, as often as wanted.
         """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Shares (a, b) of one or two columns, by groups of codes; of one column b is 1.
+
+    Estimates and their standard deviations (a, b) are None where nothing was measured. A coarsened
+    table was measured with some codes as one; an implied one is given by the model alone.
+    """
+
+    columns: tuple[int, ...]
+    groups: tuple[tuple[tuple[int, ...], ...], ...]
+    origin: Literal["measured", "coarsened", "implied"]
+    shares: Floats
+    estimates: Floats | None = None
+    stddevs: Floats | None = None
+
+
+Noisy = Callable[[str], tuple[Floats, float]]
+"""Sealed values of a statistic by its name, and the standard deviation of the noise of one."""
 
 
 def checked_plan(

@@ -13,13 +13,13 @@ itself: BLAS, which rounds a row by where it lies among others, sees no vector o
 import numpy as np
 
 from privacy.arrays import Floats, Integers
-from privacy.sensitivity import ROOT_GRID_BITS, SUM_GRID_BITS
+from privacy.sensitivity import SUM_GRID_BITS
 from tasks.measurement.encoded import EncodedRows
 
 SUM_SCALE = 2**SUM_GRID_BITS
 """Grid points per unit of a weighted sum."""
 
-ROOT_SCALE = 2**ROOT_GRID_BITS
+ROOT_SCALE = 2**14
 """Grid points per unit of the weighted features whose products make a second moment."""
 
 SECOND_MOMENT_SCALE = ROOT_SCALE**2

@@ -14,7 +14,7 @@ from tasks.measurement.centred import blocks_to_simplex, counts_of, label_counts
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.marginals import draw_codes, draw_columns
-from tasks.measurement.measurement_plan import MeasurementPlan, plan_measurement, sum_request
+from tasks.measurement.measurement_plan import MeasurementPlan, SumRequest, plan_measurement
 from tasks.measurement.method import Released, Stage
 from tasks.measurement.method_settings import MethodSettings
 
@@ -37,7 +37,7 @@ class NaiveBayes:
     def plan(self, *, mu: float) -> MeasurementPlan:
         """One statistic, with the whole budget."""
         shape = (self.domain.n_labels, 1 + self.domain.one_hot_width)
-        request = sum_request(HISTOGRAMS, shape, share=1.0)
+        request = SumRequest(HISTOGRAMS, shape, share=1.0)
         return plan_measurement([request], mu=mu)
 
     def stages(self, *, mu: float) -> tuple[Stage, ...]:

@@ -5,7 +5,7 @@ pairs of columns, each with an interval if it was measured. Post-processing of r
 """
 
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -21,19 +21,9 @@ from storage.releases.measurements import Measurement
 from storage.schema.labels import Labels
 from storage.schema.table import TableSchema
 from storage.schema.vocabulary import Vocabulary
-from tasks.measurement.centred import counts_of
-from tasks.measurement.encoded import EncodingDomain
-from tasks.measurement.method import Released, Synthesizer
+from tasks.measurement.method import Noisy, Released, Synthesizer, Table
 from tasks.measurement.record_rules import LABEL
 from tasks.measurement.statistics import SUM_SCALE
-from tasks.methods.clustmix.tables import table_draws as draws
-from tasks.methods.clustmix.tables.measured_tables import (
-    Origin,
-    Sealed,
-    Table,
-    measured_tables,
-)
-from tasks.methods.clustmix.tables.table_layout import Layout
 
 TABLES_PARQUET_FILE = "tables.parquet"
 TABLES_CSV_FILE = "tables.csv"
@@ -46,53 +36,35 @@ MAX_CELLS = 500_000
 
 
 @runtime_checkable
-class SharesByLabel(Protocol):
+class _ReleasesTables(Protocol):
     """A method that releases tables of shares: ClustMix of tables."""
 
-    def shares_by_label(self, released: Released) -> Floats:
-        """Return the shares (W, C) of patients by code and label that its model has."""
+    def tables(self, released: Released, noisy: Noisy) -> tuple[float, Iterator[Table]]:
+        """Return the noisy number of patients, and the tables."""
 
 
 def released_tables(
-    measurement: Measurement,
-    schema: TableSchema,
-    domain: EncodingDomain,
-    synthesizer: Synthesizer | SharesByLabel,
+    measurement: Measurement, schema: TableSchema, synthesizer: Synthesizer | _ReleasesTables
 ) -> dict[str, bytes]:
     """Return the tables as files; none for a method without them."""
-    released = measurement.released
-    if not isinstance(synthesizer, SharesByLabel):
+    if not isinstance(synthesizer, _ReleasesTables):
         return {}
-    sealed = sealed_of(measurement)
-    sizes, _ = counts_of(sealed.label_counts, Layout.of(domain).n_codes)
-    by_label = synthesizer.shares_by_label(released)
-    tables = measured_tables(domain, released, sealed, by_label=by_label)
-    frame = frame_of(tables, schema, noisy_patients=float(sizes.sum()))
+    stddevs = {
+        event.statistic: event.noise_stddev / SUM_SCALE
+        for event in map(event_from_dict, measurement.record.events)
+        if isinstance(event, Gaussian)
+    }
+
+    def noisy(name: str) -> tuple[Floats, float]:
+        return measurement.sealed_values(name) / SUM_SCALE, stddevs[name]
+
+    patients, tables = synthesizer.tables(measurement.released, noisy)
+    frame = frame_of(tables, schema, noisy_patients=patients)
     parquet, text = io.BytesIO(), io.BytesIO()
     frame.to_parquet(parquet, index=False, compression="zstd")
     rows = pa.Table.from_pandas(frame, preserve_index=False)
     pa_csv.write_csv(rows, text, pa_csv.WriteOptions(quoting_style="needed"))
     return {TABLES_PARQUET_FILE: parquet.getvalue(), TABLES_CSV_FILE: text.getvalue()}
-
-
-def sealed_of(measurement: Measurement) -> Sealed:
-    """Return the sealed values of the first two draws with their noise."""
-    events = map(event_from_dict, measurement.record.events)
-    stddevs: Mapping[str, float] = {
-        event.statistic: event.noise_stddev / SUM_SCALE
-        for event in events
-        if isinstance(event, Gaussian)
-    }
-    counts, pairs = (
-        measurement.sealed_values(name) / SUM_SCALE
-        for name in (draws.LABEL_COUNTS, draws.PAIR_TABLES)
-    )
-    return Sealed(
-        label_counts=counts,
-        label_counts_stddev=stddevs[draws.LABEL_COUNTS],
-        pair_tables=pairs,
-        pair_tables_stddev=stddevs[draws.PAIR_TABLES],
-    )
 
 
 def frame_of(
@@ -147,7 +119,7 @@ def _with_each_label(tables: Iterable[Table], labels: Labels, *, first: int) -> 
 def _within_limit(tables: Iterable[Table]) -> Iterator[Table]:
     n_cells = 0
     for table in tables:
-        if table.origin is Origin.IMPLIED and n_cells + table.shares.size > MAX_CELLS:
+        if table.origin == "implied" and n_cells + table.shares.size > MAX_CELLS:
             continue
         n_cells += table.shares.size
         yield table
@@ -177,7 +149,7 @@ def _cells(
         "level": first,
         "by": same(names[table.columns[1]] if len(table.columns) > 1 else ""),
         "by_level": np.tile(second, shape[0]),
-        "known": same(str(table.origin)),
+        "known": same(table.origin),
         "share": table.shares.ravel().round(6),
         "low": low.ravel().round(6),
         "high": high.ravel().round(6),

@@ -10,52 +10,22 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from privacy.arrays import Codes, Floats
-from privacy.errors import ConfigurationError, InputError, IntegrityError
-from storage.files.workspace import read_npz, write_npz
+from privacy.arrays import Floats
+from privacy.errors import InputError, IntegrityError
+from storage.files.workspace import read_npz
 from storage.schema.table import TableSchema
-from tasks.ingest.encoding import domain_of
 from tasks.measurement.method import Released
-from tasks.methods.clustmix.images.image_layout import BRIGHTEST, ImageLayout
+from tasks.methods.clustmix.images.image_layout import ImageLayout
 from tasks.methods.clustmix.images.teacher import ReleasedTeacher
-
-TEACHER_FILE = "teacher.npz"
-SOFT_LABELS_FILE = "soft_labels.parquet"
-
-_RELEASED = ("whitening_matrix", "whitening_scales", "whitening_shift", "teacher_weights")
-
-
-def teacher_files(
-    released: Released, schema: TableSchema, codes: Codes, *, soft_labels: bool
-) -> dict[str, bytes]:
-    """Return the teacher as a file, and on request its probabilities of each image (n, columns).
-
-    There are no files for a method without a teacher.
-    """
-    if schema.image is None or "teacher_weights" not in released:
-        return {}
-    files = {TEACHER_FILE: Teacher.of(released, schema).to_bytes()}
-    if soft_labels:
-        taught = ReleasedTeacher.of(released, ImageLayout.of(domain_of(schema)))
-        found = taught.probabilities(codes).astype(np.float32)
-        content = io.BytesIO()
-        pd.DataFrame(found, columns=list(schema.label.level_names)).to_parquet(
-            content, index=False, compression="zstd"
-        )
-        files[SOFT_LABELS_FILE] = content.getvalue()
-    return files
-
-
-def no_teacher() -> ConfigurationError:
-    """Return the error for a release without a teacher."""
-    return ConfigurationError(
-        "NO_TEACHER",
-        "expected a release of ClustMix on images, found one without a teacher; train a model on "
-        "its rows",
-    )
+from tasks.reporting.teacher_files import (
+    BRIGHTEST,
+    RELEASED_ARRAYS,
+    TEACHER_FILE,
+    teacher_arrays,
+    teacher_bytes,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,18 +49,7 @@ class Teacher:
 
         It is a ConfigurationError if the method has no teacher.
         """
-        if schema.image is None or "teacher_weights" not in released:
-            raise no_teacher()
-        layout, starts = ImageLayout.of(domain_of(schema)), schema.image.columns[0].bin_starts
-        codes = np.searchsorted(starts, np.arange(BRIGHTEST + 1), side="right") - 1
-        return cls(
-            {
-                "classes": np.array(schema.label.level_names),
-                "shape": np.array([layout.height, layout.width, layout.channels]),
-                "code_of_pixel": codes.astype(np.uint16),
-                **{name: released[name] for name in _RELEASED},
-            }
-        )
+        return cls(teacher_arrays(released, schema))
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
@@ -99,7 +58,7 @@ class Teacher:
             arrays = read_npz(io.BytesIO(content))
         except (ValueError, EOFError, zipfile.BadZipFile, NotImplementedError):
             arrays = {}
-        if arrays.keys() != {"classes", "shape", "code_of_pixel", *_RELEASED}:
+        if arrays.keys() != {"classes", "shape", "code_of_pixel", *RELEASED_ARRAYS}:
             raise IntegrityError(
                 "TEACHER_INVALID", f"expected the arrays of a teacher in {TEACHER_FILE}, found none"
             )
@@ -107,9 +66,7 @@ class Teacher:
 
     def to_bytes(self) -> bytes:
         """Write an npz file of plain arrays; the same teacher gives the same bytes."""
-        content = io.BytesIO()
-        write_npz(content, self.arrays)
-        return content.getvalue()
+        return teacher_bytes(self.arrays)
 
     @property
     def classes_(self) -> NDArray[np.str_]:

@@ -4,7 +4,6 @@ Everything here reads released values and public settings only.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
@@ -101,7 +100,7 @@ def _facts(job: ReleaseJob, measurement: Measurement) -> dict[str, Any]:
         },
         "code_version": version("clustmix"),
         "events": record.events,
-        **asdict(totals_of(events, adjacency=adjacency, delta=delta)),
+        **totals_of(events, adjacency=adjacency, delta=delta),
         "delta": delta,
         "adjacency": adjacency.value,
         "privacy_unit": job.unit_in_words,

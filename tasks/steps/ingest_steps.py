@@ -8,6 +8,7 @@ and are read in this process, in chunks. See `tasks.ingest.pieces`.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -80,24 +81,19 @@ def _read(
             diagnostics=diagnostics,
         )
         return [own]
-    items = [
-        pieces.FragmentItem(
-            fragment=fragment, number=number, workspace=workspace.folder, rules=rules
-        )
-        for number, fragment in enumerate(fragments)
-    ]
+    read = partial(pieces.read_fragment, workspace=workspace.folder, rules=rules)
     broken: list[pieces.BrokenRules] = []
     unreadable: InputError | None = None
     try:
-        broken = executor.map(pieces.read_fragment, items)
+        broken = executor.map(read, enumerate(fragments))
     except InputError as error:
         unreadable = error
     # First of all: a change may be why a file could not be read, or why a rule is broken.
     reader.check_unchanged(map=executor.map)
     if unreadable is not None:
         raise unreadable
-    for item in items:
-        diagnostics.take(pieces.diagnostics_of(workspace.folder, item.number))
+    for number in range(len(fragments)):
+        diagnostics.take(pieces.diagnostics_of(workspace.folder, number))
     return broken
 
 
@@ -131,13 +127,10 @@ def bound(
     rules: pieces.IngestRules, workspace: PrivateWorkspace, n_fragments: int, executor: Executor
 ) -> tuple[Path, ...]:
     """Join the pieces of each shard and bound what each patient contributes."""
-    items = [
-        pieces.ShardItem(
-            shard=shard, n_fragments=n_fragments, workspace=workspace.folder, rules=rules
-        )
-        for shard in range(N_SHARDS)
-    ]
-    levels = executor.map(pieces.bound_shard, items)
+    bound_one = partial(
+        pieces.bound_shard, n_fragments=n_fragments, workspace=workspace.folder, rules=rules
+    )
+    levels = executor.map(bound_one, range(N_SHARDS))
     pieces.remove_pieces(workspace.folder)
     require_levels(levels, rules.schema)
     return tuple(pieces.shard_path(workspace.folder, shard) for shard in range(N_SHARDS))

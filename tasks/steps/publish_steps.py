@@ -4,7 +4,6 @@ Everything here reads released values and public settings only, and draws no noi
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -23,11 +22,11 @@ from tasks.ingest.conditional_rows import Conditional, sample_rows
 from tasks.ingest.constraint_rules import words
 from tasks.ingest.encoding import decode, domain_of
 from tasks.measurement.encoded import EncodingDomain
-from tasks.measurement.method import Released
+from tasks.measurement.method import Released, Synthesizer
 from tasks.methods.registry import method_entry
 from tasks.reporting.released_tables import released_tables
-from tasks.reporting.released_teacher import teacher_files
 from tasks.reporting.tables import coded, formats_agree, is_stated, read_rows, table_files
+from tasks.reporting.teacher_files import teacher_files
 from tasks.steps.bundle import build_bundle
 from tasks.steps.job import ReleaseJob
 
@@ -50,11 +49,12 @@ def prepare(
     synthesizer, released = job.synthesizer, measurement.released
     draw = partial(sample_rows, synthesizer, schema, released, conditions, rng=rng)
     with stage("decode"):
-        tables = _tables(draw(n_rows=job.rows), schema, released, rng, soft_labels=job.soft_labels)
+        rows = draw(n_rows=job.rows)
+        tables = _tables(synthesizer, rows, schema, released, rng=rng, soft_labels=job.soft_labels)
+        del rows
         # Under conditions the rows are others than those that the tables describe.
         if not conditions:
-            domain = replace(domain_of(schema), rows_per_patient=job.unit.max_rows)
-            tables |= released_tables(measurement, schema, domain, synthesizer)
+            tables |= released_tables(measurement, schema, synthesizer)
     with stage("output-gate"):
         n_rows = int(np.clip(job.rows, *REFERENCE_ROWS))
         # Fewer than asked for where conditions are rare.
@@ -79,17 +79,19 @@ def prepare(
 
 
 def _tables(
+    synthesizer: Synthesizer,
     rows: CodedTable,
     schema: TableSchema,
     released: Released,
-    rng: np.random.Generator,
     *,
+    rng: np.random.Generator,
     soft_labels: bool,
 ) -> dict[str, bytes]:
     """Return the files of sampled rows, and those of the teacher."""
     frame = decode(rows.codes, rows.label, schema, rng=rng)
-    files = table_files(frame, schema, released=released)
-    return files | teacher_files(released, schema, rows.codes, soft_labels=soft_labels)
+    return table_files(frame, schema, released=released) | teacher_files(
+        synthesizer, released, schema, rows.codes, soft_labels=soft_labels
+    )
 
 
 def noisy_counts(

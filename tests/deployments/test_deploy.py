@@ -181,33 +181,37 @@ def test_event_with_other_than_ids_starts_nothing_and_is_reported(server):
     assert "CANARY" not in told
 
 
-@pytest.mark.parametrize(
-    ("state", "reason"),
-    [("refused", "CAP"), ("withheld", "CAP"), ("burned", "CAP"), ("waiting", "")],
-)
-def test_notification_of_a_release_holds_ids_and_states(server, state, reason):
+def test_notifications_hold_ids_states_and_numbers_of_budgets(server):
     release = f"r-20261121-{uuid4().hex[:8]}"
-    ids = {"dataset": DATASET, "release_id": release}
-    payload = {**ids, "reason": reason} if reason else ids
-    emit([PublicEvent(f"release.{state}", f"clustmix.release.{release}", payload)])
-    (body,) = server.webhook.wait_for(lambda body: release in body)
-    assert json.loads(body) == {
-        "event": f"release.{state}",
-        **ids,
-        "reason": reason,
-        "text": f"release.{state} {DATASET}/{release} {reason}".strip(),
-    }
-
-
-def test_notification_of_budget_and_schedule(server):
+    ids, text = {"dataset": DATASET, "release_id": release}, f"{DATASET}/{release}"
     left = {"dataset": DATASET, "percent_left": 12, "releases_left": 3}
     late = {"deployment": SCHEDULED, "expected_at": "2026-11-22T02:00:00Z"}
-    emit([PublicEvent("budget.low", f"clustmix.dataset.{DATASET}", left)])
-    emit([PublicEvent("schedule.missed", f"clustmix.deployment.{SCHEDULED}", late)])
-    (budget,) = server.webhook.wait_for(lambda body: "budget.low" in body)
-    (missed,) = server.webhook.wait_for(lambda body: "schedule.missed" in body)
-    assert json.loads(budget)["text"] == f"budget.low {DATASET}: 12 % left, releases left: 3"
-    assert json.loads(missed)["text"] == f"schedule.missed {SCHEDULED} 2026-11-22T02:00:00Z"
+    said = {
+        f"release.{state}": (ids | {"reason": "CAP"}, f"{text} CAP")
+        for state in ("refused", "withheld", "burned")
+    }
+    said |= {
+        "release.waiting": (ids, text),
+        "budget.low": (left, f"{DATASET}: 12 % left, releases left: 3"),
+        "schedule.missed": (late, f"{SCHEDULED} 2026-11-22T02:00:00Z"),
+    }
+    resources = {
+        "release": f"clustmix.release.{release}",
+        "budget": f"clustmix.dataset.{DATASET}",
+        "schedule": f"clustmix.deployment.{SCHEDULED}",
+    }
+    emit(
+        [
+            PublicEvent(name, resources[name.partition(".")[0]], payload)
+            for name, (payload, _) in said.items()
+        ]
+    )
+    for name, (payload, words) in said.items():
+        (body,) = server.webhook.wait_for(lambda body, name=name: name in body)
+        found = json.loads(body)
+        assert found["text"] == f"{name} {words}"
+        if name.startswith("release"):
+            assert found == {"event": name, "reason": "", "text": found["text"]} | payload
 
 
 def test_run_that_falls_silent_is_crashed_and_one_that_does_not_start_is_reported(server):

@@ -1,10 +1,7 @@
-"""Two installations that run side by side, shared by the tests that disturb neither."""
-
-from contextlib import ExitStack
+"""A running installation, shared by the tests."""
 
 import pytest
 import webhook_receiver
-from hospital import prepare
 from served_installation import running
 
 
@@ -28,22 +25,8 @@ def told():
 
 
 @pytest.fixture(scope="session")
-def hospital(tmp_path_factory, told):
-    """Return the installation of a name; it is started when it is first asked for."""
-    started = {}
-    with ExitStack() as stack:
-
-        def installation(name):
-            if name not in started:
-                folder = tmp_path_factory.mktemp(name)
-                made = running(folder, prepare, CLUSTMIX_NOTIFY_URL=told.url)
-                started[name] = stack.enter_context(made)
-            return started[name]
-
-        yield installation
-
-
-@pytest.fixture
-def installation(hospital):
-    """Return the first installation."""
-    return hospital("first")
+def installation(tmp_path_factory, told):
+    """Return an installation that the tests share, with the dataset "ward", which arrives."""
+    folder = tmp_path_factory.mktemp("first")
+    with running(folder, lambda it: it.add_site("ward"), CLUSTMIX_NOTIFY_URL=told.url) as started:
+        yield started

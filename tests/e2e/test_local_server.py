@@ -4,7 +4,6 @@ The tests run in this order, on one server; a second one stands beside it for a 
 """
 
 import contextlib
-import json
 import os
 import signal
 import stat
@@ -69,16 +68,10 @@ def test_start_says_where_everything_is(served):
     addresses, parts = read_addresses(served.folder_of_server), served.parts
     assert addresses.ready
     usual = {"cpu-workers", "orchestrator", "pages", "scheduler", "watcher"}
-    workers = {"private-worker", "public-worker"}
-    assert set(parts) == usual | workers
-    for part in parts.values():
-        assert f"{part.name:<16}{part.pid:>8}" in said
+    assert set(parts) == usual | {"private-worker", "public-worker"}
     for address in (addresses.orchestrator, addresses.scheduler, addresses.pages):
         assert address in said
-    home = served.folder_of_server
-    assert f"Page:       {served.address}\n" in said
-    assert f"Password:   {home / 'page-password'} (all of its one line)\n" in said
-    assert kept_secret(home, PASSWORD_FILE) not in said
+    assert kept_secret(served.folder_of_server, PASSWORD_FILE) not in said
 
 
 def test_what_is_kept_is_private_and_no_password_is_shown(served):
@@ -116,16 +109,6 @@ def test_workers_keep_no_results(served):
         code = "from flows.orchestrator import refuse_unsafe_orchestrator as look; look()"
         looked = subprocess.run([sys.executable, "-c", code], env=environment, check=False)
         assert looked.returncode == 0
-
-
-def test_a_second_start_changes_nothing(served):
-    before = served.parts
-    done = served.run("start", "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["started"] is False
-    assert {name: part.pid for name, part in served.parts.items()} == {
-        name: part.pid for name, part in before.items()
-    }
 
 
 def test_every_part_that_is_killed_comes_back_and_status_says_so(served):

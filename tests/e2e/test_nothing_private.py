@@ -2,7 +2,6 @@
 
 import made_up_release as made
 import pytest
-from hospital import WARD
 
 from privacy.ledger import EntryState
 
@@ -12,19 +11,18 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 def deliver(installation, name, frame):
     table = installation.landing / f"{name}.csv"
     frame.to_csv(table, index=False)
-    installation.announce(table, WARD)
+    installation.announce(table, "ward")
 
 
-def test_planted_values_reach_nothing_that_the_server_keeps(hospital):
+def test_planted_values_reach_nothing_that_the_server_keeps(installation):
     # What the orchestrator keeps is a file below the home as well.
-    installation = hospital("first")
     earlier = installation.entries().values()
-    n_published = sum((e.dataset, e.state) == (WARD, EntryState.PUBLISHED) for e in earlier)
+    n_published = sum((e.dataset, e.state) == ("ward", EntryState.PUBLISHED) for e in earlier)
     deliver(installation, "planted", made.made_up_cohort())
-    installation.wait_for_state(WARD, EntryState.PUBLISHED, n=n_published + 1)
+    installation.wait_for_state("ward", EntryState.PUBLISHED, n=n_published + 1)
     # A table that breaks a rule of its column by a planted value.
     deliver(installation, "broken", made.made_up_cohort().assign(age=made.CANARY_NOTE))
-    installation.wait_for_state(WARD, EntryState.VOID)
+    installation.wait_for_state("ward", EntryState.VOID)
     installation.wait_until_quiet()
     run = installation.latest_run("measure", "on-arrival")
     assert run.state == "FAILED", run

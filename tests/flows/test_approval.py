@@ -39,7 +39,9 @@ def test_release_waits_and_the_officer_sees_it(waiting, site):
 
 def test_approved_release_is_published_as_it_was_seen(waiting, site, officer, installation):
     seen = {path.name: path.read_bytes() for path in Path(waiting.bundle).iterdir()}
-    outcome = site.decisions.approve(waiting.release_id, key=officer, reason="within the protocol")
+    outcome = site.decisions.decide(
+        waiting.release_id, decision="approve", key=officer, reason="within the protocol"
+    )
     assert outcome.state == "published"
     published = {path.name: path.read_bytes() for path in Path(outcome.bundle).iterdir()}
     assert {name: published[name] for name in seen} == seen
@@ -66,11 +68,11 @@ def test_approved_release_is_published_as_it_was_seen(waiting, site, officer, in
 def test_requester_cannot_approve(site, person, requester, waiting):
     decisions, stranger = site.decisions, person("stranger")
     with pytest.raises(ConfigurationError, match=f"NOT_AN_OFFICER: .* found {stranger.key_id}"):
-        decisions.approve(waiting.release_id, key=stranger, reason="why not")
+        decisions.decide(waiting.release_id, decision="approve", key=stranger, reason="why not")
     requester.public.write(site.settings.key_folder / "officers" / "engineer.pub")
-    for decide in (decisions.approve, decisions.reject):
+    for decision in ("approve", "reject"):
         with pytest.raises(ConfigurationError, match="APPROVER_IS_REQUESTER: expected the key of"):
-            decide(waiting.release_id, key=requester, reason="mine")
+            decisions.decide(waiting.release_id, decision=decision, key=requester, reason="mine")
     assert [entry.state.value for entry in site.ledger.entries()] == ["sealed"]
 
 
@@ -94,10 +96,10 @@ def test_rejected_release_is_never_published_and_stays_charged(
     assert site.ledger.balance("made-up").spent_rho == before
     assert not Path(waiting.bundle).exists()
     decisions = site.decisions
-    for decide in (decisions.approve, decisions.reject):
+    for decision in ("approve", "reject"):
         again = f"NOTHING_TO_DECIDE: .* found {waiting.release_id} withheld"
         with pytest.raises(LedgerError, match=again):
-            decide(waiting.release_id, key=officer, reason="again")
+            decisions.decide(waiting.release_id, decision=decision, key=officer, reason="again")
 
 
 def test_approval_cannot_be_turned_off(installation, waiting):
@@ -118,7 +120,9 @@ def test_other_rows_than_the_officer_saw_are_refused(waiting, site, officer):
         before = path.read_bytes()
         path.write_bytes(content)
         with pytest.raises(IntegrityError, match=message):
-            site.decisions.approve(waiting.release_id, key=officer, reason="agreed")
+            site.decisions.decide(
+                waiting.release_id, decision="approve", key=officer, reason="agreed"
+            )
         path.write_bytes(before)
 
     rows = Path(waiting.bundle) / "synthetic.csv"

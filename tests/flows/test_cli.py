@@ -18,7 +18,6 @@ from flows.cli import main
 from flows.cli.app import EXAMPLES
 from privacy.errors import InputError
 from storage.ledger.ledger_db import LedgerDatabase
-from storage.schema.plain_yaml import PLACEHOLDER
 from tests.processes import python
 
 SITES = Path(__file__).parents[2] / "deployments" / "sites"
@@ -145,21 +144,6 @@ def test_what_nobody_expected_goes_to_the_private_log(environment, monkeypatch, 
     assert refused(capsys, "verify", "x", code=1) == stopped
 
 
-def test_a_good_bundle_is_verified(copied, tmp_path, monkeypatch, capsys):
-    code, output, errors = run(capsys, "verify", copied)
-    assert (code, errors) == (0, "")
-    assert all(len(line) <= 80 for line in output.splitlines())
-    code, output, errors = run(capsys, "verify", copied, "--json")
-    assert (code, errors) == (0, "")
-    answer = json.loads(output)
-    assert answer["verified"] is True
-    assert answer["dataset"] == "cli-wards"
-    assert answer["epsilon"] == pytest.approx(1.0, rel=1e-3)
-    monkeypatch.setenv("CLUSTMIX_HOME", str(tmp_path / "none"))
-    assert run(capsys, "verify", copied, "--key", HOME / "keys" / "pipeline.pub")[0] == 0
-    assert not (tmp_path / "none").exists()
-
-
 def test_a_bundle_that_was_changed_is_refused(copied, capsys):
     content = bytearray((copied / "synthetic.csv").read_bytes())
     content[-3] ^= 1
@@ -170,13 +154,6 @@ def test_a_bundle_that_was_changed_is_refused(copied, capsys):
     assert (code, again) == (1, errors)
     error, message = errors.removeprefix("clustmix: ").strip().split(": ", maxsplit=1)
     assert json.loads(output) == {"error": error, "message": message, "exit_code": 1}
-
-
-def test_no_ledger(environment, tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("CLUSTMIX_HOME", str(tmp_path / "none"))
-    place = tmp_path / "none" / "ledger.sqlite"
-    assert f"NO_LEDGER: expected a ledger at {place}, " in refused(capsys, "ledger", "show")
-    assert not (tmp_path / "none").exists()
 
 
 def test_a_good_ledger(bundle, capsys):
@@ -191,48 +168,24 @@ def test_a_good_ledger(bundle, capsys):
     assert answer["balances"]["cli-wards"]["remaining_rho"] == f"{balance.remaining_rho:f}"
     assert bundle.name in [entry["release_id"] for entry in answer["entries"]]
     sequence, head = LedgerDatabase(HOME / "ledger.sqlite").head()
-    code, output, _ = run(capsys, "ledger", "verify")
-    assert (code, output) == (0, f"Verified:   {sequence} rows\nHead:       {sequence}:{head}\n")
-    kept = f"{sequence}:{head}"
-    assert run(capsys, "ledger", "verify", "--head", kept)[0] == 0
+    assert run(capsys, "ledger", "verify", "--head", f"{sequence}:{head}")[0] == 0
     errors = refused(capsys, "ledger", "verify", "--head", f"{sequence}:{'0' * 64}", code=1)
     assert errors.startswith("clustmix: LEDGER_ROLLED_BACK: ")
     errors = refused(capsys, "ledger", "verify", "--head", "latest")
     assert errors.startswith("clustmix: HEAD_INVALID: expected ROWS:HASH")
 
 
-def test_a_template_names_the_columns_and_is_refused_as_it_is(environment, tmp_path, capsys):
-    source, site = tmp_path / "cohort.parquet", tmp_path / "new.yaml"
-    made.made_up_cohort().to_parquet(source)
-    assert run(capsys, "init", source, "--output", site) == (
-        0,
-        f"wrote {site}; replace every {PLACEHOLDER}, and agree with 8 guesses or change them, "
-        "before the first release\n",
-        "",
-    )
-    assert refused(capsys, "release", site).startswith(
-        f"clustmix: SITE_INCOMPLETE: new.yaml: expected a value instead of {PLACEHOLDER} at dataset"
-    )
-    data = yaml.safe_load(site.read_text())
-    assert data["source"] == {"kind": "parquet", "path": str(source)}
-    columns = {column["name"]: column for column in data["schema"]["columns"]}
-    assert list(columns) == list(made.made_up_cohort())
-    assert columns["age"]["kind"] == "integer"
-    assert made.CANARY_PATIENT not in site.read_text()
-
-
-def test_init_refuses_in_one_line_and_replaces_no_file(environment, tmp_path, capsys):
+def test_init_replaces_no_file_and_reads_no_row(environment, tmp_path, capsys):
     source, site = tmp_path / "cohort.csv", made.write_site(tmp_path)
     before = site.read_text()
     found = f"clustmix: FILE_EXISTS: expected no file at {site}, found one; name another\n"
     assert refused(capsys, "init", source, "--output", site) == found
     assert site.read_text() == before
     made.made_up_cohort().to_csv(source, index=False, sep=";")
-    errors = refused(capsys, "init", source, "--delimiter", "ab")
-    assert errors.startswith("clustmix: INVALID_DELIMITER: ")
     _, output, _ = run(capsys, "init", source, "--delimiter", ";", "--json")
     declared = yaml.safe_load(json.loads(output)["site"])["source"]
     assert declared == {"kind": "csv", "path": str(source), "delimiter": ";"}
+    assert made.CANARY_PATIENT not in output
 
 
 def process(*arguments, folder, code):

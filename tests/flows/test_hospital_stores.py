@@ -110,14 +110,3 @@ def test_a_fhir_export_is_released_and_once(fhir_desk):
     judge(fhir_desk, FHIR_SCHEMA, ["Patient/p17", str(fhir_desk.folder)])
     assert fhir_desk.release() == 0  # the same files: the same release, paid for once
     assert fhir_desk.states == ["published"]
-
-
-def test_a_declaration_that_is_no_source_is_refused(desk, before_the_flow):
-    features = [{"column": "sodium", "expression": "Observation.where("}]
-    declare(desk, {"kind": "fhir", "path": "x", "features": features}, "patient", FHIR_SCHEMA)
-    assert desk.release() == 2
-    assert "column sodium: expected an expression of FHIRPath" in desk.line
-    declare(desk, omop_source(url="sqlite:///cdm.sqlite"), "patient", OMOP_SCHEMA)
-    assert desk.release() == 2
-    assert "privacy_unit.column: expected person_id" in desk.line
-    assert desk.states == []

@@ -19,14 +19,6 @@ def test_json_names_every_method_with_its_facts(capsys):
             assert setting.get("description") or name == "shares", name
 
 
-def test_text_is_narrow_and_names_every_method(capsys):
-    assert main(["methods"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert all(len(line) <= 80 for line in lines)
-    for entry in METHODS:
-        assert f"{entry.kind}: {entry.title}" in lines
-
-
 def test_stages_in_words_and_progress_that_grows_with_their_parts():
     assert text_of("train-01-of-20") == "train a network of each cluster (noise), 1 of 20"
     assert text_of("unknown") == text_of("unknown-1-of-2") == ""

@@ -63,20 +63,6 @@ def test_what_an_officer_writes_is_not_repeated(site):
     assert told(site, place) == [("release.withheld", "WITHHELD")]
 
 
-def test_an_event_holds_ids_and_a_code_and_its_own_id_is_that_of_the_row(site):
-    entry = enter(site, EntryState.BURNED, note="ABANDONED", cohort="others")
-    [event] = notices(site.ledger.history(), NOTHING, owner=site.owner)
-    assert event.resource_id == f"clustmix.release.{entry.release_id}"
-    payload = {"dataset": "wards", "release_id": entry.release_id, "reason": "ABANDONED"}
-    assert event.payload == payload
-    enter(site, EntryState.PUBLISHED)
-    enter(site, EntryState.SEALED, needs_approval=True)
-    ids = [event.event_id for event in notices(site.ledger.history(), NOTHING, owner=site.owner)]
-    again = [event.event_id for event in notices(site.ledger.history(), NOTHING, owner=site.owner)]
-    assert ids == again
-    assert len(set(ids)) == 4
-
-
 def test_a_ledger_from_an_older_copy_is_refused(site):
     enter(site, EntryState.SEALED)
     place = after(site)

@@ -20,13 +20,13 @@ def part(number, parts=2, scheme="by-hash"):
 
 def patients_read(monkeypatch):
     """Return a list to which each run adds the patients it encoded."""
-    seen, spread = [], ingest_pieces.spread_rows
+    seen, divide = [], ingest_pieces.rows_by_shard
 
-    def keep(frame, chunk, rules, **where):
-        seen.append(set(frame[rules.unit.column]))
-        spread(frame, chunk, rules, **where)
+    def keep(frame, chunk, unit, n_shards, **moments):
+        seen.append(set(frame[unit.column]))
+        return divide(frame, chunk, unit, n_shards, **moments)
 
-    monkeypatch.setattr(ingest_pieces, "spread_rows", keep)
+    monkeypatch.setattr(ingest_pieces, "rows_by_shard", keep)
     return seen
 
 

@@ -135,9 +135,6 @@ def test_command_line(released, site, capsys):
     assert (answer["reused"], answer["charged_rho"]) == (True, "0")
     assert main(["publish", released.release_id, "--where", "ward"]) == 2
     assert "CONDITION_INVALID" in capsys.readouterr().err
-    for rows in ("0", "10000001", "some"):
-        assert main(["publish", released.release_id, "--rows", rows]) == 2
-        assert "USAGE: Invalid value for '--rows': " in capsys.readouterr().err
 
 
 def test_the_upper_bound_belongs_to_the_last_bin_also_where_that_begins_with_it():

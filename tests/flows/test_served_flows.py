@@ -18,11 +18,13 @@ from flows import serving
 from flows.approval import sign
 from flows.measure import measure_cohort
 from flows.orchestrator import refuse_unsafe_orchestrator
-from flows.publish import publish_measurement
-from flows.site.request import PublishRequest, ReleaseRequest
+from flows.publish import PublishRequest, publish_measurement
+from flows.site.request import ReleaseRequest
 from privacy.errors import ConfigurationError, Withheld
 from storage.arrivals.ready_files import build_ready_file, write_ready_file
 from storage.releases.bundles import verify_bundle
+from storage.releases.manifest import MANIFEST_FILE, Manifest
+from storage.releases.signatures import Approval, ApprovalStatement
 from storage.settings import load_settings
 from tasks.steps import publish_steps
 
@@ -265,6 +267,13 @@ def signed(installation, release_id, key, decision="approve"):
     return sign(copy, key=key, decision=decision, reason="as agreed").to_bytes().decode()
 
 
+def test_officer_approves_through_the_form(installation, waiting, people):
+    decision = signed(installation, waiting, people["officer"])
+    assert end(published(waiting, decision)).startswith("COMPLETED Completed: published made-up/")
+    assert states() == ["published"]
+    assert published(waiting, decision).name == "Failed"
+
+
 def test_officer_rejects_through_the_form(installation, waiting, people):
     decision = signed(installation, waiting, people["officer"], "reject")
     rejected = f"COMPLETED Withheld: {waiting}: rejected by an officer"
@@ -285,6 +294,12 @@ def test_decision_about_another_release_counts_for_nothing(installation, waiting
     assert state.message.startswith("APPROVAL_INVALID: ")
     state = published(waiting, signed(installation, waiting, person("stranger")))
     assert state.message.startswith("SIGNER_UNKNOWN: ")
+    # What a program of one's own signs, which refuses nobody.
+    folder = site_of_installation().settings.pending / waiting
+    manifest = Manifest.from_bytes((folder / MANIFEST_FILE).read_bytes())
+    statement = ApprovalStatement.of(manifest, decision="approve", reason="mine")
+    own = Approval.signed(people["engineer"], statement=statement).to_bytes().decode()
+    assert published(waiting, own).message.startswith("APPROVER_IS_REQUESTER: ")
     assert set(states()) == {"sealed"}
 
 

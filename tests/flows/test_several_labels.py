@@ -11,9 +11,9 @@ from flows.installation import Installation
 from privacy.errors import ConfigurationError
 from storage.schema.labels import Label, Labels
 from storage.settings import load_settings
+from tasks.measurement.method import Table
 from tasks.measurement.record_rules import LABEL
 from tasks.methods.clustmix.tables import table_clustmix as synthesizer
-from tasks.methods.clustmix.tables.measured_tables import Origin, Table
 from tasks.reporting import released_tables
 
 STAY = {"name": "stay", "buckets": {"edges": [7], "levels": ["short", "long"]}, "missing": [999]}
@@ -83,7 +83,7 @@ def test_the_error_of_a_label_is_that_of_the_noise_of_its_combinations():
     share, total = sizes / sizes.sum(), sizes.sum()
     one = stddev / total * np.sqrt((1.0 - share) ** 2 + (len(sizes) - 1) * share**2)
     whole = Table(
-        columns=(LABEL,), groups=(), origin=Origin.MEASURED,
+        columns=(LABEL,), groups=(), origin="measured",
         shares=share[:, None], estimates=share[:, None], stddevs=one[:, None],
     )  # fmt: skip
     _, of_a, of_b = released_tables._with_each_label([whole], labels, first=4)

@@ -16,16 +16,6 @@ HEADER = ["patient", "age", "lactate", "ward", "no", "when (first): #1"]
 TYPES = {"patient": "int64", "age": "int32", "lactate": "double", "ward": "string"}
 
 
-def test_template_names_every_column_with_its_kind():
-    data = yaml.safe_load(site_template(HEADER, TYPES))
-    columns = data["schema"]["columns"]
-    assert [column["name"] for column in columns] == HEADER
-    kinds = ["integer", "integer", "real", "categorical", PLACEHOLDER, PLACEHOLDER]
-    assert [column["kind"] for column in columns] == kinds
-    assert columns[2].keys() == {"name", "kind", "lower", "upper", "bins", "decimals"}
-    assert columns[3].keys() == {"name", "kind", "levels"}
-
-
 @settings(deadline=None)
 @given(header=st.lists(st.text(min_size=1), min_size=1, max_size=5))
 def test_any_column_name_survives(header):

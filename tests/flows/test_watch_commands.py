@@ -95,18 +95,6 @@ def test_one_look_does_everything_once(site, server, capsys):
     assert server.names() == ["release.burned"]
 
 
-def test_one_look_fails_with_its_part(site, server, capsys):
-    server.is_away = True
-    enter(site, EntryState.BURNED)
-    assert main(["watch", "--once", "--json"]) == 1
-    captured = capsys.readouterr()
-    away = "ORCHESTRATOR_UNREACHABLE"
-    failed = dict.fromkeys(("news", "unfinished", "schedules"), away)
-    assert json.loads(captured.out)["parts"] == {**dict.fromkeys(PARTS), **failed}
-    assert f"news: {away}: expected an answer, found none; tried again in 2 s\n" in captured.err
-    assert place_of(site) == 0
-
-
 def test_dead_runs_are_closed_and_told(site, server):
     enter(site, EntryState.EXECUTING)
     assert main(["watch", "--once"]) == 0
@@ -196,20 +184,6 @@ def test_an_unexpected_failure_stays_private_and_ends_nothing(site, server, monk
     assert server.names() == ["release.burned"]
     assert not [c for c in made.CANARIES if c in capsys.readouterr().err.encode()]
     assert made.CANARY_RAISED in log.read_text()
-
-
-def test_a_local_server_is_found_whenever_it_starts(site, server, monkeypatch):
-    monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    addresses = []
-    monkeypatch.setattr(
-        watcher_module, "emit", lambda _: addresses.append(os.environ.get("PREFECT_API_URL"))
-    )
-    watcher = Watcher(site.settings)
-    for connected in ({}, {"PREFECT_API_URL": "http://a"}, {"PREFECT_API_URL": "http://b"}):
-        monkeypatch.setattr(watcher_module, "connection", lambda _, now=connected: now)
-        enter(site, EntryState.BURNED)
-        watcher._notify_of_rows()
-    assert addresses == [None, "http://a", "http://b"]
 
 
 @pytest.mark.integration

@@ -11,7 +11,7 @@ from audits.game import ATTACKS, play
 from audits.pairs import AUDIT_DOMAIN, AuditPatient, neighbour_pairs
 from audits.subjects import PatientCount, patient_count, subject_of
 from privacy.randomness import OperatingSystemNoise, SeededNoise
-from tasks.measurement.measurement_plan import plan_measurement, sum_request
+from tasks.measurement.measurement_plan import SumRequest, plan_measurement
 from tasks.measurement.method import Stage
 from tasks.measurement.statistics import SUM_SCALE
 
@@ -109,7 +109,7 @@ class CountedAndNot(PatientCount):
     """The count, and beside it a count of nobody, of the same size."""
 
     def plan(self, *, mu):
-        requests = [sum_request(name, (1,), share=1.0) for name in ("everybody", "nobody")]
+        requests = [SumRequest(name, (1,), share=1.0) for name in ("everybody", "nobody")]
         return plan_measurement(requests, mu=mu)
 
     def stages(self, *, mu):

@@ -30,12 +30,13 @@ FILLER = "filler"
 
 def _places():
     """Where a run changes something that outlives it."""
+    from flows.measurement import Seals
     from storage.files import workspace
-    from storage.ledger import head as ledger_head
+    from storage.ledger.ledger_db import HeadFile
     from storage.releases import pending
     from storage.releases import release_store as releases
     from tasks.measurement import curator
-    from tasks.steps import janitor, measure_steps
+    from tasks.steps import janitor
 
     return [
         (workspace, "forbid_core_dumps"),  # the first step of a new workspace
@@ -43,9 +44,9 @@ def _places():
         (janitor, "purge_abandoned"),
         (LedgerDatabase, "reserve"),
         (LedgerDatabase, "transition"),
-        (ledger_head.HeadFile, "write"),  # between a commit and the return of the ledger
+        (HeadFile, "write"),  # between a commit and the return of the ledger
         (curator, "discrete_gaussian_mechanism"),
-        (measure_steps.Seals, "__call__"),
+        (Seals, "__call__"),
         (MeasurementStore, "seal"),
         (pending.PendingBundles, "write"),
         (pending.PendingBundles, "remove"),
@@ -178,6 +179,7 @@ def decide_and_die(environment, decision, release_id, key_file, death):
 
     os.environ.update(environment)
     key, opened = SigningKey.read(Path(key_file)), Stores(load_settings())
-    decide = {"approve": opened.decisions.approve, "revoke": opened.revoke}[decision]
+    approve = functools.partial(opened.decisions.decide, decision="approve")
+    decide = {"approve": approve, "revoke": opened.revoke}[decision]
     with announcing(lambda place: death(place, 1)):
         decide(release_id, key=key, reason="as agreed")

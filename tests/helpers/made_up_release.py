@@ -335,11 +335,13 @@ def fail_in_every_stage(folder, report):
     from tasks.execution.runtime import configure_prefect
 
     configure_prefect(load_settings())
-    from flows import release  # noqa: F401 -- Prefect comes after its configuration
+    from flows import (
+        measurement,
+        release,  # noqa: F401 -- Prefect comes after its configuration
+    )
     from storage.releases.release_store import ReleaseStore
     from tasks.execution.runtime import listen_to_stages
     from tasks.measurement import curator
-    from tasks.steps import measure_steps
 
     naive, clustmix = Path(folder) / "naive" / "site.yaml", Path(folder) / "clustmix" / "site.yaml"
 
@@ -367,7 +369,7 @@ def fail_in_every_stage(folder, report):
         *((name, naive, at(name)) for name in STAGES_OF_NAIVE_BAYES),
         *((name, clustmix, at(name)) for name in STAGES_OF_CLUSTMIX),
         ("end of publish", naive, at("publish", is_end=True)),
-        ("draw", naive, broken(measure_steps.Seals, "__call__")),
+        ("draw", naive, broken(measurement.Seals, "__call__")),
         ("store", naive, broken(ReleaseStore, "publish")),
         ("interrupt", naive, listen_to_stages(interrupted)),
         ("bad input", Path(folder) / "bad" / "site.yaml", nullcontext()),

@@ -44,8 +44,6 @@ RUN_SECONDS = 240.0
 
 POLL_SECONDS = 1.0
 
-ENDED = ("COMPLETED", "FAILED", "CANCELLED", "CRASHED")
-
 
 def wait_until(holds, what, *, seconds=RUN_SECONDS):
     return until(holds, what=what, seconds=seconds, every=POLL_SECONDS)
@@ -57,8 +55,7 @@ class ServedInstallation(forced.Accounts):
     def __init__(self, folder, **settings):
         self.folder = folder
         self.landing, self.sites = folder / "landing", folder / "sites"
-        self.tables, self.people = folder / "tables", folder / "people"
-        self.deployments = folder / "deployments"
+        self.tables, self.deployments = folder / "tables", folder / "deployments"
         for place in (self.sites, self.tables, self.deployments):
             place.mkdir(parents=True)
         for place in (folder / "home", self.landing):
@@ -93,16 +90,6 @@ class ServedInstallation(forced.Accounts):
         )
         return written.rename(self.sites / f"{dataset}.yaml")
 
-    def add_person(self, name, *, is_officer):
-        officers = self.home / "keys" / "officers" if is_officer else None
-        return made.make_person(self.people, name, officers=officers)
-
-    def change_source(self, dataset, content):
-        path = self.tables / dataset / "cohort.csv"
-        staged = path.with_name(".next.csv")
-        made.made_up_cohort(content).to_csv(staged, index=False)
-        staged.replace(path)
-
     def arrive(self, dataset, content, *, name=None):
         """Put a table into the landing folder and announce it, as a sender does."""
         table = self.landing / f"{name or f'{dataset}-{content}'}.csv"
@@ -117,23 +104,12 @@ class ServedInstallation(forced.Accounts):
         secret = KeyStore(self.home / "keys").landing_secret()
         write_ready_file(table, build_ready_file(table, dataset=dataset, secret=secret))
 
-    def write_deployments(self, **crons):
-        """Write the usual deployments, with a schedule for datasets alone; return the file."""
+    def write_deployments(self):
+        """Write the usual deployments but the scheduled one."""
         usual = yaml.safe_load((DEPLOYMENTS / "prefect.yaml").read_text())
-        scheduled, *rest = usual["deployments"]
-        usual["deployments"] = rest + [
-            {
-                **scheduled,
-                "name": f"every-now-and-then-{dataset}",
-                "parameters": {"request": {"dataset": dataset}},
-                "schedules": [{"slug": "often", "cron": cron, "timezone": "UTC"}],
-            }
-            for dataset, cron in crons.items()
-        ]
+        del usual["deployments"][0]
         shutil.copy(DEPLOYMENTS / "automations.yaml", self.deployments)
-        path = self.deployments / "prefect.yaml"
-        path.write_text(yaml.safe_dump(usual))
-        return path
+        (self.deployments / "prefect.yaml").write_text(yaml.safe_dump(usual))
 
     @contextmanager
     def holding(self):
@@ -179,13 +155,8 @@ class ServedInstallation(forced.Accounts):
 
     # --- processes --------------------------------------------------------------------------
 
-    def start(self, *options):
-        return self.command("server", "start", "--port", str(self.port), *options)
-
-    def deploy(self):
-        """Let the orchestrator hold the usual deployments, without schedules."""
-        called = {setting.name: value for setting, value in self._prefect.items()}
-        self.command("deploy", str(self.write_deployments()), **called)
+    def start(self):
+        return self.command("server", "start", "--port", str(self.port))
 
     def verify(self, release_id):
         bundle = self.releases / self.entries()[release_id].dataset / release_id
@@ -215,10 +186,6 @@ class ServedInstallation(forced.Accounts):
             if _part_of(process).endswith("-worker") and process.pid not in pids
             if not _has(process, ["resource_tracker"])
         ]
-
-    def dask_workers(self):
-        """Return the processes that compute sums; a nanny starts another one."""
-        return [p for p in self.processes("spawn_main") if _part_of(p) == "cpu-workers"]
 
     def processes(self, *words):
         """Return the processes of this installation whose command has all words."""
@@ -292,9 +259,6 @@ class ServedInstallation(forced.Accounts):
             for run in runs
         ]
 
-    def run(self, run_id):
-        return next(run for run in self.flow_runs() if run.id == run_id)
-
     def runs_of(self, name):
         return [run for run in self.flow_runs() if run.name == name]
 
@@ -305,21 +269,6 @@ class ServedInstallation(forced.Accounts):
             if (run.flow, run.deployment) == (flow, deployment) and run.started
         ]
         return max(runs, key=lambda run: run.started)
-
-    def request(self, flow, deployment, **request):
-        """Ask for a run, as the form of the page does; return its id."""
-        with self.client() as client:
-            found = client.read_deployment_by_name(f"{flow}/{deployment}")
-            return client.create_flow_run_from_deployment(
-                found.id, parameters={"request": request}
-            ).id
-
-    def wait_for_run(self, run_id, *, seconds=RUN_SECONDS):
-        def ended():
-            run = self.run(run_id)
-            return run if run.state in ENDED else None
-
-        return wait_until(ended, lambda: self.run(run_id), seconds=seconds)
 
     def wait_until_quiet(self, *, seconds=RUN_SECONDS, still_seconds=8.0):
         """Wait until nothing runs or waits and nothing new has begun for some seconds."""
@@ -398,16 +347,16 @@ def _part_of(process):
 
 
 @contextmanager
-def running(folder, prepare, *options, **settings):
+def running(folder, prepare, **settings):
     """Give an installation that runs; afterwards none of its processes does.
 
-    ``prepare`` writes its site files before the start; ``options`` are those of the start.
+    ``prepare`` writes its site files before the start.
     """
     installation = ServedInstallation(folder, **settings)
     try:
         installation.write_deployments()
         prepare(installation)
-        installation.start(*options)
+        installation.start()
         yield installation
         installation.stop()
         left = [" ".join(process.cmdline()) for process in installation.processes()]

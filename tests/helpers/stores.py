@@ -6,12 +6,11 @@ from flows.approval import Decisions
 from flows.installation import Installation
 from flows.revocation import revoke
 from storage.files.private import ensure_private_directory
-from storage.identity import installation_id, open_ledger
 from storage.keys.key_store import KeyStore
 from storage.releases.measurements import MeasurementStore
 from storage.releases.pending import PendingBundles
 from storage.releases.release_store import ReleaseStore
-from storage.settings import Settings
+from storage.settings import Settings, installation_id, open_ledger
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from privacy.events import (
     Composed,
     Gaussian,
     Repeated,
-    leaves,
+    counted_draws,
 )
-from privacy.parameters import Adjacency, ProtectedUnit
+from privacy.parameters import Adjacency
 
 DISCRETE = {"statistic": "a", "l2_sensitivity": 1.0, "noise_stddev": 100.0, "n_values": 3}
-UNIT = {"adjacency": "add_remove", "unit": "patient"}
+UNIT = {"adjacency": "add_remove"}
 
 
 def discrete_draw(**changes):
@@ -66,11 +66,10 @@ def test_the_written_form_is_fixed(event, written):
     assert event_to_dict(event) == written
 
 
-def test_leaves_are_all_draws_in_order():
+def test_all_draws_are_counted_in_order():
     a, b, c = (discrete_draw(statistic=name) for name in "abc")
     nested = Composed(events=(a, Composed(events=(b, Composed(events=(c,))))))
-    assert leaves(nested) == (a, b, c)
-    assert leaves(Repeated(event=nested, count=9)) == (a, b, c)
+    assert [*counted_draws(Repeated(event=nested, count=9))] == [(a, 9), (b, 9), (c, 9)]
 
 
 # The text of the first alone is refused by Python; the second is far above any float.
@@ -226,21 +225,3 @@ def test_deep_nesting_is_refused(container):
 def test_a_repetition_that_cannot_be_counted_is_refused(event, count, message):
     with pytest.raises(ConfigurationError, match=f"EVENT_INVALID: {message}"):
         Repeated(event=event, count=count)
-
-
-def test_events_about_other_units_do_not_compose():
-    patient, row = (discrete_draw(unit=unit) for unit in ProtectedUnit)
-    with pytest.raises(ConfigurationError, match="expected events that protect one unit, found pa"):
-        Composed(events=(patient, row))
-    repeated = Repeated(event=Composed(events=(patient,)), count=2)
-    with pytest.raises(ConfigurationError, match="expected events that protect one unit"):
-        Composed(events=(repeated, row))
-    assert event_from_dict(event_to_dict(row)) == row
-
-
-@pytest.mark.parametrize("unit", ["encounter", None, 1, ["patient"]])
-def test_a_unit_is_one_of_two_words(unit):
-    with pytest.raises(ConfigurationError, match="expected unit to be one of patient, row, found"):
-        event_from_dict({**WRITTEN, "unit": unit})
-    with pytest.raises(ConfigurationError, match="expected a ProtectedUnit, found"):
-        discrete_draw(unit=unit)

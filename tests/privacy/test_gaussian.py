@@ -159,7 +159,7 @@ def test_a_sensitivity_for_replacement_is_taken_as_it_is():
 )
 def test_arguments_outside_their_range_are_refused(ask, name, expected, values):
     for value in values:
-        refused = f"ACCOUNTANT_ARGUMENT_INVALID: expected {expected}, found {value}"
+        refused = f"PRIVACY_NUMBER_INVALID: expected {expected}, found {value}"
         with pytest.raises(ConfigurationError, match=refused):
             ask(**{name: value}, mu=1.0)
 
@@ -168,7 +168,7 @@ def test_arguments_outside_their_range_are_refused(ask, name, expected, values):
 def test_a_mu_outside_its_range_is_refused(mu):
     for ask, arguments in ((gaussian_delta, {"epsilon": 1.0}), (gaussian_epsilon, {"delta": 1e-6})):
         with pytest.raises(
-            ConfigurationError, match="ACCOUNTANT_ARGUMENT_INVALID: expected mu to be finite and at"
+            ConfigurationError, match="PRIVACY_NUMBER_INVALID: expected mu to be finite and at"
         ):
             ask(**arguments, mu=mu)
 

@@ -1,20 +1,11 @@
-import sys
-
 import numpy as np
 import opendp.mod
-import psutil
 import pytest
 from scipy.special import ndtr
 from scipy.stats import binom, chi2
 
 import privacy.randomness
-from privacy.errors import ClustMixError
-from privacy.randomness import (
-    OperatingSystemNoise,
-    SeededNoise,
-    exact_discrete_gaussian,
-)
-from tests.processes import python
+from privacy.randomness import OperatingSystemNoise, SeededNoise
 
 DRAWS = 20_000
 # The noise comes from the operating system and cannot be seeded. A test that accepts fails by
@@ -40,18 +31,16 @@ def shape_is_plausible(noise, *, noise_stddev):
     return bool(statistic <= chi2.ppf(1 - FALSE_ALARM, df=19))
 
 
-@pytest.fixture(params=["one process", "three processes"])
+@pytest.fixture(params=["one thread", "several threads"])
 def real_noise(request, monkeypatch):
-    """The production source, in this process and in children."""
-    if request.param == "three processes":
-        monkeypatch.setattr("privacy.randomness.PARALLEL_ABOVE", 10)
-        monkeypatch.setattr("privacy.randomness._available_cores", lambda: 3)
+    """The production source, in one piece and in many, which threads draw."""
+    if request.param == "several threads":
+        monkeypatch.setattr("privacy.randomness._VALUES_AT_ONCE", 611)
     return OperatingSystemNoise()
 
 
 @pytest.mark.parametrize("noise_stddev", [300.25, 2.0**28 / 0.2367])
 def test_the_sampler_draws_the_stated_noise_and_no_other(noise_stddev, real_noise):
-    # Among three processes the values do not divide.
     noise = real_noise.discrete_gaussian((40, DRAWS // 40), noise_stddev=noise_stddev)
     assert (noise.shape, noise.dtype) == ((40, DRAWS // 40), np.int64)
     noise = noise.ravel()
@@ -97,126 +86,34 @@ def test_draws_are_independent_and_never_repeat():
     assert abs(np.corrcoef(first[:-1], first[1:])[0, 1]) < 6 / np.sqrt(DRAWS)
 
 
-def test_large_draws_are_made_in_pieces_without_a_seam(monkeypatch):
-    monkeypatch.setattr("privacy.randomness._VALUES_AT_ONCE", 7)
-    noise = OperatingSystemNoise().discrete_gaussian((4, 5), noise_stddev=1e12)
-    assert noise.shape == (4, 5)
-    assert len(np.unique(noise)) == 20
-    sizes = [piece.size for piece in exact_discrete_gaussian(20, noise_stddev=60.0)]
-    assert sizes == [7, 7, 6]
-    assert list(exact_discrete_gaussian(0, noise_stddev=60.0)) == []
-
-
 PARTS = 4
 
 
-def parts_of_a_draw(monkeypatch):
-    monkeypatch.setattr("privacy.randomness.PARALLEL_ABOVE", 10)
-    monkeypatch.setattr("privacy.randomness._available_cores", lambda: PARTS)
+def test_the_pieces_of_a_large_draw_are_independent(monkeypatch):
+    monkeypatch.setattr("privacy.randomness._VALUES_AT_ONCE", 5_000)
     noise = OperatingSystemNoise().discrete_gaussian((PARTS * 5_000,), noise_stddev=1e15)
-    return np.array_split(noise, PARTS)
-
-
-def test_the_streams_of_child_processes_are_independent(monkeypatch):
-    parts = parts_of_a_draw(monkeypatch)
     # Among 20,000 values of standard deviation 1e15 an equal pair has probability below 1e-7; a
-    # seed that two children share, at any offset, would repeat thousands.
-    assert len(np.unique(np.concatenate(parts))) == PARTS * 5_000
-    assert len(np.unique(np.abs(np.concatenate(parts)))) == PARTS * 5_000
+    # seed that two threads share, at any offset, would repeat thousands.
+    assert len(np.unique(np.abs(noise))) == PARTS * 5_000
+    parts = np.array_split(noise, PARTS)
     for i in range(PARTS):
         for j in range(i):
             # Six standard errors of a correlation of independent values.
             assert abs(np.corrcoef(parts[i], parts[j])[0, 1]) < 6 / np.sqrt(5_000)
+    assert OperatingSystemNoise().discrete_gaussian((0, 3), noise_stddev=60.0).shape == (0, 3)
 
 
-def test_small_draws_start_no_process(monkeypatch):
-    def refuse(*_, **__):
-        raise AssertionError
+def test_a_piece_that_fails_is_an_error_and_nothing_is_returned(monkeypatch):
+    real, asked = privacy.randomness._exact_gaussian, []
 
-    monkeypatch.setattr("subprocess.Popen", refuse)
-    assert OperatingSystemNoise().discrete_gaussian((50,), noise_stddev=60.0).shape == (50,)
+    def failing(noise_stddev):
+        asked.append(noise_stddev)
+        return real(noise_stddev) if len(asked) != 2 else lambda _: [1]
 
-
-def test_the_child_finds_this_package_from_any_directory(monkeypatch, tmp_path):
-    # A package of the same name in the current directory must not stand in for this one.
-    (tmp_path / "privacy").mkdir()
-    (tmp_path / "privacy" / "__init__.py").touch()
-    (tmp_path / "privacy" / "noise_process.py").write_text("raise SystemExit(0)\n")
-    monkeypatch.chdir(tmp_path)
-    assert all(part.size == 5_000 for part in parts_of_a_draw(monkeypatch))
-
-
-def test_arguments_of_the_child_are_public_and_exact():
-    stddev = 2.0**28 / 0.2367
-    command = privacy.randomness._noise_command(17, noise_stddev=stddev)
-    assert command[:4] == [sys.executable, "-P", "-m", "privacy.noise_process"]
-    assert float.fromhex(command[4]) == stddev
-    assert command[5:] == ["17"]
-
-
-def test_the_child_loads_little():
-    code = "import sys, privacy.noise_process; print(*sys.modules)"
-    found = python("-P", "-c", code, check=True, env=privacy.randomness._noise_environment())
-    heavy = {"prefect", "dask", "distributed", "jax", "pandas", "scipy", "dp_accounting", "pyarrow"}
-    assert not heavy & set(found.stdout.split())
-
-
-def noise_processes():
-    """Return the children of this process that draw noise, whatever became of them."""
-    children = psutil.Process().children()
-    return [child for child in children if "privacy.noise_process" in child.cmdline()]
-
-
-# What a child may do wrong, as the program that stands in for it.
-FAULTS = {
-    "exits with an error": "sys.stdout.buffer.write(bytes(8 * n)); sys.exit(3)",
-    "writes too little": "sys.stdout.buffer.write(bytes(8 * n - 1))",
-    "writes nothing": "pass",
-    "writes too much": "sys.stdout.buffer.write(bytes(8 * n + 1))",
-    "never stops writing": "\nwhile True: sys.stdout.buffer.write(bytes(8 * n))",
-    "is killed": "sys.stdout.buffer.write(bytes(8)); os.kill(os.getpid(), 9)",
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
-def test_a_child_that_fails_is_an_error(fault, monkeypatch):
-    started = []
-    real_command = privacy.randomness._noise_command
-
-    def command(count, *, noise_stddev):
-        started.append(count)
-        # The second child is broken, the others are the real ones.
-        if len(started) == 2:
-            return [sys.executable, "-c", f"import os, sys; n = {count}; {fault}"]
-        return real_command(count, noise_stddev=noise_stddev)
-
-    monkeypatch.setattr("privacy.randomness._noise_command", command)
-    with pytest.raises(
-        ClustMixError,
-        match="NOISE_PROCESS_FAILED: expected every noise process to write all its values, found "
-        "a process that ended early or wrote another number of values; what was drawn is thrown",
-    ):
-        parts_of_a_draw(monkeypatch)
-    assert len(started) == PARTS
-    assert noise_processes() == []
-
-
-def test_a_child_that_cannot_be_started_is_an_error(monkeypatch):
-    monkeypatch.setattr(
-        "privacy.randomness._noise_command", lambda *_, **__: ["/there/is/no/such/program"]
-    )
-    with pytest.raises(ClustMixError, match="found a process that could not be started or read"):
-        parts_of_a_draw(monkeypatch)
-
-
-@pytest.mark.parametrize(
-    "arguments", [[], ["0x1p4"], ["300.0", "x"], ["nan", "5"], ["0x1p8", "5", "6"]]
-)
-def test_a_child_with_wrong_arguments_writes_no_value(arguments):
-    command = ("-P", "-m", "privacy.noise_process", *arguments)
-    done = python(*command, text=False, env=privacy.randomness._noise_environment())
-    assert done.returncode != 0
-    assert done.stdout == b""
+    monkeypatch.setattr("privacy.randomness._VALUES_AT_ONCE", 5)
+    monkeypatch.setattr("privacy.randomness._exact_gaussian", failing)
+    with pytest.raises(ValueError, match="cannot reshape"):
+        OperatingSystemNoise().discrete_gaussian((20,), noise_stddev=60.0)
 
 
 def test_the_switch_of_the_library_is_left_as_it_was():

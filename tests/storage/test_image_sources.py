@@ -13,9 +13,10 @@ from pydicom.uid import DeflatedExplicitVRLittleEndian, JPEGBaseline8Bit
 from privacy.errors import ConfigurationError, InputError
 from storage.schema.column_blocks import pixel_names
 from storage.sources.cohorts import CohortReader
-from storage.sources.declared_images import DicomSource, FileRule, PngSource, RefusedFiles, Window
+from storage.sources.declared_images import DicomSource, PngSource, RefusedFiles
 from storage.sources.images import image_folders
 from storage.sources.images.dicom_images import windowed
+from storage.sources.images.file_rules import FileRule
 from storage.sources.images.image_folders import shrunk
 
 ROWS, COLUMNS = 4, 6
@@ -224,7 +225,7 @@ def test_dicom_is_read_in_the_declared_window_with_declared_tags_alone(tmp_path)
             else:
                 y = round(((x - (c - 0.5)) / (w - 1) + 0.5) * 255)
             assert pixels[place] == y
-    assert windowed(np.array([np.nan, np.inf]), Window(**WINDOW)).tolist() == [0, 255]
+    assert windowed(np.array([np.nan, np.inf]), **WINDOW).tolist() == [0, 255]
 
 
 BROKEN_DICOM = {

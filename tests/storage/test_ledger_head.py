@@ -8,8 +8,7 @@ from failing_disk import Killed, writes
 from ledger_requests import charge
 
 from privacy.errors import ConfigurationError, IntegrityError, LedgerError
-from storage.ledger.head import HeadFile
-from storage.ledger.ledger_db import LedgerDatabase
+from storage.ledger.ledger_db import HeadFile, LedgerDatabase
 
 HASH = "ab" * 32
 

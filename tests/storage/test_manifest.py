@@ -141,11 +141,6 @@ def test_hostile_events_are_refused(event):
     assert not accepted or event == harmless
 
 
-def test_events_about_rows_are_no_guarantee_of_a_release():
-    with pytest.raises(IntegrityError, match=r"MANIFEST_CLAIM: .* protects rows, expected events"):
-        verify_claims(with_events({**event_to_dict(EVENT), "unit": "row"}))
-
-
 def test_what_may_not_be_published_is_withheld():
     for changes, message in (
         ({"tainted": True}, "TAINTED"),

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from privacy.errors import IntegrityError
-from storage.identity import installation_id
 from storage.releases import measurements
+from storage.settings import installation_id
 
 RELEASE = "r-20260101-00000001"
 ARRAYS = {"moments": np.arange(6.0).reshape(2, 3), "codes": np.array([1, 2], dtype=np.uint16)}

@@ -11,7 +11,7 @@ from storage.releases.bundles import VerifiedBundle
 from storage.releases.release_store import ReleaseStore
 from storage.releases.revocations import (
     REVOKED_FILE,
-    RevocationList,
+    _RevocationList,
     list_revocations,
     read_revocations,
 )
@@ -20,7 +20,7 @@ PIPELINE, ANNA, STRANGER = (key_of(number) for number in range(1, 4))
 TRUSTED = [PIPELINE.public]
 
 
-LISTED = RevocationList.signed(PIPELINE, revocations=(revocation(1), revocation(2)))
+LISTED = _RevocationList.signed(PIPELINE, revocations=(revocation(1), revocation(2)))
 
 
 def bundle_of(number, *, manifest_sha256=None, **changes):

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from privacy.errors import InputError
 from storage.schema.columns import CategoricalColumn, NumericColumn
-from storage.schema.labels import Buckets, Label, Labels
+from storage.schema.labels import Label, Labels, _Buckets
 from storage.schema.table import TableSchema
 
 
@@ -42,7 +42,7 @@ def test_bins_are_cut_on_the_grid_of_the_column():
 
 
 def buckets(**changes):
-    return Buckets.model_validate({"edges": [1], "levels": ["a", "b"]} | changes)
+    return _Buckets.model_validate({"edges": [1], "levels": ["a", "b"]} | changes)
 
 
 def table(**changes):

@@ -14,7 +14,7 @@ from storage.files.documents import canonical_json, digest_of
 from storage.ledger.adjustments import Adjustment, sign_adjustment
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.releases.manifest import Manifest
-from storage.releases.revocations import RevocationList
+from storage.releases.revocations import _RevocationList
 from storage.releases.signatures import (
     Approval,
     ApprovalStatement,
@@ -47,7 +47,7 @@ def adjustment(keys=(ANNA, BERT), **changes):
 
 SIGNATURE = Signature.signed(PIPELINE, manifest=digest_of(MANIFEST.to_bytes()))
 APPROVAL = sign_approval(STATEMENT, ANNA)
-LISTED = RevocationList.signed(PIPELINE, revocations=(revocation(1), revocation(2)))
+LISTED = _RevocationList.signed(PIPELINE, revocations=(revocation(1), revocation(2)))
 ADJUSTMENT = adjustment()
 SIGNED = {
     "manifest": SIGNATURE,
@@ -126,7 +126,7 @@ REFUSED = {
             )
         ),
     ],
-    RevocationList: [
+    _RevocationList: [
         (b"", "field '': Invalid JSON: .*; get the list again from the publisher"),
         (LISTED.to_bytes() + b"\n", "is not in canonical form"),
         (b" " * 16_000_001, "is larger than 16,000,000"),

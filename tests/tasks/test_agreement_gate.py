@@ -1,7 +1,6 @@
 """The output gate against what was sealed: honest releases pass, planted faults are withheld."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from tasks.measurement.encoded import N_FOLDS, EncodedRows
 from tasks.measurement.method import measure
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.methods.clustmix.tables.table_clustmix import Effort, TableClustMix
-from tasks.methods.clustmix.tables.table_draws import LABEL_COUNTS
+from tasks.methods.clustmix.tables.table_layout import LABEL_COUNTS
 from tasks.methods.naive_bayes import HISTOGRAMS, NaiveBayes
 from tasks.reporting.tables import table_files
 from tasks.steps.publish_steps import output_gate
@@ -277,8 +276,8 @@ def test_the_bounds_hold_and_are_not_far_from_what_they_bound():
 def test_counts_by_cluster_are_summed():
     sealed = Sealed("table", n_patients=300)
     domain, rows = sealed.domain, sealed.rows
-    clusters = SimpleNamespace(n_clusters=2, assign=lambda codes, _: codes[:, 0] % 2)
-    values = label_counts(rows, n_codes=domain.n_codes, n_labels=3, clustering=clusters)
+    clusters = {"n_clusters": 2, "assign": lambda codes, _: codes[:, 0] % 2}
+    values = label_counts(rows, n_codes=domain.n_codes, n_labels=3, **clusters)
     plain = np.zeros((3, domain.one_hot_width))
     for start, codes in zip(domain.one_hot_offsets, rows.codes.T, strict=False):
         np.add.at(plain, (rows.label, start + codes), 1.0)

@@ -10,7 +10,7 @@ from privacy.errors import InputError
 from tasks.ingest.contributions import (
     bound_contributions,
     fold_of,
-    hash_patients,
+    hash_names,
     hash_records,
     named_patients,
     shard_of,
@@ -40,6 +40,11 @@ def test_kept_rows_of_a_patient_depend_on_no_other_and_on_no_order(rows, max_row
         n_rows = min(max_rows, sum(row[0] == key for row in rows))
         assert sorted(own.elements()) == sorted((row, 1 / n_rows) for (row, _) in own.elements())
         assert own.total() == n_rows
+
+
+def hash_patients(keys):
+    patient, names = named_patients(keys)
+    return hash_names(names)[patient]
 
 
 def test_no_record_is_preferred():

@@ -13,7 +13,7 @@ from measuring import random_records
 
 from privacy.errors import ConfigurationError
 from storage.schema.columns import CategoricalColumn
-from storage.schema.labels import Buckets, Label
+from storage.schema.labels import Label
 from storage.schema.table import TableSchema
 from tasks.gates import table_rules
 from tasks.gates.expectations import GateReport, input_gate, output_gate
@@ -142,7 +142,7 @@ def test_any_declared_level_is_accepted(levels, prefixed):
 
 
 def test_a_numeric_label_is_cut_into_buckets():
-    label = Label(name="days", buckets=Buckets(edges=(3.0,), levels=("short", "long")))
+    label = Label(name="days", buckets={"edges": (3.0,), "levels": ("short", "long")})
     schema = TableSchema(columns=SCHEMA.columns[:1], label=label)
     frame = pd.DataFrame({"age": ["1", "2"], "days": ["2.5", "14"]}, dtype="str")
     assert gate(frame, schema=schema, patient=None).passed

@@ -43,7 +43,7 @@ from storage.sources.cohorts import CohortReader
 from storage.sources.declared import CsvSource, ParquetSource, SqlSource
 from tasks.ingest import pieces as ingest_pieces
 from tasks.ingest import shards
-from tasks.ingest.pieces import IngestRules, ShardItem, bound_shard, spread_fragment
+from tasks.ingest.pieces import IngestRules, bound_shard, spread_fragment
 from tasks.ingest.violations import Rule
 
 COLUMNS = ("n", "key", "x", "c", "d", "y")
@@ -317,10 +317,7 @@ def outcome(source, table):
                 shard = path.name.split("-")[1]
                 found.patients[int(codes[0])] = (shard, int(fold), str(key))
         for shard in range(N_SHARDS if pieces else 0):
-            n_fragments = len(fragments)
-            bound_shard(
-                ShardItem(shard=shard, n_fragments=n_fragments, workspace=workspace, rules=rules)
-            )
+            bound_shard(shard, n_fragments=len(fragments), workspace=workspace, rules=rules)
             arrays = stored[ingest_pieces.shard_path(workspace, shard)]
             columns = (arrays[name].tolist() for name in ("codes", "label", "weight", "fold"))
             found.kept += [(tuple(codes), *rest) for codes, *rest in zip(*columns, strict=True)]
@@ -387,48 +384,6 @@ def test_rows_and_patients_are_read_as_if_alone(kind, examples, sources):
 @pytest.mark.usefixtures("postgres")
 def test_rows_and_patients_of_postgresql_are_read_as_if_alone(sources):
     search("postgres", sources, 100)
-
-
-# --- images ------------------------------------------------------------------------------------
-
-IMAGES = TableSchema.model_validate(
-    {"image": {"height": 1, "width": 2, "gray_levels": 4}}
-    | {"label": {"name": "label", "levels": {"0": [], "1": []}, "missing": ["2"]}}
-)
-PIXELS = st.sampled_from([0, 1, 63, 64, 200, 255])
-STORED = st.sampled_from([pa.uint8(), pa.int64(), pa.float64(), pa.string()])
-
-
-@settings(max_examples=15, derandomize=True)
-@given(
-    rows=st.lists(st.tuples(PIXELS, PIXELS, st.integers(0, 2)), min_size=2, max_size=5),
-    empty=st.booleans(),
-    types=st.tuples(STORED, STORED),
-    chunk_rows=st.integers(1, 4),
-)
-def test_images_are_read_as_if_alone(tmp_path_factory, rows, empty, types, chunk_rows):
-    folder = tmp_path_factory.mktemp("images")
-
-    def parquet(rows):
-        cells = [pa.array([row[i] for row in rows]).cast(types[i]) for i in (0, 1)]
-        labels = pa.array([row[2] for row in rows])
-        names = list(IMAGES.released_columns)
-        pq.write_table(pa.table([*cells, labels], names), folder / "t.parquet")
-        return ParquetSource(kind="parquet", path=folder / "t.parquet")
-
-    def coded(source):
-        found = []
-        for frame in CohortReader(source).chunks(IMAGES.released_columns, chunk_rows):
-            chunk = ingest_pieces.encode_chunk(frame, IMAGES)
-            broken = [
-                {v.rule for v in chunk.violations if place in v.rows} for place in range(len(chunk))
-            ]
-            codes = zip(chunk.codes.tolist(), chunk.label, chunk.valid, broken, strict=True)
-            found += [row for row in codes if not row[-1]]
-        return found
-
-    rows = [*rows, (None, 1, 0)] if empty else rows
-    assert coded(parquet(rows)) == [row for each in rows for row in coded(parquet([each]))]
 
 
 # --- planted defects ---------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from scipy.special import logsumexp
 
 from benchmarks.rivals.noise import least_noise
 from privacy.arrays import Floats, Floats32
-from tasks.measurement.descent import Descent
+from tasks.methods.dpgm.dp_sgd import Descent
 from tasks.methods.dpgm.network import GenerativeNetwork
 from tasks.methods.dpgm.record_gradients import ClippedSum
 

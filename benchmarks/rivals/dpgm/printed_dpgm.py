@@ -25,7 +25,7 @@ from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.vectors import VectorMap
 from tasks.methods.dpgm.dpgm import build_network
 from tasks.methods.dpgm.dpgm_settings import DpgmConfig
-from tasks.methods.dpgm.embedding import public_length_scale
+from tasks.methods.dpgm.kernel_kmeans import public_length_scale
 from tasks.methods.dpgm.network import GenerativeNetwork
 from tasks.methods.dpgm.rbm import Rbm
 

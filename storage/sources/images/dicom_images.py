@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from privacy.errors import ConfigurationError, extra
 from storage.schema.columns import raw_text
-from storage.sources.declared_images import PATIENT_TAG, DicomSource, FileRule, RefusedFile, Window
+from storage.sources.declared_images import PATIENT_TAG, DicomSource
+from storage.sources.images.file_rules import FileRule, RefusedFile
 
 _PIXELS = (
     "Rows", "Columns", "SamplesPerPixel", "PhotometricInterpretation", "BitsAllocated",
@@ -57,12 +58,14 @@ def read_dicom(content: bytes, source: DicomSource) -> tuple[NDArray[np.uint8], 
             raise RefusedFile(FileRule.WHOLE)
         in_header = {name: found.get(name) for name in source.header_columns}
     columns = {name: "" if text is None else raw_text(text) for name, text in in_header.items()}
-    return windowed(values, source.window)[..., np.newaxis], columns
+    window = source.window
+    gray = windowed(values, center=window.center, width=window.width)
+    return gray[..., np.newaxis], columns
 
 
-def windowed(values: NDArray[Any], window: Window) -> NDArray[np.uint8]:
+def windowed(values: NDArray[Any], *, center: float, width: float) -> NDArray[np.uint8]:
     """Map the values of a window to 0 to 255; NaN becomes black."""
-    part = (values - (window.center - 0.5)) / (window.width - 1.0) + 0.5
+    part = (values - (center - 0.5)) / (width - 1.0) + 0.5
     return np.rint(255.0 * np.clip(np.nan_to_num(part), 0.0, 1.0)).astype(np.uint8)
 
 

@@ -21,13 +21,12 @@ from storage.sources.declared import CsvSource
 from storage.sources.declared_images import (
     FILE_NAME,
     DicomSource,
-    FileRule,
     PngSource,
-    RefusedFile,
     RefusedFiles,
 )
 from storage.sources.formats import CsvTable
 from storage.sources.images.dicom_images import check_tags, read_dicom, series_of
+from storage.sources.images.file_rules import FileRule, RefusedFile
 from storage.sources.images.png_images import read_png
 from storage.sources.reading import SourceTable
 
@@ -56,7 +55,7 @@ class ImageFilesPart:
 
         A file that breaks a rule is read as black; `RefusedFiles` follows the last batch.
         """
-        names, broken = self.source.pixel_names, list[tuple[FileRule, int, str]]()
+        names, broken = self.source.pixel_names, list[tuple[str, int, str]]()
         places = {name: place for place, name in enumerate(names)}
         step = max(1, min(chunk_rows, _BATCH_CELLS // len(names)))
         for start in range(0, len(self.files), step):

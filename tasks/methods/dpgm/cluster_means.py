@@ -13,8 +13,8 @@ import numpy as np
 from privacy.arrays import Floats
 from tasks.measurement.encoded import EncodedRows, row_slices
 from tasks.measurement.vectors import VectorMap
-from tasks.methods.dpgm.embedding import POINT_SCALE
 from tasks.methods.dpgm.kernel_kmeans import (
+    POINT_SCALE,
     Clustering,
     count_share,
     lines_of,

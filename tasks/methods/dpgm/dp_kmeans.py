@@ -24,16 +24,16 @@ from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.marginals import build_mixture, draw_codes, draw_columns
 from tasks.measurement.measurement_plan import (
     MeasurementPlan,
-    StatisticRequest,
+    SumRequest,
     plan_measurement,
-    sum_request,
 )
 from tasks.measurement.method import Released, Stage
 from tasks.measurement.vectors import VectorMap
 from tasks.methods.dpgm.dpgm_settings import DpKMeansConfig
-from tasks.methods.dpgm.embedding import Embedding, build_embedding
 from tasks.methods.dpgm.kernel_kmeans import (
     Clustering,
+    Embedding,
+    build_embedding,
     cluster_sums,
     move_centres,
     start_clustering,
@@ -52,10 +52,10 @@ def round_name(index: int) -> str:
 
 def round_requests(
     embedding: Embedding, *, n_clusters: int, rounds: int, share: float
-) -> list[StatisticRequest]:
+) -> list[SumRequest]:
     """One request per round; they share ``share`` evenly."""
     return [
-        sum_request(round_name(index), (n_clusters, 1 + embedding.width), share=share / rounds)
+        SumRequest(round_name(index), (n_clusters, 1 + embedding.width), share=share / rounds)
         for index in range(rounds)
     ]
 
@@ -96,7 +96,7 @@ class DpKMeans:
             share=config.clustering_share,
         )
         shape = (domain.n_labels * config.clusters, 1 + domain.one_hot_width)
-        requests.append(sum_request(HISTOGRAMS, shape, share=1.0 - config.clustering_share))
+        requests.append(SumRequest(HISTOGRAMS, shape, share=1.0 - config.clustering_share))
         return plan_measurement(requests, mu=mu)
 
     def stages(self, *, mu: float) -> tuple[Stage, ...]:
@@ -141,7 +141,12 @@ class DpKMeans:
         )
         n_codes, n_labels = self.domain.n_codes, self.domain.n_labels
         noisy = curator.release(
-            HISTOGRAMS, label_counts, clustering=clustering, n_codes=n_codes, n_labels=n_labels
+            HISTOGRAMS,
+            label_counts,
+            n_codes=n_codes,
+            n_labels=n_labels,
+            n_clusters=clustering.n_clusters,
+            assign=clustering.assign,
         )
         _, counts = counts_of(noisy, n_codes)
         noise = curator.plan[HISTOGRAMS].unit_noise_stddev * centred_norm(n_codes)

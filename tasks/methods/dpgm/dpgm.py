@@ -11,24 +11,34 @@ no cluster by its private size: every step trains every cluster.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from privacy.arrays import Floats, Floats32, Records
 from tasks.measurement.curator import Curator
-from tasks.measurement.descent import Descent
 from tasks.measurement.encoded import EncodingDomain, row_slices
 from tasks.measurement.marginals import draw_codes
-from tasks.measurement.measurement_plan import MeasurementPlan, plan_measurement, sum_request
+from tasks.measurement.measurement_plan import MeasurementPlan, SumRequest, plan_measurement
 from tasks.measurement.method import Released, Stage
 from tasks.measurement.vectors import VectorMap, one_hot_numbers
 from tasks.methods.dpgm.cluster_means import cluster_means, size_noise, sizes_and_means
 from tasks.methods.dpgm.dp_kmeans import round_requests, run_rounds
-from tasks.methods.dpgm.dp_sgd import NormHistogram, TrainingStep, gradient_sums, split_draw
+from tasks.methods.dpgm.dp_sgd import (
+    Descent,
+    NormHistogram,
+    TrainingStep,
+    gradient_sums,
+    split_draw,
+)
 from tasks.methods.dpgm.dpgm_settings import PUBLIC_SEED, DpgmConfig
-from tasks.methods.dpgm.embedding import Embedding, build_embedding
-from tasks.methods.dpgm.kernel_kmeans import Clustering, start_clustering
+from tasks.methods.dpgm.kernel_kmeans import (
+    Clustering,
+    Embedding,
+    build_embedding,
+    start_clustering,
+)
 
 if TYPE_CHECKING:
     from tasks.methods.dpgm.network import GenerativeNetwork
@@ -54,10 +64,10 @@ class Dpgm:
             share=shares.clustering,
         )
         shape = (config.clusters + 1, 1 + self._vector_map.width)
-        requests.append(sum_request(MEANS, shape, share=shares.means))
+        requests.append(SumRequest(MEANS, shape, share=shares.means))
         n_parameters = config.clusters * build_network(self._vector_map, config, None).n_parameters
         requests.append(
-            sum_request(
+            SumRequest(
                 GRADIENTS,
                 (self._histogram.n_bins + n_parameters,),
                 share=shares.training,
@@ -196,10 +206,9 @@ class Dpgm:
         # A dead cluster has no gradient.
         sizes = np.maximum(released["sizes"], 1.0)[:, None]
         descent = descent.step(gradients / sizes * released["alive"][:, None])
-        chains = _moved(curator, step, descent.parameters)
-        parameters = descent.parameters
-        if descent.n_steps == config.epochs:
-            parameters = _fitted(curator, networks, parameters, chains)
+        move = partial(_moved, step_seed=step.seed, is_last=descent.n_steps == config.epochs)
+        items = zip(networks, descent.parameters, step.chains, strict=True)
+        parameters, chains = map(np.stack, zip(*curator.map(move, items), strict=True))
         return {
             "parameters": parameters.astype(np.float32),
             "first_moment": descent.first.astype(np.float32),
@@ -228,28 +237,12 @@ def build_network(
     )
 
 
-def _fitted(
-    curator: Curator, networks: tuple[GenerativeNetwork, ...], parameters: Floats, chains: Floats32
-) -> Floats:
-    """Trained parameters of all clusters, fitted to the released means; one item per cluster."""
-    items = list(zip(networks, parameters, chains, strict=True))
-    return np.stack(curator.map(_fit_to_mean, items))
-
-
-def _fit_to_mean(item: tuple[GenerativeNetwork, Floats, Floats32]) -> Floats:
+def _moved(
+    item: tuple[GenerativeNetwork, Floats, Floats32], *, step_seed: int, is_last: bool
+) -> tuple[Floats, Floats32]:
+    """Return the parameters of a cluster, fitted to its mean at last, and its chains under them."""
     network, parameters, chains = item
-    return network.fitted_to_mean(parameters, state=chains)
-
-
-def _moved(curator: Curator, step: TrainingStep, parameters: Floats) -> Floats32:
-    """Chains of all clusters under the new parameters; one item per cluster."""
-    if step.chains.shape[1] == 0:
-        return step.chains
-    items = list(zip(step.networks, parameters, step.chains, strict=True))
-    moved = curator.map(_move_chains, [(*item, step.seed) for item in items])
-    return np.stack(moved)
-
-
-def _move_chains(item: tuple[GenerativeNetwork, Floats, Floats32, int]) -> Floats32:
-    network, parameters, chains, seed = item
-    return network.chains(parameters, chains, step_seed=seed)
+    chains = network.chains(parameters, chains, step_seed=step_seed)
+    if is_last:
+        parameters = network.fitted_to_mean(parameters, state=chains)
+    return parameters, chains

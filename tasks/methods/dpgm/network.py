@@ -74,11 +74,10 @@ class GenerativeNetwork(ABC):
     def start(self, public_seed: int) -> Floats:
         """Return the first parameters, shape (P,), from public settings alone."""
 
-    @abstractmethod
     def first_chains(self, public_seed: int) -> Floats32:
-        """Return the first state of the persistent chains, (n_chains, D) or (0, D)."""
+        """Return the first state of the persistent chains, (n_chains, D); here there are none."""
+        return np.zeros((0, self.width), dtype=np.float32)
 
-    @abstractmethod
     def chains(self, parameters: AnyFloats, state: Floats32, *, step_seed: int) -> Floats32:
         """Move the chains on under released parameters; same shape as `state`.
 
@@ -86,6 +85,7 @@ class GenerativeNetwork(ABC):
         -------
         A function of released parameters and public seeds: nothing to account for.
         """
+        return state
 
     @abstractmethod
     def sample(

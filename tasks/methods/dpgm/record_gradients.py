@@ -1,7 +1,6 @@
 """Gradients of records in compiled blocks, each record by itself."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -23,8 +22,7 @@ ONE_THREAD = {"xla_cpu_multi_thread_eigen": False}
 _ROUNDING_MARGIN = 1.0 - 2.0**-29
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClippedSum:
+class ClippedSum(NamedTuple):
     """Private sum of clipped gradients (P,), on the grid, and norms (n,); may be infinite."""
 
     total: Integers

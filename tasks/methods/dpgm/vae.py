@@ -9,6 +9,8 @@ Source: DPGM paper, section 3.2 and 6.1; Kingma and Welling 2014.
 
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +18,8 @@ import numpy as np
 from jax import Array
 
 from privacy.arrays import AnyFloats, Floats, Floats32
-from tasks.methods.dpgm.elbo import Layers, clipped_sum, decode
 from tasks.methods.dpgm.network import GenerativeNetwork, SumOfBlock
-from tasks.methods.dpgm.record_gradients import ONE_THREAD, in_blocks
+from tasks.methods.dpgm.record_gradients import ONE_THREAD, Block, in_blocks, sum_of_clipped
 from tasks.methods.dpgm.visible_units import VisibleUnits
 
 _FIRST_OUTPUT_STDDEV = 0.01
@@ -34,6 +35,98 @@ _FITTING_STEPS = 50
 """Latent points and steps with which the output biases are fitted to a mean."""
 
 
+_HASH_SEED = 20_190_426
+"""Public seed of the odd multipliers that turn the bits of a record into a number."""
+
+
+class _Layers(NamedTuple):
+    """Weights (inputs, outputs) and biases (outputs,) of the four layers."""
+
+    encoder: Array
+    encoder_bias: Array
+    latent: Array
+    latent_bias: Array
+    decoder: Array
+    decoder_bias: Array
+    output: Array
+    output_bias: Array
+
+
+class _Biases(NamedTuple):
+    """One vector per layer: biases, derivatives by them, or what the layer was fed."""
+
+    encoder: Array
+    latent: Array
+    decoder: Array
+    output: Array
+
+
+def _decode(layers: _Layers, latent: Array) -> Array:
+    """Scores of the visible units, (..., D), for latent vectors of shape (..., L)."""
+    hidden = jax.nn.relu(latent @ layers.decoder + layers.decoder_bias)
+    return hidden @ layers.output + layers.output_bias
+
+
+def key_of(key: Array, record: Array) -> Array:
+    """Key of one record of shape (D,): the key of the step and a hash of the record's own bits."""
+    random = np.random.default_rng(_HASH_SEED)
+    multipliers = random.integers(2**32, size=record.shape[0], dtype=np.uint32) | np.uint32(1)
+    bits = jax.lax.bitcast_convert_type(record, jnp.uint32)
+    return jax.random.fold_in(key, jnp.sum(bits * multipliers, dtype=jnp.uint32))
+
+
+def _negative_elbo(
+    biases: _Biases,
+    layers: _Layers,
+    offset: Array,
+    record: Array,
+    *,
+    noise: Array,
+    units: VisibleUnits,
+) -> tuple[Array, _Biases]:
+    """Negative evidence lower bound of one record, and what each layer was fed."""
+    # Biases are apart: the derivative by them is that by the sums that enter the layers.
+    centred = record - offset
+    hidden = jax.nn.relu(centred @ layers.encoder + biases.encoder)
+    centre, log_variance = jnp.split(hidden @ layers.latent + biases.latent, 2)
+    stddev = jnp.exp(0.5 * log_variance)
+    divergence = 0.5 * jnp.sum(centre**2 + stddev**2 - log_variance - 1.0)
+    latent = centre + stddev * noise
+    features = jax.nn.relu(latent @ layers.decoder + biases.decoder)
+    scores = features @ layers.output + biases.output
+    fed = _Biases(encoder=centred, latent=hidden, decoder=latent, output=features)
+    return divergence - units.log_likelihood(scores, record), fed
+
+
+def _gradient(
+    layers: _Layers, offset: Array, key: Array, record: Array, *, units: VisibleUnits
+) -> _Layers:
+    """Differentiate the loss of one record."""
+    latent_shape = (layers.decoder.shape[0],)
+    noise = jax.random.normal(key_of(key, record), latent_shape, dtype=record.dtype)
+    biases = _Biases(*layers[1::2])
+    slopes, fed = jax.grad(_negative_elbo, has_aux=True)(
+        biases, layers, offset, record, noise=noise, units=units
+    )
+    # By the chain rule the derivative by a layer's weights is an outer product. Written so, it is
+    # made inside the loops that read it and is never stored.
+    by_layer = ((into[:, None] * own, own) for into, own in zip(fed, slopes, strict=True))
+    return _Layers(*chain.from_iterable(by_layer))
+
+
+@partial(jax.jit, static_argnames="units", compiler_options=ONE_THREAD)
+def _clipped_sum(
+    layers: _Layers, offset: Array, key: Array, block: Block, *, units: VisibleUnits
+) -> tuple[Array, Array]:
+    """Sum of clipped gradients, each record by itself.
+
+    Privacy
+    -------
+    As `tasks.methods.dpgm.network.GenerativeNetwork.clipped_sum`.
+    """
+    return sum_of_clipped(partial(_gradient, layers, offset, key, units=units), block)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Vae(GenerativeNetwork):
     """Variational autoencoder with Bernoulli and categorical outputs, and L latent dimensions."""
@@ -42,7 +135,7 @@ class Vae(GenerativeNetwork):
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Weights and biases of the layers, in the order of `Layers`."""
+        """Weights and biases of the layers, in the order of `_Layers`."""
         width, hidden, latent = self.width, self.hidden_units, self.latent_dimensions
         sides = ((width, hidden), (hidden, 2 * latent), (latent, hidden), (hidden, width))
         return tuple(shape for side in sides for shape in (side, side[1:]))
@@ -70,31 +163,23 @@ class Vae(GenerativeNetwork):
         }
         layers = [
             rng.normal(0.0, stddevs[name], shape)
-            for name, shape in zip(Layers._fields, self.shapes, strict=True)
+            for name, shape in zip(_Layers._fields, self.shapes, strict=True)
         ]
         if self.mean is not None:
             layers[-1] = self.units.scores_of(self.mean)
         return np.concatenate([layer.ravel() for layer in layers])
 
-    def first_chains(self, public_seed: int) -> Floats32:
-        """No chains: an array of shape (0, D)."""
-        return np.zeros((0, self.width), dtype=np.float32)
-
-    def chains(self, parameters: AnyFloats, state: Floats32, *, step_seed: int) -> Floats32:
-        """Return `state` as it is."""
-        return state
-
     def sum_of_block(self, parameters: AnyFloats, step_seed: int, state: Floats32) -> SumOfBlock:
         """Gradients of the negative evidence lower bound, one draw of the latent vector each."""
-        key, layers = jax.random.key(step_seed), Layers(*self.arrays(parameters))
+        key, layers = jax.random.key(step_seed), _Layers(*self.arrays(parameters))
         offset = jnp.asarray(self.offset, dtype=jnp.float32)
-        return partial(clipped_sum, layers, offset, key, units=self.units)
+        return partial(_clipped_sum, layers, offset, key, units=self.units)
 
     def biases_at_mean(self, parameters: AnyFloats, scores: Array, state: Floats32) -> Array:
         """Fit the output biases on latent points."""
         rng = np.random.default_rng(_FITTING_SEED)
         latent = rng.standard_normal((_FITTING_POINTS, self.latent_dimensions))
-        points, layers = jnp.asarray(latent, dtype=jnp.float32), Layers(*self.arrays(parameters))
+        points, layers = jnp.asarray(latent, dtype=jnp.float32), _Layers(*self.arrays(parameters))
         fitted: Array = _fitted(layers, points, scores, units=self.units)
         return fitted
 
@@ -104,7 +189,7 @@ class Vae(GenerativeNetwork):
         """Decode standard normal latent vectors; see `GenerativeNetwork.sample`."""
         latent = rng.standard_normal((n_rows, self.latent_dimensions))
         with jax.enable_x64(False):
-            compute = partial(_expected, Layers(*self.arrays(parameters)), units=self.units)
+            compute = partial(_expected, _Layers(*self.arrays(parameters)), units=self.units)
             expected = in_blocks(
                 compute, latent, width=self.latent_dimensions, n_outputs=self.width
             )
@@ -112,14 +197,14 @@ class Vae(GenerativeNetwork):
 
 
 @partial(jax.jit, static_argnames="units", compiler_options=ONE_THREAD)
-def _expected(layers: Layers, latent: Array, *, units: VisibleUnits) -> Array:
-    return jax.vmap(lambda one: units.probabilities(decode(layers, one)))(latent)
+def _expected(layers: _Layers, latent: Array, *, units: VisibleUnits) -> Array:
+    return jax.vmap(lambda one: units.probabilities(_decode(layers, one)))(latent)
 
 
 @partial(jax.jit, static_argnames="units", compiler_options=ONE_THREAD)
-def _fitted(layers: Layers, latent: Array, wanted: Array, *, units: VisibleUnits) -> Array:
+def _fitted(layers: _Layers, latent: Array, wanted: Array, *, units: VisibleUnits) -> Array:
     """Output biases under which the latent points have the mean of the wanted scores."""
-    scores = decode(layers, latent) - layers.output_bias
+    scores = _decode(layers, latent) - layers.output_bias
 
     def step(_: Array, bias: Array) -> Array:
         expected = jax.vmap(units.probabilities)(scores + bias).mean(axis=0)

@@ -6,8 +6,7 @@ from measuring import domain_with, every_labelled_record, norm_of
 
 from tasks.measurement.encoded import N_FOLDS, EncodedRows, EncodingDomain
 from tasks.measurement.vectors import VectorMap
-from tasks.methods.dpgm.embedding import build_embedding
-from tasks.methods.dpgm.kernel_kmeans import Clustering, to_centres
+from tasks.methods.dpgm.kernel_kmeans import Clustering, build_embedding, to_centres
 
 
 @dataclass(frozen=True)

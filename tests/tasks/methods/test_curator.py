@@ -7,7 +7,7 @@ from measuring import NoNoise
 from privacy.errors import IntegrityError
 from privacy.randomness import OperatingSystemNoise, SeededNoise
 from tasks.measurement.curator import Curator, in_memory
-from tasks.measurement.measurement_plan import StatisticRequest, plan_measurement
+from tasks.measurement.measurement_plan import SumRequest, plan_measurement
 
 SCALE = 2**20
 
@@ -20,10 +20,9 @@ def plan_of(**shares):
     """Statistics of these shares; a series has six draws."""
     return plan_measurement(
         [
-            StatisticRequest(
+            SumRequest(
                 name=name,
                 shape=(2,),
-                l2_sensitivity=float(SCALE),
                 scale=SCALE,
                 share=share,
                 n_draws=6 if name == "series" else 1,

@@ -10,9 +10,8 @@ from privacy.events import Gaussian
 from privacy.randomness import SeededNoise
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.vectors import VectorMap
-from tasks.methods.dp_cda.dp_cda import COUNTS, SUMS, DpCda
+from tasks.methods.dp_cda.dp_cda import COUNTS, SUMS, DpCda, RecordMap, group_sums, groups_of
 from tasks.methods.dp_cda.dp_cda_settings import DpCdaConfig
-from tasks.methods.dp_cda.group_sums import RecordMap, group_sums, groups_of
 
 
 def scaled_slowly(mapping, codes):
@@ -24,7 +23,7 @@ def scaled_slowly(mapping, codes):
 
 
 def test_group_sums_are_those_of_scaled_and_clipped_records_one_by_one(small, monkeypatch):
-    monkeypatch.setattr("tasks.methods.dp_cda.group_sums._ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("tasks.methods.dp_cda.dp_cda._ROWS_AT_ONCE", 7)
     mapping = RecordMap(vectors=VectorMap(small.domain), centre=0.25, scale=0.5, l2_clip_norm=2.0)
     rows = small.rows(small.patients(40, 1))
     slowly = list(scaled_slowly(mapping, rows.codes))

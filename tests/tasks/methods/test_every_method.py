@@ -5,13 +5,11 @@ asked again, with the arguments that were really released, on the same table wit
 """
 
 import itertools
-import math
 
 import numpy as np
 import pytest
 from measuring import (
     curator_of,
-    domain_with,
     every_labelled_record,
     in_shards,
     released_of,
@@ -29,9 +27,7 @@ from privacy.parameters import Adjacency
 from privacy.randomness import SeededNoise
 from tasks.measurement.curator import exact_sum, in_memory
 from tasks.measurement.method import measure
-from tasks.measurement.statistics import SUM_SCALE
 from tasks.methods.clustmix.tables.table_clustmix import Effort, TableClustMix
-from tasks.methods.dp_cda.dp_cda_settings import DpCdaConfig
 from tasks.methods.method_config import MethodConfig
 from tasks.methods.registry import METHODS, build, method_entry
 
@@ -151,8 +147,8 @@ RECORDS = every_labelled_record(AUDIT_DOMAIN)
 """Every record that there can be: twelve."""
 
 
-def table_of(patients, domain=AUDIT_DOMAIN):
-    return in_memory([encode(patients, n_columns=domain.n_columns)])
+def table_of(patients):
+    return in_memory([encode(patients, n_columns=AUDIT_DOMAIN.n_columns)])
 
 
 def some_patients(n, seed, folds):
@@ -187,28 +183,3 @@ def test_no_patient_moves_a_draw_by_more_than_planned(subject):
             most = max(most, norm / planned.l2_sensitivity)
         # The bound means something: some patient comes near it, or moves the draw at least.
         assert most > 0.02, (name, most)
-
-
-def test_an_image_is_half_as_long_from_the_middle_and_one_is_as_long():
-    """What a centre of one half saves on images: every image there can be, added and removed."""
-    domain = domain_with(*(3,) * 4, numeric=range(4), image=(2, 2, 1))
-    config = DpCdaConfig(order_of_mixture=4, declared_patients=40, one_hot_levels=0)
-    method, images = build(config, domain), every_labelled_record(domain)
-
-    def rows_of(*patients):
-        return table_of([AuditPatient(records=p, fold=0) for p in patients], domain)
-
-    others = [tuple(images[i] for i in pair) for pair in ((3, 90), (40, 41), (7, 7))]
-    draws, _ = transcript_of(method, rows_of(*others)[0].load(), mu=1.0)
-    noisy, contribution, public = draws[-1]
-
-    def summed(*patients):
-        return exact_sum(contribution, public, rows_of(*patients)).astype(float)
-
-    # From 0 the longest of d pixels in [0, 1] is sqrt(d), from one half it is half of that.
-    bound = method.plan(mu=1.0)[noisy.event.statistic].l2_sensitivity
-    assert bound == pytest.approx(SUM_SCALE * math.sqrt(4) / 2)
-    without = summed(*others)
-    patients = [(image,) for image in images] + [(images[0], images[-1]), (images[0],) * 3]
-    moved = [np.linalg.norm(summed(*others, patient) - without) for patient in patients]
-    assert 0.98 * bound < max(moved) <= bound

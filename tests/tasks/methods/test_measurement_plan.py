@@ -9,16 +9,14 @@ from privacy.errors import IntegrityError
 from privacy.events import Composed
 from privacy.gaussian import GaussianAccountant
 from privacy.parameters import Adjacency
-from tasks.measurement.measurement_plan import StatisticRequest, hold_against, plan_measurement
+from tasks.measurement.measurement_plan import SumRequest, hold_against, plan_measurement
 from tasks.methods.clustmix.tables.table_clustmix import TableClustMix
 
 ACCOUNTANT = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
 
 
-def request(name, share, sensitivity=2.0**24):
-    return StatisticRequest(
-        name=name, shape=(3, 2), l2_sensitivity=sensitivity, scale=2**24, share=share
-    )
+def request(name, share, bound=1.0):
+    return SumRequest(name, (3, 2), share=share, bound=bound)
 
 
 @settings(max_examples=60, deadline=None)
@@ -28,7 +26,7 @@ def request(name, share, sensitivity=2.0**24):
     mu=st.floats(0.01, 10.0),
 )
 def test_composition_of_all_planned_events_is_within_the_target_and_uses_it(shares, bits, mu):
-    requests = [request(f"s{i}", share, 2.0**bits) for i, share in enumerate(shares)]
+    requests = [request(f"s{i}", share, 2.0**bits / 2.0**24) for i, share in enumerate(shares)]
     plan = plan_measurement(requests, mu=mu)
     composed = ACCOUNTANT.compose(plan.event).mu
     assert mu * (1 - 1e-6) <= composed <= mu
@@ -41,7 +39,7 @@ def test_composition_of_all_planned_events_is_within_the_target_and_uses_it(shar
 
 
 def test_a_budget_too_large_for_the_grid_still_gets_the_least_noise():
-    plan = plan_measurement([request("s", 1.0, 100.0)], mu=1e3)
+    plan = plan_measurement([request("s", 1.0, 100.0 / 2**24)], mu=1e3)
     assert plan["s"].noise_stddev == 50.0
     assert ACCOUNTANT.compose(plan.event).mu < 1e3
 

@@ -10,6 +10,7 @@ whole is mu-GDP by composition (Dong, Roth and Su 2019, Corollary 3.3).
 Source of the chain: Madl et al., "Approximate, Adapt, Anonymize (3A)", Algorithm 2.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from privacy.arrays import Floats, Records
+from privacy.arrays import Codes, Floats, Floats32, Integers, Records
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.measurement_plan import MeasurementPlan, hold_against
@@ -25,17 +26,18 @@ from tasks.measurement.method import PUBLIC_SEED, Released, Stage
 from tasks.methods.clustmix.images import density
 from tasks.methods.clustmix.images import image_draws as draws
 from tasks.methods.clustmix.images import image_rule as rule
+from tasks.methods.clustmix.images.coefficients import Basis
 from tasks.methods.clustmix.images.density import Classes, Density
 from tasks.methods.clustmix.images.image_layout import ImageLayout
 from tasks.methods.clustmix.images.image_rule import ImageRule
-from tasks.methods.clustmix.images.image_sampler import ImageSampler, drawn
 from tasks.methods.clustmix.images.scattering import feature_bound, scatter
-from tasks.methods.clustmix.images.teacher import ReleasedTeacher, Teacher, whitening_of
+from tasks.methods.clustmix.images.teacher import ReleasedTeacher, Whitening, whitening_of
 from tasks.methods.clustmix.images.tone import Tone, norm_shares
-from tasks.methods.clustmix.images.whitening import Whitening
+from tasks.methods.clustmix.images.variation import warped
 from tasks.methods.clustmix.tables.table_sampler import quotas
 
 _TONE_IMAGES, _TONE_TEMPERATURES = 600, (0.8, 0.8)
+_IMAGES_AT_ONCE = 500
 _MOST_DRAWN = 2
 """Images that are drawn for each that is published, at most."""
 
@@ -85,7 +87,7 @@ class ImageClustMix:
         teacher = ReleasedTeacher.of(released, layout)
         left, every = quotas(released["label_sizes"], n_rows, rng), np.arange(layout.n_labels)
         start, to_draw = 0, _MOST_DRAWN * n_rows
-        for batch in self._sampler(released).batches(to_draw, rng):
+        for batch in self._batches(released, to_draw, rng):
             found = teacher.labels(batch)
             to_draw -= len(batch)
             rank = (found[:, None] == every).cumsum(axis=0)[np.arange(len(found)), found]
@@ -103,6 +105,10 @@ class ImageClustMix:
         order = rng.permutation(n_rows)
         return codes[order], labels[order]
 
+    def probabilities(self, released: Released, codes: Codes) -> Floats:
+        """Return the probabilities (n, C) of the labels of images as codes (n, columns)."""
+        return ReleasedTeacher.of(released, self._layout).probabilities(codes)
+
     @property
     def _layout(self) -> ImageLayout:
         return ImageLayout.of(self.domain)
@@ -112,14 +118,43 @@ class ImageClustMix:
             self._layout, patients=self.domain.patients, mu=mu, variation=self.variation
         )
 
-    def _sampler(self, released: Released) -> ImageSampler:
-        return ImageSampler(
-            layout=self._layout,
-            density=_density_of(released),
-            tone=Tone(sharpness=released["sharpness"], norms=released["norm_shares"]),
-            temperatures=_range(released["temperatures"]),
-            warps=_range(released["warps"]),
+    def _batches(self, released: Released, n: int, rng: np.random.Generator) -> Iterator[Codes]:
+        """Yield codes (at most 500, columns) of so many images."""
+        for start in range(0, n, _IMAGES_AT_ONCE):
+            yield self.labelled(released, min(_IMAGES_AT_ONCE, n - start), rng)[0]
+
+    def labelled(
+        self, released: Released, n: int, rng: np.random.Generator
+    ) -> tuple[Codes, Integers]:
+        """Return codes (n, columns) of a few images, and the labels (n,) of their cells."""
+        tone = Tone(sharpness=released["sharpness"], norms=released["norm_shares"])
+        warps = _range(released["warps"])
+        # By one thread: the same images on a machine with more processors.
+        with threadpool_limits(1, user_api="blas"):
+            heat = _range(released["temperatures"])
+            images, label = self._drawn(released, n, rng, temperatures=heat)
+            if warps[1] > 0.0:
+                images = warped(images, rng.uniform(*warps, size=n), rng)
+            return self._layout.codes(tone.applied(images, label, rng)), label
+
+    def _drawn(
+        self,
+        released: Released,
+        n: int,
+        rng: np.random.Generator,
+        *,
+        temperatures: tuple[float, float],
+    ) -> tuple[Floats32, Integers]:
+        """Draw images (n, channels, height, width) of no scale yet, and their cells' labels."""
+        density = Density(
+            shares=released["cell_shares"],
+            centres=released["cell_centres"],
+            factors=released["cell_factors"],
         )
+        vectors, label = density.sample(n, rng, temperatures=temperatures)
+        layout = self._layout
+        shape = (layout.channels, layout.height, layout.width)
+        return Basis.of(layout).to_images(vectors, shape=shape), label
 
     def _partition(self, settings: ImageRule) -> Released:
         """Say how images are sampled later; public."""
@@ -169,13 +204,13 @@ class ImageClustMix:
         )
         intensity = curator.release(draws.INTENSITY, draws.intensity, layout=layout)
         with threadpool_limits(1, user_api="blas"):
-            images, label = drawn(
-                _density_of(released), layout, _TONE_IMAGES, rng, temperatures=_TONE_TEMPERATURES
+            images, label = self._drawn(
+                released, _TONE_IMAGES, rng, temperatures=_TONE_TEMPERATURES
             )
             tone = Tone.fitted(images, label, norms=shares, intensity=intensity, rng=rng)
         toned: dict[str, NDArray[Any]] = {"sharpness": tone.sharpness, "norm_shares": tone.norms}
-        sampler = self._sampler({**released, **toned})
-        features = [scatter(layout.pixels(codes)) for codes in sampler.batches(self.points, rng)]
+        batches = self._batches({**released, **toned}, self.points, rng)
+        features = [scatter(layout.pixels(codes)) for codes in batches]
         with threadpool_limits(1, user_api="blas"):
             whitening = Whitening.fitted(
                 np.concatenate(features),
@@ -191,28 +226,27 @@ class ImageClustMix:
         }
 
     def _mixing(self, curator: Curator, released: Released, settings: ImageRule) -> Released:
-        """Teach the teacher by its residuals."""
+        """Teach the teacher by its residuals, and average the later half of its weights.
+
+        Source: noisy gradient descent with every record in every step (Bassily, Smith and Thakurta
+        2014), with residuals shortened in place of gradients.
+        """
         curator.recode(draws.with_features, layout=self._layout, whitening=whitening_of(released))
-        teacher = Teacher(settings.directions, self._layout.n_labels, rounds=settings.rounds)
+        weights = np.zeros((settings.directions, self._layout.n_labels))
+        total, first = np.zeros_like(weights), settings.rounds // 2
         step = settings.step / float(released["label_sizes"].sum())
         for index in range(settings.rounds):
             noisy = curator.release(
                 draws.residual_round(index),
                 draws.residuals,
-                weights=teacher.weights,
+                weights=weights,
                 residual_norm=settings.residual_norm,
             )
-            teacher.learn(noisy, step=step)
-        return {"teacher_weights": teacher.averaged}
+            weights = weights - step * noisy
+            if index >= first:
+                total += weights
+        return {"teacher_weights": total / (settings.rounds - first)}
 
 
 def _range(ends: Floats) -> tuple[float, float]:
     return float(ends[0]), float(ends[1])
-
-
-def _density_of(released: Released) -> Density:
-    return Density(
-        shares=released["cell_shares"],
-        centres=released["cell_centres"],
-        factors=released["cell_factors"],
-    )

@@ -17,8 +17,8 @@ from privacy.arrays import Floats, Integers
 from tasks.measurement.encoded import EncodedRows, row_slices
 from tasks.measurement.measurement_plan import (
     MeasurementPlan,
+    SumRequest,
     plan_measurement,
-    sum_request,
 )
 from tasks.measurement.statistics import ROOT_SCALE, SECOND_MOMENT_SCALE, SUM_SCALE, softmax
 from tasks.methods.clustmix.images.coefficients import Basis
@@ -31,7 +31,7 @@ from tasks.methods.clustmix.images.image_rule import (
     ImageRule,
 )
 from tasks.methods.clustmix.images.scattering import scatter
-from tasks.methods.clustmix.images.whitening import FEATURE_NORM, FEATURE_ZERO, Whitening
+from tasks.methods.clustmix.images.teacher import FEATURE_NORM, FEATURE_ZERO, Whitening
 
 CLASS_SUMS, CLASS_MOMENTS = "class_sums", "class_moments"
 NORMS, INTENSITY = "norms", "intensity"
@@ -66,8 +66,8 @@ def plan_of(layout: ImageLayout, rule: ImageRule, *, mu: float) -> MeasurementPl
     n, d = layout.n_labels, len(Basis.of(layout))
     root_two = float(np.sqrt(2.0))
     requests = [
-        sum_request(CLASS_SUMS, (n, 1 + d), share=rule.class_sums, bound=root_two),
-        sum_request(
+        SumRequest(CLASS_SUMS, (n, 1 + d), share=rule.class_sums, bound=root_two),
+        SumRequest(
             CLASS_MOMENTS,
             (n, d * (d + 1) // 2),
             share=rule.class_moments,
@@ -75,15 +75,15 @@ def plan_of(layout: ImageLayout, rule: ImageRule, *, mu: float) -> MeasurementPl
             scale=SECOND_MOMENT_SCALE,
         ),
         *(
-            sum_request(
+            SumRequest(
                 cell_round(index), (n, rule.n_cells, 1 + d), share=rule.cells, bound=root_two
             )
             for index in range(CELL_ROUNDS)
         ),
-        sum_request(NORMS, (n, NORM_BINS), share=rule.norms),
-        sum_request(INTENSITY, (INTENSITY_BINS,), share=rule.intensity),
+        SumRequest(NORMS, (n, NORM_BINS), share=rule.norms),
+        SumRequest(INTENSITY, (INTENSITY_BINS,), share=rule.intensity),
         *(
-            sum_request(
+            SumRequest(
                 residual_round(index),
                 (rule.directions, n),
                 share=rule.residuals,

@@ -1,9 +1,10 @@
-"""The teacher: softmax regression on whitened features, taught by noisy sums of residuals.
+"""The released teacher: labels of any image by softmax regression on whitened features.
 
-Post-processing of released values.
+Scattering features are whitened on released images: a linear map onto the leading directions of
+those images' features, each divided by the root of its variance. It is the Nystroem map of the
+scattering kernel, with the released images as inducing points. Post-processing of released values.
 
-Source: noisy gradient descent with every record in every step (Bassily, Smith and Thakurta 2014),
-residuals shortened in place of gradients, and the later half of the iterates averaged.
+Source: Williams and Seeger, "Using the Nystroem method to speed up kernel machines", 2000.
 """
 
 from collections.abc import Iterator
@@ -13,38 +14,81 @@ from typing import Self
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from privacy.arrays import Codes, Floats, Floats32
+from privacy.arrays import Codes, Floats, Floats32, Integers
 from tasks.measurement.encoded import row_slices
 from tasks.measurement.method import Released
 from tasks.measurement.statistics import softmax
 from tasks.methods.clustmix.images.image_layout import ImageLayout
-from tasks.methods.clustmix.images.scattering import scatter
-from tasks.methods.clustmix.images.whitening import Whitening
+from tasks.methods.clustmix.images.scattering import EXACT, scatter
 
 _IMAGES_AT_ONCE = 500
+FEATURE_NORM = 2**12
+"""Grid points of a whitened feature vector of norm one."""
+
+FEATURE_ZERO = 2**15
+"""Offset that is added to a feature to write it as a code."""
+
 _LEAST = 1e-6
 
 
-class Teacher:
-    """Weights (k, C) of a softmax regression, and the mean of those of the later rounds."""
+@dataclass(frozen=True, slots=True)
+class Whitening:
+    """Whole numbers (m, k), exact in products with features, with a shift (k,) and factors (k,)."""
 
-    def __init__(self, n_features: int, n_labels: int, *, rounds: int) -> None:
-        self.weights = np.zeros((n_features, n_labels))
-        self._sum = np.zeros_like(self.weights)
-        self._from, self._taken, self._kept = rounds // 2, 0, 0
+    matrix: Floats32
+    scales: Floats
+    shift: Floats
 
-    def learn(self, noisy: Floats, *, step: float) -> None:
-        """Take a released sum of residuals (k, C), drawn at the weights as they are, in."""
-        self.weights = self.weights - step * noisy
-        if self._taken >= self._from:
-            self._sum += self.weights
-            self._kept += 1
-        self._taken += 1
+    @classmethod
+    def fitted(cls, features: Floats32, *, directions: int, flat: int, bound: float) -> Self:
+        """Fit a map to the features (n, m) of released images, whose norms are at most `bound`.
+
+        The variance of every direction is raised by that of the `flat`-th, counted from 1.
+        """
+        mean = features.mean(axis=0, dtype=np.float64)
+        centred = features - mean
+        values, vectors = np.linalg.eigh(centred @ centred.T)
+        kept = min(directions, len(features))
+        values = np.maximum(values[::-1][:kept], 1e-9)
+        axes = (centred.T @ vectors[:, ::-1][:, :kept]) / np.sqrt(values)
+        variances = values / len(features)
+        factors = (variances + variances[min(flat, kept) - 1]) ** -0.5
+        # Columns of this norm: by Cauchy and Schwarz no partial sum leaves the exact numbers.
+        units = EXACT / bound - 0.5 * np.sqrt(len(axes))
+        norms = np.maximum(np.linalg.norm(axes, axis=0), _LEAST)
+        whole = np.rint(axes * (units / norms)).astype(np.float32)
+        padding = directions - kept
+        return cls(
+            np.pad(whole, ((0, 0), (0, padding))),
+            np.pad(factors * norms / units, (0, padding)),
+            np.pad(mean @ whole, (0, padding)),
+        )
 
     @property
-    def averaged(self) -> Floats:
-        """Mean of the weights of the later half of the rounds."""
-        return self._sum / max(self._kept, 1)
+    def n_directions(self) -> int:
+        """Number k of features."""
+        return len(self.scales)
+
+    def directions(self, scattered: Floats32) -> Floats:
+        """Whitened coordinates (n, k) of (n, m), row by row, of any norm."""
+        found = (scattered @ self.matrix).astype(np.float64)
+        return np.asarray((found - self.shift) * self.scales)
+
+    def features(self, scattered: Floats32) -> Integers:
+        """Whole numbers (n, k) of norm at most ``FEATURE_NORM``, of (n, m), row by row."""
+        found = self.directions(scattered)
+        norms = np.sqrt((found * found).sum(axis=1, keepdims=True))
+        whole = np.trunc(found * (FEATURE_NORM / np.maximum(norms, _LEAST)))
+        return np.asarray(whole, dtype=np.int64)
+
+
+def whitening_of(released: Released) -> Whitening:
+    """Return the whitening map of a measurement."""
+    return Whitening(
+        released["whitening_matrix"].astype(np.float32),
+        released["whitening_scales"],
+        released["whitening_shift"],
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +139,3 @@ class ReleasedTeacher:
     def _scores(self, scattered: Floats32) -> Floats:
         """Logits (n, C) times the norm of the features, which does not change their order."""
         return np.asarray(scattered @ self.matrix - self.shift)
-
-
-def whitening_of(released: Released) -> Whitening:
-    """Return the whitening map of a measurement."""
-    return Whitening(
-        released["whitening_matrix"].astype(np.float32),
-        released["whitening_scales"],
-        released["whitening_shift"],
-    )

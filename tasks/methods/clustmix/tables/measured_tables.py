@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,38 +19,19 @@ from numpy.typing import NDArray
 from privacy.arrays import Floats, Integers
 from tasks.measurement.centred import centred_norm, count_factor, counts_of, without_means
 from tasks.measurement.encoded import EncodingDomain
+from tasks.measurement.method import Noisy, Table
 from tasks.measurement.record_rules import LABEL, RecordRules
-from tasks.methods.clustmix.tables.mixture import Mixture
-from tasks.methods.clustmix.tables.table_draws import pair_cells
-from tasks.methods.clustmix.tables.table_layout import Layout
-from tasks.methods.clustmix.tables.table_sampler import kept_weights
+from tasks.methods.clustmix.tables.table_layout import (
+    LABEL_COUNTS,
+    PAIR_TABLES,
+    Layout,
+    pair_cells,
+)
+from tasks.methods.clustmix.tables.table_sampler import Mixture, kept_weights
 
 Groups = tuple[tuple[int, ...], ...]
 
 _FITTINGS, _LEAST, _TINY = 200, 1e-12, 1e-300
-
-
-class Origin(StrEnum):
-    """Source of a table."""
-
-    MEASURED = "measured"
-    COARSENED = "coarsened"  # measured, some codes as one
-    IMPLIED = "implied"  # not measured: given by the model
-
-
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """Shares (a, b) of one or two columns, by groups of codes; of one column b is 1.
-
-    Estimates and their standard deviations (a, b) are None where nothing was measured.
-    """
-
-    columns: tuple[int, ...]
-    groups: tuple[Groups, ...]
-    origin: Origin
-    shares: Floats
-    estimates: Floats | None = None
-    stddevs: Floats | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +45,17 @@ class Sealed:
     label_counts_stddev: float
     pair_tables: Floats | None = None
     pair_tables_stddev: float = 0.0
+
+    @classmethod
+    def of(cls, noisy: Noisy) -> Self:
+        """Return the values of a sealed measurement."""
+        (counts, count_noise), (pairs, pair_noise) = noisy(LABEL_COUNTS), noisy(PAIR_TABLES)
+        return cls(
+            label_counts=counts,
+            label_counts_stddev=count_noise,
+            pair_tables=pairs,
+            pair_tables_stddev=pair_noise,
+        )
 
 
 def measured_tables(
@@ -172,7 +163,7 @@ class _Margins:
         return Table(
             columns=columns,
             groups=tuple(tuple((code,) for code in range(size)) for size in sizes),
-            origin=Origin.MEASURED,
+            origin="measured",
             shares=shares,
             estimates=estimates,
             stddevs=np.sqrt(variances) / self.patients,
@@ -211,7 +202,7 @@ def _pairs(
             implied = Table(
                 columns=(i, j),
                 groups=(first.groups, second.groups),
-                origin=Origin.IMPLIED,
+                origin="implied",
                 shares=fitted(
                     model, first.shares, second.shares, joins[i] @ allowed @ joins[j].T > 0.0
                 ),
@@ -224,7 +215,7 @@ def _pairs(
             whole = sizes[i] == layout.n_codes[i] and sizes[j] == layout.n_codes[j]
             yield replace(
                 implied,
-                origin=Origin.MEASURED if whole else Origin.COARSENED,
+                origin="measured" if whole else "coarsened",
                 estimates=estimates,
                 stddevs=stddevs,
             )

@@ -15,25 +15,16 @@ where pair tables are little more than noise, and sharpens them where they are m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from privacy.arrays import Floats, Floats32
 from tasks.methods.clustmix.tables.estimates import Targets
 from tasks.methods.clustmix.tables.table_layout import Layout
+from tasks.methods.clustmix.tables.table_sampler import Mixture
 
 _RATE, _FIRST, _SECOND, _FLOOR = 0.05, 0.9, 0.99, 1e-8
 _LEAST_SHARE = 1e-5
 _MARGIN_STEPS, _MARGIN_TOLERANCE, _LEAST_MEAN = 100, 1e-7, 1e-12
-
-
-@dataclass(frozen=True, kw_only=True)
-class Mixture:
-    """Released mixture of products: weights (K,), and components (K, W) of distributions."""
-
-    weights: Floats
-    components: Floats
 
 
 def fit_mixture(

@@ -11,7 +11,7 @@ Source of the chain: Madl et al., "Approximate, Adapt, Anonymize (3A)", Algorith
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -21,11 +21,11 @@ from threadpoolctl import threadpool_limits
 
 from privacy.arrays import Codes, Floats, Records
 from privacy.errors import ConfigurationError
-from tasks.measurement.centred import label_counts
+from tasks.measurement.centred import counts_of, label_counts
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain, row_slices
 from tasks.measurement.measurement_plan import MeasurementPlan, hold_against
-from tasks.measurement.method import PUBLIC_SEED, Released, Stage
+from tasks.measurement.method import PUBLIC_SEED, Noisy, Released, Stage, Table
 from tasks.measurement.statistics import softmax
 from tasks.methods.clustmix.tables import estimates
 from tasks.methods.clustmix.tables import table_draws as draws
@@ -37,9 +37,11 @@ from tasks.methods.clustmix.tables.kernel_features import (
     association_with_label,
 )
 from tasks.methods.clustmix.tables.label_features import white_features
-from tasks.methods.clustmix.tables.mixture import Mixture, fit_mixture, pooled
+from tasks.methods.clustmix.tables.measured_tables import Sealed, measured_tables
+from tasks.methods.clustmix.tables.mixture import fit_mixture, pooled
 from tasks.methods.clustmix.tables.rounds import CONSTANT, Rounds
-from tasks.methods.clustmix.tables.table_layout import Layout
+from tasks.methods.clustmix.tables.table_layout import LABEL_COUNTS, PAIR_TABLES, Layout
+from tasks.methods.clustmix.tables.table_sampler import Mixture
 
 _SHIFTS, _SHIFT_TOLERANCE, _NO_SHARE = 50, 1e-6, 1e-12
 
@@ -149,6 +151,12 @@ class TableClustMix:
                 scores[part] += found @ released["kernel_scores"]
         return scores
 
+    def tables(self, released: Released, noisy: Noisy) -> tuple[float, Iterator[Table]]:
+        """Return the noisy number of patients, and every table of shares."""
+        sealed, by_label = Sealed.of(noisy), self.shares_by_label(released)
+        sizes, _ = counts_of(sealed.label_counts, self._layout.n_codes)
+        return float(sizes.sum()), measured_tables(self.domain, released, sealed, by_label=by_label)
+
     def shares_by_label(self, released: Released) -> Floats:
         """Shares (W, C) of patients by declared code and label, as of records by a public seed."""
         rng, n_rows = np.random.default_rng(PUBLIC_SEED), self.effort.fit_rows
@@ -171,14 +179,14 @@ class TableClustMix:
         """Draw the counts and the pair tables; fit the mixture."""
         layout, plan = self._layout, curator.plan
         noisy = curator.release(
-            draws.LABEL_COUNTS,
+            LABEL_COUNTS,
             label_counts,
             n_codes=layout.n_codes,
             n_labels=layout.n_labels,
             n_visits=layout.n_visits,
         )
         counts = estimates.first_counts(
-            layout, noisy, unit_stddev=plan[draws.LABEL_COUNTS].unit_noise_stddev
+            layout, noisy, unit_stddev=plan[LABEL_COUNTS].unit_noise_stddev
         )
         if layout.n_columns == 1:
             mixture = Mixture(weights=np.ones(1), components=counts.shares[None])
@@ -206,7 +214,7 @@ class TableClustMix:
     def _pairs(
         self, curator: Curator, counts: estimates.Counts, *, mu: float
     ) -> tuple[estimates.Counts, Mixture, Released]:
-        layout, planned = self._layout, curator.plan[draws.PAIR_TABLES]
+        layout, planned = self._layout, curator.plan[PAIR_TABLES]
         declared = self.domain.patients
         split = rule.shares_of(layout, patients=declared, mu=mu)
         choice = rule.choose_pairs(
@@ -218,7 +226,7 @@ class TableClustMix:
             patients=counts.patients,
         )
         noisy = curator.release(
-            draws.PAIR_TABLES,
+            PAIR_TABLES,
             draws.pair_tables,
             n_codes=layout.n_codes,
             n_visits=layout.n_visits,

@@ -17,14 +17,17 @@ from scipy.sparse import csr_array
 from privacy.arrays import Floats, Integers
 from tasks.measurement.centred import measured_codes
 from tasks.measurement.encoded import EncodedRows, row_slices
-from tasks.measurement.measurement_plan import MeasurementPlan, plan_measurement, sum_request
+from tasks.measurement.measurement_plan import MeasurementPlan, SumRequest, plan_measurement
 from tasks.measurement.statistics import SUM_SCALE, softmax
 from tasks.methods.clustmix.tables import table_rule as rule
 from tasks.methods.clustmix.tables.kernel_features import FEATURE_NORM, N_FEATURES, KernelMap
-from tasks.methods.clustmix.tables.table_layout import Layout
+from tasks.methods.clustmix.tables.table_layout import (
+    LABEL_COUNTS,
+    PAIR_TABLES,
+    Layout,
+    pair_cells,
+)
 
-LABEL_COUNTS = "label_counts"
-PAIR_TABLES = "pair_tables"
 KERNEL_ROUND = "kernel_residuals"
 
 _FEATURE_SCALE, _RESIDUAL_SCALE = 2**16, 2**18
@@ -52,13 +55,13 @@ def plan_of(layout: Layout, *, patients: int | None, mu: float) -> MeasurementPl
     """
     shares = rule.shares_of(layout, patients=patients, mu=mu)
     counts = (layout.n_labels, 1 + layout.width)
-    requests = [sum_request(LABEL_COUNTS, counts, share=shares.label_counts)]
+    requests = [SumRequest(LABEL_COUNTS, counts, share=shares.label_counts)]
     if layout.n_columns > 1:
         shape = (rule.n_cells(layout, rule.most_codes(layout, patients=patients, mu=mu)),)
-        requests.append(sum_request(PAIR_TABLES, shape, share=shares.pair_tables))
+        requests.append(SumRequest(PAIR_TABLES, shape, share=shares.pair_tables))
     residuals = (1 + n_features(layout), layout.n_labels)
     requests += [
-        sum_request(
+        SumRequest(
             residual_round(index), residuals, share=shares.residuals, scale=RESIDUAL_SUM_SCALE
         )
         for index in range(shares.rounds)
@@ -66,7 +69,7 @@ def plan_of(layout: Layout, *, patients: int | None, mu: float) -> MeasurementPl
     if shares.kernel > 0.0:
         kernel = (N_FEATURES, layout.n_labels)
         requests.append(
-            sum_request(KERNEL_ROUND, kernel, share=shares.kernel, scale=KERNEL_SUM_SCALE)
+            SumRequest(KERNEL_ROUND, kernel, share=shares.kernel, scale=KERNEL_SUM_SCALE)
         )
     return plan_measurement(requests, mu=mu)
 
@@ -75,16 +78,6 @@ def n_features(layout: Layout) -> int:
     """Return the number of features of the label model: one code less for every declared column."""
     declared = layout.n_codes[: layout.n_declared]
     return int(sum(declared)) - len(declared)
-
-
-def pair_cells(n_groups: Sequence[int], used: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Cells (M, M) of joined codes that are measured: those above the diagonal, by pairs.
-
-    M is the sum of ``n_groups``.
-    """
-    column = np.repeat(np.arange(len(n_groups)), n_groups)
-    upper = np.triu(used, 1)
-    return np.asarray(upper[np.ix_(column, column)])
 
 
 def pair_tables(

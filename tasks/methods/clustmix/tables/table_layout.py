@@ -7,13 +7,18 @@ sampler goes back from patients to rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privacy.arrays import Floats, Integers
 from tasks.measurement.encoded import EncodingDomain
+
+LABEL_COUNTS, PAIR_TABLES = "label_counts", "pair_tables"
+"""Names of the first two draws."""
 
 _SMOOTH_BINS = 3.0
 """Length over which effects of neighbouring bins are alike."""
@@ -79,6 +84,16 @@ class Layout:
     def block(self, column: int) -> slice:
         """Return the codes of a column."""
         return slice(int(self.offsets[column]), int(self.offsets[column + 1]))
+
+
+def pair_cells(n_groups: Sequence[int], used: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Cells (M, M) of joined codes that are measured: those above the diagonal, by pairs.
+
+    M is the sum of ``n_groups``.
+    """
+    column = np.repeat(np.arange(len(n_groups)), n_groups)
+    upper = np.triu(used, 1)
+    return np.asarray(upper[np.ix_(column, column)])
 
 
 def prior_covariance(n_codes: int, *, numeric: bool, has_missing: bool) -> Floats:

@@ -49,8 +49,6 @@ RARITY_MEAN, RARITY_SPREAD = 0.2, 0.25
 patient's rarity on the log-odds: rare labels tend to go with rare codes.
 """
 
-_MOST_ROWS, _MOST_VALUES = 250_000, 50_000_000
-
 
 @dataclass(frozen=True, kw_only=True)
 class Shares:
@@ -303,11 +301,3 @@ def label_scale(layout: Layout, *, drowned: float) -> float:
     What is known then comes from counts alone.
     """
     return float(LABEL_SCALE * (1.0 + drowned) / np.sqrt(layout.n_declared))
-
-
-def default_rows(n_columns: int) -> int:
-    """Return the synthetic rows of a site file that names no number: 250,000, or 50,000,000 values.
-
-    Rows cost no privacy, and a classifier needs many to see through the chance in a label.
-    """
-    return min(_MOST_ROWS, max(_MOST_VALUES // n_columns, 10_000))

@@ -8,6 +8,7 @@ probabilities, so that every share is met and nothing is sharpened. Post-process
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +17,18 @@ from scipy.sparse.linalg import lsqr
 
 from privacy.arrays import Codes, Floats, Integers
 from tasks.measurement.record_rules import Combinations, RecordRules
-from tasks.methods.clustmix.tables.mixture import Mixture
 from tasks.methods.clustmix.tables.table_layout import Layout
 
 _LEAST_SHARE, _TINY = 1e-12, np.finfo(np.float64).tiny
 _RAKINGS, _RAKED, _MOVED, _STEPS = 50, 100_000, 1e-5, 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixture:
+    """Released mixture of products: weights (K,), and components (K, W) of distributions."""
+
+    weights: Floats
+    components: Floats
 
 
 def quotas(shares: Floats, total: int, rng: np.random.Generator) -> Integers:

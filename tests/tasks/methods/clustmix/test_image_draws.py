@@ -14,8 +14,12 @@ from tasks.methods.clustmix.images.image_clustmix import ImageClustMix
 from tasks.methods.clustmix.images.image_layout import ImageLayout
 from tasks.methods.clustmix.images.image_rule import MOMENT_NORM
 from tasks.methods.clustmix.images.scattering import feature_bound, scatter
-from tasks.methods.clustmix.images.teacher import whitening_of
-from tasks.methods.clustmix.images.whitening import FEATURE_NORM, FEATURE_ZERO, Whitening
+from tasks.methods.clustmix.images.teacher import (
+    FEATURE_NORM,
+    FEATURE_ZERO,
+    Whitening,
+    whitening_of,
+)
 
 HEIGHT, WIDTH, LEVELS, LABELS = 4, 5, 6, 3
 

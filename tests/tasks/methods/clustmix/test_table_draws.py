@@ -17,7 +17,7 @@ from tasks.measurement.statistics import SUM_SCALE
 from tasks.methods.clustmix.tables import table_draws as draws
 from tasks.methods.clustmix.tables.kernel_features import FEATURE_NORM, _kernel
 from tasks.methods.clustmix.tables.table_clustmix import Effort, TableClustMix
-from tasks.methods.clustmix.tables.table_layout import Layout
+from tasks.methods.clustmix.tables.table_layout import Layout, pair_cells
 
 DOMAIN = domain_with(
     *(4, 2, 3, 1),
@@ -103,7 +103,7 @@ def test_pair_tables_are_those_of_their_definition(drawn):
             tables[i, j] = tables[i, j] + weight * outer
     found = contribution(rows, **public) / SUM_SCALE * public["norm"]
     np.testing.assert_allclose(found[: len(one_ways)], one_ways, atol=1e-4)
-    cells = draws.pair_cells(n_groups, public["used"])
+    cells = pair_cells(n_groups, public["used"])
     matrix = np.zeros(cells.shape)
     n_cells = int(cells.sum())
     matrix[cells] = found[len(one_ways) : len(one_ways) + n_cells]

@@ -81,11 +81,6 @@ def pair_distance(rows, codes, first, second):
     return 0.5 * np.abs(real - made).sum()
 
 
-def test_dependence_between_columns_survives(rows, sampled):
-    for first, second in ((0, 3), (0, 1)):
-        assert pair_distance(rows, sampled[0], first, second) < 0.04
-
-
 def test_labels_follow_the_columns_as_they_do(sampled):
     codes, labels = sampled
     scores = scores_of(codes)
@@ -162,20 +157,3 @@ def test_a_plan_of_another_budget_is_found_before_the_last_draws(rows, method):
     with pytest.raises(IntegrityError, match="expected exactly the planned draws so far"):
         measure(method, curator, mu=2.0)
     assert [event.statistic for event in curator.event.events] == ["label_counts", "pair_tables"]
-
-
-def test_rows_that_are_asked_for_are_as_those_that_rejection_finds(method, released):
-    # Two columns and their joint share of a few percent: rejection keeps as much of many rows.
-    allowed = {0: np.arange(5) >= 3, 3: np.arange(6) <= 1}
-    asked = method.sample_where(released, allowed, n_rows=20_000, rng=np.random.default_rng(3))
-    codes, labels = method.sample(released, n_rows=100_000, rng=np.random.default_rng(4))
-    kept = allowed[0][codes[:, 0]] & allowed[3][codes[:, 3]]
-    assert 2_000 < kept.sum() < 20_000
-    for column, width in enumerate(DOMAIN.n_codes):
-        mine, theirs = (
-            np.bincount(some, minlength=width) / len(some)
-            for some in (asked[0][:, column], codes[kept, column])
-        )
-        assert 0.5 * np.abs(mine - theirs).sum() < 0.02
-    mine, theirs = (np.bincount(some, minlength=3) / len(some) for some in (asked[1], labels[kept]))
-    assert np.abs(mine - theirs).max() < 0.02

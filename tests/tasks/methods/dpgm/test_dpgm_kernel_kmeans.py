@@ -15,8 +15,7 @@ from privacy.sensitivity import weighted_sum_l2_sensitivity
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.vectors import VectorMap
 from tasks.methods.dpgm.cluster_means import cluster_means
-from tasks.methods.dpgm.embedding import POINT_SCALE
-from tasks.methods.dpgm.kernel_kmeans import cluster_sums
+from tasks.methods.dpgm.kernel_kmeans import POINT_SCALE, cluster_sums
 
 BOUND = weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE)
 SEEDS = st.integers(0, 2**32 - 1)

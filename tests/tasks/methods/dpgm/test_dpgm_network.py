@@ -8,10 +8,9 @@ import pytest
 from single_gradients import gradient_of_each
 
 from tasks.measurement.vectors import Block
-from tasks.methods.dpgm.elbo import key_of
 from tasks.methods.dpgm.rbm import Rbm
 from tasks.methods.dpgm.record_gradients import ROWS_AT_ONCE
-from tasks.methods.dpgm.vae import Vae
+from tasks.methods.dpgm.vae import Vae, key_of
 
 MIXED = (
     Block(start=0, stop=1, kind="unit"),

@@ -10,10 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privacy.sensitivity import weighted_sum_l2_sensitivity
-from tasks.measurement.descent import Descent
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.vectors import VectorMap
-from tasks.methods.dpgm.dp_sgd import NormHistogram, TrainingStep, gradient_sums, split_draw
+from tasks.methods.dpgm.dp_sgd import (
+    Descent,
+    NormHistogram,
+    TrainingStep,
+    gradient_sums,
+    split_draw,
+)
 from tasks.methods.dpgm.record_gradients import ClippedSum
 
 BOUND = weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE)

@@ -185,9 +185,8 @@ class TableClustMix:
             n_labels=layout.n_labels,
             n_visits=layout.n_visits,
         )
-        counts = estimates.first_counts(
-            layout, noisy, unit_stddev=plan[LABEL_COUNTS].unit_noise_stddev
-        )
+        unit_stddev = plan[LABEL_COUNTS].unit_noise_stddev
+        counts = estimates.first_counts(layout, noisy, unit_stddev=unit_stddev)
         if layout.n_columns == 1:
             mixture = Mixture(weights=np.ones(1), components=counts.shares[None])
             measured: Released = {"code_groups": np.arange(layout.width)}

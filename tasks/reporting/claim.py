@@ -13,7 +13,6 @@ from fractions import Fraction
 from statistics import NormalDist
 from typing import Protocol
 
-from privacy.gaussian import privacy_loss_bound
 from privacy.parameters import Adjacency
 
 FALSE_ALARMS = 5
@@ -88,6 +87,8 @@ class Claim:
         patient who is known to be in it: these are exchanged for others, which is twice the loss
         of leaving them out (`privacy.gaussian.adjacency_factor`). See `privacy_loss_bound`.
         """
+        from privacy.gaussian import privacy_loss_bound  # scipy is slow to import
+
         times = 1 if presence or not self.adds_or_removes else 2
         loss = privacy_loss_bound(chance=chance, mu=times * self.manifest.mu)
         return 1.0 / (1.0 + (1.0 - prior) / prior * math.exp(-loss))

@@ -87,7 +87,7 @@ class Claim:
         patient who is known to be in it: these are exchanged for others, which is twice the loss
         of leaving them out (`privacy.gaussian.adjacency_factor`). See `privacy_loss_bound`.
         """
-        from privacy.gaussian import privacy_loss_bound  # scipy, which the front door can do without
+        from privacy.gaussian import privacy_loss_bound  # scipy is slow to import
 
         times = 1 if presence or not self.adds_or_removes else 2
         loss = privacy_loss_bound(chance=chance, mu=times * self.manifest.mu)

@@ -227,7 +227,7 @@ def check_databases(database, folder):
         env={
             **os.environ,
             **words,
-            "POSTGRES_USER": postgres_server.ROLE,
+            "POSTGRES_USER": postgres_server.OWNER,
             "PGPASSWORD": postgres_server.PASSWORD,
             "PGHOST": "127.0.0.1",
             "PGPORT": str(database.port),

@@ -43,8 +43,16 @@ def rows_of(table: pd.DataFrame | pa.Table) -> pd.DataFrame:
         return table.reset_index(drop=True)
     for place, (name, column) in enumerate(zip(table.column_names, table.columns, strict=True)):
         if pa.types.is_dictionary(column.type):
-            table = table.set_column(place, name, column.cast(column.type.value_type))
+            table = table.set_column(place, name, _decoded(column))
     return arrow_frame(table)
+
+
+def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the values of a dictionary; those of polars are views, which Arrow cannot take."""
+    kind = column.type.value_type
+    kind = pa.large_string() if arrow_is_text(kind) else kind
+    chunks = (chunk.dictionary.cast(kind).take(chunk.indices) for chunk in column.chunks)
+    return pa.chunked_array(list(chunks), kind)
 
 
 def types_of(frame: Any) -> dict[str, tuple[_Kind, tuple[Any, ...]]]:

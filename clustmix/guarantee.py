@@ -43,7 +43,7 @@ class Guarantee:
     events : tuple of Event
         Uses of mechanisms: planned, or as they really happened.
     delta : float
-        Probability with which the bound may fail.
+        What is added to the factor e^epsilon in the definition.
     adjacency : Adjacency
         Neighbouring tables: with one patient more, or with one exchanged for another.
     privacy_unit : str

@@ -52,7 +52,7 @@ class Synthesizer(Parameters):
     epsilon : float, above 0
         Bound on the privacy loss of a patient; 1.0 is usual.
     delta : float, above 0 and below 0.001
-        Probability with which the bound may fail: a public constant, such as 1e-6.
+        What is added to the factor e^epsilon: a public constant, such as 1e-6.
     adjacency : {"add_remove", "replace_one"}, default "add_remove"
         Neighbouring tables: with one patient more, or with one exchanged for another.
     patient_column : str, optional

@@ -27,6 +27,7 @@ def init(
     ] = None,
     *,
     delimiter: Annotated[str, option("MARK", "delimiter of a CSV file")] = ",",
+    encoding: Annotated[str, option("NAME", "encoding of a CSV file, such as latin-1")] = "utf-8",
     codebook: Annotated[
         Path | None,
         option(
@@ -67,7 +68,7 @@ def init(
     from flows.site.template import describe_table, site_template, source_of
     from storage.codebooks.codebook_files import read_codebook
 
-    source = source_of(table, delimiter=delimiter)
+    source = source_of(table, delimiter=delimiter, encoding=encoding)
     text = site_template(
         *describe_table(source),
         source,

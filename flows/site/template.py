@@ -110,13 +110,18 @@ def _kind(dtype: str | None) -> str | None:
     return None
 
 
-def source_of(path: Path, *, delimiter: str = ",") -> CsvSource | ParquetSource:
+def source_of(
+    path: Path, *, delimiter: str = ",", encoding: str = "utf-8"
+) -> CsvSource | ParquetSource:
     """Return a table as a source: Parquet by its suffix or as a folder, else a text file."""
     if path.suffix == ".parquet" or path.is_dir():
         return ParquetSource(kind="parquet", path=path)
     try:
-        return CsvSource(kind="csv", path=path, delimiter=delimiter)
-    except ValidationError:
+        return CsvSource(kind="csv", path=path, delimiter=delimiter, encoding=encoding)
+    except ValidationError as error:
+        if error.errors()[0]["loc"] == ("encoding",):
+            text = "expected --encoding to name a text encoding, such as utf-8 or latin-1"
+            raise ConfigurationError("INVALID_ENCODING", text) from None
         raise ConfigurationError(
             "INVALID_DELIMITER",
             "expected --delimiter to be one character, neither a quote nor a line end",
@@ -127,7 +132,10 @@ def describe_table(
     source: CsvSource | ParquetSource,
 ) -> tuple[tuple[str, ...], dict[str, str] | None]:
     """Return column names, and types of a single Parquet file, from header line or footer."""
-    header = CohortReader(source).header()
+    try:
+        header = CohortReader(source).header()
+    except InputError as error:
+        raise InputError(error.code, _before_a_site_file(error.message)) from None
     if isinstance(source, CsvSource):
         if any(number_of(name) is not None for name in header):
             raise InputError(
@@ -141,3 +149,14 @@ def describe_table(
         return header, None
     schema = pq.read_schema(path)
     return header, {name: str(schema.field(name).type) for name in header}
+
+
+def _before_a_site_file(message: str) -> str:
+    """Name options of ``init`` where a refusal names keys of a site file that is yet to be made."""
+    for key, option in (
+        ("declare encoding in the site file", "give --encoding"),
+        ("set 'delimiter' in the site file to", "give as --delimiter"),
+        ("correct the path in the site file", "correct the path"),
+    ):
+        message = message.replace(key, option)
+    return message

@@ -6,26 +6,30 @@ are all text. Nothing is inferred from values, and equal cells are not merged: 1
 database are two texts.
 """
 
+import re
 from collections.abc import Sequence
 from datetime import date, time
 from decimal import Decimal
+from typing import NamedTuple
 from uuid import UUID
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 from pandas.api.extensions import ExtensionDtype
 
 from privacy.arrays import Indices
 from privacy.errors import InputError
-from storage.schema.columns import raw_text
+from storage.schema.columns import NumericColumn, number_of, raw_text
 
 _SQL_CELLS = (type(None), str, int, float, Decimal, date, time, UUID)  # bool is int, datetime date
 _ARROW_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 _ARROW_KINDS = (
     *_ARROW_TEXTS,
-    *(pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal128, pa.types.is_decimal256),
+    *(pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
     *(pa.types.is_boolean, pa.types.is_null),
     *(pa.types.is_date, pa.types.is_time, pa.types.is_timestamp),
+    lambda kind: isinstance(kind, pa.UuidType),
 )
 # As psycopg names them; other drivers do not name the types of a result.
 _SQL_REFUSED = frozenset({"bytea", "cidr", "inet", "interval", "json", "jsonb", "record"})
@@ -50,6 +54,46 @@ def distinct(cells: pd.Series) -> tuple[Indices, list[str]]:
     # Equals `raw_text` for texts and whole numbers, and is many times faster.
     written = str.strip if kinds == {str} else str if kinds == {int} else raw_text
     return index, list(map(written, values))
+
+
+class NumberMarks(NamedTuple):
+    """Declared marks of a source: between units and decimals, and between groups of digits."""
+
+    decimal: str = "."
+    thousands: str | None = None
+
+    def plain(self, text: str) -> str:
+        """Return a number as Python writes it, and any other text as it is.
+
+        A number with the marks of another place, which Python would read, is no number here: of
+        ``1.5`` under a decimal comma nobody knows whether it is three halves or fifteen.
+        """
+        groups = (
+            r"\d+"
+            if self.thousands is None
+            else rf"\d{{1,3}}(?:{re.escape(self.thousands)}\d{{3}})+|\d+"
+        )
+        number = rf"[+-]?(?:{groups})?(?:{re.escape(self.decimal)}\d*)?(?:[eE][+-]?\d+)?"
+        if re.fullmatch(number, text) and any(digit.isdigit() for digit in text):
+            return text.replace(self.thousands or "", "").replace(self.decimal, ".")
+        return text if number_of(text) is None else f"{text} (marks of another place)"
+
+
+def with_plain_numbers(
+    frame: pd.DataFrame, columns: Sequence[object], marks: NumberMarks
+) -> pd.DataFrame:
+    """Return the rows with plain numbers in the numeric columns, each cell by itself.
+
+    A declared missing code stays as it stands in the file.
+    """
+    plain = {}
+    for column in columns:
+        if isinstance(column, NumericColumn):
+            index, texts = distinct(frame[column.name])
+            plain_texts = (t if t in column.missing else marks.plain(t) for t in texts)
+            cells = np.array([*plain_texts, None], dtype=object)
+            plain[column.name] = pd.Series(cells[index], index=frame.index, dtype=object)
+    return frame.assign(**plain)
 
 
 def sql_text(name: str, cells: Sequence[object]) -> pa.Array:
@@ -114,8 +158,15 @@ def _texts(cells: pd.Series) -> list[str | None]:
 
 def _arrow_text(column: pa.ChunkedArray) -> pa.Array:
     # Equal values of one Arrow type have one text.
+    kind = column.type
+    is_uuid = isinstance(kind, pa.UuidType)
+    if is_uuid:
+        column = column.cast(pa.binary(16))
+    elif pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind):
+        column = column.cast(pa.decimal128(kind.precision, kind.scale))
     encoded = column.combine_chunks().dictionary_encode()
-    texts = [raw_text(value) for value in encoded.dictionary.to_pylist()]
+    values = encoded.dictionary.to_pylist()
+    texts = [raw_text(UUID(bytes=value) if is_uuid else value) for value in values]
     return pa.array(texts, pa.large_string()).take(encoded.indices)
 
 

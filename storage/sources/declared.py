@@ -52,6 +52,12 @@ class CsvSource(_FileSource):
     """One character."""
     encoding: str = "utf-8"
     """Name of a text encoding."""
+    decimal: Literal[".", ","] = Field(default=".", exclude_if=lambda mark: mark == ".")
+    """Decimal mark of the columns of numbers."""
+    thousands: Literal[".", ",", " ", "'"] | None = Field(
+        default=None, exclude_if=lambda mark: mark is None
+    )
+    """Mark of thousands; none if left out."""
 
     @field_validator("delimiter")
     @classmethod
@@ -70,6 +76,12 @@ class CsvSource(_FileSource):
             if "a".encode(encoding).decode(encoding) == "a":
                 return codecs.lookup(encoding).name
         raise ValueError("unknown text encoding; use for example 'utf-8' or 'cp1252'")
+
+    @model_validator(mode="after")
+    def _two_marks(self) -> Self:
+        if self.decimal == self.thousands:
+            raise ValueError("expected two different marks as decimal and thousands")
+        return self
 
 
 class ParquetSource(_FileSource):
@@ -151,6 +163,13 @@ class SqlSource(DatabasePlace):
         from storage.sources.sql_queries import parse_query, tables_of  # slow import, rarely needed
 
         return tables_of(parse_query(self.query, self.language))
+
+    @property
+    def times(self) -> frozenset[tuple[str, str]]:
+        """Tables with the columns that the query reads as times, which SQLite has as text."""
+        from storage.sources.sql_queries import parse_query, times_of
+
+        return times_of(parse_query(self.query, self.language))
 
     @property
     def declared(self) -> frozenset[str]:

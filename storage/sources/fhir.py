@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from decimal import Decimal
-from itertools import groupby
+from itertools import count, groupby
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,9 @@ from storage.sources.declared_fhir import (
     known_types,
     parse_expression,
 )
-from storage.sources.reading import SourceTable
+from storage.sources.reading import RefusedRow, SourceTable
 
+_LOG = "log.ndjson"
 _MAX_LINE_BYTES = 1 << 24
 _REFERENCE = re.compile(
     # No address of a server: two servers may give two people one id.
@@ -62,9 +63,13 @@ class FhirExport(SourceTable):
         return (PATIENT, *self._features), {}
 
     def files(self) -> list[Path]:
-        """Return the files ``*.ndjson`` of the folder, sorted; a link or none is an InputError."""
+        """Return the files ``*.ndjson`` of the folder, sorted; a link or none is an InputError.
+
+        The log of a bulk client is none of them, and its folders ``error`` and ``deleted`` are not
+        read.
+        """
         folder: Path = self._source.path
-        files = sorted(folder.glob("*.ndjson"))
+        files = sorted(file for file in folder.glob("*.ndjson") if file.name != _LOG)
         if not files:
             raise InputError("SOURCE_MISSING", f"expected files '*.ndjson' in folder {folder}")
         if any(file.is_symlink() or not file.is_file() for file in files):
@@ -119,22 +124,33 @@ def _unnamed_database(folder: Path) -> sqlite3.Connection:
 def _lines(file: Path, types: set[str]) -> Iterator[tuple[str, str, str, str, bytes, bytes]]:
     """Yield the resources of some types with their patient, their time and their id."""
     with file.open("rb") as handle:
-        while line := handle.readline(_MAX_LINE_BYTES + 1):
-            if not line.strip():
-                continue
-            resource = _parsed(line) if len(line) <= _MAX_LINE_BYTES else {}
-            kind = str(resource.get("resourceType"))
-            if kind in types:
-                patient = _patient_of(kind, resource)
-                own = str(resource.get("id", ""))
-                digest = hashlib.sha256(line.strip()).digest()
-                yield patient, kind, _moment(resource), own, digest, line
-            elif kind not in known_types():
-                raise InputError(
-                    "FHIR_TYPE",
-                    "expected on every line one resource of a known type of FHIR R4, found another "
-                    "or none; export the folder again, or leave the file of that type out",
-                )
+        for number in count():
+            line = handle.readline(_MAX_LINE_BYTES + 1)
+            if not line:
+                return
+            try:
+                if line.strip() and (found := _resource(line, types)):
+                    yield found
+            except InputError as refusal:
+                place = f"{file.name}, line {number + 1}"
+                raise RefusedRow(refusal, row=number, place=place) from None
+
+
+def _resource(line: bytes, types: set[str]) -> tuple[str, str, str, str, bytes, bytes] | None:
+    """Return a resource with its patient, its time and its id; None if its type is not wanted."""
+    resource = _parsed(line) if len(line) <= _MAX_LINE_BYTES else {}
+    kind = str(resource.get("resourceType"))
+    if kind in types:
+        digest = hashlib.sha256(line.strip()).digest()
+        own = str(resource.get("id", ""))
+        return _patient_of(kind, resource), kind, _moment(resource), own, digest, line
+    if kind not in known_types():
+        raise InputError(
+            "FHIR_TYPE",
+            "expected on every line one resource of a known type of FHIR R4, found another or "
+            "none; export the folder again, or leave the file of that type out",
+        )
+    return None
 
 
 def _parsed(line: bytes) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import os
+import re
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -18,12 +19,13 @@ import sqlalchemy as sa
 from privacy.errors import ConfigurationError, InputError
 from storage.sources.cells import sql_is_read, sql_text
 from storage.sources.declared import CsvSource, SqlSource
-from storage.sources.reading import SourceTable
+from storage.sources.reading import RefusedRow, SourceTable, unreadable
 
 _MAX_HEADER_CHARACTERS = 1_000_000
 # The parser reads ahead about forty blocks; a row must fit into one.
 _CSV_BLOCK_BYTES = 1 << 18
 _COMMON_DELIMITERS = ",;\t|"
+_DAY_FORM = "-".join("[0-9]" * n for n in (4, 2, 2)) + "*"
 _SQLITE_READS = frozenset(
     {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 )
@@ -54,7 +56,20 @@ class CsvTable(SourceTable):
                 "the first line must hold the column names; it is empty or longer than a million "
                 "characters",
             )
-        names = tuple(next(csv.reader([self._line], delimiter=delimiter, strict=True)))
+        if re.fullmatch(r"\s*\"?sep=.?\"?\s*", self._line, re.IGNORECASE):
+            raise InputError(
+                "CSV_HEADER",
+                "the first line must hold the column names; it is the line 'sep=' of a "
+                "spreadsheet; delete it",
+            )
+        cells = next(csv.reader([self._line], delimiter=delimiter, strict=True))
+        names = tuple(cell.strip() for cell in cells)
+        if len(names) > 1 and not names[0]:
+            raise InputError(
+                "HEADER_EMPTY_NAME",
+                "column 1 has no name: a data frame was probably written with its index; export it "
+                "without the index, or give the column a name",
+            )
         others = [mark for mark in _COMMON_DELIMITERS if mark != delimiter and mark in names[0]]
         if len(names) == 1 and others:
             raise InputError(
@@ -71,29 +86,62 @@ class CsvTable(SourceTable):
             return
         # pandas.read_csv pads a row that is too short and, with a choice of columns, accepts a row
         # that is too long, whose cells then stand in wrong columns.
-        reader = pa_csv.open_csv(
-            self._source.path,
-            read_options=pa_csv.ReadOptions(
-                encoding=self._source.encoding, block_size=_CSV_BLOCK_BYTES
-            ),
-            parse_options=pa_csv.ParseOptions(
-                delimiter=self._source.delimiter, newlines_in_values=True
-            ),
-            convert_options=pa_csv.ConvertOptions(
-                column_types=dict.fromkeys(names, pa.string()),
-                include_columns=list(needed),
-                strings_can_be_null=False,
-            ),
-        )
-        with reader:
-            yield from reader
+        with self._odd_rows_located():
+            reader = pa_csv.open_csv(
+                self._source.path,
+                read_options=pa_csv.ReadOptions(
+                    encoding=self._source.encoding,
+                    block_size=_CSV_BLOCK_BYTES,
+                    column_names=names,
+                    skip_rows=1,
+                ),
+                parse_options=pa_csv.ParseOptions(
+                    delimiter=self._source.delimiter, newlines_in_values=True
+                ),
+                convert_options=pa_csv.ConvertOptions(
+                    column_types=dict.fromkeys(names, pa.string()),
+                    include_columns=list(needed),
+                    strings_can_be_null=False,
+                ),
+            )
+            with reader:
+                yield from reader
+
+    @contextmanager
+    def _odd_rows_located(self) -> Iterator[None]:
+        """Find the row again that has more or fewer cells than the header (`RefusedRow`)."""
+        odd: RefusedRow | None = None
+        try:
+            yield
+        except pa.ArrowInvalid as error:
+            if "columns, got" in str(error):
+                odd = self._first_odd_row()
+            if odd is None:
+                raise
+        if odd is not None:
+            raise odd
+
+    def _first_odd_row(self) -> RefusedRow | None:
+        """Return the refusal of the first row that has more or fewer cells than the header."""
+        with _opened(self._source.path, self._source) as handle:
+            rows = csv.reader(handle, delimiter=self._source.delimiter)
+            n_cells = len(next(rows))
+            for number, row in enumerate(rows):
+                if row and len(row) != n_cells:
+                    place = f"{self._source.path.name}, line {rows.line_num}"
+                    return RefusedRow(unreadable("csv", "cells"), row=number, place=place)
+        return None
+
+
+def _opened(path: Path, source: CsvSource) -> io.TextIOWrapper:
+    encoding = "utf-8-sig" if source.encoding == "utf-8" else source.encoding
+    raw = gzip.open(path) if path.suffix == ".gz" else path.open("rb")
+    # The decoder reads ahead, so that errors of later lines must not stop it.
+    return io.TextIOWrapper(raw, encoding=encoding, errors="replace", newline="")
 
 
 def _first_line(path: Path, source: CsvSource) -> str:
-    encoding = "utf-8-sig" if source.encoding == "utf-8" else source.encoding
-    raw = gzip.open(path) if path.suffix == ".gz" else path.open("rb")
-    # The decoder reads beyond the first line, so errors of later lines must not stop it.
-    with io.TextIOWrapper(raw, encoding=encoding, errors="replace") as handle:
+    with _opened(path, source) as handle:
         line = handle.readline(_MAX_HEADER_CHARACTERS)
     if "\ufffd" in line:
         raise UnicodeError
@@ -139,6 +187,12 @@ def executed(source: SqlSource) -> Iterator[sa.CursorResult[tuple[object, ...]]]
             "the database",
         )
     place = sa.make_url(url)
+    if place.get_backend_name() not in ("postgresql", "sqlite"):
+        raise ConfigurationError(
+            "DATABASE_KIND",
+            "expected an address of PostgreSQL or SQLite, the databases that are read, found "
+            "another; export the table to Parquet, and name that as the source",
+        )
     if place.drivername == "postgresql":  # the driver that is installed
         place = place.set(drivername="postgresql+psycopg")
     engine = sa.create_engine(place, poolclass=sa.NullPool, hide_parameters=True)
@@ -158,6 +212,7 @@ def executed(source: SqlSource) -> Iterator[sa.CursorResult[tuple[object, ...]]]
             if isinstance(driver, sqlite3.Connection):
                 driver.execute("PRAGMA query_only = ON")
                 driver.set_authorizer(_authorize_reading)
+                _check_times(driver, source)
             result = connection.execute(
                 sa.text(source.query), source.parameters, execution_options={"stream_results": True}
             )
@@ -189,6 +244,33 @@ def _check_database(engine: sa.Engine, source: SqlSource) -> None:
                 "rows about a patient depend on that patient alone (patient_local), or on no "
                 "patient (public_tables)",
             )
+
+
+def _check_times(driver: sqlite3.Connection, source: SqlSource) -> None:
+    """Refuse (InputError) a column that SQLite is to read as times and would misread or drop.
+
+    A number is a Julian day to SQLite, whoever wrote it; a text of another form is no time.
+    """
+    for table, column in source.times:
+        # Names of a parsed query, in quotes.
+        name = ".".join(_in_quotes(part) for part in table.split("."))
+        cell = _in_quotes(column)
+        found = driver.execute(
+            f"SELECT 1 FROM {name} WHERE {cell} IS NOT NULL "  # noqa: S608
+            f"AND (TYPEOF({cell}) <> 'text' OR UNIXEPOCH({cell}) IS NULL "
+            f"OR {cell} NOT GLOB '{_DAY_FORM}') LIMIT 1"
+        )
+        if found.fetchone() is not None:
+            raise InputError(
+                "DATE_FORM",
+                f"expected {table}.{column} to hold dates as text, such as 2020-01-31 or "
+                "2020-01-31 12:00:00, found another form, such as a number of days or seconds; "
+                "write the column as text",
+            )
+
+
+def _in_quotes(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _folded(name: str) -> str:

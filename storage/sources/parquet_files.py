@@ -64,6 +64,7 @@ class ParquetFolder(SourceTable):
 
     def __init__(self, source: ParquetSource, scratch: Path | None = None) -> None:
         path = source.path or Path()
+        _refuse_a_log(path if path.is_dir() else path.parent)
         self._files = _files_of(path)
         if not self._files:
             raise InputError("SOURCE_MISSING", f"expected files '*.parquet' in folder {path}")
@@ -131,6 +132,27 @@ class ParquetFolder(SourceTable):
             first_row=first_row,
             partition=self._partitions[place],
         )
+
+
+def _refuse_a_log(folder: Path) -> None:
+    """Refuse (InputError) files of a table whose log says which of their rows are still valid."""
+    while "=" in folder.name:  # a partition
+        folder = folder.parent
+    logs = {
+        "Delta Lake": (*folder.rglob("_delta_log"),),
+        "Hudi": (*folder.rglob(".hoodie"),),
+        "Iceberg": (
+            *folder.rglob("*.metadata.json"),
+            *folder.parent.glob("metadata/*.metadata.json"),
+        ),
+    }
+    for table, found in logs.items():
+        if found:
+            raise InputError(
+                "TABLE_LOG",
+                f"expected a folder of plain Parquet, found the log of a {table} table, whose "
+                "files hold deleted and replaced rows; write its present rows out as Parquet",
+            )
 
 
 def _rows_of_groups(file: Path) -> list[int]:

@@ -82,6 +82,17 @@ def reader_of(kind: str) -> type[SourceTable]:
     return cast(type[SourceTable], getattr(import_module(f"{__package__}.{module}"), name))
 
 
+class RefusedRow(InputError):
+    """A refusal that knows the row, from 0 in its file, for the restricted file alone.
+
+    `place` is the file and the line; neither is in the message.
+    """
+
+    def __init__(self, refusal: InputError, *, row: int, place: str) -> None:
+        super().__init__(refusal.code, refusal.message)
+        self.row, self.place = row, place
+
+
 class FailureNote(AbstractContextManager["FailureNote"]):
     """Records that a block failed and drops the exception, whose text may quote the data.
 

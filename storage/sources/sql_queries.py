@@ -141,3 +141,31 @@ def tables_of(query: exp.Query) -> frozenset[str]:
 def name_of(table: exp.Table) -> str:
     """Return ``table`` or ``schema.table``."""
     return f"{table.db}.{table.name}" if table.db else str(table.name)
+
+
+def times_of(query: exp.Query) -> frozenset[tuple[str, str]]:
+    """Return the stored columns that UNIXEPOCH reads, each with its table as `name_of` has it."""
+    of_query = {cte.alias for cte in query.find_all(exp.CTE)}
+    columns = (
+        node.expressions[0]
+        for node in query.find_all(exp.Anonymous)
+        if node.name.lower() == "unixepoch"
+    )
+    tables = ((_table_of(column), column.name) for column in columns)
+    return frozenset(
+        (name_of(table), name)
+        for table, name in tables
+        if table is not None and table.name not in of_query
+    )
+
+
+def _table_of(column: exp.Column) -> exp.Table | None:
+    """Return the table that a column is read from: of its SELECT, or of one around it."""
+    select = column.parent_select
+    while select is not None:
+        own = [table for table in select.find_all(exp.Table) if table.parent_select is select]
+        for table in own:
+            if column.table in ("", table.alias_or_name):
+                return table
+        select = select.parent_select
+    return None

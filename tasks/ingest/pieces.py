@@ -17,13 +17,15 @@ import numpy as np
 import pandas as pd
 
 from privacy.charges import Partition
+from privacy.errors import InputError
 from privacy.parameters import PrivacyUnit
 from storage.files.diagnostics import DiagnosticsFile
 from storage.files.workspace import load_arrays, replaced, store_arrays
 from storage.schema.table import TableSchema
 from storage.schema.visit_columns import VisitColumns
+from storage.sources.cells import NumberMarks, with_plain_numbers
 from storage.sources.declared_images import FILE_NAME, RefusedFiles
-from storage.sources.reading import Fragment
+from storage.sources.reading import Fragment, RefusedRow
 from tasks.gates.table_rules import source_cells
 from tasks.ingest.contributions import part_of_patients
 from tasks.ingest.encoding import encode_chunk
@@ -48,13 +50,14 @@ class IngestRules:
     """Public rules of an ingest; ``partition`` is the part of the patients that is read.
 
     ``schema`` is that of the release; `row_schema` is that of a source row, which differs with
-    `visits`.
+    `visits`. ``marks`` are those of numbers in a text file, None for the usual ones.
     """
 
     schema: TableSchema
     unit: PrivacyUnit
     partition: Partition | None
     visits: VisitColumns | None = None
+    marks: NumberMarks | None = None
 
     @property
     def row_schema(self) -> TableSchema:
@@ -98,6 +101,8 @@ def spread_fragment(
         frame = _own_part(rules, whole_frame)
         if frame.empty:
             continue
+        if rules.marks is not None:
+            frame = with_plain_numbers(frame, schema.columns, rules.marks)
         asked = frame if visits is None else frame.drop(columns=visits.order)
         for title, found in source_cells(asked, schema, rules.unit.column).items():
             cells.setdefault(title, set()).update(found)
@@ -127,14 +132,20 @@ def _readable(
     broken: dict[tuple[str, str], None],
     diagnostics: DiagnosticsFile,
 ) -> Iterator[pd.DataFrame]:
-    """Yield frames; the names of files that break a rule go to diagnostics."""
+    """Yield frames; files, and places of rows, that break a rule go to diagnostics."""
+    refusal = None
     try:
         yield from frames
+    except RefusedRow as refused:
+        diagnostics.add("", refused.message, [refused.row], [refused.place])
+        refusal = InputError(refused.code, refused.message)
     except RefusedFiles as refused:
         for rule in dict.fromkeys(rule for rule, *_ in refused.broken):
             rows, names = zip(*((r, n) for own, r, n in refused.broken if own is rule), strict=True)
             diagnostics.add(FILE_NAME, str(rule), rows, names)
             broken.setdefault((FILE_NAME, rule))
+    if refusal is not None:
+        raise refusal
 
 
 def bound_shard(

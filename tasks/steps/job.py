@@ -15,7 +15,7 @@ from storage.schema.catalogue_entry import CatalogueEntry
 from storage.schema.declarations import Declarations, without_places
 from storage.schema.table import TableSchema
 from storage.schema.visit_columns import VisitColumns
-from storage.sources.declared import Source
+from storage.sources.declared import CsvSource, Source
 from tasks.ingest.encoding import domain_of
 from tasks.measurement.method import Synthesizer
 from tasks.methods.method_config import MethodConfig
@@ -115,9 +115,14 @@ class ReleaseJob:
     @property
     def rules(self) -> IngestRules:
         """Public rules for reading the table: all that a worker needs."""
-        from tasks.ingest.pieces import IngestRules
+        from tasks.ingest.pieces import IngestRules, NumberMarks
 
+        marks = None
+        if isinstance(self.source, CsvSource):
+            declared = NumberMarks(self.source.decimal, self.source.thousands)
+            marks = None if declared == NumberMarks() else declared
         return IngestRules(
+            marks=marks,
             schema=self.table_schema,
             unit=self.unit,
             partition=self.partition,

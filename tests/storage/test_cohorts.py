@@ -261,7 +261,7 @@ def test_name_of_a_partition_folder_is_content(tmp_path):
     "kind",
     [
         pa.list_(pa.string()), pa.struct({"b": pa.string()}), pa.binary(),
-        pa.dictionary(pa.int8(), pa.binary()), pa.uuid(),
+        pa.dictionary(pa.int8(), pa.binary()),
     ],
     ids=str,
 )  # fmt: skip

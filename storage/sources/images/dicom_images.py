@@ -1,6 +1,6 @@
 """One DICOM file as pixels in a declared window; only the elements named here are read.
 
-Source: DICOM PS3.3, C.7.6.3 (image pixel) and C.11.2.1.2.1 (linear window).
+Source: DICOM PS3.3, C.7.6.3 (image pixel), C.11.1 (modality) and C.11.2.1.2.1 (linear window).
 """
 
 import io
@@ -22,6 +22,7 @@ _PIXELS = (
     "Rows", "Columns", "SamplesPerPixel", "PhotometricInterpretation", "BitsAllocated",
     "BitsStored", "HighBit", "PixelRepresentation", "NumberOfFrames", "RescaleSlope",
     "RescaleIntercept", "PixelData",
+    "ModalityLUTSequence", "SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence",
 )  # fmt: skip
 """Elements that pixels are made of."""
 
@@ -49,11 +50,7 @@ def read_dicom(content: bytes, source: DicomSource) -> tuple[NDArray[np.uint8], 
             raise RefusedFile(FileRule.SIZE)
         if asked and found.get(_BURNED_IN) != "NO":
             raise RefusedFile(FileRule.BURNED_IN)
-        slope, intercept = (
-            float(found.get(name, default))
-            for name, default in (("RescaleSlope", 1.0), ("RescaleIntercept", 0.0))
-        )
-        values = found.pixel_array * slope + intercept
+        values = _modality_values(found)
         if values.shape != source.size:
             raise RefusedFile(FileRule.WHOLE)
         in_header = {name: found.get(name) for name in source.header_columns}
@@ -61,6 +58,31 @@ def read_dicom(content: bytes, source: DicomSource) -> tuple[NDArray[np.uint8], 
     window = source.window
     gray = windowed(values, center=window.center, width=window.width)
     return gray[..., np.newaxis], columns
+
+
+def _modality_values(found: Any) -> NDArray[Any]:
+    """Return what the stored values stand for: by a table, by slope and intercept, or themselves.
+
+    An enhanced file has slope and intercept in the functional groups of its one frame, or of all
+    frames. Source: DICOM PS3.3, C.11.1 and C.7.6.16.2.9.
+    """
+    from pydicom.pixels import apply_modality_lut
+
+    groups = [
+        group
+        for name in ("PerFrameFunctionalGroupsSequence", "SharedFunctionalGroupsSequence")
+        for group in found.get(name) or []
+        if "PixelValueTransformationSequence" in group
+    ]
+    if groups:
+        (transformation,) = groups[0].PixelValueTransformationSequence
+        found.RescaleSlope = transformation.RescaleSlope
+        found.RescaleIntercept = transformation.RescaleIntercept
+    elif "RescaleSlope" in found or "RescaleIntercept" in found:
+        found.RescaleSlope = found.get("RescaleSlope", 1.0)
+        found.RescaleIntercept = found.get("RescaleIntercept", 0.0)
+    values: NDArray[Any] = apply_modality_lut(found.pixel_array, found)
+    return values
 
 
 def windowed(values: NDArray[Any], *, center: float, width: float) -> NDArray[np.uint8]:

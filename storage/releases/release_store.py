@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, date, datetime, time
 from pathlib import Path
 
 from privacy.errors import ConfigurationError, IntegrityError
@@ -90,8 +91,8 @@ class ReleaseStore:
         """Publish a bundle and return its folder: all of it or, after a crash, none of it.
 
         The bundle is written to a staging folder of the same file system, verified there as a
-        reader would verify it, forced to the disk and renamed. The approval is given if and only
-        if the manifest needs one.
+        reader would verify it, forced to the disk, dated to the day and renamed. The approval is
+        given if and only if the manifest needs one.
 
         It is Withheld if `require_publishable` says so, and an IntegrityError if the release
         exists, the manifest is of another one, or its reader would refuse it.
@@ -118,6 +119,7 @@ class ReleaseStore:
                 fsync_directory(staging)
                 verify_bundle(staging, trusted=[signer.public], officers=officers)
                 staging.chmod(0o755)
+                _date_to_the_day(staging, manifest.created_on)
                 if not target.parent.exists():
                     target.parent.mkdir()
                     target.parent.chmod(0o755)
@@ -152,6 +154,13 @@ class ReleaseStore:
         self.make_root()
         with file_locked(self.root / _LOCK_FILE):
             yield
+
+
+def _date_to_the_day(folder: Path, day: date) -> None:
+    """Give a bundle and its files the midnight of a day: when a run ended is nobody's business."""
+    midnight = datetime.combine(day, time(), UTC).timestamp()
+    for path in (*folder.iterdir(), folder):
+        os.utime(path, (midnight, midnight))
 
 
 def _refuse_mismatch(

@@ -123,7 +123,7 @@ def _declaration(manifest: Manifest) -> str:
     """Return when the columns were declared, and the number of corrections after a check."""
     n_failed = manifest.corrected_after_checks
     if not n_failed:
-        return "Declared before a record was measured; nothing here was learned from the source."
+        return "Declared before a record was measured; no failed check of this table is recorded."
     checks = "1 check" if n_failed == 1 else f"{n_failed} checks"
     return (
         f"Declared before a record was measured. Declarations were corrected after {checks} in "

@@ -177,16 +177,17 @@ class Entries:
         self._end_check(entry, declared, note=CHECK_PASSED)
 
     def failed_before(self, entry_id: str, declared: Declarations) -> tuple[str, ...]:
-        """Return digests of other declarations by which rows of the dataset failed a check.
+        """Return digests of other declarations by which rows of these patients failed a check.
 
-        One for each such check before an entry was reserved, in order.
+        One for each such check of the dataset, or of another name of its cohort, before an entry
+        was reserved, in order.
         """
         history = self._ledger.history()
         reserved = next(row for row in history if row.entry_id == entry_id)
         return tuple(
             row.digest
             for row in history[: reserved.sequence - 1]
-            if row.dataset == reserved.dataset
+            if (row.dataset == reserved.dataset or row.cohort == reserved.cohort)
             and row.state is EntryState.VOID
             and row.note != CHECK_PASSED
             and row.digest not in (None, declared.sha256)

@@ -129,6 +129,8 @@ def test_the_card_says_how_often_a_check_told_what_to_declare(desk):
     assert desk.release() == 0
     assert desk.states == ["void", "void", "void", "published"]
     assert corrected(desk) == 2
+    for file in (desk.bundle, *desk.bundle.iterdir()):
+        assert file.stat().st_mtime % 86_400 == 0  # when a run ended is nobody's business
     sentence = (
         "Declarations were corrected after 2 checks in which records of the source broke them"
     )
@@ -142,6 +144,19 @@ def test_the_card_says_how_often_a_check_told_what_to_declare(desk):
         '+     "else"',
         '+    "other": "else",',
     ]
+
+
+def test_a_check_by_another_name_of_the_dataset_counts(desk):
+    own = desk.site["dataset"]
+    desk.site["budget"] = {**desk.site["budget"], "cohort": own}
+    spoil(desk, smoker=CANARY)
+    desk.site["dataset"] = "another-name"
+    assert desk.run("check") == 2
+    desk.site["dataset"] = own
+    desk.site["schema"] = {**made.SCHEMA, "columns": [*made.SCHEMA["columns"][:3], OPEN]}
+    assert desk.release() == 0
+    assert corrected(desk) == 1
+    assert "corrected after 1 check in" in (desk.bundle / "data_card.md").read_text("utf-8")
 
 
 def test_what_was_written_of_broken_rows_is_bounded_and_does_not_stay(tmp_path):

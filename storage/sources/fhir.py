@@ -1,5 +1,6 @@
 """A folder of a FHIR bulk export: one record per patient, of that patient's resources alone."""
 
+import gzip
 import hashlib
 import json
 import os
@@ -63,13 +64,25 @@ class FhirExport(SourceTable):
         return (PATIENT, *self._features), {}
 
     def files(self) -> list[Path]:
-        """Return the files ``*.ndjson`` of the folder, sorted; a link or none is an InputError.
+        """Return the files ``*.ndjson``, plain or ``.gz``, of the folder, sorted.
 
-        The log of a bulk client is none of them, and its folders ``error`` and ``deleted`` are not
-        read.
+        The log of a bulk client is none of them, and its folder ``error`` is not read. It is an
+        InputError if there is none, or a link, or if the folder ``deleted`` names resources: an
+        entry there does not name its patient, so that nobody can show whose record it changes.
         """
         folder: Path = self._source.path
-        files = sorted(file for file in folder.glob("*.ndjson") if file.name != _LOG)
+        files = sorted(
+            file
+            for pattern in ("*.ndjson", "*.ndjson.gz")
+            for file in folder.glob(pattern)
+            if file.name != _LOG
+        )
+        if any(file.stat().st_size for file in folder.glob("deleted/*.ndjson*")):
+            raise InputError(
+                "FHIR_DELETED",
+                f"expected no resources in folder {folder / 'deleted'}, found some; export anew "
+                "and in full, so that deleted resources are absent",
+            )
         if not files:
             raise InputError("SOURCE_MISSING", f"expected files '*.ndjson' in folder {folder}")
         if any(file.is_symlink() or not file.is_file() for file in files):
@@ -123,7 +136,7 @@ def _unnamed_database(folder: Path) -> sqlite3.Connection:
 
 def _lines(file: Path, types: set[str]) -> Iterator[tuple[str, str, str, str, bytes, bytes]]:
     """Yield the resources of some types with their patient, their time and their id."""
-    with file.open("rb") as handle:
+    with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as handle:
         for number in count():
             line = handle.readline(_MAX_LINE_BYTES + 1)
             if not line:

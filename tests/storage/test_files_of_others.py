@@ -1,5 +1,6 @@
 """Files as other programs write them: read as they are meant, or refused by a rule of its own."""
 
+import gzip
 import json
 import sqlite3
 from uuid import UUID
@@ -137,9 +138,17 @@ def test_the_log_of_a_bulk_client_is_no_resource_and_a_bad_line_is_found(tmp_pat
     (tmp_path / "log.ndjson").write_text('{"exportId": "e", "eventId": "kickoff"}\n')
     (tmp_path / "Patient.ndjson").write_text(f"{patient}\n")
     assert read("fhir", path=tmp_path, features=features)["sex"].tolist() == ["female"]
+    (tmp_path / "Patient.ndjson").rename(tmp_path / "plain")
+    (tmp_path / "Patient.ndjson.gz").write_bytes(gzip.compress((tmp_path / "plain").read_bytes()))
+    assert read("fhir", path=tmp_path, features=features)["sex"].tolist() == ["female"]
+    (tmp_path / "Patient.ndjson.gz").unlink()
+    (tmp_path / "deleted").mkdir()
+    (tmp_path / "deleted" / "Patient.ndjson").touch()
     (tmp_path / "Patient.ndjson").write_text(f"{patient}\n\n[]\n")
     found = refusal("fhir", path=tmp_path, features=features)
     assert (found.code, found.place) == ("FHIR_LINE", "Patient.ndjson, line 3")
+    (tmp_path / "deleted" / "Patient.ndjson").write_text("{}")
+    assert refusal("fhir", path=tmp_path, features=features).code == "FHIR_DELETED"
 
 
 def test_values_of_dicom_are_those_of_its_modality(tmp_path):

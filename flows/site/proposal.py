@@ -54,7 +54,9 @@ def proposal(name: str, stored: str | None, described: Variable | None) -> Propo
     known = described or Variable(name=name)
     found = range_of(name, known.meaning, known.unit)
     kind, guessed = _kind(name, stored, known, found)
-    found = _usable(found, kind, known)
+    # The range of another unit would make noise of the column.
+    units = [] if found is None or known.unit else _units_of(found)
+    found = None if len(units) > 1 else _usable(found, kind, known)
     comment = ", ".join(text for text in (known.meaning, known.unit) if text)
     if described is None and _UNUSED.fullmatch(_words(name)):
         comment = "guess by its name: an identifier, a date or free text; the patient, or ignore"
@@ -62,7 +64,7 @@ def proposal(name: str, stored: str | None, described: Variable | None) -> Propo
     if kind == "categorical":
         lines += _categories(known)
     elif kind is not None:
-        lines += _numbers(kind, known, found)
+        lines += _numbers(kind, known, found, units)
     if known.missing:
         lines.append(Line("missing", _list(known.missing)))
     elif described is not None and stored == "categorical" and kind in ("integer", "real"):
@@ -71,6 +73,12 @@ def proposal(name: str, stored: str | None, described: Variable | None) -> Propo
         guess = "guess: the codebook does not say whether a cell may be empty"
         lines.append(Line("nullable", "true", guess if known.required is None else ""))
     return Proposal(name, lines, shown(comment))
+
+
+def _units_of(found: ClinicalRange) -> list[str]:
+    """Return the units in which a quantity is common."""
+    others = () if found.other_unit is None else (found.other_unit,)
+    return [*(one.unit for one in ranges_named(found.key)), *others]
 
 
 def label_lines(described: Variable | None) -> tuple[Line, ...]:
@@ -128,11 +136,7 @@ def _usable(found: ClinicalRange | None, kind: str | None, known: Variable) -> C
     lower = found.lower if known.lower is None else known.lower
     upper = found.upper if known.upper is None else known.upper
     codes = [number for number in map(number_of, known.missing) if number is not None]
-    if lower >= upper or any(lower <= code <= upper for code in codes):
-        return None
-    # The edges may be in another unit than the bounds.
-    bounded = known.lower is not None and known.upper is not None
-    return None if bounded and not known.unit and len(ranges_named(found.key)) > 1 else found
+    return None if lower >= upper or any(lower <= code <= upper for code in codes) else found
 
 
 def _categories(known: Variable) -> Iterator[Line]:
@@ -143,7 +147,9 @@ def _categories(known: Variable) -> Iterator[Line]:
     yield Line("levels", _list(code for code, _ in known.levels), shown(meanings))
 
 
-def _numbers(kind: str, known: Variable, found: ClinicalRange | None) -> Iterator[Line]:
+def _numbers(
+    kind: str, known: Variable, found: ClinicalRange | None, units: list[str]
+) -> Iterator[Line]:
     ends: list[float] = []
     for key in ("lower", "upper"):
         end = getattr(known, key)
@@ -153,6 +159,8 @@ def _numbers(kind: str, known: Variable, found: ClinicalRange | None) -> Iterato
             comment = f"guess in {found.unit} ({', '.join(found.sources)})"
         elif end is None:
             comment = "smallest and largest value that are kept; others are clipped"
+            if len(units) > 1:
+                comment += f"; is the table in {' or '.join(units)}?"
         ends += [] if end is None else [end]
         yield Line(key, PLACEHOLDER if end is None else f"{end:.12g}", comment)
     decimals = max(known.decimals_of_bounds, found.decimals if found else 1)

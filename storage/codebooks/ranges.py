@@ -21,8 +21,8 @@ _SHORT = 2
 class ClinicalRange(Record):
     """Bounds, both included, and edges of bins of one quantity in one unit (UCUM).
 
-    `names` and `units` are other spellings, `decimals` the usual precision, and `sources` keys of
-    `citations`.
+    `names` and `units` are other spellings, `other_unit` is another one in common use of which no
+    range is listed, `decimals` the usual precision, and `sources` are keys of `citations`.
     """
 
     key: str
@@ -30,6 +30,7 @@ class ClinicalRange(Record):
     names: tuple[str, ...]
     unit: str
     units: tuple[str, ...] = ()
+    other_unit: str | None = None
     lower: float
     upper: float
     decimals: int

@@ -199,3 +199,13 @@ def test_the_commands(tmp_path, capsys, monkeypatch):
     assert "Kratz" not in capsys.readouterr().out
     assert main(["init", "--ranges", "nothing"]) == 2
     assert capsys.readouterr().err.startswith("clustmix: RANGE_UNKNOWN: expected")
+
+
+@pytest.mark.parametrize(
+    ("name", "units"), [("cholesterol", "mg/dL or mmol/L"), ("temperature", r"Cel or \[degF\]")]
+)
+def test_a_quantity_of_two_units_is_not_guessed(name, units):
+    text = site_template(["patient", name])
+    assert re.search(rf"lower: FILL_IN .* is the table in {units}\?", text)
+    known = {name: Variable(name=name, kind="real", unit=units.split()[0])}
+    assert "lower: FILL_IN" not in site_template(["patient", name], codebook=known)

@@ -76,7 +76,7 @@ JOINED: Mapping[str, tuple[_Build, tuple[str, ...], str]] = {
         "bc9bbd904459c5ed5db3fc48763e35127b22bcf93a852b41506f64e2df64594a",
     ),
 }
-"""How a table is made, of which Parquet files below its folder, and the SHA-256 of its CSV."""
+"""Recipes of the tables: the Parquet files below a folder, and the SHA-256 of the resulting CSV."""
 
 
 def joined_table(name: str) -> Path:

@@ -1,4 +1,4 @@
-"""What people and programs are shown: on a pipe, plain lines."""
+"""Output on a pipe: plain lines, without colour or a bar."""
 
 from flows.cli import terminal
 from flows.cli.progress import Progress

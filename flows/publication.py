@@ -12,6 +12,7 @@ from flows.site.site_file import SiteFile
 from privacy.charges import Caps
 from privacy.errors import IntegrityError, LedgerError, Withheld
 from privacy.ledger import EntryState, LedgerEntry
+from privacy.randomness import randomness_of_run
 from storage.files.documents import KEPT, Record
 from storage.files.refs import ReleaseRef, new_release_id
 from storage.files.workspace import PrivateWorkspace
@@ -24,7 +25,6 @@ from storage.releases.release_store import ReleaseStore, manifests_in
 from storage.releases.revocations import list_beside, read_revocations
 from storage.releases.signatures import APPROVAL_FILE, Approval
 from tasks.execution.runtime import stage
-from tasks.measurement.run_randomness import randomness_of_run
 from tasks.reporting.claim import Claim
 from tasks.reporting.teacher_files import SOFT_LABELS_FILE
 from tasks.steps import publish_steps

@@ -148,7 +148,7 @@ def source_cells(
             found[rule.title] = set(frame.columns)
             continue
         names = schema.column_names if rule.column is None else (rule.column,)
-        numbers = _numbers(frame, names[0]) if rule.check == "number" else None
+        numbers = numbers_of(frame, names[0]) if rule.check == "number" else None
         texts = _texts(frame, names) if numbers is None else set(map(_number_text, _ends(numbers)))
         if texts is not None:
             pattern = rule.number
@@ -214,7 +214,7 @@ def _release_rules(column: Column, frame: pd.DataFrame) -> list[tuple[_TableRule
     if isinstance(column, CategoricalColumn):
         levels = {"value_set": [*column.levels, *missing]}
         return [(_TableRule("level", name, _IN_SET, levels), _array(_texts(frame, [name])))]
-    numbers, off_grid = _numbers(frame, name), None
+    numbers, off_grid = numbers_of(frame, name), None
     texts = _array([] if numbers is not None else _texts(frame, [name]))  # [] is numbers by type
     if numbers is None and texts is not None:
         numbers = np.array(pd.to_numeric(texts, errors="coerce"), dtype=np.float64)
@@ -262,7 +262,7 @@ def _texts(frame: pd.DataFrame, names: Sequence[str]) -> set[str] | None:
     return texts
 
 
-def _numbers(frame: pd.DataFrame, name: str) -> Floats | None:
+def numbers_of(frame: pd.DataFrame, name: str) -> Floats | None:
     """Return the numbers of a column of a numeric type, NaN for nulls; else None."""
     if name not in frame or not pd.api.types.is_numeric_dtype(frame[name]):
         return None

@@ -26,6 +26,7 @@ from storage.schema.visit_columns import VisitColumns
 from storage.sources.cells import NumberMarks, with_plain_numbers
 from storage.sources.declared_images import FILE_NAME, RefusedFiles
 from storage.sources.reading import Fragment, RefusedRow
+from tasks.gates.suites import Suite, cells_of, unexpected_rows
 from tasks.gates.table_rules import source_cells
 from tasks.ingest.contributions import part_of_patients
 from tasks.ingest.encoding import encode_chunk
@@ -39,6 +40,7 @@ from tasks.ingest.patient_rows import (
     unnamed_patients,
 )
 from tasks.ingest.shards import store_shard
+from tasks.ingest.violations import Violation
 from tasks.ingest.visits import first_visits, moments_of, unordered
 
 BrokenRules: TypeAlias = tuple[tuple[str, str], ...]
@@ -50,7 +52,8 @@ class IngestRules:
     """Public rules of an ingest; ``partition`` is the part of the patients that is read.
 
     ``schema`` is that of the release; `row_schema` is that of a source row, which differs with
-    `visits`. ``marks`` are those of numbers in a text file, None for the usual ones.
+    `visits`. ``marks`` are those of numbers in a text file, None for the usual ones; ``suite`` is
+    the owner's own, if any.
     """
 
     schema: TableSchema
@@ -58,6 +61,7 @@ class IngestRules:
     partition: Partition | None
     visits: VisitColumns | None = None
     marks: NumberMarks | None = None
+    suite: Suite | None = None
 
     @property
     def row_schema(self) -> TableSchema:
@@ -112,6 +116,12 @@ def spread_fragment(
             # A row without a label is no visit and has no moment.
             moments = np.where(chunk.valid, moments_of(frame[visits.order], visits), 0.0)
             violations += unordered(moments, visits)
+        if rules.suite is not None:
+            own = cells_of(schema, rules.unit.column, None if visits is None else visits.order)
+            violations += tuple(
+                Violation(rule=rule, column=column, rows=rows)
+                for rule, column, rows in unexpected_rows(frame, rules.suite, own)
+            )
         for violation in violations:
             values = frame[violation.column].iloc[violation.rows]
             diagnostics.add(violation.column, str(violation.rule), values.index, values)

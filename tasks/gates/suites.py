@@ -5,10 +5,10 @@ declared missing code as null, so one suite holds for the source and for the pub
 """
 
 import json
-import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,6 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from privacy.arrays import Indices
+from privacy.errors import ClustMixError
 from storage.files.documents import canonical_json, digest_of, listed
 from storage.files.private import read_bounded
 from storage.schema.columns import Column, NumericColumn, raw_text
@@ -56,29 +57,22 @@ _COMPLETE = {"result_format": "COMPLETE", "include_unexpected_rows": False}
 def read_suite(path: Path) -> dict[str, Any]:
     """Read strict JSON: an object, no key twice, finite numbers (else ValueError)."""
 
-    def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(pairs)) < len(pairs):
             raise ValueError
         return dict(pairs)
 
-    def number_of(text: str) -> float:
-        if not math.isfinite(float(text)):
-            raise ValueError
-        return float(text)
-
-    try:
+    suite = None
+    with suppress(OSError, ValueError, RecursionError, ClustMixError):
         content = read_bounded(path, MAX_BYTES)
-        suite = json.loads(
-            content, object_pairs_hook=object_of, parse_float=number_of, parse_constant=number_of
-        )
-    except (OSError, ValueError, RecursionError):
-        suite = None
-    if not isinstance(suite, dict) or len(content) > MAX_BYTES:
-        raise ValueError(
-            f"expected a suite in JSON of at most {MAX_BYTES:,} bytes at {path}, no key twice and "
-            "numbers finite"
-        )
-    return suite
+        suite = json.loads(content[:MAX_BYTES], object_pairs_hook=once)
+        canonical_json(suite)  # refuses NaN and infinity
+        if isinstance(suite, dict) and len(content) <= MAX_BYTES:
+            return suite
+    raise ValueError(
+        f"expected a suite in JSON at {path}, of at most {MAX_BYTES:,} bytes, no key twice, finite "
+        "numbers"
+    )
 
 
 def gate_stated(gate: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,16 +163,16 @@ def suite_page(frame: pd.DataFrame, suite: Suite, cells: Cells) -> bytes:
 
 def _problem(one: Any, read: Cells, released: Cells) -> str:
     """Return the fault of an expectation, or the empty text."""
-    if not isinstance(one, dict) or not isinstance(one.get("kwargs"), dict):
-        return "expected type and kwargs"
-    if one.get("type") not in _KINDS:
+    meta = one.get("meta") or {} if isinstance(one, dict) else None
+    if not isinstance(meta, dict) or not isinstance(one.get("kwargs"), dict):
+        return "expected type, kwargs and meta"
+    if str(one.get("type")) not in _KINDS:
         return "it needs more than the rows of one table, or is none of Great Expectations 1.24"
     if stray := [*sorted(set(one) - _KEYS), *(k for k in _REFUSED if one["kwargs"].get(k))]:
         return f"{stray[0][:80]} is refused; leave it out"
     if '"$PARAMETER"' in json.dumps(one["kwargs"]):
         return "expected values instead of $PARAMETER"
-    names, meta = _columns(one), one.get("meta") or {}
-    if unknown := [name for name in names if name not in {*read, *released}]:
+    if unknown := [name for name in _columns(one) if name not in {*read, *released}]:
         return f"expected columns that are read or released, found {', '.join(unknown)[:200]}"
     gates = _gates(one, read, released)
     if not gates or meta.get("gate") not in (None, *gates):
@@ -193,30 +187,19 @@ def _trial(one: Suite, cells: Cells) -> str:
     """Judge two made-up rows; return the fault of an expectation, or the empty text."""
     kind, rows = _KINDS[one["type"]][0], pd.DataFrame(index=[0, 1])
     for name in _columns(one):
-        column = cells[name]
-        found = "number" if isinstance(column, NumericColumn) else "text"
-        if kind not in ("any", found):
+        is_number = isinstance(cells[name], NumericColumn)
+        if kind not in ("any", "number" if is_number else "text"):
             return f"expected columns of {kind}s, found {name}"
-        rows[name] = (
-            [column.lower, column.upper] if isinstance(column, NumericColumn) else ["a", "b"]
-        )
-    wrong = ""
+        rows[name] = [0.25, 0.75] if is_number else ["a", "b"]
     try:
         for pattern in (one["kwargs"].get("regex") or "", *one["kwargs"].get("regex_list", ())):
             re.compile(pattern)
         [result] = _judged(rows, {"": one}, cells)
-        wrong = "its arguments contradict each other" if "True" in _raised(result) else ""
     except Exception as error:  # pydantic's, of patterns, of numbers: all of them are public
         keys = {str(e["loc"][0]) for e in error.errors()} if hasattr(error, "errors") else ()
-        wrong = f"expected other arguments {', '.join(sorted(keys))}".strip()
-    return wrong
-
-
-def _raised(result: Any) -> set[str]:
-    """Return whether an expectation, or one of its parts, raised: as texts."""
-    info = result.exception_info or {}
-    parts = [info] if "raised_exception" in info else [*info.values()]
-    return {str(part["raised_exception"]) for part in parts}
+        return f"expected other arguments {', '.join(sorted(keys))}".strip()
+    raised = "'raised_exception': True" in str(result.exception_info)
+    return "its arguments contradict each other" if raised else ""
 
 
 def _columns(one: Suite) -> list[str]:
@@ -224,7 +207,7 @@ def _columns(one: Suite) -> list[str]:
     kwargs = one["kwargs"]
     several = kwargs.get("column_list") or kwargs.get("column_set") or []
     named = [kwargs[key] for key in ("column", "column_A", "column_B") if key in kwargs]
-    return [str(name) for name in (*named, *several)]
+    return [*map(str, (*named, *(several if isinstance(several, list) else [several])))]
 
 
 def _gates(one: Suite, read: Cells, released: Cells) -> list[str]:
@@ -262,22 +245,17 @@ def _judged(
 
     whole = any("_table_" in one["type"] or "_exist" in one["type"] for one in asked.values())
     names = {*frame} if whole else {name for one in asked.values() for name in _columns(one)}
-    rows = pd.DataFrame(index=range(len(frame)))
-    for name in filter(names.__contains__, map(str, frame)):
-        rows[name] = _converted(frame, name, cells.get(name))
+    columns = {str(n): _converted(frame, str(n), cells.get(str(n))) for n in frame if n in names}
+    rows = pd.DataFrame(columns, index=range(len(frame)))
     with warnings.catch_warnings():
         # A warning may quote a value; nothing about the rows leaves by this way.
         warnings.simplefilter("ignore")
-        expectations = [
-            ExpectationConfiguration(
-                type=one["type"], kwargs=_arguments(one, cells), meta={"place": place}
-            ).to_domain_obj()
+        parts = [
+            ExpectationConfiguration(one["type"], _arguments(one, cells), {"place": place})
             for place, one in enumerate(asked.values())
         ]
-        suite = gx.ExpectationSuite(name="suite", expectations=expectations)
-        batch = batch_definition().get_batch(
-            {"dataframe": pd.DataFrame(rows, index=range(len(frame)))}
-        )
+        suite = gx.ExpectationSuite("suite", [part.to_domain_obj() for part in parts])
+        batch = batch_definition().get_batch({"dataframe": rows})
         found = batch.validate(suite, result_format=result_format).results
     by_place = {result.expectation_config.meta["place"]: result for result in found}
     return [by_place[place] for place in range(len(asked))]
@@ -287,16 +265,16 @@ def _arguments(one: Suite, cells: Cells) -> dict[str, Any]:
     """Return the arguments; numbers in a set of levels become the texts that levels are."""
     refused = ("result_format", "catch_exceptions", "batch_id")  # ours hold
     kwargs = {key: value for key, value in one["kwargs"].items() if key not in refused}
-    kinds = [isinstance(cells.get(name), NumericColumn) for name in _columns(one)]
+
+    def member(value: Any, name: str) -> Any:
+        is_text = not isinstance(cells.get(name), NumericColumn)
+        return raw_text(value) if is_text and isinstance(value, int | float) else value
+
     if isinstance(values := kwargs.get("value_set"), list):
-        kwargs["value_set"] = [_member(value, kinds[0]) for value in values]
+        kwargs["value_set"] = [member(value, kwargs["column"]) for value in values]
     if isinstance(pairs := kwargs.get("value_pairs_set"), list):
-        kwargs["value_pairs_set"] = [list(map(_member, pair, kinds)) for pair in pairs]
+        kwargs["value_pairs_set"] = [[*map(member, pair, _columns(one))] for pair in pairs]
     return kwargs
-
-
-def _member(value: Any, is_number: bool) -> Any:
-    return value if is_number or not isinstance(value, int | float) else raw_text(value)
 
 
 def _converted(frame: pd.DataFrame, name: str, declared: Column | Label | None) -> NDArray[Any]:

@@ -3,7 +3,6 @@
 import json
 import re
 from decimal import Decimal
-from pathlib import Path
 
 import made_up_release as made
 import pytest
@@ -11,7 +10,7 @@ from desks import HOME
 
 from flows.installation import Installation
 from flows.site.site_file import load_site
-from privacy.errors import ConfigurationError, Withheld
+from privacy.errors import Withheld
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.settings import load_settings
 from tasks.gates.suites import PAGE_FILE
@@ -133,9 +132,80 @@ def test_synthetic_rows_are_withheld_or_shown_and_a_corrected_suite_is_free(desk
             publisher.resample(desk.bundle.name, gate=gate)
 
 
-def refused(desk, one):
-    declare(desk, {"name": "wards", "expectations": [one]})
+def refused(desk, content):
+    declare(desk, content)
     assert desk.run("check") == 2
+    assert desk.states == []
     return desk.line
 
 
+BETWEEN = {"column": "age", "min_value": 0}
+REFUSED = {
+    "unexpected_rows_expectation": {"unexpected_rows_query": "SELECT * FROM {batch}"},
+    "expect_query_results_to_match_comparison": {"base_query": "SELECT 1"},
+    "expect_table_row_count_to_equal_other_table": {"other_table_name": "patients"},
+    "expect_column_values_to_match_like_pattern": {"column": "ward", "like_pattern": "i%"},
+    "expect_column_values_to_match_json_schema": {"column": "ward", "json_schema": {}},
+    "expect_wards_to_be_quiet": WARD,
+    "expect_column_values_to_be_between": {**BETWEEN, "row_condition": "ward == 'icu'"},
+    "expect_column_values_to_not_be_in_set": WARD
+    | {"value_set": ["x"], "row_condition": {"type": "pass_through", "pass_through_filter": "1"}},
+    "expect_column_mean_to_be_between": AGE | {"min_value": {"$PARAMETER": "mean"}},
+    "expect_column_max_to_be_between": AGE | {"max_value": 99, "mostly": 0.5},
+    "expect_column_values_to_not_be_null": {"column": "note"},
+    "expect_column_values_to_match_regex": WARD | {"regex": "^(icu"},
+    "expect_column_value_lengths_to_equal": {"column": "age", "value": 2},
+    "expect_column_sum_to_be_between": WARD | {"min_value": 2},
+    "expect_column_values_to_be_unique": {"column": "patient"},
+    "expect_multicolumn_sum_to_equal": {"column_list": "age", "sum_total": 3},
+    "expect_column_values_to_be_in_set": WARD | {"value_set": "icu"},
+    "expect_column_pair_values_to_be_in_set": {
+        "column_A": "smoker",
+        "column_B": "died",
+        "value_pairs_set": [["y"]],
+    },
+}
+
+
+def test_what_needs_more_than_rows_is_refused_by_name_before_anything_is_read(desk):
+    parts = [{"type": name, "kwargs": kwargs} for name, kwargs in REFUSED.items()]
+    desk.table.unlink()
+    for part in parts:
+        line = refused(desk, {"name": "wards", "expectations": [part]})
+        assert f"gate.expectations: {part['type']} (no. 1 of the suite): " in line
+    line = refused(desk, {"name": "wards", "expectations": parts[:8]})
+    assert all(f"{part['type']} (no. {n} " in line for n, part in enumerate(parts[:8], start=1))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[]",
+        "{",
+        '{"name": "a", "name": "b", "expectations": []}',
+        json.dumps(suite()).replace("0.2", "NaN"),
+        json.dumps(suite()).replace("0.2", "1e999"),
+        "[" * 100_000,
+        json.dumps(suite()) + " " * 200_000,
+        suite(suite_parameters={"mean": 3}),
+        suite(name="<script>"),
+        {"name": "wards", "expectations": []},
+        {"name": "wards", "expectations": ["expect_column_to_exist"]},
+        {"name": "wards", "expectations": [{"type": ["a"], "kwargs": {}}]},
+        {"name": "wards", "expectations": [{"type": "expect_column_to_exist", "kwargs": []}]},
+        suite()
+        | {"expectations": [{"type": "expect_column_to_exist", "kwargs": AGE, "meta": "input"}]},
+    ],
+)
+def test_a_malformed_suite_is_refused_in_one_line(desk, content):
+    assert "gate.expectations: " in refused(desk, content)
+
+
+def test_an_expectation_may_choose_its_gate_and_levels_may_be_numbers(desk):
+    part = {"type": "expect_column_values_to_be_in_set", "kwargs": WARD | {"value_set": [3]}}
+    declare(desk, {"name": "wards", "expectations": [part | {"meta": {"gate": "output"}}]})
+    assert desk.run("check") == 0, desk.line
+    made.made_up_cohort(content=1).assign(ward="3").to_csv(desk.table, index=False)
+    declare(desk, {"name": "wards", "expectations": [part]})
+    assert desk.run("check") == 0, desk.line
+    assert load_site(desk.path).gate.expectations["name"] == "wards"

@@ -145,12 +145,11 @@ def _suite_of(value: object) -> object:
 class _Gate(_Section):
     """Your own expectations, a suite as Great Expectations 1.24 stores it.
 
-    Those of single rows (sets, ranges, patterns, missing cells, several columns of a row; without
-    ``mostly``) are rules of the source, and a row that breaks one is in the restricted file. All
-    run on the synthetic rows, where a failure withholds the release; correct the suite and release
-    again, which is free. ``meta: {gate: input}`` or ``output`` of an expectation chooses one gate.
-    A declared number is a number at both gates, any other cell text, and a missing code null. An
-    expectation with SQL, code, conditions, parameters or another table is refused.
+    Those of single rows (sets, ranges, patterns, missing cells, columns of a row; without
+    ``mostly``) are rules of the source. All run on the synthetic rows: a failure withholds the
+    release; correct the suite and release again, free. ``meta: {gate: input}`` or ``output`` of an
+    expectation chooses one gate. Both read a declared number as a number, other cells as text and
+    missing codes as null. SQL, code, conditions, parameters and other tables are refused.
     """
 
     expectations: Annotated[
@@ -158,10 +157,9 @@ class _Gate(_Section):
         BeforeValidator(_suite_of),
         WithJsonSchema({"type": "string", "format": "path"}),
     ]
-    """JSON file of the suite; its content is part of the request. Relative paths start at the
-    current directory."""
+    """JSON file of the suite. Relative paths start at the current directory."""
     page: StrictBool = False
-    """Add its documentation page for the synthetic rows, `expectations.html`."""
+    """Add its documentation page of the synthetic rows, ``expectations.html``."""
 
 
 class SiteFile(_Section):

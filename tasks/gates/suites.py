@@ -145,6 +145,9 @@ def suite_page(frame: pd.DataFrame, suite: Suite, cells: Cells) -> bytes:
     from great_expectations.render.renderer import ValidationResultsPageRenderer
     from great_expectations.render.view import DefaultJinjaPageView
 
+    for result in results:
+        # The renderers show no number of numpy.
+        result.result = json.loads(json.dumps(result.to_json_dict()["result"], default=str))
     passed = sum(bool(result.success) for result in results)
     counts = {"evaluated_expectations": len(results), "successful_expectations": passed}
     failed = {"unsuccessful_expectations": len(results) - passed}

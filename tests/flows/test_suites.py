@@ -14,6 +14,7 @@ from privacy.errors import Withheld
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.settings import load_settings
 from tasks.gates.suites import PAGE_FILE
+from tests.processes import ROOT
 
 AGE, WARD, SMOKER = {"column": "age"}, {"column": "ward"}, {"column": "smoker"}
 OF_ROWS = {
@@ -209,3 +210,8 @@ def test_an_expectation_may_choose_its_gate_and_levels_may_be_numbers(desk):
     declare(desk, {"name": "wards", "expectations": [part]})
     assert desk.run("check") == 0, desk.line
     assert load_site(desk.path).gate.expectations["name"] == "wards"
+
+
+def test_the_example_of_the_page_is_a_suite_that_a_table_keeps(desk):
+    declare(desk, (ROOT / "docs" / "site-file" / "suite.json").read_text("utf-8"))
+    assert desk.run("check") == 0, desk.line

@@ -160,7 +160,7 @@ def suite_page(frame: pd.DataFrame, suite: Suite, cells: Cells) -> bytes:
     document = ValidationResultsPageRenderer(run_info_at_end=True).render(validation)
     page = DefaultJinjaPageView().render(document)
     page = re.sub(r"(?s)<(script|footer|nav)\b.*?</\1>|<(link|img)\b[^>]*>", "", page)
-    page = re.sub(r'\b(href|src)="(?!#)[^"]*"', "", page)
+    page = re.sub(r'\b(href|src)="(?!#)[^"]*"|url\([^)]*\)', "", page)
     return page.replace("<head>", f"<head>{_LISTED['page']['head']}", 1).encode("utf-8")
 
 

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import made_up_release as made
 import pytest
-from desks import HOME
+from desks import CANARY, HOME
 
 from flows.installation import Installation
 from flows.site.site_file import load_site
@@ -122,7 +122,7 @@ def test_synthetic_rows_are_withheld_or_shown_and_a_corrected_suite_is_free(desk
     assert "11 are expectations of the publisher" in report
     page = (desk.bundle / PAGE_FILE).read_text("utf-8")
     assert PAGE_FILE in manifest["files"]
-    assert not re.search(r"<script|<link|<img|src=|href=\"[^#]|[0-9]{8}T[0-9]{6}", page)
+    assert not re.search(r"<script|<link|<img|src=|://|href=\"[^#]|[0-9]{8}T[0-9]{6}", page)
     assert "mean must be greater than or equal to" in re.sub(r"<[^>]+>|\s+", " ", page).replace(
         "  ", " "
     )
@@ -202,7 +202,7 @@ def test_a_malformed_suite_is_refused_in_one_line(desk, content):
     assert "gate.expectations: " in refused(desk, content)
 
 
-def test_an_expectation_may_choose_its_gate_and_levels_may_be_numbers(desk):
+def test_an_expectation_may_choose_its_gate_and_levels_may_be_numbers(desk, caplog):
     part = {"type": "expect_column_values_to_be_in_set", "kwargs": WARD | {"value_set": [3]}}
     declare(desk, {"name": "wards", "expectations": [part | {"meta": {"gate": "output"}}]})
     assert desk.run("check") == 0, desk.line
@@ -210,6 +210,10 @@ def test_an_expectation_may_choose_its_gate_and_levels_may_be_numbers(desk):
     declare(desk, {"name": "wards", "expectations": [part]})
     assert desk.run("check") == 0, desk.line
     assert load_site(desk.path).gate.expectations["name"] == "wards"
+    made.made_up_cohort(content=1).assign(ward=CANARY).to_csv(desk.table, index=False)
+    assert desk.run("check") == 2  # which looks for it in all output
+    assert desk.diagnostics[0]["rows"][0] == {"row": 0, "value": CANARY}
+    assert CANARY not in caplog.text
 
 
 def test_the_example_of_the_page_is_a_suite_that_a_table_keeps(desk):

@@ -8,6 +8,8 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import typer
+
 from flows.cli import terminal
 from flows.cli.options import Commands, RequesterKey, SitePath, option
 from flows.cli.publishing import show_outcome
@@ -83,12 +85,21 @@ def release(
 
 
 @app.command()
-def check(site: SitePath, *, key: RequesterKey = None) -> None:
+def check(
+    site: SitePath,
+    *,
+    show: Annotated[
+        bool, option(None, "show the summary; for the owner, never for a log", "--show")
+    ] = False,
+    key: RequesterKey = None,
+) -> None:
     """Check a table against its site file; nothing is charged.
 
-    Every row is read and checked against the declared rules. Violations are written to a restricted
-    file, and appear nowhere else. The ledger records the check; if the declarations change after a
-    check that failed, the data card says so. Whether a table passes is internal.
+    Every row is read and checked against the declared rules. A summary of each column (cells that
+    were clipped, sent to other, missing or undeclared, and what would mend it) and violations are
+    written to a restricted file, and appear nowhere else without --show. The ledger records the
+    check; if the declarations change after a check that failed, the data card says so. Whether a
+    table passes is internal.
     """
     from flows.cli.progress import Progress
     from flows.site.site_file import load_site
@@ -100,7 +111,8 @@ def check(site: SitePath, *, key: RequesterKey = None) -> None:
         progress.begin(f"checking the table of {job.ref.dataset}")
         from flows.check import check_table
         from flows.installation import Installation
-        from tasks.execution.runtime import guarded_call, private_log_directory, unwrapped
+        from tasks.execution.runtime import Failed, guarded_call, private_log_directory
+        from tasks.steps.entries import CHECK_FAILED
 
         with private_log_directory(settings.diagnostics / job.ref.release_id):
             here = Installation.open(settings)
@@ -113,11 +125,28 @@ def check(site: SitePath, *, key: RequesterKey = None) -> None:
                 tables=here.tables,
                 workplace=here.workplace,
             )
-            unwrapped(checked)
-    dataset = job.ref.dataset
+    failed = checked.error() if isinstance(checked, Failed) else None
+    if failed is not None and not (show and failed.code == CHECK_FAILED):
+        raise failed
+    answer: dict[str, object] = {"dataset": job.ref.dataset, "passed": failed is None}
+    said = f"the table of {job.ref.dataset} passes; nothing is charged"
+    if not show:
+        terminal.answer(answer, said)
+        return
+    from flows.cli.summary import show_summary
+
+    records = here.workplace.diagnostics_of(job.ref.release_id).records()
+    if failed is not None:
+        answer |= {"error": failed.code, "message": failed.message}
     terminal.answer(
-        {"dataset": dataset, "passed": True}, f"the table of {dataset} passes; nothing is charged"
+        answer | {"summary": [record for record in records if "rule" not in record]},
+        *([said] if failed is None else []),
+        lambda: show_summary(records),
     )
+    if failed is not None and terminal.answers_program():
+        raise typer.Exit(failed.exit_code)
+    if failed is not None:
+        raise failed
 
 
 def _checked_or_fallback(

@@ -2,22 +2,26 @@
 
 import json
 import os
-import shutil
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from storage.files.private import ensure_private_directory, open_private
+from storage.files.private import ensure_private_directory, open_private, replace_durably
 from storage.files.refs import check_file_name
 
-MAX_ROWS_PER_RULE = 1_000
+MAX_ROWS_PER_RULE = 20
+"""Most rows of a rule of a column, over all parts of a table."""
+
 MAX_BYTES = 2**25
 """A file that has become as large takes no more rows."""
 
 KEPT_DAYS = 30
+
+_ROW = ("row", "value")
 
 
 class DiagnosticsFile:
@@ -31,6 +35,7 @@ class DiagnosticsFile:
         check_file_name(path.name)
         ensure_private_directory(path.parent)
         self._path = path
+        self._kept = Counter[tuple[str, str]]()
 
     @property
     def pointer(self) -> str:
@@ -48,23 +53,42 @@ class DiagnosticsFile:
         file name, which is returned for a public message, column and rule depend on no row.
         """
         rows = [
-            {"row": int(row), "value": str(value)}
-            for row, value in islice(zip(row_numbers, values, strict=True), MAX_ROWS_PER_RULE)
+            dict(zip(_ROW, (int(row), str(value)), strict=True))
+            for row, value in islice(
+                zip(row_numbers, values, strict=True),
+                MAX_ROWS_PER_RULE - self._kept[column, rule],
+            )
         ]
-        line = json.dumps({"column": column, "rule": rule, "rows": rows}) + "\n"
-        with self._open() as handle:
-            if handle.tell() < MAX_BYTES:
-                handle.write(line.encode("utf-8"))
+        if rows or (column, rule) not in self._kept:
+            self._write({"column": column, "rule": rule, "rows": rows})
+        self._kept[column, rule] += len(rows)
         return self.pointer
 
     def take(self, path: Path) -> None:
         """Append and delete what a worker wrote, if it did; neither is a link (OSError)."""
         with suppress(FileNotFoundError):
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            with os.fdopen(descriptor, "rb") as source, self._open() as handle:
-                if handle.tell() < MAX_BYTES:
-                    shutil.copyfileobj(source, handle)
+            with os.fdopen(descriptor, "rb") as source:
+                for line in source:
+                    record = json.loads(line)
+                    numbers, values = ([row[key] for row in record["rows"]] for key in _ROW)
+                    self.add(record["column"], record["rule"], numbers, values)
             path.unlink()
+
+    def begin_with(self, summary: Iterable[Mapping[str, Any]]) -> None:
+        """Put records before everything that was added; the first lines are the most read."""
+        added = self._path.read_bytes() if self._path.exists() else b""
+        lines = "".join(json.dumps(record) + "\n" for record in summary)
+        replace_durably(self._path, lines.encode("utf-8") + added)
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return all records, for the owner."""
+        return [json.loads(line) for line in self._path.read_bytes().splitlines()]
+
+    def _write(self, record: Mapping[str, Any]) -> None:
+        with self._open() as handle:
+            if handle.tell() < MAX_BYTES:
+                handle.write((json.dumps(record) + "\n").encode("utf-8"))
 
     def _open(self) -> BinaryIO:
         handle = open_private(self._path, "a")

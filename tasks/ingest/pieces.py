@@ -8,10 +8,11 @@ also stores the distinct cells for the input gate. Only declared names leave.
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -50,7 +51,8 @@ class IngestRules:
     """Public rules of an ingest; ``partition`` is the part of the patients that is read.
 
     ``schema`` is that of the release; `row_schema` is that of a source row, which differs with
-    `visits`. ``marks`` are those of numbers in a text file, None for the usual ones.
+    `visits`. ``marks`` are those of numbers in a text file, None for the usual ones. A check also
+    counts cells by ``tally``, for its owner (`tasks.ingest.tallies`); a release does not.
     """
 
     schema: TableSchema
@@ -58,6 +60,7 @@ class IngestRules:
     partition: Partition | None
     visits: VisitColumns | None = None
     marks: NumberMarks | None = None
+    tally: Callable[..., Counter[Any]] | None = None
 
     @property
     def row_schema(self) -> TableSchema:
@@ -71,16 +74,17 @@ def read_fragment(
     """Read, check and spread a numbered fragment; see `diagnostics_of` for broken rows."""
     number, fragment = item
     staged = workspace / f"staged-{os.urandom(8).hex()}.jsonl"
-    broken = spread_fragment(
-        fragment.frames(),
-        rules,
-        number=number,
-        workspace=workspace,
-        diagnostics=DiagnosticsFile(staged),
-    )
-    if broken:
-        os.replace(staged, diagnostics_of(workspace, number))
-    return broken
+    try:
+        return spread_fragment(
+            fragment.frames(),
+            rules,
+            number=number,
+            workspace=workspace,
+            diagnostics=DiagnosticsFile(staged),
+        )
+    finally:
+        if staged.exists():
+            os.replace(staged, diagnostics_of(workspace, number))
 
 
 def spread_fragment(
@@ -97,6 +101,7 @@ def spread_fragment(
     broken: dict[tuple[str, str], None] = {}
     schema, visits, moments = rules.row_schema, rules.visits, None
     cells: dict[str, set[str]] = {}
+    tallied = Counter[Any]()
     for whole_frame in _readable(frames, broken, diagnostics):
         frame = _own_part(rules, whole_frame)
         if frame.empty:
@@ -112,6 +117,10 @@ def spread_fragment(
             # A row without a label is no visit and has no moment.
             moments = np.where(chunk.valid, moments_of(frame[visits.order], visits), 0.0)
             violations += unordered(moments, visits)
+        if rules.tally is not None:
+            tallied += rules.tally(frame, rules, violations)
+            with replaced(_tally_of(workspace, number)) as handle:
+                handle.write(json.dumps([*tallied.items()]).encode())
         for violation in violations:
             values = frame[violation.column].iloc[violation.rows]
             diagnostics.add(violation.column, str(violation.rule), values.index, values)
@@ -196,6 +205,18 @@ def diagnostics_of(workspace: Path, number: int) -> Path:
 def _piece(folder: Path, shard: int, piece: tuple[int, int]) -> Path:
     number, batch = piece
     return folder / f"piece-{shard:04d}-{number:06d}-{batch:06d}.npz"
+
+
+def tallied_cells(workspace: Path) -> Counter[Any]:
+    """Return the counts of `IngestRules.tally` of all fragments that were read, added up."""
+    counted = Counter[Any]()
+    for path in sorted(workspace.glob("tally-*.json")):
+        counted.update({tuple(key): n for key, n in json.loads(path.read_bytes())})
+    return counted
+
+
+def _tally_of(folder: Path, number: int) -> Path:
+    return folder / f"tally-{number:06d}.json"
 
 
 def _cells_of(folder: Path, number: int) -> Path:

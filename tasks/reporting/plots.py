@@ -26,6 +26,8 @@ MAX_LEVELS = 10
 """Most levels of a categorical column; the others are one bar with their number."""
 MAX_TICKS = 5
 """Most bounds of bins below a plot."""
+CROWDED = 0.9
+"""Share of the rows in one bin from which a column is named."""
 TAIL = 0.005
 """Share of rows at either end of a numeric axis that may be left out."""
 
@@ -120,6 +122,23 @@ def column_plots(frame: pd.DataFrame, schema: TableSchema) -> list[_Plot]:
         bars = [_Bar(name, share, None) for name, share in zip(names, shares, strict=True)]
         plots.append(_plot(label, bars))
     return plots
+
+
+def crowded(frame: pd.DataFrame, schema: TableSchema) -> tuple[str, ...]:
+    """Return each declared column with nine tenths of the released rows in one bin, and the bin.
+
+    Privacy
+    -------
+    Post-processing of synthetic rows, which serves every method alike.
+    """
+    columns = schema.columns if schema.image is None and schema.items is None else ()
+    codes = encode_chunk(frame, schema, mend=False).codes if columns else np.empty((0, 0))
+    found = []
+    for column, own in zip(columns, codes.T, strict=True):
+        shares = _shares(own, column.n_codes)
+        if max(shares) >= CROWDED:
+            found.append(f"{column.name} ({_levels_of(column)[int(np.argmax(shares))]})")
+    return tuple(found)
 
 
 def released_plots(tables: bytes, schema: TableSchema) -> list[_Plot]:

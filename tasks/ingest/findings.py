@@ -7,7 +7,7 @@ never proposed from the rows; a placeholder stands for what the codebook says.
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import yaml
@@ -15,7 +15,6 @@ import yaml
 from storage.files.documents import listed
 from storage.schema.columns import CategoricalColumn, NumericColumn, number_of
 from storage.schema.labels import Label
-from storage.schema.plain_yaml import PLACEHOLDER
 from storage.schema.table import TableSchema
 from tasks.ingest.tallies import WORDS, Tally
 
@@ -23,10 +22,10 @@ MANY, FEW = 0.9, 0.01
 """Shares of the cells from which a column is crowded, and from which clipping is a fault."""
 
 _SAID = listed(__package__, "findings.toml")
-_CODE = re.compile(r"-?(?:9+[6-9]|8{2,}|7{2,})(?:\.0+|\.9+)?|-[1-9](?:\.0+)?|0(?:\.0+)?")
-_DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}(?:[T ].*)?")
-_COMMA = re.compile(r"[+-]?\d+,\d+")
-_BOUNDS = dict.fromkeys(("lower", "upper", "bins"), PLACEHOLDER)
+_CODE, _FORMS = re.compile(_SAID["cells"]["code"]), _SAID["cells"]["forms"]
+_SHARES = {"clipped_low": "low", "clipped_high": "high"} | {
+    kind: kind for kind in ("other", "missing", "outside")
+}
 _LONGEST = 300
 """Most characters of a declaration that is written whole; of a longer one, the keys that change."""
 
@@ -34,12 +33,12 @@ _Declared: TypeAlias = NumericColumn | CategoricalColumn | Label
 
 
 class _Fault(NamedTuple):
-    """A fault: its kind, its share of the cells, the keys that change, cells of public form."""
+    """A fault: its kind, its share of the cells, cells of public form, keys that change."""
 
     kind: str
     share: float
-    change: Mapping[str, Any] = {}
     cells: tuple[str, ...] = ()
+    change: Mapping[str, Any] | None = None
 
 
 class _Cells:
@@ -47,7 +46,7 @@ class _Cells:
 
     def __init__(self, found: Tally, name: str) -> None:
         self._own = {key[1:]: n for key, n in found.items() if key[0] == name}
-        self.n = self._own[("cells", "")]
+        self.n = self._own["cells", ""]
 
     def share(self, *kinds: str) -> float:
         return sum(self._own.get((kind, ""), 0) for kind in kinds) / self.n
@@ -63,132 +62,118 @@ def summary_of(found: Tally, schema: TableSchema, patient: str | None) -> list[d
     """
     declared: dict[str, _Declared] = {column.name: column for column in schema.columns}
     declared |= {label.name: label for label in (schema.label, *schema.more_labels)}
-    kinds = {"clipped_low": "low", "clipped_high": "high"}
-    kinds |= {kind: kind for kind in ("other", "missing", "outside")}
     records, fine = list[tuple[tuple[float, ...], dict[str, Any]]](), dict[str, Any]()
     for name in dict.fromkeys(name for name, kind, _ in found if kind == "cells"):
         cells, column = _Cells(found, name), declared.get(name)
-        shares = {title: round(cells.share(kind), 4) for title, kind in kinds.items()}
-        if column is not None:
-            faults = sorted(_of_column(cells, column), key=lambda one: -one.share)
-        else:
-            faults = [*_of_key(cells, "no_patient" if name == patient else "order")]
+        shares = {title: round(cells.share(kind), 4) for title, kind in _SHARES.items()}
+        faults = [*(_of_key(cells, name == patient) if column is None else _of(cells, column))]
         if not faults:
             fine[name] = shares
             continue
+        faults.sort(key=lambda one: -one.share)
         words = [_SAID[one.kind] for one in faults]
         seen = [
             said["seen"].format(cells=", ".join(one.cells[:3]))
             for said, one in zip(words, faults, strict=True)
         ]
-        record = {"column": name, "cells": cells.n, "shares": shares, "seen": "; ".join(seen)}
-        record["share"] = round(faults[0].share, 4)
-        record["advice"] = "; ".join(said["mend"] for said in words)
-        record["change"] = "" if column is None else _yaml(column, faults)
-        refused = cells.share("outside", "constraint") > 0.0
-        records.append(((not refused, column is not None, -faults[0].share), record))
-    records.sort(key=lambda pair: pair[0])
-    return [*(record for _, record in records), {"fine": fine}]
+        record = {
+            "column": name,
+            "cells": cells.n,
+            "shares": shares,
+            "share": round(faults[0].share, 4),
+            "seen": "; ".join(seen),
+            "advice": "; ".join(said["mend"] for said in words),
+            "change": "" if column is None else _yaml(column, faults),
+        }
+        passes = cells.share("outside", "constraint") == 0.0
+        records.append(((passes, column is not None, -faults[0].share), record))
+    return [*(one for _, one in sorted(records, key=lambda pair: pair[0])), {"fine": fine}]
 
 
-def _of_key(cells: _Cells, refused: str) -> Iterator[_Fault]:
-    """Yield faults of the key of patients, or of the moment of a visit."""
-    if cells.share("outside"):
-        yield _Fault(refused, cells.share("outside"))
+def _of_key(cells: _Cells, is_patient: bool) -> Iterator[_Fault]:
+    """Yield faults of the key of patients, or of the moments of visits."""
     keys = {key: share for key, share in cells.texts("key").items() if key}
-    if words := tuple(key for key in keys if key.lower() in WORDS):
-        yield _Fault("patient_word", sum(keys[word] for word in words), cells=words)
+    words = tuple(key for key in keys if key.lower() in WORDS)
+    if cells.share("outside"):
+        yield _Fault("no_patient" if is_patient else "order", cells.share("outside"))
+    if words:
+        yield _Fault("patient_word", sum(keys[word] for word in words), words)
     elif cells.n >= 100 and max(keys.values(), default=0.0) >= 0.05:
         yield _Fault("one_patient", max(keys.values()))
 
 
-def _of_column(cells: _Cells, column: _Declared) -> Iterator[_Fault]:
-    outside = cells.texts("outside text")
-    empty = outside.pop("", 0.0)
+def _of(cells: _Cells, column: _Declared) -> Iterator[_Fault]:
+    """Yield faults of a declared column."""
+    texts = cells.texts("outside text") | cells.texts("other text")
+    empty = texts.pop("", 0.0)
+    words = tuple(text for text in texts if text.lower() in WORDS)
     if cells.share("constraint"):
         yield _Fault("constraint", cells.share("constraint"))
     if not isinstance(column, Label) and cells.share("missing") + empty > 1.0 - 1e-9:
-        yield _Fault("empty", 1.0, {"ignore": [column.name]})
+        yield _Fault("empty", 1.0, change={"ignore": [column.name]})
         return
     if empty:
-        yield _Fault("absent", empty, {"nullable": True})
-    texts = outside | cells.texts("other text")
-    if words := tuple(text for text in texts if text.lower() in WORDS):
-        yield _Fault("stand_in", sum(texts.pop(w) for w in words), {"missing": words}, words)
-    if isinstance(column, NumericColumn):
-        yield from _of_texts(texts)
-        yield from _of_numbers(cells, column)
-    else:
-        yield from _of_levels(cells, column, texts)
-
-
-def _of_texts(texts: dict[str, float]) -> Iterator[_Fault]:
-    """Yield faults of cells that are no number of the column."""
-    kinds: tuple[tuple[str, Mapping[str, Any], Callable[[str], object]], ...] = (
-        ("dates", {}, _DATE.fullmatch),
-        ("comma", {"decimal": ","}, _COMMA.fullmatch),
-        ("fraction", {"kind": "real", "decimals": PLACEHOLDER}, number_of),
-        ("text", {"missing": [PLACEHOLDER]}, str),
+        yield _Fault("absent", empty)
+    if words:
+        yield _Fault("stand_in", sum(texts.pop(w) for w in words), words, {"missing": words})
+    yield from (_of_numbers if isinstance(column, NumericColumn) else _of_levels)(
+        cells, column, texts
     )
-    for kind, change, asked in kinds:
-        if own := [text for text in texts if asked(text) is not None]:
-            yield _Fault(kind, sum(texts.pop(text) for text in own), change)
 
 
-def _of_numbers(cells: _Cells, column: NumericColumn) -> Iterator[_Fault]:
-    """Yield faults of numbers that were clipped, or that crowd at one end."""
+def _of_numbers(cells: _Cells, column: NumericColumn, texts: dict[str, float]) -> Iterator[_Fault]:
+    """Yield faults of cells that are no number, that were clipped, or that crowd at one end."""
+    for kind, form in _FORMS.items():
+        if own := [text for text in texts if re.fullmatch(form, text)]:
+            yield _Fault(kind, sum(texts.pop(text) for text in own))
     beyond = 0.0
-    for end in ("low", "high"):
+    for end, kind, low, high in (("low", "short_years", 0, 130), ("high", "years", 1850, 2100)):
         texts, clipped = cells.texts(f"{end} text"), cells.share(end)
         codes = tuple(text for text in texts if _CODE.fullmatch(text))
         share = sum(texts.pop(code) for code in codes)
         if codes and (share >= clipped / 2 or share >= 10 * max(texts.values(), default=0.0)):
             clipped -= share
-            yield _Fault("stand_in", share, {"missing": codes}, codes)
-        kind, low, high = ("short_years", 0, 130) if end == "low" else ("years", 1850, 2100)
+            yield _Fault("stand_in", share, codes, {"missing": codes})
         possible = column.lower >= 1500 if end == "low" else column.upper < low
         years = sum(n for text, n in texts.items() if low <= (number_of(text) or -1.0) <= high)
         if possible and clipped >= FEW and years >= sum(texts.values()) / 2:
-            yield _Fault(kind, clipped, _BOUNDS)
+            yield _Fault(kind, clipped)
             return
         beyond = max(beyond, clipped)
-    known = sum(cells.texts("one").values())
+    known, crowd = cells.share("known"), max(cells.share("bottom"), cells.share("top"))
     if beyond >= known / 2 > 0.0:
-        yield _Fault("unit", beyond, _BOUNDS)
-    elif max(cells.share("bottom"), cells.share("top")) >= MANY * known > 0.0:
-        yield _Fault("crowded", max(cells.share("bottom"), cells.share("top")), _BOUNDS)
+        yield _Fault("unit", beyond)
+    elif crowd >= MANY * known > 0.0:
+        yield _Fault("crowded", crowd)
     elif beyond >= FEW:
-        yield _Fault("clipped", beyond, _BOUNDS)
+        yield _Fault("clipped", beyond)
 
 
 def _of_levels(
     cells: _Cells, column: CategoricalColumn | Label, texts: dict[str, float]
 ) -> Iterator[_Fault]:
     """Yield faults of texts of no declared level."""
-    is_label = isinstance(column, Label)
-    groups = (column.levels or {}) if isinstance(column, Label) else column.groups
     names = column.level_names if isinstance(column, Label) else column.levels
-    known = {_folded(level): level for level in names}
-    known |= {_folded(value): level for level, values in groups.items() for value in values}
-    spelt = {text: known[_folded(text)] for text in texts if _folded(text) in known}
+    groups = (column.levels or {}) if isinstance(column, Label) else column.groups
+    known = {_folded(text): level for level in names for text in (level, *groups.get(level, ()))}
+    spelt = tuple(text for text in texts if _folded(text) in known)
     if spelt:
-        more = {level: [*values] for level, values in groups.items()}
-        for text, level in spelt.items():
-            more.setdefault(level, []).append(text)
+        more = {level: [*groups.get(level, ())] for level in names}
+        for text in spelt:
+            more[known[_folded(text)]].append(text)
         entries = [{"name": level, "values": values} for level, values in more.items()]
-        change = {"levels": entries} if is_label else {"groups": more}
-        yield _Fault("spelling", sum(texts.pop(text) for text in spelt), change, tuple(spelt))
+        more = {level: values for level, values in more.items() if values}
+        change = {"levels": entries} if isinstance(column, Label) else {"groups": more}
+        yield _Fault("spelling", sum(texts.pop(text) for text in spelt), spelt, change)
     if codes := tuple(text for text in texts if _CODE.fullmatch(text)):
-        yield _Fault("stand_in", sum(texts.pop(code) for code in codes), {"missing": codes}, codes)
+        yield _Fault("stand_in", sum(texts.pop(c) for c in codes), codes, {"missing": codes})
     rest = sum(texts.values())
     if rest and cells.share("outside"):
-        yield _Fault("level", rest, {} if is_label else {"other": PLACEHOLDER})
+        yield _Fault("label" if isinstance(column, Label) else "level", rest)
     elif rest >= 0.5:
-        yield _Fault("other", rest, {"levels": [*names, PLACEHOLDER]})
-    if is_label and cells.share("missing") >= 0.5:
+        yield _Fault("other", rest)
+    if isinstance(column, Label) and cells.share("missing") >= 0.5:
         yield _Fault("unlabelled", cells.share("missing"))
-    if not is_label and max(cells.texts("one").values(), default=0.0) >= 1.0:
-        yield _Fault("constant", 1.0, {"ignore": [column.name]})
 
 
 def _folded(text: str) -> str:
@@ -199,32 +184,19 @@ def _folded(text: str) -> str:
 
 
 def _yaml(column: _Declared, faults: list[_Fault]) -> str:
-    """Return a declaration with its changes as one line of YAML."""
+    """Return a declaration with its changes, or what stands elsewhere, as one line of YAML."""
     change: dict[str, Any] = {}
-    for fault in faults:
-        for key, value in fault.change.items():
-            known = change.get(key, ()) if key != "missing" else change.get(key, column.missing)
-            change[key] = [*known, *value] if key == "missing" else value
-    if not change:
-        return ""
-    for key in ("ignore", "decimal"):
-        if key in change:
-            return _line({key: change[key]})
+    for one in faults:
+        for key, value in (one.change or _SAID[one.kind].get("change", {})).items():
+            known = change.get(key, column.missing) if key == "missing" else ()
+            change[key] = [*known, *value] if isinstance(value, tuple | list) else value
+    elsewhere = {key: change[key] for key in ("ignore", "decimal") if key in change}
     whole = column.model_dump(mode="json", exclude_defaults=True) | change
-    line = _line(whole)
-    return f"- {line if len(line) <= _LONGEST else _line({'name': column.name, **change})}"
-
-
-def _line(value: object) -> str:
-    return yaml.safe_dump(
-        _plain(value), default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**6
-    ).strip()
-
-
-def _plain(value: object) -> object:
-    """Return a value without tuples, and whole numbers without a point."""
-    if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    for declared in (elsewhere or whole, {"name": column.name, **change}):
+        line = yaml.safe_dump(
+            declared, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**6
+        )
+        line = re.sub(r"(?<=\d)\.0(?=[],}])", "", line.strip())  # 110.0 was 110
+        if len(line) <= _LONGEST:
+            break
+    return "" if not change else line if elsewhere else f"- {line}"

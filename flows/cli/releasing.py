@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -111,7 +112,7 @@ def check(
         progress.begin(f"checking the table of {job.ref.dataset}")
         from flows.check import check_table
         from flows.installation import Installation
-        from tasks.execution.runtime import Failed, guarded_call, private_log_directory
+        from tasks.execution.runtime import Failed, guarded_call, private_log_directory, unwrapped
         from tasks.steps.entries import CHECK_FAILED
 
         with private_log_directory(settings.diagnostics / job.ref.release_id):
@@ -125,28 +126,22 @@ def check(
                 tables=here.tables,
                 workplace=here.workplace,
             )
-    failed = checked.error() if isinstance(checked, Failed) else None
-    if failed is not None and not (show and failed.code == CHECK_FAILED):
-        raise failed
-    answer: dict[str, object] = {"dataset": job.ref.dataset, "passed": failed is None}
-    said = f"the table of {job.ref.dataset} passes; nothing is charged"
-    if not show:
-        terminal.answer(answer, said)
-        return
-    from flows.cli.summary import show_summary
+    failed, dataset = isinstance(checked, Failed), job.ref.dataset
+    answer: dict[str, object] = {"dataset": dataset, "passed": not failed}
+    shown: list[Any] = [] if failed else [f"the table of {dataset} passes; nothing is charged"]
+    if show and (not failed or checked.code == CHECK_FAILED):
+        from flows.cli.summary import show_summary
 
-    records = here.workplace.diagnostics_of(job.ref.release_id).records()
-    if failed is not None:
-        answer |= {"error": failed.code, "message": failed.message}
-    terminal.answer(
-        answer | {"summary": [record for record in records if "rule" not in record]},
-        *([said] if failed is None else []),
-        lambda: show_summary(records),
-    )
-    if failed is not None and terminal.answers_program():
-        raise typer.Exit(failed.exit_code)
-    if failed is not None:
-        raise failed
+        records = here.workplace.diagnostics_of(job.ref.release_id).records()
+        answer["summary"] = [record for record in records if "rule" not in record]
+        shown.append(partial(show_summary, answer["summary"]))
+    if failed and terminal.answers_program() and "summary" in answer:
+        answer |= {"error": checked.code, "message": checked.message}
+        terminal.answer(answer)
+        raise typer.Exit(checked.error().exit_code)
+    if not failed or shown:
+        terminal.answer(answer, *shown)
+    unwrapped(checked)
 
 
 def _checked_or_fallback(

@@ -21,8 +21,6 @@ MAX_BYTES = 2**25
 
 KEPT_DAYS = 30
 
-_ROW = ("row", "value")
-
 
 class DiagnosticsFile:
     """A restricted file of violated rules with row numbers and values, one JSON object per line.
@@ -52,15 +50,15 @@ class DiagnosticsFile:
         Row numbers and values are raw data; at most `MAX_ROWS_PER_RULE` are kept, here alone. The
         file name, which is returned for a public message, column and rule depend on no row.
         """
+        left = MAX_ROWS_PER_RULE - self._kept[column, rule]
         rows = [
-            dict(zip(_ROW, (int(row), str(value)), strict=True))
-            for row, value in islice(
-                zip(row_numbers, values, strict=True),
-                MAX_ROWS_PER_RULE - self._kept[column, rule],
-            )
+            {"row": int(row), "value": str(value)}
+            for row, value in islice(zip(row_numbers, values, strict=True), left)
         ]
-        if rows or (column, rule) not in self._kept:
-            self._write({"column": column, "rule": rule, "rows": rows})
+        line = json.dumps({"column": column, "rule": rule, "rows": rows}) + "\n"
+        with self._open() as handle:
+            if handle.tell() < MAX_BYTES and left:
+                handle.write(line.encode("utf-8"))
         self._kept[column, rule] += len(rows)
         return self.pointer
 
@@ -71,7 +69,8 @@ class DiagnosticsFile:
             with os.fdopen(descriptor, "rb") as source:
                 for line in source:
                     record = json.loads(line)
-                    numbers, values = ([row[key] for row in record["rows"]] for key in _ROW)
+                    numbers = [one["row"] for one in record["rows"]]
+                    values = [one["value"] for one in record["rows"]]
                     self.add(record["column"], record["rule"], numbers, values)
             path.unlink()
 
@@ -84,11 +83,6 @@ class DiagnosticsFile:
     def records(self) -> list[dict[str, Any]]:
         """Return all records, for the owner."""
         return [json.loads(line) for line in self._path.read_bytes().splitlines()]
-
-    def _write(self, record: Mapping[str, Any]) -> None:
-        with self._open() as handle:
-            if handle.tell() < MAX_BYTES:
-                handle.write((json.dumps(record) + "\n").encode("utf-8"))
 
     def _open(self) -> BinaryIO:
         handle = open_private(self._path, "a")

@@ -26,9 +26,6 @@ _CODE, _FORMS = re.compile(_SAID["cells"]["code"]), _SAID["cells"]["forms"]
 _SHARES = {"clipped_low": "low", "clipped_high": "high"} | {
     kind: kind for kind in ("other", "missing", "outside")
 }
-_LONGEST = 300
-"""Most characters of a declaration that is written whole; of a longer one, the keys that change."""
-
 _Declared: TypeAlias = NumericColumn | CategoricalColumn | Label
 
 
@@ -40,19 +37,24 @@ class _Fault(NamedTuple):
     cells: tuple[str, ...] = ()
     change: Mapping[str, Any] | None = None
 
+    @property
+    def seen(self) -> str:
+        """The fault in short."""
+        return str(_SAID[self.kind]["seen"]).format(cells=", ".join(self.cells[:3]))
+
 
 class _Cells:
     """The counts of one column as shares of its cells."""
 
     def __init__(self, found: Tally, name: str) -> None:
-        self._own = {key[1:]: n for key, n in found.items() if key[0] == name}
-        self.n = self._own["cells", ""]
+        self.n = found[name, "cells", ""]
+        self._own = {key[1:]: n / self.n for key, n in found.items() if key[0] == name}
 
-    def share(self, *kinds: str) -> float:
-        return sum(self._own.get((kind, ""), 0) for kind in kinds) / self.n
+    def share(self, kind: str) -> float:
+        return self._own.get((kind, ""), 0.0)
 
     def texts(self, kind: str) -> dict[str, float]:
-        return {text: n / self.n for (own, text), n in self._own.items() if own == kind}
+        return {text: share for (own, text), share in self._own.items() if own == kind}
 
 
 def summary_of(found: Tally, schema: TableSchema, patient: str | None) -> list[dict[str, Any]]:
@@ -60,32 +62,26 @@ def summary_of(found: Tally, schema: TableSchema, patient: str | None) -> list[d
 
     A record has the shares of the cells, the faults in words, and what would mend them as YAML.
     """
-    declared: dict[str, _Declared] = {column.name: column for column in schema.columns}
-    declared |= {label.name: label for label in (schema.label, *schema.more_labels)}
+    declared = {one.name: one for one in (*schema.columns, schema.label, *schema.more_labels)}
     records, fine = list[tuple[tuple[float, ...], dict[str, Any]]](), dict[str, Any]()
-    for name in dict.fromkeys(name for name, kind, _ in found if kind == "cells"):
+    for name in [name for name, kind, _ in found if kind == "cells"]:
         cells, column = _Cells(found, name), declared.get(name)
         shares = {title: round(cells.share(kind), 4) for title, kind in _SHARES.items()}
         faults = [*(_of_key(cells, name == patient) if column is None else _of(cells, column))]
+        faults.sort(key=lambda one: -one.share)
         if not faults:
             fine[name] = shares
             continue
-        faults.sort(key=lambda one: -one.share)
-        words = [_SAID[one.kind] for one in faults]
-        seen = [
-            said["seen"].format(cells=", ".join(one.cells[:3]))
-            for said, one in zip(words, faults, strict=True)
-        ]
         record = {
             "column": name,
             "cells": cells.n,
             "shares": shares,
             "share": round(faults[0].share, 4),
-            "seen": "; ".join(seen),
-            "advice": "; ".join(said["mend"] for said in words),
+            "seen": "; ".join(one.seen for one in faults),
+            "advice": "; ".join(_SAID[one.kind]["mend"] for one in faults),
             "change": "" if column is None else _yaml(column, faults),
         }
-        passes = cells.share("outside", "constraint") == 0.0
+        passes = cells.share("outside") + cells.share("constraint") == 0.0
         records.append(((passes, column is not None, -faults[0].share), record))
     return [*(one for _, one in sorted(records, key=lambda pair: pair[0])), {"fine": fine}]
 
@@ -153,26 +149,26 @@ def _of_levels(
     cells: _Cells, column: CategoricalColumn | Label, texts: dict[str, float]
 ) -> Iterator[_Fault]:
     """Yield faults of texts of no declared level."""
+    is_label = isinstance(column, Label)
     names = column.level_names if isinstance(column, Label) else column.levels
     groups = (column.levels or {}) if isinstance(column, Label) else column.groups
-    known = {_folded(text): level for level in names for text in (level, *groups.get(level, ()))}
-    spelt = tuple(text for text in texts if _folded(text) in known)
-    if spelt:
-        more = {level: [*groups.get(level, ())] for level in names}
+    more = {level: [*groups.get(level, ())] for level in names}
+    known = {_folded(text): level for level in names for text in (level, *more[level])}
+    if spelt := tuple(text for text in texts if _folded(text) in known):
         for text in spelt:
             more[known[_folded(text)]].append(text)
         entries = [{"name": level, "values": values} for level, values in more.items()]
-        more = {level: values for level, values in more.items() if values}
-        change = {"levels": entries} if isinstance(column, Label) else {"groups": more}
+        grouped = {level: values for level, values in more.items() if values}
+        change = {"levels": entries} if is_label else {"groups": grouped}
         yield _Fault("spelling", sum(texts.pop(text) for text in spelt), spelt, change)
     if codes := tuple(text for text in texts if _CODE.fullmatch(text)):
         yield _Fault("stand_in", sum(texts.pop(c) for c in codes), codes, {"missing": codes})
     rest = sum(texts.values())
     if rest and cells.share("outside"):
-        yield _Fault("label" if isinstance(column, Label) else "level", rest)
+        yield _Fault("label" if is_label else "level", rest)
     elif rest >= 0.5:
         yield _Fault("other", rest)
-    if isinstance(column, Label) and cells.share("missing") >= 0.5:
+    if is_label and cells.share("missing") >= 0.5:
         yield _Fault("unlabelled", cells.share("missing"))
 
 
@@ -192,11 +188,8 @@ def _yaml(column: _Declared, faults: list[_Fault]) -> str:
             change[key] = [*known, *value] if isinstance(value, tuple | list) else value
     elsewhere = {key: change[key] for key in ("ignore", "decimal") if key in change}
     whole = column.model_dump(mode="json", exclude_defaults=True) | change
-    for declared in (elsewhere or whole, {"name": column.name, **change}):
-        line = yaml.safe_dump(
-            declared, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**6
-        )
-        line = re.sub(r"(?<=\d)\.0(?=[],}])", "", line.strip())  # 110.0 was 110
-        if len(line) <= _LONGEST:
-            break
+    line = yaml.safe_dump(
+        elsewhere or whole, default_flow_style=True, sort_keys=False, allow_unicode=True, width=1e9
+    )
+    line = re.sub(r"(?<=\d)\.0(?=[],}])", "", line.strip())  # 110.0 was 110
     return "" if not change else line if elsewhere else f"- {line}"

@@ -119,7 +119,7 @@ def spread_fragment(
             violations += unordered(moments, visits)
         if rules.tally is not None:
             tallied += rules.tally(frame, rules, violations)
-            with replaced(_tally_of(workspace, number)) as handle:
+            with replaced(workspace / f"tally-{number:06d}.json") as handle:
                 handle.write(json.dumps([*tallied.items()]).encode())
         for violation in violations:
             values = frame[violation.column].iloc[violation.rows]
@@ -210,13 +210,9 @@ def _piece(folder: Path, shard: int, piece: tuple[int, int]) -> Path:
 def tallied_cells(workspace: Path) -> Counter[Any]:
     """Return the counts of `IngestRules.tally` of all fragments that were read, added up."""
     counted = Counter[Any]()
-    for path in sorted(workspace.glob("tally-*.json")):
+    for path in sorted(workspace.glob("tally-*.json")):  # in the order of the source
         counted.update({tuple(key): n for key, n in json.loads(path.read_bytes())})
     return counted
-
-
-def _tally_of(folder: Path, number: int) -> Path:
-    return folder / f"tally-{number:06d}.json"
 
 
 def _cells_of(folder: Path, number: int) -> Path:

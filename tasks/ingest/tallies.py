@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from storage.files.documents import listed
 from storage.schema.columns import CategoricalColumn, NumericColumn
+from storage.schema.labels import Label
 from storage.sources.cells import distinct
 from tasks.ingest.encoding import NO_LABEL, label_codes, level_codes, numbers_of
 from tasks.ingest.pieces import IngestRules
@@ -38,13 +39,9 @@ def tally(frame: pd.DataFrame, rules: IngestRules, violations: Sequence[Violatio
     ``constraint``, ``key`` and, with their texts, ``low text`` and so on.
     """
     schema, found = rules.row_schema, Tally()
-    for column in () if schema.image is not None else schema.columns:
+    columns = schema.columns if schema.image is None else ()
+    for column in (*columns, schema.label, *schema.more_labels):
         _count(found, frame[column.name], _kinds(frame[column.name], column))
-    for label in (schema.label, *schema.more_labels):
-        broken: list[Violation] = []
-        missing = label_codes(frame[label.name], label, broken) == NO_LABEL
-        outside = _rows(broken, len(frame))
-        _count(found, frame[label.name], {"missing": missing, "outside": outside})
     for name in (rules.unit.column, rules.visits and rules.visits.order):
         if name is not None:
             own = [one for one in violations if one.column == name]
@@ -62,9 +59,12 @@ def tally(frame: pd.DataFrame, rules: IngestRules, violations: Sequence[Violatio
 
 
 def _kinds(
-    cells: pd.Series, column: NumericColumn | CategoricalColumn
+    cells: pd.Series, column: NumericColumn | CategoricalColumn | Label
 ) -> dict[str, NDArray[np.bool_]]:
     broken: list[Violation] = []
+    if isinstance(column, Label):
+        missing = label_codes(cells, column, broken) == NO_LABEL
+        return {"missing": missing, "outside": _rows(broken, len(cells))}
     if isinstance(column, CategoricalColumn):
         codes = level_codes(cells, column.model_copy(update={"other": None}), broken)
         opened = [one for one in broken if one.rule == Rule.LEVEL and column.other is not None]

@@ -20,6 +20,7 @@ from storage.schema.columns import Column, NumericColumn
 from storage.schema.labels import Label
 from storage.schema.table import TableSchema
 from tasks.ingest.encoding import encode_chunk
+from tasks.reporting.facts import listed
 from tasks.reporting.released_tables import DEVIATIONS
 
 MAX_LEVELS = 10
@@ -124,21 +125,13 @@ def column_plots(frame: pd.DataFrame, schema: TableSchema) -> list[_Plot]:
     return plots
 
 
-def crowded(frame: pd.DataFrame, schema: TableSchema) -> tuple[str, ...]:
-    """Return each declared column with nine tenths of the released rows in one bin, and the bin.
-
-    Privacy
-    -------
-    Post-processing of synthetic rows, which serves every method alike.
-    """
-    columns = schema.columns if schema.image is None and schema.items is None else ()
-    codes = encode_chunk(frame, schema, mend=False).codes if columns else np.empty((0, 0))
-    found = []
-    for column, own in zip(columns, codes.T, strict=True):
-        shares = _shares(own, column.n_codes)
-        if max(shares) >= CROWDED:
-            found.append(f"{column.name} ({_levels_of(column)[int(np.argmax(shares))]})")
-    return tuple(found)
+def crowded_columns(frame: pd.DataFrame, schema: TableSchema) -> str:
+    """Return the columns with nine tenths of the synthetic rows in one bin or level, with it."""
+    if schema.image is not None or schema.items is not None:
+        return ""
+    plots = column_plots(frame, schema)[: len(schema.columns)]
+    bars = [(one.name, bar) for one in plots for bar in one.drawn]
+    return listed([f"{name} ({bar.name})" for name, bar in bars if bar.share >= CROWDED])
 
 
 def released_plots(tables: bytes, schema: TableSchema) -> list[_Plot]:

@@ -7,7 +7,6 @@ no path and no host.
 
 import base64
 import math
-from collections.abc import Sequence
 from datetime import date
 
 import pandas as pd
@@ -15,7 +14,7 @@ import pandas as pd
 from storage.releases.manifest import Manifest
 from storage.schema.table import TableSchema
 from tasks.reporting.claim import FALSE_ALARMS, Claim
-from tasks.reporting.facts import listed, public_facts
+from tasks.reporting.facts import public_facts
 from tasks.reporting.plots import MAX_LEVELS, column_plots, highlighted_level, released_plots
 from tasks.reporting.rendering import render
 
@@ -30,14 +29,14 @@ def render_report(
     schema: TableSchema,
     *,
     title: str | None = None,
-    crowded: Sequence[str] = (),
+    crowded: str = "",
     tables: bytes | None = None,
     sheet: bytes | None = None,
 ) -> str:
     """Return the report page of a release, a complete HTML document; see `public_facts`.
 
     It plots the released shares if the bundle has them, else it counts the rows. The contact sheet
-    of images, if any, is part of the page, and so is a list of `plots.crowded` columns.
+    of images, if any, is part of the page, and so is a text of crowded columns.
 
     Privacy
     -------
@@ -48,7 +47,7 @@ def render_report(
     return render(
         REPORT_FILE,
         **public_facts(manifest, schema, title),
-        crowded=listed(crowded),
+        crowded=crowded,
         false_alarms=FALSE_ALARMS,
         sheet=None if sheet is None else base64.b64encode(sheet).decode("ascii"),
         measured=tables is not None,
@@ -64,19 +63,14 @@ DATA_CARD_FILE = "data_card.md"
 
 
 def render_data_card(
-    manifest: Manifest,
-    schema: TableSchema,
-    *,
-    title: str | None = None,
-    crowded: Sequence[str] = (),
+    manifest: Manifest, schema: TableSchema, *, title: str | None = None, crowded: str = ""
 ) -> str:
     """Return the data card of a release, in Markdown; see `public_facts`.
 
     Sections follow the pyramid of NIST SP 800-226 from its top, from parameters to what the
     collection of the data exposes; then use, dictionary and verification.
     """
-    facts = public_facts(manifest, schema, title)
-    return render(DATA_CARD_FILE, **facts, crowded=listed(crowded))
+    return render(DATA_CARD_FILE, **public_facts(manifest, schema, title), crowded=crowded)
 
 
 RISK_APPENDIX_FILE = "risk_appendix.md"

@@ -112,7 +112,7 @@ def check(
         progress.begin(f"checking the table of {job.ref.dataset}")
         from flows.check import check_table
         from flows.installation import Installation
-        from tasks.execution.runtime import Failed, guarded_call, private_log_directory, unwrapped
+        from tasks.execution.runtime import guarded_call, private_log_directory
         from tasks.steps.entries import CHECK_FAILED
 
         with private_log_directory(settings.diagnostics / job.ref.release_id):
@@ -126,22 +126,24 @@ def check(
                 tables=here.tables,
                 workplace=here.workplace,
             )
-    failed, dataset = isinstance(checked, Failed), job.ref.dataset
-    answer: dict[str, object] = {"dataset": dataset, "passed": not failed}
-    shown: list[Any] = [] if failed else [f"the table of {dataset} passes; nothing is charged"]
-    if show and (not failed or checked.code == CHECK_FAILED):
+    answer: dict[str, Any] = {"dataset": job.ref.dataset, "passed": checked is None}
+    shown: list[Any] = [f"the table of {job.ref.dataset} passes; nothing is charged"]
+    failed = None if checked is None else checked.error()
+    if show and (failed is None or failed.code == CHECK_FAILED):
         from flows.cli.summary import show_summary
 
         records = here.workplace.diagnostics_of(job.ref.release_id).records()
         answer["summary"] = [record for record in records if "rule" not in record]
         shown.append(partial(show_summary, answer["summary"]))
-    if failed and terminal.answers_program() and "summary" in answer:
-        answer |= {"error": checked.code, "message": checked.message}
-        terminal.answer(answer)
-        raise typer.Exit(checked.error().exit_code)
-    if not failed or shown:
+    if failed is None:
         terminal.answer(answer, *shown)
-    unwrapped(checked)
+    elif "summary" in answer and terminal.answers_program():  # in one object
+        terminal.answer(answer | {"error": failed.code, "message": failed.message})
+        raise typer.Exit(failed.exit_code)
+    else:
+        for part in shown[1:]:
+            part()
+        raise failed
 
 
 def _checked_or_fallback(

@@ -187,10 +187,9 @@ class QueryTable(SourceTable):
                     columns = [sql_text(name, cells[name]) for name in needed]
                 except InputError as refusal:
                     wanted = zip(*(cells[name] for name in needed), strict=True)
-                    odd = (n for n, row in enumerate(wanted, first_row) if not all_read(row))
-                    number = next(odd, first_row)
-                    place = f"row {number + 1} of the query"
-                    raise RefusedRow(refusal, row=number, place=place) from None
+                    row = first_row + [*map(all_read, wanted)].index(False)
+                    place = f"row {row + 1} of the query"
+                    raise RefusedRow(refusal, row=row, place=place) from None
                 yield pa.RecordBatch.from_arrays(columns, names=list(needed))
                 first_row += len(part)
 

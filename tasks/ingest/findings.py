@@ -112,9 +112,10 @@ def _of(cells: _Cells, column: _Declared) -> Iterator[_Fault]:
         yield _Fault("absent", empty)
     if words:
         yield _Fault("stand_in", sum(texts.pop(w) for w in words), words, {"missing": words})
-    yield from (_of_numbers if isinstance(column, NumericColumn) else _of_levels)(
-        cells, column, texts
-    )
+    if isinstance(column, NumericColumn):
+        yield from _of_numbers(cells, column, texts)
+    else:
+        yield from _of_levels(cells, column, texts)
 
 
 def _of_numbers(cells: _Cells, column: NumericColumn, texts: dict[str, float]) -> Iterator[_Fault]:

@@ -42,7 +42,7 @@ def tally(frame: pd.DataFrame, rules: IngestRules, violations: Sequence[Violatio
     columns = schema.columns if schema.image is None else ()
     for column in (*columns, schema.label, *schema.more_labels):
         _count(found, frame[column.name], _kinds(frame[column.name], column))
-    for name in (rules.unit.column, rules.visits and rules.visits.order):
+    for name in (rules.unit.column, None if rules.visits is None else rules.visits.order):
         if name is not None:
             own = [one for one in violations if one.column == name]
             _count(found, frame[name], {"outside": _rows(own, len(frame))})
@@ -51,7 +51,7 @@ def tally(frame: pd.DataFrame, rules: IngestRules, violations: Sequence[Violatio
             found[one.column, "constraint", ""] += len(one.rows)
     if rules.unit.column is not None:
         index, keys = distinct(frame[rules.unit.column])
-        number = Counter(index[index >= 0].tolist())
+        number = Counter(dict(enumerate(np.bincount(index[index >= 0]).tolist())))
         often = [place for place, n in number.most_common(MAX_TEXTS) if n > 1]
         for place in {*often, *(place for place, key in enumerate(keys) if key.lower() in WORDS)}:
             found[rules.unit.column, "key", keys[place]] += number[place]

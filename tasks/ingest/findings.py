@@ -37,11 +37,6 @@ class _Fault(NamedTuple):
     cells: tuple[str, ...] = ()
     change: Mapping[str, Any] | None = None
 
-    @property
-    def seen(self) -> str:
-        """The fault in short."""
-        return str(_SAID[self.kind]["seen"]).format(cells=", ".join(self.cells[:3]))
-
 
 class _Cells:
     """The counts of one column as shares of its cells."""
@@ -77,9 +72,11 @@ def summary_of(found: Tally, schema: TableSchema, patient: str | None) -> list[d
             "cells": cells.n,
             "shares": shares,
             "share": round(faults[0].share, 4),
-            "seen": "; ".join(one.seen for one in faults),
+            "seen": "; ".join(
+                _SAID[one.kind]["seen"].format(cells=", ".join(one.cells[:3])) for one in faults
+            ),
             "advice": "; ".join(_SAID[one.kind]["mend"] for one in faults),
-            "change": "" if column is None else _yaml(column, faults),
+            "change": "" if column is None or schema.items else _yaml(column, faults),
         }
         passes = cells.share("outside") + cells.share("constraint") == 0.0
         records.append(((passes, column is not None, -faults[0].share), record))
@@ -151,8 +148,9 @@ def _of_levels(
 ) -> Iterator[_Fault]:
     """Yield faults of texts of no declared level."""
     is_label = isinstance(column, Label)
-    names = column.level_names if isinstance(column, Label) else column.levels
+    # A bucket has no raw values.
     groups = (column.levels or {}) if isinstance(column, Label) else column.groups
+    names = tuple(groups) if isinstance(column, Label) else column.levels
     more = {level: [*groups.get(level, ())] for level in names}
     known = {_folded(text): level for level in names for text in (level, *more[level])}
     if spelt := tuple(text for text in texts if _folded(text) in known):

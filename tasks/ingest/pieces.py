@@ -21,7 +21,7 @@ from privacy.charges import Partition
 from privacy.errors import InputError
 from privacy.parameters import PrivacyUnit
 from storage.files.diagnostics import DiagnosticsFile
-from storage.files.workspace import load_arrays, store_arrays
+from storage.files.workspace import load_arrays, replaced, store_arrays
 from storage.schema.table import TableSchema
 from storage.schema.visit_columns import VisitColumns
 from storage.sources.cells import NumberMarks, with_plain_numbers

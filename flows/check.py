@@ -40,14 +40,14 @@ def check_table(job: ReleaseJob, *, entries: Entries, tables: Tables, workplace:
         workplace.workspace(release_id) as workspace,
         workplace.executor(workspace, table_bytes=reader.size_bytes()) as executor,
     ):
-        key = tables.key(
+        key, table = tables.key(
             reader,
             executor,
             settings=job.measurement_settings,
             method_version=job.method_version,
         )
         entry = entries.reserve(job.charge(key, owner=entries.owner), new_draw=True).entry
-        with entries.closing(entry), entries.checking(entry, job.declarations):
+        with entries.closing(entry), entries.checking(entry, job.declarations, table):
             try:
                 ingest_steps.ingest(
                     job.columns_to_read,

@@ -104,7 +104,7 @@ def measure(
         check_source(job.columns_to_read, job.table_schema, reader)
         plan = plan_measurement(job.synthesizer, parameters=job.parameters, adjacency=job.adjacency)
         with workplace.executor(workspace, table_bytes=reader.size_bytes()) as executor:
-            key = identify(
+            key, table = identify(
                 tables,
                 reader,
                 executor,
@@ -116,7 +116,7 @@ def measure(
             entry = reservation.entry
             if reservation.created:
                 with entries.closing(entry):
-                    with entries.checking(entry, job.declarations):
+                    with entries.checking(entry, job.declarations, table):
                         shards = ingest(
                             job.columns_to_read,
                             job.rules,
@@ -125,7 +125,7 @@ def measure(
                             diagnostics=workplace.diagnostics_of(release_id),
                             executor=executor,
                         )
-                    entries.begin(entry)
+                    entries.begin(entry, table)
                     seals = Seals(workspace)
                     curator, released = draw(
                         job.synthesizer, plan, shards, mu=job.mu, seals=seals, executor=executor

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from privacy.charges import Caps, Charge
 from privacy.errors import ClustMixError, InputError, IntegrityError, LedgerError, Withheld
-from privacy.ledger import Balance, EntryState, LedgerEntry
+from privacy.ledger import TABLE_TAG, Balance, EntryState, LedgerEntry
 from storage.files.workspace import live_run_ids
 from storage.keys.key_store import KeyStore
 from storage.ledger.ledger_db import LedgerDatabase, Reservation
@@ -133,10 +133,16 @@ class Entries:
                 )
             time.sleep(_POLL_SECONDS)
 
-    def begin(self, entry: LedgerEntry) -> None:
-        """Move an entry to EXECUTING: from here on its charge stands, whatever happens."""
+    def begin(self, entry: LedgerEntry, table: str) -> None:
+        """Move an entry to EXECUTING: from here on its charge stands, whatever happens.
+
+        The row holds the tag of the table, by which `failed_before` finds checks of it.
+        """
         self._ledger.transition(
-            entry.entry_id, EntryState.EXECUTING, expected_from=EntryState.RESERVED
+            entry.entry_id,
+            EntryState.EXECUTING,
+            expected_from=EntryState.RESERVED,
+            note=f"CHECKED{TABLE_TAG}{table}",
         )
 
     def advance(
@@ -159,17 +165,18 @@ class Entries:
         )
 
     @contextmanager
-    def checking(self, entry: LedgerEntry, declared: Declarations) -> Iterator[None]:
+    def checking(self, entry: LedgerEntry, declared: Declarations, table: str) -> Iterator[None]:
         """Give back what was reserved where the rows break a declared rule (InputError).
 
-        The row of the ledger says when, who asked, and what was declared, by its digest.
+        The row of the ledger says when, who asked, what was declared, by its digest, and of which
+        table, by its tag.
         """
         try:
             yield
         except InputError as error:
             with suppress(ClustMixError, OSError):  # the next clean-up gives back what this did not
                 declared.keep(self._declarations)
-                self._end_check(entry, declared, note=error.code)
+                self._end_check(entry, declared, note=f"{error.code}{TABLE_TAG}{table}")
             raise
 
     def pass_check(self, entry: LedgerEntry, declared: Declarations) -> None:
@@ -179,17 +186,18 @@ class Entries:
     def failed_before(self, entry_id: str, declared: Declarations) -> tuple[str, ...]:
         """Return digests of other declarations by which rows of these patients failed a check.
 
-        One for each such check of the dataset, or of another name of its cohort, before an entry
-        was reserved, in order.
+        One for each such check before an entry was reserved, in order: of its dataset, of its
+        cohort, or, by any name, of files of the same content on this installation.
         """
         history = self._ledger.history()
-        reserved = next(row for row in history if row.entry_id == entry_id)
+        own = [row for row in history if row.entry_id == entry_id]
+        tables = {row.table for row in own} - {None}
         return tuple(
             row.digest
-            for row in history[: reserved.sequence - 1]
-            if (row.dataset == reserved.dataset or row.cohort == reserved.cohort)
+            for row in history[: own[0].sequence - 1]
+            if (row.dataset == own[0].dataset or row.cohort == own[0].cohort or row.table in tables)
             and row.state is EntryState.VOID
-            and row.note != CHECK_PASSED
+            and row.code != CHECK_PASSED
             and row.digest not in (None, declared.sha256)
         )
 

@@ -131,7 +131,11 @@ def source_rules(schema: TableSchema, patient_column: str | None) -> list[_Table
     return [
         _TableRule("columns", None, _SAME_SET, {"value_set": names}),
         *(rule for column in columns if (rule := _source_rule(column, block)) is not None),
-        *map(_label_rule, (schema.label, *schema.more_labels)),
+        *(
+            _label_rule(label)
+            for label in (schema.label, *schema.more_labels)
+            if label.other is None
+        ),
     ]
 
 
@@ -167,7 +171,7 @@ def _source_rule(column: Column, block: str | None) -> _TableRule | None:
     if column.other is not None:
         return None
     accepted.update(column.levels, *column.groups.values())
-    patterns = [re.escape(start) + ".*" for starts in column.prefixes.values() for start in starts]
+    patterns = _beginnings(column)
     if not column.numeric_ranges:
         return _TableRule(block or "level", name, _MATCHES, _one_of(accepted, *patterns))
     regex = _one_of(accepted, *patterns, _NUMBER)
@@ -178,7 +182,7 @@ def _label_rule(label: Label) -> _TableRule:
     accepted = {*label.level_names, *label.missing, *([""] if label.nullable else [])}
     accepted.update(*(label.levels or {}).values())
     number = None if label.buckets is None else _NUMBER
-    regex = _one_of(accepted, *([number] if number else []))
+    regex = _one_of(accepted, *_beginnings(label), *([number] if number else []))
     return _TableRule("label", label.name, _MATCHES, regex, number)
 
 
@@ -238,6 +242,10 @@ def _release_rules(column: Column, frame: pd.DataFrame) -> list[tuple[_TableRule
 def _block_of(schema: TableSchema) -> str | None:
     """Return the name of the one check of all pixels or items, which share a declaration."""
     return "pixels" if schema.image is not None else "items" if schema.items is not None else None
+
+
+def _beginnings(column: CategoricalColumn | Label) -> list[str]:
+    return [re.escape(start) + ".*" for starts in column.prefixes.values() for start in starts]
 
 
 def _one_of(texts: Iterable[str], *patterns: str) -> dict[str, str]:

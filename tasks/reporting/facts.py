@@ -9,6 +9,7 @@ from privacy.event_records import event_from_dict
 from privacy.events import Event, Gaussian, Repeated
 from storage.releases.manifest import GateRecord, Manifest
 from storage.schema.columns import CategoricalColumn, Column, NumericColumn
+from storage.schema.labels import Label
 from storage.schema.table import TableSchema
 from tasks.reporting.claim import Claim, rounded_up
 from tasks.reporting.rendering import words
@@ -229,7 +230,7 @@ def _dictionary(schema: TableSchema) -> Iterator[tuple[str, ...]]:
         yield column.name, kind, domain, "empty cell" if column.nullable else missing
     for label in (schema.label, *schema.more_labels):
         names = label.level_names
-        yield label.name, f"label, {len(names)} levels", listed(names), "never"
+        yield label.name, f"label, {len(names)} levels", listed(names) + _also(label), "never"
 
 
 def _numbers(column: NumericColumn) -> tuple[str, str]:
@@ -240,5 +241,8 @@ def _numbers(column: NumericColumn) -> tuple[str, str]:
 
 
 def _levels(column: CategoricalColumn) -> tuple[str, str]:
-    other = f"; {column.other} also stands for every other value" if column.other else ""
-    return f"categorical, {len(column.levels)} levels", listed(column.levels) + other
+    return f"categorical, {len(column.levels)} levels", listed(column.levels) + _also(column)
+
+
+def _also(column: CategoricalColumn | Label) -> str:
+    return f"; {column.other} also stands for every other value" if column.other else ""

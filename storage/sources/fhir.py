@@ -30,7 +30,7 @@ from storage.sources.declared_fhir import (
     known_types,
     parse_expression,
 )
-from storage.sources.reading import RefusedRow, SourceTable
+from storage.sources.reading import RefusedRow, SourceTable, check_form
 
 _LOG = "log.ndjson"
 _MAX_LINE_BYTES = 1 << 24
@@ -136,6 +136,10 @@ def _unnamed_database(folder: Path) -> sqlite3.Connection:
 
 def _lines(file: Path, types: set[str]) -> Iterator[tuple[str, str, str, str, bytes, bytes]]:
     """Yield the resources of some types with their patient, their time and their id."""
+    try:
+        check_form(file, "ndjson")
+    except InputError as refusal:
+        raise RefusedRow(refusal, row=0, place=file.name) from None
     with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as handle:
         for number in count():
             line = handle.readline(_MAX_LINE_BYTES + 1)
@@ -198,6 +202,13 @@ def _patient_of(kind: str, resource: Mapping[str, Any]) -> str:
         subject = resource.get(SUBJECTS[kind])
         reference = subject.get("reference") if isinstance(subject, dict) else None
         named = _REFERENCE.fullmatch(reference) if isinstance(reference, str) else None
+    if named is None and kind != "Patient" and "://" in str(reference):
+        raise InputError(
+            "FHIR_ABSOLUTE",
+            f"expected every {kind} to name its patient as Patient/id, found an address of a "
+            "server, where an id may be that of another person; export from one server with "
+            "relative references",
+        )
     if named is None:
         raise InputError(
             "FHIR_SUBJECT",

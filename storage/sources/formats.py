@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from privacy.errors import ConfigurationError, InputError
 from storage.sources.cells import sql_is_read, sql_text
 from storage.sources.declared import CsvSource, SqlSource
-from storage.sources.reading import RefusedRow, SourceTable, unreadable
+from storage.sources.reading import RefusedRow, SourceTable, check_form, unreadable
 
 _MAX_HEADER_CHARACTERS = 1_000_000
 # The parser reads ahead about forty blocks; a row must fit into one.
@@ -50,6 +50,7 @@ class CsvTable(SourceTable):
     def described(self) -> tuple[tuple[str, ...], dict[str, str]]:
         """Return the names; every cell is text."""
         delimiter = self._source.delimiter
+        check_form(self._source.path, "csv", encoding=self._source.encoding)
         if len(self._line) >= _MAX_HEADER_CHARACTERS or not self._line.strip():
             raise InputError(
                 "CSV_HEADER",

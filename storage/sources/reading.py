@@ -1,5 +1,7 @@
 """Shared parts of the readers of private rows: readers by kind, failures, selection, fragments."""
 
+import gzip
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -29,6 +31,53 @@ _READERS = {
     "sql": "formats:QueryTable",
 }
 """Reader of each kind of source, as ``module:class`` in this folder."""
+
+
+_DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)
+_FORMS = {
+    b"\x1f\x8b": ("gzip", "give the file a name that ends in .gz"),
+    b"PK\x03\x04": ("a zip archive or a workbook (xlsx)", "export the table as CSV"),
+    b"\xd0\xcf\x11\xe0": ("a workbook (xls)", "export the table as CSV"),
+    b"PAR1": ("Parquet", "declare kind: parquet"),
+    b"SQLite format 3": ("a SQLite database", "declare kind: sql"),
+    b"\x28\xb5\x2f\xfd": ("zstd", "unpack the file"),
+    b"\xfd7zXZ": ("xz", "unpack the file"),
+    b"BZh": ("bzip2", "unpack the file"),
+    b"\xff\xfe": ("text in UTF-16", "declare encoding: utf-16, or export it in UTF-8"),
+    b"\xfe\xff": ("text in UTF-16", "declare encoding: utf-16, or export it in UTF-8"),
+}
+
+
+def check_form(file: Path, kind: str, *, encoding: str = "utf-8") -> None:
+    """Refuse a file (``FILE_FORM``) whose first bytes are those of another form than declared.
+
+    Text is plain, or gzip where the name ends in ``.gz``.
+    """
+    is_packed = kind != "parquet" and file.suffix == ".gz"
+    wanted = "gzip, as the name ends in .gz" if is_packed else kind
+    with file.open("rb") as handle:
+        found, remedy = _form_of(handle.read(16))
+    if is_packed and found == "gzip":
+        wanted = f"{kind} inside of gzip"
+        with gzip.open(file) as inner:
+            found, remedy = _form_of(inner.read(16))
+    elif is_packed and found == "another form":
+        remedy = "give the file a name without .gz"
+    elif kind == "parquet":
+        if found == "Parquet":
+            return
+        remedy = "write it again, or declare its kind"
+    if (
+        kind == "parquet"
+        or wanted.startswith("gzip")
+        or not (found == "another form" or ("UTF-16" in found and encoding.startswith("utf-16")))
+    ):
+        raise InputError("FILE_FORM", f"expected {wanted}, found {found}; {remedy}")
+
+
+def _form_of(head: bytes) -> tuple[str, str]:
+    known = (named for start, named in _FORMS.items() if head.startswith(start))
+    return next(known, ("another form", "export it again"))
 
 
 class Part(Protocol):
@@ -110,8 +159,12 @@ class FailureNote(AbstractContextManager["FailureNote"]):
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
         if isinstance(error, Exception) and not isinstance(error, ClustMixError):
             self.failed, text = True, str(error)
-            encoding = "UTF8" in text or isinstance(error, UnicodeError)
-            self.about = "encoding" if encoding else "cells" if "columns, got" in text else ""
+            if isinstance(error, _DAMAGED) or "compressed" in text or "zlib" in text:
+                self.about = "gzip"
+            elif "UTF8" in text or isinstance(error, UnicodeError):
+                self.about = "encoding"
+            elif "columns, got" in text:
+                self.about = "cells"
         elif isinstance(error, ClustMixError):
             error.__context__ = None  # the failure behind it may quote the data
         return self.failed
@@ -147,6 +200,7 @@ def unreadable(kind: str, about: str = "") -> InputError:
         "that hold the delimiter in quotes, or correct delimiter in the site file",
         "csv encoding": "the text is not in the declared encoding; declare encoding in the site "
         "file, such as latin-1, or export it again",
+        "gzip": "a compressed file is cut off or damaged; copy or export it again, whole",
         "parquet": "every file must be Parquet with the same columns and types; write it again",
         "sql": "the query could not be run or its result not be read; try the query, the address "
         "and the driver with the database's own client",
@@ -155,7 +209,9 @@ def unreadable(kind: str, about: str = "") -> InputError:
         "fhir": "the folder must hold files '*.ndjson' of a FHIR bulk export; export it again",
         "sklearn": "the dataset could not be loaded; install scikit-learn",
     }
-    return InputError("SOURCE_UNREADABLE", rules.get(f"{kind} {about}", rules[kind]))
+    return InputError(
+        "SOURCE_UNREADABLE", rules.get(f"{kind} {about}", rules.get(about, rules[kind]))
+    )
 
 
 def numbered_rows(

@@ -79,13 +79,10 @@ def _pandas_is_read(kind: Any) -> bool:
     if isinstance(kind, pd.CategoricalDtype):
         own = kind.categories.dtype
         return isinstance(own, pd.IntervalDtype) or _pandas_is_read(own)
-    if isinstance(kind, pd.SparseDtype):
-        return _pandas_is_read(kind.subtype)
     if isinstance(kind, pd.ArrowDtype):
         return arrow_is_read(kind.pyarrow_dtype)
-    if isinstance(kind, pd.PeriodDtype | pd.IntervalDtype):
-        return False
-    return kind.kind in "biufMO"
+    kind = kind.subtype if isinstance(kind, pd.SparseDtype) else kind
+    return kind.kind in "biufMO" and not isinstance(kind, pd.PeriodDtype | pd.IntervalDtype)
 
 
 def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -1,8 +1,8 @@
 """The measurement of a cohort: from a request to a sealed entry of the ledger.
 
-Order is everything here. The plan is calibrated and the budget reserved before a row is read; the
-rows are held against the declared rules, and a table that breaks one is charged nothing; the charge
-stands before anything is computed for release. Noise is drawn in this process, once, after
+Order is everything here. The plan is calibrated and the budget reserved before a row is decoded;
+the rows are held against the declared rules, and a table that breaks one is charged nothing; the
+charge stands before anything is computed for release. Noise is drawn in this process, once, after
 aggregation, and sealed before it is used; the private workspace is gone at the end, however the run
 ends. No step is cached or tried again.
 """

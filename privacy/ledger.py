@@ -1,8 +1,8 @@
 """Rules of the privacy ledger: states, transitions, signers and the hash chain. No I/O.
 
-An amount is charged when it is reserved, before a row is read. It is given back only if nothing was
-computed for release. `privacy.charges` has amounts, caps and charges; the sums of a cohort and the
-comparison with its caps are in `privacy.spending`.
+An amount is charged when it is reserved, before a row is decoded. It is given back only if nothing
+was computed for release. `privacy.charges` has amounts, caps and charges; the sums of a cohort and
+the comparison with its caps are in `privacy.spending`.
 """
 
 import hashlib

@@ -74,8 +74,7 @@ class _Buckets(Declaration):
 class Label(Declaration):
     """A column that a model trained on the release will predict.
 
-    A raw value is looked up as that of a categorical column: missing codes, a level's own name, its
-    values, `prefixes`, `buckets`, `other`.
+    Raw values are looked up as those of a categorical column.
 
     Examples
     --------

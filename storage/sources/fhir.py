@@ -197,23 +197,18 @@ def _patient_of(kind: str, resource: Mapping[str, Any]) -> str:
                 "the same person; merge the two before the export",
             )
         own = resource.get("id")
-        named = _REFERENCE.fullmatch(f"Patient/{own}") if isinstance(own, str) else None
+        reference = f"Patient/{own}" if isinstance(own, str) else None
     else:
         subject = resource.get(SUBJECTS[kind])
         reference = subject.get("reference") if isinstance(subject, dict) else None
-        named = _REFERENCE.fullmatch(reference) if isinstance(reference, str) else None
-    if named is None and kind != "Patient" and "://" in str(reference):
-        raise InputError(
-            "FHIR_ABSOLUTE",
-            f"expected every {kind} to name its patient as Patient/id, found an address of a "
-            "server, where an id may be that of another person; export from one server with "
-            "relative references",
-        )
+    named = _REFERENCE.fullmatch(reference) if isinstance(reference, str) else None
     if named is None:
+        is_address = "://" in str(reference)
+        found = "an address, and two servers may share an id" if is_address else "no name"
         raise InputError(
             "FHIR_SUBJECT",
-            f"expected every {kind} to name its patient (Patient/id), found one that names none; "
-            "correct the export",
+            f"expected every {kind} to name its patient (Patient/id), found {found}; export "
+            "again, with relative references",
         )
     return named[1]
 

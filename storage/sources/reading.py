@@ -35,17 +35,17 @@ _READERS = {
 
 _DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)
 _FORMS = {
-    b"\x1f\x8b": ("gzip", "give the file a name that ends in .gz"),
-    b"PK\x03\x04": ("a zip archive or a workbook (xlsx)", "export the table as CSV"),
-    b"\xd0\xcf\x11\xe0": ("a workbook (xls)", "export the table as CSV"),
-    b"PAR1": ("Parquet", "declare kind: parquet"),
-    b"SQLite format 3": ("a SQLite database", "declare kind: sql"),
-    b"\x28\xb5\x2f\xfd": ("zstd", "unpack the file"),
-    b"\xfd7zXZ": ("xz", "unpack the file"),
-    b"BZh": ("bzip2", "unpack the file"),
-    b"\xff\xfe": ("text in UTF-16", "declare encoding: utf-16, or export it in UTF-8"),
-    b"\xfe\xff": ("text in UTF-16", "declare encoding: utf-16, or export it in UTF-8"),
+    b"\x1f\x8b": "gzip; give the file a name that ends in .gz",
+    b"PK\x03\x04": "a zip archive or a workbook (xlsx); export the table as CSV",
+    b"\xd0\xcf\x11\xe0": "a workbook (xls); export the table as CSV",
+    b"PAR1": "Parquet; declare kind: parquet",
+    b"SQLite format 3": "a SQLite database; declare kind: sql",
+    b"\x28\xb5\x2f\xfd": "zstd; unpack the file",
+    b"\xfd7zXZ": "xz; unpack the file",
+    b"BZh": "bzip2; unpack the file",
+    **dict.fromkeys((b"\xff\xfe", b"\xfe\xff"), "UTF-16; declare encoding: utf-16"),
 }
+_OTHER = "another form; correct the name of the file, or its kind in the site file"
 
 
 def check_form(file: Path, kind: str, *, encoding: str = "utf-8") -> None:
@@ -53,31 +53,21 @@ def check_form(file: Path, kind: str, *, encoding: str = "utf-8") -> None:
 
     Text is plain, or gzip where the name ends in ``.gz``.
     """
-    is_packed = kind != "parquet" and file.suffix == ".gz"
-    wanted = "gzip, as the name ends in .gz" if is_packed else kind
     with file.open("rb") as handle:
-        found, remedy = _form_of(handle.read(16))
-    if is_packed and found == "gzip":
-        wanted = f"{kind} inside of gzip"
+        found = _form_of(handle.read(16))
+    if kind != "parquet" and file.suffix == ".gz":
+        kind = f"{kind} in gzip, as the name ends in .gz"
+        if not found.startswith("gzip"):
+            raise InputError("FILE_FORM", f"expected {kind}, found {found}")
         with gzip.open(file) as inner:
-            found, remedy = _form_of(inner.read(16))
-    elif is_packed and found == "another form":
-        remedy = "give the file a name without .gz"
-    elif kind == "parquet":
-        if found == "Parquet":
-            return
-        remedy = "write it again, or declare its kind"
-    if (
-        kind == "parquet"
-        or wanted.startswith("gzip")
-        or not (found == "another form" or ("UTF-16" in found and encoding.startswith("utf-16")))
-    ):
-        raise InputError("FILE_FORM", f"expected {wanted}, found {found}; {remedy}")
+            found = _form_of(inner.read(16))
+    is_text = found == _OTHER or (found.startswith("UTF-16") and encoding.startswith("utf-16"))
+    if not (found.startswith("Parquet") if kind == "parquet" else is_text):
+        raise InputError("FILE_FORM", f"expected {kind}, found {found}")
 
 
-def _form_of(head: bytes) -> tuple[str, str]:
-    known = (named for start, named in _FORMS.items() if head.startswith(start))
-    return next(known, ("another form", "export it again"))
+def _form_of(head: bytes) -> str:
+    return next((form for start, form in _FORMS.items() if head.startswith(start)), _OTHER)
 
 
 class Part(Protocol):

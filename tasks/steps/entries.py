@@ -108,7 +108,7 @@ class Entries:
         self._keys.pipeline()
 
     def reserve(self, charge: Charge, *, new_draw: bool = False) -> Reservation:
-        """Reserve the charge of a release before a row is read, or find the entry that has paid.
+        """Reserve the charge of a release before a row is decoded, or find the entry that has paid.
 
         Another run of the same request is waited for; a dead one is closed first, as burned if it
         may have drawn noise. It is BudgetRefused if a cap is in the way.

@@ -199,12 +199,15 @@ FORMS = {
         (b"PK\x03\x04", "found a zip archive or a workbook"),
         (b"PAR1", "found Parquet; declare kind: parquet"),
         (b"BZh9", "found bzip2; unpack"),
-        (CSV.decode().encode("utf-16"), "found text in UTF-16; declare encoding: utf-16"),
+        (CSV.decode().encode("utf-16"), "found UTF-16; declare encoding: utf-16"),
     ],
     "a.csv.gz": [
-        (CSV, "expected gzip, as the name ends in .gz, found another form; give .* without .gz"),
-        (b"PK\x03\x04", "expected gzip, as the name ends in .gz, found a zip archive"),
-        (gzip.compress(b"PAR1"), "expected csv inside of gzip, found Parquet"),
+        (
+            CSV,
+            "expected csv in gzip, as the name ends in .gz, found another form; correct the name",
+        ),
+        (b"PK\x03\x04", "csv in gzip, as the name ends in .gz, found a zip archive"),
+        (gzip.compress(b"PAR1"), "expected csv in gzip, .*, found Parquet"),
         (PACKED[: len(PACKED) // 2], "a compressed file is cut off or damaged"),
         (PACKED[:-8] + bytes(8), "a compressed file is cut off or damaged"),
         (PACKED[:15], "a compressed file is cut off or damaged"),
@@ -212,7 +215,7 @@ FORMS = {
     "a.parquet": [(CSV, "expected parquet, found another form"), (PACKED, "parquet, found gzip")],
     "a.ndjson": [(gzip.compress(PATIENT), "expected ndjson, found gzip; give")],
     "a.ndjson.gz": [
-        (PATIENT, "expected gzip, as the name ends in .gz, found another form"),
+        (PATIENT, "expected ndjson in gzip, as the name ends in .gz, found another form"),
         (gzip.compress(PATIENT * 9)[:-9], "a compressed file is cut off or damaged"),
     ],
 }

@@ -251,7 +251,5 @@ def test_a_place_where_nothing_can_be_renamed_is_refused(tmp_path, monkeypatch, 
         raise OSError(fault, os.strerror(fault))
 
     monkeypatch.setattr("os.rename", rename)
-    with pytest.raises(
-        ConfigurationError, match=r"LANDING_UNWRITABLE: .* rename .*right to write"
-    ):
+    with pytest.raises(ConfigurationError, match=r"LANDING_UNWRITABLE: .* rename .*right to write"):
         landing.refuse("a.ready.json")

@@ -187,7 +187,7 @@ def test_an_empty_slope_is_refused_with_its_rule(tmp_path, element):
         "dicom", folder=tmp_path, size=[4, 4], window={"center": 8, "width": 41},
         burned_in="accept",
     )  # fmt: skip
-    assert "a number as slope and as intercept" in str(found)
+    assert "a slope and an intercept, not empty" in str(found)
 
 
 CSV = b"a,b\n" + b"".join(b"%d,%d\n" % (n, n * n) for n in range(50_000))

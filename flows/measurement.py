@@ -1,8 +1,8 @@
 """The measurement of a cohort: from a request to a sealed entry of the ledger.
 
-Order is everything here. The plan is calibrated and the budget reserved before a row is read; the
-rows are held against the declared rules, and a table that breaks one is charged nothing; the charge
-stands before anything is computed for release. Noise is drawn in this process, once, after
+Order is everything here. The plan is calibrated and the budget reserved before a row is decoded;
+the rows are held against the declared rules, and a table that breaks one is charged nothing; the
+charge stands before anything is computed for release. Noise is drawn in this process, once, after
 aggregation, and sealed before it is used; the private workspace is gone at the end, however the run
 ends. No step is cached or tried again.
 """
@@ -104,7 +104,7 @@ def measure(
         check_source(job.columns_to_read, job.table_schema, reader)
         plan = plan_measurement(job.synthesizer, parameters=job.parameters, adjacency=job.adjacency)
         with workplace.executor(workspace, table_bytes=reader.size_bytes()) as executor:
-            key = identify(
+            key, table = identify(
                 tables,
                 reader,
                 executor,
@@ -116,7 +116,7 @@ def measure(
             entry = reservation.entry
             if reservation.created:
                 with entries.closing(entry):
-                    with entries.checking(entry, job.declarations):
+                    with entries.checking(entry, job.declarations, table):
                         shards = ingest(
                             job.columns_to_read,
                             job.rules,
@@ -125,7 +125,7 @@ def measure(
                             diagnostics=workplace.diagnostics_of(release_id),
                             executor=executor,
                         )
-                    entries.begin(entry)
+                    entries.begin(entry, table)
                     seals = Seals(workspace)
                     curator, released = draw(
                         job.synthesizer, plan, shards, mu=job.mu, seals=seals, executor=executor

@@ -24,6 +24,7 @@ _DROWNED = (
     "columns whose bins or levels would each have fewer patients than the error of one, were they "
     "equally frequent; declare fewer of them"
 )
+_NO_COUNTS = "{} draws no counts by label, so these errors do not exist; --simulate tries releases"
 
 app = Commands()
 
@@ -75,6 +76,7 @@ def plan(
             "Guarantee": f"epsilon as below, delta {job.parameters.delta:g}, {job.method.kind}",
             "Errors": _ERRORS,
             "Drowned": _DROWNED,
+            "Dashes": None if prospects[0].code_error else _NO_COUNTS.format(job.method.kind),
             "Simulated": _simulated(tried),
         },
         partial(_show, planning, prospects, tried, declared=job.parameters.epsilon),

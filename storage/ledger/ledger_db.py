@@ -139,7 +139,7 @@ class LedgerDatabase:
             self._journal = SqliteJournal(location)
 
     def reserve(self, charge: Charge, *, new_draw: bool = False) -> Reservation:
-        """Charge a release before a row is read.
+        """Charge a release before a row is decoded.
 
         A request is charged once: if its key has an entry that is neither void nor burned, that
         entry is returned and nothing is spent, unless `new_draw` asks to pay for new noise. A new

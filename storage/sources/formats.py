@@ -18,9 +18,9 @@ import pyarrow.csv as pa_csv
 import sqlalchemy as sa
 
 from privacy.errors import ConfigurationError, InputError
-from storage.sources.cells import all_read, sql_is_read, sql_text
+from storage.sources.cells import is_read, sql_is_read, sql_text
 from storage.sources.declared import CsvSource, SqlSource
-from storage.sources.reading import RefusedRow, SourceTable, unreadable
+from storage.sources.reading import RefusedRow, SourceTable, check_form, unreadable
 
 _MAX_HEADER_CHARACTERS = 1_000_000
 # The parser reads ahead about forty blocks; a row must fit into one.
@@ -52,6 +52,7 @@ class CsvTable(SourceTable):
     def described(self) -> tuple[tuple[str, ...], dict[str, str]]:
         """Return the names; every cell is text."""
         delimiter = self._source.delimiter
+        check_form(self._source.path, "csv", encoding=self._source.encoding)
         if len(self._line) >= _MAX_HEADER_CHARACTERS or not self._line.strip():
             raise InputError(
                 "CSV_HEADER",
@@ -187,7 +188,9 @@ class QueryTable(SourceTable):
                     columns = [sql_text(name, cells[name]) for name in needed]
                 except InputError as refusal:
                     wanted = zip(*(cells[name] for name in needed), strict=True)
-                    row = first_row + [*map(all_read, wanted)].index(False)
+                    row = first_row + [
+                        all(is_read(type(c)) for c in cells) for cells in wanted
+                    ].index(False)
                     place = f"row {row + 1} of the query"
                     raise RefusedRow(refusal, row=row, place=place) from None
                 yield pa.RecordBatch.from_arrays(columns, names=list(needed))

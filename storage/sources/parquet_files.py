@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from privacy.errors import InputError
 from storage.sources.cells import arrow_is_read, arrow_is_text
 from storage.sources.declared import ParquetSource
-from storage.sources.reading import SourceTable
+from storage.sources.reading import SourceTable, check_form
 
 ROWS_WORTH_A_FRAGMENT = 50_000
 """Least rows of a fragment, as the checks of a batch have a fixed cost."""
@@ -81,6 +81,8 @@ class ParquetFolder(SourceTable):
     def described(self) -> tuple[tuple[str, ...], dict[str, str]]:
         """Compare the schemas of all files; return names, folders last, and refused types."""
         keys = list(self._partitions[0])
+        for file in self._files:
+            check_form(file, "parquet")
         stored = pq.read_schema(self._files[0])
         types = _decoded(stored)
         schemas = [types, *(_decoded(pq.read_schema(file)) for file in self._files[1:])]

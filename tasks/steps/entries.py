@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from privacy.charges import Caps, Charge
 from privacy.errors import ClustMixError, InputError, IntegrityError, LedgerError, Withheld
-from privacy.ledger import Balance, EntryState, LedgerEntry
+from privacy.ledger import TABLE_TAG, Balance, EntryState, LedgerEntry
 from storage.files.workspace import live_run_ids
 from storage.keys.key_store import KeyStore
 from storage.ledger.ledger_db import LedgerDatabase, Reservation
@@ -108,7 +108,7 @@ class Entries:
         self._keys.pipeline()
 
     def reserve(self, charge: Charge, *, new_draw: bool = False) -> Reservation:
-        """Reserve the charge of a release before a row is read, or find the entry that has paid.
+        """Reserve the charge of a release before a row is decoded, or find the entry that has paid.
 
         Another run of the same request is waited for; a dead one is closed first, as burned if it
         may have drawn noise. It is BudgetRefused if a cap is in the way.
@@ -133,10 +133,16 @@ class Entries:
                 )
             time.sleep(_POLL_SECONDS)
 
-    def begin(self, entry: LedgerEntry) -> None:
-        """Move an entry to EXECUTING: from here on its charge stands, whatever happens."""
+    def begin(self, entry: LedgerEntry, table: str) -> None:
+        """Move an entry to EXECUTING: from here on its charge stands, whatever happens.
+
+        The row holds the tag of the table, by which `checked_before` finds checks of it.
+        """
         self._ledger.transition(
-            entry.entry_id, EntryState.EXECUTING, expected_from=EntryState.RESERVED
+            entry.entry_id,
+            EntryState.EXECUTING,
+            expected_from=EntryState.RESERVED,
+            note=f"CHECKED{TABLE_TAG}{table}",
         )
 
     def advance(
@@ -159,44 +165,45 @@ class Entries:
         )
 
     @contextmanager
-    def checking(self, entry: LedgerEntry, declared: Declarations) -> Iterator[None]:
+    def checking(self, entry: LedgerEntry, declared: Declarations, table: str) -> Iterator[None]:
         """Give back what was reserved where the rows break a declared rule (InputError).
 
-        The row of the ledger says when, who asked, and what was declared, by its digest.
+        The row of the ledger says when, who asked, what was declared, by its digest, and of which
+        table, by its tag.
         """
         try:
             yield
         except InputError as error:
             with suppress(ClustMixError, OSError):  # the next clean-up gives back what this did not
                 declared.keep(self._declarations)
-                self._end_check(entry, declared, note=error.code)
+                self._end_check(entry, declared, note=f"{error.code}{TABLE_TAG}{table}")
             raise
 
     def pass_check(self, entry: LedgerEntry, declared: Declarations) -> None:
         """Give back what was reserved for a check alone, which the rows have passed."""
         self._end_check(entry, declared, note=CHECK_PASSED)
 
-    def failed_before(self, entry_id: str, declared: Declarations) -> tuple[str, ...]:
-        """Return digests of other declarations by which rows of these patients failed a check.
+    def checked_before(self, entry_id: str, declared: Declarations) -> tuple[str, ...]:
+        """Return digests of other declarations by which rows of these patients were checked.
 
-        One for each such check of the dataset, or of another name of its cohort, before an entry
-        was reserved, in order.
+        One for each such check before an entry was reserved, in order: of its dataset, of its
+        cohort, or, by any name, of files of the same content on this installation.
         """
         history = self._ledger.history()
-        reserved = next(row for row in history if row.entry_id == entry_id)
+        own = [row for row in history if row.entry_id == entry_id]
+        tables = {row.table for row in own} - {None}
         return tuple(
             row.digest
-            for row in history[: reserved.sequence - 1]
-            if (row.dataset == reserved.dataset or row.cohort == reserved.cohort)
+            for row in history[: own[0].sequence - 1]
+            if (row.dataset == own[0].dataset or row.cohort == own[0].cohort or row.table in tables)
             and row.state is EntryState.VOID
-            and row.note != CHECK_PASSED
             and row.digest not in (None, declared.sha256)
         )
 
     def changed_since_check(self, entry_id: str, declared: Declarations) -> tuple[str, ...]:
-        """Return the lines of the declarations that differ from those of the last failed check."""
-        failed = self.failed_before(entry_id, declared)
-        return declared.changed_since(self._declarations, failed[-1]) if failed else ()
+        """Return the lines of the declarations that differ from those of the last check."""
+        checked = self.checked_before(entry_id, declared)
+        return declared.changed_since(self._declarations, checked[-1]) if checked else ()
 
     def _end_check(self, entry: LedgerEntry, declared: Declarations, *, note: str) -> None:
         self.advance(entry.entry_id, EntryState.VOID, digest=declared.sha256, note=note)

@@ -1,5 +1,6 @@
 """The landing place, in a folder and in an S3 store."""
 
+import errno
 import hashlib
 import os
 import socket
@@ -238,3 +239,17 @@ def test_a_store_without_an_answer_or_the_bucket_is_one_clear_error(s3, monkeypa
             assert "zebra" not in str(caught.value)
             assert caught.value.__suppress_context__
     s3.clear_instance_cache()
+
+
+@pytest.mark.parametrize("fault", [errno.EROFS, errno.EACCES, errno.EPERM])
+def test_a_place_where_nothing_can_be_renamed_is_refused(tmp_path, monkeypatch, fault):
+    landing = LandingFolder(str(tmp_path / "landing"))
+    assert landing.ready_names() == []
+    (tmp_path / "landing" / "a.ready.json").touch()
+
+    def rename(*_, **__):
+        raise OSError(fault, os.strerror(fault))
+
+    monkeypatch.setattr("os.rename", rename)
+    with pytest.raises(ConfigurationError, match=r"LANDING_UNWRITABLE: .* rename .*right to write"):
+        landing.refuse("a.ready.json")

@@ -230,20 +230,24 @@ def _check_database(engine: sa.Engine, source: SqlSource) -> None:
             f"expected a {source.language} database at the address of the source, found another; "
             "set 'dialect' of the source to the one that the query is written for",
         )
-    fold = _folded if source.language == "sqlite" else str
+    fold = folded if source.language == "sqlite" else str
     catalogue = sa.inspect(engine)
-    for name in sorted(source.tables - source.declared):
+    for name in sorted(source.tables_read - source.declared):
         schema, _, table = name.rpartition(".")
         stored = {fold(one) for one in catalogue.get_table_names(schema or None)}
         # An unknown name makes the query itself fail.
         if table not in stored and catalogue.has_table(table, schema or None):
-            raise ConfigurationError(
-                "UNDECLARED_VIEW",
-                f"expected the query to read tables, found {name}, which is a view or outside of "
-                "the default schema; name it with its schema, or declare in the site file that its "
-                "rows about a patient depend on that patient alone (patient_local), or on no "
-                "patient (public_tables)",
-            )
+            raise undeclared_view(name)
+
+
+def undeclared_view(name: str) -> ConfigurationError:
+    """Return the error for a name of the query that is no table, nor a declared view."""
+    return ConfigurationError(
+        "UNDECLARED_VIEW",
+        f"expected the query to read tables, found {name}, which is a view or outside of the "
+        "default schema; name it with its schema, or declare in the site file that its rows about "
+        "a patient depend on that patient alone (patient_local), or on no patient (public_tables)",
+    )
 
 
 def _check_times(driver: sqlite3.Connection, source: SqlSource) -> None:
@@ -253,8 +257,8 @@ def _check_times(driver: sqlite3.Connection, source: SqlSource) -> None:
     """
     for table, column in source.times:
         # Names of a parsed query, in quotes.
-        name = ".".join(_in_quotes(part) for part in table.split("."))
-        cell = _in_quotes(column)
+        name = ".".join(in_quotes(part) for part in table.split("."))
+        cell = in_quotes(column)
         found = driver.execute(
             f"SELECT 1 FROM {name} WHERE {cell} IS NOT NULL "  # noqa: S608
             f"AND (TYPEOF({cell}) <> 'text' OR UNIXEPOCH({cell}) IS NULL "
@@ -269,12 +273,13 @@ def _check_times(driver: sqlite3.Connection, source: SqlSource) -> None:
             )
 
 
-def _in_quotes(name: str) -> str:
+def in_quotes(name: str) -> str:
+    """Write a name of a table or column for a query."""
     return '"' + name.replace('"', '""') + '"'
 
 
-def _folded(name: str) -> str:
-    """Fold a name as SQLite does: A to Z alone."""
+def folded(name: str) -> str:
+    """Fold a name as SQLite and DuckDB do: A to Z alone."""
     return "".join(c.lower() if c.isascii() else c for c in name)
 
 

@@ -29,6 +29,18 @@ def _printable(path: Path) -> Path:
 PrintablePath = Annotated[Path, AfterValidator(_printable)]
 
 
+def _one_place(place: str) -> str:
+    # DuckDB would read a pattern as many files.
+    if not place.isprintable() or re.fullmatch(r"(s3://)?[^*?\[]+", place) is None:
+        raise ValueError("expected a path or s3://bucket/prefix, without * ? and [")
+    if "://" in place.removeprefix("s3://"):
+        raise ValueError("expected a path, or an address that begins with s3://")
+    return place
+
+
+TablePlace = Annotated[StrictStr, AfterValidator(_one_place)]
+
+
 class SourcePlace(Declaration):
     """Fields of every source."""
 

@@ -136,7 +136,7 @@ class CohortReader:
         -------
         Private: it confirms a guess of the table. Only a keyed digest of it is stored.
         """
-        if self._is_elsewhere():
+        if self._source.kind in ("sql", "duckdb"):
             return None
         state = self.fingerprint(map=map)
         if state is None:  # a dataset that comes with a library
@@ -151,12 +151,9 @@ class CohortReader:
         -------
         Private. It may only decide where rows are read.
         """
-        if self._is_elsewhere():
+        if self._source.kind in ("sql", "duckdb"):
             return None
         return sum(size for _, size, *_ in self._files() or ())
-
-    def _is_elsewhere(self) -> bool:
-        return self._source.kind in ("sql", "duckdb") and self._files() is None
 
     def _files(self) -> tuple[FileState, ...] | None:
         def states(table: SourceTable) -> tuple[FileState, ...] | None:

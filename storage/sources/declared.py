@@ -203,12 +203,6 @@ class SqlSource(DatabasePlace, _Query):
 
     kind: Literal["sql"]
 
-    @model_validator(mode="after")
-    def _addressed(self, info: ValidationInfo) -> Self:
-        if info.context != KEPT:
-            self.check_address()
-        return self
-
     @property
     def times(self) -> frozenset[tuple[str, str]]:
         """Tables with the columns that the query reads as times, which SQLite has as text."""
@@ -244,20 +238,6 @@ class _DuckdbSource(_Query):
         if self.tables and (absent := self.tables_read - self.tables.keys()):
             raise ValueError(f"'tables' must name those of the query, found no {min(absent)}")
         return self
-
-    @property
-    def statement(self) -> str:
-        """The query as it was checked, with all names in quotes."""
-        from storage.sources.sql_queries import printed
-
-        return printed(self.query, self.language)
-
-    @property
-    def equated(self) -> frozenset[str]:
-        """Columns by which the query joins tables."""
-        from storage.sources.sql_queries import equated_of, parse_query
-
-        return equated_of(parse_query(self.query, self.language))
 
 
 class _SklearnSource(SourcePlace):

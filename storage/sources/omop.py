@@ -202,7 +202,6 @@ class OmopSource(DatabasePlace):
     def _complete(self, info: ValidationInfo) -> Self:
         if info.context == KEPT:
             return self
-        self.check_address()
         names = [feature.column for feature in self.features]
         if len({*names, PERSON}) != len(names) + 1:
             raise ValueError(f"expected each column once, and none called {PERSON}")

@@ -22,9 +22,9 @@ MAX_CELLS = 40_000_000
 _READERS = {
     "csv": "formats:CsvTable",
     "dicom": "images.image_folders:ImageFolder",
-    "duckdb": "duckdb_tables:DuckdbTables",
+    "duckdb": "tables.duckdb_tables:DuckdbTables",
     "fhir": "fhir:FhirExport",
-    "parquet": "parquet_files:ParquetFolder",
+    "parquet": "tables.parquet_files:ParquetFolder",
     "png": "images.image_folders:ImageFolder",
     "sklearn": "formats:SklearnTable",
     "sql": "formats:QueryTable",

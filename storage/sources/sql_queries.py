@@ -22,6 +22,9 @@ _PARTS = {name: frozenset(parts.split()) for name, parts in _LISTED["parts"].ite
 _PLAIN, _PLACES_OF_ROWS, _CLOCKS = (
     frozenset(_LISTED["words"][kind].split()) for kind in ("constructs", "places_of_rows", "clocks")
 )
+DUCKDB_TYPES = frozenset(_LISTED["words"]["duckdb_types"])
+"""Types of DuckDB whose cells can be read, without lengths and levels."""
+
 _TYPES = (
     exp.DataType.NUMERIC_TYPES
     | exp.DataType.TEXT_TYPES
@@ -141,15 +144,12 @@ def printed(text: str, dialect: str) -> str:
 
 
 def equated_of(query: exp.Query) -> frozenset[str]:
-    """Return the columns of a parsed query that join tables by columns of the same name."""
-    pairs = [(node.this, node.expression) for node in query.find_all(exp.EQ)]
-    for node in query.find_all(exp.In):
-        if (inner := node.args.get("query")) is not None:
-            pairs.append((node.this, inner.unnest().selects[0]))
-    names = {a.name for a, b in pairs if isinstance(a, exp.Column) and a.name == b.alias_or_name}
-    for join in query.find_all(exp.Join):
-        names.update(column.name for column in join.args.get("using") or ())
-    return frozenset(names)
+    """Return the columns of a parsed query that may join tables: left of = or IN, or in USING."""
+    left = (node.this for node in query.find_all(exp.EQ, exp.In))
+    using = (one for join in query.find_all(exp.Join) for one in join.args.get("using") or ())
+    return frozenset(
+        one.name for one in (*left, *using) if isinstance(one, exp.Column | exp.Identifier)
+    )
 
 
 def tables_of(query: exp.Query) -> frozenset[str]:

@@ -38,9 +38,10 @@ from privacy.parameters import PrivacyUnit
 from storage.files.diagnostics import DiagnosticsFile
 from storage.schema.columns import raw_text
 from storage.schema.table import TableSchema
-from storage.sources import formats, parquet_files, reading
+from storage.sources import formats, reading
 from storage.sources.cohorts import CohortReader
 from storage.sources.declared import CsvSource, ParquetSource, SqlSource
+from storage.sources.tables import parquet_files
 from tasks.ingest import pieces as ingest_pieces
 from tasks.ingest import shards
 from tasks.ingest.pieces import IngestRules, bound_shard, spread_fragment

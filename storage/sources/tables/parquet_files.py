@@ -92,7 +92,13 @@ class ParquetFolder(SourceTable):
         schemas = [types, *(_decoded(pq.read_schema(file)) for file in self._files[1:])]
         for schema, values in zip(schemas, self._partitions, strict=True):
             if sorted(schema) != sorted(types) or list(values) != keys:
-                raise schemas_differ({name for name, _ in {*types} ^ {*schema}})
+                differing = sorted({name for name, _ in {*types} ^ {*schema}})
+                raise InputError(
+                    "PARQUET_SCHEMA",
+                    "every file of the folder must have the same columns, types and partition "
+                    f"keys; they differ in: {', '.join(differing) or 'partition keys'}; write the "
+                    "folder again with one schema",
+                )
         refused = {item.name: str(item.type) for item in stored if not arrow_is_read(item.type)}
         return (*(name for name, _ in types), *keys), refused
 
@@ -158,16 +164,6 @@ def refuse_a_log(names: Iterable[PurePath]) -> None:
             )
 
 
-def schemas_differ(differing: Iterable[str]) -> InputError:
-    """Return the error for files of one folder that differ in columns, types or partition keys."""
-    return InputError(
-        "PARQUET_SCHEMA",
-        "every file of the folder must have the same columns, types and partition keys; they "
-        f"differ in: {', '.join(sorted(differing)) or 'partition keys'}; write the folder again "
-        "with one schema",
-    )
-
-
 def _rows_of_groups(file: Path) -> list[int]:
     footer = pq.read_metadata(file)
     return [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
@@ -177,14 +173,13 @@ def _files_of(path: Path) -> list[Path]:
     """Return the file, or the Parquet files below a folder, sorted; ``.`` and ``_`` hide a name."""
     if path.is_file():
         return [path]
+    hidden = (".", "_")
     return sorted(
-        file for file in path.rglob("*.parquet") if file.is_file() and is_shown(file, path)
+        file
+        for file in path.rglob("*.parquet")
+        if file.is_file()
+        and not any(part.startswith(hidden) for part in file.relative_to(path).parts)
     )
-
-
-def is_shown(file: PurePath, folder: PurePath) -> bool:
-    """Return true unless a name between a folder and its file begins with ``.`` or ``_``."""
-    return not any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
 
 
 def _hive_values(relative: Path) -> dict[str, str | None]:

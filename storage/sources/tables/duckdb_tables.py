@@ -74,9 +74,9 @@ class DuckdbTables(SourceTable):
             connection.execute("SET TimeZone = 'UTC'")  # times with a zone become dates by it
             scans = self._of_database(connection) if self._source.database else {}
             scans |= {name: _scan(connection, *at) for name, at in places.items()}
-            reached = [_text(_METADATA.sub("", place)) for _, place in places.values()]
+            reached = ", ".join(_text(_METADATA.sub("", place)) for _, place in places.values())
             connection.execute(
-                f"SET allowed_directories = [{', '.join(reached)}]; "
+                f"SET allowed_directories = [{reached}]; SET allowed_paths = [{reached}]; "
                 "SET enable_external_access = false; SET lock_configuration = true"
             )
             self._check_keys(

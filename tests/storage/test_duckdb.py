@@ -150,7 +150,7 @@ def test_names_of_a_database_are_tables_or_declared_views(database):
     assert refused("SELECT * FROM t", **place).code == "COLUMN_TYPE"
     joined = "SELECT t.pid FROM t JOIN u ON t.pid = u.pid"
     assert refused(joined, **place).code == "JOIN_TYPES"
-    assert len(read(joined.replace("u", "t AS u").replace("JOIN t AS t", "JOIN t"), **place)) == 1
+    assert len(read("SELECT t.pid FROM t JOIN t AS u ON t.pid = u.pid", **place)) == 1
     assert refused("SELECT pid FROM t", database=f"{place['database']}x").code == (
         "SOURCE_UNREADABLE"
     )

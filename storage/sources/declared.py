@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from pydantic import (
     Field,
     FiniteFloat,
+    PrivateAttr,
     StrictBool,
     StrictInt,
     StrictStr,
@@ -202,6 +203,12 @@ class SqlSource(DatabasePlace, _Query):
     """
 
     kind: Literal["sql"]
+    _vocabulary: tuple[tuple[str, str], ...] = PrivateAttr(default=())
+
+    @property
+    def vocabulary(self) -> tuple[tuple[str, str], ...]:
+        """Queries that find something in the vocabulary of an OMOP database, and what it is."""
+        return self._vocabulary
 
     @property
     def times(self) -> frozenset[tuple[str, str]]:
@@ -264,12 +271,14 @@ Source = Annotated[
 
 def query_of(source: OmopSource) -> SqlSource:
     """Return the source of kind ``sql`` that an OMOP source is compiled to."""
-    return SqlSource(
+    query = SqlSource(
         kind="sql",
         **source.model_dump(include={"url", "url_env", "dialect", "select", "patient_local"}),
         query=source.query,
         public_tables=source.public_tables,
     )
+    query._vocabulary = source.vocabulary
+    return query
 
 
 def check_source_unit(source: "Source", unit: str | None) -> None:

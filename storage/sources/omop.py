@@ -257,6 +257,38 @@ class OmopSource(DatabasePlace):
         )
         return tuple(self._table(name) for name, is_read in wanted.items() if is_read)
 
+    @property
+    def vocabulary(self) -> tuple[tuple[str, str], ...]:
+        """Queries of which each has a row if the vocabulary is whole, and what that is.
+
+        A concept is its own descendant; of columns that become names, a record has to find one.
+        """
+        ancestor, concept = self._table("concept_ancestor"), self._table("concept")
+        wanted = [
+            (
+                f"SELECT 1 FROM {ancestor} WHERE ancestor_concept_id = {one} LIMIT 1",
+                f"concept {one} of {events.event} in concept_ancestor",
+            )
+            for events in (self.population, *self.features)
+            for one in (events.concepts if events.descendants else ())
+        ]
+        named = [
+            ("person", f"{one.person}_concept_id", one.column)
+            if one.person
+            else (_EVENTS[one.event][0], "value_as_concept_id", one.column)
+            for one in self.features
+            if one.person not in (None, "age") or one.value == "concept"
+        ]
+        wanted += [
+            (
+                f"SELECT 1 FROM {self._table(table)} AS e JOIN {concept} AS k "
+                f"ON k.concept_id = e.{column} LIMIT 1",
+                f"a concept in the table concept for {table}.{column}, of column {name}",
+            )
+            for table, column, name in named
+        ]
+        return tuple(wanted)
+
     def _table(self, name: str) -> str:
         of_vocabulary = self.vocabulary_schema if name.startswith("concept") else None
         schema = of_vocabulary or self.cdm_schema

@@ -32,6 +32,7 @@ def _text(name: str) -> str:
 OMOP_EXAMPLE, FHIR_EXAMPLE, EXAMPLE = map(_text, ("omop.md", "fhir.md", "example.yaml"))
 
 NOTES = {
+    "source, kind duckdb": _text("duckdb.md"),
     "source, kind omop": OMOP_EXAMPLE,
     "source, kind fhir": FHIR_EXAMPLE,
     "schema": "Every column of the source is declared: in `columns`, as `label`, in `ignore`, or "

@@ -213,7 +213,10 @@ def test_a_long_query_says_so_and_which_index_is_missing(tmp_path, monkeypatch, 
     declared = source(url=f"sqlite:///{tmp_path}/cdm.sqlite")
     omop.write_sqlite(tmp_path / "cdm.sqlite", omop.made_up(20, seed=1))
     with sqlite3.connect(tmp_path / "cdm.sqlite") as database:
-        database.execute("CREATE INDEX i ON person (person_id)")
+        name = database.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'index' AND tbl_name = 'measurement'"
+        ).fetchone()[0]
+        database.execute(f"DROP INDEX {name}")
     read(declared)
     assert not caplog.messages
     monkeypatch.setattr(formats, "_LONG_SECONDS", 0.0)

@@ -235,7 +235,10 @@ def _value(declared: dict[str, Any], schema: dict[str, Any], owner: type[BaseMod
     if kind == "array":
         return f"list of ({_value(declared['items'], schema, owner)})"
     if kind == "object":
-        return f"mapping of names to ({_value(declared['additionalProperties'], schema, owner)})"
+        (inner,) = declared.get(
+            "patternProperties", {"": declared.get("additionalProperties")}
+        ).values()
+        return f"mapping of names to ({_value(inner, schema, owner)})"
     if kind == "null":
         return "`null`"
     words = {"string": "text", "boolean": "flag"}.get(str(kind), str(kind))

@@ -190,10 +190,10 @@ class _Query(SourcePlace):
 
 
 class SqlSource(DatabasePlace, _Query):
-    """The result of one fixed query, which acts on one patient at a time.
+    """The result of one query, whose rows about a patient depend on that patient's rows alone.
 
-    Each row of a patient must be a function of that patient's rows in the tables. A table of the
-    query names the patient in the column of ``privacy_unit``, spelled alike in all tables, or is
+    A table of the query names the patient in the column of ``privacy_unit``, spelled alike in
+    all, or is
     declared public. A query is refused unless its parse proves this: no LIMIT, ROW_NUMBER, RANDOM()
     or clock; GROUP BY, windows, DISTINCT, joins and subqueries only within a patient; WITH at the
     beginning only; columns with their table (``table.column``) in a SELECT of several tables or
@@ -219,22 +219,20 @@ class SqlSource(DatabasePlace, _Query):
 
 
 class _DuckdbSource(_Query):
-    """Tables of DuckDB, read by one query of its dialect with the rules of kind ``sql``.
+    """Tables of DuckDB by one query, with the rules of kind ``sql``; text is compared by bytes.
 
-    They are those of a database file, or declared files. Text is compared by bytes, whatever its
-    collation. Address and keys of S3 come from the environment, as ``AWS_ENDPOINT_URL`` and
-    ``AWS_ACCESS_KEY_ID``. Nothing is downloaded: Delta and Iceberg need extensions that somebody
-    installed (``INSTALL delta``).
+    Keys and address of S3 are those of the environment (``AWS_ACCESS_KEY_ID``,
+    ``AWS_ENDPOINT_URL``). Extensions are not downloaded: ``INSTALL delta``.
     """
 
     kind: Literal["duckdb"]
     database: PrintablePath | None = None
-    """A file of DuckDB, which is only read."""
+    """A file of DuckDB."""
     tables: dict[
         _TableName, Annotated[dict[_TableKind, TablePlace], Field(min_length=1, max_length=1)]
     ] = Field(default_factory=dict)
-    """Tables of the query by name, each ``{parquet: place}``, ``{delta: place}`` or ``{iceberg:
-    place}``: a folder, a file or ``s3://bucket/prefix``; of Iceberg also a ``.metadata.json``."""
+    """Tables of the query, each ``{parquet: place}``, ``delta`` or ``iceberg``: a folder, a
+    file or ``s3://bucket/prefix``."""
 
     @model_validator(mode="after")
     def _placed(self, info: ValidationInfo) -> Self:

@@ -180,7 +180,7 @@ class OmopSource(DatabasePlace):
     features as columns. The declaration becomes one query over the standard tables, which passes
     the checks of kind ``sql``. Windows in days compare dates; windows in hours compare times and
     leave out records without one. SQLite has dates as text (``2020-03-01``, or
-    ``2020-03-01 14:30:00``). Every table needs its usual index on ``person_id``.
+    ``2020-03-01 14:30:00``).
     """
 
     kind: Literal["omop"]
@@ -196,7 +196,7 @@ class OmopSource(DatabasePlace):
     vocabulary_schema: _SchemaName | None = None
     """Schema of ``concept`` and ``concept_ancestor``; ``cdm_schema`` if left out."""
     patient_local: tuple[str, ...] = ()
-    """Views among the tables, as for kind ``sql``; the guarantee rests on this declaration."""
+    """Views among the tables, as for kind ``sql``."""
 
     @model_validator(mode="after")
     def _complete(self, info: ValidationInfo) -> Self:

@@ -77,7 +77,7 @@ EXTRAS = MappingProxyType(
         "audit": ("jax_privacy",),
         "ledger": ("psycopg", "sqlalchemy"),
         "hospital": ("duckdb", "fhirpathpy", "openpyxl", "pydicom"),
-        "s3": ("fsspec", "s3fs"),
+        "s3": ("s3fs",),
     }
 )  # fmt: skip
 """Modules that come with an extra of pyproject.toml, where they are imported without a question."""

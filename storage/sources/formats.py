@@ -276,11 +276,11 @@ def _without_index(catalogue: sa.Inspector, source: SqlSource) -> Iterator[str]:
     joined = equated_of(parse_query(source.query, source.language))
     for name in sorted(source.tables_read - source.public):
         schema, _, table = name.rpartition(".")
-        place = {"table_name": table, "schema": schema or None}
-        keys = [catalogue.get_pk_constraint(**place)["constrained_columns"]]
-        keys += [one["column_names"] for one in catalogue.get_indexes(**place)]
-        columns = {str(one["name"]).lower() for one in catalogue.get_columns(**place)}
-        if joined & columns and not any(key and str(key[0]).lower() in joined for key in keys):
+        place = (table, schema or None)
+        firsts = [*catalogue.get_pk_constraint(*place)["constrained_columns"][:1]]
+        firsts += [str(*one["column_names"][:1]) for one in catalogue.get_indexes(*place)]
+        columns = {one["name"].lower() for one in catalogue.get_columns(*place)}
+        if joined & columns and not any(first.lower() in joined for first in firsts):
             yield f"{name} ({', '.join(sorted(joined & columns))})"
 
 

@@ -9,6 +9,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -26,9 +27,15 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 _S3 = "s3://"
-_OFF = ("autoinstall_known_extensions", "autoload_known_extensions", "allow_community_extensions")
-_OFF += ("allow_persistent_secrets", "python_enable_replacements")
-_SETTINGS = {"memory_limit": "2GB", "threads": "2", **dict.fromkeys(_OFF, "false")}
+_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "allow_community_extensions": False,
+    "allow_persistent_secrets": False,
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "memory_limit": "2GB",
+    "python_enable_replacements": False,
+    "threads": 2,
+}
 _EXTENSIONS = {"parquet": (), "delta": ("delta",), "iceberg": ("avro", "iceberg")}
 _METADATA = re.compile(r"/metadata/[^/]*\.metadata\.json$")  # a version of an Iceberg table
 _KEYS = {"KEY_ID": "ACCESS_KEY_ID", "SECRET": "SECRET_ACCESS_KEY", "REGION": "DEFAULT_REGION"}
@@ -152,7 +159,7 @@ def _parquet_files(connection: "DuckDBPyConnection", place: str) -> list[str]:
         from fsspec.core import url_to_fs
 
         if is_remote:
-            import s3fs  # noqa: F401 - named by its extra if it is missing
+            import_module("s3fs")  # named by its extra if it is missing
     store, root = url_to_fs(place, use_listings_cache=False, skip_instance_cache=True)
     if is_remote and not connection.filesystem_is_registered("s3"):
         connection.register_filesystem(store)

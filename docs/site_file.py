@@ -32,6 +32,7 @@ def _text(name: str) -> str:
 OMOP_EXAMPLE, FHIR_EXAMPLE, EXAMPLE = map(_text, ("omop.md", "fhir.md", "example.yaml"))
 
 NOTES = {
+    "source, kind duckdb": _text("duckdb.md"),
     "source, kind omop": OMOP_EXAMPLE,
     "source, kind fhir": FHIR_EXAMPLE,
     "schema": "Every column of the source is declared: in `columns`, as `label`, in `ignore`, or "
@@ -234,7 +235,10 @@ def _value(declared: dict[str, Any], schema: dict[str, Any], owner: type[BaseMod
     if kind == "array":
         return f"list of ({_value(declared['items'], schema, owner)})"
     if kind == "object":
-        return f"mapping of names to ({_value(declared['additionalProperties'], schema, owner)})"
+        (inner,) = declared.get(
+            "patternProperties", {"": declared.get("additionalProperties")}
+        ).values()
+        return f"mapping of names to ({_value(inner, schema, owner)})"
     if kind == "null":
         return "`null`"
     words = {"string": "text", "boolean": "flag"}.get(str(kind), str(kind))

@@ -24,8 +24,9 @@ MAX_CELLS = 40_000_000
 _READERS = {
     "csv": "formats:CsvTable",
     "dicom": "images.image_folders:ImageFolder",
+    "duckdb": "tables.duckdb_tables:DuckdbTables",
     "fhir": "fhir:FhirExport",
-    "parquet": "parquet_files:ParquetFolder",
+    "parquet": "tables.parquet_files:ParquetFolder",
     "png": "images.image_folders:ImageFolder",
     "sklearn": "formats:SklearnTable",
     "sql": "formats:QueryTable",
@@ -196,6 +197,8 @@ def unreadable(kind: str, about: str = "") -> InputError:
         "parquet": "every file must be Parquet with the same columns and types; write it again",
         "sql": "the query could not be run or its result not be read; try the query, the address "
         "and the driver with the database's own client",
+        "duckdb": "the query could not be run or its result not be read; try the query and the "
+        "places with DuckDB itself, and see that no other program has the database open to write",
         "png": "the folder must hold the listed PNG files; see which can be opened",
         "dicom": "the folder must hold the listed DICOM files; see which can be opened",
         "fhir": "the folder must hold files '*.ndjson' of a FHIR bulk export; export it again",

@@ -127,14 +127,17 @@ def test_the_card_says_how_often_a_check_told_what_to_declare(desk):
     assert desk.run("check") == 2
     assert desk.release() == 2
     desk.site["schema"] = {**made.SCHEMA, "columns": [*made.SCHEMA["columns"][:3], OPEN]}
-    # A check that passes tells no level.
+    # The same declarations: a check by them changes nothing.
     assert desk.run("check") == 0
     assert desk.release() == 0
     assert desk.states == ["void", "void", "void", "published"]
     assert corrected(desk) == 2
     for file in (desk.bundle, *desk.bundle.iterdir()):
         assert file.stat().st_mtime % 86_400 == 0  # when a run ended is nobody's business
-    sentence = "Declarations were corrected after 2 checks of the table, which show its owner how records keep them"
+    sentence = (
+        "Declarations were corrected after 2 checks of the table, which show its owner how records "
+        "keep them"
+    )
     for name in ("data_card.md", "report.html"):
         assert sentence in (desk.bundle / name).read_text("utf-8")
     paid = entries(desk)[-1]

@@ -55,3 +55,12 @@ def test_the_files_of_a_release_hold_the_tables(desk):
     by_label = by_label.pivot_table("share", "level", "by_level")
     assert (by_label - counted).abs().max(axis=None) < 0.02
     assert "tables.csv" in (desk.bundle / "data_card.md").read_text("utf-8")
+
+
+def test_a_table_of_one_column_is_released(desk):
+    made.made_up_cohort().to_csv(desk.table, index=False)
+    desk.site |= {"method": {"kind": "clustmix"}, "rows": 500}
+    desk.site["schema"] = made.SCHEMA | {"columns": made.SCHEMA["columns"][:1], "constraints": []}
+    assert desk.release() == 0
+    tables = pd.read_parquet(desk.bundle / "tables.parquet")
+    assert set(tables["by"]) == {"", made.SCHEMA["label"]["name"]}

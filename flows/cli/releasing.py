@@ -41,6 +41,10 @@ def release(
             None, "draw new noise where the table was measured before: a new charge", "--new-draw"
         ),
     ] = False,
+    again: Annotated[
+        bool,
+        option(None, "charge again after a release that burned; its cause is mended", "--again"),
+    ] = False,
     key: RequesterKey = None,
 ) -> None:
     """Make and publish one release of a dataset.
@@ -59,6 +63,7 @@ def release(
         request, job = _checked_or_fallback(
             site, fallback, progress=progress, new_draw=new_draw, key=key
         )
+        request = request.model_copy(update={"again": again})
         outcome = None
         if not new_draw:
             from flows.installation import Installation

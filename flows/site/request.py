@@ -57,6 +57,14 @@ class ReleaseRequest(Record):
         json_schema_extra={"position": 2},
     )
 
+    again: bool = Field(
+        default=False,
+        title="Again",
+        description="Charge once more although the last release was charged and stopped: say so "
+        "once its cause is mended.",
+        json_schema_extra={"position": 4},
+    )
+
     def site_path(self, sites: Path) -> Path:
         """Return the site file of the dataset, in the folder of site files."""
         return sites / f"{self.dataset}.yaml"

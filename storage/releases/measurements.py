@@ -7,6 +7,8 @@ is not signed and not meant for readers, not because it is secret.
 
 import hashlib
 import io
+import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +18,17 @@ from numpy.typing import NDArray
 from pydantic import Field, JsonValue, ValidationError
 
 from privacy.arrays import Integers
-from privacy.errors import IntegrityError
+from privacy.errors import ConfigurationError, IntegrityError
 from privacy.event_records import event_from_dict
 from privacy.events import Gaussian
 from storage.files.documents import Record, Sha256, canonical_json
-from storage.files.private import remove_staging, staged, write_folder
+from storage.files.private import (
+    ensure_private_directory,
+    remove_staging,
+    staged,
+    write_durably,
+    write_folder,
+)
 from storage.files.workspace import read_npz, write_npz
 from storage.schema.vocabulary import Vocabulary
 
@@ -100,6 +108,23 @@ class MeasurementStore:
         content = canonical_json(record.model_dump(mode="json"))
         write_folder(self._root / record.release_id, {**files, RECORD_FILE: content})
         return hashlib.sha256(content).hexdigest()
+
+    def check_writable(self, release_id: str, n_bytes: int) -> None:
+        """Write so many bytes where a measurement will be, and delete them (ConfigurationError)."""
+        folder = ensure_private_directory(self._root) / f".staging-{release_id}-trial"
+        try:
+            folder.mkdir(mode=0o700)
+            # Random ones: a file system that compresses would take zeros in no space.
+            write_durably(folder / RELEASED_FILE, os.urandom(n_bytes))
+        except OSError as error:
+            raise ConfigurationError(
+                "SEAL_UNWRITABLE",
+                f"expected room for a measurement of {n_bytes:,} bytes at most in {self._root}, "
+                f"found: {error.strerror}; mend the limit of files (ulimit -f), the quota or the "
+                "free space; nothing is charged",
+            ) from None
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def staged(self) -> frozenset[str]:
         """Return the releases whose measurement was being written when its run ended, or is."""

@@ -107,16 +107,21 @@ class Entries:
         self._releases.check_usable(dataset)
         self._keys.pipeline()
 
-    def reserve(self, charge: Charge, *, new_draw: bool = False) -> Reservation:
+    def reserve(
+        self, charge: Charge, *, new_draw: bool = False, unless_burned: bool = False
+    ) -> Reservation:
         """Reserve the charge of a release before a row is read, or find the entry that has paid.
 
         Another run of the same request is waited for; a dead one is closed first, as burned if it
-        may have drawn noise. It is BudgetRefused if a cap is in the way.
+        may have drawn noise. It is BudgetRefused if a cap is in the way, and with `unless_burned`
+        Withheld if the last charge of the dataset burned.
         """
         self.check_publishable(charge.dataset)
         give_up = time.monotonic() + WAIT_SECONDS
         while True:
-            reservation = self._ledger.reserve(charge, new_draw=new_draw)
+            reservation = self._ledger.reserve(
+                charge, new_draw=new_draw, unless_burned=unless_burned
+            )
             entry = reservation.entry
             live = live_run_ids(self._workspaces)
             if reservation.created or not _runs(entry, live):
@@ -214,7 +219,21 @@ class Entries:
         except BaseException as error:
             with suppress(Exception):
                 self._close_failed(entry, error)
+            measures = entry.state in _BEFORE_SEAL and isinstance(error, ClustMixError)
+            if measures and (standing := self._standing(entry)):
+                raise type(error)(error.code, f"{error.message}; {standing}") from error
             raise
+
+    def _standing(self, entry: LedgerEntry) -> str:
+        """Say whether the charge of a run that stopped stands; "" if it does not."""
+        try:
+            state = self.now(entry).state
+        except ClustMixError:
+            return "take it as charged until the ledger can be read"
+        if state in (EntryState.RESERVED, EntryState.VOID):
+            return ""
+        rest = ", and the same request goes on from it at no charge" if state in AFTER_SEAL else ""
+        return f"the charge of rho {entry.rho:f} stands{rest}"
 
     def close_dead(self, entry: LedgerEntry, *, note: str = "ABANDONED") -> None:
         """Say in the ledger how far a dead run came, and close what it left open."""

@@ -15,6 +15,7 @@ from privacy.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from privacy.ledger import LedgerEntry
+    from storage.keys.keys import SigningKey
     from storage.ledger.ledger_db import LedgerDatabase
 
 app = Commands(
@@ -109,17 +110,11 @@ def adjust(
     Charge a cohort for something that no release of this ledger was, such as a table that left by
     another way. Two officers sign; nothing is ever given back.
     """
-    from storage.keys.key_store import KeyStore
-    from storage.keys.keys import SigningKey
-    from storage.ledger.adjustments import keep_adjustment, sign_adjustment
+    from storage.ledger.adjustments import enter_adjustment
     from storage.ledger.ledger_db import new_entry_id
     from storage.settings import load_settings
 
-    settings = load_settings()
-    officers = KeyStore(settings.key_folder)
-    keys = [SigningKey.read(path) for path in key]
-    for signer in keys:
-        officers.require_officer(signer.key_id)
+    settings, keys = load_settings(), _officers(key)
     database = _verified_ledger()
     try:
         amount = Decimal(rho)
@@ -127,23 +122,85 @@ def adjust(
         raise ConfigurationError(
             "RHO_INVALID", f"expected a decimal number, found {rho[:40]!r}"
         ) from None
-    adjustment = sign_adjustment(
-        entry_id=new_entry_id(), cohort=cohort, rho=amount, reason=reason, keys=keys
-    )
-    # The signatures are on disk before the ledger names the signers.
-    file = keep_adjustment(settings.adjustments, adjustment)
-    entry = database.adjust(
+    file, entry = enter_adjustment(
+        database,
+        settings.adjustments,
+        keys=keys,
+        entry_id=new_entry_id(),
         cohort=cohort,
         rho=amount,
         reason=reason,
-        signers=adjustment.signers,
-        entry_id=adjustment.statement.entry_id,
     )
     terminal.answer(
         entry,
         f"charged rho {entry.rho:f} to {entry.cohort}: entry {entry.entry_id}",
         f"what was signed: {file}",
     )
+
+
+@app.command()
+def restore(
+    key: Annotated[
+        list[Path] | None,
+        option("FILE", "private key of an officer; give it twice, to charge what is listed"),
+    ] = None,
+) -> None:
+    """List what a ledger from a backup lacks; two officers charge it.
+
+    It lacks the charge of every bundle and sealed measurement here that it has no entry for. With
+    the keys of two officers each is entered as an adjustment, and the head is exported anew; a head
+    that the ledger lacks has to be moved away before. Runs that burned leave nothing here to list.
+    """
+    from privacy.ledger import EntryState, check_signers
+    from storage.ledger.adjustments import enter_adjustment
+    from storage.ledger.ledger_db import HeadFile
+    from storage.releases.measurements import MeasurementStore, unknown_charges
+    from storage.releases.release_store import ReleaseStore
+    from storage.settings import load_settings
+
+    settings, keys = load_settings(), _officers(key or [])
+    database = _verified_ledger(with_head=False)
+    stores = MeasurementStore(settings.measurements), ReleaseStore(settings.releases)
+    lacking = unknown_charges(*stores, database.entries)
+    exported, (rows, _) = HeadFile(settings.ledger_head_path).read(), database.head()
+    if keys:
+        check_signers(None, EntryState.ADJUSTED, [signer.key_id for signer in keys])
+        database = _verified_ledger()
+        for each in lacking:
+            # Signed by an attempt that ended before the ledger had it.
+            (settings.adjustments / f"{each.entry_id}.json").unlink(missing_ok=True)
+            enter_adjustment(
+                database,
+                settings.adjustments,
+                keys=keys,
+                entry_id=each.entry_id,
+                cohort=each.cohort,
+                rho=each.rho,
+                reason=f"restored: release {each.release_id}",
+            )
+        database.export_head()
+    written = "gone" if exported is None else f"row {exported[0]}"
+    terminal.answer(
+        {"lacking": lacking, "rows": rows, "exported_head": exported, "charged": bool(keys)},
+        f"the ledger has {rows} rows; the exported head: {written}",
+        f"bundles and sealed measurements that it lacks{', now charged' if keys else ''}:",
+        lambda: terminal.table(
+            [(each.release_id, each.cohort, f"{each.rho:f}") for each in lacking],
+            ("release", "cohort", ">rho"),
+        ),
+    )
+
+
+def _officers(paths: list[Path]) -> list[SigningKey]:
+    """Read the keys of officers (NOT_AN_OFFICER)."""
+    from storage.keys.key_store import KeyStore
+    from storage.keys.keys import SigningKey
+    from storage.settings import load_settings
+
+    store, keys = KeyStore(load_settings().key_folder), [SigningKey.read(path) for path in paths]
+    for signer in keys:
+        store.require_officer(signer.key_id)
+    return keys
 
 
 def _stated(entry: LedgerEntry) -> tuple[str, str]:
@@ -153,7 +210,11 @@ def _stated(entry: LedgerEntry) -> tuple[str, str]:
     return "-", "-"
 
 
-def _verified_ledger(expected_head: tuple[int, str] | None = None) -> LedgerDatabase:
+def _verified_ledger(
+    expected_head: tuple[int, str] | None = None, *, with_head: bool = True
+) -> LedgerDatabase:
+    """Open the ledger and verify it, against the head that was exported last if `with_head`."""
+    from storage.ledger.ledger_db import LedgerDatabase
     from storage.settings import load_settings, open_ledger
 
     settings = load_settings()
@@ -163,7 +224,7 @@ def _verified_ledger(expected_head: tuple[int, str] | None = None) -> LedgerData
             f"expected a ledger at {settings.ledger_path}, found none; the first release makes "
             "it, in the folder that CLUSTMIX_HOME names",
         )
-    database = open_ledger(settings)
+    database = open_ledger(settings) if with_head else LedgerDatabase(settings.ledger_location)
     database.verify(expected_head=expected_head)
     return database
 

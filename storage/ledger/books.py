@@ -62,7 +62,7 @@ def check_head(rows: Sequence[LedgerEntry], head: tuple[int, str] | None) -> Non
             "LEDGER_ROLLED_BACK",
             f"sequence {sequence}: expected the row of the exported head; the journal was restored "
             "from an older copy or rewritten; publish nothing and restore the latest copy with its "
-            "operator",
+            "operator (clustmix ledger restore lists what this one lacks)",
         )
 
 

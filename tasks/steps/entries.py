@@ -4,7 +4,7 @@ How far a run came is judged by what is on disk, not by what the run could still
 """
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +16,7 @@ from storage.files.workspace import live_run_ids
 from storage.keys.key_store import KeyStore
 from storage.ledger.ledger_db import LedgerDatabase, Reservation
 from storage.releases.bundles import verify_bundle
-from storage.releases.measurements import Measurement, MeasurementStore
+from storage.releases.measurements import Measurement, MeasurementStore, unknown_charges
 from storage.releases.release_store import ReleaseStore
 from storage.schema.declarations import Declarations
 
@@ -117,6 +117,7 @@ class Entries:
         Withheld if the last charge of the dataset burned.
         """
         self.check_publishable(charge.dataset)
+        require_known(self._measurements, self._releases, self.all)
         give_up = time.monotonic() + WAIT_SECONDS
         while True:
             reservation = self._ledger.reserve(
@@ -219,9 +220,9 @@ class Entries:
         except BaseException as error:
             with suppress(Exception):
                 self._close_failed(entry, error)
-            measures = entry.state in _BEFORE_SEAL and isinstance(error, ClustMixError)
-            if measures and (standing := self._standing(entry)):
-                raise type(error)(error.code, f"{error.message}; {standing}") from error
+            if isinstance(error, ClustMixError) and entry.state in _BEFORE_SEAL:
+                said = error.message + self._standing(entry)
+                raise type(error)(error.code, said) from error
             raise
 
     def _standing(self, entry: LedgerEntry) -> str:
@@ -229,11 +230,11 @@ class Entries:
         try:
             state = self.now(entry).state
         except ClustMixError:
-            return "take it as charged until the ledger can be read"
+            return "; take it as charged until the ledger can be read"
         if state in (EntryState.RESERVED, EntryState.VOID):
             return ""
         rest = ", and the same request goes on from it at no charge" if state in AFTER_SEAL else ""
-        return f"the charge of rho {entry.rho:f} stands{rest}"
+        return f"; the charge of rho {entry.rho:f} stands{rest}"
 
     def close_dead(self, entry: LedgerEntry, *, note: str = "ABANDONED") -> None:
         """Say in the ledger how far a dead run came, and close what it left open."""
@@ -245,8 +246,12 @@ class Entries:
     def _recover(self, entry: LedgerEntry) -> None:
         """Record a measurement or a bundle that is whole, and that its run could not record."""
         digest, following = None, EntryState.SEALED
-        if entry.state is EntryState.EXECUTING:
+        if entry.state in _BEFORE_SEAL:
             digest = self._sealed_digest(entry)
+            if digest is not None and entry.state is EntryState.RESERVED:
+                # Of a ledger that was set back: whoever has sealed had begun.
+                self._move(entry, EntryState.EXECUTING, note="RECOVERED")
+                entry = self.now(entry)
         elif entry.state is EntryState.APPROVED:
             digest, following = self._published_digest(entry), EntryState.PUBLISHED
         if digest is not None:
@@ -310,6 +315,23 @@ class Entries:
         manifest = verified.manifest
         is_its_own = manifest.ref == ref and manifest.ledger_entry == entry.entry_id
         return verified.manifest_sha256 if is_its_own else None
+
+
+def require_known(
+    measurements: MeasurementStore,
+    releases: ReleaseStore,
+    entries: Callable[[], Sequence[LedgerEntry]],
+) -> None:
+    """Refuse what was drawn and is not in the ledger (IntegrityError): its sums are too small."""
+    found = unknown_charges(measurements, releases, entries)
+    if found:
+        names = ", ".join(each.release_id for each in found[:3]) + (", ..." if found[3:] else "")
+        raise IntegrityError(
+            "LEDGER_INCOMPLETE",
+            f"expected an entry of the ledger for every bundle and sealed measurement, found none "
+            f"for {names}: the ledger was set back, or is another one; restore its latest copy, or "
+            "have two officers charge what it lacks (clustmix ledger restore); nothing is charged",
+        )
 
 
 def _runs(entry: LedgerEntry, live: Collection[str]) -> bool:

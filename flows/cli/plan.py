@@ -65,7 +65,7 @@ def plan(
     tried: dict[float, Utility] = {}
     if simulate or like is not None:
         tried = _tried(planning, [each.epsilon for each in prospects], like)
-    found = {"patients": planning.patients, "prospects": prospects}
+    found = {"patients": planning.patients, "prospects": prospects, "warning": job.caution}
     declared = "declared" if job.patients else "assumed, as the site file declares no number"
     terminal.answer(
         found | ({"simulated": tried} if tried else {}),
@@ -73,6 +73,7 @@ def plan(
         {
             "Patients": f"{planning.patients:,} ({declared})",
             "Guarantee": f"epsilon as below, delta {job.parameters.delta:g}, {job.method.kind}",
+            "Warning": job.caution,
             "Errors": _ERRORS,
             "Drowned": _DROWNED,
             "Simulated": _simulated(tried),

@@ -150,6 +150,8 @@ def _checked_or_fallback(
         f"({_ADJACENCY_TEXTS[job.adjacency]}); {job.rows:,} synthetic rows by method "
         f"{site_file.method.kind}"
     )
+    if job.caution is not None:
+        progress.note(f"warning: {job.caution}")
     return request, job
 
 

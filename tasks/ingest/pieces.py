@@ -107,7 +107,7 @@ def spread_fragment(
         for title, found in source_cells(asked, schema, rules.unit.column).items():
             cells.setdefault(title, set()).update(found)
         chunk = encode_chunk(frame, schema)
-        violations = (*chunk.violations, *unnamed_patients(frame, rules.unit.column))
+        violations = (*chunk.violations, *unnamed_patients(frame, rules.unit))
         if visits is not None:
             # A row without a label is no visit and has no moment.
             moments = np.where(chunk.valid, moments_of(frame[visits.order], visits), 0.0)
@@ -220,8 +220,9 @@ def _own_part(rules: IngestRules, frame: pd.DataFrame) -> pd.DataFrame:
     if own is None:
         return frame
     keep = np.zeros(len(frame), dtype=np.bool_)
-    for violation in unnamed_patients(frame, rules.unit.column):
+    for violation in unnamed_patients(frame, rules.unit):
         keep[violation.rows] = True
     keys = frame[rules.unit.column][~keep]
-    keep[~keep] = part_of_patients(keys, scheme=own.scheme, parts=own.parts) == own.part
+    part = part_of_patients(keys, scheme=own.scheme, parts=own.parts, unit=rules.unit)
+    keep[~keep] = part == own.part
     return frame[keep]

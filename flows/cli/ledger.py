@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,23 +15,29 @@ from flows.cli.options import Commands, argument, option
 from privacy.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from privacy.ledger import LedgerEntry
+    from privacy.ledger import Balance, LedgerEntry
     from storage.keys.keys import SigningKey
     from storage.ledger.ledger_db import LedgerDatabase
 
 app = Commands(
     name="ledger",
     help="Show or verify the budget ledger.\n\nShow what each dataset has spent of its budget, or "
-    "verify the ledger. Amounts are in rho, which adds up over releases; epsilon does not.",
+    "verify the ledger. It adds up rho (--verbose), which is a sum over releases; epsilon is not.",
 )
 
 
 @app.command()
-def show(cohort: Annotated[str | None, option("NAME", "show this cohort only")] = None) -> None:
-    """List releases, spent and remaining budget.
+def show(
+    *,
+    cohort: Annotated[str | None, option("NAME", "show this cohort only")] = None,
+    verbose: Annotated[
+        bool, option(None, "amounts in rho, and entries that were given back", "--verbose")
+    ] = False,
+) -> None:
+    """List releases and the remaining budget.
 
-    By cohort: its lifetime cap, what is spent and left (in rho), and every release with its state.
-    All states but void count as spent. The ledger is verified before.
+    By cohort: the share of its lifetime cap that is left, the number of releases like the last one
+    that fit, and every release with its state. The ledger is verified before.
     """
     database = _verified_ledger()
     entries = database.entries(cohort)
@@ -46,20 +53,41 @@ def show(cohort: Annotated[str | None, option("NAME", "show this cohort only")] 
             terminal.line("no entries")
         for name, balance in balances.items():
             terminal.line(name, style="bold")
-            if balance.cap_rho is not None:
-                terminal.line(f"  lifetime cap  rho {balance.cap_rho:f}")
-            terminal.line(f"  spent         rho {balance.spent_rho:f}")
-            terminal.line(f"  left          rho {balance.remaining_rho:f}")
+            own = [e for e in entries if e.cohort == name]
+            shown = [e for e in own if verbose or e.counts]
+            for text in _left(database, own, balance):
+                terminal.line(text)
+            if verbose:
+                cap = "none" if balance.cap_rho is None else f"{balance.cap_rho:f}"
+                terminal.line(f"  rho {balance.spent_rho:f} spent, lifetime cap {cap}")
+            rho = [(f"{e.rho:f}",) if verbose else () for e in shown]
+            rows = [(e.release_id or "-", e.state, *_stated(e)) for e in shown]
             terminal.table(
-                [
-                    (e.release_id or "-", e.state, *_stated(e), f"{e.rho:f}")
-                    for e in entries
-                    if e.cohort == name
-                ],
-                ("release", "state", ">epsilon", ">delta", ">rho"),
+                [(*row, *more) for row, more in zip(rows, rho, strict=True)],
+                ("release", "state", ">epsilon", ">delta", *((">rho",) if verbose else ())),
             )
+            if len(shown) < len(own):
+                terminal.line(f"  {len(own) - len(shown)} given back (--verbose lists them)")
 
     terminal.answer({"balances": left, "entries": entries}, show_all)
+
+
+def _left(database: LedgerDatabase, own: list[LedgerEntry], balance: Balance) -> Iterator[str]:
+    """Say how much of a cap is left, and for how many releases like the last one."""
+    from privacy.calibration import affordable_epsilon
+
+    if balance.cap_rho is not None:
+        share = float(balance.remaining_rho / balance.cap_rho)
+        yield f"  {terminal.bar(share)} {math.floor(100 * share)} % left"
+    last = next((e for e in reversed(own) if math.isfinite(e.epsilon)), None)
+    if last is not None:
+        rest = database.balance(last.cohort, dataset=last.dataset, partition=last.partition)
+        count = rest.releases_left(last.rho)
+        most = affordable_epsilon(rest.remaining_rho, delta=last.delta, adjacency=last.adjacency)
+        yield (
+            f"  {count} more release{'s' * (count != 1)} at epsilon {last.epsilon:g}, or one at "
+            f"{most:g} (delta {last.delta:g})"
+        )
 
 
 @app.command()

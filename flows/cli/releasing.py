@@ -64,14 +64,20 @@ def release(
             site, fallback, progress=progress, new_draw=new_draw, key=key
         )
         request = request.model_copy(update={"again": again})
-        outcome = None
+        from flows.installation import Installation
+        from storage.settings import load_settings
+
+        here, outcome = Installation.open(load_settings()), None
+        kept = here.entries.kept_cap(job.cohort)
+        if kept is not None and job.caps.lifetime_rho > kept:
+            progress.note(
+                f"warning: cohort {job.cohort} keeps a smaller lifetime cap than lifetime_epsilon "
+                f"{job.lifetime_epsilon:g} of {site.name}: caps only fall"
+            )
         if not new_draw:
-            from flows.installation import Installation
             from flows.repeated import answered_before
-            from storage.settings import load_settings
 
             progress.begin("looking whether this was answered before")
-            here = Installation.open(load_settings())
             outcome = answered_before(
                 job, entries=here.entries, tables=here.tables, publisher=here.publisher
             )

@@ -6,6 +6,7 @@ How far a run came is judged by what is on disk, not by what the run could still
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
 
@@ -101,6 +102,10 @@ class Entries:
         return self._ledger.balance(
             entry.cohort, dataset=entry.dataset, partition=entry.partition, caps=caps
         )
+
+    def kept_cap(self, cohort: str) -> Decimal | None:
+        """Return the smallest lifetime cap that a cohort was ever given; None before the first."""
+        return self._ledger.balance(cohort).cap_rho
 
     def check_publishable(self, dataset: str) -> None:
         """Refuse a dataset whose release could not be published: it must not be paid for."""
@@ -234,7 +239,7 @@ class Entries:
         if state in (EntryState.RESERVED, EntryState.VOID):
             return ""
         rest = ", and the same request goes on from it at no charge" if state in AFTER_SEAL else ""
-        return f"; the charge of rho {entry.rho:f} stands{rest}"
+        return f"; the charge of epsilon {entry.epsilon:g} stands{rest}"
 
     def close_dead(self, entry: LedgerEntry, *, note: str = "ABANDONED") -> None:
         """Say in the ledger how far a dead run came, and close what it left open."""

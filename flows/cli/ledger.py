@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from flows.cli import terminal
 from flows.cli.options import Commands, argument, option
@@ -60,12 +60,10 @@ def show(
             if verbose:
                 cap = "none" if balance.cap_rho is None else f"{balance.cap_rho:f}"
                 terminal.line(f"  rho {balance.spent_rho:f} spent, lifetime cap {cap}")
-            rho = [(f"{e.rho:f}",) if verbose else () for e in shown]
-            rows = [(e.release_id or "-", e.state, *_stated(e)) for e in shown]
-            terminal.table(
-                [(*row, *more) for row, more in zip(rows, rho, strict=True)],
-                ("release", "state", ">epsilon", ">delta", *((">rho",) if verbose else ())),
-            )
+            rows = [(e.release_id or "-", e.state, *_stated(e), f"{e.rho:f}") for e in shown]
+            header = ("release", "state", ">epsilon", ">delta", ">rho")
+            n_shown = len(header) - (not verbose)
+            terminal.table([row[:n_shown] for row in rows], header[:n_shown])
             if len(shown) < len(own):
                 terminal.line(f"  {len(own) - len(shown)} given back (--verbose lists them)")
 
@@ -138,11 +136,9 @@ def adjust(
     Charge a cohort for something that no release of this ledger was, such as a table that left by
     another way. Two officers sign; nothing is ever given back.
     """
-    from storage.ledger.adjustments import enter_adjustment
     from storage.ledger.ledger_db import new_entry_id
-    from storage.settings import load_settings
 
-    settings, keys = load_settings(), _officers(key)
+    keys = _officers(key)
     database = _verified_ledger()
     try:
         amount = Decimal(rho)
@@ -150,15 +146,8 @@ def adjust(
         raise ConfigurationError(
             "RHO_INVALID", f"expected a decimal number, found {rho[:40]!r}"
         ) from None
-    file, entry = enter_adjustment(
-        database,
-        settings.adjustments,
-        keys=keys,
-        entry_id=new_entry_id(),
-        cohort=cohort,
-        rho=amount,
-        reason=reason,
-    )
+    statement = {"entry_id": new_entry_id(), "cohort": cohort, "rho": amount, "reason": reason}
+    file, entry = _entered(database, keys, statement)
     terminal.answer(
         entry,
         f"charged rho {entry.rho:f} to {entry.cohort}: entry {entry.entry_id}",
@@ -180,7 +169,6 @@ def restore(
     that the ledger lacks has to be moved away before. Runs that burned leave nothing here to list.
     """
     from privacy.ledger import EntryState, check_signers
-    from storage.ledger.adjustments import enter_adjustment
     from storage.ledger.ledger_db import HeadFile
     from storage.releases.measurements import MeasurementStore, unknown_charges
     from storage.releases.release_store import ReleaseStore
@@ -197,15 +185,9 @@ def restore(
         for each in lacking:
             # Signed by an attempt that ended before the ledger had it.
             (settings.adjustments / f"{each.entry_id}.json").unlink(missing_ok=True)
-            enter_adjustment(
-                database,
-                settings.adjustments,
-                keys=keys,
-                entry_id=each.entry_id,
-                cohort=each.cohort,
-                rho=each.rho,
-                reason=f"restored: release {each.release_id}",
-            )
+            charge = {"entry_id": each.entry_id, "cohort": each.cohort, "rho": each.rho}
+            reason = f"restored: release {each.release_id}"
+            _entered(database, keys, {**charge, "reason": reason})
         database.export_head()
     written = "gone" if exported is None else f"row {exported[0]}"
     terminal.answer(
@@ -217,6 +199,19 @@ def restore(
             ("release", "cohort", ">rho"),
         ),
     )
+
+
+def _entered(
+    database: LedgerDatabase, keys: list[SigningKey], statement: dict[str, Any]
+) -> tuple[Path, LedgerEntry]:
+    """Sign a charge with the keys of two officers and enter it; return the file and the entry."""
+    from storage.ledger.adjustments import keep_adjustment, sign_adjustment
+    from storage.settings import load_settings
+
+    adjustment = sign_adjustment(keys=keys, **statement)
+    # The signatures are on disk before the ledger names the signers.
+    file = keep_adjustment(load_settings().adjustments, adjustment)
+    return file, database.adjust(signers=adjustment.signers, **statement)
 
 
 def _officers(paths: list[Path]) -> list[SigningKey]:

@@ -70,10 +70,7 @@ def release(
         here, outcome = Installation.open(load_settings()), None
         kept = here.entries.kept_cap(job.cohort)
         if kept is not None and job.caps.lifetime_rho > kept:
-            progress.note(
-                f"warning: cohort {job.cohort} keeps a smaller lifetime cap than lifetime_epsilon "
-                f"{job.lifetime_epsilon:g} of {site.name}: caps only fall"
-            )
+            progress.note(f"warning: {job.cohort} keeps its smaller lifetime cap: caps only fall")
         if not new_draw:
             from flows.repeated import answered_before
 

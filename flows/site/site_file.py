@@ -37,15 +37,6 @@ class _Section(BaseModel):
     )
 
 
-def _compiled(pattern: str) -> str:
-    """Refuse what is no regular expression (ValueError)."""
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"expected a regular expression: {error}") from None
-    return pattern
-
-
 class _Partition(_Section):
     """Part of the patients that a release reads; parts of one scheme are disjoint."""
 
@@ -66,7 +57,7 @@ class _Partition(_Section):
 class _Key(_Section):
     """Form of a patient's key, where tables may spell it in several ways."""
 
-    pattern: Annotated[str, AfterValidator(_compiled)]
+    pattern: re.Pattern[str]
     """Regular expression of a whole key after these steps; others are refused."""
     normal: tuple[Literal["nfc", "lower", "strip_zeros"], ...] = ()
     """Composed accents, lower case, no leading zeros."""
@@ -258,12 +249,12 @@ class SiteFile(_Section):
     @property
     def unit(self) -> PrivacyUnit:
         """The privacy unit."""
-        declared = self.privacy_unit
+        declared, key = self.privacy_unit, self.privacy_unit.key
         return PrivacyUnit(
             column=declared.column,
             max_rows=declared.max_rows_per_patient,
-            key_pattern=None if declared.key is None else declared.key.pattern,
-            key_normal=() if declared.key is None else tuple(sorted(set(declared.key.normal))),
+            key_pattern=None if key is None else key.pattern.pattern,
+            key_normal=() if key is None else tuple(sorted(set(key.normal))),
         )
 
     @property

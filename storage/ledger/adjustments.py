@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import StringConstraints, model_validator
 
@@ -14,7 +14,6 @@ from privacy.ledger import EntryState, LedgerEntry, check_signers
 from storage.files.documents import Document, Record, Text
 from storage.files.private import ensure_private_directory, fsync_directory, write_durably
 from storage.keys.keys import PublicKey, SigningKey
-from storage.ledger.ledger_db import LedgerDatabase
 from storage.releases.signatures import SignedDocument
 
 
@@ -105,24 +104,6 @@ def sign_adjustment(
     )
     first, second = (SignedAdjustment.signed(key, statement=statement) for key in keys)
     return Adjustment(signed=(first, second))
-
-
-def enter_adjustment(
-    ledger: LedgerDatabase,
-    folder: Path,
-    *,
-    keys: Sequence[SigningKey],
-    entry_id: str,
-    cohort: str,
-    rho: Decimal,
-    reason: str,
-) -> tuple[Path, LedgerEntry]:
-    """Sign a charge with the keys of two officers and enter it; returns the file and the entry."""
-    charge: dict[str, Any] = {"entry_id": entry_id, "cohort": cohort, "rho": rho, "reason": reason}
-    adjustment = sign_adjustment(keys=keys, **charge)
-    # The signatures are on disk before the ledger names the signers.
-    file = keep_adjustment(folder, adjustment)
-    return file, ledger.adjust(signers=adjustment.signers, **charge)
 
 
 def keep_adjustment(folder: Path, adjustment: Adjustment) -> Path:

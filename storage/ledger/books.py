@@ -20,13 +20,7 @@ from privacy.charges import (
     check_text,
     checked_rho,
 )
-from privacy.errors import (
-    BudgetRefused,
-    ConfigurationError,
-    IntegrityError,
-    LedgerError,
-    Withheld,
-)
+from privacy.errors import BudgetRefused, ConfigurationError, IntegrityError, LedgerError, Withheld
 from privacy.ledger import (
     GENESIS_HASH,
     EntryState,

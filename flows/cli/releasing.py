@@ -65,15 +65,13 @@ def release(
         )
         request = request.model_copy(update={"again": again})
         from flows.installation import Installation
+        from flows.repeated import answered_before
         from storage.settings import load_settings
 
         here, outcome = Installation.open(load_settings()), None
-        kept = here.entries.kept_cap(job.cohort)
-        if kept is not None and job.caps.lifetime_rho > kept:
+        if here.entries.keeps_smaller_cap(job.cohort, job.caps):
             progress.note(f"warning: {job.cohort} keeps its smaller lifetime cap: caps only fall")
         if not new_draw:
-            from flows.repeated import answered_before
-
             progress.begin("looking whether this was answered before")
             outcome = answered_before(
                 job, entries=here.entries, tables=here.tables, publisher=here.publisher

@@ -6,7 +6,6 @@ How far a run came is judged by what is on disk, not by what the run could still
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
 
@@ -103,9 +102,9 @@ class Entries:
             entry.cohort, dataset=entry.dataset, partition=entry.partition, caps=caps
         )
 
-    def kept_cap(self, cohort: str) -> Decimal | None:
-        """Return the smallest lifetime cap that a cohort was ever given; None before the first."""
-        return self._ledger.balance(cohort).cap_rho
+    def keeps_smaller_cap(self, cohort: str, caps: Caps) -> bool:
+        """Return whether a cohort was ever given a smaller lifetime cap, which holds."""
+        return (self._ledger.balance(cohort).cap_rho or caps.lifetime_rho) < caps.lifetime_rho
 
     def check_publishable(self, dataset: str) -> None:
         """Refuse a dataset whose release could not be published: it must not be paid for."""

@@ -8,6 +8,8 @@ import made_up_release as made
 import pytest
 
 from flows.cli import main
+from flows.site.request import job_of
+from flows.site.site_file import load_site
 from privacy.errors import BudgetRefused
 from storage.ledger.adjustments import Adjustment
 from storage.ledger.ledger_db import LedgerDatabase
@@ -110,7 +112,11 @@ def test_the_budget_is_shown_in_words(installation, site, capsys):
     site_file = made.write_site(installation, lifetime_epsilon=1.5)
     assert main(["check", str(site_file)]) == 0
     made.release_without_engine(site_file, new_draw=True)
+    given = job_of(load_site(site_file), "r-20260101-00000000").caps
     assert made.write_site(installation, lifetime_epsilon=9.0) == site_file
+    raised = job_of(load_site(site_file), "r-20260101-00000000").caps
+    kept = [site.entries.keeps_smaller_cap("made-up", caps) for caps in (given, raised)]
+    assert kept == [False, True]
     with pytest.raises(BudgetRefused, match="the larger cap of the site file is not kept, as caps"):
         made.release_without_engine(site_file, new_draw=True)
     capsys.readouterr()

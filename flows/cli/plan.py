@@ -66,7 +66,7 @@ def plan(
     tried: dict[float, Utility] = {}
     if simulate or like is not None:
         tried = _tried(planning, [each.epsilon for each in prospects], like)
-    found = {"patients": planning.patients, "prospects": prospects}
+    found = {"patients": planning.patients, "prospects": prospects, "warning": job.caution}
     declared = "declared" if job.patients else "assumed, as the site file declares no number"
     terminal.answer(
         found | ({"simulated": tried} if tried else {}),
@@ -74,6 +74,7 @@ def plan(
         {
             "Patients": f"{planning.patients:,} ({declared})",
             "Guarantee": f"epsilon as below, delta {job.parameters.delta:g}, {job.method.kind}",
+            "Warning": job.caution,
             "Errors": _ERRORS,
             "Drowned": _DROWNED,
             "Dashes": None if prospects[0].code_error else _NO_COUNTS.format(job.method.kind),

@@ -165,8 +165,8 @@ def publishing() -> Iterator[Installation]:
 def show_outcome(outcome: ReleaseOutcome, **more: Any) -> None:
     """Show the guarantee, the remaining budget and the bundle; a program gets more facts."""
     count = outcome.releases_left
-    left = f"left {outcome.remaining_rho}: {count} more release{'s' * (count != 1)} like this one"
-    charged = f"charged rho {outcome.charged_rho}, {left}"
+    left = f"left: {count} more release{'s' * (count != 1)} like this one"
+    charged = f"charged epsilon {outcome.epsilon:.4g}; {left}"
     if outcome.reused:
         charged = f"nothing charged, measured and paid for before; {left}"
     facts = {"Guarantee": outcome.guarantee, "Budget": charged}

@@ -24,6 +24,9 @@ ADDRESSES_FILE = "addresses.json"
 CERTIFICATES = "certificates"
 """Folder of the certificates of the cluster."""
 
+TEMPORARY = "tmp"
+"""Folder of what the parts and their runs write for a while: Prefect's files hold passwords."""
+
 _FOREIGN = ("PREFECT", "DASK", "CLUSTMIX_", "SUPERVISOR_")
 
 
@@ -95,6 +98,7 @@ def parts_environment(settings: Settings, folder: Path, addresses: Addresses) ->
         **environment,
         **safe_environment(),
         **client_environment(folder, addresses),
+        "TMPDIR": str(folder / TEMPORARY),
         "PREFECT_SERVER_DATABASE_CONNECTION_URL": (
             f"sqlite+aiosqlite:///{folder / 'prefect' / 'prefect.db'}"
         ),

@@ -68,7 +68,11 @@ def release(
             progress.begin("looking whether this was answered before")
             here = Installation.open(load_settings())
             outcome = answered_before(
-                job, entries=here.entries, tables=here.tables, publisher=here.publisher
+                job,
+                entries=here.entries,
+                tables=here.tables,
+                publisher=here.publisher,
+                janitor=here.janitor,
             )
         if outcome is None:
             with _answering(prepared or _prepare_orchestrator(), progress):

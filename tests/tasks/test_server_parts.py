@@ -101,6 +101,19 @@ def test_the_orchestrator_listens_here_and_asks_for_a_password(tmp_path):
     assert "*" not in found["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"]
 
 
+def test_files_of_killed_runs_are_below_the_server_and_end_with_it(settings, monkeypatch):
+    folder = settings.server_home
+    left = Path(parts_environment(settings, folder, ADDRESSES)["TMPDIR"]) / "prefect" / "workspace"
+    assert left.is_relative_to(folder)
+    monkeypatch.setattr(local_server, "parts_environment", mock.Mock(side_effect=KeyError))
+    for purge in (lambda: stop_server(folder), lambda: start_server(settings)):
+        left.parent.mkdir(parents=True)
+        left.write_text("password")
+        with suppress(KeyError):
+            purge()
+        assert not left.parent.parent.exists()
+
+
 def test_parts_listen_on_the_loopback_interface_and_no_secret_is_on_a_command_line(tmp_path):
     def configuration(**values):
         with mock.patch.object(supervisor.subprocess, "run", side_effect=KeyError):

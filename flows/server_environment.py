@@ -24,6 +24,9 @@ ADDRESSES_FILE = "addresses.json"
 CERTIFICATES = "certificates"
 """Folder of the certificates of the cluster."""
 
+KEPT_DAYS = 90
+"""Time after which the orchestrator deletes a run that ended, with its logs and artifacts."""
+
 TEMPORARY = "tmp"
 """Folder of what the parts and their runs write for a while: Prefect's files hold passwords."""
 
@@ -115,6 +118,9 @@ def parts_environment(settings: Settings, folder: Path, addresses: Addresses) ->
         # The first version of the page: the second one asks a company for its settings, which
         # `flows.pages` lets no browser do.
         "PREFECT_SERVER_UI_V2_ENABLED": "false",
+        # What runs leave in its database is deleted by age, events sooner than runs.
+        "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "true",
+        "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": f"{KEPT_DAYS * 86_400}",
         "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
         "PREFECT_WORKER_QUERY_SECONDS": "2",
         "PREFECT_RUNNER_POLL_FREQUENCY": "2",

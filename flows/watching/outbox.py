@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -42,6 +42,9 @@ MOST_PATIENCE = timedelta(hours=6)
 _STARTING = timedelta(minutes=10)
 """A run that has not shown its work for longer than this is not waited for."""
 
+_ORPHANED = timedelta(minutes=1)
+"""Time that a run still has whose worker has died."""
+
 CURSOR_FILE = "watcher.json"
 
 _EVENTS = MappingProxyType(
@@ -57,6 +60,7 @@ _EVENTS = MappingProxyType(
 """Events of the states that somebody waits for. An entry that is void was not charged."""
 
 _TO_PUBLISH = (EntryState.SEALED, EntryState.APPROVED)
+_ALERTS = ("release.refused", "release.burned", "release.withheld", "release.waiting", "budget.low")
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_:-]{0,99}")
 _ID = re.compile(r"[ar]-[0-9]{8}-[0-9a-f]{8}")
 
@@ -73,8 +77,8 @@ class Cursor(Record):
 
     `sequence` and `row_hash` are of the last row of the ledger whose events were sent, `lineage` is
     the number of rows that the receiver of lineage has. `low` are the datasets whose budget is
-    known to be low, `missed` is the last reviewed run by schedule, and `repeated` the resent events
-    by resource id.
+    known to be low, `missed` is the last reviewed run by schedule, `paused` are the deployments
+    that wait for a budget, and `repeated` the resent events by resource id.
     """
 
     format_version: Literal[1] = 1
@@ -83,6 +87,7 @@ class Cursor(Record):
     lineage: Annotated[int, Field(ge=0)] = 0
     low: tuple[str, ...] = ()
     missed: dict[str, datetime] = Field(default_factory=dict)
+    paused: tuple[str, ...] = ()
     repeated: dict[str, Repetition] = Field(default_factory=dict)
 
     @classmethod
@@ -193,6 +198,42 @@ def low_budgets(budgets: Iterable[DatasetBudget], cursor: Cursor) -> Outbox:
         if dataset not in cursor.low
     ]
     return events, cursor.model_copy(update={"low": tuple(sorted(low))})
+
+
+def alerts(events: Iterable[PublicEvent]) -> list[dict[str, str | int]]:
+    """Return the events that a person waits for, in the form that automations give them."""
+    found: list[dict[str, str | int]] = []
+    for event in events:
+        if event.name in _ALERTS:
+            text = " ".join([event.name, *map(str, event.payload.values())])
+            found.append({"event": event.name, **event.payload, "text": text})
+    return found
+
+
+def take_up(
+    client: SyncPrefectClient, started: Mapping[str, datetime], *, now: datetime
+) -> list[str]:
+    """Schedule anew the runs that a worker took and did not start; return their names.
+
+    Their worker died, which nobody notes: a run stays pending for ever. `started` is the last start
+    of the worker of a pool; a run that was taken before it is not waited for as long as another.
+    """
+    from prefect.client.schemas.filters import DeploymentFilter, FlowRunFilter
+    from prefect.client.schemas.objects import StateType
+    from prefect.states import Scheduled
+
+    chosen = FlowRunFilter.model_validate({"state": {"type": {"any_": [StateType.PENDING]}}})
+    ours = DeploymentFilter.model_validate({"tags": {"all_": [TAG]}})
+    found: list[str] = []
+    for run in every(client.read_flow_runs, flow_run_filter=chosen, deployment_filter=ours):
+        if run.state is None or run.state.type is not StateType.PENDING:
+            continue
+        # The process of a dead worker may still come up.
+        orphaned = min(started.get(run.work_pool_name or "", now - _STARTING), now - _ORPHANED)
+        if run.state.timestamp < max(orphaned, now - _STARTING):
+            client.set_flow_run_state(run.id, Scheduled(), force=True)
+            found.append(run.name)
+    return found
 
 
 def waits_for_officer(entry: LedgerEntry) -> bool:

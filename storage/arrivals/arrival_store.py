@@ -168,8 +168,8 @@ class ArrivalStore:
         ``_OTHER_DATASET``, ``_ENDED``, ``_LOST``, or ``_TAKEN`` by a living process.
 
         The table is deleted, unless the block fails for one of the first times: `MAX_FAILURES` is
-        the limit. A fault of the installation is not counted, however often it comes. A table that violates its site file (`InputError`) is refused at once, since
-        another run would refuse it again.
+        the limit, and a fault of the installation does not count. A table that violates its site
+        file (`InputError`) is refused at once, since another run would refuse it again.
         """
         with self._transaction() as rows:
             arrival = _known(rows, arrival_id)
@@ -268,9 +268,7 @@ def is_of_installation(error: Exception) -> bool:
     )
 
 
-def _count_failure(
-    rows: ArrivalTransaction, arrival: Arrival, counted: int, *, wait: bool
-) -> None:
+def _count_failure(rows: ArrivalTransaction, arrival: Arrival, counted: int, *, wait: bool) -> None:
     failures = arrival.failures + counted
     rows.update(arrival.arrival_id, outcome=Outcome.FAILED, failures=failures)
     if failures >= MAX_FAILURES:

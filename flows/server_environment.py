@@ -24,6 +24,8 @@ ADDRESSES_FILE = "addresses.json"
 CERTIFICATES = "certificates"
 """Folder of the certificates of the cluster."""
 
+ORCHESTRATOR_DATABASE = "prefect/prefect.db"
+
 KEPT_DAYS = 90
 """Time after which the orchestrator deletes a run that ended, with its logs and artifacts."""
 
@@ -103,7 +105,7 @@ def parts_environment(settings: Settings, folder: Path, addresses: Addresses) ->
         **client_environment(folder, addresses),
         "TMPDIR": str(folder / TEMPORARY),
         "PREFECT_SERVER_DATABASE_CONNECTION_URL": (
-            f"sqlite+aiosqlite:///{folder / 'prefect' / 'prefect.db'}"
+            f"sqlite+aiosqlite:///{folder / ORCHESTRATOR_DATABASE}"
         ),
         # SQLite lets one writer in at a time: on a busy machine the others wait.
         "PREFECT_SERVER_DATABASE_TIMEOUT": "60",

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from flows.events import OrchestratorError, orchestrator, orchestrator_is_served
 from flows.local_server import part_states
-from flows.server_environment import ADDRESSES_FILE
+from flows.server_environment import ADDRESSES_FILE, ORCHESTRATOR_DATABASE
 from flows.watching.arrivals import REFUSED_LOG
 from flows.watching.budgets import DatasetBudget, budgets, read_sites
 from flows.watching.doctor import Finding
@@ -96,7 +96,8 @@ def collect(settings: Settings) -> Status:
     _look_at_parts(settings, status)
     with _asking(status, "ledger"):
         rows: tuple[LedgerEntry, ...] = ()
-        if settings.ledger_url is None and not settings.ledger_path.exists():
+        places = (settings.ledger_path, settings.ledger_head_path)
+        if settings.ledger_url is None and not any(place.exists() for place in places):
             status.report("ledger", True, "none yet; the first release makes it")
         else:
             ledger = LedgerDatabase(settings.ledger_location, head_file=settings.ledger_head_path)
@@ -223,7 +224,11 @@ def _run(run: FlowRun, flow: str, now: datetime) -> Item:
 
 def _look_at_processes(server_home: Path, status: Status) -> None:
     """Name the parts of the server of this machine that do not run, or were started again."""
-    for part in part_states(server_home):
+    parts = part_states(server_home)
+    if parts and not (server_home / ORCHESTRATOR_DATABASE).is_file():
+        # The process goes on without it, until it ends.
+        status.report(DATABASE, False, f"of the orchestrator: {ORCHESTRATOR_DATABASE} is gone")
+    for part in parts:
         again = f"started again {part.restarts} times, last at {part.since_text}"
         if not part.runs:
             status.report(part.name, False, f"ended, and is started again; {part.log} says why")

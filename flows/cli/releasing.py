@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from flows.cli import terminal
 from flows.cli.options import Commands, RequesterKey, SitePath, option
 from flows.cli.publishing import show_outcome
+from flows.cli.stopping import note_release
 from flows.stages import PUBLISH
 from privacy.errors import InputError
 
@@ -172,6 +173,7 @@ def _checked_request(
     request = SiteRequest(
         site_file=str(path), dataset=site.dataset, new_draw=new_draw, requester=requester
     )
+    note_release(request.release_id)
     job = asked_job(request, site, requester=requester)
     ensure_private_directory(settings.home)
     ReleaseStore(settings.releases).check_usable(site.dataset)

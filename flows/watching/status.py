@@ -25,9 +25,9 @@ from flows.watching.watcher_lock import a_watcher_runs
 from privacy.errors import ClustMixError
 from privacy.ledger import EntryState, LedgerEntry, latest_entries
 from privacy.spending import moment
-from storage.arrivals.arrival_store import ArrivalStore
+from storage.arrivals.arrival_store import Arrival, ArrivalStore
 from storage.ledger.ledger_db import LedgerDatabase
-from storage.settings import Settings, open_ledger
+from storage.settings import Settings
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -90,48 +90,9 @@ class Status:
         return self.up.get(ORCHESTRATOR, False)
 
 
-def collect(settings: Settings) -> Status:
-    """Gather the status of an installation and make nothing."""
+def collect(settings: Settings, *, whole: bool = True) -> Status:
+    """Gather the status of an installation and make nothing; unless it is whole, of `up` alone."""
     status = Status()
-    _look_at_parts(settings, status)
-    with _asking(status, "ledger"):
-        rows: tuple[LedgerEntry, ...] = ()
-        places = (settings.ledger_path, settings.ledger_head_path)
-        if settings.ledger_url is None and not any(place.exists() for place in places):
-            status.report("ledger", True, "none yet; the first release makes it")
-        else:
-            ledger = LedgerDatabase(settings.ledger_location, head_file=settings.ledger_head_path)
-            ledger.verify()
-            rows = ledger.history()
-            status.report("ledger", True, f"{len(rows)} rows, verified")
-        _look_at_entries(rows, settings.sites, status)
-    with _asking(status, "arrivals"):
-        if settings.arrivals.exists():
-            status.refused_arrivals += _refused_arrivals(settings.arrivals / REFUSED_LOG)
-            status.arrivals += [
-                Item(
-                    at=arrival.accepted_at,
-                    name=f"{arrival.dataset}/{arrival.arrival_id}",
-                    state=arrival.state.value,
-                    reason=f"failures: {arrival.failures}" if arrival.failures else "",
-                )
-                for arrival in ArrivalStore(settings.arrivals).unfinished()
-            ]
-    return status
-
-
-def parts_up(settings: Settings) -> dict[str, bool]:
-    """Return of each part, the ledger included, whether it works; no row of the ledger is read."""
-    status = Status()
-    _look_at_parts(settings, status)
-    with _asking(status, "ledger"):
-        open_ledger(settings).head()
-        status.report("ledger", True, "answers")
-    return status.up
-
-
-def _look_at_parts(settings: Settings, status: Status) -> None:
-    """Ask the server of ``PREFECT_API_URL``, the parts of a local one, watcher and cluster."""
     watched = a_watcher_runs(settings.server_home)
     if orchestrator_is_served() or (settings.server_home / ADDRESSES_FILE).exists():
         with _asking(status, ORCHESTRATOR), orchestrator(timeout_seconds=_ANSWER_SECONDS) as client:
@@ -151,6 +112,24 @@ def _look_at_parts(settings: Settings, status: Status) -> None:
     if settings.dask_address is not None:
         with _asking(status, "cluster"):
             _look_at_cluster(settings.dask_address, status)
+    with _asking(status, "ledger"):
+        rows: tuple[LedgerEntry, ...] = ()
+        places = (settings.ledger_path, settings.ledger_head_path)
+        if settings.ledger_url is None and not any(place.exists() for place in places):
+            status.report("ledger", True, "none yet; the first release makes it")
+        else:
+            ledger = LedgerDatabase(settings.ledger_location, head_file=settings.ledger_head_path)
+            if whole:
+                ledger.verify()
+            rows = ledger.history()
+            status.report("ledger", True, f"{len(rows)} rows, verified")
+        if whole:
+            _look_at_entries(rows, settings.sites, status)
+    with _asking(status, "arrivals"):
+        if whole and settings.arrivals.exists():
+            status.refused_arrivals += _refused_arrivals(settings.arrivals / REFUSED_LOG)
+            status.arrivals += map(_arrival, ArrivalStore(settings.arrivals).unfinished())
+    return status
 
 
 @contextmanager
@@ -260,6 +239,15 @@ def _look_at_entries(rows: tuple[LedgerEntry, ...], folder: Path, status: Status
     closed = [entry for entry in entries if entry.state is not EntryState.ADJUSTED]
     latest = sorted(closed, key=lambda entry: entry.sequence, reverse=True)
     status.entries += [_entry(entry) for entry in latest[:LAST_RUNS]]
+
+
+def _arrival(arrival: Arrival) -> Item:
+    return Item(
+        at=arrival.accepted_at,
+        name=f"{arrival.dataset}/{arrival.arrival_id}",
+        state=arrival.state.value,
+        reason=f"failures: {arrival.failures}" if arrival.failures else "",
+    )
 
 
 def _entry(entry: LedgerEntry) -> Item:

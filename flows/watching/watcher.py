@@ -38,7 +38,7 @@ from flows.watching.outbox import (
     unpublished,
 )
 from flows.watching.schedules import pause_exhausted, review_schedules
-from flows.watching.status import parts_up
+from flows.watching.status import collect
 from privacy.errors import ClustMixError, ConfigurationError
 from privacy.ledger import LedgerEntry
 from storage.arrivals.arrival_store import ArrivalStore
@@ -236,7 +236,7 @@ class Watcher:
         self._find_server()
         looks = {
             name: 0 if up else self._down.get(name, 0) + 1
-            for name, up in parts_up(self._settings).items()
+            for name, up in collect(self._settings, whole=False).up.items()
         }
         changed = [f"part.down {name}" for name, times in looks.items() if times == 2]
         changed += [

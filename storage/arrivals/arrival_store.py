@@ -254,17 +254,12 @@ class ArrivalStore:
 
 
 def is_of_installation(error: Exception) -> bool:
-    """Return whether every other table would have failed as well.
-
-    So do a setting, the ledger, a disk, and a cluster that is gone.
-    """
-    if isinstance(error, (ConfigurationError, LedgerError, MissingExtra, OSError)):
-        return True
-    code = error.code if isinstance(error, ClustMixError) else ""
+    """Return whether every other table would fail too: by a setting, ledger, disk or cluster."""
     # What the guard of a step leaves of an exception is "step:ExceptionType".
-    kind = getattr(builtins, code.rpartition(":")[2], None)
-    return code.startswith(("LEDGER_", "INSTALLATION_")) or (
-        code.endswith(":WorkerLost") or (isinstance(kind, type) and issubclass(kind, OSError))
+    code = error.code if isinstance(error, ClustMixError) else ""
+    kind = getattr(builtins, code.rpartition(":")[2], error.__class__)
+    return issubclass(kind, (ConfigurationError, LedgerError, MissingExtra, OSError)) or (
+        code.startswith(("LEDGER_", "INSTALLATION_")) or code.endswith(":WorkerLost")
     )
 
 

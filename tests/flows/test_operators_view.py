@@ -114,7 +114,8 @@ def test_a_metric_says_of_each_part_whether_it_works(site, monkeypatch):
     up = {labels[0]: value for (name, *labels), value in found.items() if name == "clustmix_up"}
     good = {name for name, value in up.items() if value}
     assert good == {"pages", "arrivals", "landing"}
-    assert set(up) - good == {"orchestrator", "private-worker", "watcher", "cluster", "ledger"}
+    dead = {"orchestrator", "database", "private-worker", "watcher", "cluster", "ledger"}
+    assert set(up) - good == dead
 
 
 def test_the_page_is_for_the_operator_alone(site):

@@ -22,6 +22,7 @@ from flows.cli import main
 from flows.events import OrchestratorError
 from flows.watching import watcher as watcher_module
 from flows.watching.outbox import about, read_cursor
+from flows.watching.status import Status
 from flows.watching.watcher import MOST_SECONDS, PeriodicTask, Watcher
 from flows.watching.watcher_lock import a_watcher_runs
 from privacy.charges import Caps
@@ -146,8 +147,8 @@ def test_alerts_do_not_need_the_orchestrator(site, server, monkeypatch):
         entry = enter(site, EntryState.BURNED, note="ABANDONED")
         watcher._unsent.append(about(entry, "release.published"))  # as arrivals are
         server.is_away = True
-        looks = [{"orchestrator": up, "ledger": True} for up in (True, False, False, False, True)]
-        monkeypatch.setattr(watcher_module, "parts_up", lambda settings: looks.pop(0))
+        looks = [Status(up={"orchestrator": up}) for up in (True, False, False, False, True)]
+        monkeypatch.setattr(watcher_module, "collect", lambda *_, **__: looks.pop(0))
         while looks:
             watcher.tick()
             clock.seconds += MOST_SECONDS

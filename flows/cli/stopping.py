@@ -65,8 +65,8 @@ def stoppable(*, as_json: bool) -> Iterator[None]:
     try:
         yield
     finally:
-        ended.set()
         with suppress(KeyboardInterrupt):
+            ended.set()
             thread.join()
         while asked.is_set():
             threading.Event().wait()  # for the end of the process

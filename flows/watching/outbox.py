@@ -30,6 +30,7 @@ from tasks.steps.entries import CHECK_FAILED, CHECK_PASSED
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
+    from prefect.client.schemas.objects import FlowRun, StateType
 
 FIRST_LOOK_BACK = timedelta(days=1)
 """Rows older than this are history for a watcher that knows no place yet."""
@@ -218,15 +219,12 @@ def take_up(
     Their worker died, which nobody notes: a run stays pending for ever. `started` is the last start
     of the worker of a pool; a run that was taken before it is not waited for as long as another.
     """
-    from prefect.client.schemas.filters import DeploymentFilter, FlowRunFilter
     from prefect.client.schemas.objects import StateType
     from prefect.states import Scheduled
 
-    chosen = FlowRunFilter.model_validate({"state": {"type": {"any_": [StateType.PENDING]}}})
-    ours = DeploymentFilter.model_validate({"tags": {"all_": [TAG]}})
     found: list[str] = []
-    for run in every(client.read_flow_runs, flow_run_filter=chosen, deployment_filter=ours):
-        if run.state is None or run.state.type is not StateType.PENDING:
+    for run in _runs(client, StateType.PENDING):
+        if run.state is None:
             continue
         # The process of a dead worker may still come up.
         orphaned = min(started.get(run.work_pool_name or "", now - _STARTING), now - _ORPHANED)
@@ -260,16 +258,21 @@ def unpublished(
 
 def _expected_ids(client: SyncPrefectClient, *, now: datetime) -> frozenset[str]:
     """Return the ids of arrivals and releases that runs of the server wait or start for."""
-    from prefect.client.schemas.filters import DeploymentFilter, FlowRunFilter
     from prefect.client.schemas.objects import StateType
 
-    waiting = (StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING)
-    chosen = FlowRunFilter.model_validate({"state": {"type": {"any_": [*waiting]}}})
-    ours = DeploymentFilter.model_validate({"tags": {"all_": [TAG]}})
     found: set[str] = set()
-    for run in every(client.read_flow_runs, flow_run_filter=chosen, deployment_filter=ours):
+    for run in _runs(client, StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING):
         queued = run.state is None or run.state.type is StateType.SCHEDULED
         # A worker that died leaves its run pending, or running, for ever.
         if queued or (run.state is not None and run.state.timestamp > now - _STARTING):
             found.update(_ID.findall(json.dumps(run.parameters, default=str)))
     return frozenset(found)
+
+
+def _runs(client: SyncPrefectClient, *states: StateType) -> list[FlowRun]:
+    """Return our runs in these states."""
+    from prefect.client.schemas.filters import DeploymentFilter, FlowRunFilter
+
+    chosen = FlowRunFilter.model_validate({"state": {"type": {"any_": [*states]}}})
+    ours = DeploymentFilter.model_validate({"tags": {"all_": [TAG]}})
+    return every(client.read_flow_runs, flow_run_filter=chosen, deployment_filter=ours)

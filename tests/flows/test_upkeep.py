@@ -256,7 +256,6 @@ def test_runs_that_a_dead_worker_has_taken_are_scheduled_anew():
     for name, age in minutes.items():
         server.add(StateType.PENDING, NOW - timedelta(minutes=age))
         vars(server.runs[-1]).update(id=name, name=name, work_pool_name=pools[name])
-    server.add(StateType.RUNNING, NOW - timedelta(days=1))
     # The worker began anew two minutes ago, so that what it took a moment ago is its own.
     assert take_up(server, {"private": NOW - timedelta(minutes=2)}, now=NOW) == ["a", "c", "e"]
     assert taken == [(name, StateType.SCHEDULED) for name in "ace"]

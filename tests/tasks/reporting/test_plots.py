@@ -78,8 +78,9 @@ def test_released_shares_are_drawn_with_their_intervals(schema, shares, rows, ma
     assert list(plots) == [*schema.column_names, "readmitted"]
     age = plots["age"]
     # The axis ends where all that is left is less than a tail.
+    assert age.spans == ((0, 10), (10, 20), (20, 30), (30, 40), (40, 50))
     assert age.ticks[0] == (0, "0")
-    assert age.ticks[-1] == (5, "50")
+    assert age.ticks[-1] == (50, "50")
     # Half of the patients give or take 0.05, or ten in standard deviations: one in 392.
     half, part = 1.96 * 20.0 / 392.0, 0.1 - TAIL / 12
     low, high = 100 * (2 * part + np.array([-2, 2]) * np.hypot(half, 2 * part * 0.05)).clip(0)
@@ -88,14 +89,14 @@ def test_released_shares_are_drawn_with_their_intervals(schema, shares, rows, ma
         "highlighted ones"
     )
     assert age.notes == (
-        "noise ± 20 patients", "5 of 10 lost in noise", "5 bins beyond the axis: 0.4 %",
+        "noise ± 20 patients", "5 of 10 lost in noise", "from 50 on: 0.4 %",
     )  # fmt: skip
-    assert plots["creatinine"].missing.name == "missing"
-    assert plots["admission"].ticks is None
+    assert plots["creatinine"].drawn[-1].name == "missing"
+    assert not plots["admission"].spans
     assert not any(bar.lost for bar in plots["readmitted"].bars)
     assert all(bar.lost for bar in plots["creatinine"].bars)  # 1 of 13, give or take a tenth
     page = render_report(make_manifest(), rows, schema, tables=shares)
     bars = re.findall(r'class="between of-all" d="M(\S+) (\S+)V(\S+)"', page)
     assert len(bars) == 5 + 12 + 1 + 5 + 1  # of numbers; levels lie along the page
     _, low, high = map(float, bars[0])
-    assert low - high == pytest.approx(92 * 0.2 / age.top, abs=0.2)
+    assert low - high == pytest.approx(88 * 0.2 / 10 / age.top, abs=0.2)

@@ -28,7 +28,7 @@ from storage.schema.plain_yaml import one_line, read_mapping, refusal, require_f
 from storage.schema.table import TableSchema
 from storage.schema.visit_columns import VisitColumns
 from storage.sources.declared import Source, check_source_unit
-from tasks.methods.method_config import MethodConfig
+from tasks.steps.job import MethodConfig
 
 _MOST_ROWS, _MOST_VALUES = 250_000, 50_000_000
 """Rows cost no privacy, and a classifier needs many to see through the chance in a label."""

@@ -19,6 +19,7 @@ from storage.schema.columns import (
     Level,
     Name,
     RawValue,
+    did_you_mean,
     number_of,
     raw_text,
     refuse_duplicates,
@@ -110,7 +111,8 @@ class Label(Declaration):
         ]
         refuse_duplicates((*self.level_names, *raw, *self.missing))
         if self.positive is not None and self.positive not in self.level_names:
-            raise ValueError("expected positive to name a label level")
+            hint = did_you_mean(self.positive, self.level_names)
+            raise ValueError(f"expected positive to name a label level{hint}")
         return self
 
     @property

@@ -7,15 +7,19 @@ import sys
 import traceback
 
 import typer
+from typer.completion import completion_init
 from typer.main import get_command
 
 from flows.cli import terminal
-from flows.cli.app import app
+from flows.cli.app import COMPLETE, app
 from privacy.errors import ClustMixError, ConfigurationError
 
 
 def run(words: list[str]) -> int:
     """Run one command and return its exit code."""
+    if COMPLETE in os.environ:
+        completion_init()
+        get_command(app).main(words, "clustmix", COMPLETE)  # answers the shell and exits
     try:
         code = _run(words)
         sys.stdout.flush()  # a reader that is gone is noticed here, not while Python ends

@@ -25,6 +25,7 @@ from benchmarks.tables import ROOT
 from flows.site.request import job_of
 from flows.site.site_file import load_site
 from privacy.arrays import Integers
+from privacy.randomness import randomness_of_run
 from storage.files.diagnostics import DiagnosticsFile
 from storage.files.workspace import PrivateWorkspace
 from storage.sources.cohorts import CohortReader
@@ -35,7 +36,6 @@ from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.ingest.shards import ShardFile
 from tasks.measurement.curator import Curator
 from tasks.measurement.method import checked_plan, measure
-from tasks.measurement.run_randomness import randomness_of_run
 from tasks.steps.ingest_steps import N_FRAGMENTS, ingest
 
 S = TypeVar("S")

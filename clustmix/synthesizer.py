@@ -188,9 +188,9 @@ class Synthesizer(Parameters):
             level, or hardly any row meets the conditions.
         """
         from clustmix.frames import as_of
+        from privacy.randomness import randomness_of_run
         from tasks.ingest.conditional_rows import sample_rows
         from tasks.ingest.encoding import decode
-        from tasks.measurement.run_randomness import randomness_of_run
 
         fitted = self._measured()
         n_rows = row_count(n, declared=self._declared_rows())
@@ -271,10 +271,10 @@ class Synthesizer(Parameters):
         from clustmix import saved
         from clustmix.charging import charging
         from clustmix.frames import declared_columns, library_of, rows_of
+        from privacy.randomness import randomness_of_run
         from tasks.ingest.patient_rows import encoded_shards
         from tasks.measurement.curator import Curator, in_memory
         from tasks.measurement.method import checked_plan, measure
-        from tasks.measurement.run_randomness import randomness_of_run
 
         target, method = self._target(), self._bound()
         plan = checked_plan(method, parameters=target.parameters, adjacency=target.neighbours)

@@ -42,6 +42,7 @@ NOTES = {
     "privacy_unit.partition": "The ledger counts the largest sum of a part and not the sum over "
     "all parts. Other schemes, numbers of parts, datasets and patient columns divide the patients "
     "anew and add up. Only with `adjacency: add_remove`.",
+    "gate": "[An example](site-file/suite.json).",
     "arrival": "[New tables arrive](operate.md#new-tables-arrive) has the procedure. The key may "
     "be empty (`arrival: {}`).",
 }
@@ -54,7 +55,6 @@ MEANINGS = {
     "SiteFile.budget": "Caps on all releases together.",
     "SiteFile.dataset": "Name under which releases are published, and of the budget if `budget` "
     "names no cohort.",
-    "SiteFile.analysis": "`proven`. `published` is for comparisons, and refused by a release.",
     "SiteFile.rows": "Number of synthetic rows: public, and no function of the size of the table. "
     "Without it 250,000, or as many as have 50 million cells.",
     "SiteFile.soft_labels": "Publishes the teacher's probabilities for released images, in "

@@ -20,6 +20,7 @@ from flows.installation import Workplace
 from privacy.event_records import event_to_dict
 from privacy.ledger import EntryState, LedgerEntry
 from privacy.mechanisms import NoisyStatistic
+from privacy.randomness import randomness_of_run
 from storage.files.workspace import PrivateWorkspace
 from storage.ledger.ledger_db import Reservation
 from storage.releases.measurements import (
@@ -37,7 +38,6 @@ from tasks.measurement.curator import Curator
 from tasks.measurement.measurement_plan import MeasurementPlan
 from tasks.measurement.method import Released, Stage, Synthesizer, checked_plan, run_stage
 from tasks.measurement.method import measure as measure_stages
-from tasks.measurement.run_randomness import randomness_of_run
 from tasks.steps import ingest_steps, source
 from tasks.steps.entries import Entries
 from tasks.steps.janitor import Janitor

@@ -5,13 +5,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from flows.site.request import job_of
 from flows.site.site_file import SiteFile
 from privacy.charges import Caps
 from privacy.errors import IntegrityError, LedgerError, Withheld
 from privacy.ledger import EntryState, LedgerEntry
+from privacy.randomness import randomness_of_run
 from storage.files.documents import KEPT, Record
 from storage.files.refs import ReleaseRef, new_release_id
 from storage.files.workspace import PrivateWorkspace
@@ -24,7 +25,7 @@ from storage.releases.release_store import ReleaseStore, manifests_in
 from storage.releases.revocations import list_beside, read_revocations
 from storage.releases.signatures import APPROVAL_FILE, Approval
 from tasks.execution.runtime import stage
-from tasks.measurement.run_randomness import randomness_of_run
+from tasks.gates.suites import gate_stated
 from tasks.reporting.claim import Claim
 from tasks.reporting.teacher_files import SOFT_LABELS_FILE
 from tasks.steps import publish_steps
@@ -76,7 +77,7 @@ class Publisher:
     def answer(self, entry: LedgerEntry, asked: RowsAsked) -> ReleaseOutcome:
         """Answer a request whose measurement has been paid for: publish, repeat or resample it."""
         if entry.state in AFTER_SEAL:
-            outcome = self._finish(entry)
+            outcome = self._finish(entry, asked.gate)
             if outcome is not None and outcome.state == "sealed":
                 return outcome
             entry = self.entries.now(entry)
@@ -85,7 +86,9 @@ class Publisher:
             manifest = self._verified(bundle).manifest
             return self._outcome(entry, manifest, bundle, caps=asked.caps, reused=True)
         refuse_withheld(entry)
-        return self.resample(entry.release_id, rows=asked.rows, soft_labels=asked.soft_labels)
+        return self.resample(
+            entry.release_id, rows=asked.rows, soft_labels=asked.soft_labels, gate=asked.gate
+        )
 
     def published_as_asked(self, entry_id: str, asked: RowsAsked) -> Path | None:
         """Return a bundle of a measurement with as many rows, on no condition; None if none is."""
@@ -136,11 +139,13 @@ class Publisher:
         rows: int | None = None,
         conditions: Mapping[str, str] | None = None,
         soft_labels: bool = False,
+        gate: dict[str, Any] | None = None,
     ) -> ReleaseOutcome:
         """Publish other rows from the measurement of a published release, at no cost.
 
         As many as in the release if left out, and with conditions on declared levels by column;
-        with soft labels if the release has asked for them or these are.
+        with soft labels if the release has asked for them or these are. The gate is the measured
+        site file's if left out.
         """
         entry = self.entries.of_release(release_id)
         if entry.state is not EntryState.PUBLISHED:
@@ -152,18 +157,18 @@ class Publisher:
         measurement, new_id = self.entries.measurement(entry), new_release_id()
         approval = self._approval_of(entry) if entry.needs_approval else None
         with self.locked(new_id):
-            self._prepare(measurement, new_id, rows, conditions, soft_labels=soft_labels)
+            self._prepare(measurement, new_id, rows, conditions, soft_labels=soft_labels, gate=gate)
             if approval is not None:
                 self.pending.approve(new_id, approval)
             bundle = self._put_into_store(new_id)
             self.pending.remove(new_id)
         return self._outcome(entry, self._verified(bundle).manifest, bundle, reused=True)
 
-    def pending_manifest(self, entry: LedgerEntry) -> Manifest:
+    def pending_manifest(self, entry: LedgerEntry, gate: dict[str, Any] | None = None) -> Manifest:
         """Return the manifest that waits, made again if lost; the caller holds the lock."""
         release_id = entry.release_id
         if self.pending.find(release_id) is None:
-            self._prepare(self.entries.measurement(entry), release_id)
+            self._prepare(self.entries.measurement(entry), release_id, gate=gate)
         return self.pending.require(release_id).manifest
 
     @contextmanager
@@ -182,13 +187,15 @@ class Publisher:
         with workspace:
             yield
 
-    def _finish(self, entry: LedgerEntry) -> ReleaseOutcome | None:
+    def _finish(
+        self, entry: LedgerEntry, gate: dict[str, Any] | None = None
+    ) -> ReleaseOutcome | None:
         """Go on between seal and publication, after who else does so; None if nothing is left."""
         with self.locked(entry.release_id, wait_seconds=WAIT_SECONDS), self.entries.closing(entry):
             entry = self.entries.now(entry)
             if entry.state not in AFTER_SEAL:
                 return None
-            self.pending_manifest(entry)
+            self.pending_manifest(entry, gate)
             outcome = self.publish_sealed(entry)
         return outcome.model_copy(update={"reused": True, "charged_rho": "0"})
 
@@ -200,11 +207,13 @@ class Publisher:
         conditions: Mapping[str, str] | None = None,
         *,
         soft_labels: bool = False,
+        gate: dict[str, Any] | None = None,
     ) -> None:
         """Make a bundle of a measurement, and keep it until it is published."""
         job = job_of_measurement(measurement, release_id)
         job = replace(job, rows=rows or job.rows, soft_labels=soft_labels or job.soft_labels)
         failed = self.entries.failed_before(measurement.record.ledger_entry, job.declarations)
+        job = job if gate is None else replace(job, site={**job.site, "gate": gate})
         files, manifest = publish_steps.prepare(
             job,
             measurement,
@@ -291,9 +300,11 @@ class Publisher:
 
 
 def _is_as_asked(manifest: Manifest, asked: RowsAsked) -> bool:
-    """Return True if a bundle has the requested rows and no condition."""
+    """Return True if a bundle has the requested rows and gate, and no condition."""
     soft = not asked.soft_labels or SOFT_LABELS_FILE in manifest.files
-    return soft and manifest.rows == asked.rows and not manifest.conditions
+    gate = {"gate": manifest.request["gate"]} if "gate" in manifest.request else {}
+    same = manifest.rows == asked.rows and gate == gate_stated(asked.gate)
+    return soft and same and not manifest.conditions
 
 
 def refuse_withheld(entry: LedgerEntry) -> None:

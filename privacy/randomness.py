@@ -1,9 +1,11 @@
-"""Sources of noise: the operating system in production, a seeded generator in tests."""
+"""Randomness: of the operating system in production, a seeded generator of noise in tests."""
 
+import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -99,3 +101,18 @@ class SeededNoise:
         """Draw an int64 array of independent rounded normal values."""
         normal = self._generator.normal(0.0, noise_stddev, shape)
         return np.asarray(np.rint(normal), dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Randomness:
+    """Noise of mechanisms, and randomness of post-processing. Never the same generator."""
+
+    noise_source: NoiseSource = field(default_factory=OperatingSystemNoise)
+    sampling: np.random.Generator = field(
+        default_factory=lambda: np.random.default_rng(list(os.urandom(32)))
+    )
+
+
+def randomness_of_run() -> Randomness:
+    """Return the randomness of one measurement or sample: fresh, whatever settings and files."""
+    return Randomness()

@@ -8,11 +8,14 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
+    JsonValue,
     StrictBool,
     StrictInt,
     ValidationInfo,
+    WithJsonSchema,
     model_validator,
 )
 
@@ -142,6 +145,32 @@ class _Arrival(_Section):
     """Largest age of an announcement, counted from its signature."""
 
 
+def _suite_of(value: object) -> object:
+    from tasks.gates.suites import read_suite  # which loads pandas
+
+    return read_suite(Path(value)) if isinstance(value, str) else value
+
+
+class _Gate(_Section):
+    """Your own expectations, a suite as Great Expectations 1.24 stores it.
+
+    Those of single rows (sets, ranges, patterns, missing cells, columns of a row; without
+    ``mostly``) are rules of the source. All run on the synthetic rows: a failure withholds the
+    release; correct the suite and release again, free. ``meta: {gate: input}`` or ``output`` of an
+    expectation chooses one gate. Both read a declared number as a number, other cells as text and
+    missing codes as null. SQL, code, conditions, parameters and other tables are refused.
+    """
+
+    expectations: Annotated[
+        dict[str, JsonValue],
+        BeforeValidator(_suite_of),
+        WithJsonSchema({"type": "string", "format": "path"}),
+    ]
+    """JSON file of the suite. Relative paths start at the current directory."""
+    page: StrictBool = False
+    """Add its documentation page of the synthetic rows, ``expectations.html``."""
+
+
 class SiteFile(_Section):
     """A site file."""
 
@@ -179,6 +208,8 @@ class SiteFile(_Section):
         default=None, exclude_if=lambda catalogue: catalogue is None
     )
     """Facts about the table and its publisher for the catalogue entries of a bundle."""
+    gate: _Gate | None = Field(default=None, exclude_if=lambda gate: gate is None)
+    """Expectations of your own at both gates."""
     arrival: _Arrival | None = None
     """Accept tables in the landing folder: each replaces ``source.path`` and starts a release, for
     kinds csv and parquet. Arrivals are refused if left out."""
@@ -228,6 +259,18 @@ class SiteFile(_Section):
                 "soft_labels: expected schema.image and method.kind clustmix, which alone has a "
                 "teacher; leave it out"
             )
+        if self.gate is not None and info.context != KEPT:
+            from tasks.gates.suites import cells_of, refusals
+
+            unit = self.privacy_unit.column
+            read = (
+                cells_of(schema, unit)
+                if visits is None
+                else cells_of(visits.row_schema(schema), unit, visits.order)
+            )
+            faults = refusals(self.gate.expectations, read=read, released=cells_of(schema))
+            if found := "; ".join(faults):
+                raise ValueError(f"gate.expectations: {found}")
         if self.arrival is not None and self.source.kind not in ("csv", "parquet"):
             yield (
                 "arrival: expected a source of kind csv or parquet, since what arrives is a file"

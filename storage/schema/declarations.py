@@ -29,7 +29,7 @@ def without_places(source: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Declarations:
-    """Schema, privacy unit and source of a site file, in canonical JSON; all of it is public."""
+    """Schema, privacy unit, source and suite of a site file, in canonical JSON; all is public."""
 
     content: bytes
 
@@ -37,6 +37,7 @@ class Declarations:
     def of(cls, values: Mapping[str, Any]) -> Self:
         """Return the declarations in the JSON values of a site file."""
         declared = {name: values[name] for name in _DECLARED}
+        declared |= {"suite": gate["expectations"]} if (gate := values.get("gate")) else {}
         return cls(canonical_json({**declared, "source": without_places(values["source"])}))
 
     @property

@@ -19,7 +19,7 @@ class VisitColumns(Declaration):
 
     ``max_rows_per_patient`` is 1. The schema contains neither ``weight`` nor the column of the
     order. Constraints name no column of a visit and apply to every row of the source. Visits are
-    refused with ``analysis: published`` and for kinds omop and fhir, which make one row a patient.
+    refused for kinds omop and fhir, which make one row a patient.
 
     Examples
     --------

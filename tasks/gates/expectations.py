@@ -1,23 +1,19 @@
-"""The two gates of a release: one on the source, one on the file that is published.
+"""The output gate: rules of the declared schema, of the file that is published.
 
-Both judge rules of the declared schema alone by Great Expectations; only booleans come back.
-
-The input gate passes every cell that the encoder mends by a declared rule (an undeclared category
-where a level takes such values, a number outside the bounds). Its outcome depends on private
-rows. A refusal stays with the operators and keeps its charge. A release reveals that the table
-kept the declared rules, and the guarantee does not cover that one bit.
+The source is held against them by the encoder, and against the owner's own rules by
+`tasks.gates.suites`. A release reveals that the table kept these rules, and the guarantee does not
+cover that one bit.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
-import numpy as np
 import pandas as pd
 
 from storage.releases.manifest import GateRecord
 from storage.schema.table import TableSchema
-from tasks.gates.table_rules import judged, release_rules, source_rules
+from tasks.gates.table_rules import judged, release_rules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,23 +80,6 @@ class GateReport:
             )
             for check in self.checks
         )
-
-
-def input_gate(
-    cells: Mapping[str, Collection[str]], schema: TableSchema, *, patient_column: str | None = None
-) -> GateReport:
-    """Check the distinct cells of private rows (`source_cells`) against the declared schema.
-
-    Privacy
-    -------
-    Reads private rows. The result is internal: it is not differentially private, and a failure
-    ends the run before any noise is drawn.
-    """
-    asked = [
-        (rule, np.array([*cells[rule.title]], dtype=object) if rule.title in cells else None)
-        for rule in source_rules(schema, patient_column)
-    ]
-    return _report(judged(asked))
 
 
 def output_gate(frame: pd.DataFrame, schema: TableSchema, rows: int) -> GateReport:

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from privacy.arrays import Floats
 from privacy.errors import ConfigurationError
-from storage.schema.columns import CategoricalColumn, Column, NumericColumn, raw_text
-from storage.schema.labels import Label
+from storage.schema.columns import CategoricalColumn, Column
 from storage.schema.table import TableSchema
 from storage.sources.cells import distinct
 
@@ -28,7 +27,7 @@ RESULT_FORMAT = "BOOLEAN_ONLY"
 """The one result format of Great Expectations that carries no value, no count and no bound."""
 
 Cells: TypeAlias = NDArray[Any]
-"""Distinct cells of a column; private if the rows are."""
+"""Distinct cells of a column."""
 
 _BETWEEN = "ExpectColumnValuesToBeBetween"
 _IN_SET = "ExpectColumnValuesToBeInSet"
@@ -37,27 +36,16 @@ _MATCHES = "ExpectColumnValuesToMatchRegex"
 _NOT_NULL = "ExpectColumnValuesToNotBeNull"
 
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
-# A whole number may be spelt 3.0 or 3e2; the encoder refuses an exponent that makes a fraction.
-_WHOLE_NUMBER = r"[+-]?(?:[0-9]+(?:\.0*)?|(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][+-]?[0-9]+)"
 
 
 @dataclass(frozen=True, slots=True)
 class _TableRule:
-    """A named rule of a column, or with None of the table, as an expectation of its cells.
-
-    ``number`` is the pattern of accepted numbers, if numbers of any digits are accepted.
-    """
+    """A named rule of a column, or with None of the table, as an expectation of its cells."""
 
     check: str
     column: str | None
     expectation: str
     arguments: Mapping[str, Any]
-    number: str | None = None
-
-    @property
-    def title(self) -> str:
-        """Name of the check, with its column where it has one."""
-        return self.check if self.column is None else f"{self.check}: {self.column}"
 
 
 @cache
@@ -123,65 +111,6 @@ def judged(
     ]
 
 
-def source_rules(schema: TableSchema, patient_column: str | None) -> list[_TableRule]:
-    """Return the rules of the input gate: cells that the encoder accepts or mends."""
-    names = sorted({*schema.released_columns, *([patient_column] if patient_column else [])})
-    block = _block_of(schema)
-    columns = schema.columns[:1] if block else schema.columns
-    return [
-        _TableRule("columns", None, _SAME_SET, {"value_set": names}),
-        *(rule for column in columns if (rule := _source_rule(column, block)) is not None),
-        *map(_label_rule, (schema.label, *schema.more_labels)),
-    ]
-
-
-def source_cells(
-    frame: pd.DataFrame, schema: TableSchema, patient_column: str | None
-) -> dict[str, set[str]]:
-    """Return the distinct cells for each rule of `source_rules`, by its title.
-
-    Numbers of one shape count as one cell, so cells stay few for any number of rows.
-    """
-    found = {}
-    for rule in source_rules(schema, patient_column):
-        if rule.check == "columns":
-            found[rule.title] = set(frame.columns)
-            continue
-        names = schema.column_names if rule.column is None else (rule.column,)
-        numbers = _numbers(frame, names[0]) if rule.check == "number" else None
-        texts = _texts(frame, names) if numbers is None else set(map(_number_text, _ends(numbers)))
-        if texts is not None:
-            pattern = rule.number
-            found[rule.title] = {_shape(text, pattern) for text in texts} if pattern else texts
-    return found
-
-
-def _source_rule(column: Column, block: str | None) -> _TableRule | None:
-    """Return the rule of a source column or block; None if the encoder accepts every value."""
-    name = None if block else column.name
-    number: str | None
-    accepted = {*column.missing, *([""] if column.nullable else [])}
-    if isinstance(column, NumericColumn):
-        number = _WHOLE_NUMBER if column.kind == "integer" else _NUMBER
-        return _TableRule(block or "number", name, _MATCHES, _one_of(accepted, number), number)
-    if column.other is not None:
-        return None
-    accepted.update(column.levels, *column.groups.values())
-    patterns = [re.escape(start) + ".*" for starts in column.prefixes.values() for start in starts]
-    if not column.numeric_ranges:
-        return _TableRule(block or "level", name, _MATCHES, _one_of(accepted, *patterns))
-    regex = _one_of(accepted, *patterns, _NUMBER)
-    return _TableRule(block or "level", name, _MATCHES, regex, _NUMBER)
-
-
-def _label_rule(label: Label) -> _TableRule:
-    accepted = {*label.level_names, *label.missing, *([""] if label.nullable else [])}
-    accepted.update(*(label.levels or {}).values())
-    number = None if label.buckets is None else _NUMBER
-    regex = _one_of(accepted, *([number] if number else []))
-    return _TableRule("label", label.name, _MATCHES, regex, number)
-
-
 def release_rules(
     frame: pd.DataFrame, schema: TableSchema, rows: int
 ) -> list[tuple[_TableRule, Cells | None]]:
@@ -214,7 +143,7 @@ def _release_rules(column: Column, frame: pd.DataFrame) -> list[tuple[_TableRule
     if isinstance(column, CategoricalColumn):
         levels = {"value_set": [*column.levels, *missing]}
         return [(_TableRule("level", name, _IN_SET, levels), _array(_texts(frame, [name])))]
-    numbers, off_grid = _numbers(frame, name), None
+    numbers, off_grid = numbers_of(frame, name), None
     texts = _array([] if numbers is not None else _texts(frame, [name]))  # [] is numbers by type
     if numbers is None and texts is not None:
         numbers = np.array(pd.to_numeric(texts, errors="coerce"), dtype=np.float64)
@@ -262,7 +191,7 @@ def _texts(frame: pd.DataFrame, names: Sequence[str]) -> set[str] | None:
     return texts
 
 
-def _numbers(frame: pd.DataFrame, name: str) -> Floats | None:
+def numbers_of(frame: pd.DataFrame, name: str) -> Floats | None:
     """Return the numbers of a column of a numeric type, NaN for nulls; else None."""
     if name not in frame or not pd.api.types.is_numeric_dtype(frame[name]):
         return None
@@ -276,14 +205,3 @@ def _ends(numbers: Floats) -> Floats:
     known = numbers[~np.isnan(numbers)]
     ends = [known.min(), known.max()] if len(known) else []
     return np.array([*ends, *([np.nan] if len(known) < len(numbers) else [])])
-
-
-def _number_text(number: float) -> str:
-    return "" if np.isnan(number) else raw_text(float(number))
-
-
-def _shape(text: str, pattern: str) -> str:
-    """Replace each run of digits in a number by 9, or by 0 if all are 0; keep other texts."""
-    if re.fullmatch(pattern, text) is None:
-        return text
-    return re.sub("[0-9]+", lambda run: "9" if run[0].strip("0") else "0", text)

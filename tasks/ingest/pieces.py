@@ -2,11 +2,10 @@
 
 A fragment is read in bounded batches; each batch is checked, encoded by the schema alone and
 written as one piece per shard. A shard joins its pieces in the order of the source, independent of
-their writers. A piece that is written again after the loss of a worker is the same. Each fragment
-also stores the distinct cells for the input gate. Only declared names leave.
+their writers. A piece that is written again after the loss of a worker is the same. Only declared
+names leave.
 """
 
-import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -20,13 +19,13 @@ from privacy.charges import Partition
 from privacy.errors import InputError
 from privacy.parameters import PrivacyUnit
 from storage.files.diagnostics import DiagnosticsFile
-from storage.files.workspace import load_arrays, replaced, store_arrays
+from storage.files.workspace import load_arrays, store_arrays
 from storage.schema.table import TableSchema
 from storage.schema.visit_columns import VisitColumns
 from storage.sources.cells import NumberMarks, with_plain_numbers
 from storage.sources.declared_images import FILE_NAME, RefusedFiles
 from storage.sources.reading import Fragment, RefusedRow
-from tasks.gates.table_rules import source_cells
+from tasks.gates.suites import Suite, cells_of, unexpected_rows
 from tasks.ingest.contributions import part_of_patients
 from tasks.ingest.encoding import encode_chunk
 from tasks.ingest.patient_rows import (
@@ -39,6 +38,7 @@ from tasks.ingest.patient_rows import (
     unnamed_patients,
 )
 from tasks.ingest.shards import store_shard
+from tasks.ingest.violations import Violation
 from tasks.ingest.visits import first_visits, moments_of, unordered
 
 BrokenRules: TypeAlias = tuple[tuple[str, str], ...]
@@ -50,7 +50,8 @@ class IngestRules:
     """Public rules of an ingest; ``partition`` is the part of the patients that is read.
 
     ``schema`` is that of the release; `row_schema` is that of a source row, which differs with
-    `visits`. ``marks`` are those of numbers in a text file, None for the usual ones.
+    `visits`. ``marks`` are those of numbers in a text file, None for the usual ones; ``suite`` is
+    the owner's own, if any.
     """
 
     schema: TableSchema
@@ -58,6 +59,7 @@ class IngestRules:
     partition: Partition | None
     visits: VisitColumns | None = None
     marks: NumberMarks | None = None
+    suite: Suite | None = None
 
     @property
     def row_schema(self) -> TableSchema:
@@ -96,22 +98,24 @@ def spread_fragment(
     # One of each kind is enough to refuse, and memory must not grow with broken rows.
     broken: dict[tuple[str, str], None] = {}
     schema, visits, moments = rules.row_schema, rules.visits, None
-    cells: dict[str, set[str]] = {}
     for whole_frame in _readable(frames, broken, diagnostics):
         frame = _own_part(rules, whole_frame)
         if frame.empty:
             continue
         if rules.marks is not None:
             frame = with_plain_numbers(frame, schema.columns, rules.marks)
-        asked = frame if visits is None else frame.drop(columns=visits.order)
-        for title, found in source_cells(asked, schema, rules.unit.column).items():
-            cells.setdefault(title, set()).update(found)
         chunk = encode_chunk(frame, schema)
         violations = (*chunk.violations, *unnamed_patients(frame, rules.unit.column))
         if visits is not None:
             # A row without a label is no visit and has no moment.
             moments = np.where(chunk.valid, moments_of(frame[visits.order], visits), 0.0)
             violations += unordered(moments, visits)
+        if rules.suite is not None:
+            own = cells_of(schema, rules.unit.column, None if visits is None else visits.order)
+            violations += tuple(
+                Violation(rule=rule, column=column, rows=rows)
+                for rule, column, rows in unexpected_rows(frame, rules.suite, own)
+            )
         for violation in violations:
             values = frame[violation.column].iloc[violation.rows]
             diagnostics.add(violation.column, str(violation.rule), values.index, values)
@@ -121,8 +125,6 @@ def spread_fragment(
             for shard, rows in enumerate(divided):
                 store_arrays(_piece(workspace, shard, (number, n_batches)), **arrays_of(rows))
             n_batches += 1
-    with replaced(_cells_of(workspace, number)) as handle:
-        handle.write(json.dumps({title: sorted(cells[title]) for title in cells}).encode())
     store_arrays(_batches_of(workspace, number), n_batches=np.array([n_batches]))
     return tuple(broken)
 
@@ -166,19 +168,14 @@ def bound_shard(
     return levels_of(rows, rules.schema)
 
 
-def cells_to_judge(workspace: Path, n_fragments: int) -> dict[str, set[str]]:
-    """Return the distinct cells of all fragments for the input gate; empty without rows."""
-    cells: dict[str, set[str]] = {}
-    for number in range(n_fragments):
-        found = json.loads(_cells_of(workspace, number).read_bytes())
-        for title, texts in found.items():
-            cells.setdefault(title, set()).update(texts)
-    return cells
+def has_rows(workspace: Path, n_fragments: int) -> bool:
+    """Return whether a fragment had rows."""
+    return next(_pieces_of(workspace, n_fragments), None) is not None
 
 
 def remove_pieces(workspace: Path) -> None:
     """Delete the pieces after the shards are complete."""
-    for pattern in ("piece-*.npz", "batches-*.npz", "cells-*.json"):
+    for pattern in ("piece-*.npz", "batches-*.npz"):
         for path in workspace.glob(pattern):
             path.unlink()
 
@@ -196,10 +193,6 @@ def diagnostics_of(workspace: Path, number: int) -> Path:
 def _piece(folder: Path, shard: int, piece: tuple[int, int]) -> Path:
     number, batch = piece
     return folder / f"piece-{shard:04d}-{number:06d}-{batch:06d}.npz"
-
-
-def _cells_of(folder: Path, number: int) -> Path:
-    return folder / f"cells-{number:06d}.json"
 
 
 def _pieces_of(folder: Path, n_fragments: int) -> Iterator[tuple[int, int]]:

@@ -140,6 +140,10 @@ def _settings(manifest: Manifest) -> _Table:
     return _Table(("Setting", "Value"), tuple(rows))
 
 
+SUITE = "expect_"
+"""Beginning of the checks of a publisher's own suite."""
+
+
 def _verdict(gate: Sequence[GateRecord]) -> str:
     """Return the outcome of the checks and their kinds."""
     failed = sum(not record.passed for record in gate)
@@ -147,7 +151,9 @@ def _verdict(gate: Sequence[GateRecord]) -> str:
         return "No check was recorded."
     sealed = sum("noisy counts" in record.check for record in gate)
     fresh = sum(record.distance is not None for record in gate) - sealed
-    parts = [f"{len(gate) - sealed - fresh} hold the files against the declared schema"]
+    own = sum(record.check.startswith(SUITE) for record in gate)
+    parts = [f"{len(gate) - sealed - fresh - own} hold the files against the declared schema"]
+    parts += [f"{own} are expectations of the publisher"] if own else []
     parts += [f"{fresh} compare the rows with a fresh sample of the measurement"] if fresh else []
     parts += [f"{sealed} with its sealed counts, which have noise"] if sealed else []
     ended = f"{failed} of {len(gate)} checks failed" if failed else f"All {len(gate)} checks passed"
@@ -160,10 +166,14 @@ def _checks(gate: Sequence[GateRecord]) -> _Table:
     for record in gate:
         found.setdefault(record.check.partition(": ")[0], []).append(record)
     rows = [
-        (name, words()["checks"].get(name, ""), _outcome(records), f"{len(records):,}")
+        (name, _asks(name), _outcome(records), f"{len(records):,}")
         for name, records in found.items()
     ]
     return _Table(("Check", "What it asks", "Outcome", "Checks"), tuple(rows), n_numbers=1)
+
+
+def _asks(name: str) -> str:
+    return str(words()["checks"].get("suite" if name.startswith(SUITE) else name, ""))
 
 
 def _outcome(records: Sequence[GateRecord]) -> str:

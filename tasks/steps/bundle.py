@@ -15,6 +15,7 @@ from storage.releases.bundles import totals_of
 from storage.releases.manifest import Manifest, MethodRecord, file_digests
 from storage.releases.measurements import Measurement
 from tasks.gates.expectations import GateReport
+from tasks.gates.suites import gate_stated
 from tasks.reporting.catalogue import catalogue_files
 from tasks.reporting.claim import Claim
 from tasks.reporting.released_images import CONTACT_SHEET_FILE, contact_sheet
@@ -97,6 +98,7 @@ def _facts(job: ReleaseJob, measurement: Measurement) -> dict[str, Any]:
             "adjacency": adjacency.value,
             "lifetime_epsilon": job.lifetime_epsilon,
             "rows": job.rows,
+            **gate_stated(job.asked.gate),
         },
         "code_version": version("clustmix"),
         "events": record.events,

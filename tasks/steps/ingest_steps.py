@@ -20,7 +20,6 @@ from storage.files.workspace import PrivateWorkspace
 from storage.sources.cohorts import CohortReader
 from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.execution.runtime import stage
-from tasks.gates import expectations
 from tasks.ingest import pieces
 from tasks.ingest.patient_rows import N_SHARDS, require_levels
 from tasks.ingest.violations import Violation, refuse_violations
@@ -57,7 +56,7 @@ def ingest(
             executor=executor,
         )
     with stage("input-gate"):
-        _refuse(broken, rules, workspace, diagnostics)
+        _refuse(broken, workspace, diagnostics)
     with stage("bound-contributions"):
         return bound(rules, workspace, len(broken), executor)
 
@@ -99,7 +98,6 @@ def _read(
 
 def _refuse(
     broken: Sequence[pieces.BrokenRules],
-    rules: pieces.IngestRules,
     workspace: PrivateWorkspace,
     diagnostics: DiagnosticsFile,
 ) -> None:
@@ -112,15 +110,8 @@ def _refuse(
         ],
         diagnostics=f"{diagnostics.pointer} (restricted; folder diagnostics of CLUSTMIX_HOME)",
     )
-    cells = pieces.cells_to_judge(workspace.folder, len(broken))
-    if not cells:
+    if not pieces.has_rows(workspace.folder, len(broken)):
         raise InputError("EMPTY_TABLE", "expected rows in the source, found an empty table")
-    report = expectations.input_gate(cells, rules.row_schema, patient_column=rules.unit.column)
-    if failed_checks := report.failed_checks:
-        failed = "; ".join(check.title for check in failed_checks)
-        raise InputError(
-            "INPUT_GATE", f"the source breaks these declared rules: {failed}; correct the feed"
-        )
 
 
 def bound(

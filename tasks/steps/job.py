@@ -40,11 +40,12 @@ else:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsAsked:
-    """Rows that a request asks for, which shape no measurement; its caps set the budget left."""
+    """Rows and gate of a request, which shape no measurement; its caps set the budget left."""
 
     rows: int
     soft_labels: bool
     caps: Caps
+    gate: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +103,8 @@ class ReleaseJob:
     @property
     def asked(self) -> RowsAsked:
         """The part of the job that shapes no measurement."""
-        return RowsAsked(rows=self.rows, soft_labels=self.soft_labels, caps=self.caps)
+        gate = self.site.get("gate", {})
+        return RowsAsked(rows=self.rows, soft_labels=self.soft_labels, caps=self.caps, gate=gate)
 
     def reading(self, table: Path | None) -> ReleaseJob:
         """Return the job with another file as its table; None leaves it as it is."""
@@ -140,6 +142,7 @@ class ReleaseJob:
             unit=self.unit,
             partition=self.partition,
             visits=self.visits,
+            suite=self.asked.gate.get("expectations"),
         )
 
     @property

@@ -16,6 +16,7 @@ from tasks.execution.runtime import stage
 from tasks.gates import expectations
 from tasks.gates.agreement import CodedTable
 from tasks.gates.agreement_gate import REFERENCE_ROWS, NoisyCounts, agreement_gate
+from tasks.gates.suites import PAGE_FILE, Suite, cells_of, suite_checks, suite_page
 from tasks.ingest.conditional_rows import Conditional, sample_rows
 from tasks.ingest.constraint_rules import words
 from tasks.ingest.encoding import decode, domain_of
@@ -61,9 +62,18 @@ def prepare(
         rejects = conditions or (schema.constraints and not isinstance(synthesizer, Conditional))
         histograms = () if rejects else method_entry(job.method.kind).histograms
         noisy = noisy_counts(histograms, domain_of(schema), measurement)
+        suite = job.asked.gate.get("expectations")
         gate = output_gate(
-            schema, tables, reference=reference, guide=guide, noisy=noisy, rows=job.rows
+            schema,
+            tables,
+            reference=reference,
+            guide=guide,
+            noisy=noisy,
+            rows=job.rows,
+            suite=suite,
         )
+        if suite is not None and job.asked.gate["page"]:
+            tables[PAGE_FILE] = suite_page(read_rows(tables), suite, cells_of(schema))
     with stage("report"):
         return build_bundle(
             job,
@@ -116,6 +126,7 @@ def output_gate(
     guide: CodedTable,
     noisy: NoisyCounts | None,
     rows: int,
+    suite: Suite | None = None,
 ) -> expectations.GateReport:
     """Check the files that will be published; Withheld names the checks that failed."""
     frame = read_rows(tables)
@@ -130,6 +141,7 @@ def output_gate(
             for rule in map(words, schema.constraints)
         ]
     if published is not None:
+        checks += suite_checks(frame, suite, cells_of(schema)) if suite is not None else ()
         checks += agreement_gate(
             published,
             reference,

@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 
 from clustmix import Schema
-from privacy.randomness import SeededNoise
-from tasks.measurement.run_randomness import Randomness
+from privacy.randomness import Randomness, SeededNoise
 
 SCHEMA = Schema(
     columns=[

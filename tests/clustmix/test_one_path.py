@@ -11,10 +11,9 @@ from fixed_runs import fixed_randomness
 import clustmix
 from clustmix import Schema
 from privacy.errors import Withheld
-from privacy.randomness import SeededNoise
+from privacy.randomness import Randomness, SeededNoise
 from storage.releases.measurements import MeasurementStore
 from storage.releases.release_store import ReleaseStore
-from tasks.measurement.run_randomness import Randomness
 
 RELEASE_ID = "r-20250101-00c0ffee"
 

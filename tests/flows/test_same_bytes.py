@@ -17,7 +17,7 @@ from waiting import kill_spawned
 
 from flows.site.request import SiteRequest, load_job
 from privacy.errors import Withheld
-from privacy.randomness import SeededNoise
+from privacy.randomness import Randomness, SeededNoise
 from storage.keys.key_store import KeyStore
 from storage.ledger import ledger_db
 from storage.ledger.ledger_db import LedgerDatabase
@@ -29,7 +29,6 @@ from tasks.ingest.shards import load_shard
 from tasks.measurement import curator
 from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.method import measure
-from tasks.measurement.run_randomness import Randomness
 from tasks.steps import ingest_steps
 
 pytestmark = pytest.mark.integration

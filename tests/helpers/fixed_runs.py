@@ -2,9 +2,9 @@
 
 from unittest import mock
 
-from tasks.measurement import run_randomness
+from privacy import randomness as of_runs
 
 
 def fixed_randomness(randomness):
     """Use this randomness in the block, in all threads of this process."""
-    return mock.patch.object(run_randomness, "Randomness", return_value=randomness)
+    return mock.patch.object(of_runs, "Randomness", return_value=randomness)

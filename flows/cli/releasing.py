@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from flows.cli import terminal
-from flows.cli.options import Commands, RequesterKey, SitePath, option
+from flows.cli.options import Commands, Explain, RequesterKey, SitePath, option
 from flows.cli.publishing import show_outcome
 from flows.stages import PUBLISH
 from privacy.errors import InputError
@@ -42,6 +42,7 @@ def release(
         ),
     ] = False,
     key: RequesterKey = None,
+    explain: Explain = False,
 ) -> None:
     """Make and publish one release of a dataset.
 
@@ -79,7 +80,7 @@ def release(
                 progress.expect_stages(("ingest", *stages, *PUBLISH))
                 with listen_to_stages(progress):
                     outcome = run_release(request, job)
-    show_outcome(outcome, stage_seconds=progress.stage_seconds)
+    show_outcome(outcome, explain=explain, stage_seconds=progress.stage_seconds)
 
 
 @app.command()

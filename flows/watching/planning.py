@@ -174,7 +174,7 @@ def draw_prospects(
     model that is trained on one, and on the rows themselves.
     """
     from matplotlib.figure import Figure
-    from matplotlib.ticker import FormatStrFormatter, NullLocator
+    from matplotlib.ticker import FormatStrFormatter, LogLocator, NullLocator
 
     figure = Figure(figsize=(7.0 + 3.5 * bool(tried), 3.6), layout="constrained")
     *utility, errors, releases = figure.subplots(1, 2 + bool(tried))
@@ -206,8 +206,10 @@ def draw_prospects(
         axes.set(xscale="log", yscale=scale, xlabel="epsilon", ylabel=text)
         axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
         axes.xaxis.set_minor_locator(NullLocator())
+        if scale == "log":
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.yaxis.set_minor_locator(NullLocator())
         axes.yaxis.set_major_formatter(FormatStrFormatter("%g"))
-        axes.yaxis.set_minor_formatter(FormatStrFormatter("%g"))
         axes.grid(color="#eeeeee")
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=150)

@@ -138,11 +138,15 @@ def test_a_release_shows_stages_guarantee_budget_and_bundle(environment, bundle,
     stages = [line.split()[0] for line in lines if line.endswith(" s")]
     assert stages == [*made.STAGES_OF_NAIVE_BAYES]
     assert all(len(line) <= 80 for line in lines)
-    assert "epsilon = 1" in " ".join(output.split())
+    assert output.startswith("Guarantee:  epsilon 1, delta 0.00001 for any one patient; see --ex")
     assert re.search(r"left [\d.]+: \d+ more releases? like this one", " ".join(output.split()))
     (folder,) = re.findall(r"Bundle: +(\S+)", output)
     assert f"clustmix verify {folder}" in output
-    assert run(capsys, "verify", folder)[0] == 0
+    code, output, _ = run(capsys, "verify", folder)
+    assert code == 0
+    assert "epsilon 1, delta 0.00001 for any one patient; see --explain\n" in output
+    code, output, _ = run(capsys, "verify", folder, "--explain")
+    assert "changes the probability of any outcome" in " ".join(output.split())
 
 
 def test_the_fallback_is_used_where_public_data_are_absent_and_for_nothing_else(

@@ -1,13 +1,18 @@
 """Check of a table against its declaration, before any charge.
 
-No noise is drawn. The broken rules are written for the owner of the installation alone; the caller
-learns that a rule is broken, and nobody outside learns anything.
+No noise is drawn. A summary of the cells and the broken rules are written for the owner of the
+installation alone; the caller learns that a rule is broken, and nobody outside learns anything.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from flows.installation import Workplace
 from privacy.errors import InputError
+from tasks.ingest.findings import summary_of
+from tasks.ingest.pieces import tallied_cells
+from tasks.ingest.tallies import tally
 from tasks.steps import ingest_steps, source
 from tasks.steps.entries import CHECK_FAILED, Entries
 from tasks.steps.job import ReleaseJob
@@ -17,7 +22,8 @@ from tasks.steps.source import Tables
 def check_table(job: ReleaseJob, *, entries: Entries, tables: Tables, workplace: Workplace) -> None:
     """Hold a table against its declared rules; return if it keeps them all.
 
-    The caller has cleaned up after dead runs. A check is an entry of the ledger that is given back
+    The restricted file of the job begins with a summary of the cells, whether they do or not. The
+    caller has cleaned up after dead runs. A check is an entry of the ledger that is given back
     at once: when, who asked, and the digest of the declarations.
 
     Raises
@@ -48,10 +54,11 @@ def check_table(job: ReleaseJob, *, entries: Entries, tables: Tables, workplace:
         )
         entry = entries.reserve(job.charge(key, owner=entries.owner), new_draw=True).entry
         with entries.closing(entry), entries.checking(entry, job.declarations):
+            rules = replace(job.rules, tally=tally)
             try:
                 ingest_steps.ingest(
                     job.columns_to_read,
-                    job.rules,
+                    rules,
                     reader,
                     workspace=workspace,
                     diagnostics=diagnostics,
@@ -60,6 +67,10 @@ def check_table(job: ReleaseJob, *, entries: Entries, tables: Tables, workplace:
             except InputError as error:
                 diagnostics.add("", error.message, (), ())
                 raise _failed(job.ref.dataset, diagnostics.pointer) from None
+            finally:
+                counted = tallied_cells(workspace.folder)
+                summary = summary_of(counted, rules.row_schema, job.unit.column)
+                diagnostics.begin_with(summary)
             entries.pass_check(entry, job.declarations)
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from flows.cli import terminal
 from flows.cli.options import Commands, Explain, RequesterKey, SitePath, option
@@ -84,12 +87,21 @@ def release(
 
 
 @app.command()
-def check(site: SitePath, *, key: RequesterKey = None) -> None:
+def check(
+    site: SitePath,
+    *,
+    show: Annotated[
+        bool, option(None, "show the summary; for the owner, never for a log", "--show")
+    ] = False,
+    key: RequesterKey = None,
+) -> None:
     """Check a table against its site file; nothing is charged.
 
-    Every row is read and checked against the declared rules. Violations are written to a restricted
-    file, and appear nowhere else. The ledger records the check; if the declarations change after a
-    check that failed, the data card says so. Whether a table passes is internal.
+    Every row is read and checked against the declared rules. A summary of each column (cells that
+    were clipped, sent to other, missing or undeclared, and what would mend it) and violations are
+    written to a restricted file, and appear nowhere else without --show. The ledger records the
+    check; if the declarations change after a check that failed, the data card says so. Whether a
+    table passes is internal.
     """
     from flows.cli.progress import Progress
     from flows.site.site_file import load_site
@@ -101,7 +113,8 @@ def check(site: SitePath, *, key: RequesterKey = None) -> None:
         progress.begin(f"checking the table of {job.ref.dataset}")
         from flows.check import check_table
         from flows.installation import Installation
-        from tasks.execution.runtime import guarded_call, private_log_directory, unwrapped
+        from tasks.execution.runtime import guarded_call, private_log_directory
+        from tasks.steps.entries import CHECK_FAILED
 
         with private_log_directory(settings.diagnostics / job.ref.release_id):
             here = Installation.open(settings)
@@ -114,11 +127,24 @@ def check(site: SitePath, *, key: RequesterKey = None) -> None:
                 tables=here.tables,
                 workplace=here.workplace,
             )
-            unwrapped(checked)
-    dataset = job.ref.dataset
-    terminal.answer(
-        {"dataset": dataset, "passed": True}, f"the table of {dataset} passes; nothing is charged"
-    )
+    answer: dict[str, Any] = {"dataset": job.ref.dataset, "passed": checked is None}
+    shown: list[Any] = [f"the table of {job.ref.dataset} passes; nothing is charged"]
+    failed = None if checked is None else checked.error()
+    if show and (failed is None or failed.code == CHECK_FAILED):
+        from flows.cli.summary import show_summary
+
+        records = here.workplace.diagnostics_of(job.ref.release_id).records()
+        answer["summary"] = [record for record in records if "rule" not in record]
+        shown.append(partial(show_summary, answer["summary"]))
+    if failed is None:
+        terminal.answer(answer, *shown)
+    elif "summary" in answer and terminal.answers_program():  # in one object
+        terminal.answer(answer | {"error": failed.code, "message": failed.message})
+        raise typer.Exit(failed.exit_code)
+    else:
+        for part in shown[1:]:
+            part()
+        raise failed
 
 
 def _checked_or_fallback(

@@ -2,18 +2,20 @@
 
 import json
 import os
-import shutil
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from storage.files.private import ensure_private_directory, open_private
+from storage.files.private import ensure_private_directory, open_private, replace_durably
 from storage.files.refs import check_file_name
 
-MAX_ROWS_PER_RULE = 1_000
+MAX_ROWS_PER_RULE = 20
+"""Most rows of a rule of a column, over all parts of a table."""
+
 MAX_BYTES = 2**25
 """A file that has become as large takes no more rows."""
 
@@ -31,6 +33,7 @@ class DiagnosticsFile:
         check_file_name(path.name)
         ensure_private_directory(path.parent)
         self._path = path
+        self._kept = Counter[tuple[str, str]]()
 
     @property
     def pointer(self) -> str:
@@ -47,24 +50,39 @@ class DiagnosticsFile:
         Row numbers and values are raw data; at most `MAX_ROWS_PER_RULE` are kept, here alone. The
         file name, which is returned for a public message, column and rule depend on no row.
         """
+        left = MAX_ROWS_PER_RULE - self._kept[column, rule]
         rows = [
             {"row": int(row), "value": str(value)}
-            for row, value in islice(zip(row_numbers, values, strict=True), MAX_ROWS_PER_RULE)
+            for row, value in islice(zip(row_numbers, values, strict=True), left)
         ]
         line = json.dumps({"column": column, "rule": rule, "rows": rows}) + "\n"
         with self._open() as handle:
-            if handle.tell() < MAX_BYTES:
+            if handle.tell() < MAX_BYTES and left:
                 handle.write(line.encode("utf-8"))
+        self._kept[column, rule] += len(rows)
         return self.pointer
 
     def take(self, path: Path) -> None:
         """Append and delete what a worker wrote, if it did; neither is a link (OSError)."""
         with suppress(FileNotFoundError):
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            with os.fdopen(descriptor, "rb") as source, self._open() as handle:
-                if handle.tell() < MAX_BYTES:
-                    shutil.copyfileobj(source, handle)
+            with os.fdopen(descriptor, "rb") as source:
+                for line in source:
+                    record = json.loads(line)
+                    numbers = [one["row"] for one in record["rows"]]
+                    values = [one["value"] for one in record["rows"]]
+                    self.add(record["column"], record["rule"], numbers, values)
             path.unlink()
+
+    def begin_with(self, summary: Iterable[Mapping[str, Any]]) -> None:
+        """Put records before everything that was added; the first lines are the most read."""
+        added = self._path.read_bytes() if self._path.exists() else b""
+        lines = "".join(json.dumps(record) + "\n" for record in summary)
+        replace_durably(self._path, lines.encode("utf-8") + added)
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return all records, for the owner."""
+        return [json.loads(line) for line in self._path.read_bytes().splitlines()]
 
     def _open(self) -> BinaryIO:
         handle = open_private(self._path, "a")

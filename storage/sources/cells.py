@@ -99,11 +99,16 @@ def with_plain_numbers(
 def sql_text(name: str, cells: Sequence[object]) -> pa.Array:
     """Write the cells of a column of a query as text; a type that has no text is an InputError."""
     kinds = set(map(type, cells))
-    for kind in kinds:
-        if not issubclass(kind, _SQL_CELLS):
-            raise type_refused(name, kind.__name__)
+    if not all_read(cells):
+        odd = next(cell for cell in cells if not isinstance(cell, _SQL_CELLS))
+        raise type_refused(name, type(odd).__name__)
     is_text = kinds <= {str, type(None)}
     return pa.array(cells if is_text else _texts(pd.Series(cells, dtype=object)), pa.large_string())
+
+
+def all_read(cells: Sequence[object]) -> bool:
+    """Return true if all cells of a query, or of one row of it, have a text."""
+    return all(issubclass(kind, _SQL_CELLS) for kind in set(map(type, cells)))
 
 
 def arrow_frame(table: pa.Table) -> pd.DataFrame:

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import cached_property
+from itertools import chain, count
 from pathlib import Path
 
 import pandas as pd
@@ -17,13 +18,14 @@ import pyarrow.csv as pa_csv
 import sqlalchemy as sa
 
 from privacy.errors import ConfigurationError, InputError
-from storage.sources.cells import sql_is_read, sql_text
+from storage.sources.cells import all_read, sql_is_read, sql_text
 from storage.sources.declared import CsvSource, SqlSource
 from storage.sources.reading import RefusedRow, SourceTable, unreadable
 
 _MAX_HEADER_CHARACTERS = 1_000_000
 # The parser reads ahead about forty blocks; a row must fit into one.
 _CSV_BLOCK_BYTES = 1 << 18
+_END = "\x00the end\x00"  # no line of a file
 _COMMON_DELIMITERS = ",;\t|"
 _DAY_FORM = "-".join("[0-9]" * n for n in (4, 2, 2)) + "*"
 _SQLITE_READS = frozenset(
@@ -109,27 +111,40 @@ class CsvTable(SourceTable):
 
     @contextmanager
     def _odd_rows_located(self) -> Iterator[None]:
-        """Find the row again that has more or fewer cells than the header (`RefusedRow`)."""
+        """Find the row again that the parser refuses, or that an open quote ends (`RefusedRow`)."""
         odd: RefusedRow | None = None
         try:
             yield
-        except pa.ArrowInvalid as error:
-            if "columns, got" in str(error):
-                odd = self._first_odd_row()
+            with _opened(self._source.path, self._source) as handle:
+                n_quotes = sum(part.count('"') for part in iter(lambda: handle.read(1 << 20), ""))
+            # The parser takes the rest of a file for the last cell, where a quote is not closed.
+            odd = self._first_odd_row() if n_quotes % 2 else None
+        except pa.ArrowInvalid:
+            odd = self._first_odd_row()
             if odd is None:
                 raise
         if odd is not None:
             raise odd
 
     def _first_odd_row(self) -> RefusedRow | None:
-        """Return the refusal of the first row that has more or fewer cells than the header."""
+        """Return the refusal of the first row that has other cells than the header, or no end."""
         with _opened(self._source.path, self._source) as handle:
-            rows = csv.reader(handle, delimiter=self._source.delimiter)
-            n_cells = len(next(rows))
-            for number, row in enumerate(rows):
-                if row and len(row) != n_cells:
-                    place = f"{self._source.path.name}, line {rows.line_num}"
-                    return RefusedRow(unreadable("csv", "cells"), row=number, place=place)
+            rows = csv.reader(chain(handle, [_END]), delimiter=self._source.delimiter)
+            n_cells, about = len(next(rows)), ""
+            for number in count():
+                place = f"{self._source.path.name}, line {rows.line_num + 1}"
+                try:
+                    row = next(rows)
+                except csv.Error:  # a cell without end
+                    row = [_END, _END]
+                if row == [_END]:
+                    return None
+                if row and row[-1].endswith(_END):
+                    about = "quotes"
+                elif row and len(row) != n_cells:
+                    about = "cells"
+                if about:
+                    return RefusedRow(unreadable("csv", about), row=number, place=place)
         return None
 
 
@@ -165,10 +180,18 @@ class QueryTable(SourceTable):
             names = tuple(rows.keys())
             # pandas.read_sql converts integers to floating-point numbers in chunks with a missing
             # cell, so one key would get two spellings.
+            first_row = 0
             for part in rows.partitions(chunk_rows):
                 cells = dict(zip(names, zip(*part, strict=True), strict=True))
-                columns = [sql_text(name, cells[name]) for name in needed]
+                try:
+                    columns = [sql_text(name, cells[name]) for name in needed]
+                except InputError as refusal:
+                    wanted = zip(*(cells[name] for name in needed), strict=True)
+                    row = first_row + [*map(all_read, wanted)].index(False)
+                    place = f"row {row + 1} of the query"
+                    raise RefusedRow(refusal, row=row, place=place) from None
                 yield pa.RecordBatch.from_arrays(columns, names=list(needed))
+                first_row += len(part)
 
 
 @contextmanager

@@ -145,6 +145,8 @@ def unreadable(kind: str, about: str = "") -> InputError:
         "cells in every row as in the header; export it again or correct the site file",
         "csv cells": "every row must have as many cells as the header; export it again, with cells "
         "that hold the delimiter in quotes, or correct delimiter in the site file",
+        "csv quotes": "every quote that opens a cell must be closed; export it again, with quotes "
+        "inside of cells doubled",
         "csv encoding": "the text is not in the declared encoding; declare encoding in the site "
         "file, such as latin-1, or export it again",
         "parquet": "every file must be Parquet with the same columns and types; write it again",

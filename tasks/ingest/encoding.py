@@ -23,7 +23,8 @@ from tasks.ingest.violations import EncodedChunk, Rule, Violation
 from tasks.measurement.encoded import EncodingDomain
 
 _REFUSED = -1
-_NO_LABEL = -2
+NO_LABEL = -2
+"""Code of a missing label."""
 
 
 def domain_of(schema: TableSchema) -> EncodingDomain:
@@ -69,7 +70,7 @@ def encode_chunk(frame: pd.DataFrame, schema: TableSchema, *, mend: bool = True)
     else:
         codes = _column_codes(frame, schema, violations, numbers)
     every = (schema.label, *schema.more_labels)
-    labels = schema.labels.joined([_label_codes(frame[one.name], one, violations) for one in every])
+    labels = schema.labels.joined([label_codes(frame[one.name], one, violations) for one in every])
     label, valid = np.maximum(labels, 0).astype(np.uint16), labels >= 0
     chunk = EncodedChunk(
         codes=codes, label=label, valid=valid, violations=tuple(violations), numbers=numbers
@@ -121,13 +122,13 @@ def _column_codes(
     codes = np.zeros((len(frame), len(schema.columns)), dtype=np.uint16)
     for j, column in enumerate(schema.columns):
         if isinstance(column, NumericColumn):
-            values, missing = _numbers(frame[column.name], column, violations)
+            values, missing = numbers_of(frame[column.name], column, violations)
             grid = _to_grid(values, missing, column)
             if schema.constraints:
                 numbers[j] = grid
             codes[:, j] = np.where(missing, column.n_bins, _bin(grid, column))
         else:
-            codes[:, j] = _level_codes(frame[column.name], column, violations)
+            codes[:, j] = level_codes(frame[column.name], column, violations)
     return codes
 
 
@@ -154,7 +155,7 @@ def _images(codes: Codes, label: Codes, schema: TableSchema, image: ImageColumns
     return frame
 
 
-def _numbers(
+def numbers_of(
     series: pd.Series, column: NumericColumn, violations: list[Violation]
 ) -> tuple[Floats, NDArray[np.bool_]]:
     """Return the numbers of a column and a mask of the missing ones."""
@@ -210,9 +211,8 @@ def _bin(grid: Integers, column: NumericColumn) -> Indices:
     return np.searchsorted(starts, grid, side="right") - 1
 
 
-def _level_codes(
-    series: pd.Series, column: CategoricalColumn, violations: list[Violation]
-) -> Codes:
+def level_codes(series: pd.Series, column: CategoricalColumn, violations: list[Violation]) -> Codes:
+    """Return the codes of a categorical column, 0 where a cell breaks a rule; these are noted."""
     index, texts = distinct(series)
     exact = {level: code for code, level in enumerate(column.levels)}
     for level, values in column.groups.items():
@@ -244,13 +244,14 @@ def _level_code(text: str, column: CategoricalColumn, exact: dict[str, int]) -> 
     return _REFUSED if column.other is None else exact[column.other]
 
 
-def _label_codes(series: pd.Series, label: Label, violations: list[Violation]) -> NDArray[np.int32]:
+def label_codes(series: pd.Series, label: Label, violations: list[Violation]) -> NDArray[np.int32]:
+    """Return the codes of a label, `NO_LABEL` where it is missing; broken rules are noted."""
     index, texts = distinct(series)
     exact = {level: code for code, level in enumerate(label.level_names)}
     for level, values in (label.levels or {}).items():
         exact.update(dict.fromkeys(values, exact[level]))
-    exact.update(dict.fromkeys(label.missing, _NO_LABEL))
-    empty = exact.get("", _NO_LABEL if label.nullable else _REFUSED)
+    exact.update(dict.fromkeys(label.missing, NO_LABEL))
+    empty = exact.get("", NO_LABEL if label.nullable else _REFUSED)
     exact[""] = empty
     table = [_label_code(text, label, exact) for text in texts]
     codes = np.array([*table, empty], dtype=np.int32)[index]

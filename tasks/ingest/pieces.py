@@ -6,11 +6,13 @@ their writers. A piece that is written again after the loss of a worker is the s
 names leave.
 """
 
+import json
 import os
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -19,7 +21,7 @@ from privacy.charges import Partition
 from privacy.errors import InputError
 from privacy.parameters import PrivacyUnit
 from storage.files.diagnostics import DiagnosticsFile
-from storage.files.workspace import load_arrays, store_arrays
+from storage.files.workspace import load_arrays, replaced, store_arrays
 from storage.schema.table import TableSchema
 from storage.schema.visit_columns import VisitColumns
 from storage.sources.cells import NumberMarks, with_plain_numbers
@@ -51,7 +53,8 @@ class IngestRules:
 
     ``schema`` is that of the release; `row_schema` is that of a source row, which differs with
     `visits`. ``marks`` are those of numbers in a text file, None for the usual ones; ``suite`` is
-    the owner's own, if any.
+    the owner's own, if any. A check also counts cells by ``tally``, for its owner
+    (`tasks.ingest.tallies`); a release does not.
     """
 
     schema: TableSchema
@@ -60,6 +63,7 @@ class IngestRules:
     visits: VisitColumns | None = None
     marks: NumberMarks | None = None
     suite: Suite | None = None
+    tally: Callable[..., Counter[Any]] | None = None
 
     @property
     def row_schema(self) -> TableSchema:
@@ -73,16 +77,17 @@ def read_fragment(
     """Read, check and spread a numbered fragment; see `diagnostics_of` for broken rows."""
     number, fragment = item
     staged = workspace / f"staged-{os.urandom(8).hex()}.jsonl"
-    broken = spread_fragment(
-        fragment.frames(),
-        rules,
-        number=number,
-        workspace=workspace,
-        diagnostics=DiagnosticsFile(staged),
-    )
-    if broken:
-        os.replace(staged, diagnostics_of(workspace, number))
-    return broken
+    try:
+        return spread_fragment(
+            fragment.frames(),
+            rules,
+            number=number,
+            workspace=workspace,
+            diagnostics=DiagnosticsFile(staged),
+        )
+    finally:
+        if staged.exists():
+            os.replace(staged, diagnostics_of(workspace, number))
 
 
 def spread_fragment(
@@ -98,6 +103,7 @@ def spread_fragment(
     # One of each kind is enough to refuse, and memory must not grow with broken rows.
     broken: dict[tuple[str, str], None] = {}
     schema, visits, moments = rules.row_schema, rules.visits, None
+    tallied = Counter[Any]()
     for whole_frame in _readable(frames, broken, diagnostics):
         frame = _own_part(rules, whole_frame)
         if frame.empty:
@@ -116,6 +122,10 @@ def spread_fragment(
                 Violation(rule=rule, column=column, rows=rows)
                 for rule, column, rows in unexpected_rows(frame, rules.suite, own)
             )
+        if rules.tally is not None:
+            tallied += rules.tally(frame, rules, violations)
+            with replaced(workspace / f"tally-{number:06d}.json") as handle:
+                handle.write(json.dumps([*tallied.items()]).encode())
         for violation in violations:
             values = frame[violation.column].iloc[violation.rows]
             diagnostics.add(violation.column, str(violation.rule), values.index, values)
@@ -193,6 +203,14 @@ def diagnostics_of(workspace: Path, number: int) -> Path:
 def _piece(folder: Path, shard: int, piece: tuple[int, int]) -> Path:
     number, batch = piece
     return folder / f"piece-{shard:04d}-{number:06d}-{batch:06d}.npz"
+
+
+def tallied_cells(workspace: Path) -> Counter[Any]:
+    """Return the counts of `IngestRules.tally` of all fragments that were read, added up."""
+    counted = Counter[Any]()
+    for path in sorted(workspace.glob("tally-*.json")):  # in the order of the source
+        counted.update({tuple(key): n for key, n in json.loads(path.read_bytes())})
+    return counted
 
 
 def _pieces_of(folder: Path, n_fragments: int) -> Iterator[tuple[int, int]]:

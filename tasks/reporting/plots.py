@@ -20,12 +20,15 @@ from storage.schema.columns import Column, NumericColumn
 from storage.schema.labels import Label
 from storage.schema.table import TableSchema
 from tasks.ingest.encoding import encode_chunk
+from tasks.reporting.facts import listed
 from tasks.reporting.released_tables import DEVIATIONS
 
 MAX_LEVELS = 10
 """Most levels of a categorical column; the others are one bar with their number."""
 MAX_TICKS = 5
 """Most bounds of bins below a plot."""
+CROWDED = 0.9
+"""Share of the rows in one bin from which a column is named."""
 TAIL = 0.005
 """Share of rows at either end of a numeric axis that may be left out."""
 
@@ -120,6 +123,15 @@ def column_plots(frame: pd.DataFrame, schema: TableSchema) -> list[_Plot]:
         bars = [_Bar(name, share, None) for name, share in zip(names, shares, strict=True)]
         plots.append(_plot(label, bars))
     return plots
+
+
+def crowded_columns(frame: pd.DataFrame, schema: TableSchema) -> str:
+    """Return the columns with nine tenths of the synthetic rows in one bin or level, with it."""
+    if schema.image is not None or schema.items is not None:
+        return ""
+    plots = column_plots(frame, schema)[: len(schema.columns)]
+    bars = [(one.name, bar) for one in plots for bar in one.drawn]
+    return listed([f"{name} ({bar.name})" for name, bar in bars if bar.share >= CROWDED])
 
 
 def released_plots(tables: bytes, schema: TableSchema) -> list[_Plot]:

@@ -29,13 +29,14 @@ def render_report(
     schema: TableSchema,
     *,
     title: str | None = None,
+    crowded: str = "",
     tables: bytes | None = None,
     sheet: bytes | None = None,
 ) -> str:
     """Return the report page of a release, a complete HTML document; see `public_facts`.
 
     It plots the released shares if the bundle has them, else it counts the rows. The contact sheet
-    of images, if any, is part of the page.
+    of images, if any, is part of the page, and so is a text of crowded columns.
 
     Privacy
     -------
@@ -46,6 +47,7 @@ def render_report(
     return render(
         REPORT_FILE,
         **public_facts(manifest, schema, title),
+        crowded=crowded,
         false_alarms=FALSE_ALARMS,
         sheet=None if sheet is None else base64.b64encode(sheet).decode("ascii"),
         measured=tables is not None,
@@ -60,13 +62,15 @@ def render_report(
 DATA_CARD_FILE = "data_card.md"
 
 
-def render_data_card(manifest: Manifest, schema: TableSchema, *, title: str | None = None) -> str:
+def render_data_card(
+    manifest: Manifest, schema: TableSchema, *, title: str | None = None, crowded: str = ""
+) -> str:
     """Return the data card of a release, in Markdown; see `public_facts`.
 
     Sections follow the pyramid of NIST SP 800-226 from its top, from parameters to what the
     collection of the data exposes; then use, dictionary and verification.
     """
-    return render(DATA_CARD_FILE, **public_facts(manifest, schema, title))
+    return render(DATA_CARD_FILE, **public_facts(manifest, schema, title), crowded=crowded)
 
 
 RISK_APPENDIX_FILE = "risk_appendix.md"

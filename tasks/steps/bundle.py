@@ -18,6 +18,7 @@ from tasks.gates.expectations import GateReport
 from tasks.gates.suites import gate_stated
 from tasks.reporting.catalogue import catalogue_files
 from tasks.reporting.claim import Claim
+from tasks.reporting.plots import crowded_columns
 from tasks.reporting.released_images import CONTACT_SHEET_FILE, contact_sheet
 from tasks.reporting.released_tables import TABLES_PARQUET_FILE
 from tasks.reporting.rendering import words
@@ -58,11 +59,13 @@ def build_bundle(
     )
     claim = Claim(manifest)
     manifest = manifest.model_copy(update={"guarantee": claim.statement})
-    card = render_data_card(manifest, schema, title=title)
+    # Under conditions the rows are no picture of the source.
+    crowded = "" if conditions else crowded_columns(frame, schema)
+    card = render_data_card(manifest, schema, title=title, crowded=crowded)
     if schema.image is not None:
         files[CONTACT_SHEET_FILE] = contact_sheet(frame, schema, note="; ".join(claim.markers))
     shown = {"tables": tables.get(TABLES_PARQUET_FILE), "sheet": files.get(CONTACT_SHEET_FILE)}
-    page = render_report(manifest, frame, schema, title=title, **shown)
+    page = render_report(manifest, frame, schema, title=title, crowded=crowded, **shown)
     files |= {DATA_CARD_FILE: card.encode("utf-8"), REPORT_FILE: page.encode("utf-8")}
     declared = job.catalogue
     appendix = render_risk_appendix(manifest, schema, title=title, review_on=declared.review_on)

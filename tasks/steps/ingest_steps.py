@@ -89,10 +89,10 @@ def _read(
         unreadable = error
     # First of all: a change may be why a file could not be read, or why a rule is broken.
     reader.check_unchanged(map=executor.map)
-    if unreadable is not None:
-        raise unreadable
     for number in range(len(fragments)):
         diagnostics.take(pieces.diagnostics_of(workspace.folder, number))
+    if unreadable is not None:
+        raise unreadable
     return broken
 
 

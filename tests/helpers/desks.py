@@ -100,9 +100,10 @@ class Desk:
 
     @property
     def diagnostics(self):
-        """The records of the diagnostics file that the line points to."""
+        """The records of the diagnostics file that the line points to, without the summary."""
         (name,) = re.findall(r"r-\d{8}-[0-9a-f]{8}\.jsonl", self.errors)
         path = HOME / "diagnostics" / name
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-        return [json.loads(record) for record in path.read_text().splitlines()]
+        records = [json.loads(record) for record in path.read_text().splitlines()]
+        return [record for record in records if "rule" in record]

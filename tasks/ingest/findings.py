@@ -1,0 +1,194 @@
+"""Summary of a check: the faults of each column, the worst first, with their change as YAML.
+
+For the owner of the table alone. A cell is repeated only where it could be written down without the
+table: a usual code for missing, or another spelling of a declared level. Bounds and levels are
+never proposed from the rows; a placeholder stands for what the codebook says.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import yaml
+
+from storage.files.documents import listed
+from storage.schema.columns import CategoricalColumn, NumericColumn, number_of
+from storage.schema.labels import Label
+from storage.schema.table import TableSchema
+from tasks.ingest.tallies import WORDS, Tally
+
+MANY, FEW = 0.9, 0.01
+"""Shares of the cells from which a column is crowded, and from which clipping is a fault."""
+
+_SAID = listed(__package__, "findings.toml")
+_CODE, _FORMS = re.compile(_SAID["cells"]["code"]), _SAID["cells"]["forms"]
+_SHARES = {"clipped_low": "low", "clipped_high": "high"} | {
+    kind: kind for kind in ("other", "missing", "outside")
+}
+_Declared: TypeAlias = NumericColumn | CategoricalColumn | Label
+
+
+class _Fault(NamedTuple):
+    """A fault: its kind, its share of the cells, cells of public form, keys that change."""
+
+    kind: str
+    share: float
+    cells: tuple[str, ...] = ()
+    change: Mapping[str, Any] | None = None
+
+
+class _Cells:
+    """The counts of one column as shares of its cells."""
+
+    def __init__(self, found: Tally, name: str) -> None:
+        self.n = found[name, "cells", ""]
+        self._own = {key[1:]: n / self.n for key, n in found.items() if key[0] == name}
+
+    def share(self, kind: str) -> float:
+        return self._own.get((kind, ""), 0.0)
+
+    def texts(self, kind: str) -> dict[str, float]:
+        return {text: share for (own, text), share in self._own.items() if own == kind}
+
+
+def summary_of(found: Tally, schema: TableSchema, patient: str | None) -> list[dict[str, Any]]:
+    """Return a record of each column with a fault, the worst first, and one of all the others.
+
+    A record has the shares of the cells, the faults in words, and what would mend them as YAML.
+    """
+    declared = {one.name: one for one in (*schema.columns, schema.label, *schema.more_labels)}
+    records, fine = list[tuple[tuple[float, ...], dict[str, Any]]](), dict[str, Any]()
+    for name in [name for name, kind, _ in found if kind == "cells"]:
+        cells, column = _Cells(found, name), declared.get(name)
+        shares = {title: round(cells.share(kind), 4) for title, kind in _SHARES.items()}
+        faults = [*(_of_key(cells, name == patient) if column is None else _of(cells, column))]
+        faults.sort(key=lambda one: -one.share)
+        if not faults:
+            fine[name] = shares
+            continue
+        record = {
+            "column": name,
+            "cells": cells.n,
+            "shares": shares,
+            "share": round(faults[0].share, 4),
+            "seen": "; ".join(
+                _SAID[one.kind]["seen"].format(cells=", ".join(one.cells[:3])) for one in faults
+            ),
+            "advice": "; ".join(_SAID[one.kind]["mend"] for one in faults),
+            "change": "" if column is None or schema.items else _yaml(column, faults),
+        }
+        passes = cells.share("outside") + cells.share("constraint") == 0.0
+        records.append(((passes, column is not None, -faults[0].share), record))
+    return [*(one for _, one in sorted(records, key=lambda pair: pair[0])), {"fine": fine}]
+
+
+def _of_key(cells: _Cells, is_patient: bool) -> Iterator[_Fault]:
+    """Yield faults of the key of patients, or of the moments of visits."""
+    keys = {key: share for key, share in cells.texts("key").items() if key}
+    words = tuple(key for key in keys if key.lower() in WORDS)
+    if cells.share("outside"):
+        yield _Fault("no_patient" if is_patient else "order", cells.share("outside"))
+    if words:
+        yield _Fault("patient_word", sum(keys[word] for word in words), words)
+    elif cells.n >= 100 and max(keys.values(), default=0.0) >= 0.05:
+        yield _Fault("one_patient", max(keys.values()))
+
+
+def _of(cells: _Cells, column: _Declared) -> Iterator[_Fault]:
+    """Yield faults of a declared column."""
+    texts = cells.texts("outside text") | cells.texts("other text")
+    empty = texts.pop("", 0.0)
+    words = tuple(text for text in texts if text.lower() in WORDS)
+    if cells.share("constraint"):
+        yield _Fault("constraint", cells.share("constraint"))
+    if not isinstance(column, Label) and cells.share("missing") + empty > 1.0 - 1e-9:
+        yield _Fault("empty", 1.0, change={"ignore": [column.name]})
+        return
+    if empty:
+        yield _Fault("absent", empty)
+    if words:
+        yield _Fault("stand_in", sum(texts.pop(w) for w in words), words, {"missing": words})
+    if isinstance(column, NumericColumn):
+        yield from _of_numbers(cells, column, texts)
+    else:
+        yield from _of_levels(cells, column, texts)
+
+
+def _of_numbers(cells: _Cells, column: NumericColumn, texts: dict[str, float]) -> Iterator[_Fault]:
+    """Yield faults of cells that are no number, that were clipped, or that crowd at one end."""
+    for kind, form in _FORMS.items():
+        if own := [text for text in texts if re.fullmatch(form, text)]:
+            yield _Fault(kind, sum(texts.pop(text) for text in own))
+    beyond = 0.0
+    for end, kind, low, high in (("low", "short_years", 0, 130), ("high", "years", 1850, 2100)):
+        texts, clipped = cells.texts(f"{end} text"), cells.share(end)
+        codes = tuple(text for text in texts if _CODE.fullmatch(text))
+        share = sum(texts.pop(code) for code in codes)
+        if codes and (share >= clipped / 2 or share >= 10 * max(texts.values(), default=0.0)):
+            clipped -= share
+            yield _Fault("stand_in", share, codes, {"missing": codes})
+        possible = column.lower >= 1500 if end == "low" else column.upper < low
+        years = sum(n for text, n in texts.items() if low <= (number_of(text) or -1.0) <= high)
+        if possible and clipped >= FEW and years >= sum(texts.values()) / 2:
+            yield _Fault(kind, clipped)
+            return
+        beyond = max(beyond, clipped)
+    known, crowd = cells.share("known"), max(cells.share("bottom"), cells.share("top"))
+    if beyond >= known / 2 > 0.0:
+        yield _Fault("unit", beyond)
+    elif crowd >= MANY * known > 0.0:
+        yield _Fault("crowded", crowd)
+    elif beyond >= FEW:
+        yield _Fault("clipped", beyond)
+
+
+def _of_levels(
+    cells: _Cells, column: CategoricalColumn | Label, texts: dict[str, float]
+) -> Iterator[_Fault]:
+    """Yield faults of texts of no declared level."""
+    is_label = isinstance(column, Label)
+    # A bucket has no raw values.
+    groups = (column.levels or {}) if isinstance(column, Label) else column.groups
+    names = tuple(groups) if isinstance(column, Label) else column.levels
+    more = {level: [*groups.get(level, ())] for level in names}
+    known = {_folded(text): level for level in names for text in (level, *more[level])}
+    if spelt := tuple(text for text in texts if _folded(text) in known):
+        for text in spelt:
+            more[known[_folded(text)]].append(text)
+        entries = [{"name": level, "values": values} for level, values in more.items()]
+        grouped = {level: values for level, values in more.items() if values}
+        change = {"levels": entries} if is_label else {"groups": grouped}
+        yield _Fault("spelling", sum(texts.pop(text) for text in spelt), spelt, change)
+    if codes := tuple(text for text in texts if _CODE.fullmatch(text)):
+        yield _Fault("stand_in", sum(texts.pop(c) for c in codes), codes, {"missing": codes})
+    rest = sum(texts.values())
+    if rest and cells.share("outside"):
+        yield _Fault("label" if is_label else "level", rest)
+    elif rest >= 0.5:
+        yield _Fault("other", rest)
+    if is_label and cells.share("missing") >= 0.5:
+        yield _Fault("unlabelled", cells.share("missing"))
+
+
+def _folded(text: str) -> str:
+    """Return what spellings of one level share: no case, accents, blanks, marks, leading zeros."""
+    plain = unicodedata.normalize("NFKD", text).casefold()
+    letters = "".join(c for c in plain if c.isalnum() or c in "+-<>")
+    return letters.lstrip("0") or letters
+
+
+def _yaml(column: _Declared, faults: list[_Fault]) -> str:
+    """Return a declaration with its changes, or what stands elsewhere, as one line of YAML."""
+    change: dict[str, Any] = {}
+    for one in faults:
+        for key, value in (one.change or _SAID[one.kind].get("change", {})).items():
+            known = change.get(key, column.missing) if key == "missing" else ()
+            change[key] = [*known, *value] if isinstance(value, tuple | list) else value
+    elsewhere = {key: change[key] for key in ("ignore", "decimal") if key in change}
+    whole = column.model_dump(mode="json", exclude_defaults=True) | change
+    line = yaml.safe_dump(
+        elsewhere or whole, default_flow_style=True, sort_keys=False, allow_unicode=True, width=1e9
+    )
+    line = re.sub(r"(?<=\d)\.0(?=[],}])", "", line.strip())  # 110.0 was 110
+    return "" if not change else line if elsewhere else f"- {line}"

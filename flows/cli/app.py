@@ -5,27 +5,13 @@ made in the functions, so that help and completion are answered at once.
 """
 
 from importlib import resources
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from flows.cli import (
-    audit,
-    ledger,
-    officers,
-    operations,
-    plan,
-    publishing,
-    releasing,
-    server,
-    site,
-    terminal,
-)
-from flows.cli.options import EXIT_CODES, Commands, argument
-
-COMPLETE = "_CLUSTMIX_COMPLETE"
-"""Environment variable by which a shell asks for completions."""
+from flows.cli import audit, ledger, officers, operations, plan, publishing, releasing, server, site
+from flows.cli.options import EXIT_CODES
 
 _HELP = resources.files(__package__).joinpath("help.txt").read_text("utf-8")
 # The sign keeps the lines as they are.
@@ -46,14 +32,10 @@ class _Grouped(TyperGroup):
         """Write the commands below their headings."""
         named = {name for names in GROUPS.values() for name in names}
         rest = tuple(name for name in self.commands if name not in named)
-        for heading, names in (*GROUPS.items(), ("More", rest)):
-            if names:
-                with formatter.section(heading):
-                    rows = [
-                        (f"{name:<12}", self.commands[name].get_short_help_str(62))
-                        for name in names
-                    ]
-                    formatter.write_dl(rows)
+        for heading, names in (*GROUPS.items(), *((("More", rest),) if rest else ())):
+            rows = [(f"{n:<12}", self.commands[n].get_short_help_str(62)) for n in names]
+            with formatter.section(heading):
+                formatter.write_dl(rows)
 
 
 app = typer.Typer(
@@ -90,24 +72,5 @@ def clustmix(
     """
 
 
-own = Commands()
-
-
-@own.command()
-def completion(
-    shell: Annotated[Literal["bash", "zsh", "fish"], argument("SHELL", "bash, zsh or fish")],
-) -> None:
-    """Print the completion of commands and options.
-
-    A line of the start-up file loads it: eval "$(clustmix completion bash)" in ~/.bashrc, the same
-    with zsh in ~/.zshrc after compinit, clustmix completion fish | source for fish.
-    """
-    from typer.completion import get_completion_script
-
-    script = get_completion_script(prog_name="clustmix", complete_var=COMPLETE, shell=shell)
-    terminal.answer({"shell": shell, "script": script}, script)
-
-
 for commands in (site, plan, releasing, publishing, officers, ledger, server, operations, audit):
     app.add_typer(commands.app)
-app.add_typer(own)

@@ -69,12 +69,7 @@ def plan(
     if plot is not None:
         utility = {epsilon: (each.auc, each.auc_of_rows) for epsilon, each in tried.items()}
         draw_prospects(prospects, planning.patients, plot, utility)
-    verdict = planning.verdict(prospects)
-    if (known := tried.get(job.parameters.epsilon)) is not None:
-        verdict += (
-            ". On rows that stand in for it, a model trained on a release has an AUC of "
-            f"{known.auc:.3f}, on the rows themselves {known.auc_of_rows:.3f}"
-        )
+    verdict = planning.verdict(prospects) + _by_trial(tried.get(job.parameters.epsilon))
     found = {"verdict": verdict, "patients": planning.patients, "prospects": prospects}
     declared = "declared" if job.patients else "assumed, as the site file declares no number"
     terminal.answer(
@@ -116,6 +111,15 @@ def _show(
         )
     header = ("epsilon", ">releases", ">label +-", ">bin +-", ">of all", ">drowned columns")
     terminal.table(rows, (*header, *((">AUC", ">distance") if tried else ())))
+
+
+def _by_trial(tried: Utility | None) -> str:
+    if tried is None:
+        return ""
+    return (
+        ". On rows that stand in for it, a model trained on a release has an AUC of "
+        f"{tried.auc:.3f}, on the rows themselves {tried.auc_of_rows:.3f}"
+    )
 
 
 def _simulated(tried: Mapping[float, Utility]) -> str | None:

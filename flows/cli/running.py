@@ -11,7 +11,8 @@ from typer.completion import completion_init
 from typer.main import get_command
 
 from flows.cli import terminal
-from flows.cli.app import COMPLETE, app
+from flows.cli.app import app
+from flows.cli.site import COMPLETE
 from privacy.errors import ClustMixError, ConfigurationError
 
 

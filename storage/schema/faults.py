@@ -148,6 +148,11 @@ def _mend(root: yaml.Node, loc: Location, fault: Any, model: type[BaseModel]) ->
         else:
             pairs[:] = [pair for pair in pairs if pair[0] is not key]
         return hint
+    if fault["type"] == "union_tag_not_found" and isinstance(value, yaml.MappingNode):
+        keys = {one.value: one for one, _ in value.value}
+        if word := near(loc[-1], keys):
+            keys[word].value = str(loc[-1])
+            return f"; did you mean {loc[-1]} by {word}?"
     guess = near(value.value, _choices(fault)) if isinstance(value, yaml.ScalarNode) else None
     value.value = guess or value.value
     return "" if guess else None

@@ -15,7 +15,8 @@ from command_line import leaves, parse
 from desks import HOME
 
 from flows.cli import main
-from flows.cli.app import COMPLETE, EXAMPLES, GROUPS
+from flows.cli.app import EXAMPLES, GROUPS
+from flows.cli.site import COMPLETE
 from privacy.errors import InputError
 from storage.ledger.ledger_db import LedgerDatabase
 from tests.processes import python

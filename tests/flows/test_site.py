@@ -168,7 +168,7 @@ schema:
   columns:
     - {name: age, kind: integer, lower: 110, upper: 9, bins: 11}
     - {name: sex, kind: categoricl, levels: [f, m], nulable: true, other: M, zzzzz: 1}
-    - {name: weight, kind: real, lower: 0, upper: 9, bins: 3}
+    - {name: weight, knd: real, lower: 0, upper: 9, bins: 3}
   label: {name: died, levels: {survived: [0], dead: [1]}, positive: deed}
   ignore: [ward]
 """
@@ -192,6 +192,7 @@ FAULTS = [  # line, word at the column, words of the fault
     (12, "categoricl", "did you mean categorical?"),
     (12, "nulable", "did you mean nullable?"),
     (12, "zzzzz", "unknown key"),
+    (13, "{name", "expected the key 'kind', found none; did you mean kind by knd?"),
     (14, "label", "did you mean dead?"),
 ]
 

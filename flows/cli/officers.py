@@ -6,16 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from flows.cli import terminal
-from flows.cli.options import (
-    Bundle,
-    Commands,
-    Explain,
-    OfficerKey,
-    Reason,
-    ReleaseId,
-    argument,
-    option,
-)
+from flows.cli.options import Bundle, Commands, OfficerKey, Reason, ReleaseId, argument, option
 from flows.cli.publishing import publishing, show_outcome
 
 app = Commands()
@@ -30,7 +21,6 @@ def approve(
     reject: Annotated[
         bool, option(None, "withhold the release instead; its charge stands", "--reject")
     ] = False,
-    explain: Explain = False,
 ) -> None:
     """Sign and publish a release that waits, or reject it.
 
@@ -47,7 +37,7 @@ def approve(
             release, key=signer, decision="reject" if reject else "approve", reason=reason
         )
     if isinstance(decided, ReleaseOutcome):
-        show_outcome(decided, explain=explain)
+        show_outcome(decided)
     else:
         withheld = f"withheld {decided.dataset}/{decided.release_id}; its charge stands"
         terminal.answer(decided, withheld)

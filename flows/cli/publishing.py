@@ -175,7 +175,7 @@ def _in_a_line(numbers: ReleaseOutcome | Manifest, statement: str, *, explain: b
     return f"{budget} for any one patient; see --explain"
 
 
-def show_outcome(outcome: ReleaseOutcome, *, explain: bool, **more: Any) -> None:
+def show_outcome(outcome: ReleaseOutcome, *, explain: bool = False, **more: Any) -> None:
     """Show the guarantee, the remaining budget and the bundle; a program gets more facts."""
     count = outcome.releases_left
     left = f"left {outcome.remaining_rho}: {count} more release{'s' * (count != 1)} like this one"

@@ -39,7 +39,8 @@ def read_declared(
     A misspelt word is read as the known one that is near it, so that what follows is checked, too;
     `without` replaces the refused parts by acceptable ones for the checks that connect parts.
     """
-    data, root, anew = read_nodes(path)
+    root, anew = read_nodes(path)
+    data = anew()
     empty = [*_placeholders(data, ())]
     faults = [(_mark(root, loc), f"{located(loc, data)[1]}: {_TO_FILL}") for loc in empty]
 

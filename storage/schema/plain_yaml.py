@@ -37,11 +37,11 @@ _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
 def read_mapping(path: Path) -> dict[Any, Any]:
     """Read a YAML mapping, small and plain; the ConfigurationError is one printable line."""
-    return read_nodes(path)[0]
+    return read_nodes(path)[1]()
 
 
-def read_nodes(path: Path) -> tuple[dict[Any, Any], yaml.Node, Callable[[], dict[Any, Any]]]:
-    """Read the same with its nodes, which have marks, and a function that reads them anew."""
+def read_nodes(path: Path) -> tuple[yaml.Node, Callable[[], dict[Any, Any]]]:
+    """Read its nodes, which have marks, and return them with a function that makes the mapping."""
     return _parse(_read(path), path)
 
 
@@ -98,7 +98,7 @@ def _read(path: Path) -> str:
     )
 
 
-def _parse(text: str, path: Path) -> tuple[dict[Any, Any], yaml.Node, Callable[[], dict[Any, Any]]]:
+def _parse(text: str, path: Path) -> tuple[yaml.Node, Callable[[], dict[Any, Any]]]:
     data: Any = None
     problem = ""
     n_nodes = 0
@@ -128,7 +128,7 @@ def _parse(text: str, path: Path) -> tuple[dict[Any, Any], yaml.Node, Callable[[
         raise refusal(
             "SITE_UNREADABLE", f"{path.name}: expected a mapping of keys; see clustmix init"
         )
-    return data, node, lambda: loader.construct_document(node)
+    return node, lambda: loader.construct_document(node)
 
 
 def _problem(error: Exception) -> str:

@@ -139,7 +139,9 @@ def test_a_release_shows_stages_guarantee_budget_and_bundle(environment, bundle,
     stages = [line.split()[0] for line in lines if line.endswith(" s")]
     assert stages == [*made.STAGES_OF_NAIVE_BAYES]
     assert all(len(line) <= 80 for line in lines)
-    assert output.startswith("Guarantee:  epsilon 1, delta 0.00001 for any one patient; see --ex")
+    assert output.startswith(
+        "Guarantee:  epsilon 1, delta 0.00001 for any one patient; verify --ex"
+    )
     assert re.search(r"left [\d.]+: \d+ more releases? like this one", " ".join(output.split()))
     (folder,) = re.findall(r"Bundle: +(\S+)", output)
     assert f"clustmix verify {folder}" in output

@@ -140,7 +140,7 @@ def test_a_release_shows_stages_guarantee_budget_and_bundle(environment, bundle,
     assert stages == [*made.STAGES_OF_NAIVE_BAYES]
     assert all(len(line) <= 80 for line in lines)
     assert output.startswith(
-        "Guarantee:  epsilon 1, delta 0.00001 for any one patient; verify --ex"
+        "Guarantee:  epsilon 1, delta 0.00001 for any one patient; see --explain"
     )
     assert re.search(r"left [\d.]+: \d+ more releases? like this one", " ".join(output.split()))
     (folder,) = re.findall(r"Bundle: +(\S+)", output)

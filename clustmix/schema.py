@@ -120,6 +120,10 @@ class Label(_Declared, labels.Label):
         Raw values by level, in the order of the levels; a level's own name stands for itself.
     buckets : mapping, optional
         Instead of `levels`: ``edges`` that cut a number into as many ``levels`` and one more.
+    prefixes : mapping of str to sequence of str, default {}
+        Beginnings of raw values, such as those of ICD codes, by level.
+    other : str, optional
+        The level of every value that is not declared.
     positive : str, optional
         The positive level of two.
     missing : sequence of str, default ()

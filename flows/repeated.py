@@ -27,7 +27,7 @@ def answered_before(
     if size is None or size > HELD_BYTES:
         return None  # workers of a run read it sooner, and if it is new it is read once
     entries.check_publishable(job.ref.dataset)  # as by a run
-    key = tables.key(
+    key, _ = tables.key(
         reader,
         InProcessExecutor(),
         settings=job.measurement_settings,

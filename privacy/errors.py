@@ -78,7 +78,8 @@ EXTRAS = MappingProxyType(
         ),
         "audit": ("jax_privacy",),
         "ledger": ("psycopg", "sqlalchemy"),
-        "hospital": ("fhirpathpy", "openpyxl", "pydicom"),
+        "hospital": ("duckdb", "fhirpathpy", "openpyxl", "pydicom"),
+        "s3": ("s3fs",),
     }
 )  # fmt: skip
 """Modules that come with an extra of pyproject.toml, where they are imported without a question."""

@@ -24,6 +24,7 @@ _DROWNED = (
     "columns whose bins or levels would each have fewer patients than the error of one, were they "
     "equally frequent; declare fewer of them"
 )
+_NO_COUNTS = "{} draws no counts by label, so these errors do not exist; --simulate tries releases"
 
 app = Commands()
 
@@ -71,6 +72,7 @@ def plan(
         draw_prospects(prospects, planning.patients, plot, utility)
     verdict = planning.verdict(prospects) + _by_trial(tried.get(job.parameters.epsilon))
     found = {"verdict": verdict, "patients": planning.patients, "prospects": prospects}
+    found["warning"] = job.caution
     declared = "declared" if job.patients else "assumed, as the site file declares no number"
     terminal.answer(
         found | ({"simulated": tried} if tried else {}),
@@ -80,8 +82,10 @@ def plan(
         {
             "Patients": f"{planning.patients:,} ({declared})",
             "Guarantee": f"epsilon as above, delta {job.parameters.delta:g}, {job.method.kind}",
+            "Warning": job.caution,
             "Errors": _ERRORS,
             "Drowned": _DROWNED,
+            "Dashes": None if prospects[0].code_error else _NO_COUNTS.format(job.method.kind),
             "Simulated": _simulated(tried),
         },
     )

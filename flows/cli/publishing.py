@@ -178,8 +178,8 @@ def _in_a_line(numbers: ReleaseOutcome | Manifest, statement: str, *, explain: b
 def show_outcome(outcome: ReleaseOutcome, *, explain: bool = False, **more: Any) -> None:
     """Show the guarantee, the remaining budget and the bundle; a program gets more facts."""
     count = outcome.releases_left
-    left = f"left {outcome.remaining_rho}: {count} more release{'s' * (count != 1)} like this one"
-    charged = f"charged rho {outcome.charged_rho}, {left}"
+    left = f"left: {count} more release{'s' * (count != 1)} like this one"
+    charged = f"charged epsilon {outcome.epsilon:.4g}; {left}"
     if outcome.reused:
         charged = f"nothing charged, measured and paid for before; {left}"
     guarantee = _in_a_line(outcome, outcome.guarantee, explain=explain)

@@ -44,6 +44,10 @@ def release(
             None, "draw new noise where the table was measured before: a new charge", "--new-draw"
         ),
     ] = False,
+    again: Annotated[
+        bool,
+        option(None, "charge again after a release that burned; its cause is mended", "--again"),
+    ] = False,
     key: RequesterKey = None,
     explain: Explain = False,
 ) -> None:
@@ -63,14 +67,16 @@ def release(
         request, job = _checked_or_fallback(
             site, fallback, progress=progress, new_draw=new_draw, key=key
         )
-        outcome = None
-        if not new_draw:
-            from flows.installation import Installation
-            from flows.repeated import answered_before
-            from storage.settings import load_settings
+        request = request.model_copy(update={"again": again})
+        from flows.installation import Installation
+        from flows.repeated import answered_before
+        from storage.settings import load_settings
 
+        here, outcome = Installation.open(load_settings()), None
+        if here.entries.keeps_smaller_cap(job.cohort, job.caps):
+            progress.note(f"warning: {job.cohort} keeps its smaller lifetime cap: caps only fall")
+        if not new_draw:
             progress.begin("looking whether this was answered before")
-            here = Installation.open(load_settings())
             outcome = answered_before(
                 job, entries=here.entries, tables=here.tables, publisher=here.publisher
             )
@@ -172,6 +178,8 @@ def _checked_or_fallback(
         f"({_ADJACENCY_TEXTS[job.adjacency]}); {job.rows:,} synthetic rows by method "
         f"{site_file.method.kind}"
     )
+    if job.caution is not None:
+        progress.note(f"warning: {job.caution}")
     return request, job
 
 

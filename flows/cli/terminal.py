@@ -81,6 +81,12 @@ def line(
         stream.flush()
 
 
+def bar(share: float, width: int = 20) -> str:
+    """Return a bar of a share between 0 and 1."""
+    full, empty = "\u2588\u2591" if "utf" in (sys.stdout.encoding or "").lower() else "#."
+    return full * round(share * width) + empty * (width - round(share * width))
+
+
 def facts(texts: Facts) -> None:
     """Write texts beside their titles, wrapped unless they are `Whole`; no path is broken.
 

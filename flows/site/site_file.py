@@ -1,5 +1,6 @@
 """The site file: the public declaration of one release in YAML."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -52,7 +53,7 @@ class _Partition(_Section):
     """Part of the patients that a release reads; parts of one scheme are disjoint."""
 
     scheme: Annotated[str, AfterValidator(_name)]
-    """Public name of the split; a hash with it assigns the key of a patient to a part."""
+    """Public name of the split."""
     parts: Annotated[StrictInt, Field(ge=2, le=1000)]
     """Number of parts."""
     part: Annotated[StrictInt, Field(ge=0, le=999)]
@@ -65,23 +66,33 @@ class _Partition(_Section):
         return self
 
 
+class _Key(_Section):
+    """Form of a patient's key, where tables may spell it in several ways."""
+
+    pattern: re.Pattern[str]
+    """Regular expression of a whole key after these steps; others are refused."""
+    normal: tuple[Literal["nfc", "lower", "strip_zeros"], ...] = ()
+    """Composed accents, lower case, no leading zeros."""
+
+
 class _Unit(_Section):
     """The unit of protection."""
 
     column: Annotated[str, Field(min_length=1)] | None
     """Column that names the patient; None if every row is another patient."""
     max_rows_per_patient: Annotated[StrictInt, Field(ge=1, le=10_000)]
-    """Most rows of one patient that are used. A digest of patient and row chooses among more of
-    them, independent of the order of the source."""
+    """Most rows of one patient that are used. A digest of patient and row chooses among more."""
+    key: _Key | None = Field(default=None, exclude_if=lambda key: key is None)
+    """Its form; without it ``7`` and ``07`` are two patients."""
     partition: _Partition | None = None
-    """Part of the patients that is read, by a hash of their keys; all of them if left out."""
+    """Part of the patients that is read, by a hash of their keys."""
     visits: VisitColumns | None = Field(default=None, exclude_if=lambda visits: visits is None)
-    """The first visits of a patient as columns of one row, from a source with a row per visit."""
+    """The first visits of a patient as columns of one row."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.column is None and self.partition is not None:
-            raise ValueError("expected no partition where no column names the patient")
+        if self.column is None and (self.partition or self.key) is not None:
+            raise ValueError("expected no partition and no key where no column names the patient")
         if self.column is None and self.max_rows_per_patient != 1:
             raise ValueError("expected max_rows_per_patient: 1 where no column names the patient")
         if self.visits is not None and (self.column is None or self.max_rows_per_patient != 1):
@@ -294,8 +305,12 @@ class SiteFile(_Section):
     @property
     def unit(self) -> PrivacyUnit:
         """The privacy unit."""
+        declared, key = self.privacy_unit, self.privacy_unit.key
         return PrivacyUnit(
-            column=self.privacy_unit.column, max_rows=self.privacy_unit.max_rows_per_patient
+            column=declared.column,
+            max_rows=declared.max_rows_per_patient,
+            key_pattern=None if key is None else key.pattern.pattern,
+            key_normal=() if key is None else tuple(sorted(set(key.normal))),
         )
 
     @property

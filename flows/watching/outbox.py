@@ -121,7 +121,7 @@ def notices(rows: tuple[LedgerEntry, ...], cursor: Cursor, *, owner: str) -> lis
     events: list[PublicEvent] = []
     for row in rows[cursor.sequence :]:
         name = _EVENTS.get(row.state)
-        if name is None or row.owner != owner or row.note in (CHECK_PASSED, CHECK_FAILED):
+        if name is None or row.owner != owner or row.code in (CHECK_PASSED, CHECK_FAILED):
             continue  # the person who made a check has its answer
         if row.state is EntryState.SEALED:
             if latest[row.entry_id].state not in _TO_PUBLISH:
@@ -144,8 +144,8 @@ def reason_of(entry: LedgerEntry) -> str:
     """Return the code that explains the state of an entry; the state where no code was noted."""
     if entry.signers:
         return "BY_OFFICER"
-    if entry.note is not None and _CODE.fullmatch(entry.note):
-        return entry.note
+    if entry.code is not None and _CODE.fullmatch(entry.code):
+        return entry.code
     return entry.state.value.upper()
 
 

@@ -3,7 +3,7 @@
 import difflib
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Annotated, Literal, Self
 
@@ -229,9 +229,7 @@ class CategoricalColumn(_Column):
             )
         raw = [value for values in self.groups.values() for value in values]
         refuse_duplicates((*self.levels, *raw, *self.missing))
-        starts = sorted(text for texts in self.prefixes.values() for text in texts)
-        if "" in starts or any(b.startswith(a) for a, b in pairwise(starts)):
-            raise ValueError("expected prefixes of which none begins another")
+        refuse_prefixes(self.prefixes)
         ranges = sorted(pair for pairs in self.numeric_ranges.values() for pair in pairs)
         if any(lower >= upper for lower, upper in ranges) or any(
             a[1] > b[0] for a, b in pairwise(ranges)
@@ -271,3 +269,10 @@ def refuse_duplicates(values: Sequence[str]) -> None:
     """Raise ValueError if a text occurs twice."""
     if len(set(values)) != len(values):
         raise ValueError("expected each level, raw value and missing code once")
+
+
+def refuse_prefixes(prefixes: Mapping[str, Sequence[str]]) -> None:
+    """Raise ValueError if a beginning of raw values is empty or begins another."""
+    starts = sorted(text for texts in prefixes.values() for text in texts)
+    if "" in starts or any(b.startswith(a) for a, b in pairwise(starts)):
+        raise ValueError("expected prefixes of which none begins another")

@@ -9,6 +9,7 @@ from privacy.event_records import event_from_dict
 from privacy.events import Event, Gaussian, Repeated
 from storage.releases.manifest import GateRecord, Manifest
 from storage.schema.columns import CategoricalColumn, Column, NumericColumn
+from storage.schema.labels import Label
 from storage.schema.table import TableSchema
 from tasks.reporting.claim import Claim, rounded_up
 from tasks.reporting.rendering import words
@@ -121,13 +122,13 @@ def origin(manifest: Manifest) -> Iterator[str]:
 
 def _declaration(manifest: Manifest) -> str:
     """Return when the columns were declared, and the number of corrections after a check."""
-    n_failed = manifest.corrected_after_checks
-    if not n_failed:
+    n_checks = manifest.corrected_after_checks
+    if not n_checks:
         return "Declared before a record was measured; no failed check of this table is recorded."
-    checks = "1 check" if n_failed == 1 else f"{n_failed} checks"
+    checks = "1 check" if n_checks == 1 else f"{n_checks} checks"
     return (
-        f"Declared before a record was measured. Declarations were corrected after {checks} in "
-        "which records of the source broke them."
+        f"Declared before a record was measured. Declarations were corrected after {checks} of "
+        "the table, which show its owner how records keep them."
     )
 
 
@@ -239,7 +240,7 @@ def _dictionary(schema: TableSchema) -> Iterator[tuple[str, ...]]:
         yield column.name, kind, domain, "empty cell" if column.nullable else missing
     for label in (schema.label, *schema.more_labels):
         names = label.level_names
-        yield label.name, f"label, {len(names)} levels", listed(names), "never"
+        yield label.name, f"label, {len(names)} levels", listed(names) + _also(label), "never"
 
 
 def _numbers(column: NumericColumn) -> tuple[str, str]:
@@ -250,5 +251,8 @@ def _numbers(column: NumericColumn) -> tuple[str, str]:
 
 
 def _levels(column: CategoricalColumn) -> tuple[str, str]:
-    other = f"; {column.other} also stands for every other value" if column.other else ""
-    return f"categorical, {len(column.levels)} levels", listed(column.levels) + other
+    return f"categorical, {len(column.levels)} levels", listed(column.levels) + _also(column)
+
+
+def _also(column: CategoricalColumn | Label) -> str:
+    return f"; {column.other} also stands for every other value" if column.other else ""

@@ -146,6 +146,16 @@ class ReleaseJob:
         )
 
     @property
+    def caution(self) -> str | None:
+        """A warning where parts rest on the spelling of keys, and no form of a key is declared."""
+        if self.partition is None or self.unit.key_pattern is not None:
+            return None
+        return (
+            "patients are divided by their keys as they are written: one who is 7 in one table and "
+            "07 in another can be in two parts, which count too little; declare privacy_unit.key"
+        )
+
+    @property
     def unit_in_words(self) -> str:
         """The unit that one neighbour adds or removes, and the makeup of a record, in words."""
         words = unit_in_words(self.unit, self.partition)

@@ -142,7 +142,8 @@ def test_a_release_shows_stages_guarantee_budget_and_bundle(environment, bundle,
     assert output.startswith(
         "Guarantee:  epsilon 1, delta 0.00001 for any one patient; see --explain"
     )
-    assert re.search(r"left [\d.]+: \d+ more releases? like this one", " ".join(output.split()))
+    budget = r"charged epsilon 1; left: \d+ more releases? like this one"
+    assert re.search(budget, " ".join(output.split()))
     (folder,) = re.findall(r"Bundle: +(\S+)", output)
     assert f"clustmix verify {folder}" in output
     code, output, _ = run(capsys, "verify", folder)
@@ -197,7 +198,12 @@ def test_a_bundle_that_was_changed_is_refused(copied, capsys):
 def test_a_good_ledger(bundle, capsys):
     code, output, _ = run(capsys, "ledger", "show", "--cohort", "cli-wards")
     assert code == 0
-    assert output.startswith("cli-wards\n  lifetime cap  rho ")
+    lines = (
+        r"cli-wards\n  [#.\u2588\u2591]{20} \d+ % left\n  \d+ more releases? at epsilon 1, or one"
+    )
+    assert re.match(lines, output)
+    assert "rho" not in output
+    assert "  rho 0." in run(capsys, "ledger", "show", "--cohort", "cli-wards", "--verbose")[1]
     assert f"  {bundle.name}  published        1  1e-05" in output
     code, output, _ = run(capsys, "ledger", "show", "--json")
     assert code == 0

@@ -111,5 +111,10 @@ def test_the_command_reads_no_table_and_draws(path, capsys):
     assert main(["plan", str(path)]) == 0
     shown = capsys.readouterr().out
     assert shown.index("Verdict:") < shown.index("1 (declared)") < shown.index("Drowned:")
+    assert "so these errors do not exist" not in shown
+    site = yaml.safe_load(path.read_text("utf-8"))
+    path.write_text(yaml.safe_dump({**site, "method": {"kind": "dp_cda"}}), "utf-8")
+    assert main(["plan", str(path)]) == 0
+    assert "dp_cda draws no counts by label, so these" in capsys.readouterr().out
     assert main(["plan", str(path), "--plot", "plan.xyz"]) == 2
     assert main(["plan", str(path), "--epsilon", "-1"]) == 2

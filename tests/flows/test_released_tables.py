@@ -55,3 +55,13 @@ def test_the_files_of_a_release_hold_the_tables(desk):
     by_label = by_label.pivot_table("share", "level", "by_level")
     assert (by_label - counted).abs().max(axis=None) < 0.02
     assert "tables.csv" in (desk.bundle / "data_card.md").read_text("utf-8")
+
+
+def test_a_table_of_one_column_is_released(desk):
+    desk.declare_cohort()
+    one, label = made.SCHEMA["columns"][0], made.SCHEMA["label"]
+    made.made_up_cohort()[["patient", "age", "died"]].to_csv(desk.table, index=False)
+    desk.site |= {"method": {"kind": "clustmix"}, "schema": {"columns": [one], "label": label}}
+    assert desk.release() == 0
+    tables = pd.read_parquet(desk.bundle / "tables.parquet")
+    assert set(tables["column"]) == {"age", "died"}

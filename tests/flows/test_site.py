@@ -126,7 +126,7 @@ PART = {"scheme": "s", "parts": 2, "part": 0}
         (
             "privacy_unit",
             {"column": None, "max_rows_per_patient": 1, "partition": PART},
-            "privacy_unit: expected no partition where no column names the patient",
+            "privacy_unit: expected no partition and no key where no column names the patient",
         ),
         (
             "privacy_unit.partition",

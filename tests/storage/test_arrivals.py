@@ -24,6 +24,7 @@ from storage.arrivals import landing as arrival_copies
 from storage.arrivals.arrival_store import ArrivalState, ArrivalStore, Outcome
 from storage.arrivals.landing import LandingFolder
 from storage.arrivals.ready_files import parse_ready_file
+from storage.arrivals.rows import arrival_transaction
 from tests.processes import ROOT, python
 
 R1, R2 = "r-20261121-00000001", "r-20261121-00000002"
@@ -254,3 +255,10 @@ def test_a_list_that_is_damaged_or_open_is_refused(place, store):
     path.write_bytes(b"zebra" * 1_000)
     with pytest.raises(IntegrityError, match=r"ARRIVALS_DAMAGED: the list of arrivals \(arrivals"):
         store.waiting()
+
+
+def test_a_transaction_of_the_list_is_on_the_disk_when_it_ends(tmp_path):
+    (tmp_path / "arrivals").mkdir(mode=0o700)
+    with arrival_transaction(tmp_path / "arrivals" / "arrivals.sqlite") as transaction:
+        extra = transaction._execute("PRAGMA synchronous").fetchone()
+    assert extra == (3,)  # FULL is 2, and a journal that comes back would undo a commit

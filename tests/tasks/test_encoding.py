@@ -8,6 +8,8 @@ from measuring import random_records
 from privacy.errors import InputError
 from storage.schema.columns import NumericColumn
 from storage.schema.table import TableSchema
+from tasks.gates.expectations import input_gate
+from tasks.gates.table_rules import source_cells
 from tasks.ingest.encoding import decode, domain_of, encode_chunk
 from tasks.ingest.violations import Rule, refuse_violations
 
@@ -80,6 +82,32 @@ def test_rows_without_a_label_are_marked_and_others_are_not():
     chunk = encode_chunk(frame_of(died=[0, -1, 1, "yes"]), SCHEMA)
     assert chunk.valid.tolist() == [True, False, True, True]
     assert chunk.label[chunk.valid].tolist() == [0, 1, 1]
+
+
+def test_a_label_has_prefixes_and_other_like_a_column():
+    label = {"name": "diag", "levels": {"heart": ["410"], "lung": [], "else": []}, "missing": [-1]}
+    label |= {"prefixes": {"heart": ["I21", "I22"], "lung": ["J"]}}
+    texts = ["I21.4", "J18", "410", "heart", "-1", "R07", "I2", "i21"]
+    for other, found in ((None, [0, 1, 0, 0, -9, -1, -1, -1]), ("else", [0, 1, 0, 0, -9, 2, 2, 2])):
+        schema = TableSchema.model_validate(
+            {"columns": [SCHEMA.columns[0]], "label": label | {"other": other}}
+        )
+        frame = pd.DataFrame({"age": 40, "diag": texts})
+        chunk = encode_chunk(frame, schema)
+        refused = [row for one in chunk.violations for row in one.rows]
+        assert refused == [row for row, code in enumerate(found) if code == -1]
+        assert not chunk.valid[4]
+        kept = np.array(found) >= 0
+        assert chunk.label[kept].tolist() == [code for code in found if code >= 0]
+        # The gate agrees row by row with the encoder.
+        for row, code in enumerate(found):
+            cells = source_cells(frame.iloc[[row]], schema, None)
+            assert input_gate(cells, schema, patient_column=None).passed is (code != -1)
+    with pytest.raises(ValueError, match="name label levels"):
+        TableSchema.model_validate({**SCHEMA.model_dump(), "label": label | {"other": "x"}})
+    plain = {"name": "died", "levels": {"no": [0], "yes": [1]}}
+    declared = TableSchema.model_validate({"columns": [SCHEMA.columns[0]], "label": plain})
+    assert not {"prefixes", "other"} & set(declared.model_dump(mode="json")["label"])
 
 
 def test_label_buckets_are_half_open_and_name_themselves():

@@ -47,9 +47,10 @@ class Sealed:
     pair_tables_stddev: float = 0.0
 
     @classmethod
-    def of(cls, noisy: Noisy) -> Self:
+    def of(cls, noisy: Noisy, layout: Layout) -> Self:
         """Return the values of a sealed measurement."""
-        (counts, count_noise), (pairs, pair_noise) = noisy(LABEL_COUNTS), noisy(PAIR_TABLES)
+        counts, count_noise = noisy(LABEL_COUNTS)
+        pairs, pair_noise = noisy(PAIR_TABLES) if layout.n_columns > 1 else (None, 0.0)
         return cls(
             label_counts=counts,
             label_counts_stddev=count_noise,

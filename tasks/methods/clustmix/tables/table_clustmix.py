@@ -153,7 +153,7 @@ class TableClustMix:
 
     def tables(self, released: Released, noisy: Noisy) -> tuple[float, Iterator[Table]]:
         """Return the noisy number of patients, and every table of shares."""
-        sealed, by_label = Sealed.of(noisy), self.shares_by_label(released)
+        sealed, by_label = Sealed.of(noisy, self._layout), self.shares_by_label(released)
         sizes, _ = counts_of(sealed.label_counts, self._layout.n_codes)
         return float(sizes.sum()), measured_tables(self.domain, released, sealed, by_label=by_label)
 

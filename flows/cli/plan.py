@@ -72,10 +72,9 @@ def plan(
         draw_prospects(prospects, planning.patients, plot, utility)
     verdict = planning.verdict(prospects) + _by_trial(tried.get(job.parameters.epsilon))
     found = {"verdict": verdict, "patients": planning.patients, "prospects": prospects}
-    found["warning"] = job.caution
     declared = "declared" if job.patients else "assumed, as the site file declares no number"
     terminal.answer(
-        found | ({"simulated": tried} if tried else {}),
+        found | {"warning": job.caution, **({"simulated": tried} if tried else {})},
         job.title,
         {"Verdict": verdict},
         partial(_show, planning, prospects, tried, declared=job.parameters.epsilon),

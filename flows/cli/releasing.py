@@ -54,9 +54,8 @@ def release(
     """Make and publish one release of a dataset.
 
     The table of the site file is read and measured once under differential privacy, and a bundle of
-    synthetic rows is published with its manifest, data card and report. The budget is charged
-    before anything is computed of the rows, and is not given back afterwards, except for a table
-    that breaks a declared rule.
+    synthetic rows is published with its manifest, data card and report. The budget is charged first
+    and is not given back afterwards, except for a table that breaks a declared rule.
     """
     # Where Prefect is loaded already, in a notebook say, there is nothing to hasten.
     prepared = None if "prefect" in sys.modules else _prepare_orchestrator()

@@ -14,6 +14,7 @@ import typer
 from flows.cli import terminal
 from flows.cli.options import Commands, Explain, RequesterKey, SitePath, option
 from flows.cli.publishing import show_outcome
+from flows.cli.stopping import note_release
 from flows.stages import PUBLISH
 from privacy.errors import InputError
 
@@ -77,7 +78,11 @@ def release(
         if not new_draw:
             progress.begin("looking whether this was answered before")
             outcome = answered_before(
-                job, entries=here.entries, tables=here.tables, publisher=here.publisher
+                job,
+                entries=here.entries,
+                tables=here.tables,
+                publisher=here.publisher,
+                janitor=here.janitor,
             )
         if outcome is None:
             with _answering(prepared or _prepare_orchestrator(), progress):
@@ -202,6 +207,7 @@ def _checked_request(
     request = SiteRequest(
         site_file=str(path), dataset=site.dataset, new_draw=new_draw, requester=requester
     )
+    note_release(request.release_id)
     job = asked_job(request, site, requester=requester)
     ensure_private_directory(settings.home)
     ReleaseStore(settings.releases).check_usable(site.dataset)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.cli import terminal
-from flows.cli.options import Commands, RequesterKey, SitePath, option
+from flows.cli.options import Commands, Explain, RequesterKey, SitePath, option
 from flows.cli.publishing import show_outcome
 from flows.cli.stopping import note_release
 from flows.stages import PUBLISH
@@ -50,13 +50,13 @@ def release(
         option(None, "charge again after a release that burned; its cause is mended", "--again"),
     ] = False,
     key: RequesterKey = None,
+    explain: Explain = False,
 ) -> None:
     """Make and publish one release of a dataset.
 
     The table of the site file is read and measured once under differential privacy, and a bundle of
-    synthetic rows is published with its manifest, data card and report. The budget is charged
-    before anything is computed of the rows, and is not given back afterwards, except for a table
-    that breaks a declared rule.
+    synthetic rows is published with its manifest, data card and report. The budget is charged first
+    and is not given back afterwards, except for a table that breaks a declared rule.
     """
     # Where Prefect is loaded already, in a notebook say, there is nothing to hasten.
     prepared = None if "prefect" in sys.modules else _prepare_orchestrator()
@@ -93,7 +93,7 @@ def release(
                 progress.expect_stages(("ingest", *stages, *PUBLISH))
                 with listen_to_stages(progress):
                     outcome = run_release(request, job)
-    show_outcome(outcome, stage_seconds=progress.stage_seconds)
+    show_outcome(outcome, explain=explain, stage_seconds=progress.stage_seconds)
 
 
 @app.command()

@@ -8,10 +8,12 @@ import traceback
 from contextlib import nullcontext
 
 import typer
+from typer.completion import completion_init
 from typer.main import get_command
 
 from flows.cli import terminal
 from flows.cli.app import app
+from flows.cli.site import COMPLETE
 from flows.cli.stopping import stoppable
 from privacy.errors import ClustMixError, ConfigurationError
 
@@ -21,6 +23,9 @@ STOPPABLE = frozenset({"release", "check", "plan", "publish", "audit"})
 
 def run(words: list[str]) -> int:
     """Run one command and return its exit code."""
+    if COMPLETE in os.environ:
+        completion_init()
+        get_command(app).main(words, "clustmix", COMPLETE)  # answers the shell and exits
     slow = stoppable(as_json="--json" in words) if {*words} & STOPPABLE else nullcontext()
     try:
         with slow:

@@ -30,7 +30,7 @@ from pydantic import (
 )
 
 from privacy.errors import ConfigurationError, InputError, IntegrityError
-from storage.files.documents import Sha256, canonical_json
+from storage.files.documents import Sha256, canonical_json, refusal
 from storage.files.private import open_regular, replace_durably
 from storage.files.refs import check_name
 
@@ -103,11 +103,7 @@ class ReadyFile(BaseModel):
         """Refuse a file that was not written with the key or was changed (``ARRIVAL_FORGED``)."""
         expected = _mac(secret, self.model_dump(mode="json", exclude={"mac"}))
         if not hmac.compare_digest(expected, self.mac):
-            raise InputError(
-                "ARRIVAL_FORGED",
-                "expected a ready file signed with the key of this landing place, found another "
-                "signature; sign with keys/landing.key of the installation (clustmix ready --key)",
-            )
+            raise refusal(__package__, "ARRIVAL_FORGED")
 
     def check_names(self, ready_name: str) -> None:
         """Refuse names outside of the table (``ARRIVAL_NAME``); the error repeats none of them.
@@ -156,11 +152,7 @@ def parse_ready_file(content: bytes) -> ReadyFile:
             problem = f"the documented fields, {field!r} in its range" if field else problem
         except (ValueError, RecursionError):  # the text of the reason may quote content
             pass
-    raise InputError(
-        "ARRIVAL_MALFORMED",
-        f"expected a ready file with {problem}, found another; write it with clustmix ready, or "
-        "with examples/announce.py",
-    )
+    raise refusal(__package__, "ARRIVAL_MALFORMED", expected=problem)
 
 
 def build_ready_file(path: Path, *, dataset: str, secret: bytes) -> bytes:
@@ -195,10 +187,8 @@ def write_ready_file(path: Path, content: bytes) -> Path:
     try:
         replace_durably(target, content, mode=0o640)
     except OSError as error:
-        raise ConfigurationError(
-            "READY_UNWRITABLE",
-            f"expected to write {target}, found: {error.strerror}; run as a user who may write to "
-            "the landing folder",
+        raise refusal(
+            __package__, "READY_UNWRITABLE", target=target, found=error.strerror
         ) from None
     return target
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from privacy.errors import ClustMixError, ConfigurationError, IntegrityError
+from privacy.errors import ClustMixError, ConfigurationError, InputError, IntegrityError
 from storage.files.private import (
     ensure_private_directory,
     open_regular,
@@ -151,3 +151,17 @@ def write_kept(path: Path, content: BaseModel | str) -> None:
 def listed(package: str, file: str) -> dict[str, Any]:
     """Return the content of a TOML file that comes with a package of the program."""
     return tomllib.loads(resources.files(package).joinpath(file).read_text("utf-8"))
+
+
+_ERRORS = {kind.__name__: kind for kind in (ConfigurationError, InputError, IntegrityError)}
+
+
+def refusal(package: str, key: str, /, **facts: object) -> ClustMixError:
+    """Return an error by its code in ``refusals.toml`` of a package, which has class and text.
+
+    The key may add the case to the code. Facts fill the braces of the text, which is public.
+    """
+    for kind, texts in listed(package, "refusals.toml").items():
+        if key in texts:
+            return _ERRORS[kind](key.partition(" ")[0], texts[key].format(**facts))
+    raise KeyError(key)

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from privacy.errors import InputError
+from storage.files.documents import refusal
 from storage.files.private import ensure_private_directory
 from storage.files.workspace import replaced
 from storage.public_data.public_tables import DATASETS, PublicDataset
@@ -34,11 +35,7 @@ def find(name: str, *, places: DataPlaces | None = None) -> Path:
     places = load_settings().data_places if places is None else places
     dataset = DATASETS.get(name)
     if dataset is None:
-        raise InputError(
-            "DATA_UNKNOWN",
-            f"expected one of {', '.join(table_names())}; found {name[:80]!r}; "
-            "give a path for a dataset of your own",
-        )
+        raise refusal(__package__, "DATA_UNKNOWN", known=", ".join(table_names()), found=name[:80])
     for folder in data_folders(places):
         path = folder / dataset.relative_path
         if dataset.sha256 is not None and path.is_file():
@@ -85,11 +82,12 @@ def _fetch(dataset: PublicDataset, url: str) -> dict[str, bytes]:
         if all(_digest(found.get(name)) == sha256 for name, sha256 in dataset.members.items()):
             members = found
     if members is None:
-        raise InputError(
-            "DATA_UNAVAILABLE",
-            f"dataset {dataset.name} could not be downloaded from {url} with the expected SHA-256; "
-            f"get it by hand, put {_wanted(dataset)} into a folder and set CLUSTMIX_DATA_DIR "
-            "to that folder",
+        raise refusal(
+            __package__,
+            "DATA_UNAVAILABLE download",
+            name=dataset.name,
+            url=url,
+            files=_wanted(dataset),
         )
     return members
 
@@ -144,11 +142,7 @@ def keep(content: bytes, target: Path) -> Path:
 
 def _check_digest(name: str, found: str, expected: str) -> None:
     if found != expected:
-        raise InputError(
-            "DATA_CHANGED",
-            f"file {name} has SHA-256 {found}, expected {expected}; "
-            "replace it by the published copy",
-        )
+        raise refusal(__package__, "DATA_CHANGED", name=name, found=found, expected=expected)
 
 
 def _sha256(path: Path) -> str:

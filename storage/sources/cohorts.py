@@ -8,6 +8,7 @@ from typing import TypeVar
 import pandas as pd
 
 from privacy.errors import InputError
+from storage.files.documents import refusal
 from storage.public_data.datasets import find
 from storage.schema.table import check_names
 from storage.settings import DataPlaces
@@ -114,7 +115,7 @@ class CohortReader:
     def check_unchanged(self, *, map: Mapper | None = None) -> None:
         """Hash the files again; discard the results on a difference (``SOURCE_CHANGED``)."""
         if self.fingerprint(map=map) != self._first:
-            raise _changed()
+            raise refusal(__package__, "SOURCE_CHANGED")
 
     def fingerprint(self, *, map: Mapper | None = None) -> Fingerprint | None:
         """Return the state of the files, hashed by `map` (InputError); None without files."""
@@ -169,7 +170,7 @@ class CohortReader:
             return
         files = self._files()
         if files is None or not self._first.is_of(files):
-            raise _changed()
+            raise refusal(__package__, "SOURCE_CHANGED")
 
     def _needed(self, columns: Sequence[str]) -> list[str]:
         """Return the columns to read, including those of `select`."""
@@ -179,11 +180,7 @@ class CohortReader:
         needed = list(dict.fromkeys([*columns, *self._source.select]))
         for column in needed:
             if column not in known:
-                raise InputError(
-                    "COLUMN_MISSING",
-                    f"column {column!r} is declared and the source does not have it; correct the "
-                    "site file or the export (names are compared exactly, blanks included)",
-                )
+                raise refusal(__package__, "COLUMN_MISSING", column=column)
             if column in refused_types:
                 raise type_refused(column, refused_types[column])
         return needed
@@ -222,10 +219,3 @@ class CohortReader:
             if problem:
                 raise InputError("SOURCE_MISSING", problem)
         return reader_of(source.kind)(source, self._scratch)
-
-
-def _changed() -> InputError:
-    return InputError(
-        "SOURCE_CHANGED",
-        "the source changed while it was read; wait until the export is complete and start again",
-    )

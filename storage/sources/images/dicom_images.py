@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.errors import ConfigurationError, extra
+from privacy.errors import extra
+from storage.files.documents import refusal
 from storage.schema.columns import raw_text
 from storage.sources.declared_images import PATIENT_TAG, DicomSource
 from storage.sources.images.file_rules import FileRule, RefusedFile
@@ -108,10 +109,7 @@ def check_tags(tags: Sequence[str]) -> None:
         from pydicom.datadict import tag_for_keyword
     unknown = [tag for tag in tags if tag_for_keyword(tag) is None]
     if unknown:
-        raise ConfigurationError(
-            "DICOM_TAGS",
-            f"source.tags: expected keywords of DICOM such as ViewPosition, found {unknown[0]}",
-        )
+        raise refusal(__package__, "DICOM_TAGS", found=unknown[0])
 
 
 @contextmanager

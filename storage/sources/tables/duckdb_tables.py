@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from privacy.errors import ConfigurationError, InputError, extra
+from privacy.errors import extra
+from storage.files.documents import refusal
 from storage.files.private import ensure_private_directory
 from storage.settings import load_settings
-from storage.sources.formats import folded, in_quotes, undeclared_view
+from storage.sources.formats import folded, in_quotes
 from storage.sources.reading import SourceTable
 from storage.sources.sql_queries import DUCKDB_TYPES, equated_of, parse_query, printed
 from storage.sources.tables.parquet_files import above_partitions, plain, refuse_a_log
@@ -105,7 +106,7 @@ class DuckdbTables(SourceTable):
         for name in sorted(self._source.tables_read):
             schema, table, kind = found.get(name if "." in name else f"main.{name}", ("", "", ""))
             if kind != "BASE TABLE" and not (kind == "VIEW" and name in self._source.declared):
-                raise undeclared_view(name)
+                raise refusal("storage.sources", "UNDECLARED_VIEW", name=name)
             scans[name] = f"source.{in_quotes(schema)}.{in_quotes(table)}"
         return scans
 
@@ -115,11 +116,7 @@ class DuckdbTables(SourceTable):
         for column in sorted(equated_of(parse_query(self._source.query, "duckdb"))):
             kinds = {columns[column] for columns in patients if column in columns}
             if len(kinds) > 1 and not all(kind.endswith(("INT", "INTEGER")) for kind in kinds):
-                raise InputError(
-                    "JOIN_TYPES",
-                    f"expected column {column!r}, which joins tables, to be of one type in all of "
-                    "them, so that no two keys are taken for one; write it as text",
-                )
+                raise refusal(__package__, "JOIN_TYPES", column=column)
 
 
 def _scan(connection: "DuckDBPyConnection", kind: str, place: str) -> str:
@@ -128,12 +125,7 @@ def _scan(connection: "DuckDBPyConnection", kind: str, place: str) -> str:
     for name in (*_EXTENSIONS[kind], *(("httpfs",) if is_remote and kind != "parquet" else ())):
         known = "SELECT 1 FROM duckdb_extensions() WHERE installed AND extension_name = ?"
         if connection.execute(known, [name]).fetchone() is None:
-            raise ConfigurationError(
-                "EXTENSION_MISSING",
-                f"expected the extension {name} of DuckDB, found none for its version; nothing is "
-                'downloaded here: install it as this user (python -c "import duckdb; '
-                f"duckdb.sql('INSTALL {name}')\"), or write the present rows out as Parquet",
-            )
+            raise refusal(__package__, "EXTENSION_MISSING", name=name)
         connection.execute(f"LOAD {name}")
     if kind != "parquet":
         if is_remote:
@@ -144,11 +136,7 @@ def _scan(connection: "DuckDBPyConnection", kind: str, place: str) -> str:
     # DuckDB would convert all files to the types of the first.
     forms = {frozenset(_kinds(connection.sql(f"FROM {scan(one)}")).items()) for one in files}
     if len(forms) > 1:
-        raise InputError(
-            "PARQUET_SCHEMA",
-            f"expected the same columns, types and partition keys in every file at {place}; write "
-            "the folder again with one schema",
-        )
+        raise refusal(__package__, "PARQUET_SCHEMA files", place=place)
     return scan(", ".join(files))
 
 
@@ -168,10 +156,7 @@ def _parquet_files(connection: "DuckDBPyConnection", place: str) -> list[str]:
     refuse_a_log(names)
     found = [name for name in names if name == folder or _is_parquet(name, folder)]
     if not found or any(set("*?[") & set(str(name)) for name in found):
-        raise InputError(
-            "SOURCE_MISSING",
-            f"expected files '*.parquet' at {place}, none with * ? or [ in its name",
-        )
+        raise refusal(__package__, "SOURCE_MISSING", place=place)
     return [f"{_S3 if is_remote else ''}{name}" for name in sorted(found)]
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from privacy.errors import InputError
+from storage.files.documents import refusal
 from storage.sources.cells import arrow_is_read, arrow_is_text
 from storage.sources.declared import ParquetSource
 from storage.sources.reading import SourceTable, check_form
@@ -95,11 +96,8 @@ class ParquetFolder(SourceTable):
         for schema, values in zip(schemas, self._partitions, strict=True):
             if sorted(schema) != sorted(types) or list(values) != keys:
                 differing = sorted({name for name, _ in {*types} ^ {*schema}})
-                raise InputError(
-                    "PARQUET_SCHEMA",
-                    "every file of the folder must have the same columns, types and partition "
-                    f"keys; they differ in: {', '.join(differing) or 'partition keys'}; write the "
-                    "folder again with one schema",
+                raise refusal(
+                    __package__, "PARQUET_SCHEMA", names=", ".join(differing) or "partition keys"
                 )
         refused = {item.name: str(item.type) for item in stored if not arrow_is_read(item.type)}
         return (*(name for name, _ in types), *keys), refused
@@ -158,12 +156,7 @@ def refuse_a_log(names: Iterable[PurePath]) -> None:
     for table, mark in _LOGS.items():
         if any(part.endswith(mark) for part in found):
             by_log = "" if table == "Hudi" else "read it with source.kind: duckdb, or "
-            raise InputError(
-                "TABLE_LOG",
-                f"expected a folder of plain Parquet, found the log of a {table} table, whose "
-                f"files hold deleted and replaced rows; {by_log}write its present rows out as "
-                "Parquet",
-            )
+            raise refusal(__package__, "TABLE_LOG", table=table, instead=by_log)
 
 
 def _rows_of_groups(file: Path) -> list[int]:

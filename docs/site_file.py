@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from flows.site.site_file import SiteFile
 from storage.codebooks.sheets import HEADINGS
-from storage.public_data.datasets import table_names
+from storage.public_data.datasets import DATASETS
 
 PAGE = Path(__file__).with_name("site-file.md")
 
@@ -140,7 +140,7 @@ def page() -> str:
     """Return the whole page."""
     headings = (spellings.split(",")[0] for spellings in HEADINGS.values())
     head = _text("head.md").replace("{headings}", ", ".join(headings))
-    head = head.replace("{example}", EXAMPLE).replace("{tables}", ", ".join(table_names()))
+    head = head.replace("{example}", EXAMPLE).replace("{tables}", ", ".join(sorted(DATASETS)))
     said: dict[str, str] = {}
     return head + "".join(_section(model, said) for model in SECTIONS)
 

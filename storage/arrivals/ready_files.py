@@ -115,15 +115,9 @@ class ReadyFile(BaseModel):
         for name in self.files:
             _check_name(name)
             if not name.startswith(f"{table}/") and set(self.files) != {table}:
-                raise _name_refused(
-                    f"NAME{READY_SUFFIX} to announce the file NAME or the files of the folder "
-                    "NAME, found another name; name the ready file after its table"
-                )
+                raise refusal(__package__, "ARRIVAL_NAME of ready file")
         if any(folder in self.files for name in self.files for folder in _above(name)):
-            raise _name_refused(
-                "every name to be a file or a folder, found one that is both; announce the files "
-                "alone"
-            )
+            raise refusal(__package__, "ARRIVAL_NAME of both")
 
     @property
     def size_bytes(self) -> int:
@@ -231,19 +225,9 @@ def _announce(path: Path) -> AnnouncedFile:
 def _check_name(name: str) -> None:
     parts = name.split("/")
     if len(parts) > _MAX_DEPTH or not all(map(_PART.fullmatch, parts)):
-        raise _name_refused(
-            "names of at most 8 parts with letters, digits and . _ = + % , @ - that do not begin "
-            "with a dot, found another; rename the files"
-        )
+        raise refusal(__package__, "ARRIVAL_NAME of characters")
     if name.endswith(_UNFINISHED):
-        raise _name_refused(
-            "no name that ends in .part, .ready.json or .refused, found one; rename the table "
-            "when it is complete"
-        )
-
-
-def _name_refused(expected: str) -> InputError:
-    return InputError("ARRIVAL_NAME", f"expected {expected}")
+        raise refusal(__package__, "ARRIVAL_NAME of unfinished")
 
 
 def _above(name: str) -> Iterable[str]:

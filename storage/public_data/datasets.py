@@ -4,12 +4,11 @@ import gzip
 import hashlib
 import http.client
 import io
-import urllib.error
 import urllib.parse
 import urllib.request
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from privacy.errors import InputError
@@ -35,7 +34,9 @@ def find(name: str, *, places: DataPlaces | None = None) -> Path:
     places = load_settings().data_places if places is None else places
     dataset = DATASETS.get(name)
     if dataset is None:
-        raise refusal(__package__, "DATA_UNKNOWN", known=", ".join(table_names()), found=name[:80])
+        raise refusal(
+            __package__, "DATA_UNKNOWN", known=", ".join(sorted(DATASETS)), found=name[:80]
+        )
     for folder in data_folders(places):
         path = folder / dataset.relative_path
         if dataset.sha256 is not None and path.is_file():
@@ -45,7 +46,7 @@ def find(name: str, *, places: DataPlaces | None = None) -> Path:
     if target.is_file():
         return target
     if dataset.build is not None:
-        members = _members_beside(dataset, data_folders(places))
+        members = None if places.data_dir is None else _members_beside(dataset, places.data_dir)
         if dataset.of is not None:
             members = {dataset.of: find(dataset.of, places=places).read_bytes()}
         elif members is None and dataset.url is not None and not places.offline:
@@ -58,11 +59,6 @@ def find(name: str, *, places: DataPlaces | None = None) -> Path:
         f"'{dataset.publisher}' into a folder and set CLUSTMIX_DATA_DIR to that folder"
         + ("" if dataset.url is None else ", or unset CLUSTMIX_OFFLINE"),
     )
-
-
-def table_names() -> list[str]:
-    """Return the names that `find` knows, sorted."""
-    return sorted(DATASETS)
 
 
 def data_folders(places: DataPlaces) -> list[Path]:
@@ -113,23 +109,20 @@ def _wanted(dataset: PublicDataset) -> str:
     return ", ".join(str(folder / name) for name in dataset.members)
 
 
-def _members_beside(dataset: PublicDataset, folders: Sequence[Path]) -> dict[str, bytes] | None:
-    """Read the published files, plain or ``.gz``, from the first folder that has them all."""
-    for folder in folders:
-        place = (folder / dataset.relative_path).parent
-        found: dict[str, bytes] = {}
-        for name, expected in dataset.members.items():
-            packed = place / f"{name}.gz"
-            if packed.is_file():
-                found[name] = _unpacked(packed.read_bytes())
-            elif (place / name).is_file():
-                found[name] = (place / name).read_bytes()
-            else:
-                break
-            _check_digest(name, _digest(found[name]), expected)
+def _members_beside(dataset: PublicDataset, folder: Path) -> dict[str, bytes] | None:
+    """Read the published files, plain or ``.gz``, from a folder; None unless it has them all."""
+    place = (folder / dataset.relative_path).parent
+    found: dict[str, bytes] = {}
+    for name, expected in dataset.members.items():
+        packed = place / f"{name}.gz"
+        if packed.is_file():
+            found[name] = _unpacked(packed.read_bytes())
+        elif (place / name).is_file():
+            found[name] = (place / name).read_bytes()
         else:
-            return found
-    return None
+            return None
+        _check_digest(name, _digest(found[name]), expected)
+    return found
 
 
 def keep(content: bytes, target: Path) -> Path:
@@ -161,7 +154,7 @@ def get(url: str) -> bytes | None:
     try:
         with urllib.request.urlopen(url, timeout=DOWNLOAD_TIMEOUT_SECONDS) as response:  # noqa: S310
             content: bytes = response.read(MAX_DOWNLOAD_BYTES + 1)
-    except (urllib.error.URLError, http.client.HTTPException, OSError):
+    except (http.client.HTTPException, OSError):
         return None
     return content if len(content) <= MAX_DOWNLOAD_BYTES else None
 

@@ -7,7 +7,6 @@ from typing import TypeVar
 
 import pandas as pd
 
-from privacy.errors import InputError
 from storage.files.documents import refusal
 from storage.public_data.datasets import find
 from storage.schema.table import check_names
@@ -209,13 +208,8 @@ class CohortReader:
     def _table(self) -> SourceTable:
         source = self._source
         if isinstance(source, CsvSource | ParquetSource | FhirSource) and source.path is not None:
-            problem = ""
             if isinstance(source, CsvSource) and source.path.is_dir():
-                problem = f"expected a file at {source.path}, found a folder"
-            elif not (source.path.is_file() or source.path.is_dir()):
-                problem = (
-                    f"expected a file or folder at {source.path}; correct the path in the site file"
-                )
-            if problem:
-                raise InputError("SOURCE_MISSING", problem)
+                raise refusal(__package__, "SOURCE_MISSING file", path=source.path)
+            if not (source.path.is_file() or source.path.is_dir()):
+                raise refusal(__package__, "SOURCE_MISSING path", path=source.path)
         return reader_of(source.kind)(source, self._scratch)

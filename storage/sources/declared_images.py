@@ -1,6 +1,7 @@
 """Declared folders of images, kinds png and dicom, and the rules that their files keep."""
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, StrictBool, StrictInt, field_validator, model_validator
@@ -134,6 +135,29 @@ class DicomSource(_FolderSource):
     def header_columns(self) -> tuple[str, ...]:
         """Names of the columns that are read from the header of each file."""
         return PATIENT_TAG, *self.tags
+
+
+class FileRule(StrEnum):
+    """Rule of a file; the value is the text that an error may show."""
+
+    WHOLE = "whole files of the declared kind, none damaged or truncated"
+    LARGE = "files of at most 64 MiB"
+    SIZE = "images of the declared rows and columns of pixels"
+    DEPTH = "8 bits a channel, and no palette"
+    CHANNELS = "gray or colour images as declared, without an alpha channel"
+    FRAMES = "one frame in each file"
+    UNCOMPRESSED = "uncompressed pixels"
+    RESCALE = "a slope and an intercept, not empty"
+    MONOCHROME = "images of the kind MONOCHROME2"
+    BURNED_IN = "files that say that no text is burned in, as others are declared to be refused"
+
+
+class RefusedFile(Exception):
+    """One file breaks a rule."""
+
+    def __init__(self, rule: FileRule) -> None:
+        super().__init__(rule)
+        self.rule = rule
 
 
 class RefusedFiles(InputError):

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from privacy.errors import extra
 from storage.files.documents import refusal
 from storage.schema.columns import raw_text
-from storage.sources.declared_images import PATIENT_TAG, DicomSource
-from storage.sources.images.file_rules import FileRule, RefusedFile
+from storage.sources.declared_images import PATIENT_TAG, DicomSource, FileRule, RefusedFile
 
 _PIXELS = (
     "Rows", "Columns", "SamplesPerPixel", "PhotometricInterpretation", "BitsAllocated",
@@ -121,7 +120,6 @@ def _parsed(content: bytes, names: Sequence[str], **options: bool) -> Iterator[A
         raise RefusedFile(FileRule.UNCOMPRESSED)
     # Its warnings quote values.
     pydicom.config.logger.disabled = logging.getLogger("pydicom").disabled = True
-    rule = FileRule.WHOLE
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

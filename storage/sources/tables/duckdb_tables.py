@@ -22,7 +22,7 @@ from storage.settings import load_settings
 from storage.sources.formats import folded, in_quotes
 from storage.sources.reading import SourceTable
 from storage.sources.sql_queries import DUCKDB_TYPES, equated_of, parse_query, printed
-from storage.sources.tables.parquet_files import above_partitions, plain, refuse_a_log
+from storage.sources.tables.parquet_files import above_partitions, is_part, plain, refuse_a_log
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
@@ -154,15 +154,10 @@ def _parquet_files(connection: "DuckDBPyConnection", place: str) -> list[str]:
     folder = PurePosixPath(root)
     names = [PurePosixPath(name) for name in store.find(str(above_partitions(folder)))]
     refuse_a_log(names)
-    found = [name for name in names if name == folder or _is_parquet(name, folder)]
+    found = [name for name in names if name == folder or is_part(name, folder)]
     if not found or any(set("*?[") & set(str(name)) for name in found):
         raise refusal(__package__, "SOURCE_MISSING", place=place)
     return [f"{_S3 if is_remote else ''}{name}" for name in sorted(found)]
-
-
-def _is_parquet(name: PurePosixPath, folder: PurePosixPath) -> bool:
-    inside = name.relative_to(folder).parts if name.is_relative_to(folder) else (".",)
-    return name.suffix == ".parquet" and not any(part.startswith((".", "_")) for part in inside)
 
 
 def _define(connection: "DuckDBPyConnection", name: str, scan: str) -> dict[str, str]:

@@ -165,16 +165,16 @@ def _rows_of_groups(file: Path) -> list[int]:
 
 
 def _files_of(path: Path) -> list[Path]:
-    """Return the file, or the Parquet files below a folder, sorted; ``.`` and ``_`` hide a name."""
+    """Return the file, or the Parquet files below a folder, sorted."""
     if path.is_file():
         return [path]
-    hidden = (".", "_")
-    return sorted(
-        file
-        for file in path.rglob("*.parquet")
-        if file.is_file()
-        and not any(part.startswith(hidden) for part in file.relative_to(path).parts)
-    )
+    return sorted(file for file in path.rglob("*") if file.is_file() and is_part(file, path))
+
+
+def is_part(file: PurePath, folder: PurePath) -> bool:
+    """Return true for a Parquet file below a folder; ``.`` and ``_`` hide a name."""
+    inside = file.relative_to(folder).parts if file.is_relative_to(folder) else (".",)
+    return file.suffix == ".parquet" and not any(part.startswith((".", "_")) for part in inside)
 
 
 def _hive_values(relative: Path) -> dict[str, str | None]:

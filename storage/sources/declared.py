@@ -210,13 +210,6 @@ class SqlSource(DatabasePlace, _Query):
         """Queries that find something in the vocabulary of an OMOP database, and what it is."""
         return self._vocabulary
 
-    @property
-    def times(self) -> frozenset[tuple[str, str]]:
-        """Tables with the columns that the query reads as times, which SQLite has as text."""
-        from storage.sources.sql_queries import parse_query, times_of
-
-        return times_of(parse_query(self.query, self.language))
-
 
 class _DuckdbSource(_Query):
     """Tables of DuckDB by one query, with the rules of kind ``sql``; text is compared by bytes.

@@ -280,7 +280,9 @@ def _check_times(driver: sqlite3.Connection, source: SqlSource) -> None:
 
     A number is a Julian day to SQLite, whoever wrote it; a text of another form is no time.
     """
-    for table, column in source.times:
+    from storage.sources.sql_queries import parse_query, times_of  # slow import, rarely needed
+
+    for table, column in times_of(parse_query(source.query, source.language)):
         # Names of a parsed query, in quotes.
         name = ".".join(in_quotes(part) for part in table.split("."))
         cell = in_quotes(column)

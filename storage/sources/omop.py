@@ -10,6 +10,7 @@ from datetime import date
 from typing import Annotated, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     StrictBool,
@@ -50,21 +51,23 @@ def _with_unit(value: object) -> object:
     return "0" if value == 0 and isinstance(value, int) else value
 
 
+def _in_order(window: tuple[str | None, str | None]) -> tuple[str | None, str | None]:
+    units = {end[-1] for end in window if end is not None and end != "0"}
+    ends = [int(end.rstrip("dh")) for end in window if end is not None]
+    if len(units) != 1 or ends != sorted(ends):
+        raise ValueError("expected window as [first, last], in days (2d) or in hours (48h)")
+    return window
+
+
 _Concept = Annotated[StrictInt, Field(gt=0)]
 _Concepts = Annotated[
     tuple[_Concept, ...], Field(min_length=1, max_length=1000), BeforeValidator(_one_or_more)
 ]
 _Offset = Annotated[str, Field(pattern=rf"^(0|{_OFFSET.pattern})$"), BeforeValidator(_with_unit)]
-Window = tuple[_Offset | None, _Offset | None]
+
+Window = Annotated[tuple[_Offset | None, _Offset | None], AfterValidator(_in_order)]
 """First and last day (``d``) or hour (``h``) after the index, both included; None has no end."""
 _SchemaName = Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]*$")]
-
-
-def _check_window(window: Window) -> None:
-    units = {end[-1] for end in window if end is not None and end != "0"}
-    ends = [int(end.rstrip("dh")) for end in window if end is not None]
-    if len(units) != 1 or ends != sorted(ends):
-        raise ValueError("expected window as [first, last], in days (2d) or in hours (48h)")
 
 
 class _Events(Declaration):
@@ -168,8 +171,6 @@ class _OmopFeature(_Events):
             raise ValueError("expected unit with measurement only")
         if self.value == "concept" and self.take not in ("first", "last"):
             raise ValueError("expected take: first or last with value: concept")
-        if self.window is not None:
-            _check_window(self.window)
         return self
 
 
@@ -208,8 +209,6 @@ class OmopSource(DatabasePlace):
         for feature in self.features:
             if feature.event and (feature.window or self.window) is None:
                 raise ValueError(f"expected a window for column {feature.column}, or for all")
-        if self.window is not None:
-            _check_window(self.window)
         return self
 
     @property

@@ -77,7 +77,7 @@ MEANINGS = {
     "_Partition.part": "The part that is read: from 0, below `parts`.",
     "NumericColumn.name": "Column name.",
     "NumericColumn.kind": "Whether released values are whole numbers.",
-    "NumericColumn.lower": "Public lower bound, included. A value outside the bounds is clipped.",
+    "NumericColumn.lower": "Public lower bound, included.",
     "NumericColumn.upper": "Public upper bound, included.",
     "NumericColumn.decimals": "Decimals of a released value; by default 0 for integers, 2 for "
     "reals. Bounds and edges lie on this grid.",
@@ -94,8 +94,7 @@ MEANINGS = {
     "`folder` is the column `label`.",
     "*.burned_in": "Text in the pixels: `refuse` takes only files whose BurnedInAnnotation is NO. "
     "A text that many images share can appear in a release.",
-    "*.select": "Keep the rows whose column equals the value, for every pair: a rule on that row "
-    "alone. The column must be public; the value is.",
+    "*.select": "Keep the rows whose columns equal these values. Columns and values are public.",
     "*.data": "Name of a [public table](#public-tables).",
     "*.shares": "Split of the budget over the stages.",
     "*.published": "Parameters of the published analysis.",

@@ -60,7 +60,7 @@ class CsvSource(_FileSource):
     thousands: Literal[".", ",", " ", "'"] | None = Field(
         default=None, exclude_if=lambda mark: mark is None
     )
-    """Mark of thousands; none if left out."""
+    """Mark of thousands."""
 
     @field_validator("delimiter")
     @classmethod
@@ -88,7 +88,7 @@ class CsvSource(_FileSource):
 
 
 class ParquetSource(_FileSource):
-    """A Parquet file, or a folder of Parquet files, also in hive partitions (``key=value``)."""
+    """A Parquet file, or a folder of them, also in hive partitions (``key=value``)."""
 
     kind: Literal["parquet"]
 
@@ -101,7 +101,7 @@ class _Query(SourcePlace):
     parameters: dict[str, StrictStr | StrictBool | StrictInt | _StrictFinite | date] = Field(
         default_factory=dict
     )
-    """A value for every bound parameter and no other."""
+    """A value for every bound parameter."""
     public_tables: tuple[str, ...] = ()
     """Tables and views without patients, such as names of codes, named as in the query."""
     patient_local: tuple[str, ...] = ()

@@ -86,7 +86,7 @@ class _Events(Declaration):
     visit: _Concepts | None = None
     """Concepts of ``visit_occurrence``."""
     descendants: StrictBool = False
-    """Count the concepts below these in the vocabulary (``concept_ancestor``) as well."""
+    """Count the concepts below these (``concept_ancestor``) as well."""
 
     @property
     def event(self) -> str:
@@ -110,13 +110,13 @@ class _OmopPopulation(_Events):
     take: Literal["first", "last", "each"] = "first"
     """First or last such event, or a row for each; after ``since`` and ``until``."""
     index: Literal["start", "end"] = "start"
-    """``start`` or ``end`` of a visit as the index; ``start`` for other events."""
+    """``end`` with ``visit`` only."""
     since: date | None = None
     """First day of an index."""
     until: date | None = None
     """Last day of an index."""
     age: tuple[StrictInt, StrictInt] | None = None
-    """Least and greatest age, computed as the feature ``age``; all ages if left out."""
+    """Least and greatest age, computed as the feature ``age``."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -147,7 +147,7 @@ class _OmopFeature(_Events):
     """``number`` takes ``value_as_number``, ``concept`` the name of ``value_as_concept_id`` in the
     vocabulary."""
     unit: _Concepts | None = None
-    """Concepts of the units that count; others are left out. All units if left out."""
+    """Concepts of the units that count; all if left out."""
     window: Window | None = None
     """Window of this column; that of the source if left out."""
 

@@ -13,9 +13,10 @@ from pydicom.uid import DeflatedExplicitVRLittleEndian, JPEGBaseline8Bit
 from privacy.errors import ConfigurationError, InputError
 from storage.schema.column_blocks import pixel_names
 from storage.sources.cohorts import CohortReader
-from storage.sources.declared_images import DicomSource, FileRule, PngSource, RefusedFiles
+from storage.sources.declared_images import DicomSource, PngSource, RefusedFiles
 from storage.sources.images import image_folders
 from storage.sources.images.dicom_images import windowed
+from storage.sources.images.file_rules import FileRule
 from storage.sources.images.image_folders import shrunk
 
 ROWS, COLUMNS = 4, 6

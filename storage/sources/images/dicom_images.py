@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from privacy.errors import extra
 from storage.files.documents import refusal
 from storage.schema.columns import raw_text
-from storage.sources.declared_images import PATIENT_TAG, DicomSource, FileRule, RefusedFile
+from storage.sources.declared_images import PATIENT_TAG, DicomSource
+from storage.sources.images.file_rules import FileRule, RefusedFile
 
 _PIXELS = (
     "Rows", "Columns", "SamplesPerPixel", "PhotometricInterpretation", "BitsAllocated",

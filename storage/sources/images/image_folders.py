@@ -21,13 +21,12 @@ from storage.sources.declared import CsvSource
 from storage.sources.declared_images import (
     FILE_NAME,
     DicomSource,
-    FileRule,
     PngSource,
-    RefusedFile,
     RefusedFiles,
 )
 from storage.sources.formats import CsvTable
 from storage.sources.images.dicom_images import check_tags, read_dicom, series_of
+from storage.sources.images.file_rules import FileRule, RefusedFile
 from storage.sources.images.png_images import read_png
 from storage.sources.reading import SourceTable
 

@@ -11,7 +11,8 @@ from contextlib import suppress
 import numpy as np
 from numpy.typing import NDArray
 
-from storage.sources.declared_images import FileRule, PngSource, RefusedFile
+from storage.sources.declared_images import PngSource
+from storage.sources.images.file_rules import FileRule, RefusedFile
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
 _END = b"\0\0\0\0IEND\xaeB`\x82"

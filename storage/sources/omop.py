@@ -19,22 +19,14 @@ from pydantic import (
     model_validator,
 )
 
-from storage.files.documents import KEPT
+from storage.files.documents import KEPT, listed
 from storage.schema.columns import Declaration
 from storage.sources.places import DatabasePlace
 
 PERSON = "person_id"
 """Column that names the patient, in every table of persons."""
 
-_EVENTS = {
-    "condition": ("condition_occurrence", "condition_concept_id", "condition_start"),
-    "drug": ("drug_exposure", "drug_concept_id", "drug_exposure_start"),
-    "procedure": ("procedure_occurrence", "procedure_concept_id", "procedure"),
-    "measurement": ("measurement", "measurement_concept_id", "measurement"),
-    "observation": ("observation", "observation_concept_id", "observation"),
-    "visit": ("visit_occurrence", "visit_concept_id", "visit_start"),
-    "death": ("death", "", "death"),
-}
+_EVENTS = listed(__package__, "omop.toml")
 """Kind of event: its table, the column of its concept, and the stem of its date and time."""
 
 _DAY = 86_400  # seconds

@@ -22,19 +22,6 @@ from storage.sources.cells import arrow_frame, distinct
 MAX_CELLS = 40_000_000
 """Most cells that are read at once, so that wide rows need no more memory."""
 
-_READERS = {
-    "csv": "formats:CsvTable",
-    "dicom": "images.image_folders:ImageFolder",
-    "duckdb": "tables.duckdb_tables:DuckdbTables",
-    "fhir": "fhir:FhirExport",
-    "parquet": "tables.parquet_files:ParquetFolder",
-    "png": "images.image_folders:ImageFolder",
-    "sklearn": "formats:SklearnTable",
-    "sql": "formats:QueryTable",
-}
-"""Reader of each kind of source, as ``module:class`` in this folder."""
-
-
 _DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)
 _LISTED = listed(__package__, "forms.toml")
 _FORMS = {bytes.fromhex(start): form for start, form in _LISTED["first_bytes"].items()}
@@ -110,7 +97,7 @@ class SourceTable(ABC):
 
 def reader_of(kind: str) -> type[SourceTable]:
     """Load the reader of a kind of source."""
-    module, _, name = _READERS[kind].partition(":")
+    module, _, name = _LISTED["readers"][kind].partition(":")
     return cast(type[SourceTable], getattr(import_module(f"{__package__}.{module}"), name))
 
 

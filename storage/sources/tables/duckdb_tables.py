@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from privacy.errors import extra
-from storage.files.documents import refusal
+from storage.files.documents import listed, refusal
 from storage.files.private import ensure_private_directory
 from storage.settings import load_settings
 from storage.sources.formats import folded, in_quotes
@@ -28,19 +28,8 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 _S3 = "s3://"
-_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
-    "allow_community_extensions": False,
-    "allow_persistent_secrets": False,
-    "autoinstall_known_extensions": False,
-    "autoload_known_extensions": False,
-    "memory_limit": "2GB",
-    "python_enable_replacements": False,
-    "threads": 2,
-}
-_EXTENSIONS = {"parquet": (), "delta": ("delta",), "iceberg": ("avro", "iceberg")}
+_LISTED = listed(__package__, "duckdb.toml")
 _METADATA = re.compile(r"/metadata/[^/]*\.metadata\.json$")  # a version of an Iceberg table
-_KEYS = {"KEY_ID": "ACCESS_KEY_ID", "SECRET": "SECRET_ACCESS_KEY", "REGION": "DEFAULT_REGION"}
-_KEYS |= {"SESSION_TOKEN": "SESSION_TOKEN"}
 
 
 class DuckdbTables(SourceTable):
@@ -77,7 +66,7 @@ class DuckdbTables(SourceTable):
         }
         with (
             tempfile.TemporaryDirectory(prefix=".duckdb-", dir=private) as spilt,
-            duckdb.connect(config=_SETTINGS | {"temp_directory": spilt}) as connection,
+            duckdb.connect(config=_LISTED["settings"] | {"temp_directory": spilt}) as connection,
         ):
             connection.execute("SET TimeZone = 'UTC'")  # times with a zone become dates by it
             scans = self._of_database(connection) if self._source.database else {}
@@ -122,7 +111,8 @@ class DuckdbTables(SourceTable):
 def _scan(connection: "DuckDBPyConnection", kind: str, place: str) -> str:
     """Make a table of files readable; return it as a part of FROM."""
     is_remote = place.startswith(_S3)
-    for name in (*_EXTENSIONS[kind], *(("httpfs",) if is_remote and kind != "parquet" else ())):
+    remote = ["httpfs"] if is_remote and kind != "parquet" else []
+    for name in (*_LISTED["extensions"][kind], *remote):
         known = "SELECT 1 FROM duckdb_extensions() WHERE installed AND extension_name = ?"
         if connection.execute(known, [name]).fetchone() is None:
             raise refusal(__package__, "EXTENSION_MISSING", name=name)
@@ -187,7 +177,7 @@ def _secret() -> str:
     options = ["TYPE s3"]
     options += [
         f"{key} {_text(value)}"
-        for key, name in _KEYS.items()
+        for key, name in _LISTED["keys"].items()
         if (value := os.environ.get(f"AWS_{name}"))
     ]
     scheme, _, host = os.environ.get("AWS_ENDPOINT_URL", "").partition("://")

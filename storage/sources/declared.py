@@ -192,12 +192,11 @@ class _Query(SourcePlace):
 class SqlSource(DatabasePlace, _Query):
     """The result of one query, whose rows about a patient depend on that patient's rows alone.
 
-    A table of the query names the patient in the column of ``privacy_unit``, spelled alike in
-    all, or is
-    declared public. A query is refused unless its parse proves this: no LIMIT, ROW_NUMBER, RANDOM()
-    or clock; GROUP BY, windows, DISTINCT, joins and subqueries only within a patient; WITH at the
-    beginning only; columns with their table (``table.column``) in a SELECT of several tables or
-    inside another; the patient not from the right side of a LEFT JOIN. With
+    A table of the query names the patient in the column of ``privacy_unit``, spelled alike in all,
+    or is declared public. A query is refused unless its parse proves this: no LIMIT, ROW_NUMBER,
+    RANDOM() or clock; GROUP BY, windows, DISTINCT, joins and subqueries only within a patient; WITH
+    at the beginning only; columns with their table (``table.column``) in a SELECT of several tables
+    or inside another; the patient not from the right side of a LEFT JOIN. With
     ``privacy_unit.column: null`` it reads single rows of one table. Write other queries as a view
     in ``patient_local``. The database user needs the right to read, and no other.
     """

@@ -24,9 +24,10 @@ from storage.arrivals.rows import (
     Outcome,
     arrival_transaction,
 )
-from storage.files.documents import refusal
+from storage.files.documents import refusals
 from storage.files.private import ensure_private_directory, folder_locked, locks
 
+refusal = refusals(__package__)
 __all__ = ["Arrival", "ArrivalState", "ArrivalStore", "Outcome"]
 
 MAX_FAILURES = 3
@@ -57,7 +58,7 @@ class ArrivalStore:
         with folder_locked(ensure_private_directory(self._root)):
             folders = [path for path in self._root.iterdir() if is_ours(path.name)]
             if folders and not os.path.lexists(self._root / _LIST):
-                raise refusal(__package__, "ARRIVALS_DAMAGED without list")
+                raise refusal("ARRIVALS_DAMAGED without list")
             kept = {arrival.arrival_id for arrival in self.unfinished()}
             for folder in folders:
                 if folder.name not in kept:
@@ -76,7 +77,7 @@ class ArrivalStore:
         """
         with self._transaction() as rows:
             if rows.select("nonce = ?", ready.nonce):
-                raise refusal(__package__, "ARRIVAL_REPLAYED")
+                raise refusal("ARRIVAL_REPLAYED")
         now = datetime.now(UTC)
         arrival_id = f"a-{now:%Y%m%d}-{os.urandom(4).hex()}"
         versions = copy_table(ready, landing, self._root / arrival_id)
@@ -157,9 +158,7 @@ class ArrivalStore:
         with self._transaction() as rows:
             arrival = _known(rows, arrival_id)
             if arrival.dataset != dataset:
-                raise refusal(
-                    __package__, "ARRIVAL_OTHER_DATASET", dataset=dataset, other=arrival.dataset
-                )
+                raise refusal("ARRIVAL_OTHER_DATASET", dataset=dataset, other=arrival.dataset)
             _unfinished(rows, arrival_id)
         with self._locked(arrival_id):
             self._close_dead(arrival_id)
@@ -195,10 +194,10 @@ class ArrivalStore:
         try:
             descriptor = os.open(self._root / arrival_id, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            raise refusal(__package__, "ARRIVAL_LOST", arrival_id=arrival_id) from None
+            raise refusal("ARRIVAL_LOST", arrival_id=arrival_id) from None
         try:
             if not locks(descriptor):
-                raise refusal(__package__, "ARRIVAL_TAKEN")
+                raise refusal("ARRIVAL_TAKEN")
             yield
         finally:
             os.close(descriptor)
@@ -236,12 +235,12 @@ def _count_failure(rows: ArrivalTransaction, arrival: Arrival, *, wait: bool) ->
 def _known(rows: ArrivalTransaction, arrival_id: str) -> Arrival:
     found = rows.find(arrival_id)
     if found is None:
-        raise refusal(__package__, "ARRIVAL_UNKNOWN")
+        raise refusal("ARRIVAL_UNKNOWN")
     return found
 
 
 def _unfinished(rows: ArrivalTransaction, arrival_id: str) -> Arrival:
     arrival = _known(rows, arrival_id)
     if arrival.state is ArrivalState.DONE:
-        raise refusal(__package__, "ARRIVAL_ENDED", arrival_id=arrival_id, outcome=arrival.outcome)
+        raise refusal("ARRIVAL_ENDED", arrival_id=arrival_id, outcome=arrival.outcome)
     return arrival

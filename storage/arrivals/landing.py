@@ -18,9 +18,10 @@ from privacy.errors import InputError
 from storage.arrivals.landing_local import LocalPlace
 from storage.arrivals.landing_remote import RemotePlace
 from storage.arrivals.ready_files import MAX_READY_BYTES, READY_SUFFIX, AnnouncedFile, ReadyFile
-from storage.files.documents import refusal
+from storage.files.documents import refusals
 from storage.files.private import fsync_directory, make_durable, open_private
 
+refusal = refusals(__package__)
 REFUSED_SUFFIX = ".refused"
 
 _MAX_NAME_BYTES = 255
@@ -117,7 +118,7 @@ def copy_table(ready: ReadyFile, landing: LandingFolder, folder: Path) -> dict[s
     ``ARRIVAL_NAME`` of the table, ``ARRIVALS_FULL`` and ``ARRIVALS_UNWRITABLE`` of this disk.
     """
     if ready.size_bytes + _SPARE_BYTES > shutil.disk_usage(folder.parent).free:
-        raise refusal(__package__, "ARRIVALS_FULL")
+        raise refusal("ARRIVALS_FULL")
     staging = folder.with_name(f".staging-{folder.name}")
     table = staging / content_name(ready)
     versions = {}
@@ -133,7 +134,7 @@ def copy_table(ready: ReadyFile, landing: LandingFolder, folder: Path) -> dict[s
         os.rename(staging, folder)
         fsync_directory(folder.parent)
     except OSError as error:
-        raise refusal(__package__, "ARRIVALS_UNWRITABLE", found=error.strerror) from None
+        raise refusal("ARRIVALS_UNWRITABLE", found=error.strerror) from None
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return versions
@@ -160,4 +161,4 @@ def _copy_verified(
             copy.write(chunk)
         make_durable(copy)
     if size != announced.size or digest.hexdigest() != announced.sha256:
-        raise refusal(__package__, "ARRIVAL_INCOMPLETE content")
+        raise refusal("ARRIVAL_INCOMPLETE content")

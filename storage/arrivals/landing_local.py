@@ -13,8 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from privacy.errors import InputError
-from storage.files.documents import refusal
+from storage.files.documents import refusals
 
+refusal = refusals(__package__)
 _CHUNK_BYTES = 2**20
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # O_NONBLOCK: opening a pipe must not wait for a writer.
@@ -41,7 +42,7 @@ class LocalPlace:
                 raise _refusal(error) from None
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            raise refusal(__package__, "ARRIVAL_NAME")
+            raise refusal("ARRIVAL_NAME")
         with os.fdopen(descriptor, "rb") as handle:
             try:
                 while chunk := handle.read(_CHUNK_BYTES):
@@ -106,14 +107,14 @@ class LocalPlace:
                 self._root.mkdir(mode=0o700, exist_ok=True)
             descriptor = os.open(self._root, _FOLDER_FLAGS)
         except OSError as error:
-            raise refusal(__package__, "LANDING_UNREADABLE folder", found=error.strerror) from None
+            raise refusal("LANDING_UNREADABLE folder", found=error.strerror) from None
         mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
         if mode & 0o007 == 0 and os.access(self._root, os.R_OK | os.W_OK | os.X_OK):
             return descriptor
         os.close(descriptor)
         if mode & 0o007:
-            raise refusal(__package__, "LANDING_OPEN", mode=mode)
-        raise refusal(__package__, "LANDING_UNWRITABLE", found="Permission denied")
+            raise refusal("LANDING_OPEN", mode=mode)
+        raise refusal("LANDING_UNWRITABLE", found="Permission denied")
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -122,14 +123,14 @@ class LocalPlace:
         except FileNotFoundError:
             pass  # the sender has taken it away
         except OSError as error:
-            raise refusal(__package__, "LANDING_UNWRITABLE", found=error.strerror) from None
+            raise refusal("LANDING_UNWRITABLE", found=error.strerror) from None
 
 
 def _refusal(error: OSError) -> Exception:
     """Return the error for a file that cannot be opened: a fault of the sender, or of the disk."""
     # A link: ELOOP, or ENOTDIR where a folder was expected. ENXIO: a socket.
     if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
-        return refusal(__package__, "ARRIVAL_NAME")
+        return refusal("ARRIVAL_NAME")
     if error.errno in (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG):
-        return refusal(__package__, "ARRIVAL_INCOMPLETE file")
-    return refusal(__package__, "LANDING_UNREADABLE disk", found=error.strerror)
+        return refusal("ARRIVAL_INCOMPLETE file")
+    return refusal("LANDING_UNREADABLE disk", found=error.strerror)

@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from privacy.errors import ClustMixError
-from storage.files.documents import refusal
+from storage.files.documents import refusals
 
+refusal = refusals(__package__)
 _BLOCK_BYTES = 2**23
 _VERSION_KEYS = ("ETag", "VersionId", "LastModified", "mtime", "created", "size")
 # A store that does not answer must not delay the other work of the watcher.
@@ -36,7 +37,7 @@ class RemotePlace:
         except (ImportError, ValueError, TypeError):
             pass  # the message holds the address, which may hold a password
         if found is None:
-            raise refusal(__package__, "LANDING_UNSUPPORTED", found=protocol[:20])
+            raise refusal("LANDING_UNSUPPORTED", found=protocol[:20])
         self._store, self._root = found
 
     def names(self) -> list[str]:
@@ -47,7 +48,7 @@ class RemotePlace:
             except FileNotFoundError:
                 # Without the bucket it is an error, without an object of the prefix it is not.
                 if not self._store.exists(self._root.split("/")[0] or "/"):
-                    raise refusal(__package__, "LANDING_UNREADABLE store") from None
+                    raise refusal("LANDING_UNREADABLE store") from None
                 listed = []
             return [
                 str(item["name"]).rpartition("/")[2] for item in listed if item["type"] == "file"
@@ -57,7 +58,7 @@ class RemotePlace:
         """Read an object from its beginning."""
         with _reaching():
             if self.version(name) is None:
-                raise refusal(__package__, "ARRIVAL_INCOMPLETE object")
+                raise refusal("ARRIVAL_INCOMPLETE object")
             with self._store.open(self._at(name), "rb", block_size=_BLOCK_BYTES) as handle:
                 while chunk := handle.read(_BLOCK_BYTES):
                     yield chunk
@@ -108,4 +109,4 @@ def _reaching() -> Iterator[None]:
     except ClustMixError:
         raise
     except Exception:  # client libraries have no common base class
-        raise refusal(__package__, "LANDING_UNREADABLE store") from None
+        raise refusal("LANDING_UNREADABLE store") from None

@@ -30,10 +30,11 @@ from pydantic import (
 )
 
 from privacy.errors import ConfigurationError, InputError, IntegrityError
-from storage.files.documents import Sha256, canonical_json, refusal
+from storage.files.documents import Sha256, canonical_json, refusals
 from storage.files.private import open_regular, replace_durably
 from storage.files.refs import check_name
 
+refusal = refusals(__package__)
 READY_SUFFIX = ".ready.json"
 MAX_READY_BYTES = 2_000_000
 """Largest ready file; `MAX_FILES` names of ordinary length fit."""
@@ -103,7 +104,7 @@ class ReadyFile(BaseModel):
         """Refuse a file that was not written with the key or was changed (``ARRIVAL_FORGED``)."""
         expected = _mac(secret, self.model_dump(mode="json", exclude={"mac"}))
         if not hmac.compare_digest(expected, self.mac):
-            raise refusal(__package__, "ARRIVAL_FORGED")
+            raise refusal("ARRIVAL_FORGED")
 
     def check_names(self, ready_name: str) -> None:
         """Refuse names outside of the table (``ARRIVAL_NAME``); the error repeats none of them.
@@ -115,9 +116,9 @@ class ReadyFile(BaseModel):
         for name in self.files:
             _check_name(name)
             if not name.startswith(f"{table}/") and set(self.files) != {table}:
-                raise refusal(__package__, "ARRIVAL_NAME of ready file")
+                raise refusal("ARRIVAL_NAME of ready file")
         if any(folder in self.files for name in self.files for folder in _above(name)):
-            raise refusal(__package__, "ARRIVAL_NAME of both")
+            raise refusal("ARRIVAL_NAME of both")
 
     @property
     def size_bytes(self) -> int:
@@ -146,7 +147,7 @@ def parse_ready_file(content: bytes) -> ReadyFile:
             problem = f"the documented fields, {field!r} in its range" if field else problem
         except (ValueError, RecursionError):  # the text of the reason may quote content
             pass
-    raise refusal(__package__, "ARRIVAL_MALFORMED", expected=problem)
+    raise refusal("ARRIVAL_MALFORMED", expected=problem)
 
 
 def build_ready_file(path: Path, *, dataset: str, secret: bytes) -> bytes:
@@ -181,9 +182,7 @@ def write_ready_file(path: Path, content: bytes) -> Path:
     try:
         replace_durably(target, content, mode=0o640)
     except OSError as error:
-        raise refusal(
-            __package__, "READY_UNWRITABLE", target=target, found=error.strerror
-        ) from None
+        raise refusal("READY_UNWRITABLE", target=target, found=error.strerror) from None
     return target
 
 
@@ -225,9 +224,9 @@ def _announce(path: Path) -> AnnouncedFile:
 def _check_name(name: str) -> None:
     parts = name.split("/")
     if len(parts) > _MAX_DEPTH or not all(map(_PART.fullmatch, parts)):
-        raise refusal(__package__, "ARRIVAL_NAME of characters")
+        raise refusal("ARRIVAL_NAME of characters")
     if name.endswith(_UNFINISHED):
-        raise refusal(__package__, "ARRIVAL_NAME of unfinished")
+        raise refusal("ARRIVAL_NAME of unfinished")
 
 
 def _above(name: str) -> Iterable[str]:

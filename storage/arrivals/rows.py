@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from privacy.errors import ClustMixError
-from storage.files.documents import refusal
+from storage.files.documents import refusals
 from storage.files.private import open_lock
 
+refusal = refusals(__package__)
 _BUSY_TIMEOUT_SECONDS = 30.0
 
 _SCHEMA = """CREATE TABLE IF NOT EXISTS arrivals (
@@ -135,9 +136,9 @@ def arrival_transaction(path: Path) -> Iterator[ArrivalTransaction]:
             connection.execute("COMMIT")
             return
     except (OSError, sqlite3.OperationalError):
-        error = refusal(__package__, "ARRIVALS_UNAVAILABLE")
+        error = refusal("ARRIVALS_UNAVAILABLE")
     except (sqlite3.DatabaseError, ValueError):
-        error = refusal(__package__, "ARRIVALS_DAMAGED")
+        error = refusal("ARRIVALS_DAMAGED")
     raise error
 
 

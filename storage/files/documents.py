@@ -5,7 +5,7 @@ import json
 import math
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
@@ -156,12 +156,17 @@ def listed(package: str, file: str) -> dict[str, Any]:
 _ERRORS = {kind.__name__: kind for kind in (ConfigurationError, InputError, IntegrityError)}
 
 
-def refusal(package: str, key: str, /, **facts: object) -> ClustMixError:
-    """Return an error by its code in ``refusals.toml`` of a package, which has class and text.
+def refusals(package: str) -> Callable[..., ClustMixError]:
+    """Return the function that makes the errors in ``refusals.toml`` of a package.
 
-    The key may add the case to the code. Facts fill the braces of the text, which is public.
+    It takes a code, or code and case, and the facts that fill the braces of the text: all public.
+    The texts are read here, so that an error needs no file.
     """
-    for kind, texts in listed(package, "refusals.toml").items():
-        if key in texts:
-            return _ERRORS[kind](key.partition(" ")[0], texts[key].format(**facts))
-    raise KeyError(key)
+    by_kind = listed(package, "refusals.toml").items()
+    texts = {key: (kind, text) for kind, keys in by_kind for key, text in keys.items()}
+
+    def refusal(key: str, /, **facts: object) -> ClustMixError:
+        kind, text = texts[key]
+        return _ERRORS[kind](key.partition(" ")[0], text.format(**facts))
+
+    return refusal

@@ -12,12 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from privacy.errors import InputError
-from storage.files.documents import refusal
+from storage.files.documents import refusals
 from storage.files.private import ensure_private_directory
 from storage.files.workspace import replaced
 from storage.public_data.public_tables import DATASETS, PublicDataset
 from storage.settings import DataPlaces, load_settings
 
+refusal = refusals(__package__)
 MAX_DOWNLOAD_BYTES = 200_000_000
 DOWNLOAD_TIMEOUT_SECONDS = 60.0
 
@@ -34,9 +35,7 @@ def find(name: str, *, places: DataPlaces | None = None) -> Path:
     places = load_settings().data_places if places is None else places
     dataset = DATASETS.get(name)
     if dataset is None:
-        raise refusal(
-            __package__, "DATA_UNKNOWN", known=", ".join(sorted(DATASETS)), found=name[:80]
-        )
+        raise refusal("DATA_UNKNOWN", known=", ".join(sorted(DATASETS)), found=name[:80])
     for folder in data_folders(places):
         path = folder / dataset.relative_path
         if dataset.sha256 is not None and path.is_file():
@@ -79,7 +78,6 @@ def _fetch(dataset: PublicDataset, url: str) -> dict[str, bytes]:
             members = found
     if members is None:
         raise refusal(
-            __package__,
             "DATA_UNAVAILABLE download",
             name=dataset.name,
             url=url,
@@ -135,7 +133,7 @@ def keep(content: bytes, target: Path) -> Path:
 
 def _check_digest(name: str, found: str, expected: str) -> None:
     if found != expected:
-        raise refusal(__package__, "DATA_CHANGED", name=name, found=found, expected=expected)
+        raise refusal("DATA_CHANGED", name=name, found=found, expected=expected)
 
 
 def _sha256(path: Path) -> str:

@@ -20,9 +20,10 @@ from pandas.api.extensions import ExtensionDtype
 
 from privacy.arrays import Indices
 from privacy.errors import ClustMixError
-from storage.files.documents import refusal
+from storage.files.documents import refusals
 from storage.schema.columns import NumericColumn, number_of, raw_text
 
+refusal = refusals(__package__)
 _SQL_CELLS = (type(None), str, int, float, Decimal, date, time, UUID)  # bool is int, datetime date
 _PANDAS_CELLS = (np.bool_, np.integer, np.floating, np.datetime64, type(pd.NA))
 _ARROW_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
@@ -153,7 +154,7 @@ def sql_is_read(kind: str) -> bool:
 
 def type_refused(column: str, kind: str) -> ClustMixError:
     """Return the error for a column of a type that is not read."""
-    return refusal(__package__, "COLUMN_TYPE", column=column, kind=kind)
+    return refusal("COLUMN_TYPE", column=column, kind=kind)
 
 
 def _texts(cells: pd.Series) -> list[str | None]:

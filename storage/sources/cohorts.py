@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pandas as pd
 
-from storage.files.documents import refusal
+from storage.files.documents import refusals
 from storage.public_data.datasets import find
 from storage.schema.table import check_names
 from storage.settings import DataPlaces
@@ -25,6 +25,7 @@ from storage.sources.reading import (
     unreadable,
 )
 
+refusal = refusals(__package__)
 _Answer = TypeVar("_Answer")
 
 
@@ -114,7 +115,7 @@ class CohortReader:
     def check_unchanged(self, *, map: Mapper | None = None) -> None:
         """Hash the files again; discard the results on a difference (``SOURCE_CHANGED``)."""
         if self.fingerprint(map=map) != self._first:
-            raise refusal(__package__, "SOURCE_CHANGED")
+            raise refusal("SOURCE_CHANGED")
 
     def fingerprint(self, *, map: Mapper | None = None) -> Fingerprint | None:
         """Return the state of the files, hashed by `map` (InputError); None without files."""
@@ -169,7 +170,7 @@ class CohortReader:
             return
         files = self._files()
         if files is None or not self._first.is_of(files):
-            raise refusal(__package__, "SOURCE_CHANGED")
+            raise refusal("SOURCE_CHANGED")
 
     def _needed(self, columns: Sequence[str]) -> list[str]:
         """Return the columns to read, including those of `select`."""
@@ -179,7 +180,7 @@ class CohortReader:
         needed = list(dict.fromkeys([*columns, *self._source.select]))
         for column in needed:
             if column not in known:
-                raise refusal(__package__, "COLUMN_MISSING", column=column)
+                raise refusal("COLUMN_MISSING", column=column)
             if column in refused_types:
                 raise type_refused(column, refused_types[column])
         return needed
@@ -209,7 +210,7 @@ class CohortReader:
         source = self._source
         if isinstance(source, CsvSource | ParquetSource | FhirSource) and source.path is not None:
             if isinstance(source, CsvSource) and source.path.is_dir():
-                raise refusal(__package__, "SOURCE_MISSING file", path=source.path)
+                raise refusal("SOURCE_MISSING file", path=source.path)
             if not (source.path.is_file() or source.path.is_dir()):
-                raise refusal(__package__, "SOURCE_MISSING path", path=source.path)
+                raise refusal("SOURCE_MISSING path", path=source.path)
         return reader_of(source.kind)(source, self._scratch)

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from privacy.errors import InputError
-from storage.files.documents import refusal
+from storage.files.documents import refusals
 from storage.files.private import ensure_private_directory
 from storage.settings import load_settings
 from storage.sources.cells import sql_text
@@ -33,6 +33,7 @@ from storage.sources.declared_fhir import (
 )
 from storage.sources.reading import RefusedRow, SourceTable, check_form
 
+refusal = refusals(__package__)
 _LOG = "log.ndjson"
 _MAX_LINE_BYTES = 1 << 24
 _REFERENCE = re.compile(
@@ -79,11 +80,11 @@ class FhirExport(SourceTable):
             if file.name != _LOG
         )
         if any(file.stat().st_size for file in folder.glob("deleted/*.ndjson*")):
-            raise refusal(__package__, "FHIR_DELETED", folder=folder / "deleted")
+            raise refusal("FHIR_DELETED", folder=folder / "deleted")
         if not files:
             raise InputError("SOURCE_MISSING", f"expected files '*.ndjson' in folder {folder}")
         if any(file.is_symlink() or not file.is_file() for file in files):
-            raise refusal(__package__, "FHIR_LINK", folder=folder)
+            raise refusal("FHIR_LINK", folder=folder)
         return files
 
     def batches(self, needed: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
@@ -155,7 +156,7 @@ def _resource(line: bytes, types: set[str]) -> tuple[str, str, str, str, bytes, 
         own = str(resource.get("id", ""))
         return _patient_of(kind, resource), kind, _moment(resource), own, digest, line
     if kind not in known_types():
-        raise refusal(__package__, "FHIR_TYPE")
+        raise refusal("FHIR_TYPE")
     return None
 
 
@@ -164,7 +165,7 @@ def _parsed(line: bytes) -> dict[str, Any]:
     with suppress(ValueError, RecursionError):
         found = json.loads(line, parse_float=Decimal, parse_constant=_no_number)
     if not isinstance(found, dict):
-        raise refusal(__package__, "FHIR_LINE")
+        raise refusal("FHIR_LINE")
     return found
 
 
@@ -176,7 +177,7 @@ def _patient_of(kind: str, resource: Mapping[str, Any]) -> str:
     """Return the id of the patient of a resource."""
     if kind == "Patient":
         if resource.get("link"):
-            raise refusal(__package__, "FHIR_PATIENT_LINK")
+            raise refusal("FHIR_PATIENT_LINK")
         own = resource.get("id")
         reference = f"Patient/{own}" if isinstance(own, str) else None
     else:
@@ -186,7 +187,7 @@ def _patient_of(kind: str, resource: Mapping[str, Any]) -> str:
     if named is None:
         is_address = "://" in str(reference)
         found = "an address, and two servers may share an id" if is_address else "no name"
-        raise refusal(__package__, "FHIR_SUBJECT", kind=kind, found=found)
+        raise refusal("FHIR_SUBJECT", kind=kind, found=found)
     return named[1]
 
 
@@ -211,9 +212,7 @@ def _record(
     """Evaluate the expressions over the resources of one patient."""
     records = sum(kind == "Patient" for kind, _ in resources)
     if records != 1:
-        raise refusal(
-            __package__, "FHIR_PATIENT", found="none" if records == 0 else "two that differ"
-        )
+        raise refusal("FHIR_PATIENT", found="none" if records == 0 else "two that differ")
     return {PATIENT: patient} | {
         column: _cell(column, evaluate, [one for kind, one in resources if kind in types])
         for column, (types, evaluate) in wanted.items()

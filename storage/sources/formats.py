@@ -20,11 +20,12 @@ import pyarrow.csv as pa_csv
 import sqlalchemy as sa
 
 from privacy.errors import InputError
-from storage.files.documents import refusal
+from storage.files.documents import refusals
 from storage.sources.cells import is_read, sql_is_read, sql_text
 from storage.sources.declared import CsvSource, SqlSource
 from storage.sources.reading import RefusedRow, SourceTable, check_form, unreadable
 
+refusal = refusals(__package__)
 _log = logging.getLogger(__name__)
 _LONG_SECONDS = 10.0
 _MAX_HEADER_CHARACTERS = 1_000_000
@@ -59,16 +60,16 @@ class CsvTable(SourceTable):
         delimiter = self._source.delimiter
         check_form(self._source.path, "csv", encoding=self._source.encoding)
         if len(self._line) >= _MAX_HEADER_CHARACTERS or not self._line.strip():
-            raise refusal(__package__, "CSV_HEADER")
+            raise refusal("CSV_HEADER")
         if re.fullmatch(r"\s*\"?sep=.?\"?\s*", self._line, re.IGNORECASE):
-            raise refusal(__package__, "CSV_HEADER sep")
+            raise refusal("CSV_HEADER sep")
         cells = next(csv.reader([self._line], delimiter=delimiter, strict=True))
         names = tuple(cell.strip() for cell in cells)
         if len(names) > 1 and not names[0]:
-            raise refusal(__package__, "HEADER_EMPTY_NAME")
+            raise refusal("HEADER_EMPTY_NAME")
         others = [mark for mark in _COMMON_DELIMITERS if mark != delimiter and mark in names[0]]
         if len(names) == 1 and others:
-            raise refusal(__package__, "CSV_DELIMITER", delimiter=delimiter, found=others[0])
+            raise refusal("CSV_DELIMITER", delimiter=delimiter, found=others[0])
         return names, {}
 
     def batches(self, needed: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
@@ -196,10 +197,10 @@ def executed(source: SqlSource) -> Iterator[sa.CursorResult[tuple[object, ...]]]
     """
     url = source.url or os.environ.get(str(source.url_env))
     if not url:
-        raise refusal(__package__, "DATABASE_URL", name=source.url_env)
+        raise refusal("DATABASE_URL", name=source.url_env)
     place = sa.make_url(url)
     if place.get_backend_name() not in ("postgresql", "sqlite"):
-        raise refusal(__package__, "DATABASE_KIND")
+        raise refusal("DATABASE_KIND")
     if place.drivername == "postgresql":  # the driver that is installed
         place = place.set(drivername="postgresql+psycopg")
     engine = sa.create_engine(place, poolclass=sa.NullPool, hide_parameters=True)
@@ -207,7 +208,7 @@ def executed(source: SqlSource) -> Iterator[sa.CursorResult[tuple[object, ...]]]
     try:
         # SQLite would create an empty database under a mistyped name.
         if engine.dialect.name == "sqlite" and not Path(engine.url.database or "").is_file():
-            raise refusal(__package__, "SOURCE_MISSING sqlite")
+            raise refusal("SOURCE_MISSING sqlite")
         # A read-only mode is a second barrier behind the check of the query.
         _check_database(engine, source)
         late = threading.Timer(_LONG_SECONDS, _say_why_it_is_long, [engine, source])
@@ -234,7 +235,7 @@ def executed(source: SqlSource) -> Iterator[sa.CursorResult[tuple[object, ...]]]
 def _check_database(engine: sa.Engine, source: SqlSource) -> None:
     """Refuse another kind of database, and views that are not declared."""
     if engine.dialect.name != source.language:
-        raise refusal(__package__, "DATABASE_KIND other", language=source.language)
+        raise refusal("DATABASE_KIND other", language=source.language)
     fold = folded if source.language == "sqlite" else str
     catalogue = sa.inspect(engine)
     for name in sorted(source.tables_read - source.declared):
@@ -242,7 +243,7 @@ def _check_database(engine: sa.Engine, source: SqlSource) -> None:
         stored = {fold(one) for one in catalogue.get_table_names(schema or None)}
         # An unknown name makes the query itself fail.
         if table not in stored and catalogue.has_table(table, schema or None):
-            raise refusal(__package__, "UNDECLARED_VIEW", name=name)
+            raise refusal("UNDECLARED_VIEW", name=name)
 
 
 def _say_why_it_is_long(engine: sa.Engine, source: SqlSource) -> None:
@@ -272,7 +273,7 @@ def _check_vocabulary(connection: sa.Connection, source: SqlSource) -> None:
     """Refuse (InputError) a vocabulary that lacks what the declaration needs of it."""
     for query, lacking in source.vocabulary:
         if connection.execute(sa.text(query)).first() is None:
-            raise refusal(__package__, "VOCABULARY", lacking=lacking)
+            raise refusal("VOCABULARY", lacking=lacking)
 
 
 def _check_times(driver: sqlite3.Connection, source: SqlSource) -> None:
@@ -292,7 +293,7 @@ def _check_times(driver: sqlite3.Connection, source: SqlSource) -> None:
             f"OR {cell} NOT GLOB '{_DAY_FORM}') LIMIT 1"
         )
         if found.fetchone() is not None:
-            raise refusal(__package__, "DATE_FORM", table=table, column=column)
+            raise refusal("DATE_FORM", table=table, column=column)
 
 
 def in_quotes(name: str) -> str:

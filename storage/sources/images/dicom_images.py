@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.errors import extra
-from storage.files.documents import refusal
+from storage.files.documents import refusals
 from storage.schema.columns import raw_text
 from storage.sources.declared_images import PATIENT_TAG, DicomSource
 from storage.sources.images.file_rules import FileRule, RefusedFile
 
+refusal = refusals("storage.sources")
 _PIXELS = (
     "Rows", "Columns", "SamplesPerPixel", "PhotometricInterpretation", "BitsAllocated",
     "BitsStored", "HighBit", "PixelRepresentation", "NumberOfFrames", "RescaleSlope",
@@ -109,7 +110,7 @@ def check_tags(tags: Sequence[str]) -> None:
         from pydicom.datadict import tag_for_keyword
     unknown = [tag for tag in tags if tag_for_keyword(tag) is None]
     if unknown:
-        raise refusal(__package__, "DICOM_TAGS", found=unknown[0])
+        raise refusal("DICOM_TAGS", found=unknown[0])
 
 
 @contextmanager

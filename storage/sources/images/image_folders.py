@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.files.documents import refusal
+from storage.files.documents import refusals
 from storage.schema.column_blocks import LABEL_NAME
 from storage.schema.table import check_names
 from storage.sources.declared import CsvSource
@@ -30,6 +30,7 @@ from storage.sources.images.file_rules import FileRule, RefusedFile
 from storage.sources.images.png_images import read_png
 from storage.sources.reading import SourceTable
 
+refusal = refusals("storage.sources")
 FILES_WORTH_A_FRAGMENT = 1_000
 MAX_FILE_BYTES = 64 << 20
 """Most bytes of a file that are read."""
@@ -107,7 +108,7 @@ class ImageFolder(SourceTable):
         if isinstance(source, DicomSource):
             check_tags(source.header_columns)
         if not folder.is_dir():
-            raise refusal(__package__, "SOURCE_MISSING folder", folder=folder)
+            raise refusal("SOURCE_MISSING folder", folder=folder)
         if source.table is None:
             names = tuple(_below(folder, _ENDINGS[source.kind]))
             self._cells = {LABEL_NAME: tuple(name.parts[0] for name in names)}
@@ -162,7 +163,7 @@ class ImageFolder(SourceTable):
         for file in self._images:
             patient, own = series_of(_content(file, most=MAX_FILE_BYTES))
             if patient and series.setdefault(patient, own) != own:
-                raise refusal(__package__, "DICOM_SERIES")
+                raise refusal("DICOM_SERIES")
 
 
 def _read(file: Path, source: PngSource | DicomSource) -> tuple[NDArray[np.uint8], dict[str, str]]:
@@ -193,12 +194,12 @@ def shrunk(pixels: NDArray[np.uint8], factor: int) -> NDArray[np.uint8]:
 def _listed(table: Path) -> tuple[tuple[PurePosixPath, ...], dict[str, tuple[str, ...]]]:
     """Return the paths that a table lists, and its other columns."""
     if not table.is_file():
-        raise refusal(__package__, "SOURCE_MISSING table", path=table)
+        raise refusal("SOURCE_MISSING table", path=table)
     rows = CsvTable(CsvSource(kind="csv", path=table))
     columns, _ = rows.described()
     check_names(columns)
     if FILE_NAME not in columns:
-        raise refusal(__package__, "COLUMN_MISSING", column=FILE_NAME, path=table)
+        raise refusal("COLUMN_MISSING file", column=FILE_NAME, path=table)
     cells: dict[str, list[str]] = {name: [] for name in columns}
     for batch in rows.batches(columns, _BATCH_CELLS):
         for name in columns:
@@ -216,7 +217,7 @@ def _below(folder: Path, ending: str) -> Iterator[PurePosixPath]:
         if path.is_dir() and not path.is_symlink():
             continue
         if path.suffix.lower() != ending or len(name.parts) < 2:
-            raise refusal(__package__, "IMAGE_FOLDER", ending=ending, folder=folder)
+            raise refusal("IMAGE_FOLDER", ending=ending, folder=folder)
         yield name
 
 
@@ -225,15 +226,15 @@ def _check_files(folder: Path, names: Sequence[PurePosixPath]) -> None:
     known: dict[PurePosixPath, int] = {}
     for name in names:
         if name.is_absolute() or ".." in name.parts or not name.parts or "\0" in str(name):
-            raise refusal(__package__, "IMAGE_OUTSIDE", folder=folder)
+            raise refusal("IMAGE_OUTSIDE", folder=folder)
         way = [name, *name.parents][:-1]
         known |= {part: _kind_of(folder / part) for part in way if part not in known}
         if any(stat.S_ISLNK(known[part]) for part in way):
-            raise refusal(__package__, "IMAGE_LINK", folder=folder)
+            raise refusal("IMAGE_LINK", folder=folder)
         if not stat.S_ISREG(known[name]):
-            raise refusal(__package__, "IMAGE_MISSING", folder=folder)
+            raise refusal("IMAGE_MISSING", folder=folder)
     if len({*names}) != len(names):
-        raise refusal(__package__, "IMAGE_TWICE")
+        raise refusal("IMAGE_TWICE")
 
 
 def _kind_of(path: Path) -> int:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from privacy.errors import extra
-from storage.files.documents import listed, refusal
+from storage.files.documents import listed, refusals
 from storage.files.private import ensure_private_directory
 from storage.settings import load_settings
 from storage.sources.formats import folded, in_quotes
@@ -27,6 +27,7 @@ from storage.sources.tables.parquet_files import above_partitions, is_part, plai
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
+refusal = refusals("storage.sources")
 _S3 = "s3://"
 _LISTED = listed(__package__, "duckdb.toml")
 _METADATA = re.compile(r"/metadata/[^/]*\.metadata\.json$")  # a version of an Iceberg table
@@ -95,7 +96,7 @@ class DuckdbTables(SourceTable):
         for name in sorted(self._source.tables_read):
             schema, table, kind = found.get(name if "." in name else f"main.{name}", ("", "", ""))
             if kind != "BASE TABLE" and not (kind == "VIEW" and name in self._source.declared):
-                raise refusal("storage.sources", "UNDECLARED_VIEW", name=name)
+                raise refusal("UNDECLARED_VIEW", name=name)
             scans[name] = f"source.{in_quotes(schema)}.{in_quotes(table)}"
         return scans
 
@@ -105,7 +106,7 @@ class DuckdbTables(SourceTable):
         for column in sorted(equated_of(parse_query(self._source.query, "duckdb"))):
             kinds = {columns[column] for columns in patients if column in columns}
             if len(kinds) > 1 and not all(kind.endswith(("INT", "INTEGER")) for kind in kinds):
-                raise refusal(__package__, "JOIN_TYPES", column=column)
+                raise refusal("JOIN_TYPES", column=column)
 
 
 def _scan(connection: "DuckDBPyConnection", kind: str, place: str) -> str:
@@ -115,7 +116,7 @@ def _scan(connection: "DuckDBPyConnection", kind: str, place: str) -> str:
     for name in (*_LISTED["extensions"][kind], *remote):
         known = "SELECT 1 FROM duckdb_extensions() WHERE installed AND extension_name = ?"
         if connection.execute(known, [name]).fetchone() is None:
-            raise refusal(__package__, "EXTENSION_MISSING", name=name)
+            raise refusal("EXTENSION_MISSING", name=name)
         connection.execute(f"LOAD {name}")
     if kind != "parquet":
         if is_remote:
@@ -126,7 +127,7 @@ def _scan(connection: "DuckDBPyConnection", kind: str, place: str) -> str:
     # DuckDB would convert all files to the types of the first.
     forms = {frozenset(_kinds(connection.sql(f"FROM {scan(one)}")).items()) for one in files}
     if len(forms) > 1:
-        raise refusal(__package__, "PARQUET_SCHEMA files", place=place)
+        raise refusal("PARQUET_SCHEMA files", place=place)
     return scan(", ".join(files))
 
 
@@ -146,7 +147,7 @@ def _parquet_files(connection: "DuckDBPyConnection", place: str) -> list[str]:
     refuse_a_log(names)
     found = [name for name in names if name == folder or is_part(name, folder)]
     if not found or any(set("*?[") & set(str(name)) for name in found):
-        raise refusal(__package__, "SOURCE_MISSING", place=place)
+        raise refusal("SOURCE_MISSING parquet", place=place)
     return [f"{_S3 if is_remote else ''}{name}" for name in sorted(found)]
 
 

@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from privacy.errors import InputError
-from storage.files.documents import refusal
+from storage.files.documents import refusals
 from storage.sources.cells import arrow_is_read, arrow_is_text
 from storage.sources.declared import ParquetSource
 from storage.sources.reading import SourceTable, check_form
 
+refusal = refusals("storage.sources")
 ROWS_WORTH_A_FRAGMENT = 50_000
 """Least rows of a fragment, as the checks of a batch have a fixed cost."""
 
@@ -96,9 +97,7 @@ class ParquetFolder(SourceTable):
         for schema, values in zip(schemas, self._partitions, strict=True):
             if sorted(schema) != sorted(types) or list(values) != keys:
                 differing = sorted({name for name, _ in {*types} ^ {*schema}})
-                raise refusal(
-                    __package__, "PARQUET_SCHEMA", names=", ".join(differing) or "partition keys"
-                )
+                raise refusal("PARQUET_SCHEMA", names=", ".join(differing) or "partition keys")
         refused = {item.name: str(item.type) for item in stored if not arrow_is_read(item.type)}
         return (*(name for name, _ in types), *keys), refused
 
@@ -156,7 +155,7 @@ def refuse_a_log(names: Iterable[PurePath]) -> None:
     for table, mark in _LOGS.items():
         if any(part.endswith(mark) for part in found):
             by_log = "" if table == "Hudi" else "read it with source.kind: duckdb, or "
-            raise refusal(__package__, "TABLE_LOG", table=table, instead=by_log)
+            raise refusal("TABLE_LOG", table=table, instead=by_log)
 
 
 def _rows_of_groups(file: Path) -> list[int]:

@@ -19,9 +19,11 @@ import pyarrow as pa
 from pandas.api.extensions import ExtensionDtype
 
 from privacy.arrays import Indices
-from privacy.errors import InputError
+from privacy.errors import ClustMixError
+from storage.files.documents import refusals
 from storage.schema.columns import NumericColumn, number_of, raw_text
 
+refusal = refusals(__package__)
 _SQL_CELLS = (type(None), str, int, float, Decimal, date, time, UUID)  # bool is int, datetime date
 _PANDAS_CELLS = (np.bool_, np.integer, np.floating, np.datetime64, type(pd.NA))
 _ARROW_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
@@ -150,13 +152,9 @@ def sql_is_read(kind: str) -> bool:
     return not (kind in _SQL_REFUSED or kind.endswith(("[]", "range")))
 
 
-def type_refused(column: str, kind: str) -> InputError:
+def type_refused(column: str, kind: str) -> ClustMixError:
     """Return the error for a column of a type that is not read."""
-    return InputError(
-        "COLUMN_TYPE",
-        f"column {column!r} has the type {kind}, which is neither text, number, truth value, date "
-        "nor time; export it as one of them, or leave it out of the site file",
-    )
+    return refusal("COLUMN_TYPE", column=column, kind=kind)
 
 
 def _texts(cells: pd.Series) -> list[str | None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
@@ -318,16 +319,14 @@ class Synthesizer(Parameters):
         return f"{self.__class__.__name__}({shown}), {state}"
 
     def _repr_html_(self) -> str:
-        from clustmix.model_page import page
+        import pandas as pd
 
-        is_fitted = self._fitted is not None
-        settings = [(name, repr(value)) for name, value in self._shown().items()]
-        return page(
-            f"{self.__class__.__name__}, {'fitted' if is_fitted else 'not fitted'}",
-            ("setting", "value"),
-            settings,
-            self.guarantee_.statement if is_fitted else "",
-        )
+        state, words = ("not fitted", "")
+        if self._fitted is not None:
+            state, words = "fitted", self._fitted.guarantee.statement
+        settings = pd.DataFrame({name: [repr(value)] for name, value in self._shown().items()})
+        table = settings.to_html(index=False, border=0)
+        return f"<strong>{self.__class__.__name__}, {state}</strong>{table}<p>{escape(words)}</p>"
 
     def _guarantee(
         self, events: Sequence[Event], *, charged: Charged | None = None, tainted: bool = False

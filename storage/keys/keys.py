@@ -127,14 +127,9 @@ KeyId = Annotated[str, StringConstraints(pattern="^[0-9a-f]{16}$")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicKey:
-    """An Ed25519 public key of 32 bytes (RFC 8032, section 5.1.5; ConfigurationError if not)."""
+    """An Ed25519 public key of 32 bytes (RFC 8032, section 5.1.5)."""
 
     raw: bytes = field(repr=False)
-
-    def __post_init__(self) -> None:
-        """Refuse what is no key."""
-        if not isinstance(self.raw, bytes) or len(self.raw) != 32:
-            raise ConfigurationError("KEY_INVALID", "expected the 32 bytes of a public key")
 
     def __repr__(self) -> str:
         return f"PublicKey(key_id={self.key_id!r})"

@@ -39,7 +39,7 @@ from tasks.ingest.patient_rows import (
     rows_by_shard,
     unnamed_patients,
 )
-from tasks.ingest.shards import store_shard
+from tasks.ingest.shards import ShardFile
 from tasks.ingest.violations import Violation
 from tasks.ingest.visits import first_visits, moments_of, unordered
 
@@ -174,7 +174,7 @@ def bound_shard(
     if rules.visits is not None:
         keyed = first_visits(keyed, rules.schema, rules.visits)
     rows = bounded_rows(keyed, rules.unit)
-    store_shard(shard_path(workspace, shard), rows)
+    ShardFile(shard_path(workspace, shard)).store(rows)
     return levels_of(rows, rules.schema)
 
 

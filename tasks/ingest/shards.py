@@ -17,22 +17,16 @@ class ShardFile:
 
     path: Path
 
+    def store(self, rows: EncodedRows) -> None:
+        """Write the rows."""
+        store_arrays(self.path, **{each.name: getattr(rows, each.name) for each in fields(rows)})
+
     def load(self) -> EncodedRows:
         """Read the rows."""
-        return load_shard(self.path)
+        return EncodedRows(**load_arrays(self.path))
 
     def recoded(self, rows: EncodedRows) -> "ShardFile":
         """Write these rows beside the shard."""
-        path = self.path.with_name(f"recoded-{self.path.name}")
-        store_shard(path, rows)
-        return ShardFile(path)
-
-
-def store_shard(path: Path, rows: EncodedRows) -> None:
-    """Write a shard to the private workspace."""
-    store_arrays(path, **{field.name: getattr(rows, field.name) for field in fields(rows)})
-
-
-def load_shard(path: Path) -> EncodedRows:
-    """Read a shard of the private workspace."""
-    return EncodedRows(**load_arrays(path))
+        shard = ShardFile(self.path.with_name(f"recoded-{self.path.name}"))
+        shard.store(rows)
+        return shard

@@ -97,10 +97,10 @@ def charging(
         release_id=new_release_id(),
         # A table in memory is not recognised: every measurement of it is new.
         request_key=os.urandom(32).hex(),
-        rho=release_rho(target.parameters, adjacency=target.neighbours),
+        rho=release_rho(target.parameters, adjacency=target.adjacency),
         epsilon=target.epsilon,
         delta=target.delta,
-        adjacency=target.neighbours,
+        adjacency=target.adjacency,
         unit=unit_in_words(target.unit),
         caps=Caps(lifetime_rho=_lifetime_rho(books, cohort, lifetime_epsilon, target)),
         partition=None,
@@ -131,7 +131,7 @@ def _lifetime_rho(
 ) -> Decimal:
     if lifetime_epsilon is not None:
         lifetime = PrivacyParameters(epsilon=lifetime_epsilon, delta=target.delta)
-        return release_rho(lifetime, adjacency=target.neighbours)
+        return release_rho(lifetime, adjacency=target.adjacency)
     recorded = books.balance(cohort).cap_rho
     if recorded is None:
         raise ConfigurationError(

@@ -102,9 +102,7 @@ class Synthesizer(Parameters):
         from tasks.measurement.method import checked_plan
 
         target = self._target()
-        plan = checked_plan(
-            self._bound(), parameters=target.parameters, adjacency=target.neighbours
-        )
+        plan = checked_plan(self._bound(), parameters=target.parameters, adjacency=target.adjacency)
         return Plan(measurement=plan, guarantee=self._guarantee(plan.event.events))
 
     def fit(
@@ -278,7 +276,7 @@ class Synthesizer(Parameters):
         from tasks.measurement.method import checked_plan, measure
 
         target, method = self._target(), self._bound()
-        plan = checked_plan(method, parameters=target.parameters, adjacency=target.neighbours)
+        plan = checked_plan(method, parameters=target.parameters, adjacency=target.adjacency)
         table = declared_columns(frame, self.schema, self.patient_column)
         with charging(
             ledger, cohort=cohort, lifetime_epsilon=lifetime_epsilon, target=target
@@ -337,7 +335,7 @@ class Synthesizer(Parameters):
         return Guarantee(
             events=tuple(events),
             delta=target.delta,
-            adjacency=target.neighbours,
+            adjacency=target.adjacency,
             privacy_unit=unit_in_words(target.unit),
             max_rows_per_patient=target.max_rows_per_patient,
             charged=charged,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from operator import index
-from typing import Annotated, Any, Literal, SupportsIndex, TypeVar
+from typing import Annotated, Any, SupportsIndex, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError
 
 from privacy.errors import ClustMixError, ConfigurationError
 from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
@@ -40,7 +40,7 @@ class Target(BaseModel):
 
     epsilon: float
     delta: float
-    adjacency: Literal["add_remove", "replace_one"]
+    adjacency: Annotated[Adjacency, Strict(False)]
     patient_column: str | None
     max_rows_per_patient: int
     patients: Annotated[int, Field(ge=1, le=10_000_000_000)] | None
@@ -49,11 +49,6 @@ class Target(BaseModel):
     def parameters(self) -> PrivacyParameters:
         """Epsilon and delta (ConfigurationError out of their ranges)."""
         return PrivacyParameters(epsilon=self.epsilon, delta=self.delta)
-
-    @property
-    def neighbours(self) -> Adjacency:
-        """Which two tables count as neighbours."""
-        return Adjacency(self.adjacency)
 
     @property
     def unit(self) -> PrivacyUnit:

@@ -266,7 +266,6 @@ class Synthesizer(Parameters):
         cohort: str | None,
         lifetime_epsilon: float | None,
     ) -> _Fitted:
-        """Charge and measure a table; see `fit`."""
         from clustmix import saved
         from clustmix.charging import charging
         from clustmix.frames import declared_columns, library_of, rows_of

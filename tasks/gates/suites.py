@@ -207,7 +207,6 @@ def _trial(one: Suite, cells: Cells) -> str:
 
 
 def _columns(one: Suite) -> list[str]:
-    """Return the columns that an expectation names."""
     kwargs = one["kwargs"]
     several = kwargs.get("column_list") or kwargs.get("column_set") or []
     named = [kwargs[key] for key in ("column", "column_A", "column_B") if key in kwargs]
@@ -236,27 +235,24 @@ def _asked(suite: Suite, gate: str, cells: Cells) -> dict[str, Suite]:
 
 
 @cache
-def silent_great_expectations() -> Any:
-    """Import Great Expectations (two seconds) with analytics, progress bars and logs off."""
+def great_expectations() -> tuple[Any, Any]:
+    """Import the library (two seconds), silent, and open one source in memory.
+
+    Nothing is on disk, and there are no analytics, data docs, progress bars and logs.
+    """
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import great_expectations
+        import great_expectations as gx
         import great_expectations.expectations
     # Its log lines quote expectation arguments and exception texts.
     logger = logging.getLogger("great_expectations")
     logger.setLevel(logging.CRITICAL + 1)
     logger.propagate = False
-    return great_expectations
-
-
-@cache
-def batch_definition() -> Any:
-    """Return one in-memory source: nothing on disk, no data docs, no progress bars."""
-    context = silent_great_expectations().get_context(mode="ephemeral")
+    context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False, "metric_calculations": False}
     asset = context.data_sources.add_pandas("rows").add_dataframe_asset("chunk")
-    return asset.add_batch_definition_whole_dataframe("whole")
+    return gx, asset.add_batch_definition_whole_dataframe("whole")
 
 
 def _judged(
@@ -265,10 +261,9 @@ def _judged(
     cells: Cells,
     result_format: str | dict[str, Any] = RESULT_FORMAT,
 ) -> list[Any]:
-    """Return the results of expectations, in order."""
     if not asked:
         return []
-    gx = silent_great_expectations()
+    gx, source = great_expectations()
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
     whole = any("_table_" in one["type"] or "_exist" in one["type"] for one in asked.values())
@@ -283,7 +278,7 @@ def _judged(
             for place, one in enumerate(asked.values())
         ]
         suite = gx.ExpectationSuite("suite", [part.to_domain_obj() for part in parts])
-        batch = batch_definition().get_batch({"dataframe": rows})
+        batch = source.get_batch({"dataframe": rows})
         found = batch.validate(suite, result_format=result_format).results
     by_place = {result.expectation_config.meta["place"]: result for result in found}
     return [by_place[place] for place in range(len(asked))]

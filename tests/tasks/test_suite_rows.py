@@ -105,7 +105,7 @@ def test_a_result_carries_no_value(monkeypatch, tmp_path, caplog, capfd):
     calls = []
     monkeypatch.setattr(socket.socket, "connect", lambda self, address: calls.append(address))
     monkeypatch.chdir(tmp_path)
-    suites.batch_definition.cache_clear()
+    suites.great_expectations.cache_clear()
     part = {"type": "expect_column_values_to_be_in_set", "kwargs": CODE | {"value_set": ["7"]}}
     frame = TEXT.assign(code="MRN-SECRET-7751")
     with caplog.at_level(logging.DEBUG):

@@ -249,7 +249,7 @@ def great_expectations() -> tuple[Any, Any]:
     logger = logging.getLogger("great_expectations")
     logger.setLevel(logging.CRITICAL + 1)
     logger.propagate = False
-    context = gx.get_context(mode="ephemeral")
+    context: Any = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False, "metric_calculations": False}
     asset = context.data_sources.add_pandas("rows").add_dataframe_asset("chunk")
     return gx, asset.add_batch_definition_whole_dataframe("whole")

@@ -5,14 +5,14 @@ Every rule and every repair reads one row and the declared schema alone.
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privacy.arrays import Indices, Integers
 from privacy.errors import ConfigurationError
-from storage.schema.columns import NumericColumn, number_of
+from storage.schema.columns import Column, NumericColumn, number_of
 from storage.schema.conditions import codes_asked
 from storage.schema.constraints import Constraint, related_columns
 from storage.schema.table import TableSchema
@@ -148,14 +148,16 @@ def _boxes(constraint: Constraint, schema: TableSchema) -> list[Box]:
         masks: dict[int, Bools] = {}
         for name, (inside, asked) in condition.items():
             index, column = columns.get(name, (LABEL, None))
-            of = partial(schema.labels.asked, name)
-            of = of if column is None else partial(codes_asked, column)
-            found = np.any([of(one) for one in asked], axis=0)
+            found = np.any([_asked(schema, column, name, one) for one in asked], axis=0)
             found = found if inside else ~found
             # Several labels share one code.
             masks[index] = found & masks[index] if index in masks else found
         boxes.append(Box(masks))
     return boxes
+
+
+def _asked(schema: TableSchema, column: Column | None, name: str, asked: str | None) -> Bools:
+    return schema.labels.asked(name, asked) if column is None else codes_asked(column, asked)
 
 
 def _relation(constraint: Constraint, schema: TableSchema) -> Relation:

@@ -263,12 +263,13 @@ def _code_of(text: str, declared: CategoricalColumn | Label, exact: dict[str, in
         if text.startswith(prefixes):
             return exact[level]
     number = number_of(text)
-    if number is not None and isinstance(declared, CategoricalColumn):
-        for level, ranges in declared.numeric_ranges.items():
-            if any(lower <= number < upper for lower, upper in ranges):
-                return exact[level]
-    elif number is not None and declared.buckets is not None:
-        return int(np.searchsorted(declared.buckets.edges, number, side="right"))
+    if number is not None:
+        if isinstance(declared, CategoricalColumn):
+            for level, ranges in declared.numeric_ranges.items():
+                if any(lower <= number < upper for lower, upper in ranges):
+                    return exact[level]
+        elif declared.buckets is not None:
+            return int(np.searchsorted(declared.buckets.edges, number, side="right"))
     return _REFUSED if declared.other is None else exact[declared.other]
 
 

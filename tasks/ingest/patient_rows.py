@@ -91,11 +91,6 @@ def rows_by_shard(
     )
 
 
-def arrays_of(rows: KeyedRows) -> dict[str, NDArray[Any]]:
-    """Return the arrays of rows by name, as a part of a shard is stored."""
-    return {field.name: getattr(rows, field.name) for field in fields(rows)}
-
-
 def joined(parts: list[dict[str, NDArray[Any]]]) -> KeyedRows:
     """Join the parts of a shard in order and empty them to free memory."""
     names = [field.name for field in fields(KeyedRows)]

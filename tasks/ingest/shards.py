@@ -6,6 +6,7 @@ pandas nor readers nor gates.
 
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from storage.files.workspace import load_arrays, store_arrays
 from tasks.measurement.encoded import EncodedRows
@@ -17,16 +18,17 @@ class ShardFile:
 
     path: Path
 
-    def store(self, rows: EncodedRows) -> None:
-        """Write the rows."""
-        store_arrays(self.path, **{each.name: getattr(rows, each.name) for each in fields(rows)})
-
     def load(self) -> EncodedRows:
         """Read the rows."""
         return EncodedRows(**load_arrays(self.path))
 
     def recoded(self, rows: EncodedRows) -> "ShardFile":
         """Write these rows beside the shard."""
-        shard = ShardFile(self.path.with_name(f"recoded-{self.path.name}"))
-        shard.store(rows)
-        return shard
+        path = self.path.with_name(f"recoded-{self.path.name}")
+        store_rows(path, rows)
+        return ShardFile(path)
+
+
+def store_rows(path: Path, rows: Any) -> None:
+    """Write the arrays of a shard, or of a piece of one, by the names of its fields."""
+    store_arrays(path, **{field.name: getattr(rows, field.name) for field in fields(rows)})

@@ -69,8 +69,7 @@ def charging(
 ) -> Iterator[Payment]:
     """Charge before the block reads a row; what it refuses is void, what it leaves begun is burned.
 
-    A ledger, its file or its address is charged, for the cohort that pays, under its cap over all
-    time; None charges nothing. The target has the guarantee that is paid for.
+    The ledger, cohort and cap are those of `clustmix.Synthesizer.fit`.
 
     It is a ConfigurationError if only one of ledger and cohort is given, or a first charge comes
     without a cap; BudgetRefused, and nothing is recorded, if the charge does not fit under a cap;

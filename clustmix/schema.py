@@ -12,7 +12,8 @@ from clustmix.target import in_one_line
 from privacy.errors import ConfigurationError
 from storage.schema import column_blocks, columns, labels
 from storage.schema.columns import Declaration
-from storage.schema.plain_yaml import read_mapping, require_filled_in
+from storage.schema.faults import require_filled_in
+from storage.schema.plain_yaml import read_mapping
 from storage.schema.table import TableSchema
 
 

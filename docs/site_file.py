@@ -41,8 +41,8 @@ NOTES = {
     "schema.constraints": _text("constraints.md"),
     "privacy_unit.visits": _text("visits.md"),
     "privacy_unit.partition": "The ledger counts the largest sum of a part and not the sum over "
-    "all parts. Other schemes, numbers of parts, datasets and patient columns divide the patients "
-    "anew and add up. Only with `adjacency: add_remove`.",
+    "all parts; other schemes, numbers of parts, datasets, patient columns and forms of keys add "
+    "up. Declare `key`. Only with `adjacency: add_remove`.",
     "gate": "[An example](site-file/suite.json).",
     "arrival": "[New tables arrive](operate.md#new-tables-arrive) has the procedure. The key may "
     "be empty (`arrival: {}`).",

@@ -78,6 +78,6 @@ def _failed(dataset: str, file: str) -> InputError:
     return InputError(
         CHECK_FAILED,
         f"the table of {dataset} does not pass; what it breaks is in {file} "
-        "(restricted; folder diagnostics of CLUSTMIX_HOME). Correct the source, or declare other, "
-        "nullable or, of a constraint, mend; nothing is charged",
+        "(restricted; folder diagnostics of CLUSTMIX_HOME). Correct the source, or declare what "
+        "clustmix check --show proposes; nothing is charged",
     )

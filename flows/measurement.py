@@ -8,6 +8,7 @@ ends. No step is cached or tried again.
 """
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import version
@@ -88,11 +89,13 @@ def measure(
     workplace: Workplace,
     measurements: MeasurementStore,
     new_draw: bool = False,
+    again: bool = False,
 ) -> Reservation:
     """Measure a cohort, or find the measurement of the same table that was paid for before.
 
-    The entry that has paid is returned, sealed or further; `created` if this run has made it. The
-    caller has cleaned up after dead runs, see `tasks.steps.janitor`.
+    The entry that has paid is returned, sealed or further; `created` if this run has made it. If
+    the last charge of the dataset burned, it is Withheld unless a person says `again`. The caller
+    has cleaned up after dead runs, see `tasks.steps.janitor`.
 
     Privacy
     -------
@@ -112,7 +115,10 @@ def measure(
                 method_version=job.method_version,
             )
             charge = job.charge(key, owner=entries.owner)
-            reservation = reserve(entries, charge, new_draw=new_draw)
+            # Before the charge, and before noise is drawn: what a measurement cannot be kept in
+            # would burn one charge after the other.
+            measurements.check_writable(release_id, _most_bytes(plan))
+            reservation = reserve(entries, charge, new_draw=new_draw, unless_burned=not again)
             entry = reservation.entry
             if reservation.created:
                 with entries.closing(entry):
@@ -125,6 +131,7 @@ def measure(
                             diagnostics=workplace.diagnostics_of(release_id),
                             executor=executor,
                         )
+                    measurements.check_writable(release_id, _most_bytes(plan))
                     entries.begin(entry, table)
                     seals = Seals(workspace)
                     curator, released = draw(
@@ -134,6 +141,11 @@ def measure(
                     record = record_of(job, entry, curator, files)
                     seal(record, files, measurements=measurements, entries=entries)
     return replace(reservation, entry=entries.now(entry))
+
+
+def _most_bytes(plan: MeasurementPlan) -> int:
+    """Return a size that no file of a measurement has: methods release a few times their sums."""
+    return 2**20 + 32 * sum(math.prod(planned.shape) for planned in plan.statistics)
 
 
 def draw(

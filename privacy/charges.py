@@ -94,7 +94,8 @@ def unit_in_words(unit: PrivacyUnit, partition: Partition | None = None) -> str:
     """Name the unit that one neighbour adds or removes, for the ledger and the release."""
     if unit.column is None:
         return "one row, which is one patient"
-    words = f"one patient, named by column {unit.column}"
+    spelling = f" (spelled by {', '.join(unit.key_normal)})" if unit.key_normal else ""
+    words = f"one patient, named by column {unit.column}{spelling}"
     if partition is None:
         return words
     return f"{words}, in part {partition.part} of {partition.parts} of the split {partition.scheme}"

@@ -19,6 +19,8 @@ class ClustMixError(Exception):
     """
 
     exit_code: ClassVar[int] = 1
+    faults: tuple[str, ...] = ()
+    """Several faults of a file, which the message has one after the other, a line each."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(code, message)

@@ -19,6 +19,7 @@ from storage.schema.columns import (
     Level,
     Name,
     RawValue,
+    did_you_mean,
     number_of,
     raw_text,
     refuse_duplicates,
@@ -118,7 +119,8 @@ class Label(Declaration):
         ]
         refuse_duplicates((*self.level_names, *raw, *self.missing))
         if self.positive is not None and self.positive not in self.level_names:
-            raise ValueError("expected positive to name a label level")
+            hint = did_you_mean(self.positive, self.level_names)
+            raise ValueError(f"expected positive to name a label level{hint}")
         if not {*self.prefixes, self.other} - {None} <= {*self.level_names}:
             raise ValueError("expected other and prefixes to name label levels")
         refuse_prefixes(self.prefixes)

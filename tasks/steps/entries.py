@@ -4,7 +4,7 @@ How far a run came is judged by what is on disk, not by what the run could still
 """
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +16,7 @@ from storage.files.workspace import live_run_ids
 from storage.keys.key_store import KeyStore
 from storage.ledger.ledger_db import LedgerDatabase, Reservation
 from storage.releases.bundles import verify_bundle
-from storage.releases.measurements import Measurement, MeasurementStore
+from storage.releases.measurements import Measurement, MeasurementStore, unknown_charges
 from storage.releases.release_store import ReleaseStore
 from storage.schema.declarations import Declarations
 
@@ -102,21 +102,31 @@ class Entries:
             entry.cohort, dataset=entry.dataset, partition=entry.partition, caps=caps
         )
 
+    def keeps_smaller_cap(self, cohort: str, caps: Caps) -> bool:
+        """Return whether a cohort was ever given a smaller lifetime cap, which holds."""
+        return (self._ledger.balance(cohort).cap_rho or caps.lifetime_rho) < caps.lifetime_rho
+
     def check_publishable(self, dataset: str) -> None:
         """Refuse a dataset whose release could not be published: it must not be paid for."""
         self._releases.check_usable(dataset)
         self._keys.pipeline()
 
-    def reserve(self, charge: Charge, *, new_draw: bool = False) -> Reservation:
+    def reserve(
+        self, charge: Charge, *, new_draw: bool = False, unless_burned: bool = False
+    ) -> Reservation:
         """Reserve the charge of a release before a row is decoded, or find the entry that has paid.
 
         Another run of the same request is waited for; a dead one is closed first, as burned if it
-        may have drawn noise. It is BudgetRefused if a cap is in the way.
+        may have drawn noise. It is BudgetRefused if a cap is in the way, and with `unless_burned`
+        Withheld if the last charge of the dataset burned.
         """
         self.check_publishable(charge.dataset)
+        require_known(self._measurements, self._releases, self.all)
         give_up = time.monotonic() + WAIT_SECONDS
         while True:
-            reservation = self._ledger.reserve(charge, new_draw=new_draw)
+            reservation = self._ledger.reserve(
+                charge, new_draw=new_draw, unless_burned=unless_burned
+            )
             entry = reservation.entry
             live = live_run_ids(self._workspaces)
             if reservation.created or not _runs(entry, live):
@@ -221,7 +231,21 @@ class Entries:
         except BaseException as error:
             with suppress(Exception):
                 self._close_failed(entry, error)
+            if isinstance(error, ClustMixError) and entry.state in _BEFORE_SEAL:
+                said = error.message + self._standing(entry)
+                raise type(error)(error.code, said) from error
             raise
+
+    def _standing(self, entry: LedgerEntry) -> str:
+        """Say whether the charge of a run that stopped stands; "" if it does not."""
+        try:
+            state = self.now(entry).state
+        except ClustMixError:
+            return "; take it as charged until the ledger can be read"
+        if state in (EntryState.RESERVED, EntryState.VOID):
+            return ""
+        rest = ", and the same request goes on from it at no charge" if state in AFTER_SEAL else ""
+        return f"; the charge of epsilon {entry.epsilon:g} stands{rest}"
 
     def close_dead(self, entry: LedgerEntry, *, note: str = "ABANDONED") -> None:
         """Say in the ledger how far a dead run came, and close what it left open."""
@@ -233,8 +257,12 @@ class Entries:
     def _recover(self, entry: LedgerEntry) -> None:
         """Record a measurement or a bundle that is whole, and that its run could not record."""
         digest, following = None, EntryState.SEALED
-        if entry.state is EntryState.EXECUTING:
+        if entry.state in _BEFORE_SEAL:
             digest = self._sealed_digest(entry)
+            if digest is not None and entry.state is EntryState.RESERVED:
+                # Of a ledger that was set back: whoever has sealed had begun.
+                self._move(entry, EntryState.EXECUTING, note="RECOVERED")
+                entry = self.now(entry)
         elif entry.state is EntryState.APPROVED:
             digest, following = self._published_digest(entry), EntryState.PUBLISHED
         if digest is not None:
@@ -298,6 +326,23 @@ class Entries:
         manifest = verified.manifest
         is_its_own = manifest.ref == ref and manifest.ledger_entry == entry.entry_id
         return verified.manifest_sha256 if is_its_own else None
+
+
+def require_known(
+    measurements: MeasurementStore,
+    releases: ReleaseStore,
+    entries: Callable[[], Sequence[LedgerEntry]],
+) -> None:
+    """Refuse what was drawn and is not in the ledger (IntegrityError): its sums are too small."""
+    found = unknown_charges(measurements, releases, entries)
+    if found:
+        names = ", ".join(each.release_id for each in found[:3]) + (", ..." if found[3:] else "")
+        raise IntegrityError(
+            "LEDGER_INCOMPLETE",
+            f"expected an entry of the ledger for every bundle and sealed measurement, found none "
+            f"for {names}: the ledger was set back, or is another one; restore its latest copy, or "
+            "have two officers charge what it lacks (clustmix ledger restore); nothing is charged",
+        )
 
 
 def _runs(entry: LedgerEntry, live: Collection[str]) -> bool:

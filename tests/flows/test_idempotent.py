@@ -40,6 +40,15 @@ def test_the_same_table_is_measured_once(installation, site):
     assert len(site.ledger.entries()) == 1
 
 
+def test_an_answer_from_before_deletes_the_rows_of_a_killed_run(after_a_release, site, capsys):
+    killed = site.settings.private_root / "r-20261127-0a1b2c3d"
+    killed.mkdir(mode=0o700)
+    (killed / "shard-0.npz").write_bytes(b"rows")
+    assert main(["release", str(after_a_release / "site.yaml"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["reused"]
+    assert not killed.exists()
+
+
 def test_a_touched_moved_and_uploaded_again_file_costs_nothing(after_a_release, site, released):
     os.utime(after_a_release / "cohort.csv", (1, 1))
     assert (

@@ -13,6 +13,7 @@ from landed_tables import ROWS, Installation, announce
 
 from privacy.errors import (
     BudgetRefused,
+    ClustMixError,
     ConfigurationError,
     InputError,
     IntegrityError,
@@ -186,7 +187,7 @@ def test_what_is_not_an_arrival_is_refused(place, store):
         taken(store, arrival_id)
 
 
-@pytest.mark.parametrize("error", [LedgerError("X", "x"), KeyboardInterrupt()], ids=str)
+@pytest.mark.parametrize("error", [ClustMixError("x:ValueError", "x"), KeyboardInterrupt()])
 def test_a_failed_arrival_is_tried_again_later_and_not_for_ever(place, store, monkeypatch, error):
     arrival_id = accept(place, store).arrival_id
     now = began = datetime.now(UTC)
@@ -211,6 +212,32 @@ def test_a_failed_arrival_is_tried_again_later_and_not_for_ever(place, store, mo
         taken(store, arrival_id)
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        LedgerError("LEDGER_UNAVAILABLE", "x"),
+        IntegrityError("LEDGER_ROLLED_BACK", "x"),
+        ConfigurationError("SCHEDULER_UNREACHABLE", "x"),
+        ClustMixError("sum:WorkerLost", "x"),
+        ClustMixError("ingest:FileNotFoundError", "x"),
+        OSError(28, "full"),
+    ],
+    ids=repr,
+)
+def test_a_fault_of_the_installation_is_no_try_of_an_arrival(place, store, monkeypatch, error):
+    arrival_id = accept(place, store).arrival_id
+    now = datetime.now(UTC)
+    monkeypatch.setattr(arrivals, "datetime", SimpleNamespace(now=lambda _zone: now))
+    for minutes in (10, 60, 60, 60):
+        failed = taken(store, arrival_id, error)
+        assert (failed.state, failed.failures) == (ArrivalState.ACCEPTED, 0)
+        now += timedelta(minutes=minutes, seconds=-1)
+        assert store.waiting() == ()
+        now += timedelta(seconds=1)
+        assert store.waiting() == (failed,)
+    assert taken(store, arrival_id).outcome is Outcome.SEALED
+
+
 def dead_run(place, *arrival_ids):
     program = (
         "import contextlib, os, sys; from pathlib import Path\n"
@@ -230,7 +257,7 @@ def test_an_arrival_whose_run_died_waits_again_at_once_and_ends_at_the_third(pla
     assert store.find(one).state is ArrivalState.TAKEN
     assert {(found.state, found.failures) for found in store.waiting()} == {("accepted", 1)}
     dead_run(place, one, two)
-    assert taken(store, one, LedgerError("X", "x"), release_id=R2).failures == 3
+    assert taken(store, one, ClustMixError("x:ValueError", "x"), release_id=R2).failures == 3
     dead_run(place, two)
     with pytest.raises(ConfigurationError, match="ARRIVAL_ENDED"):
         taken(store, one)

@@ -97,12 +97,10 @@ class Document(Record):
                     return document
                 problem = "is not in canonical form"
             except ValidationError as error:
-                first = error.errors(include_input=False, include_url=False, include_context=False)[
-                    0
-                ]
-                field = ".".join(str(part) for part in first["loc"])
+                faults = error.errors(include_input=False, include_url=False, include_context=False)
+                field = ".".join(str(part) for part in faults[0]["loc"])
                 # repr, as the name of an unknown field comes from the file.
-                problem = f"field {field[:200]!r}: {first['msg']}"
+                problem = f"field {field[:200]!r}: {faults[0]['msg']}"
             except ConfigurationError as error:
                 problem = error.message
         raise IntegrityError(cls.CODE, f"file {cls.FILE} {problem}; {cls.REMEDY}")

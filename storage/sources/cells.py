@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import date, time
 from decimal import Decimal
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 from uuid import UUID
 
 import numpy as np
@@ -139,6 +139,15 @@ def arrow_frame(table: pa.Table) -> pd.DataFrame:
 def arrow_is_text(kind: pa.DataType) -> bool:
     """Return true for an Arrow type of text."""
     return any(is_kind(kind) for is_kind in _ARROW_TEXTS)
+
+
+def arrow_kind(kind: pa.DataType) -> Literal["integer", "real", "categorical", "ignore"]:
+    """Return the kind of a column of an Arrow type, as a schema declares it."""
+    if pa.types.is_dictionary(kind) or pa.types.is_boolean(kind) or arrow_is_text(kind):
+        return "categorical"
+    if pa.types.is_integer(kind):
+        return "integer"
+    return "real" if pa.types.is_floating(kind) or pa.types.is_decimal(kind) else "ignore"
 
 
 def arrow_is_read(kind: pa.DataType) -> bool:

@@ -25,7 +25,7 @@ from storage.releases.manifest import MANIFEST_FILE
 from storage.releases.measurements import MeasurementStore
 from storage.releases.release_store import ReleaseStore
 from tasks.execution.runtime import listen_to_stages
-from tasks.ingest.shards import load_shard
+from tasks.ingest.shards import ShardFile
 from tasks.measurement import curator
 from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.method import measure
@@ -63,7 +63,7 @@ def run_with(tmp_path_factory, site):
 
         def keep_shards(*arguments):
             paths = bound(*arguments)
-            kept.shards = [load_shard(path) for path in paths]
+            kept.shards = [ShardFile(path).load() for path in paths]
             return paths
 
         def keep_files(store, ref, files, manifest, **signatures):

@@ -22,7 +22,7 @@ from storage.files.diagnostics import DiagnosticsFile
 from storage.files.documents import canonical_json
 from storage.files.workspace import PrivateWorkspace
 from storage.sources.cohorts import CohortReader
-from tasks.ingest.shards import load_shard
+from tasks.ingest.shards import ShardFile
 from tasks.measurement.method import measure
 from tasks.methods.registry import build, method_entry
 from tasks.steps.ingest_steps import ingest
@@ -155,7 +155,7 @@ def test_codes_and_weights_change_only_with_the_version_of_the_encoding(tmp_path
             job.columns_to_read, job.rules, reader, workspace=workspace, diagnostics=diagnostics
         )
         digest = hashlib.sha256()
-        for rows in map(load_shard, paths):
+        for rows in (ShardFile(path).load() for path in paths):
             for part in (rows.codes, rows.label, rows.weight, rows.fold):
                 digest.update(part.tobytes())
     assert (ENCODING_VERSION, digest.hexdigest()) == (1, ENCODED)

@@ -24,9 +24,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.seeded_noise import SeededNoise
 from benchmarks.tables import read_images
 from privacy.calibration import gdp_mu
-from privacy.randomness import NoiseSource, OperatingSystemNoise, SeededNoise
+from privacy.randomness import NoiseSource, OperatingSystemNoise
 from storage.public_data.datasets import find
 from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.encoded import EncodedRows, EncodingDomain

@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 
 from benchmarks.results import IN_PROCESS, RESULTS, ResultRow, keep_rows, read_rows, run_table
 from benchmarks.rivals.clustmix.kip import centred_one_hot, optimise, ridge_solve
+from benchmarks.seeded_noise import SeededNoise
 from benchmarks.tables import read_images
 from privacy.calibration import release_mu
 from privacy.parameters import Adjacency, PrivacyParameters
-from privacy.randomness import SeededNoise
 from storage.public_data.datasets import find
 from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.encoded import N_FOLDS, EncodedRows, EncodingDomain

@@ -17,10 +17,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 from flows.installation import Workplace
+from privacy import randomness
 from privacy.event_records import event_to_dict
 from privacy.ledger import EntryState, LedgerEntry
 from privacy.mechanisms import NoisyStatistic
-from privacy.randomness import randomness_of_run
 from storage.files.workspace import PrivateWorkspace
 from storage.ledger.ledger_db import Reservation
 from storage.releases.measurements import (
@@ -150,7 +150,7 @@ def draw(
         plan=plan,
         shards=[ShardFile(path) for path in shards],
         executor=executor,
-        noise_source=randomness_of_run().noise_source,
+        noise_source=randomness.OperatingSystemNoise(),
         seal=seals,
     )
     released = measure_stages(synthesizer, curator, mu=mu, run=_run_as_task)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import yaml
 
+from benchmarks.seeded_noise import SeededNoise
 from flows.cli import main
 from flows.site.request import job_of
 from flows.site.site_file import load_site
 from flows.watching.planning import Planning
 from privacy.calibration import release_mu
-from privacy.randomness import SeededNoise
 from tasks.measurement.centred import counts_of, label_counts
 from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.encoded import EncodedRows

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fixed_runs import fixed_randomness
+from fixed_runs import Randomness, fixed_randomness
 from forced_release import DyingShard
 from waiting import kill_spawned
 
+from benchmarks.seeded_noise import SeededNoise
 from flows.site.request import SiteRequest, load_job
 from privacy.errors import Withheld
-from privacy.randomness import Randomness, SeededNoise
 from storage.keys.key_store import KeyStore
 from storage.ledger import ledger_db
 from storage.ledger.ledger_db import LedgerDatabase

@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 
-from privacy.randomness import SeededNoise
+from benchmarks.seeded_noise import SeededNoise
 from tasks.execution.executor import InProcessExecutor
 from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.encoded import EncodedRows, EncodingDomain

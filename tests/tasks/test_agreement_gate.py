@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from measuring import curator_of
 
+from benchmarks.seeded_noise import SeededNoise
 from privacy.errors import Withheld
-from privacy.randomness import SeededNoise
 from storage.schema.table import TableSchema
 from tasks.gates import agreement
 from tasks.gates.agreement_gate import NoisyCounts, agreement_gate

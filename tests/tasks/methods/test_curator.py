@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from measuring import NoNoise
 
+from benchmarks.seeded_noise import SeededNoise
 from privacy.errors import IntegrityError
-from privacy.randomness import OperatingSystemNoise, SeededNoise
+from privacy.randomness import OperatingSystemNoise
 from tasks.measurement.curator import Curator, in_memory
 from tasks.measurement.measurement_plan import SumRequest, plan_measurement
 

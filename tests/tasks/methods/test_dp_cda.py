@@ -5,9 +5,9 @@ import pytest
 from measuring import released_of
 from pydantic import ValidationError
 
+from benchmarks.seeded_noise import SeededNoise
 from privacy.errors import ConfigurationError
 from privacy.events import Gaussian
-from privacy.randomness import SeededNoise
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.vectors import VectorMap
 from tasks.methods.dp_cda.dp_cda import COUNTS, SUMS, DpCda, RecordMap, group_sums, groups_of

@@ -20,11 +20,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from audits.pairs import AUDIT_DOMAIN, AuditPatient, encode
 from audits.subjects import NOISE, SUBJECTS
+from benchmarks.seeded_noise import SeededNoise
 from flows.stages import text_of
 from privacy.calibration import gdp_mu
 from privacy.gaussian import GaussianAccountant
 from privacy.parameters import Adjacency
-from privacy.randomness import SeededNoise
 from tasks.measurement.curator import exact_sum, in_memory
 from tasks.measurement.method import measure
 from tasks.methods.clustmix.tables.table_clustmix import Effort, TableClustMix

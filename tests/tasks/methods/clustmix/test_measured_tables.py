@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from measuring import NoNoise, curator_of, domain_with, rows_with
 
-from privacy.randomness import SeededNoise
+from benchmarks.seeded_noise import SeededNoise
 from tasks.methods.clustmix.tables.measured_tables import (
     LABEL,
     Sealed,

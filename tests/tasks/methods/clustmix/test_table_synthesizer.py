@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from measuring import sampled as sampled_of
 
+from benchmarks.seeded_noise import SeededNoise
 from privacy.errors import IntegrityError
-from privacy.randomness import SeededNoise
 from tasks.measurement.method import measure
 from tasks.methods.clustmix.tables.table_clustmix import Effort, TableClustMix
 from tasks.methods.naive_bayes import NaiveBayes

@@ -62,11 +62,6 @@ class PlannedStatistic(SumRequest):
         """Standard deviation of the noise of one draw in the statistic's own units."""
         return self.noise_stddev / self.scale
 
-    @property
-    def event(self) -> Gaussian | Repeated:
-        """The event that drawing this statistic, all of it, will emit."""
-        return self.event_of(self.n_draws)
-
     def event_of(self, n_draws: int) -> Gaussian | Repeated:
         """Event of the first draws."""
         draw = Gaussian(
@@ -96,7 +91,7 @@ class MeasurementPlan:
     @property
     def event(self) -> Composed:
         """The composition of all planned events."""
-        return Composed(events=tuple(planned.event for planned in self.statistics))
+        return Composed(events=tuple(one.event_of(one.n_draws) for one in self.statistics))
 
 
 def plan_measurement(requests: Sequence[SumRequest], *, mu: float) -> MeasurementPlan:

@@ -99,11 +99,7 @@ def run_stage(
 
 
 def measure(
-    synthesizer: Synthesizer,
-    curator: Curator,
-    *,
-    mu: float,
-    run: StageRunner = run_stage,
+    synthesizer: Synthesizer, curator: Curator, *, mu: float, run: StageRunner = run_stage
 ) -> dict[str, NDArray[Any]]:
     """Run the stages of a method in order, and hold all draws against the plan (IntegrityError).
 
@@ -112,13 +108,8 @@ def measure(
     released: dict[str, NDArray[Any]] = {}
     for stage in synthesizer.stages(mu=mu):
         released = run(stage, curator, released)
-    check_draws(curator.plan, curator)
-    return released
-
-
-def check_draws(plan: MeasurementPlan, curator: Curator) -> None:
-    """Refuse draws of a finished measurement that are not those planned (IntegrityError)."""
-    if curator.event != plan.event:
+    if curator.event != curator.plan.event:
         raise IntegrityError(
             "PLAN_BROKEN", "expected exactly the planned draws, found others; nothing is released"
         )
+    return released

@@ -12,7 +12,7 @@ itself: BLAS, which rounds a row by where it lies among others, sees no vector o
 
 import numpy as np
 
-from privacy.arrays import Floats, Integers
+from privacy.arrays import Integers
 from privacy.sensitivity import SUM_GRID_BITS
 from tasks.measurement.encoded import EncodedRows
 
@@ -24,13 +24,6 @@ ROOT_SCALE = 2**14
 
 SECOND_MOMENT_SCALE = ROOT_SCALE**2
 """Grid points per unit of a second moment."""
-
-
-def softmax(logits: Floats) -> Floats:
-    """Row-wise softmax of an array of shape (n, C), stable for large logits."""
-    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
-    probabilities: Floats = shifted / shifted.sum(axis=1, keepdims=True)
-    return probabilities
 
 
 def class_counts(rows: EncodedRows, *, n_labels: int) -> Integers:

@@ -34,7 +34,7 @@ def test_composition_of_all_planned_events_is_within_the_target_and_uses_it(shar
     total = sum(shares)
     for statistic, share in zip(plan.statistics, shares, strict=True):
         assert statistic.mu == pytest.approx(mu * math.sqrt(share / total))
-        alone = ACCOUNTANT.compose(statistic.event).mu
+        alone = ACCOUNTANT.compose(statistic.event_of(statistic.n_draws)).mu
         assert alone == pytest.approx(statistic.mu, rel=1e-6)
 
 

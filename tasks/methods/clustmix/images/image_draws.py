@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 from threadpoolctl import threadpool_limits
 
 from privacy.arrays import Floats, Integers
@@ -20,7 +21,7 @@ from tasks.measurement.measurement_plan import (
     SumRequest,
     plan_measurement,
 )
-from tasks.measurement.statistics import ROOT_SCALE, SECOND_MOMENT_SCALE, SUM_SCALE, softmax
+from tasks.measurement.statistics import ROOT_SCALE, SECOND_MOMENT_SCALE, SUM_SCALE
 from tasks.methods.clustmix.images.coefficients import Basis
 from tasks.methods.clustmix.images.image_layout import BRIGHTEST, ImageLayout, values
 from tasks.methods.clustmix.images.image_rule import (
@@ -299,7 +300,7 @@ def residual_factors(
     # Whole numbers, so that the product with features is exact: its partial sums are below 2**53.
     whole = np.rint(np.clip(weights * _WEIGHT_SCALE, -(2.0**36), 2.0**36))
     features = rows.codes.astype(np.float64) - FEATURE_ZERO
-    residual = softmax(features @ whole / (FEATURE_NORM * _WEIGHT_SCALE))
+    residual = softmax(features @ whole / (FEATURE_NORM * _WEIGHT_SCALE), axis=1)
     residual[np.arange(len(residual)), rows.label] -= 1.0
     size = np.sqrt((residual * residual).sum(axis=1))
     scale = rows.weight * _RESIDUAL_SCALE * residual_norm / np.maximum(size, residual_norm)

@@ -14,10 +14,10 @@ the shares; the scales as in MacKay 1992.
 from __future__ import annotations
 
 import numpy as np
+from scipy.special import softmax
 
 from privacy.arrays import Floats
 from tasks.measurement.centred import blocks_to_simplex
-from tasks.measurement.statistics import softmax
 from tasks.methods.clustmix.tables.table_layout import Layout, prior_covariance
 
 _VARIANCE, _MOST_VARIANCE = 2.0, 25.0
@@ -52,7 +52,7 @@ def smooth_shares(layout: Layout, noisy: Floats, *, stddev: Floats) -> Floats:
             group.rescale(part, scale)
     result = np.empty(layout.width)
     for group in groups:
-        result[group.place] = softmax(group.logits)
+        result[group.place] = softmax(group.logits, axis=1)
     return result
 
 
@@ -108,7 +108,7 @@ class _Columns:
         self._variances = np.minimum(found, _MOST_VARIANCE)
 
     def _local(self, precision: Floats) -> tuple[Floats, Floats]:
-        shares = softmax(self.logits)
+        shares = softmax(self.logits, axis=1)
         slope = np.einsum("mk,kl->mkl", shares, np.eye(shares.shape[1]))
         slope -= shares[:, :, None] * shares[:, None, :]
         curvature = slope @ slope / self._noise[:, None, None] + precision
@@ -116,5 +116,5 @@ class _Columns:
         return curvature, left - np.einsum("mkl,ml->mk", precision, self.logits)
 
     def _loss(self, logits: Floats, precision: Floats) -> Floats:
-        left = ((self._noisy - softmax(logits)) ** 2).sum(axis=1) / self._noise
+        left = ((self._noisy - softmax(logits, axis=1)) ** 2).sum(axis=1) / self._noise
         return np.asarray(left + np.einsum("mk,mkl,ml->m", logits, precision, logits)) / 2.0

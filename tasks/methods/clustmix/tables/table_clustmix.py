@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 from threadpoolctl import threadpool_limits
 
 from privacy.arrays import Codes, Floats, Records
@@ -26,7 +27,6 @@ from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain, row_slices
 from tasks.measurement.measurement_plan import MeasurementPlan, hold_against
 from tasks.measurement.method import PUBLIC_SEED, Noisy, Released, Stage, Table
-from tasks.measurement.statistics import softmax
 from tasks.methods.clustmix.tables import estimates
 from tasks.methods.clustmix.tables import table_draws as draws
 from tasks.methods.clustmix.tables import table_rule as rule
@@ -95,7 +95,7 @@ class TableClustMix:
         """Sample rows from the mixture, labels from the model; see `Synthesizer.sample`."""
         codes, scores = self._records(self._of_rows(released), released, n_rows=n_rows, rng=rng)
         intercepts = _intercepts(scores, released["row_label_shares"])
-        return codes, sampler.systematic_labels(softmax(scores + intercepts), rng)
+        return codes, sampler.systematic_labels(softmax(scores + intercepts, axis=1), rng)
 
     def sample_where(
         self,
@@ -114,7 +114,7 @@ class TableClustMix:
         intercepts = _intercepts(scores, released["row_label_shares"])
         asked = sampler.conditioned(whole, self._layout, allowed)
         codes, scores = self._records(asked, released, n_rows=n_rows, rng=rng)
-        return codes, sampler.systematic_labels(softmax(scores + intercepts), rng)
+        return codes, sampler.systematic_labels(softmax(scores + intercepts, axis=1), rng)
 
     def _of_rows(self, released: Released) -> Mixture:
         return sampler.of_rows(_mixture(released), self._layout)
@@ -162,7 +162,7 @@ class TableClustMix:
         rng, n_rows = np.random.default_rng(PUBLIC_SEED), self.effort.fit_rows
         with threadpool_limits(1, user_api="blas"):
             codes, scores = self._records(_mixture(released), released, n_rows=n_rows, rng=rng)
-        each = softmax(scores + _intercepts(scores, released["label_shares"])) / len(scores)
+        each = softmax(scores + _intercepts(scores, released["label_shares"]), axis=1) / len(scores)
         ones = draws.one_hot(codes, [np.empty(k) for k in self.domain.n_codes])
         return np.asarray(ones.T @ each)[1:]
 
@@ -393,7 +393,7 @@ def _intercepts(scores: Floats, shares: Floats) -> Floats:
         shares = np.where(possible, shares, _NO_SHARE) / shares[possible].sum()
     intercepts = np.log(shares)
     for _ in range(_SHIFTS):
-        mean = softmax(scores + intercepts).mean(axis=0)
+        mean = softmax(scores + intercepts, axis=1).mean(axis=0)
         if np.abs(mean - shares).max() < _SHIFT_TOLERANCE:
             break
         intercepts = intercepts + np.log(shares / np.maximum(mean, 1e-12))

@@ -121,7 +121,7 @@ def play_once(
         noise_source=noise_source,
         seal=referee.seal,
     )
-    released = measure(synthesizer, curator, mu=mu)
+    released = measure(synthesizer, curator)
     # Unseeded: the randomness of post-processing must not be the same in all runs.
     codes, labels = synthesizer.sample(released, n_rows=SYNTHETIC_ROWS, rng=np.random.default_rng())
     return Transcript(draws=tuple(referee.draws), codes=codes, labels=labels, patient=pair.patient)

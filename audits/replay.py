@@ -133,7 +133,7 @@ def replay(
     plan = synthesizer.plan(mu=mu)
     check_replayable(plan)
     curator = Replay(plan, table, sealed=sealed, stated=stated)
-    measure(synthesizer, curator, mu=mu)
+    measure(synthesizer, curator)
     return tuple(curator.replayed)
 
 

@@ -226,7 +226,7 @@ def measured(name: str, variant: str, seed: int, epsilon: float) -> ResultRow:
             shards=in_memory(case.shards),
             noise_source=OperatingSystemNoise(),
         )
-        released = measure(method, curator, mu=mu)
+        released = measure(method, curator)
         made = method.sample(released, n_rows=ROWS_OUT, rng=np.random.default_rng())
     finally:
         for patch in patches:

@@ -182,7 +182,7 @@ def synthesize(items: Items, method: str, epsilon: float) -> NDArray[np.bool_]:
         shards=in_memory([items.rows]),
         noise_source=OperatingSystemNoise(),
     )
-    released = measure(synthesizer, curator, mu=mu)
+    released = measure(synthesizer, curator)
     codes, _ = synthesizer.sample(released, n_rows=len(items.rows), rng=rng)
     return codes.astype(np.bool_)
 

@@ -139,7 +139,7 @@ def count(site_file: Path, workers: int) -> Speed:
             executor=timed,
             noise_source=OperatingSystemNoise(),
         )
-        measure(job.synthesizer, curator, mu=job.mu)
+        measure(job.synthesizer, curator)
         return Speed(
             workers=workers,
             wall={name: round(seconds, 2) for name, seconds in timed.wall.items()},

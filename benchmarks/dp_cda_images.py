@@ -219,7 +219,7 @@ def measure_proven(case: Case) -> tuple[float, int]:
         shards=in_memory([rows]),
         noise_source=OperatingSystemNoise(),
     )
-    released = measure(method, curator, mu=mu)
+    released = measure(method, curator)
     n_rows = method.n_mixtures * N_LABELS
     codes, labels = method.sample(released, n_rows=n_rows, rng=np.random.default_rng(case.seed))
     batch_size = min(64, n_rows)

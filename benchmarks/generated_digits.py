@@ -91,7 +91,7 @@ def trained(
     method = Dpgm(domain, config)
     curator = Curator(plan=method.plan(mu=mu), shards=in_memory([rows]), noise_source=noise_source)
     released: dict[str, NDArray[Any]] = {}
-    for stage in method.stages(mu=mu):
+    for stage in method.stages():
         began = time.perf_counter()
         released.update(stage.run(curator, released))
         show(f"{stage.name}: {time.perf_counter() - began:.0f} s")

@@ -83,8 +83,8 @@ def optimised(
 class OptimisedClustMix(ImageClustMix):
     """ClustMix on images whose inducing points KIP has moved."""
 
-    def _kip(self, curator: Any, released: Any, settings: Any) -> Any:
-        found = super()._kip(curator, released, settings)
+    def _kip(self, curator: Any, released: Any) -> Any:
+        found, settings = super()._kip(curator, released), self._rule(curator.plan.mu)
         known, rng = {**released, **found}, np.random.default_rng(1)
         n_batches = (self.points + TARGETS) // BATCH
         drawn = [self.labelled(known, BATCH, rng) for _ in range(n_batches)]
@@ -136,7 +136,7 @@ def measured(name: str, epsilon: float, run: int, form: str) -> ResultRow:
         plan=method.plan(mu=mu), shards=in_memory(shards), noise_source=SeededNoise(run)
     )
     started = time.process_time()
-    released = measure(method, curator, mu=mu)
+    released = measure(method, curator)
     seconds = time.process_time() - started
     teacher = ReleasedTeacher.of(released, method._layout)
     found = np.concatenate([

@@ -286,7 +286,7 @@ class Synthesizer(Parameters):
             payment.begin()
             self._spent = True
             curator = Curator(plan=plan, shards=shards, noise_source=OperatingSystemNoise())
-            released = measure(method, curator, mu=plan.mu)
+            released = measure(method, curator)
             guarantee = self._guarantee(
                 curator.event.events, charged=payment.charged, tainted=curator.tainted
             )

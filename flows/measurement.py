@@ -128,7 +128,7 @@ def measure(
                     entries.begin(entry)
                     seals = Seals(workspace)
                     curator, released = draw(
-                        job.synthesizer, plan, shards, mu=job.mu, seals=seals, executor=executor
+                        job.synthesizer, plan, shards, seals=seals, executor=executor
                     )
                     files = seals.files_with(released)
                     record = record_of(job, entry, curator, files)
@@ -141,7 +141,6 @@ def draw(
     plan: MeasurementPlan,
     shards: tuple[Path, ...],
     *,
-    mu: float,
     seals: Seals,
     executor: Executor,
 ) -> tuple[Curator, dict[str, NDArray[Any]]]:
@@ -153,7 +152,7 @@ def draw(
         noise_source=randomness.OperatingSystemNoise(),
         seal=seals,
     )
-    released = measure_stages(synthesizer, curator, mu=mu, run=_run_as_task)
+    released = measure_stages(synthesizer, curator, run=_run_as_task)
     for shard in shards:
         shard.unlink()
     return curator, released

@@ -91,7 +91,7 @@ class Simulation:
             shards=in_memory([encoded]),
             noise_source=OperatingSystemNoise(),
         )
-        released = measure(synthesizer, curator, mu=mu)
+        released = measure(synthesizer, curator)
         n_rows = max(len(rows), TESTED)
         codes, label = synthesizer.sample(released, n_rows=n_rows, rng=self._rng)
         made = CodedTable(codes=codes, label=label)

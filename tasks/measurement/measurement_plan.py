@@ -119,7 +119,7 @@ def plan_measurement(requests: Sequence[SumRequest], *, mu: float) -> Measuremen
     return MeasurementPlan(mu=mu, statistics=tuple(planned))
 
 
-def hold_against(plan: MeasurementPlan, happened: Composed, *, mu: float) -> float:
+def hold_against(plan: MeasurementPlan, happened: Composed) -> float:
     """Return the ``mu`` left; IntegrityError if an event or the plan is not as planned."""
     planned = plan.event.events
     if happened.events != planned[: len(happened.events)]:
@@ -128,9 +128,9 @@ def hold_against(plan: MeasurementPlan, happened: Composed, *, mu: float) -> flo
             "expected exactly the planned draws so far, found another draw; nothing is released",
         )
     accountant = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
-    if accountant.compose(plan.event).mu > mu:
+    if accountant.compose(plan.event).mu > plan.mu:
         raise IntegrityError(
             "PLAN_OVER_BUDGET", "expected a plan within the budget, found more; nothing is released"
         )
     spent = accountant.compose(happened).mu
-    return math.sqrt(max(mu**2 - spent**2, 0.0))
+    return math.sqrt(max(plan.mu**2 - spent**2, 0.0))

@@ -17,7 +17,7 @@ from privacy.errors import IntegrityError
 from privacy.gaussian import GaussianAccountant
 from privacy.parameters import Adjacency, PrivacyParameters
 from tasks.measurement.curator import Curator
-from tasks.measurement.measurement_plan import MeasurementPlan
+from tasks.measurement.measurement_plan import MeasurementPlan, hold_against
 
 PUBLIC_SEED = 20_221_013
 """Seed of every public random choice (slices, features, starting points): it may be printed."""
@@ -34,13 +34,18 @@ class Stage:
     run: Callable[[Curator, Released], Released]
 
 
+def budget_left(curator: Curator, released: Released) -> Released:
+    """Hold the draws so far against the plan (IntegrityError); ``mu_left`` is left of it."""
+    return {"mu_left": np.array(hold_against(curator.plan, curator.event))}
+
+
 class Synthesizer(Protocol):
     """A method bound to a public domain and public settings."""
 
     def plan(self, *, mu: float) -> MeasurementPlan:
         """Plan every noisy statistic and its noise, from public settings alone."""
 
-    def stages(self, *, mu: float) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[Stage, ...]:
         """Return the steps of the measurement, in order."""
 
     def sample(self, released: Released, *, n_rows: int, rng: np.random.Generator) -> Records:
@@ -99,14 +104,14 @@ def run_stage(
 
 
 def measure(
-    synthesizer: Synthesizer, curator: Curator, *, mu: float, run: StageRunner = run_stage
+    synthesizer: Synthesizer, curator: Curator, *, run: StageRunner = run_stage
 ) -> dict[str, NDArray[Any]]:
     """Run the stages of a method in order, and hold all draws against the plan (IntegrityError).
 
     An orchestrator gives a `run` that makes each stage a task.
     """
     released: dict[str, NDArray[Any]] = {}
-    for stage in synthesizer.stages(mu=mu):
+    for stage in synthesizer.stages():
         released = run(stage, curator, released)
     if curator.event != curator.plan.event:
         raise IntegrityError(

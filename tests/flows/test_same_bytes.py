@@ -153,7 +153,7 @@ def test_released_arrays_are_those_of_the_serial_reference(run_with, site, dask_
         shards=in_memory(kept.shards),
         noise_source=SeededNoise(1),
     )
-    reference = measure(job.synthesizer, curator, mu=job.mu)
+    reference = measure(job.synthesizer, curator)
     assert reference.keys() == kept.released.keys()
     for name, array in reference.items():
         np.testing.assert_array_equal(kept.released[name], array, err_msg=name)

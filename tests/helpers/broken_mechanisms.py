@@ -87,7 +87,7 @@ class AgeSum(PatientCount):
     contribution: Callable = patient_count
     public: tuple = ()
 
-    def stages(self, *, mu):
+    def stages(self):
         def run(curator, released):
             name = curator.plan.statistics[0].name
             return {name: curator.release(name, self.contribution, **dict(self.public))}
@@ -113,7 +113,7 @@ class CountedAndNot(PatientCount):
         requests = [SumRequest(name, (1,), share=1.0) for name in ("everybody", "nobody")]
         return plan_measurement(requests, mu=mu)
 
-    def stages(self, *, mu):
+    def stages(self):
         def run(curator, released):
             counted = {"everybody": patient_count, "nobody": nobody}
             return {name: curator.release(name, each) for name, each in counted.items()}

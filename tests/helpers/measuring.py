@@ -59,7 +59,7 @@ def curator_of(method, shards, noise_source=None, *, mu, **how):
 def released_of(method, rows, noise_source=None, *, mu):
     """What a whole measurement releases; every planned draw is made, and nothing else."""
     curator = curator_of(method, [rows], noise_source, mu=mu)
-    released = measure(method, curator, mu=mu)
+    released = measure(method, curator)
     assert curator.event == curator.plan.event
     return released
 
@@ -72,7 +72,7 @@ def transcript_of(method, rows, *, mu, seed=1):
         draws.append((noisy, *executor.asked[-1]))
 
     how = {"mu": mu, "executor": executor, "seal": seal}
-    return draws, measure(method, curator_of(method, [rows], SeededNoise(seed), **how), mu=mu)
+    return draws, measure(method, curator_of(method, [rows], SeededNoise(seed), **how))
 
 
 def drawn_by(method, rows, *, mu):

@@ -82,7 +82,7 @@ class Sealed:
         curator = curator_of(
             self.method, [self.rows], SeededNoise(seed), mu=MU, seal=kept.__setitem__
         )
-        released = measure(self.method, curator, mu=MU)
+        released = measure(self.method, curator)
         (name,) = kept.keys() & {HISTOGRAMS, LABEL_COUNTS}
         noisy = NoisyCounts.of_draw(
             kept[name].values,

@@ -122,7 +122,7 @@ def measured(case):
 
     curator = curator_of(method, [rows_of(domain)], SeededNoise(7), mu=MU, seal=seal)
     with threadpool_limits(1, user_api="blas"):  # sums of two threads depend on the processors
-        released = measure(method, curator, mu=MU)
+        released = measure(method, curator)
     return draws | released
 
 

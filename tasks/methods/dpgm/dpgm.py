@@ -76,7 +76,7 @@ class Dpgm:
         )
         return plan_measurement(requests, mu=mu)
 
-    def stages(self, *, mu: float) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[Stage, ...]:
         """Return the clusters, then one stage for each step of the training."""
         count = self.config.epochs
         return (

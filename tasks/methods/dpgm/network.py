@@ -132,7 +132,6 @@ class GenerativeNetwork(ABC):
                 self.sum_of_block(parameters, step_seed, state),
                 vectors,
                 weights,
-                width=self.width,
                 n_parameters=self.n_parameters,
                 l2_clip_norm=l2_clip_norm,
                 scale=scale,

@@ -190,9 +190,7 @@ class Vae(GenerativeNetwork):
         latent = rng.standard_normal((n_rows, self.latent_dimensions))
         with jax.enable_x64(False):
             compute = partial(_expected, _Layers(*self.arrays(parameters)), units=self.units)
-            expected = in_blocks(
-                compute, latent, width=self.latent_dimensions, n_outputs=self.width
-            )
+            expected = in_blocks(compute, latent, n_outputs=self.width)
         return self.units.rounded(rng, expected.astype(np.float64))
 
 

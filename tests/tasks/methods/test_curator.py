@@ -92,7 +92,7 @@ def test_seals_the_noisy_values_before_it_returns_them(plan, shards):
     curator = Curator(plan=plan, shards=shards, noise_source=noise, seal=sealed.__setitem__)
     returned = curator.release("second", label_counts)
     np.testing.assert_array_equal(sealed["second"].values / SCALE, returned)
-    assert sealed["second"].event == plan["second"].event
+    assert sealed["second"].event == plan["second"].event_of(1)
 
 
 def test_a_seal_that_fails_returns_nothing_and_the_draw_still_counts(plan, shards):

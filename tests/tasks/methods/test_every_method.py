@@ -106,7 +106,7 @@ def test_a_plan_composes_within_its_budget_and_names_its_stages(form, epsilon, s
     assert mu * (1 - 1e-6) <= accountant.mu <= mu
     assert accountant.epsilon(delta=1e-6) <= epsilon
     assert all(statistic.noise_stddev >= 50 for statistic in plan.statistics)
-    names = [stage.name for stage in method.stages(mu=mu)]
+    names = [stage.name for stage in method.stages()]
     assert len(set(names)) == len(names)
     # What an operator reads while it runs.
     assert all(text_of(name) for name in names)
@@ -138,7 +138,7 @@ def test_shards_their_number_and_order_do_not_matter(form, released, small):
     rows = small.rows(small.patients(100, 1))
     order = np.random.default_rng(0).permutation(len(rows))
     shards = in_shards(rows, order, [3, 40, 40])
-    parts = measure(method, curator_of(method, shards, SeededNoise(1), mu=2.0), mu=2.0)
+    parts = measure(method, curator_of(method, shards, SeededNoise(1), mu=2.0))
     assert parts.keys() == whole.keys()
     assert all(parts[name].tobytes() == array.tobytes() for name, array in whole.items())
 

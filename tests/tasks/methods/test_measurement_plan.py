@@ -57,7 +57,7 @@ def test_hold_against_returns_what_is_left_and_refuses_foreign_events(small):
     events = plan.event.events
 
     def left(*happened):
-        return hold_against(plan, Composed(events=happened), mu=mu)
+        return hold_against(plan, Composed(events=happened))
 
     assert left() == mu
     assert left(*events) == pytest.approx(0.0, abs=1e-3)

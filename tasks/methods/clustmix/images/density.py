@@ -145,13 +145,13 @@ class Density:
         )
 
     def sample(
-        self, n: int, rng: np.random.Generator, *, temperatures: tuple[float, float]
+        self, n: int, rng: np.random.Generator, *, temperatures: Floats
     ) -> tuple[Floats32, Integers]:
         """Draw vectors (n, d) by covariances times factors in a range, and labels (n,)."""
         n_cells = self.shares.shape[1]
         place = rng.choice(self.shares.size, size=n, p=self.shares.ravel())
         label, cell = place // n_cells, place % n_cells
-        heat = rng.uniform(*temperatures, size=(n, 1))
+        heat = rng.uniform(temperatures[0], temperatures[1], size=(n, 1))
         away = (heat * rng.standard_normal((n, self.centres.shape[2]))).astype(np.float32)
         found = self.centres[label, cell].astype(np.float32)
         for index in np.unique(label):

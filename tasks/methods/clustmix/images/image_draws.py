@@ -152,7 +152,10 @@ def class_moments(rows: EncodedRows, *, layout: ImageLayout, means: Floats) -> I
     total = np.zeros((layout.n_labels, len(upper[0])), dtype=np.int64)
     for part, images in _blocks(rows, layout):
         label = rows.label[part]
-        psi = moment_factors(basis.vectors(images), rows.weight[part], means[label])
+        apart = basis.vectors(images) - means[label]
+        norms = np.sqrt((apart * apart).sum(axis=1))
+        shortened = np.sqrt(rows.weight[part]) * MOMENT_NORM / np.maximum(norms, MOMENT_NORM)
+        psi = np.trunc(apart * (ROOT_SCALE * shortened)[:, None])
         squares = np.trunc(psi * psi / np.sqrt(2.0))
         for index in np.unique(label):
             own = label == index
@@ -160,14 +163,6 @@ def class_moments(rows: EncodedRows, *, layout: ImageLayout, means: Floats) -> I
             moment[diagonal] = squares[own].sum(axis=0)
             total[index] += moment.astype(np.int64)
     return total
-
-
-def moment_factors(vectors: Floats, weight: Floats, means: Floats) -> Floats:
-    """``sqrt(w) z`` (n, d) of each row, shortened to `MOMENT_NORM`, in whole grid points."""
-    apart = vectors - means
-    norms = np.sqrt((apart * apart).sum(axis=1))
-    scale = ROOT_SCALE * np.sqrt(weight) * MOMENT_NORM / np.maximum(norms, MOMENT_NORM)
-    return np.asarray(np.trunc(apart * scale[:, None]))
 
 
 def cell_sums(
@@ -190,20 +185,14 @@ def cell_sums(
     for part, images in _blocks(rows, layout):
         label, vectors = rows.label[part], basis.vectors(images)
         amount = _counted(vectors, rows.weight[part])
-        cell = nearest_cells(vectors, label, directions=directions, centres=centres)
+        # Line by line: a matrix product would round a record by those beside it.
+        coordinates = np.stack([(vectors * line).sum(axis=1) for line in directions.T], axis=1)
+        apart = coordinates[:, None] - centres[label]
+        cell = (apart * apart).sum(axis=2).argmin(axis=1)
         place = label.astype(np.int64) * n_cells + cell
         for index in np.unique(place):
             total.reshape(-1, 1 + len(basis))[index] += amount[place == index].sum(axis=0)
     return total.astype(np.int64)
-
-
-def nearest_cells(
-    vectors: Floats, label: NDArray[Any], *, directions: Floats, centres: Floats
-) -> Integers:
-    """Index of the nearest centre of its label for each vector, by that vector alone."""
-    coordinates = np.stack([(vectors * line).sum(axis=1) for line in directions.T], axis=1)
-    apart = coordinates[:, None] - centres[label]
-    return np.asarray((apart * apart).sum(axis=2).argmin(axis=1))
 
 
 def norms(rows: EncodedRows, *, layout: ImageLayout) -> Integers:
@@ -287,21 +276,13 @@ def residuals(rows: EncodedRows, *, weights: Floats, residual_norm: float) -> In
     `residual_norm` given the released teacher. Event: one discrete Gaussian, composed adaptively.
     """
     total = np.zeros(weights.shape, dtype=np.int64)
-    for part in row_slices(len(rows), _ROWS_AT_ONCE):
-        features, residual = residual_factors(rows.only(part), weights, residual_norm)
-        total += (features.T @ np.trunc(residual)).astype(np.int64)
-    return total
-
-
-def residual_factors(
-    rows: EncodedRows, weights: Floats, residual_norm: float
-) -> tuple[Floats, Floats]:
-    """Features (n, k) and weighted residuals (n, C) of rows in grid points, before truncation."""
     # Whole numbers, so that the product with features is exact: its partial sums are below 2**53.
     whole = np.rint(np.clip(weights * _WEIGHT_SCALE, -(2.0**36), 2.0**36))
-    features = rows.codes.astype(np.float64) - FEATURE_ZERO
-    residual = softmax(features @ whole / (FEATURE_NORM * _WEIGHT_SCALE), axis=1)
-    residual[np.arange(len(residual)), rows.label] -= 1.0
-    size = np.sqrt((residual * residual).sum(axis=1))
-    scale = rows.weight * _RESIDUAL_SCALE * residual_norm / np.maximum(size, residual_norm)
-    return features, residual * scale[:, None]
+    for part in map(rows.only, row_slices(len(rows), _ROWS_AT_ONCE)):
+        features = part.codes.astype(np.float64) - FEATURE_ZERO
+        residual = softmax(features @ whole / (FEATURE_NORM * _WEIGHT_SCALE), axis=1)
+        residual[np.arange(len(residual)), part.label] -= 1.0
+        size = np.sqrt((residual * residual).sum(axis=1))
+        scale = part.weight * _RESIDUAL_SCALE * residual_norm / np.maximum(size, residual_norm)
+        total += (features.T @ np.trunc(residual * scale[:, None])).astype(np.int64)
+    return total

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.arrays import Floats, Floats32, Integers
-from tasks.methods.clustmix.tables.table_layout import Layout, prior_covariance
+from tasks.methods.clustmix.tables.table_layout import Layout
 
 _WATER_STEPS = 60
 
@@ -96,11 +96,7 @@ def white_features(layout: Layout, shares: Floats, *, floor: float) -> LabelFeat
     for column in range(layout.n_declared):
         block = shares[layout.block(column)] + floor
         block = block / block.sum()
-        prior = prior_covariance(
-            layout.n_codes[column],
-            numeric=layout.numeric[column],
-            has_missing=layout.has_missing[column],
-        )
+        prior = layout.prior_covariance(column)
         values, vectors = np.linalg.eigh(np.diag(block) - np.outer(block, block))
         # One direction, that of the constant, has no variance.
         values, vectors = values[1:], vectors[:, 1:]

@@ -147,7 +147,7 @@ def probabilities(design: Floats32, coefficients: Floats) -> Floats:
     """Label probabilities of rows, float64 of shape (N, C)."""
     basis = contrasts(coefficients.shape[1] + 1)
     scores = (design @ coefficients.astype(np.float32)).astype(np.float64)
-    return softmax(scores @ basis.T, axis=1)
+    return np.asarray(softmax(scores @ basis.T, axis=1))
 
 
 def fit(posterior: Posterior, model: LabelModel, *, steps: int) -> tuple[LabelModel, float]:

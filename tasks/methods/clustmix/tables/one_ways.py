@@ -18,7 +18,7 @@ from scipy.special import softmax
 
 from privacy.arrays import Floats
 from tasks.measurement.centred import blocks_to_simplex
-from tasks.methods.clustmix.tables.table_layout import Layout, prior_covariance
+from tasks.methods.clustmix.tables.table_layout import Layout
 
 _VARIANCE, _MOST_VARIANCE = 2.0, 25.0
 _PSEUDO_COUNT, _POOLED_COUNT = 3.0, 20.0
@@ -40,8 +40,8 @@ def smooth_shares(layout: Layout, noisy: Floats, *, stddev: Floats) -> Floats:
     ):
         kinds.setdefault(kind, []).append(column)
     groups = [
-        _Columns(layout, kind, columns, noisy=noisy, stddev=stddev, start=start)
-        for kind, columns in kinds.items()
+        _Columns(layout, columns, noisy=noisy, stddev=stddev, start=start)
+        for columns in kinds.values()
     ]
     scale = _VARIANCE
     for _ in range(_ROUNDS):
@@ -60,22 +60,13 @@ class _Columns:
     """Columns with equal codes, together: logits (m, k) and prior variances (m,)."""
 
     def __init__(
-        self,
-        layout: Layout,
-        kind: tuple[int, bool, bool],
-        columns: list[int],
-        *,
-        noisy: Floats,
-        stddev: Floats,
-        start: Floats,
+        self, layout: Layout, columns: list[int], *, noisy: Floats, stddev: Floats, start: Floats
     ) -> None:
-        n_codes, numeric, has_missing = kind
+        n_codes = layout.n_codes[columns[0]]
         self.place = layout.offsets[columns][:, None] + np.arange(n_codes)
         self.logits = start[self.place] - start[self.place].mean(axis=1, keepdims=True)
         self._noisy, self._noise = noisy[self.place], stddev[columns] ** 2
-        self._precision = np.linalg.inv(
-            prior_covariance(n_codes, numeric=numeric, has_missing=has_missing)
-        )
+        self._precision = np.linalg.inv(layout.prior_covariance(columns[0]))
         self._variances = np.full(len(columns), _VARIANCE)
 
     def improve(self) -> Floats:

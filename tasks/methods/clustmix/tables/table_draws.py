@@ -259,7 +259,7 @@ def one_hot(codes: NDArray[np.integer[Any]], features: Sequence[Floats]) -> csr_
 
 def probabilities_of(ones: csr_array, log_odds: Floats, intercepts: Floats) -> Floats:
     """Label probabilities of records, each by itself, float64 of shape (n, C)."""
-    return softmax(ones @ np.concatenate([intercepts[None], log_odds]), axis=1)
+    return np.asarray(softmax(ones @ np.concatenate([intercepts[None], log_odds]), axis=1))
 
 
 def residual_weights(probabilities: Floats) -> Floats:

@@ -54,7 +54,7 @@ def rows():
 
 
 def measured(method, shards, *, mu, seed=1):
-    return measure(method, curator_of(method, shards, SeededNoise(seed), mu=mu), mu=mu)
+    return measure(method, curator_of(method, shards, SeededNoise(seed), mu=mu))
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,7 @@
 
 import os
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -63,23 +61,17 @@ class OperatingSystemNoise:
 
 def _exact_gaussian(noise_stddev: float) -> Any:
     """OpenDP's Gaussian mechanism for vectors of 64-bit integers."""
-    with _unreviewed_parts():
-        return opendp.measurements.make_gaussian(
-            opendp.domains.vector_domain(opendp.domains.atom_domain(T="i64")),
-            opendp.metrics.l2_distance(T="f64"),
-            scale=noise_stddev,
-        )
-
-
-@contextmanager
-def _unreviewed_parts() -> Iterator[None]:
     # "contrib" marks parts of OpenDP without a completed review of their proof. The switch is for
     # the whole process, so it is on for one constructor only and then as it was.
     with _features_lock:
         was_enabled = "contrib" in opendp.mod.GLOBAL_FEATURES
         opendp.mod.enable_features("contrib")
         try:
-            yield
+            return opendp.measurements.make_gaussian(
+                opendp.domains.vector_domain(opendp.domains.atom_domain(T="i64")),
+                opendp.metrics.l2_distance(T="f64"),
+                scale=noise_stddev,
+            )
         finally:
             if not was_enabled:
                 opendp.mod.disable_features("contrib")

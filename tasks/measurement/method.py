@@ -34,11 +34,6 @@ class Stage:
     run: Callable[[Curator, Released], Released]
 
 
-def budget_left(curator: Curator, released: Released) -> Released:
-    """Hold the draws so far against the plan (IntegrityError); ``mu_left`` is left of it."""
-    return {"mu_left": np.array(hold_against(curator.plan, curator.event))}
-
-
 class Synthesizer(Protocol):
     """A method bound to a public domain and public settings."""
 
@@ -77,6 +72,12 @@ class Table:
 
 Noisy = Callable[[str], tuple[Floats, float]]
 """Sealed values of a statistic by its name, and the standard deviation of the noise of one."""
+
+
+def budget_left(synthesizer: Synthesizer, curator: Curator, released: Released) -> Released:
+    """Hold the draws so far against the method's plan (IntegrityError); ``mu_left`` is left."""
+    plan = synthesizer.plan(mu=curator.plan.mu)
+    return {"mu_left": np.array(hold_against(plan, curator.event))}
 
 
 def checked_plan(

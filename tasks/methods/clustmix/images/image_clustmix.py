@@ -12,6 +12,7 @@ Source of the chain: Madl et al., "Approximate, Adapt, Anonymize (3A)", Algorith
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from tasks.measurement.method import PUBLIC_SEED, Released, Stage, budget_left
 from tasks.methods.clustmix.images import density
 from tasks.methods.clustmix.images import image_draws as draws
 from tasks.methods.clustmix.images import image_rule as rule
-from tasks.methods.clustmix.images.coefficients import Basis
+from tasks.methods.clustmix.images.coefficients import basis_of
 from tasks.methods.clustmix.images.density import Classes, Density
 from tasks.methods.clustmix.images.image_layout import ImageLayout
 from tasks.methods.clustmix.images.image_rule import ImageRule
@@ -63,7 +64,7 @@ class ImageClustMix:
             Stage(name="partition", run=self._partition),
             Stage(name="constrained-gmm", run=self._density),
             Stage(name="kip", run=self._kip),
-            Stage(name="noise-calibration", run=budget_left),
+            Stage(name="noise-calibration", run=partial(budget_left, self)),
             Stage(name="mixing", run=self._mixing),
         )
 
@@ -144,7 +145,7 @@ class ImageClustMix:
         vectors, label = density.sample(n, rng, temperatures=temperatures)
         layout = self._layout
         shape = (layout.channels, layout.height, layout.width)
-        return Basis.of(layout).to_images(vectors, shape=shape), label
+        return basis_of(layout).to_images(vectors, shape=shape), label
 
     def _partition(self, curator: Curator, released: Released) -> Released:
         """Say how images are sampled later; public."""

@@ -22,7 +22,7 @@ from tasks.measurement.measurement_plan import (
     plan_measurement,
 )
 from tasks.measurement.statistics import ROOT_SCALE, SECOND_MOMENT_SCALE, SUM_SCALE
-from tasks.methods.clustmix.images.coefficients import Basis
+from tasks.methods.clustmix.images.coefficients import basis_of
 from tasks.methods.clustmix.images.image_layout import BRIGHTEST, ImageLayout, values
 from tasks.methods.clustmix.images.image_rule import (
     CELL_ROUNDS,
@@ -64,7 +64,7 @@ def plan_of(layout: ImageLayout, rule: ImageRule, *, mu: float) -> MeasurementPl
     -------
     Reads no data. The sensitivities are those proved beside the sums.
     """
-    n, d = layout.n_labels, len(Basis.of(layout))
+    n, d = layout.n_labels, len(basis_of(layout))
     root_two = float(np.sqrt(2.0))
     requests = [
         SumRequest(CLASS_SUMS, (n, 1 + d), share=rule.class_sums, bound=root_two),
@@ -121,7 +121,7 @@ def class_sums(rows: EncodedRows, *, layout: ImageLayout) -> Integers:
     its label; the weights of a patient sum to at most one: sensitivity ``sqrt(2)``. Event: one
     discrete Gaussian.
     """
-    basis = Basis.of(layout)
+    basis = basis_of(layout)
     total = np.zeros((layout.n_labels, 1 + len(basis)))
     for part, images in _blocks(rows, layout):
         amount = _counted(basis.vectors(images), rows.weight[part])
@@ -145,7 +145,7 @@ def class_moments(rows: EncodedRows, *, layout: ImageLayout, means: Floats) -> I
     most ``w MOMENT_NORM**2 / sqrt(2)`` times the scale, and the weights of a patient sum to at most
     one. Event: one discrete Gaussian.
     """
-    basis = Basis.of(layout)
+    basis = basis_of(layout)
     d = len(basis)
     upper = np.triu_indices(d)
     diagonal = np.flatnonzero(upper[0] == upper[1])
@@ -179,7 +179,7 @@ def cell_sums(
     released values; the row adds ``w (1, u)`` to it: sensitivity ``sqrt(2)`` as in `class_sums`,
     in whichever cells the rows of a patient fall. Event: one discrete Gaussian.
     """
-    basis = Basis.of(layout)
+    basis = basis_of(layout)
     n_cells = centres.shape[1]
     total = np.zeros((layout.n_labels, n_cells, 1 + len(basis)))
     for part, images in _blocks(rows, layout):
@@ -253,7 +253,7 @@ def with_features(rows: EncodedRows, *, layout: ImageLayout, whitening: Whitenin
     -------
     A map of each record by itself, which depends on released values; the result is private.
     """
-    found = np.empty((len(rows), whitening.n_directions), dtype=np.uint16)
+    found = np.empty((len(rows), len(whitening.scales)), dtype=np.uint16)
     # Products are exact, whoever computes them; threads would wait for each other in small ones.
     with threadpool_limits(1, user_api="blas"):
         for part, images in _blocks(rows, layout):

@@ -64,11 +64,6 @@ class Whitening:
             np.pad(mean @ whole, (0, padding)),
         )
 
-    @property
-    def n_directions(self) -> int:
-        """Number k of features."""
-        return len(self.scales)
-
     def directions(self, scattered: Floats32) -> Floats:
         """Whitened coordinates (n, k) of (n, m), row by row, of any norm."""
         found = (scattered @ self.matrix).astype(np.float64)

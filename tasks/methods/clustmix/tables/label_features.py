@@ -72,19 +72,13 @@ class LabelFeatures:
         """Turn coefficients of shape (q, c) to what every code adds, shape (W, c)."""
         return np.concatenate([table @ part for table, part in self._with(coefficients)])
 
-    def _with(self, values: NDArray[Any]) -> Iterable[tuple[Floats, NDArray[Any]]]:
-        ends = np.cumsum([table.shape[1] for table in self.tables])[:-1]
-        return zip(self.tables, np.split(values, ends), strict=True)
-
     def of_counts(self, counts: Floats) -> Floats:
         """Return sums of the features, shape (q, c), from numbers of codes, shape (W, c)."""
-        ends = np.cumsum([len(table) for table in self.tables])[:-1]
-        return np.concatenate(
-            [
-                table.T @ part
-                for table, part in zip(self.tables, np.split(counts, ends), strict=True)
-            ]
-        )
+        return np.concatenate([table.T @ part for table, part in self._with(counts, axis=0)])
+
+    def _with(self, values: NDArray[Any], axis: int = 1) -> Iterable[tuple[Floats, NDArray[Any]]]:
+        ends = np.cumsum([table.shape[axis] for table in self.tables])[:-1]
+        return zip(self.tables, np.split(values, ends), strict=True)
 
 
 def white_features(layout: Layout, shares: Floats, *, floor: float) -> LabelFeatures:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,13 +77,14 @@ class TableClustMix:
             Stage(name="partition", run=self._partition),
             Stage(name="constrained-gmm", run=self._density),
             Stage(name="kip", run=self._inducing),
-            Stage(name="noise-calibration", run=budget_left),
+            Stage(name="noise-calibration", run=partial(budget_left, self)),
             Stage(name="mixing", run=self._mixing),
         )
 
     def sample(self, released: Released, *, n_rows: int, rng: np.random.Generator) -> Records:
         """Sample rows from the mixture, labels from the model; see `Synthesizer.sample`."""
-        codes, scores = self._records(self._of_rows(released), released, n_rows=n_rows, rng=rng)
+        whole = sampler.of_rows(_mixture(released), self._layout)
+        codes, scores = self._records(whole, released, n_rows=n_rows, rng=rng)
         intercepts = _intercepts(scores, released["row_label_shares"])
         return codes, sampler.systematic_labels(softmax(scores + intercepts, axis=1), rng)
 
@@ -98,15 +100,12 @@ class TableClustMix:
 
         What the shares of the labels are among all rows says where those of the asked ones begin.
         """
-        whole = self._of_rows(released)
+        whole = sampler.of_rows(_mixture(released), self._layout)
         _, scores = self._records(whole, released, n_rows=self.effort.fit_rows, rng=rng)
         intercepts = _intercepts(scores, released["row_label_shares"])
         asked = sampler.conditioned(whole, self._layout, allowed)
         codes, scores = self._records(asked, released, n_rows=n_rows, rng=rng)
         return codes, sampler.systematic_labels(softmax(scores + intercepts, axis=1), rng)
-
-    def _of_rows(self, released: Released) -> Mixture:
-        return sampler.of_rows(_mixture(released), self._layout)
 
     def _records(
         self, mixture: Mixture, released: Released, *, n_rows: int, rng: np.random.Generator

@@ -30,7 +30,7 @@ from benchmarks.tables import read_images
 from privacy.calibration import release_mu
 from privacy.parameters import Adjacency, PrivacyParameters
 from storage.public_data.datasets import find
-from tasks.measurement.curator import Curator, in_memory
+from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import N_FOLDS, EncodedRows, EncodingDomain
 from tasks.measurement.method import measure
 from tasks.methods.clustmix.images.image_clustmix import ImageClustMix
@@ -132,9 +132,7 @@ def measured(name: str, epsilon: float, run: int, form: str) -> ResultRow:
         )
         for start in range(0, len(labels), SHARD)
     ]
-    curator = Curator(
-        plan=method.plan(mu=mu), shards=in_memory(shards), noise_source=SeededNoise(run)
-    )
+    curator = Curator(plan=method.plan(mu=mu), shards=shards, noise_source=SeededNoise(run))
     started = time.process_time()
     released = measure(method, curator)
     seconds = time.process_time() - started

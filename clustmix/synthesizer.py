@@ -273,7 +273,7 @@ class Synthesizer(Parameters):
         from clustmix.frames import declared_columns, library_of, rows_of
         from privacy.randomness import OperatingSystemNoise
         from tasks.ingest.patient_rows import encoded_shards
-        from tasks.measurement.curator import Curator, in_memory
+        from tasks.measurement.curator import Curator
         from tasks.measurement.method import checked_plan, measure
 
         target, method = self._target(), self._bound()
@@ -282,7 +282,7 @@ class Synthesizer(Parameters):
         with charging(
             ledger, cohort=cohort, lifetime_epsilon=lifetime_epsilon, target=target
         ) as payment:
-            shards = in_memory(encoded_shards(rows_of(table), self.schema, target.unit))
+            shards = encoded_shards(rows_of(table), self.schema, target.unit)
             payment.begin()
             self._spent = True
             curator = Curator(plan=plan, shards=shards, noise_source=OperatingSystemNoise())

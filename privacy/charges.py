@@ -8,7 +8,7 @@ advance (Smith and Thakurta, "Fully adaptive composition for Gaussian differenti
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from decimal import ROUND_CEILING, Decimal
+from decimal import Decimal
 
 from privacy.errors import ConfigurationError
 from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
@@ -106,7 +106,7 @@ class ChargeColumns:
 
     `cohort` are the patients who pay, `dataset` is the series of releases, and `release_id` is
     charged once. `request_key`, 64 hexadecimal digits, is a keyed hash of all that shapes the
-    measurement: the same key asks for the same measurement. `rho` is an amount of `charged_rho` and
+    measurement: the same key asks for the same measurement. `rho` is an amount of
     `privacy.calibration.gdp_rho`; `epsilon`, `delta` and `unit` are for the record.
     Smaller caps on record hold instead of `caps`. `partition` is the part of the cohort that pays,
     None for all of it. `owner` is the installation that runs the release, `requester` the key id,
@@ -149,10 +149,7 @@ class Charge(ChargeColumns):
         object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
         object.__setattr__(self, "epsilon", float(self.epsilon))
         object.__setattr__(self, "delta", float(self.delta))
-        if not _DIGEST.fullmatch(self.request_key):
-            raise ConfigurationError(
-                "REQUEST_KEY_INVALID", "expected a request key of 64 lower-case hexadecimal digits"
-            )
+        check_digest(self.request_key)
         if self.requester is not None:
             check_key_ids((self.requester,))
         if self.needs_approval and self.requester is None:
@@ -169,15 +166,6 @@ class Charge(ChargeColumns):
             )
 
 
-def charged_rho(rho: float) -> Decimal:
-    """Return `rho`, up to `MAX_RHO` (ConfigurationError), rounded up to whole steps."""
-    # Decimal(float) is exact; the limit keeps quantize within the precision of the context.
-    value = Decimal(rho)
-    if not value.is_finite() or not 0 < value <= MAX_RHO:
-        raise _invalid_rho(value)
-    return checked_rho(value.quantize(RHO_STEP, rounding=ROUND_CEILING))
-
-
 def checked_rho(rho: Decimal) -> Decimal:
     """Return an amount with twelve decimals: above 0, at most `MAX_RHO` (ConfigurationError)."""
     if (
@@ -186,16 +174,12 @@ def checked_rho(rho: Decimal) -> Decimal:
         or not 0 < rho <= MAX_RHO
         or rho.quantize(RHO_STEP) != rho
     ):
-        raise _invalid_rho(rho)
+        raise ConfigurationError(
+            "RHO_INVALID",
+            f"expected rho as a Decimal above 0 and at most {MAX_RHO} with at most {RHO_DECIMALS} "
+            f"decimals, found {rho!r}; round a charge up and a cap down",
+        )
     return rho.quantize(RHO_STEP)
-
-
-def _invalid_rho(rho: object) -> ConfigurationError:
-    return ConfigurationError(
-        "RHO_INVALID",
-        f"expected rho as a Decimal above 0 and at most {MAX_RHO} with at most {RHO_DECIMALS} "
-        f"decimals, found {rho!r}; round a charge up (charged_rho) and a cap down",
-    )
 
 
 def check_text(name: str, text: str) -> None:

@@ -19,7 +19,7 @@ from storage.releases.bundles import VerifiedBundle
 from storage.schema.table import TableSchema
 from tasks.gates.agreement import CodedTable, total_variation
 from tasks.ingest.encoding import domain_of, encode_chunk
-from tasks.measurement.curator import Curator, in_memory
+from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import N_FOLDS, EncodedRows, EncodingDomain
 from tasks.measurement.method import PUBLIC_SEED, measure
 
@@ -88,7 +88,7 @@ class Simulation:
         )
         curator = Curator(
             plan=synthesizer.plan(mu=mu),
-            shards=in_memory([encoded]),
+            shards=[encoded],
             noise_source=OperatingSystemNoise(),
         )
         released = measure(synthesizer, curator)

@@ -27,7 +27,7 @@ from storage.releases.release_store import ReleaseStore
 from tasks.execution.runtime import listen_to_stages
 from tasks.ingest.shards import load_shard
 from tasks.measurement import curator
-from tasks.measurement.curator import Curator, in_memory
+from tasks.measurement.curator import Curator
 from tasks.measurement.method import measure
 from tasks.steps import ingest_steps
 
@@ -150,7 +150,7 @@ def test_released_arrays_are_those_of_the_serial_reference(run_with, site, dask_
     )
     curator = Curator(
         plan=job.synthesizer.plan(mu=job.mu),
-        shards=in_memory(kept.shards),
+        shards=kept.shards,
         noise_source=SeededNoise(1),
     )
     reference = measure(job.synthesizer, curator)

@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.seeded_noise import SeededNoise
 from tasks.execution.executor import InProcessExecutor
-from tasks.measurement.curator import Curator, in_memory
+from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.method import measure
 
@@ -53,7 +53,7 @@ class NotingExecutor(InProcessExecutor):
 
 def curator_of(method, shards, noise_source=None, *, mu, **how):
     noise = NoNoise() if noise_source is None else noise_source
-    return Curator(plan=method.plan(mu=mu), shards=in_memory(shards), noise_source=noise, **how)
+    return Curator(plan=method.plan(mu=mu), shards=shards, noise_source=noise, **how)
 
 
 def released_of(method, rows, noise_source=None, *, mu):

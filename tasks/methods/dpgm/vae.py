@@ -19,7 +19,7 @@ from jax import Array
 
 from privacy.arrays import AnyFloats, Floats, Floats32
 from tasks.methods.dpgm.network import GenerativeNetwork, SumOfBlock
-from tasks.methods.dpgm.record_gradients import ONE_THREAD, Block, in_blocks, sum_of_clipped
+from tasks.methods.dpgm.record_gradients import ONE_THREAD, Block, padded_blocks, sum_of_clipped
 from tasks.methods.dpgm.visible_units import VisibleUnits
 
 _FIRST_OUTPUT_STDDEV = 0.01
@@ -189,9 +189,11 @@ class Vae(GenerativeNetwork):
         """Decode standard normal latent vectors; see `GenerativeNetwork.sample`."""
         latent = rng.standard_normal((n_rows, self.latent_dimensions))
         with jax.enable_x64(False):
-            compute = partial(_expected, _Layers(*self.arrays(parameters)), units=self.units)
-            expected = in_blocks(compute, latent, n_outputs=self.width)
-        return self.units.rounded(rng, expected.astype(np.float64))
+            layers, expected = _Layers(*self.arrays(parameters)), np.empty((n_rows, self.width))
+            for rows, padded in padded_blocks(latent):
+                found = _expected(layers, jnp.asarray(padded), units=self.units)
+                expected[rows] = np.asarray(found)[: rows.stop - rows.start]
+        return self.units.rounded(rng, expected)
 
 
 @partial(jax.jit, static_argnames="units", compiler_options=ONE_THREAD)

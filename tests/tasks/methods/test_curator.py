@@ -7,7 +7,7 @@ from measuring import NoNoise
 from benchmarks.seeded_noise import SeededNoise
 from privacy.errors import IntegrityError
 from privacy.randomness import OperatingSystemNoise
-from tasks.measurement.curator import Curator, in_memory
+from tasks.measurement.curator import Curator
 from tasks.measurement.measurement_plan import SumRequest, plan_measurement
 
 SCALE = 2**20
@@ -41,7 +41,7 @@ def plan():
 
 @pytest.fixture(scope="module")
 def shards(small):
-    return in_memory([small.rows(small.patients(40, seed)) for seed in (0, 1)])
+    return [small.rows(small.patients(40, seed)) for seed in (0, 1)]
 
 
 def test_returns_the_exact_sum_plus_planned_noise_and_notes_the_draw(plan, shards):

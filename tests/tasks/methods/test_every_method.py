@@ -25,7 +25,7 @@ from flows.stages import text_of
 from privacy.calibration import gdp_mu
 from privacy.gaussian import GaussianAccountant
 from privacy.parameters import Adjacency
-from tasks.measurement.curator import exact_sum, in_memory
+from tasks.measurement.curator import exact_sum
 from tasks.measurement.method import measure
 from tasks.methods.clustmix.tables.table_clustmix import Effort, TableClustMix
 from tasks.methods.method_config import MethodConfig
@@ -148,7 +148,7 @@ RECORDS = every_labelled_record(AUDIT_DOMAIN)
 
 
 def table_of(patients):
-    return in_memory([encode(patients, n_columns=AUDIT_DOMAIN.n_columns)])
+    return [encode(patients, n_columns=AUDIT_DOMAIN.n_columns)]
 
 
 def some_patients(n, seed, folds):

@@ -161,25 +161,27 @@ class ImageClustMix:
         )
         stddev = curator.plan[draws.CLASS_MOMENTS].unit_noise_stddev
         with threadpool_limits(1, user_api="blas"):
-            spread = density.spread_of(noisy, classes, stddev=stddev)
-            cells = density.first_cells(classes, spread, self._rule(curator.plan.mu).n_cells, rng)
+            covariances, leading = density.spread_of(noisy, classes, stddev=stddev)
+            cells = density.first_cells(
+                classes, covariances, self._rule(curator.plan.mu).n_cells, rng
+            )
         for index in range(rule.CELL_ROUNDS):
             name = draws.cell_round(index)
             if index:
                 with threadpool_limits(1, user_api="blas"):
-                    cells = density.restarted(cells, classes, spread, rng)
+                    cells = density.restarted(cells, classes, covariances, rng)
             noisy = curator.release(
                 name,
                 draws.cell_sums,
                 layout=layout,
-                directions=spread.leading,
-                centres=cells.centres @ spread.leading,
+                directions=leading,
+                centres=cells.centres @ leading,
             )
             stddev = curator.plan[name].unit_noise_stddev
             with threadpool_limits(1, user_api="blas"):
-                cells = density.moved(cells, noisy, classes, spread, stddev=stddev)
+                cells = density.moved(cells, noisy, classes, covariances, stddev=stddev)
         with threadpool_limits(1, user_api="blas"):
-            fitted = Density.of(cells, classes, spread)
+            fitted = Density.of(cells, classes, covariances)
         return {
             "label_sizes": classes.sizes,
             "cell_shares": fitted.shares,

@@ -201,17 +201,13 @@ def _dimensions(layout: Layout, column: int) -> int:
     return layout.n_codes[column]
 
 
-def _distances(embedded: Floats, points: Floats) -> Floats:
-    """Squared distances (n, M) of whole numbers; exact."""
-    crossed = embedded @ (-2.0 * points.T)
-    crossed += (points * points).sum(axis=1)
-    crossed += (embedded * embedded).sum(axis=1, keepdims=True)
-    return crossed
-
-
 def _kernel(embedded: Floats, points: Floats, reach: float) -> Floats:
     """Whole numbers (n, M) up to ``_KERNEL``: ``exp(-distance / reach)`` by a table."""
-    place = _distances(embedded, points) * (_TABLE_STEPS / (_FARTHEST * reach))
+    # Squared distances of whole numbers: exact.
+    distances = embedded @ (-2.0 * points.T)
+    distances += (points * points).sum(axis=1)
+    distances += (embedded * embedded).sum(axis=1, keepdims=True)
+    place = distances * (_TABLE_STEPS / (_FARTHEST * reach))
     index = np.rint(np.minimum(place, _TABLE_STEPS)).astype(np.int64)
     return np.asarray(_TABLE[index])
 

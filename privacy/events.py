@@ -33,10 +33,6 @@ def require_event(condition: bool, expected: str, found: object) -> None:
         raise ConfigurationError("EVENT_INVALID", f"expected {expected}, found {shown(found)}")
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 2**63
 
@@ -81,7 +77,8 @@ class Gaussian:
         }
         for name, (least, most) in numbers.items():
             value = getattr(self, name)
-            is_inside = _is_number(value) and least <= value <= most
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            is_inside = is_number and least <= value <= most
             expected = f"{name} to be a number from {least} to {most} grid units (choose the scale)"
             require_event(is_inside, expected, value)
 

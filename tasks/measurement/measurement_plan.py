@@ -12,9 +12,7 @@ from dataclasses import KW_ONLY, asdict, dataclass
 import numpy as np
 
 from privacy.calibration import discrete_noise_stddev
-from privacy.errors import IntegrityError
 from privacy.events import Composed, Gaussian, Repeated
-from privacy.gaussian import GaussianAccountant
 from privacy.parameters import Adjacency
 from privacy.sensitivity import SUM_GRID_BITS, weighted_sum_l2_sensitivity
 
@@ -117,14 +115,3 @@ def plan_measurement(requests: Sequence[SumRequest], *, mu: float) -> Measuremen
         )
         planned.append(PlannedStatistic(**asdict(request), noise_stddev=noise_stddev, mu=part))
     return MeasurementPlan(mu=mu, statistics=tuple(planned))
-
-
-def hold_against(plan: MeasurementPlan, happened: Composed) -> float:
-    """Return the ``mu`` left; IntegrityError if an event is not as planned."""
-    if happened.events != plan.event.events[: len(happened.events)]:
-        raise IntegrityError(
-            "PLAN_BROKEN",
-            "expected exactly the planned draws so far, found another draw; nothing is released",
-        )
-    spent = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(happened).mu
-    return math.sqrt(max(plan.mu**2 - spent**2, 0.0))

@@ -4,6 +4,7 @@
 `clustmix`.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -17,7 +18,7 @@ from privacy.errors import IntegrityError
 from privacy.gaussian import GaussianAccountant
 from privacy.parameters import Adjacency, PrivacyParameters
 from tasks.measurement.curator import Curator
-from tasks.measurement.measurement_plan import MeasurementPlan, hold_against
+from tasks.measurement.measurement_plan import MeasurementPlan
 
 PUBLIC_SEED = 20_221_013
 """Seed of every public random choice (slices, features, starting points): it may be printed."""
@@ -76,8 +77,14 @@ Noisy = Callable[[str], tuple[Floats, float]]
 
 def budget_left(synthesizer: Synthesizer, curator: Curator, released: Released) -> Released:
     """Hold the draws so far against the method's plan (IntegrityError); ``mu_left`` is left."""
-    plan = synthesizer.plan(mu=curator.plan.mu)
-    return {"mu_left": np.array(hold_against(plan, curator.event))}
+    plan, happened = synthesizer.plan(mu=curator.plan.mu), curator.event
+    if happened.events != plan.event.events[: len(happened.events)]:
+        raise IntegrityError(
+            "PLAN_BROKEN",
+            "expected exactly the planned draws so far, found another draw; nothing is released",
+        )
+    spent = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(happened).mu
+    return {"mu_left": np.array(math.sqrt(max(plan.mu**2 - spent**2, 0.0)))}
 
 
 def checked_plan(

@@ -132,7 +132,6 @@ class RecordRules:
 
     @cached_property
     def _groups(self) -> tuple[tuple[Relation, ...], ...]:
-        """Relations that columns connect."""
         return tuple(
             tuple(self.relations[place] for place in group)
             for group in _connected([set(relation.columns) for relation in self.relations])

@@ -1,8 +1,7 @@
-"""Every exact statistic of private rows that a proven method may release, and its sensitivity.
+"""The form of exact statistics of private rows, and the count of classes.
 
-These functions are the only ones in the proven analyses that see encoded private rows. Each maps
-the rows of one shard and public arrays to an int64 array; shards are added up exactly, in any
-order, and noise is added once to the total by the curator. The result of a shard is private.
+A statistic maps the rows of one shard and public arrays to an int64 array. Shards are added up
+exactly, in any order, and the curator adds noise once, to the total; before, they are private.
 
 Fixed point: a record's vector is truncated toward zero on an integer grid before it is added,
 so a coordinate can only shrink and the stated bound survives. Partial sums of integers below

@@ -115,7 +115,6 @@ class Rbm(GenerativeNetwork):
         return self.units.rounded(rng, expected)
 
     def _machine(self, parameters: AnyFloats) -> dict[str, Array]:
-        """Weights, biases and offsets as float32 arrays of jax."""
         weights, visible_bias, hidden_bias = self.arrays(parameters)
         hidden_offset = 0.0 if self.mean is None else _HIDDEN_CENTRE
         return {

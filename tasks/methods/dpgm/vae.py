@@ -101,7 +101,6 @@ def _negative_elbo(
 def _gradient(
     layers: _Layers, offset: Array, key: Array, record: Array, *, units: VisibleUnits
 ) -> _Layers:
-    """Differentiate the loss of one record."""
     latent_shape = (layers.decoder.shape[0],)
     noise = jax.random.normal(key_of(key, record), latent_shape, dtype=record.dtype)
     biases = _Biases(*layers[1::2])
@@ -118,12 +117,7 @@ def _gradient(
 def _clipped_sum(
     layers: _Layers, offset: Array, key: Array, block: Block, *, units: VisibleUnits
 ) -> tuple[Array, Array]:
-    """Sum of clipped gradients, each record by itself.
-
-    Privacy
-    -------
-    As `tasks.methods.dpgm.network.GenerativeNetwork.clipped_sum`.
-    """
+    """Sum of clipped gradients, each record by itself; see `GenerativeNetwork.clipped_sum`."""
     return sum_of_clipped(partial(_gradient, layers, offset, key, units=units), block)
 
 

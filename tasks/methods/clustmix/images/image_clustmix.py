@@ -35,6 +35,7 @@ from tasks.methods.clustmix.images.scattering import feature_bound, scatter
 from tasks.methods.clustmix.images.teacher import ReleasedTeacher, Whitening, whitening_of
 from tasks.methods.clustmix.images.tone import Tone, norm_shares
 from tasks.methods.clustmix.images.variation import warped
+from tasks.methods.clustmix.tables.table_draws import residual_round
 from tasks.methods.clustmix.tables.table_sampler import quotas
 
 _TONE_IMAGES, _TONE_TEMPERATURES = 600, np.array([0.8, 0.8])
@@ -233,7 +234,7 @@ class ImageClustMix:
         step = settings.step / float(released["label_sizes"].sum())
         for index in range(settings.rounds):
             noisy = curator.release(
-                draws.residual_round(index),
+                residual_round(index),
                 draws.residuals,
                 weights=weights,
                 residual_norm=settings.residual_norm,

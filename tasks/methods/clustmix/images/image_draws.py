@@ -1,8 +1,8 @@
 """The draws of ClustMix on images: requests, and exact sums of private rows with their proofs.
 
-Written like `tasks.measurement.statistics`: rows of one shard and public arrays to int64. Whatever
-meets others in a matrix product is a whole number before, so that products are exact and a record
-adds the same in any batch.
+Written like `tasks.measurement.statistics`: rows of one shard and public arrays to int64, in units
+of ``1 / SUM_SCALE`` where nothing else is said. Whatever meets others in a matrix product is a
+whole number before, so that products are exact and a record adds the same in any batch.
 """
 
 from collections.abc import Iterator
@@ -33,6 +33,7 @@ from tasks.methods.clustmix.images.image_rule import (
 )
 from tasks.methods.clustmix.images.scattering import scatter
 from tasks.methods.clustmix.images.teacher import FEATURE_NORM, FEATURE_ZERO, Whitening
+from tasks.methods.clustmix.tables.table_draws import residual_round
 
 CLASS_SUMS, CLASS_MOMENTS = "class_sums", "class_moments"
 NORMS, INTENSITY = "norms", "intensity"
@@ -50,11 +51,6 @@ _ROWS_AT_ONCE = 1024
 def cell_round(index: int) -> str:
     """Name of the statistic of a round of cells, from 0."""
     return f"cell_round_{index + 1}"
-
-
-def residual_round(index: int) -> str:
-    """Name of the statistic of a round of residuals, from 0."""
-    return f"residual_round_{index + 1}"
 
 
 def plan_of(layout: ImageLayout, rule: ImageRule, *, mu: float) -> MeasurementPlan:
@@ -98,7 +94,6 @@ def plan_of(layout: ImageLayout, rule: ImageRule, *, mu: float) -> MeasurementPl
 
 
 def _blocks(rows: EncodedRows, layout: ImageLayout) -> Iterator[tuple[slice, Floats]]:
-    """Yield slices of rows with their pixels."""
     rows.require_inside((), layout.n_labels)
     for part in row_slices(len(rows), _ROWS_AT_ONCE):
         yield part, layout.pixels(rows.codes[part])
@@ -113,7 +108,7 @@ def _counted(vectors: Floats, weight: Floats) -> Floats:
 def class_sums(rows: EncodedRows, *, layout: ImageLayout) -> Integers:
     """Weighted sums of (1, u) of each label, u the coefficients of an image, scaled to norm one.
 
-    Of shape (C, 1 + d), in units of ``1 / SUM_SCALE``.
+    Of shape (C, 1 + d).
 
     Privacy
     -------
@@ -171,7 +166,7 @@ def cell_sums(
     """Weighted sums of (1, u) of each label and cell: that of the nearest released centre.
 
     Distances are in the released directions (d, r), from centres (C, K, r). The result
-    (C, K, 1 + d) is in units of ``1 / SUM_SCALE``.
+    is (C, K, 1 + d).
 
     Privacy
     -------
@@ -198,8 +193,6 @@ def cell_sums(
 def norms(rows: EncodedRows, *, layout: ImageLayout) -> Integers:
     """Weighted counts (C, bins) of images by label and root mean square of their pixels.
 
-    In units of ``1 / SUM_SCALE``.
-
     Privacy
     -------
     Adjacency: add or remove one patient. A row adds its weight to one entry, and the weights of a
@@ -222,8 +215,6 @@ def norm_bins(images: NDArray[Any]) -> Integers:
 
 def intensity(rows: EncodedRows, *, layout: ImageLayout) -> Integers:
     """Weighted sum (bins,) of the shares of pixels in each bin of brightness.
-
-    In units of ``1 / SUM_SCALE``.
 
     Privacy
     -------

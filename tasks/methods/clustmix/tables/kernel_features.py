@@ -120,15 +120,10 @@ class KernelMap:
         """Everything that `of` reads."""
         return {f"kernel_{name}": np.asarray(value) for name, value in vars(self).items()}
 
-    @property
-    def n_features(self) -> int:
-        """Number q of features."""
-        return len(self.factors)
-
     def features(self, layout: Layout, codes: NDArray[Any]) -> Floats:
         """Whole numbers (n, q), of norm ``FEATURE_NORM`` at most, of records (n, d)."""
         embedded = _embed(layout, self.embedding, codes)
-        found = np.empty((len(codes), self.n_features))
+        found = np.empty((len(codes), len(self.factors)))
         for part in row_slices(len(codes), _ROWS_AT_ONCE):
             found[part] = _kernel(embedded[part], self.points, self.reach) @ self.matrix
         found -= embedded @ self.linear

@@ -136,7 +136,6 @@ class _Margins:
     def _table(
         self, columns: tuple[int, ...], shares: Floats, estimates: Floats, variances: Floats
     ) -> Table:
-        """Return a table of all codes."""
         sizes = shares.shape[: len(columns)]
         return Table(
             columns=columns,

@@ -222,7 +222,7 @@ def kernel_residuals(
     """
     _require_finite(log_odds, intercepts, *vars(kernel).values())
     rows.require_inside([len(table) for table in features], len(intercepts))
-    total = np.zeros((kernel.n_features, len(intercepts)), dtype=np.int64)
+    total = np.zeros((len(kernel.factors), len(intercepts)), dtype=np.int64)
     for part in map(rows.only, row_slices(len(rows), _ROWS_AT_ONCE)):
         probabilities = probabilities_of(one_hot(part.codes, features), log_odds, intercepts)
         amount = _residuals(part, probabilities, np.ones(len(part)))

@@ -200,10 +200,9 @@ def row_label_shares(
     """Shares of the labels among rows: those among patients, where each has one row.
 
     A label has more of the rows than of the patients as its patients have more rows than others.
-    That surplus is shrunk by the part of it that noise explains (positive-part James-Stein).
-
-    Given are the shares of the labels among patients (C,), counts of patients (C, W), with a
-    hidden column and this noise, and shares of all codes (W,).
+    That surplus is shrunk by the part of it that noise explains (positive-part James-Stein). Given
+    are the shares of the labels among patients (C,), counts of patients (C, W), with a hidden
+    column and this noise, and shares of all codes (W,).
     """
     if layout.n_visits == 0:
         return labels

@@ -30,7 +30,6 @@ from tasks.methods.dpgm.kernel_kmeans import Clustering
 if TYPE_CHECKING:  # jax takes seconds to load, and a plan does not need it.
     from tasks.methods.dpgm.network import GenerativeNetwork
 
-
 _SECOND_DECAY, _FLOOR = 0.999, 1e-8
 """Adam's usual constants."""
 

@@ -34,7 +34,6 @@ _FITTING_POINTS = 1_024
 _FITTING_STEPS = 50
 """Latent points and steps with which the output biases are fitted to a mean."""
 
-
 _HASH_SEED = 20_190_426
 """Public seed of the odd multipliers that turn the bits of a record into a number."""
 

@@ -87,18 +87,11 @@ def _scattered(images: Floats) -> Floats32:
         _pooled(maps.transpose(1, 2, 0, 3, 4), pools[1]),
         _pooled(second.reshape(_HALF, n, _ANGLES**2, _HALF), pools[2]),
     )
-    return np.concatenate(
-        [
-            np.rint(group * (weight * NORM / (_norms(group) + _LEAST)))
-            for group, weight in zip(groups, _WEIGHTS, strict=True)
-        ],
-        axis=1,
-    )
-
-
-def _norms(group: Floats32) -> Floats32:
-    """Norm of each row (n, 1), of that row alone."""
-    return np.asarray(np.sqrt((group * group).sum(axis=1, keepdims=True)))
+    scaled = []
+    for group, weight in zip(groups, _WEIGHTS, strict=True):
+        norms = np.sqrt((group * group).sum(axis=1, keepdims=True))
+        scaled.append(np.rint(group * (weight * NORM / (norms + _LEAST))))
+    return np.concatenate(scaled, axis=1)
 
 
 def _modulus(products: Floats32, units: float, most: float) -> Floats32:

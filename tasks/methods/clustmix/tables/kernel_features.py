@@ -184,16 +184,11 @@ def _embed(layout: Layout, embedding: Floats, codes: NDArray[Any]) -> Floats:
     start = 0
     for column in range(layout.n_declared):
         block = layout.block(column)
-        end = start + _dimensions(layout, column)
+        n_numbers = 1 + int(layout.has_missing[column])
+        end = start + (n_numbers if layout.numeric[column] else layout.n_codes[column])
         result[:, start:end] = embedding[block, start:end][codes[:, column]]
         start = end
     return result
-
-
-def _dimensions(layout: Layout, column: int) -> int:
-    if layout.numeric[column]:
-        return 1 + int(layout.has_missing[column])
-    return layout.n_codes[column]
 
 
 def _kernel(embedded: Floats, points: Floats, reach: float) -> Floats:

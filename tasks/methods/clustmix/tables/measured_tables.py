@@ -74,6 +74,7 @@ class _Margins:
         self._entry, self.size_variance = entry**2, (entry / count_factor(layout.n_codes)) ** 2
         self._sizes, self._by_label = counts_of(label_counts, layout.n_codes)
         self.patients = float(self._sizes.sum())
+        self.total_variance = layout.n_labels * self.size_variance
         centred = without_means(self._by_label.sum(axis=0), layout.offsets)
         self.code_variance = self._entry * layout.n_labels
         self.norm = 1.0
@@ -87,11 +88,6 @@ class _Margins:
             centred += part * (more - centred)
             self.code_variance *= 1.0 - part
         self.centred = centred
-
-    @property
-    def total_variance(self) -> float:
-        """Variance of the noisy number of patients."""
-        return self._layout.n_labels * self.size_variance
 
     def shares(self, column: int) -> Floats:
         """Released shares of a column's codes."""

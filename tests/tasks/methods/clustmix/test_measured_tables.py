@@ -8,10 +8,7 @@ import pytest
 from measuring import NoNoise, curator_of, domain_with, rows_with
 
 from benchmarks.seeded_noise import SeededNoise
-from tasks.methods.clustmix.tables.measured_tables import (
-    LABEL,
-    measured_tables,
-)
+from tasks.methods.clustmix.tables.measured_tables import LABEL, measured_tables
 from tasks.methods.clustmix.tables.table_clustmix import Effort, TableClustMix
 from tasks.reporting import released_tables
 from tasks.reporting.released_tables import DEVIATIONS
@@ -36,9 +33,9 @@ def cohort():
     return rows_with(codes, label, weight=weight)
 
 
-def tables_of(rows, noise, *, mu):
+def tables_of(rows, noise, *, mu, domain=DOMAIN):
     """Make the first two draws of a measurement, and the tables of what they have sealed."""
-    method = TableClustMix(DOMAIN, QUICK)
+    method = TableClustMix(domain, QUICK)
     kept, plan, released = {}, method.plan(mu=mu), {}
     curator = curator_of(method, [rows], noise, mu=mu, seal=kept.__setitem__)
     for stage in method.stages()[:2]:
@@ -47,8 +44,14 @@ def tables_of(rows, noise, *, mu):
     def noisy(name):
         return kept[name].values / plan[name].scale, plan[name].unit_noise_stddev
 
-    by_label = np.ones((sum(DOMAIN.n_codes), DOMAIN.n_labels))
-    return list(measured_tables(DOMAIN, released, noisy, by_label=by_label))
+    by_label = np.ones((sum(domain.n_codes), domain.n_labels))
+    return list(measured_tables(domain, released, noisy, by_label=by_label))
+
+
+def test_one_column_has_no_pairs():
+    rows = rows_with(np.arange(40)[:, None] % 4, np.arange(40) % 2)
+    tables = tables_of(rows, NoNoise(), mu=1.0, domain=domain_with(4, patients=40))
+    assert [table.columns for table in tables] == [(LABEL,), (0,), (0, LABEL)]
 
 
 def true_shares(rows, table):

@@ -67,7 +67,7 @@ def charging(
     lifetime_epsilon: float | None,
     target: Target,
 ) -> Iterator[Payment]:
-    """Charge before the block reads a row; what the block has begun and does not seal is burned.
+    """Charge before the block reads a row; what it refuses is void, what it leaves begun is burned.
 
     A ledger, its file or its address is charged, for the cohort that pays, under its cap over all
     time; None charges nothing. The target has the guarantee that is paid for.

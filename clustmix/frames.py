@@ -1,5 +1,6 @@
 """A table in memory, of whatever library, as the rows that a source of the pipeline gives."""
 
+import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -8,8 +9,15 @@ import pyarrow as pa
 
 from privacy.errors import ConfigurationError
 from storage.schema.table import TableSchema, check_names
-from storage.sources.cells import arrow_frame, arrow_is_read, arrow_is_text, type_refused
+from storage.sources.cells import (
+    arrow_frame,
+    arrow_is_read,
+    arrow_is_text,
+    check_cells,
+    type_refused,
+)
 
+_INDEX = re.compile(r"__index_level_\d+__")
 _Kind = Literal["integer", "real", "categorical", "ignore"]
 
 
@@ -26,8 +34,13 @@ def declared_columns(
     also = () if patient_column is None else (patient_column,)
     needed = [*schema.released_columns, *also]
     if isinstance(frame, pd.DataFrame):
-        _check_header([str(name) for name in frame.columns], schema, needed)
-        return frame[needed]
+        names = [str(name) for name in frame.columns]
+        _check_header(names, schema, needed)
+        declared = frame.set_axis(names, axis=1)[needed]
+        for name, kind in declared.dtypes.items():
+            if not _pandas_is_read(kind):
+                raise type_refused(str(name), str(kind))
+        return declared
     table = _arrow_table(frame)
     _check_header(table.column_names, schema, needed)
     table = table.select(needed)
@@ -38,13 +51,38 @@ def declared_columns(
 
 
 def rows_of(table: pd.DataFrame | pa.Table) -> pd.DataFrame:
-    """Return the rows of `declared_columns` as text and numbers, by their types alone."""
+    """Return the rows of `declared_columns` as text and numbers, by their types alone.
+
+    It is an InputError if a cell of a column of objects has a type that is not read.
+    """
     if isinstance(table, pd.DataFrame):
-        return table.reset_index(drop=True)
+        frame = table.reset_index(drop=True)
+        for name, column in table.items():
+            _check_objects(column)
+            if isinstance(column.dtype, pd.ArrowDtype):
+                cells = pa.table({"cells": column.array.__arrow_array__()})
+                frame[name] = rows_of(cells)["cells"]
+        return frame
     for place, (name, column) in enumerate(zip(table.column_names, table.columns, strict=True)):
         if pa.types.is_dictionary(column.type):
             table = table.set_column(place, name, _decoded(column))
     return arrow_frame(table)
+
+
+def _check_objects(column: pd.Series) -> None:
+    values = column.cat.categories if isinstance(column.dtype, pd.CategoricalDtype) else column
+    if values.dtype == object:
+        check_cells(str(column.name), values)
+
+
+def _pandas_is_read(kind: Any) -> bool:
+    if isinstance(kind, pd.CategoricalDtype):
+        own = kind.categories.dtype
+        return isinstance(own, pd.IntervalDtype) or _pandas_is_read(own)
+    if isinstance(kind, pd.ArrowDtype):
+        return arrow_is_read(kind.pyarrow_dtype)
+    kind = kind.subtype if isinstance(kind, pd.SparseDtype) else kind
+    return kind.kind in "biufMO" and not isinstance(kind, pd.PeriodDtype | pd.IntervalDtype)
 
 
 def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -128,7 +166,15 @@ def _check_header(names: Sequence[str], schema: TableSchema, needed: Sequence[st
 
 def _arrow_table(frame: Any) -> pa.Table:
     if hasattr(frame, "__arrow_c_stream__"):
-        return pa.table(frame)
+        try:
+            table = pa.table(frame)
+        except pa.ArrowException as error:
+            raise ConfigurationError(
+                "FRAME_TYPE",
+                f"expected columns of types that Arrow has, found another ({error}); cast it",
+            ) from None
+        # An index without a name is no column, as it is none in pandas.
+        return table.drop_columns(list(filter(_INDEX.fullmatch, table.column_names)))
     if hasattr(frame, "__dataframe__"):
         from pyarrow.interchange import from_dataframe
 

@@ -12,7 +12,8 @@ from clustmix.target import in_one_line
 from privacy.errors import ConfigurationError
 from storage.schema import column_blocks, columns, labels
 from storage.schema.columns import Declaration
-from storage.schema.plain_yaml import read_mapping, require_filled_in
+from storage.schema.faults import require_filled_in
+from storage.schema.plain_yaml import read_mapping
 from storage.schema.table import TableSchema
 
 
@@ -119,6 +120,10 @@ class Label(_Declared, labels.Label):
         Raw values by level, in the order of the levels; a level's own name stands for itself.
     buckets : mapping, optional
         Instead of `levels`: ``edges`` that cut a number into as many ``levels`` and one more.
+    prefixes : mapping of str to sequence of str, default {}
+        Beginnings of raw values, such as those of ICD codes, by level.
+    other : str, optional
+        The level of every value that is not declared.
     positive : str, optional
         The positive level of two.
     missing : sequence of str, default ()

@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from privacy.errors import ClustMixError, ConfigurationError
 from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
-from storage.schema.plain_yaml import one_line, refusal
+from storage.schema.faults import one_line
+from storage.schema.plain_yaml import refusal
 
 _SHORT = 80
 _Model = TypeVar("_Model", bound=BaseModel)

@@ -32,6 +32,7 @@ def _text(name: str) -> str:
 OMOP_EXAMPLE, FHIR_EXAMPLE, EXAMPLE = map(_text, ("omop.md", "fhir.md", "example.yaml"))
 
 NOTES = {
+    "source, kind duckdb": _text("duckdb.md"),
     "source, kind omop": OMOP_EXAMPLE,
     "source, kind fhir": FHIR_EXAMPLE,
     "schema": "Every column of the source is declared: in `columns`, as `label`, in `ignore`, or "
@@ -40,8 +41,8 @@ NOTES = {
     "schema.constraints": _text("constraints.md"),
     "privacy_unit.visits": _text("visits.md"),
     "privacy_unit.partition": "The ledger counts the largest sum of a part and not the sum over "
-    "all parts. Other schemes, numbers of parts, datasets and patient columns divide the patients "
-    "anew and add up. Only with `adjacency: add_remove`.",
+    "all parts; other schemes, numbers of parts, datasets, patient columns and forms of keys add "
+    "up. Declare `key`. Only with `adjacency: add_remove`.",
     "gate": "[An example](site-file/suite.json).",
     "arrival": "[New tables arrive](operate.md#new-tables-arrive) has the procedure. The key may "
     "be empty (`arrival: {}`).",
@@ -234,7 +235,10 @@ def _value(declared: dict[str, Any], schema: dict[str, Any], owner: type[BaseMod
     if kind == "array":
         return f"list of ({_value(declared['items'], schema, owner)})"
     if kind == "object":
-        return f"mapping of names to ({_value(declared['additionalProperties'], schema, owner)})"
+        (inner,) = declared.get(
+            "patternProperties", {"": declared.get("additionalProperties")}
+        ).values()
+        return f"mapping of names to ({_value(inner, schema, owner)})"
     if kind == "null":
         return "`null`"
     words = {"string": "text", "boolean": "flag"}.get(str(kind), str(kind))

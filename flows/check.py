@@ -36,7 +36,7 @@ def check_table(job: ReleaseJob, *, entries: Entries, tables: Tables, workplace:
     Privacy
     -------
     Reads private rows. The answer is internal: it is not differentially private, and nothing that
-    is published depends on it but the number of failed checks with other declarations.
+    is published depends on it but the number of checks with other declarations.
     """
     reader = tables.reader(job.source)
     source.check_source(job.columns_to_read, job.table_schema, reader)
@@ -46,14 +46,14 @@ def check_table(job: ReleaseJob, *, entries: Entries, tables: Tables, workplace:
         workplace.workspace(release_id) as workspace,
         workplace.executor(workspace, table_bytes=reader.size_bytes()) as executor,
     ):
-        key = tables.key(
+        key, table = tables.key(
             reader,
             executor,
             settings=job.measurement_settings,
             method_version=job.method_version,
         )
         entry = entries.reserve(job.charge(key, owner=entries.owner), new_draw=True).entry
-        with entries.closing(entry), entries.checking(entry, job.declarations):
+        with entries.closing(entry), entries.checking(entry, job.declarations, table):
             rules = replace(job.rules, tally=tally)
             try:
                 ingest_steps.ingest(
@@ -78,6 +78,6 @@ def _failed(dataset: str, file: str) -> InputError:
     return InputError(
         CHECK_FAILED,
         f"the table of {dataset} does not pass; what it breaks is in {file} "
-        "(restricted; folder diagnostics of CLUSTMIX_HOME). Correct the source, or declare other, "
-        "nullable or, of a constraint, mend; nothing is charged",
+        "(restricted; folder diagnostics of CLUSTMIX_HOME). Correct the source, or declare what "
+        "clustmix check --show proposes; nothing is charged",
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from flows.publication import Publisher
+from privacy.errors import ConfigurationError
 from storage.files.diagnostics import DiagnosticsFile
 from storage.files.private import ensure_private_directory
 from storage.files.workspace import PrivateWorkspace
@@ -34,7 +35,8 @@ class Workplace:
     """The private folders of an installation's runs, and the cluster that runs their sums.
 
     `dask_address` is that of a running scheduler, None for a cluster of this machine with so many
-    processes, 0 for this process alone. `by_size` has a small table in this process all the same.
+    processes, 0 for this process alone. `by_size` has a small table in this process all the same,
+    and so has a scheduler that does not answer.
     """
 
     workspaces: Path
@@ -64,19 +66,25 @@ class Workplace:
         Nothing released depends on the choice: sums are the same bits on any number of workers, and
         noise is drawn in this process.
         """
-        small = self.by_size and table_bytes is not None and table_bytes <= HELD_BYTES
-        if self.dask_address is None and (small or self.n_workers == 0):
+        small = table_bytes is not None and table_bytes <= HELD_BYTES
+        if (small and self.by_size) or (self.dask_address is None and self.n_workers == 0):
             yield InProcessExecutor(guarded=True)
             return
         # Imported where they are needed: Dask takes a second to load.
         from tasks.execution.cluster import connect, local_cluster
         from tasks.execution.dask_executor import DaskExecutor
 
-        if self.dask_address is not None:
-            with connect(self.dask_address) as client:
-                yield DaskExecutor(client, workspace.run_id)
-            return
         with ExitStack() as cluster:
+            if self.dask_address is not None:
+                executor: Executor = InProcessExecutor(guarded=True)
+                try:
+                    client = cluster.enter_context(connect(self.dask_address))
+                    executor = DaskExecutor(client, workspace.run_id)
+                except ConfigurationError as error:
+                    if not small or error.code not in ("SCHEDULER_UNREACHABLE", "CLUSTER_EMPTY"):
+                        raise
+                yield executor
+                return
             with stage("cluster"):
                 client = cluster.enter_context(
                     local_cluster(self.n_workers, workspace.path("dask"))

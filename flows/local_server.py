@@ -19,6 +19,7 @@ from flows.server_environment import (
     ADDRESSES_FILE,
     CERTIFICATES,
     HOST,
+    TEMPORARY,
     Addresses,
     client_environment,
     parts_environment,
@@ -130,6 +131,8 @@ def stop_server(folder: Path) -> tuple[str, ...]:
 
 def _stop(folder: Path) -> None:
     Supervisor(folder).stop(first=_CALLERS)
+    # Killed runs have left files there.
+    shutil.rmtree(folder / TEMPORARY, ignore_errors=True)
     (folder / ADDRESSES_FILE).unlink(missing_ok=True)
 
 
@@ -144,7 +147,7 @@ def _start(
     """Start the parts in the order in which they need each other, and wait until each runs."""
     from tasks.execution.cluster_certificates import make_certificates
 
-    for name in ("prefect", "client", "dask"):
+    for name in ("prefect", "client", "dask", TEMPORARY):
         ensure_private_directory(folder / name)
     write_kept(folder / ADDRESSES_FILE, addresses)
     # Those of an earlier start, whose processes have ended.

@@ -46,6 +46,8 @@ def _measure_for_page(request: ReleaseRequest, here: Installation) -> Ending:
             workplace=here.workplace,
             measurements=here.measurements,
             new_draw=request.new_draw,
+            # Whoever delivers a table anew has said so: see `serving.arrival_of`.
+            again=request.again or request.arrival is not None,
         )
         entry = measured.entry
         serving.show_budget(entry, here.entries.balance(entry, job.caps))

@@ -1,13 +1,14 @@
 """The measurement of a cohort: from a request to a sealed entry of the ledger.
 
-Order is everything here. The plan is calibrated and the budget reserved before a row is read; the
-rows are held against the declared rules, and a table that breaks one is charged nothing; the charge
-stands before anything is computed for release. Noise is drawn in this process, once, after
+Order is everything here. The plan is calibrated and the budget reserved before a row is decoded;
+the rows are held against the declared rules, and a table that breaks one is charged nothing; the
+charge stands before anything is computed for release. Noise is drawn in this process, once, after
 aggregation, and sealed before it is used; the private workspace is gone at the end, however the run
 ends. No step is cached or tried again.
 """
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import version
@@ -88,11 +89,13 @@ def measure(
     workplace: Workplace,
     measurements: MeasurementStore,
     new_draw: bool = False,
+    again: bool = False,
 ) -> Reservation:
     """Measure a cohort, or find the measurement of the same table that was paid for before.
 
-    The entry that has paid is returned, sealed or further; `created` if this run has made it. The
-    caller has cleaned up after dead runs, see `tasks.steps.janitor`.
+    The entry that has paid is returned, sealed or further; `created` if this run has made it. If
+    the last charge of the dataset burned, it is Withheld unless a person says `again`. The caller
+    has cleaned up after dead runs, see `tasks.steps.janitor`.
 
     Privacy
     -------
@@ -104,7 +107,7 @@ def measure(
         check_source(job.columns_to_read, job.table_schema, reader)
         plan = plan_measurement(job.synthesizer, parameters=job.parameters, adjacency=job.adjacency)
         with workplace.executor(workspace, table_bytes=reader.size_bytes()) as executor:
-            key = identify(
+            key, table = identify(
                 tables,
                 reader,
                 executor,
@@ -112,11 +115,14 @@ def measure(
                 method_version=job.method_version,
             )
             charge = job.charge(key, owner=entries.owner)
-            reservation = reserve(entries, charge, new_draw=new_draw)
+            # Before the charge, and before noise is drawn: what a measurement cannot be kept in
+            # would burn one charge after the other.
+            measurements.check_writable(release_id, _most_bytes(plan))
+            reservation = reserve(entries, charge, new_draw=new_draw, unless_burned=not again)
             entry = reservation.entry
             if reservation.created:
                 with entries.closing(entry):
-                    with entries.checking(entry, job.declarations):
+                    with entries.checking(entry, job.declarations, table):
                         shards = ingest(
                             job.columns_to_read,
                             job.rules,
@@ -125,7 +131,8 @@ def measure(
                             diagnostics=workplace.diagnostics_of(release_id),
                             executor=executor,
                         )
-                    entries.begin(entry)
+                    measurements.check_writable(release_id, _most_bytes(plan))
+                    entries.begin(entry, table)
                     seals = Seals(workspace)
                     curator, released = draw(
                         job.synthesizer, plan, shards, seals=seals, executor=executor
@@ -134,6 +141,11 @@ def measure(
                     record = record_of(job, entry, curator, files)
                     seal(record, files, measurements=measurements, entries=entries)
     return replace(reservation, entry=entries.now(entry))
+
+
+def _most_bytes(plan: MeasurementPlan) -> int:
+    """Return a size that no file of a measurement has: methods release a few times their sums."""
+    return 2**20 + 32 * sum(math.prod(planned.shape) for planned in plan.statistics)
 
 
 def draw(

@@ -4,18 +4,22 @@
 of Prefect's page asks a company for its settings each time that it is loaded, whatever the server's
 analytics setting says, and a text of a run may name a picture elsewhere: the browser refuses both.
 
-`release_pages` shows a release store, for the links of the orchestrator to a report: published
-files alone, and no lists of folders. Both are applications for ``uvicorn --factory``.
+`release_pages` shows a release store: published files, and lists of them by dataset and release.
+Both are applications for ``uvicorn --factory``.
 """
 
 from __future__ import annotations
 
 import os
+import stat
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from starlette.applications import Starlette
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
@@ -23,6 +27,7 @@ from flows.server_environment import HOST
 from storage.settings import load_settings
 
 if TYPE_CHECKING:
+    from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 CONTENT_POLICY = (
@@ -63,8 +68,15 @@ def own_content_only(app: ASGIApp, policy: str = CONTENT_POLICY, **more: str) ->
     return answer
 
 
+REPORT_FILE = "report.html"  # as of `tasks.reporting.report`, which loads more than a page needs
+_LIST = """<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>
+<style>body {{font: 1rem/1.6 system-ui, sans-serif; margin: 2rem auto; max-width: 45rem}}</style>
+<h1>{title}</h1><ul>{entries}</ul></html>
+"""
+
+
 class PublishedFiles(StaticFiles):
-    """The files of a release store: no link, and no name that begins with a dot."""
+    """The files of a release store and their lists: no link, and no name that begins with a dot."""
 
     async def check_config(self) -> None:
         """Accept a store that the first release has yet to make."""
@@ -72,11 +84,36 @@ class PublishedFiles(StaticFiles):
     def lookup_path(self, path: str) -> tuple[str, os.stat_result | None]:
         """Return a file, or nothing where a part of the path is hidden or a link."""
         place = Path(str(self.directory))
-        for part in path.split(os.sep):
+        for part in path.split(os.sep) if path != "." else ():
             place /= part
-            if part.startswith(".") or "\0" in part or place.is_symlink():
+            if not _is_shown(place) or "\0" in part:
                 return "", None
         return super().lookup_path(path)
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """Return a file, or the list of a folder, newest releases first."""
+        folder, found = self.lookup_path(path)
+        is_folder = path == "." if found is None else stat.S_ISDIR(found.st_mode)
+        if not is_folder or scope["method"] not in ("GET", "HEAD"):
+            return await super().get_response(path, scope)
+        if not scope["path"].endswith("/"):
+            return RedirectResponse(f"{quote(Path(path).name)}/")
+        shown = sorted(filter(_is_shown, Path(folder).iterdir()), reverse=True) if found else []
+        title = "Releases" if path == "." else path
+        entries = "".join(map(_entry, shown)) or "none yet"
+        return HTMLResponse(_LIST.format(title=escape(title), entries=entries))
+
+
+def _is_shown(place: Path) -> bool:
+    return not place.name.startswith(".") and not place.is_symlink()
+
+
+def _entry(place: Path) -> str:
+    """Return a line of a list: a file, or a folder, with its report where it has one."""
+    name, mark = quote(place.name), "/" * place.is_dir()
+    report = f' (<a href="{name}/{REPORT_FILE}">report</a>)'
+    has_report = mark and _is_shown(place / REPORT_FILE) and (place / REPORT_FILE).is_file()
+    return f'<li><a href="{name}{mark}">{escape(place.name)}</a>{report if has_report else ""}</li>'
 
 
 def release_pages(directory: Path | None = None) -> ASGIApp:

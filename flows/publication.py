@@ -212,14 +212,14 @@ class Publisher:
         """Make a bundle of a measurement, and keep it until it is published."""
         job = job_of_measurement(measurement, release_id)
         job = replace(job, rows=rows or job.rows, soft_labels=soft_labels or job.soft_labels)
-        failed = self.entries.failed_before(measurement.record.ledger_entry, job.declarations)
+        checked = self.entries.checked_before(measurement.record.ledger_entry, job.declarations)
         job = job if gate is None else replace(job, site={**job.site, "gate": gate})
         files, manifest = publish_steps.prepare(
             job,
             measurement,
             randomness.system_generator(),
             conditions,
-            failed_checks=len(failed),
+            checks_before=len(checked),
         )
         self.pending.write(files, manifest)
 

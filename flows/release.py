@@ -79,6 +79,7 @@ def _release(request: SiteRequest, settings: Settings) -> ReleaseOutcome:
         workplace=here.workplace,
         measurements=here.measurements,
         new_draw=request.new_draw,
+        again=request.again,
     )
     entry = measured.entry
     outcome = publish(here.publisher, entry, job.asked)

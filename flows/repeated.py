@@ -5,12 +5,13 @@ from flows.publication import Publisher, ReleaseOutcome
 from privacy.ledger import EntryState, entry_paid_for
 from tasks.execution.executor import InProcessExecutor
 from tasks.steps.entries import Entries
+from tasks.steps.janitor import Janitor
 from tasks.steps.job import ReleaseJob
 from tasks.steps.source import Tables
 
 
 def answered_before(
-    job: ReleaseJob, *, entries: Entries, tables: Tables, publisher: Publisher
+    job: ReleaseJob, *, entries: Entries, tables: Tables, publisher: Publisher, janitor: Janitor
 ) -> ReleaseOutcome | None:
     """Return the bundle that is in the store for the same request, with no run for it; or None.
 
@@ -27,7 +28,7 @@ def answered_before(
     if size is None or size > HELD_BYTES:
         return None  # workers of a run read it sooner, and if it is new it is read once
     entries.check_publishable(job.ref.dataset)  # as by a run
-    key = tables.key(
+    key, _ = tables.key(
         reader,
         InProcessExecutor(),
         settings=job.measurement_settings,
@@ -42,4 +43,5 @@ def answered_before(
         or publisher.published_as_asked(entry.entry_id, job.asked) is None
     ):
         return None
+    janitor.clean_up()  # as by a run: the rows of a killed one do not wait for the next charge
     return publisher.answer(entry, job.asked)

@@ -24,6 +24,14 @@ ADDRESSES_FILE = "addresses.json"
 CERTIFICATES = "certificates"
 """Folder of the certificates of the cluster."""
 
+ORCHESTRATOR_DATABASE = "prefect/prefect.db"
+
+KEPT_DAYS = 90
+"""Time after which the orchestrator deletes a run that ended, with its logs and artifacts."""
+
+TEMPORARY = "tmp"
+"""Folder of what the parts and their runs write for a while: Prefect's files hold passwords."""
+
 _FOREIGN = ("PREFECT", "DASK", "CLUSTMIX_", "SUPERVISOR_")
 
 
@@ -95,8 +103,9 @@ def parts_environment(settings: Settings, folder: Path, addresses: Addresses) ->
         **environment,
         **safe_environment(),
         **client_environment(folder, addresses),
+        "TMPDIR": str(folder / TEMPORARY),
         "PREFECT_SERVER_DATABASE_CONNECTION_URL": (
-            f"sqlite+aiosqlite:///{folder / 'prefect' / 'prefect.db'}"
+            f"sqlite+aiosqlite:///{folder / ORCHESTRATOR_DATABASE}"
         ),
         # SQLite lets one writer in at a time: on a busy machine the others wait.
         "PREFECT_SERVER_DATABASE_TIMEOUT": "60",
@@ -111,6 +120,9 @@ def parts_environment(settings: Settings, folder: Path, addresses: Addresses) ->
         # The first version of the page: the second one asks a company for its settings, which
         # `flows.pages` lets no browser do.
         "PREFECT_SERVER_UI_V2_ENABLED": "false",
+        # What runs leave in its database is deleted by age, events sooner than runs.
+        "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "true",
+        "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": f"{KEPT_DAYS * 86_400}",
         "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
         "PREFECT_WORKER_QUERY_SECONDS": "2",
         "PREFECT_RUNNER_POLL_FREQUENCY": "2",

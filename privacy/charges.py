@@ -8,7 +8,7 @@ advance (Smith and Thakurta, "Fully adaptive composition for Gaussian differenti
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 
 from privacy.errors import ConfigurationError
 from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
@@ -94,7 +94,8 @@ def unit_in_words(unit: PrivacyUnit, partition: Partition | None = None) -> str:
     """Name the unit that one neighbour adds or removes, for the ledger and the release."""
     if unit.column is None:
         return "one row, which is one patient"
-    words = f"one patient, named by column {unit.column}"
+    spelling = f" (spelled by {', '.join(unit.key_normal)})" if unit.key_normal else ""
+    words = f"one patient, named by column {unit.column}{spelling}"
     if partition is None:
         return words
     return f"{words}, in part {partition.part} of {partition.parts} of the split {partition.scheme}"
@@ -106,7 +107,7 @@ class ChargeColumns:
 
     `cohort` are the patients who pay, `dataset` is the series of releases, and `release_id` is
     charged once. `request_key`, 64 hexadecimal digits, is a keyed hash of all that shapes the
-    measurement: the same key asks for the same measurement. `rho` is an amount of
+    measurement: the same key asks for the same measurement. `rho` is an amount of `charged_rho` and
     `privacy.calibration.gdp_rho`; `epsilon`, `delta` and `unit` are for the record.
     Smaller caps on record hold instead of `caps`. `partition` is the part of the cohort that pays,
     None for all of it. `owner` is the installation that runs the release, `requester` the key id,
@@ -166,6 +167,15 @@ class Charge(ChargeColumns):
             )
 
 
+def charged_rho(rho: float) -> Decimal:
+    """Return `rho`, up to `MAX_RHO` (ConfigurationError), rounded up to whole steps."""
+    # Decimal(float) is exact; the limit keeps quantize within the precision of the context.
+    value = Decimal(rho)
+    if not value.is_finite() or not 0 < value <= MAX_RHO:
+        raise _invalid_rho(value)
+    return checked_rho(value.quantize(RHO_STEP, rounding=ROUND_CEILING))
+
+
 def checked_rho(rho: Decimal) -> Decimal:
     """Return an amount with twelve decimals: above 0, at most `MAX_RHO` (ConfigurationError)."""
     if (
@@ -174,12 +184,16 @@ def checked_rho(rho: Decimal) -> Decimal:
         or not 0 < rho <= MAX_RHO
         or rho.quantize(RHO_STEP) != rho
     ):
-        raise ConfigurationError(
-            "RHO_INVALID",
-            f"expected rho as a Decimal above 0 and at most {MAX_RHO} with at most {RHO_DECIMALS} "
-            f"decimals, found {rho!r}; round a charge up and a cap down",
-        )
+        raise _invalid_rho(rho)
     return rho.quantize(RHO_STEP)
+
+
+def _invalid_rho(rho: object) -> ConfigurationError:
+    return ConfigurationError(
+        "RHO_INVALID",
+        f"expected rho as a Decimal above 0 and at most {MAX_RHO} with at most {RHO_DECIMALS} "
+        f"decimals, found {rho!r}; round a charge up (charged_rho) and a cap down",
+    )
 
 
 def check_text(name: str, text: str) -> None:

@@ -19,6 +19,8 @@ class ClustMixError(Exception):
     """
 
     exit_code: ClassVar[int] = 1
+    faults: tuple[str, ...] = ()
+    """Several faults of a file, which the message has one after the other, a line each."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(code, message)
@@ -76,7 +78,8 @@ EXTRAS = MappingProxyType(
         ),
         "audit": ("jax_privacy",),
         "ledger": ("psycopg", "sqlalchemy"),
-        "hospital": ("fhirpathpy", "openpyxl", "pydicom"),
+        "hospital": ("duckdb", "fhirpathpy", "openpyxl", "pydicom"),
+        "s3": ("s3fs",),
     }
 )  # fmt: skip
 """Modules that come with an extra of pyproject.toml, where they are imported without a question."""

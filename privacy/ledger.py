@@ -1,8 +1,8 @@
 """Rules of the privacy ledger: states, transitions, signers and the hash chain. No I/O.
 
-An amount is charged when it is reserved, before a row is read. It is given back only if nothing was
-computed for release. `privacy.charges` has amounts, caps and charges; the sums of a cohort and the
-comparison with its caps are in `privacy.spending`.
+An amount is charged when it is reserved, before a row is decoded. It is given back only if nothing
+was computed for release. `privacy.charges` has amounts, caps and charges; the sums of a cohort and
+the comparison with its caps are in `privacy.spending`.
 """
 
 import hashlib
@@ -19,6 +19,9 @@ from privacy.errors import LedgerError
 
 GENESIS_HASH = "0" * 64
 """The hash before the first row of a journal."""
+
+TABLE_TAG = "; table "
+"""Text of a note between its code and the tag of a table."""
 
 _SAME = ("cohort", "dataset", "rho", "adjacency", "unit", "partition")
 """Fields in which two requests with one key agree."""
@@ -92,6 +95,16 @@ class LedgerEntry(ChargeColumns):
     recorded_at: str
     previous_hash: str
     hash: str
+
+    @property
+    def code(self) -> str | None:
+        """The note without the tag of a table."""
+        return self.note if self.note is None else self.note.partition(TABLE_TAG)[0]
+
+    @property
+    def table(self) -> str | None:
+        """The tag of the table, a keyed digest of its content, if this state notes one."""
+        return None if self.note is None else self.note.partition(TABLE_TAG)[2] or None
 
     @property
     def counts(self) -> bool:

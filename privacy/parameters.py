@@ -1,6 +1,8 @@
 """Terms of a guarantee: epsilon and delta, the privacy unit and the adjacency."""
 
 import math
+import re
+import unicodedata
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -55,10 +57,14 @@ class PrivacyUnit:
 
     The column identifies the patient; None declares that every patient has one row. At most
     `max_rows` rows of a patient are used, at least 1, and 1 without a column (ConfigurationError).
+    `key_normal` are steps that give each key one spelling (``nfc``, ``lower``, ``strip_zeros``),
+    which the regular expression `key_pattern` matches as a whole; None takes every key.
     """
 
     column: str | None
     max_rows: int
+    key_pattern: str | None = None
+    key_normal: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.column is not None and not self.column.strip():
@@ -73,3 +79,13 @@ class PrivacyUnit:
                 "expected max_rows of at least 1, and 1 without a patient column, found "
                 f"{self.max_rows!r}; name the column that identifies a patient",
             )
+
+    def spelled(self, key: str) -> str | None:
+        """Return a key in its one spelling, from that key alone; None if it is no key."""
+        if "nfc" in self.key_normal:
+            key = unicodedata.normalize("NFC", key)
+        if "lower" in self.key_normal:
+            key = key.casefold()
+        if "strip_zeros" in self.key_normal:
+            key = key.lstrip("0") or "0"
+        return key if self.key_pattern is None or re.fullmatch(self.key_pattern, key) else None

@@ -111,6 +111,8 @@ class Spending:
         tightest = min(limits, key=lambda limit: limit.left_rho)
         if charge.rho > tightest.left_rho:
             payer = "" if charge.partition is None else f" for {charge.partition}"
+            asked = getattr(charge.caps, f"{tightest.name}_rho") or tightest.cap_rho
+            raised = "; the larger cap of the site file is not kept, as caps only fall"
             epsilon = affordable_epsilon(
                 tightest.left_rho, delta=charge.delta, adjacency=charge.adjacency
             )
@@ -119,7 +121,8 @@ class Spending:
                 f"expected at most rho {tightest.left_rho:f}, what is left of the {tightest.name} "
                 f"cap {tightest.cap_rho:f} of {tightest.scope}{payer}, found a request for "
                 f"{charge.rho:f}; at delta {charge.delta:g} an epsilon of at most {epsilon:g} "
-                f"fits, and {tightest.left_rho // charge.rho} releases like this one are left",
+                f"fits, and {tightest.left_rho // charge.rho} releases like this one are left"
+                f"{raised if asked > tightest.cap_rho else ''}",
             )
 
     def balance(

@@ -19,8 +19,8 @@ from storage.settings import Settings
 from tasks.execution.runtime import ORDINARY_ENDS
 from tasks.methods.clustmix.images.image_clustmix import ImageClustMix
 from tasks.methods.clustmix.tables.table_clustmix import TableClustMix
-from tasks.methods.method_config import MethodConfig
 from tasks.methods.registry import build
+from tasks.steps.job import MethodConfig
 from tests.documents import module_at, table_after
 from tests.processes import ROOT
 

@@ -1,13 +1,14 @@
 """All commands of ``clustmix`` in the order of its help, and the text above and below them.
 
 Each is one function: its parameters are the options, its docstring is the help. Heavy imports are
-made in the functions, so that help is answered at once.
+made in the functions, so that help and completion are answered at once.
 """
 
 from importlib import resources
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from flows.cli import audit, ledger, officers, operations, plan, publishing, releasing, server, site
 from flows.cli.options import EXIT_CODES
@@ -16,7 +17,29 @@ _HELP = resources.files(__package__).joinpath("help.txt").read_text("utf-8")
 # The sign keeps the lines as they are.
 EXAMPLES, ENVIRONMENT = (f"\b\n{part}" for part in _HELP.strip().split("\n\n"))
 
+GROUPS = {
+    "Start": ("init", "methods", "plan", "check", "completion"),
+    "Release": ("release", "publish", "verify"),
+    "Officer": ("keygen", "approve", "sign", "revoke"),
+    "Operate": ("server", "status", "ready", "deploy", "watch", "doctor", "certificates"),
+    "Audit": ("ledger", "audit"),
+}
+"""Commands in the order of the help, by heading; those of no heading come last."""
+
+
+class _Grouped(TyperGroup):
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands below their headings."""
+        named = {name for names in GROUPS.values() for name in names}
+        rest = tuple(name for name in self.commands if name not in named)
+        for heading, names in (*GROUPS.items(), *((("More", rest),) if rest else ())):
+            rows = [(f"{n:<12}", self.commands[n].get_short_help_str(62)) for n in names]
+            with formatter.section(heading):
+                formatter.write_dl(rows)
+
+
 app = typer.Typer(
+    cls=_Grouped,
     epilog="\n\n".join((EXAMPLES, EXIT_CODES, ENVIRONMENT)),
     add_completion=False,
     context_settings={"help_option_names": ["--help", "-h"]},

@@ -5,31 +5,39 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from flows.cli import terminal
 from flows.cli.options import Commands, argument, option
 from privacy.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from privacy.ledger import LedgerEntry
+    from privacy.ledger import Balance, LedgerEntry
+    from storage.keys.keys import SigningKey
     from storage.ledger.ledger_db import LedgerDatabase
 
 app = Commands(
     name="ledger",
     help="Show or verify the budget ledger.\n\nShow what each dataset has spent of its budget, or "
-    "verify the ledger. Amounts are in rho, which adds up over releases; epsilon does not.",
+    "verify the ledger. It adds up rho (--verbose), which is a sum over releases; epsilon is not.",
 )
 
 
 @app.command()
-def show(cohort: Annotated[str | None, option("NAME", "show this cohort only")] = None) -> None:
-    """List releases, spent and remaining budget.
+def show(
+    *,
+    cohort: Annotated[str | None, option("NAME", "show this cohort only")] = None,
+    verbose: Annotated[
+        bool, option(None, "amounts in rho, and entries that were given back", "--verbose")
+    ] = False,
+) -> None:
+    """List releases and the remaining budget.
 
-    By cohort: its lifetime cap, what is spent and left (in rho), and every release with its state.
-    All states but void count as spent. The ledger is verified before.
+    By cohort: the share of its lifetime cap that is left, the number of releases like the last one
+    that fit, and every release with its state. The ledger is verified before.
     """
     database = _verified_ledger()
     entries = database.entries(cohort)
@@ -45,20 +53,39 @@ def show(cohort: Annotated[str | None, option("NAME", "show this cohort only")] 
             terminal.line("no entries")
         for name, balance in balances.items():
             terminal.line(name, style="bold")
-            if balance.cap_rho is not None:
-                terminal.line(f"  lifetime cap  rho {balance.cap_rho:f}")
-            terminal.line(f"  spent         rho {balance.spent_rho:f}")
-            terminal.line(f"  left          rho {balance.remaining_rho:f}")
-            terminal.table(
-                [
-                    (e.release_id or "-", e.state, *_stated(e), f"{e.rho:f}")
-                    for e in entries
-                    if e.cohort == name
-                ],
-                ("release", "state", ">epsilon", ">delta", ">rho"),
-            )
+            own = [e for e in entries if e.cohort == name]
+            shown = [e for e in own if verbose or e.counts]
+            for text in _left(database, own, balance):
+                terminal.line(text)
+            if verbose:
+                cap = "none" if balance.cap_rho is None else f"{balance.cap_rho:f}"
+                terminal.line(f"  rho {balance.spent_rho:f} spent, lifetime cap {cap}")
+            rows = [(e.release_id or "-", e.state, *_stated(e), f"{e.rho:f}") for e in shown]
+            header = ("release", "state", ">epsilon", ">delta", ">rho")
+            n_shown = len(header) - (not verbose)
+            terminal.table([row[:n_shown] for row in rows], header[:n_shown])
+            if len(shown) < len(own):
+                terminal.line(f"  {len(own) - len(shown)} given back (--verbose lists them)")
 
     terminal.answer({"balances": left, "entries": entries}, show_all)
+
+
+def _left(database: LedgerDatabase, own: list[LedgerEntry], balance: Balance) -> Iterator[str]:
+    """Say how much of a cap is left, and for how many releases like the last one."""
+    from privacy.calibration import affordable_epsilon
+
+    if balance.cap_rho is not None:
+        share = float(balance.remaining_rho / balance.cap_rho)
+        yield f"  {terminal.bar(share)} {math.floor(100 * share)} % left"
+    last = next((e for e in reversed(own) if math.isfinite(e.epsilon)), None)
+    if last is not None:
+        rest = database.balance(last.cohort, dataset=last.dataset, partition=last.partition)
+        count = rest.releases_left(last.rho)
+        most = affordable_epsilon(rest.remaining_rho, delta=last.delta, adjacency=last.adjacency)
+        yield (
+            f"  {count} more release{'s' * (count != 1)} at epsilon {last.epsilon:g}, or one at "
+            f"{most:g} (delta {last.delta:g})"
+        )
 
 
 @app.command()
@@ -109,17 +136,9 @@ def adjust(
     Charge a cohort for something that no release of this ledger was, such as a table that left by
     another way. Two officers sign; nothing is ever given back.
     """
-    from storage.keys.key_store import KeyStore
-    from storage.keys.keys import SigningKey
-    from storage.ledger.adjustments import keep_adjustment, sign_adjustment
     from storage.ledger.ledger_db import new_entry_id
-    from storage.settings import load_settings
 
-    settings = load_settings()
-    officers = KeyStore(settings.key_folder)
-    keys = [SigningKey.read(path) for path in key]
-    for signer in keys:
-        officers.require_officer(signer.key_id)
+    keys = _officers(key)
     database = _verified_ledger()
     try:
         amount = Decimal(rho)
@@ -127,23 +146,84 @@ def adjust(
         raise ConfigurationError(
             "RHO_INVALID", f"expected a decimal number, found {rho[:40]!r}"
         ) from None
-    adjustment = sign_adjustment(
-        entry_id=new_entry_id(), cohort=cohort, rho=amount, reason=reason, keys=keys
-    )
-    # The signatures are on disk before the ledger names the signers.
-    file = keep_adjustment(settings.adjustments, adjustment)
-    entry = database.adjust(
-        cohort=cohort,
-        rho=amount,
-        reason=reason,
-        signers=adjustment.signers,
-        entry_id=adjustment.statement.entry_id,
-    )
+    statement = {"entry_id": new_entry_id(), "cohort": cohort, "rho": amount, "reason": reason}
+    file, entry = _entered(database, keys, statement)
     terminal.answer(
         entry,
         f"charged rho {entry.rho:f} to {entry.cohort}: entry {entry.entry_id}",
         f"what was signed: {file}",
     )
+
+
+@app.command()
+def restore(
+    key: Annotated[
+        list[Path] | None,
+        option("FILE", "private key of an officer; give it twice, to charge what is listed"),
+    ] = None,
+) -> None:
+    """List what a ledger from a backup lacks; two officers charge it.
+
+    It lacks the charge of every bundle and sealed measurement here that it has no entry for. With
+    the keys of two officers each is entered as an adjustment, and the head is exported anew; a head
+    that the ledger lacks has to be moved away before. Runs that burned leave nothing here to list.
+    """
+    from privacy.ledger import EntryState, check_signers
+    from storage.ledger.ledger_db import HeadFile
+    from storage.releases.measurements import MeasurementStore, unknown_charges
+    from storage.releases.release_store import ReleaseStore
+    from storage.settings import load_settings
+
+    settings, keys = load_settings(), _officers(key or [])
+    database = _verified_ledger(with_head=False)
+    stores = MeasurementStore(settings.measurements), ReleaseStore(settings.releases)
+    lacking = unknown_charges(*stores, database.entries)
+    exported, (rows, _) = HeadFile(settings.ledger_head_path).read(), database.head()
+    if keys:
+        check_signers(None, EntryState.ADJUSTED, [signer.key_id for signer in keys])
+        database = _verified_ledger()
+        for each in lacking:
+            # Signed by an attempt that ended before the ledger had it.
+            (settings.adjustments / f"{each.entry_id}.json").unlink(missing_ok=True)
+            charge = {"entry_id": each.entry_id, "cohort": each.cohort, "rho": each.rho}
+            reason = f"restored: release {each.release_id}"
+            _entered(database, keys, {**charge, "reason": reason})
+        database.export_head()
+    written = "gone" if exported is None else f"row {exported[0]}"
+    terminal.answer(
+        {"lacking": lacking, "rows": rows, "exported_head": exported, "charged": bool(keys)},
+        f"the ledger has {rows} rows; the exported head: {written}",
+        f"bundles and sealed measurements that it lacks{', now charged' if keys else ''}:",
+        lambda: terminal.table(
+            [(each.release_id, each.cohort, f"{each.rho:f}") for each in lacking],
+            ("release", "cohort", ">rho"),
+        ),
+    )
+
+
+def _entered(
+    database: LedgerDatabase, keys: list[SigningKey], statement: dict[str, Any]
+) -> tuple[Path, LedgerEntry]:
+    """Sign a charge with the keys of two officers and enter it; return the file and the entry."""
+    from storage.ledger.adjustments import keep_adjustment, sign_adjustment
+    from storage.settings import load_settings
+
+    adjustment = sign_adjustment(keys=keys, **statement)
+    # The signatures are on disk before the ledger names the signers.
+    file = keep_adjustment(load_settings().adjustments, adjustment)
+    return file, database.adjust(signers=adjustment.signers, **statement)
+
+
+def _officers(paths: list[Path]) -> list[SigningKey]:
+    """Read the keys of officers (NOT_AN_OFFICER)."""
+    from storage.keys.key_store import KeyStore
+    from storage.keys.keys import SigningKey
+    from storage.settings import load_settings
+
+    store, keys = KeyStore(load_settings().key_folder), [SigningKey.read(path) for path in paths]
+    for signer in keys:
+        store.require_officer(signer.key_id)
+    return keys
 
 
 def _stated(entry: LedgerEntry) -> tuple[str, str]:
@@ -153,7 +233,11 @@ def _stated(entry: LedgerEntry) -> tuple[str, str]:
     return "-", "-"
 
 
-def _verified_ledger(expected_head: tuple[int, str] | None = None) -> LedgerDatabase:
+def _verified_ledger(
+    expected_head: tuple[int, str] | None = None, *, with_head: bool = True
+) -> LedgerDatabase:
+    """Open the ledger and verify it, against the head that was exported last if `with_head`."""
+    from storage.ledger.ledger_db import LedgerDatabase
     from storage.settings import load_settings, open_ledger
 
     settings = load_settings()
@@ -163,7 +247,7 @@ def _verified_ledger(expected_head: tuple[int, str] | None = None) -> LedgerData
             f"expected a ledger at {settings.ledger_path}, found none; the first release makes "
             "it, in the folder that CLUSTMIX_HOME names",
         )
-    database = open_ledger(settings)
+    database = open_ledger(settings) if with_head else LedgerDatabase(settings.ledger_location)
     database.verify(expected_head=expected_head)
     return database
 

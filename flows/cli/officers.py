@@ -37,7 +37,7 @@ def approve(
             release, key=signer, decision="reject" if reject else "approve", reason=reason
         )
     if isinstance(decided, ReleaseOutcome):
-        show_outcome(decided)
+        show_outcome(decided, explain=True)
     else:
         withheld = f"withheld {decided.dataset}/{decided.release_id}; its charge stands"
         terminal.answer(decided, withheld)

@@ -23,11 +23,12 @@ app = Commands()
 
 
 @app.command()
-def status() -> None:
+def status() -> int:
     """Show parts, runs, waiting releases, arrivals and budgets.
 
     The parts and whether each answers, the last runs and their ends, releases that wait for an
-    officer, arrivals, and the remaining budget of each dataset. Times are those of this machine.
+    officer, arrivals, and the remaining budget of each dataset. Times are those of this machine;
+    exit code 1 if a part fails.
     """
     from flows.cli.progress import Progress
     from flows.local_server import join_server
@@ -42,6 +43,7 @@ def status() -> None:
 
         found = collect(load_settings())
     terminal.answer(found, partial(_show_status, found))
+    return 0 if all(part.good for part in found.parts) else 1
 
 
 @app.command()
@@ -134,7 +136,7 @@ def watch(once: Annotated[bool, option(None, "watch once, then end", "--once")] 
             codes = {name: None if error is None else error.code for name, error in done.items()}
             terminal.answer({"parts": codes})
             return max((0 if error is None else error.exit_code) for error in done.values())
-        readings = Readings(partial(collect, settings, asks_server=False), settings.landing)
+        readings = Readings(partial(collect, settings), settings.landing)
         with answering(
             settings.metrics,
             readings,

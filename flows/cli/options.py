@@ -45,6 +45,7 @@ RequesterKey = Annotated[
     option("FILE", "private key of the requester, where an officer has to approve", "--key"),
 ]
 OfficerKey = Annotated[Path, option("FILE", "private key of the officer", "--key")]
+Explain = Annotated[bool, option(None, "explain the guarantee in words", "--explain")]
 Reason = Annotated[str, option("TEXT", "reason, in one line of 200 characters")]
 
 

@@ -24,6 +24,7 @@ _DROWNED = (
     "columns whose bins or levels would each have fewer patients than the error of one, were they "
     "equally frequent; declare fewer of them"
 )
+_NO_COUNTS = "{} draws no counts by label, so these errors do not exist; --simulate tries releases"
 
 app = Commands()
 
@@ -47,37 +48,45 @@ def plan(
 ) -> None:
     """Compare releases at several budgets; no row is read.
 
-    For each epsilon: the number of such releases within the lifetime budget, and the error, by
-    noise alone, of a number of patients with a label and of one bin or level. A bin with fewer
-    patients cannot be distinguished from an empty one. With rows that stand in for the table, also
-    the accuracy of a model trained on a release of them.
+    First a verdict: the columns that the table carries at the declared epsilon. Then, for each
+    epsilon, the number of such releases within the lifetime budget, and the error, by noise alone,
+    of a number of patients with a label and of one bin or level. A bin with fewer patients cannot
+    be distinguished from an empty one. With rows that stand in for the table, also the accuracy of
+    a model trained on a release of them.
     """
     from flows.site.request import job_of
     from flows.site.site_file import load_site
-    from flows.watching.planning import EPSILONS, Planning, draw_prospects
+    from flows.watching.planning import EPSILONS, Planning, draw_prospects, require_format
     from storage.files.refs import new_release_id
 
     job = job_of(load_site(site), new_release_id())
     planning = Planning(job)
     prospects = planning.prospects(epsilon or EPSILONS)
     if plot is not None:
-        draw_prospects(prospects, planning.patients, plot)
+        require_format(plot)
     tried: dict[float, Utility] = {}
     if simulate or like is not None:
         tried = _tried(planning, [each.epsilon for each in prospects], like)
-    found = {"patients": planning.patients, "prospects": prospects}
+    if plot is not None:
+        utility = {epsilon: (each.auc, each.auc_of_rows) for epsilon, each in tried.items()}
+        draw_prospects(prospects, planning.patients, plot, utility)
+    verdict = planning.verdict(prospects) + _by_trial(tried.get(job.parameters.epsilon))
+    found = {"verdict": verdict, "patients": planning.patients, "prospects": prospects}
     declared = "declared" if job.patients else "assumed, as the site file declares no number"
     terminal.answer(
-        found | ({"simulated": tried} if tried else {}),
+        found | {"warning": job.caution, **({"simulated": tried} if tried else {})},
         job.title,
+        {"Verdict": verdict},
+        partial(_show, planning, prospects, tried, declared=job.parameters.epsilon),
         {
             "Patients": f"{planning.patients:,} ({declared})",
-            "Guarantee": f"epsilon as below, delta {job.parameters.delta:g}, {job.method.kind}",
+            "Guarantee": f"epsilon as above, delta {job.parameters.delta:g}, {job.method.kind}",
+            "Warning": job.caution,
             "Errors": _ERRORS,
             "Drowned": _DROWNED,
+            "Dashes": None if prospects[0].code_error else _NO_COUNTS.format(job.method.kind),
             "Simulated": _simulated(tried),
         },
-        partial(_show, planning, prospects, tried, declared=job.parameters.epsilon),
     )
 
 
@@ -107,6 +116,15 @@ def _show(
     terminal.table(rows, (*header, *((">AUC", ">distance") if tried else ())))
 
 
+def _by_trial(tried: Utility | None) -> str:
+    if tried is None:
+        return ""
+    return (
+        ". On rows that stand in for it, a model trained on a release has an AUC of "
+        f"{tried.auc:.3f}, on the rows themselves {tried.auc_of_rows:.3f}"
+    )
+
+
 def _simulated(tried: Mapping[float, Utility]) -> str | None:
     if not tried:
         return None
@@ -124,11 +142,12 @@ def _tried(planning: Planning, epsilons: list[float], like: Path | None) -> dict
     from flows.watching.simulation import Simulation, rows_of
 
     with Progress("making rows up") as progress:
+        progress.expect(len(epsilons))
         rows = None if like is None else rows_of(verified_bundle(like)[0], planning)
         simulation = Simulation(planning, rows)
         found = {}
         for epsilon in epsilons:
-            progress.begin(f"epsilon {epsilon:g}")
+            progress.begin(f"trying epsilon {epsilon:g}", 1)
             found[epsilon] = simulation.utility(epsilon)
     return found
 

@@ -6,6 +6,8 @@ All of it is public. Imported by commands that run for seconds, as rich is loade
 import math
 import sys
 import textwrap
+import threading
+import time
 from collections.abc import Iterable
 
 from rich import progress
@@ -23,6 +25,10 @@ _SECONDS = {
 
 Only the ratios count: they give the share of a run that is done, and so the time left.
 """
+
+
+_EVERY = 10.0
+"""Seconds between two lines of progress where there is no terminal."""
 
 
 class Progress(progress.Progress):
@@ -52,7 +58,28 @@ class Progress(progress.Progress):
         self._quiet = quiet
         self.stage_seconds: dict[str, float] = {}
         self._share = 0.0
+        # Beside a terminal, a line now and then stands for the bar.
+        self._ended = threading.Event() if self.disable and not quiet else None
         self._task = self.add_task(text, total=None)
+
+    def start(self) -> None:
+        """Show the bar, or a line every few seconds where there is no terminal."""
+        super().start()
+        if self._ended is not None:
+            threading.Thread(target=self._report, daemon=True).start()
+
+    def stop(self) -> None:
+        """End the bar or the lines."""
+        if self._ended is not None:
+            self._ended.set()
+        super().stop()
+
+    def _report(self) -> None:
+        began = time.monotonic()
+        while self._ended is not None and not self._ended.wait(_EVERY):
+            task, seconds = self.tasks[self._task], time.monotonic() - began
+            done = "" if not task.total else f"{100 * task.completed / task.total:3.0f} %  "
+            self.line(f"  {done}{seconds:5.0f} s  {task.description}")
 
     def expect(self, total: float) -> None:
         """Set the total, in shares; without it, no time is estimated."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from flows.cli import terminal
-from flows.cli.options import Bundle, Commands, argument, option
+from flows.cli.options import Bundle, Commands, Explain, argument, option
 from flows.cli.terminal import Whole
 from flows.stages import PUBLISH
 from privacy.errors import ConfigurationError
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from flows.installation import Installation
     from flows.publication import ReleaseOutcome
     from storage.releases.bundles import VerifiedBundle
+    from storage.releases.manifest import Manifest
 
 MAX_ROWS = 10_000_000
 """Most synthetic rows of one bundle."""
@@ -40,6 +41,7 @@ def publish(
             "or LABEL=balanced; may be given several times",
         ),
     ] = None,
+    explain: Explain = False,
 ) -> None:
     """Publish a sealed release, or other rows of it.
 
@@ -61,7 +63,7 @@ def publish(
             outcome = here.publisher.publish(release)
         else:
             outcome = here.publisher.resample(release, rows=rows, conditions=conditions)
-    show_outcome(outcome)
+    show_outcome(outcome, explain=explain)
 
 
 _OURS = "(default: this installation's)"
@@ -82,6 +84,7 @@ def verify(
         Path | None,
         option("FILE", "list of revoked releases (default: revoked.json of the bundle's store)"),
     ] = None,
+    explain: Explain = False,
 ) -> None:
     """Check a published bundle.
 
@@ -114,7 +117,7 @@ def verify(
             "Approved": approver and f"by the officer with key {approver}: {verified.reason}",
             "Revoked": not_on
             or "not checked, no list of revocations is here (--revoked names one)",
-            "Guarantee": Claim(manifest).statement,
+            "Guarantee": _in_a_line(manifest, Claim(manifest).statement, explain=explain),
         },
     )
 
@@ -162,14 +165,25 @@ def publishing() -> Iterator[Installation]:
             yield Installation.open(load_settings())
 
 
-def show_outcome(outcome: ReleaseOutcome, **more: Any) -> None:
+def _in_a_line(numbers: ReleaseOutcome | Manifest, statement: str, *, explain: bool) -> str:
+    """Return a guarantee in one line, or the whole statement if asked, or if it warns."""
+    from tasks.reporting.claim import rounded_up
+
+    if explain or statement.startswith("WARNING"):
+        return statement
+    budget = f"epsilon {rounded_up(numbers.epsilon)}, delta {rounded_up(numbers.delta)}"
+    return f"{budget} for any one patient; see --explain"
+
+
+def show_outcome(outcome: ReleaseOutcome, *, explain: bool = False, **more: Any) -> None:
     """Show the guarantee, the remaining budget and the bundle; a program gets more facts."""
     count = outcome.releases_left
-    left = f"left {outcome.remaining_rho}: {count} more release{'s' * (count != 1)} like this one"
-    charged = f"charged rho {outcome.charged_rho}, {left}"
+    left = f"left: {count} more release{'s' * (count != 1)} like this one"
+    charged = f"charged epsilon {outcome.epsilon:.4g}; {left}"
     if outcome.reused:
         charged = f"nothing charged, measured and paid for before; {left}"
-    facts = {"Guarantee": outcome.guarantee, "Budget": charged}
+    guarantee = _in_a_line(outcome, outcome.guarantee, explain=explain)
+    facts = {"Guarantee": guarantee, "Budget": charged}
     if outcome.state == "published":
         facts["Bundle"] = Whole(outcome.bundle)
         facts["Check it"] = Whole(f"clustmix verify {outcome.bundle}")

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.cli import terminal
-from flows.cli.options import Commands, RequesterKey, SitePath, option
+from flows.cli.options import Commands, Explain, RequesterKey, SitePath, option
 from flows.cli.publishing import show_outcome
+from flows.cli.stopping import note_release
 from flows.stages import PUBLISH
 from privacy.errors import InputError
 
@@ -44,14 +45,18 @@ def release(
             None, "draw new noise where the table was measured before: a new charge", "--new-draw"
         ),
     ] = False,
+    again: Annotated[
+        bool,
+        option(None, "charge again after a release that burned; its cause is mended", "--again"),
+    ] = False,
     key: RequesterKey = None,
+    explain: Explain = False,
 ) -> None:
     """Make and publish one release of a dataset.
 
     The table of the site file is read and measured once under differential privacy, and a bundle of
-    synthetic rows is published with its manifest, data card and report. The budget is charged
-    before anything is computed of the rows, and is not given back afterwards, except for a table
-    that breaks a declared rule.
+    synthetic rows is published with its manifest, data card and report. The budget is charged first
+    and is not given back afterwards, except for a table that breaks a declared rule.
     """
     # Where Prefect is loaded already, in a notebook say, there is nothing to hasten.
     prepared = None if "prefect" in sys.modules else _prepare_orchestrator()
@@ -62,16 +67,22 @@ def release(
         request, job = _checked_or_fallback(
             site, fallback, progress=progress, new_draw=new_draw, key=key
         )
-        outcome = None
-        if not new_draw:
-            from flows.installation import Installation
-            from flows.repeated import answered_before
-            from storage.settings import load_settings
+        request = request.model_copy(update={"again": again})
+        from flows.installation import Installation
+        from flows.repeated import answered_before
+        from storage.settings import load_settings
 
+        here, outcome = Installation.open(load_settings()), None
+        if here.entries.keeps_smaller_cap(job.cohort, job.caps):
+            progress.note(f"warning: {job.cohort} keeps its smaller lifetime cap: caps only fall")
+        if not new_draw:
             progress.begin("looking whether this was answered before")
-            here = Installation.open(load_settings())
             outcome = answered_before(
-                job, entries=here.entries, tables=here.tables, publisher=here.publisher
+                job,
+                entries=here.entries,
+                tables=here.tables,
+                publisher=here.publisher,
+                janitor=here.janitor,
             )
         if outcome is None:
             with _answering(prepared or _prepare_orchestrator(), progress):
@@ -82,7 +93,7 @@ def release(
                 progress.expect_stages(("ingest", *stages, *PUBLISH))
                 with listen_to_stages(progress):
                     outcome = run_release(request, job)
-    show_outcome(outcome, stage_seconds=progress.stage_seconds)
+    show_outcome(outcome, explain=explain, stage_seconds=progress.stage_seconds)
 
 
 @app.command()
@@ -171,6 +182,8 @@ def _checked_or_fallback(
         f"({_ADJACENCY_TEXTS[job.adjacency]}); {job.rows:,} synthetic rows by method "
         f"{site_file.method.kind}"
     )
+    if job.caution is not None:
+        progress.note(f"warning: {job.caution}")
     return request, job
 
 
@@ -194,6 +207,7 @@ def _checked_request(
     request = SiteRequest(
         site_file=str(path), dataset=site.dataset, new_draw=new_draw, requester=requester
     )
+    note_release(request.release_id)
     job = asked_job(request, site, requester=requester)
     ensure_private_directory(settings.home)
     ReleaseStore(settings.releases).check_usable(site.dataset)

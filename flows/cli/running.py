@@ -5,19 +5,31 @@ import gc
 import os
 import sys
 import traceback
+from contextlib import nullcontext
 
 import typer
+from typer.completion import completion_init
 from typer.main import get_command
 
 from flows.cli import terminal
 from flows.cli.app import app
+from flows.cli.site import COMPLETE
+from flows.cli.stopping import stoppable
 from privacy.errors import ClustMixError, ConfigurationError
+
+STOPPABLE = frozenset({"release", "check", "plan", "publish", "audit"})
+"""Commands that compute; the others are short, or start processes that stay."""
 
 
 def run(words: list[str]) -> int:
     """Run one command and return its exit code."""
+    if COMPLETE in os.environ:
+        completion_init()
+        get_command(app).main(words, "clustmix", COMPLETE)  # answers the shell and exits
+    slow = stoppable(as_json="--json" in words) if {*words} & STOPPABLE else nullcontext()
     try:
-        code = _run(words)
+        with slow:
+            code = _run(words)
         sys.stdout.flush()  # a reader that is gone is noticed here, not while Python ends
         return code
     except ClustMixError as error:

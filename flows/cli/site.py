@@ -1,9 +1,9 @@
-"""The commands for who writes a site file: ``init``, and ``methods``, which it can name."""
+"""The commands of the first hour: ``init``, ``methods`` that a site file names, ``completion``."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from flows.cli import terminal
 from flows.cli.options import Commands, argument, option
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from tasks.methods.registry import MethodEntry
 
 ALL_RANGES = "all"
+COMPLETE = "_CLUSTMIX_COMPLETE"
+"""Environment variable by which a shell asks for completions."""
 
 _SETTING_FACTS = ("description", "default", "type", "minimum", "maximum", "enum")
 
@@ -146,6 +148,21 @@ def methods() -> None:
             )
 
     terminal.answer(listed, show)
+
+
+@app.command()
+def completion(
+    shell: Annotated[Literal["bash", "zsh", "fish"], argument("SHELL", "bash, zsh or fish")],
+) -> None:
+    """Print the completion of commands and options.
+
+    A line of the start-up file loads it: eval "$(clustmix completion bash)" in ~/.bashrc, the same
+    with zsh in ~/.zshrc after compinit, clustmix completion fish | source for fish.
+    """
+    from typer.completion import get_completion_script
+
+    script = get_completion_script(prog_name="clustmix", complete_var=COMPLETE, shell=shell)
+    terminal.answer({"shell": shell, "script": script}, script)
 
 
 def _facts(entry: MethodEntry) -> dict[str, Any]:

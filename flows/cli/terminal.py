@@ -81,6 +81,12 @@ def line(
         stream.flush()
 
 
+def bar(share: float, width: int = 20) -> str:
+    """Return a bar of a share between 0 and 1."""
+    full, empty = "\u2588\u2591" if "utf" in (sys.stdout.encoding or "").lower() else "#."
+    return full * round(share * width) + empty * (width - round(share * width))
+
+
 def facts(texts: Facts) -> None:
     """Write texts beside their titles, wrapped unless they are `Whole`; no path is broken.
 
@@ -172,9 +178,14 @@ def plain(value: object) -> Any:
 
 
 def failure(error: ClustMixError, *, as_json: bool) -> None:
-    """Write a failure: one line for people, and an object for programs."""
+    """Write a failure: a line, or a line for each fault, for people; an object for programs."""
     if as_json:
         with answering(for_program=True):
-            answer({"error": error.code, "message": error.message, "exit_code": error.exit_code})
+            found = {"error": error.code, "message": error.message, "exit_code": error.exit_code}
+            answer(found | ({"faults": error.faults} if error.faults else {}))
     start = f"clustmix: {error.code}:"
-    line(f"{start} {error.message}", style="bold red", until=len(start), stream=sys.stderr)
+    # Faults of a file have a line each.
+    text = error.message.partition(error.faults[0])[0].rstrip() if error.faults else error.message
+    line(f"{start} {text}", style="bold red", until=len(start), stream=sys.stderr)
+    for fault in error.faults:
+        line(f"  {fault}", stream=sys.stderr)

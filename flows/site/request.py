@@ -57,6 +57,14 @@ class ReleaseRequest(Record):
         json_schema_extra={"position": 2},
     )
 
+    again: bool = Field(
+        default=False,
+        title="Again",
+        description="Charge once more although the last release was charged and stopped: say so "
+        "once its cause is mended.",
+        json_schema_extra={"position": 4},
+    )
+
     def site_path(self, sites: Path) -> Path:
         """Return the site file of the dataset, in the folder of site files."""
         return sites / f"{self.dataset}.yaml"
@@ -92,7 +100,9 @@ def job_of(site: SiteFile, release_id: str, *, requester: str | None = None) -> 
     part = site.privacy_unit.partition
     # With dataset and patient column: another table may number the same patients differently, and
     # its parts then overlap with those of this one.
+    spelling = "".join(f" {step}" for step in site.unit.key_normal)  # which divides them anew
     scheme = "" if part is None else f"{part.scheme} of {site.dataset} by {site.unit.column}"
+    scheme += spelling
     return ReleaseJob(
         ref=ReleaseRef(dataset=site.dataset, release_id=release_id),
         title=site.title,

@@ -1,7 +1,10 @@
 """The site file: the public declaration of one release in YAML."""
 
+import re
+from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -12,25 +15,32 @@ from pydantic import (
     JsonValue,
     StrictBool,
     StrictInt,
-    ValidationError,
     ValidationInfo,
     WithJsonSchema,
     model_validator,
 )
 
+from privacy.errors import ConfigurationError
 from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
 from storage.files.documents import KEPT
 from storage.files.refs import check_name
 from storage.schema.catalogue_entry import CatalogueEntry
-from storage.schema.columns import PrintableText
-from storage.schema.plain_yaml import one_line, read_mapping, refusal, require_filled_in
+from storage.schema.columns import PrintableText, did_you_mean, refuse_together
+from storage.schema.faults import Location, read_declared
 from storage.schema.table import TableSchema
 from storage.schema.visit_columns import VisitColumns
 from storage.sources.declared import Source, check_source_unit
-from tasks.methods.method_config import MethodConfig
+from tasks.steps.job import MethodConfig
 
 _MOST_ROWS, _MOST_VALUES = 250_000, 50_000_000
 """Rows cost no privacy, and a classifier needs many to see through the chance in a label."""
+
+
+def _name(text: str) -> str:
+    try:
+        return check_name(text)
+    except ConfigurationError as error:  # one of several faults, perhaps
+        raise ValueError(error.message) from None
 
 
 class _Section(BaseModel):
@@ -42,8 +52,8 @@ class _Section(BaseModel):
 class _Partition(_Section):
     """Part of the patients that a release reads; parts of one scheme are disjoint."""
 
-    scheme: Annotated[str, AfterValidator(check_name)]
-    """Public name of the split; a hash with it assigns the key of a patient to a part."""
+    scheme: Annotated[str, AfterValidator(_name)]
+    """Public name of the split."""
     parts: Annotated[StrictInt, Field(ge=2, le=1000)]
     """Number of parts."""
     part: Annotated[StrictInt, Field(ge=0, le=999)]
@@ -56,23 +66,33 @@ class _Partition(_Section):
         return self
 
 
+class _Key(_Section):
+    """Form of a patient's key, where tables may spell it in several ways."""
+
+    pattern: re.Pattern[str]
+    """Regular expression of a whole key after these steps; others are refused."""
+    normal: tuple[Literal["nfc", "lower", "strip_zeros"], ...] = ()
+    """Composed accents, lower case, no leading zeros."""
+
+
 class _Unit(_Section):
     """The unit of protection."""
 
     column: Annotated[str, Field(min_length=1)] | None
     """Column that names the patient; None if every row is another patient."""
     max_rows_per_patient: Annotated[StrictInt, Field(ge=1, le=10_000)]
-    """Most rows of one patient that are used. A digest of patient and row chooses among more of
-    them, independent of the order of the source."""
+    """Most rows of one patient that are used. A digest of patient and row chooses among more."""
+    key: _Key | None = Field(default=None, exclude_if=lambda key: key is None)
+    """Its form; without it ``7`` and ``07`` are two patients."""
     partition: _Partition | None = None
-    """Part of the patients that is read, by a hash of their keys; all of them if left out."""
+    """Part of the patients that is read, by a hash of their keys."""
     visits: VisitColumns | None = Field(default=None, exclude_if=lambda visits: visits is None)
-    """The first visits of a patient as columns of one row, from a source with a row per visit."""
+    """The first visits of a patient as columns of one row."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.column is None and self.partition is not None:
-            raise ValueError("expected no partition where no column names the patient")
+        if self.column is None and (self.partition or self.key) is not None:
+            raise ValueError("expected no partition and no key where no column names the patient")
         if self.column is None and self.max_rows_per_patient != 1:
             raise ValueError("expected max_rows_per_patient: 1 where no column names the patient")
         if self.visits is not None and (self.column is None or self.max_rows_per_patient != 1):
@@ -107,7 +127,7 @@ class _Budget(_Section):
 
     lifetime_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     """Cap of the cohort over all time, at the delta of a release."""
-    cohort: Annotated[str, AfterValidator(check_name)] | None = None
+    cohort: Annotated[str, AfterValidator(_name)] | None = None
     """Name of the patients whose budget this is; the dataset's own name if left out. Site files
     about the same patients must give the same name, because their releases add up."""
     dataset_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
@@ -165,7 +185,7 @@ class _Gate(_Section):
 class SiteFile(_Section):
     """A site file."""
 
-    dataset: Annotated[str, AfterValidator(check_name)]
+    dataset: Annotated[str, AfterValidator(_name)]
     """Name of the releases, and of the budget if ``budget`` names no cohort."""
     title: Annotated[PrintableText, Field(min_length=1, max_length=200)]
     """One line for the data card."""
@@ -210,57 +230,61 @@ class SiteFile(_Section):
         schema, visits = self.table_schema, self.privacy_unit.visits
         if visits is not None:
             visits.check_schema(schema)
-            if self.source.kind in ("fhir", "omop"):
-                raise ValueError(
-                    "privacy_unit.visits: expected none of a source of kind fhir or omop, which "
-                    "has one row of each patient"
-                )
+        refuse_together(self._faults(kept=info.context == KEPT))
+        return self
+
+    def _faults(self, *, kept: bool) -> Iterator[str]:
+        """Give the faults of parts that do not go together, each in words."""
+        schema = self.table_schema
+        if self.privacy_unit.visits is not None and self.source.kind in ("fhir", "omop"):
+            yield (
+                "privacy_unit.visits: expected none of a source of kind fhir or omop, which "
+                "has one row of each patient"
+            )
         declared = {*self._source_columns, *schema.released_columns, *schema.ignore}
         if self.privacy_unit.column in declared:
-            raise ValueError(
+            yield (
                 "privacy_unit.column: expected a column outside schema.columns, labels and "
                 "schema.ignore; the patient column is never released"
             )
-        if info.context != KEPT:
-            check_source_unit(self.source, self.privacy_unit.column)
-        self.source.check_image(schema.image)
-        stray = sorted(set(self.source.select) - {*self._source_columns, *schema.ignore})
-        if stray:
-            raise ValueError(
+        if not kept:
+            yield from _fault_of(check_source_unit, self.source, self.privacy_unit.column)
+        yield from _fault_of(self.source.check_image, schema.image)
+        known = {*self._source_columns, *schema.ignore}
+        if stray := sorted(set(self.source.select) - known):
+            yield (
                 f"source.select: expected declared columns, found {', '.join(stray)}; list them "
-                "under schema.ignore"
+                f"under schema.ignore{did_you_mean(stray[0], known)}"
             )
-        self.budget.check_allows(self.privacy.epsilon)
+        yield from _fault_of(self.budget.check_allows, self.privacy.epsilon)
         if (
             self.privacy_unit.partition is not None
             and self.privacy.adjacency is not Adjacency.ADD_REMOVE
         ):
-            raise ValueError(
+            yield (
                 "privacy_unit.partition: expected adjacency add_remove; a patient who is replaced "
                 "may move from one part to another, so the parts do not protect each other"
             )
         if self.soft_labels and (schema.image is None or self.method.kind != "clustmix"):
-            raise ValueError(
+            yield (
                 "soft_labels: expected schema.image and method.kind clustmix, which alone has a "
                 "teacher; leave it out"
             )
-        if self.gate is not None and info.context != KEPT:
+        if self.gate is not None and not kept:
             from tasks.gates.suites import cells_of, refusals
 
-            unit = self.privacy_unit.column
+            unit, visits = self.privacy_unit.column, self.privacy_unit.visits
             read = (
                 cells_of(schema, unit)
                 if visits is None
                 else cells_of(visits.row_schema(schema), unit, visits.order)
             )
-            faults = refusals(self.gate.expectations, read=read, released=cells_of(schema))
-            if found := "; ".join(faults):
-                raise ValueError(f"gate.expectations: {found}")
+            for fault in refusals(self.gate.expectations, read=read, released=cells_of(schema)):
+                yield f"gate.expectations: {fault}"
         if self.arrival is not None and self.source.kind not in ("csv", "parquet"):
-            raise ValueError(
+            yield (
                 "arrival: expected a source of kind csv or parquet, since what arrives is a file"
             )
-        return self
 
     @property
     def parameters(self) -> PrivacyParameters:
@@ -281,8 +305,12 @@ class SiteFile(_Section):
     @property
     def unit(self) -> PrivacyUnit:
         """The privacy unit."""
+        declared, key = self.privacy_unit, self.privacy_unit.key
         return PrivacyUnit(
-            column=self.privacy_unit.column, max_rows=self.privacy_unit.max_rows_per_patient
+            column=declared.column,
+            max_rows=declared.max_rows_per_patient,
+            key_pattern=None if key is None else key.pattern.pattern,
+            key_normal=() if key is None else tuple(sorted(set(key.normal))),
         )
 
     @property
@@ -298,11 +326,53 @@ class SiteFile(_Section):
 
 
 def load_site(path: Path) -> SiteFile:
-    """Read and check a site file; a ConfigurationError is one printable line with the key."""
-    data = read_mapping(path)
-    require_filled_in("SITE_INCOMPLETE", data, path.name)
+    """Read and check a site file; a ConfigurationError has all faults, with their places."""
+    return read_declared(path, SiteFile, code="SITE", without=_without)
+
+
+def _fault_of(check: Callable[..., None], *about: Any) -> Iterator[str]:
     try:
-        return SiteFile.model_validate(data, by_name=False, by_alias=True)
-    except ValidationError as error:
-        problem = one_line(error, data)
-    raise refusal("SITE_INVALID", f"{path.name}: {problem}")
+        check(*about)
+    except ValueError as error:
+        yield str(error)
+
+
+_COLUMN = {"kind": "categorical", "levels": ["a"]}
+_LABEL: dict[str, Any] = {"levels": {"a": [], "b": []}}
+_STAND_INS: dict[str, Any] = {
+    **dict.fromkeys(("dataset", "title"), "a"),
+    "source": {"kind": "csv", "path": "a"},
+    "privacy": {"epsilon": 1e-9, "delta": 1e-9},
+    "budget": {"lifetime_epsilon": 1e9},
+    "method": {"kind": "clustmix"},
+    "schema": {"items": ["?"], "label": {"name": "?label", **_LABEL}},
+}
+"""Sections that break no rule, for the checks of others beside a refused one."""
+
+
+def _without(data: dict[Any, Any], refused: Iterable[Location]) -> dict[Any, Any]:
+    """Return a site file with stand-ins for its refused parts, for the checks of the others."""
+    data = deepcopy(data)
+    for loc in refused:
+        match (*loc, ""):
+            case ("schema", "columns", int() as at, *_) | ("schema", "label" as at, *_) if data[
+                "schema"
+            ].keys() >= {"columns", "label"}:
+                parts = data["schema"] if at == "label" else data["schema"]["columns"]
+                name = parts[at].get("name") if isinstance(parts[at], dict) else None
+                parts[at] = {"name": name, **(_LABEL if at == "label" else _COLUMN)}
+                # Rules about it are looked at once it is right.
+                data["schema"].pop("constraints", None)
+                if isinstance(data.get("privacy_unit"), dict):
+                    data["privacy_unit"].pop("visits", None)
+            case ("schema", *_):
+                data |= {key: _STAND_INS[key] for key in ("schema", "source")}
+            case ("privacy_unit", *_):
+                unit = data.get("privacy_unit")
+                column = unit.get("column") if isinstance(unit, dict) else None
+                data["privacy_unit"] = {"column": column, "max_rows_per_patient": 1}
+            case (section, *_) if section in _STAND_INS:
+                data[section] = _STAND_INS[section]
+            case (section, *_):
+                data.pop(section, None)
+    return data

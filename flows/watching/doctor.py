@@ -8,16 +8,19 @@ from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
 from privacy.errors import ClustMixError, ConfigurationError, IntegrityError
-from privacy.ledger import EntryState
+from privacy.ledger import EntryState, LedgerEntry
 from privacy.randomness import OperatingSystemNoise
 from storage.files.private import ensure_private_directory
 from storage.keys.key_store import KeyStore
 from storage.keys.keys import SigningKey
+from storage.ledger.books import check_head_kept
 from storage.ledger.ledger_db import HeadFile, LedgerDatabase
 from storage.public_data import datasets
+from storage.releases.measurements import MeasurementStore
 from storage.releases.release_store import ReleaseStore
 from storage.releases.revocations import REVOKED_FILE, read_revocations
 from storage.settings import DataPlaces, Settings, installation_id
+from tasks.steps.entries import require_known
 
 PACKAGES = ("clustmix", "flows", "privacy", "storage", "tasks")
 _TABLES = ("adult", "diabetes130", "physionet2012", "fashion_mnist", "mnist")
@@ -56,7 +59,8 @@ def examine(settings: Settings) -> list[Finding]:
         ("releases", partial(_releases, releases)),
         ("keys", partial(_keys, keys, own_ledger)),
         ("officers", partial(_officers, keys)),
-        ("ledger", partial(_ledger, ledger, where, head=head, file=file)),
+        ("ledger", partial(_ledger, ledger, where, head=head, file=file, home=home)),
+        ("charges", partial(_charges, ledger, settings.measurements, releases)),
         ("revocations", partial(_revocations, releases / REVOKED_FILE, keys, home, ledger)),
         ("noise", _noise),
         ("orchestrator", _orchestrator),
@@ -140,7 +144,7 @@ def _officers(keys: Path) -> str:
     return f"{found}: {', '.join(names)}"
 
 
-def _ledger(ledger: _Ledger, where: str, *, head: Path, file: Path) -> str:
+def _ledger(ledger: _Ledger, where: str, *, head: Path, file: Path, home: Path) -> str:
     """Verify the journal, and that it has the row that was exported last."""
     if os.path.lexists(head.parent):
         ensure_private_directory(head.parent)
@@ -156,8 +160,18 @@ def _ledger(ledger: _Ledger, where: str, *, head: Path, file: Path) -> str:
             "latest copy before the next release",
         )
     opened.verify(expected_head=exported)
+    if os.path.lexists(home / "installation"):
+        check_head_kept(opened.history(), exported, owner=installation_id(home))
     kept = "" if exported is None else f", exported row {exported[0]} among them"
     return f"in {where}; hash chain of {opened.head()[0]} rows verified{kept}"
+
+
+def _charges(ledger: _Ledger, measurements: Path, releases: Path) -> str:
+    """Check that the ledger has an entry for all that was sealed or published here."""
+    opened = ledger()
+    entries = tuple[LedgerEntry, ...] if opened is None else opened.entries
+    require_known(MeasurementStore(measurements), ReleaseStore(releases), entries)
+    return "every bundle and sealed measurement has an entry in the ledger"
 
 
 def _revocations(path: Path, keys: Path, home: Path, ledger: _Ledger) -> str:

@@ -58,8 +58,11 @@ def run_events(rows: Iterable[LedgerEntry], *, owner: str) -> list[dict[str, Any
     ]
 
 
-def send(events: Iterable[dict[str, Any]], url: SecretStr) -> None:
-    """Post each event (ClustMixError if one is not accepted; the address stays unsaid)."""
+def send(events: Iterable[dict[str, Any]], url: SecretStr, *, whose: str = "LINEAGE") -> None:
+    """Post each event (ClustMixError if one is not accepted; the address stays unsaid).
+
+    `whose` is the middle of the variable that has the address: ``LINEAGE`` or ``NOTIFY``.
+    """
     import httpx
 
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it would write the address
@@ -69,8 +72,8 @@ def send(events: Iterable[dict[str, Any]], url: SecretStr) -> None:
         if all(answer.is_success for answer in answers):
             return
     raise ClustMixError(
-        "LINEAGE_UNREACHABLE",
-        "expected the address of CLUSTMIX_LINEAGE_URL to accept an event, found that it did not; "
+        f"{whose}_UNREACHABLE",
+        f"expected the address of CLUSTMIX_{whose}_URL to accept an event, found that it did not; "
         "start the receiver, or correct the address",
     )
 

@@ -46,8 +46,7 @@ class Readings(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Read ledger and stores."""
         status = self._read()
-        failed = {part.name for part in status.parts if not part.good}
-        answers = {name: name not in failed for name in ("ledger", "arrivals")}
+        answers = {"ledger": True, "arrivals": True} | status.up
         oldest = [arrival.at for arrival in status.arrivals]
         answers["landing"] = False
         with suppress(ClustMixError):
@@ -58,7 +57,7 @@ class Readings(Collector):
         shares = {one.dataset: one.percent_left / 100 for one in status.datasets}
         releases = {one.dataset: float(one.releases_left) for one in status.datasets}
         for name, meaning, label, values in (
-            ("up", "Whether a source answers.", "source", answers),
+            ("up", "Whether a part works, or a source answers.", "source", answers),
             ("budget_left_ratio", "Share of the scarcest cap that is left.", "dataset", shares),
             ("releases_left", "Releases that the budget allows.", "dataset", releases),
         ):

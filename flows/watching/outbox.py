@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -30,6 +30,7 @@ from tasks.steps.entries import CHECK_FAILED, CHECK_PASSED
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
+    from prefect.client.schemas.objects import FlowRun, StateType
 
 FIRST_LOOK_BACK = timedelta(days=1)
 """Rows older than this are history for a watcher that knows no place yet."""
@@ -41,6 +42,9 @@ MOST_PATIENCE = timedelta(hours=6)
 
 _STARTING = timedelta(minutes=10)
 """A run that has not shown its work for longer than this is not waited for."""
+
+_ORPHANED = timedelta(minutes=1)
+"""Time that a run still has whose worker has died."""
 
 CURSOR_FILE = "watcher.json"
 
@@ -57,6 +61,7 @@ _EVENTS = MappingProxyType(
 """Events of the states that somebody waits for. An entry that is void was not charged."""
 
 _TO_PUBLISH = (EntryState.SEALED, EntryState.APPROVED)
+_ALERTS = ("release.refused", "release.burned", "release.withheld", "release.waiting", "budget.low")
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_:-]{0,99}")
 _ID = re.compile(r"[ar]-[0-9]{8}-[0-9a-f]{8}")
 
@@ -73,8 +78,8 @@ class Cursor(Record):
 
     `sequence` and `row_hash` are of the last row of the ledger whose events were sent, `lineage` is
     the number of rows that the receiver of lineage has. `low` are the datasets whose budget is
-    known to be low, `missed` is the last reviewed run by schedule, and `repeated` the resent events
-    by resource id.
+    known to be low, `missed` is the last reviewed run by schedule, `paused` are the deployments
+    that wait for a budget, and `repeated` the resent events by resource id.
     """
 
     format_version: Literal[1] = 1
@@ -83,6 +88,7 @@ class Cursor(Record):
     lineage: Annotated[int, Field(ge=0)] = 0
     low: tuple[str, ...] = ()
     missed: dict[str, datetime] = Field(default_factory=dict)
+    paused: tuple[str, ...] = ()
     repeated: dict[str, Repetition] = Field(default_factory=dict)
 
     @classmethod
@@ -121,7 +127,7 @@ def notices(rows: tuple[LedgerEntry, ...], cursor: Cursor, *, owner: str) -> lis
     events: list[PublicEvent] = []
     for row in rows[cursor.sequence :]:
         name = _EVENTS.get(row.state)
-        if name is None or row.owner != owner or row.note in (CHECK_PASSED, CHECK_FAILED):
+        if name is None or row.owner != owner or row.code in (CHECK_PASSED, CHECK_FAILED):
             continue  # the person who made a check has its answer
         if row.state is EntryState.SEALED:
             if latest[row.entry_id].state not in _TO_PUBLISH:
@@ -144,8 +150,8 @@ def reason_of(entry: LedgerEntry) -> str:
     """Return the code that explains the state of an entry; the state where no code was noted."""
     if entry.signers:
         return "BY_OFFICER"
-    if entry.note is not None and _CODE.fullmatch(entry.note):
-        return entry.note
+    if entry.code is not None and _CODE.fullmatch(entry.code):
+        return entry.code
     return entry.state.value.upper()
 
 
@@ -195,6 +201,39 @@ def low_budgets(budgets: Iterable[DatasetBudget], cursor: Cursor) -> Outbox:
     return events, cursor.model_copy(update={"low": tuple(sorted(low))})
 
 
+def alerts(events: Iterable[PublicEvent]) -> list[dict[str, str | int]]:
+    """Return the events that a person waits for, in the form that automations give them."""
+    found: list[dict[str, str | int]] = []
+    for event in events:
+        if event.name in _ALERTS:
+            text = " ".join([event.name, *map(str, event.payload.values())])
+            found.append({"event": event.name, **event.payload, "text": text})
+    return found
+
+
+def take_up(
+    client: SyncPrefectClient, started: Mapping[str, datetime], *, now: datetime
+) -> list[str]:
+    """Schedule anew the runs that a worker took and did not start; return their names.
+
+    Their worker died, which nobody notes: a run stays pending for ever. `started` is the last start
+    of the worker of a pool; a run that was taken before it is not waited for as long as another.
+    """
+    from prefect.client.schemas.objects import StateType
+    from prefect.states import Scheduled
+
+    found: list[str] = []
+    for run in _runs(client, StateType.PENDING):
+        if run.state is None:
+            continue
+        # The process of a dead worker may still come up.
+        orphaned = min(started.get(run.work_pool_name or "", now - _STARTING), now - _ORPHANED)
+        if run.state.timestamp < max(orphaned, now - _STARTING):
+            client.set_flow_run_state(run.id, Scheduled(), force=True)
+            found.append(run.name)
+    return found
+
+
 def waits_for_officer(entry: LedgerEntry) -> bool:
     """Return whether an officer has to decide about an entry."""
     return entry.state is EntryState.SEALED and entry.needs_approval
@@ -219,16 +258,21 @@ def unpublished(
 
 def _expected_ids(client: SyncPrefectClient, *, now: datetime) -> frozenset[str]:
     """Return the ids of arrivals and releases that runs of the server wait or start for."""
-    from prefect.client.schemas.filters import DeploymentFilter, FlowRunFilter
     from prefect.client.schemas.objects import StateType
 
-    waiting = (StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING)
-    chosen = FlowRunFilter.model_validate({"state": {"type": {"any_": [*waiting]}}})
-    ours = DeploymentFilter.model_validate({"tags": {"all_": [TAG]}})
     found: set[str] = set()
-    for run in every(client.read_flow_runs, flow_run_filter=chosen, deployment_filter=ours):
+    for run in _runs(client, StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING):
         queued = run.state is None or run.state.type is StateType.SCHEDULED
         # A worker that died leaves its run pending, or running, for ever.
         if queued or (run.state is not None and run.state.timestamp > now - _STARTING):
             found.update(_ID.findall(json.dumps(run.parameters, default=str)))
     return frozenset(found)
+
+
+def _runs(client: SyncPrefectClient, *states: StateType) -> list[FlowRun]:
+    """Return our runs in these states."""
+    from prefect.client.schemas.filters import DeploymentFilter, FlowRunFilter
+
+    chosen = FlowRunFilter.model_validate({"state": {"type": {"any_": [*states]}}})
+    ours = DeploymentFilter.model_validate({"tags": {"all_": [TAG]}})
+    return every(client.read_flow_runs, flow_run_filter=chosen, deployment_filter=ours)

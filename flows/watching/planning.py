@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
+from types import MappingProxyType
 
 from privacy.errors import ConfigurationError
 from privacy.parameters import PrivacyParameters
+from storage.schema.conditions import in_short
 from storage.schema.table import TableSchema
 from tasks.measurement.centred import centred_norm, count_factor
 from tasks.measurement.measurement_plan import MeasurementPlan, PlannedStatistic
@@ -113,6 +115,30 @@ class Planning:
             ),
         )
 
+    def verdict(self, prospects: Sequence[Prospect]) -> str:
+        """Return which columns a release carries at the declared epsilon, and what to do."""
+        columns, epsilon = self._job.table_schema.columns, self._job.parameters.epsilon
+        asked = next(each for each in prospects if each.epsilon == epsilon)
+        if asked.code_error is None:
+            return f"none, as {self._job.method.kind} counts no bins and levels"
+        n, drowned = len(columns), asked.drowned
+        text = f"at epsilon {epsilon:g} this table carries {n - len(drowned)} of {n} columns"
+        room = (
+            f"noise leaves room for {int(self.patients / asked.code_error)} bins or levels in one"
+        )
+        widest = sorted(columns, key=lambda column: -column.n_codes)
+        if not drowned:
+            return f"{text}; {room}, and {widest[0].name}, the widest, has {widest[0].n_codes}"
+        names = in_short([f"{one.name} ({one.n_codes})" for one in widest if one.name in drowned])
+        within = [each for each in prospects if each.epsilon > epsilon and each.releases]
+        more = next((each for each in within if len(each.drowned) < len(drowned)), None)
+        raised = "" if more is None else f" ({more.epsilon:g}: {n - len(more.drowned)} of {n})"
+        needed = f"{float(f'{widest[0].n_codes * asked.code_error:.2g}'):,.0f}"
+        return (
+            f"{text}; {room}, and these have more: {names}. Merge their bins or levels, leave them "
+            f"out, raise epsilon{raised}, or have more patients (about {needed} for all)"
+        )
+
     def _counts(self, plan: MeasurementPlan) -> PlannedStatistic | None:
         """Return the planned counts of codes by label, or None of a method that makes none."""
         names = method_entry(self._job.method.kind).histograms
@@ -128,17 +154,37 @@ class Planning:
         )
 
 
-def draw_prospects(found: Sequence[Prospect], n_patients: int, path: Path) -> None:
-    """Draw the errors over epsilon, in percent of the patients, and the number of releases."""
+def require_format(path: Path) -> None:
+    """Refuse (ConfigurationError) a file that no drawing is written to."""
     if path.suffix.lower() not in PLOT_FORMATS:
         raise ConfigurationError(
             "PLOT_FORMAT", f"expected a file ending in {' or '.join(PLOT_FORMATS)}, found {path}"
         )
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import FormatStrFormatter, NullLocator
 
-    figure = Figure(figsize=(7.0, 3.6), layout="constrained")
-    errors, releases = figure.subplots(1, 2)
+
+def draw_prospects(
+    found: Sequence[Prospect],
+    n_patients: int,
+    path: Path,
+    tried: Mapping[float, tuple[float, float]] = MappingProxyType({}),
+) -> None:
+    """Draw the errors over epsilon, in percent of the patients, and the number of releases.
+
+    Where releases were tried, the utility comes first: by epsilon, the area under the curve of a
+    model that is trained on one, and on the rows themselves.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FormatStrFormatter, LogLocator, NullLocator
+
+    figure = Figure(figsize=(7.0 + 3.5 * bool(tried), 3.6), layout="constrained")
+    *utility, errors, releases = figure.subplots(1, 2 + bool(tried))
+    for axes in utility:
+        axes.plot(
+            [*tried], [auc for auc, _ in tried.values()], "o-", color="#2166ac", label="release"
+        )
+        own = next(iter(tried.values()))[1]
+        axes.axhline(own, color="#222222", linestyle="--", label="the rows themselves")
+        axes.legend(frameon=False)
     epsilons = [each.epsilon for each in found]
     for name, text, colour in (
         ("code_error", "a bin or a level", "#2166ac"),
@@ -150,14 +196,19 @@ def draw_prospects(found: Sequence[Prospect], n_patients: int, path: Path) -> No
             errors.plot(epsilons, shares, "o-", color=colour, label=text)
     if errors.lines:
         errors.legend(frameon=False)
-    releases.plot(epsilons, [each.releases for each in found], "o-", color="#222222")
-    for axes, text in (
-        (errors, "error of a share, percentage points (95 %)"),
-        (releases, "releases within the lifetime budget"),
+    within = [each.releases or math.nan for each in found]
+    releases.plot(epsilons, within, "o-", color="#222222")
+    for axes, text, scale in (
+        *((axes, "AUC of a model trained on it", "linear") for axes in utility),
+        (errors, "error of a share, percentage points (95 %)", "log"),
+        (releases, "releases within the lifetime budget", "log"),
     ):
-        axes.set(xscale="log", yscale="log", xlabel="epsilon", ylabel=text)
+        axes.set(xscale="log", yscale=scale, xlabel="epsilon", ylabel=text)
         axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
         axes.xaxis.set_minor_locator(NullLocator())
+        if scale == "log":
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.yaxis.set_minor_locator(NullLocator())
         axes.yaxis.set_major_formatter(FormatStrFormatter("%g"))
         axes.grid(color="#eeeeee")
         axes.spines[["top", "right"]].set_visible(False)

@@ -7,7 +7,7 @@ automation cannot see the absence of a run.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Set
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import NAMESPACE_URL, UUID, uuid5
@@ -66,6 +66,38 @@ def review_schedules(
                     )
                 )
     return missed, seen
+
+
+def pause_exhausted(
+    client: SyncPrefectClient, exhausted: Set[str], paused: Collection[str]
+) -> tuple[list[PublicEvent], tuple[str, ...]]:
+    """Pause scheduled deployments of datasets whose budget pays for no release, with an event each.
+
+    Returned too are the ids of those that wait, `paused` at the next look: they go on once there is
+    a budget again, unless a person has paused or resumed them. An httpx.HTTPError is passed on.
+    """
+    events: list[PublicEvent] = []
+    waiting: list[str] = []
+    for deployment in our_deployments(client):
+        request, key = deployment.parameters.get("request"), str(deployment.id)
+        dataset = request.get("dataset") if isinstance(request, dict) else None
+        if dataset in exhausted and deployment.schedules:
+            if deployment.paused:
+                waiting += [key] if key in paused else []
+            else:
+                waiting.append(key)
+                client.pause_deployment(deployment.id)
+                name = f"{client.read_flow(deployment.flow_id).name}/{deployment.name}"
+                events.append(
+                    PublicEvent(
+                        name="schedule.paused",
+                        resource_id=f"clustmix.deployment.{name}",
+                        payload={"deployment": name, "reason": "BUDGET_EXHAUSTED"},
+                    )
+                )
+        elif key in paused and deployment.paused:
+            client.resume_deployment(deployment.id)
+    return events, tuple(waiting)
 
 
 def event_id(*parts: str) -> UUID:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from flows.events import orchestrator
+from flows.events import OrchestratorError, orchestrator, orchestrator_is_served
 from flows.local_server import part_states
+from flows.server_environment import ADDRESSES_FILE, ORCHESTRATOR_DATABASE
 from flows.watching.arrivals import REFUSED_LOG
 from flows.watching.budgets import DatasetBudget, budgets, read_sites
 from flows.watching.doctor import Finding
@@ -24,7 +25,7 @@ from flows.watching.watcher_lock import a_watcher_runs
 from privacy.errors import ClustMixError
 from privacy.ledger import EntryState, LedgerEntry, latest_entries
 from privacy.spending import moment
-from storage.arrivals.arrival_store import ArrivalStore
+from storage.arrivals.arrival_store import Arrival, ArrivalStore
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.settings import Settings
 
@@ -33,14 +34,14 @@ if TYPE_CHECKING:
     from prefect.client.schemas.objects import FlowRun
 
 LAST_RUNS = 10
-ORCHESTRATOR = "orchestrator"
+ORCHESTRATOR, DATABASE = "orchestrator", "database"
 
 FLOWS = ("measure", "publish", "release")
 """Flows whose runs are shown."""
 
 _CODE = re.compile(r"([A-Z][A-Z0-9_]+|[a-z][a-z-]*:[A-Za-z]+): ")
 _ID = re.compile(r"[a-z0-9-]{1,63}")
-_TIMEOUT_SECONDS = 2.0
+_TIMEOUT_SECONDS, _ANSWER_SECONDS = 2.0, 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +63,11 @@ class Status:
     """Status at one moment. All of it is public: ids, states and codes.
 
     `runs` are those that the orchestrator knows, `entries` those of the ledger, the last first;
-    `reserved` are charged and without an outcome.
+    `reserved` are charged and without an outcome. `up` says of each part whether it works; `parts`
+    has what there is to say of them.
     """
+
+    up: dict[str, bool] = field(default_factory=dict)
 
     parts: list[Finding] = field(default_factory=list)
     runs: list[Item] = field(default_factory=list)
@@ -78,53 +82,53 @@ class Status:
     def report(self, name: str, good: bool, text: str) -> None:
         """Take note of a part."""
         self.parts.append(Finding(name, good, text))
+        self.up[name] = good and self.up.get(name, True)
 
     @property
     def is_served(self) -> bool:
         """True if the orchestrator has answered."""
-        return any(part.name == ORCHESTRATOR and part.good for part in self.parts)
+        return self.up.get(ORCHESTRATOR, False)
 
 
-def collect(settings: Settings, *, asks_server: bool = True) -> Status:
-    """Gather the status of an installation and make nothing.
-
-    Unless `asks_server` is false, the server of ``PREFECT_API_URL``, the parts of a local server,
-    the watcher and the cluster are asked too.
-    """
+def collect(settings: Settings, *, whole: bool = True) -> Status:
+    """Gather the status of an installation and make nothing; unless it is whole, of `up` alone."""
     status = Status()
-    if asks_server:
-        with _asking(status, ORCHESTRATOR), orchestrator() as client:
-            _look_at_server(client, status)
+    watched = a_watcher_runs(settings.server_home)
+    if orchestrator_is_served() or (settings.server_home / ADDRESSES_FILE).exists():
+        with _asking(status, ORCHESTRATOR), orchestrator(timeout_seconds=_ANSWER_SECONDS) as client:
+            client.api_version()  # of its memory
+            status.report(ORCHESTRATOR, True, "answers")
+        if status.is_served:
+            with _asking(status, DATABASE), orchestrator(timeout_seconds=_ANSWER_SECONDS) as client:
+                _look_at_server(client, status)
+                status.report(DATABASE, True, "of the orchestrator, answers")
         with _asking(status, "server"):
             _look_at_processes(settings.server_home, status)
-        watched = a_watcher_runs(settings.server_home)
         text = "at work" if watched else "none runs; clustmix watch is one"
         status.report("watcher", watched, text)
-        if settings.dask_address is not None:
-            with _asking(status, "cluster"):
-                _look_at_cluster(settings.dask_address, status)
+    else:
+        text = "none was started, and none is needed; clustmix server start starts one"
+        status.parts.append(Finding(ORCHESTRATOR, True, text))
+    if settings.dask_address is not None:
+        with _asking(status, "cluster"):
+            _look_at_cluster(settings.dask_address, status)
     with _asking(status, "ledger"):
         rows: tuple[LedgerEntry, ...] = ()
-        if settings.ledger_url is None and not settings.ledger_path.exists():
+        places = (settings.ledger_path, settings.ledger_head_path)
+        if settings.ledger_url is None and not any(place.exists() for place in places):
             status.report("ledger", True, "none yet; the first release makes it")
         else:
             ledger = LedgerDatabase(settings.ledger_location, head_file=settings.ledger_head_path)
-            ledger.verify()
+            if whole:
+                ledger.verify()
             rows = ledger.history()
             status.report("ledger", True, f"{len(rows)} rows, verified")
-        _look_at_entries(rows, settings.sites, status)
+        if whole:
+            _look_at_entries(rows, settings.sites, status)
     with _asking(status, "arrivals"):
-        if settings.arrivals.exists():
+        if whole and settings.arrivals.exists():
             status.refused_arrivals += _refused_arrivals(settings.arrivals / REFUSED_LOG)
-            status.arrivals += [
-                Item(
-                    at=arrival.accepted_at,
-                    name=f"{arrival.dataset}/{arrival.arrival_id}",
-                    state=arrival.state.value,
-                    reason=f"failures: {arrival.failures}" if arrival.failures else "",
-                )
-                for arrival in ArrivalStore(settings.arrivals).unfinished()
-            ]
+            status.arrivals += map(_arrival, ArrivalStore(settings.arrivals).unfinished())
     return status
 
 
@@ -134,7 +138,9 @@ def _asking(status: Status, name: str) -> Iterator[None]:
     try:
         yield
     except ClustMixError as error:
-        status.report(name, False, str(error))
+        own = name == DATABASE and isinstance(error, OrchestratorError)
+        text = "of the orchestrator, does not answer; its log says why" if own else str(error)
+        status.report(name, False, text)
     except Exception as error:
         # A server of another version, for example; its text is not known to be public.
         status.report(name, False, f"stopped by {type(error).__name__}")
@@ -147,7 +153,6 @@ def _look_at_server(client: SyncPrefectClient, status: Status) -> None:
     now = datetime.now(UTC)
     ours = FlowFilter.model_validate({"name": {"any_": [*FLOWS]}})
     flows = {flow.id: flow.name for flow in client.read_flows(flow_filter=ours)}
-    status.report(ORCHESTRATOR, True, "answers")
     for pool in client.read_work_pools():
         if pool.status is not None:
             ready = pool.status.value == "READY"
@@ -198,12 +203,17 @@ def _run(run: FlowRun, flow: str, now: datetime) -> Item:
 
 def _look_at_processes(server_home: Path, status: Status) -> None:
     """Name the parts of the server of this machine that do not run, or were started again."""
-    for part in part_states(server_home):
+    parts = part_states(server_home)
+    if parts and not (server_home / ORCHESTRATOR_DATABASE).is_file():
+        # The process goes on without it, until it ends.
+        status.report(DATABASE, False, f"of the orchestrator: {ORCHESTRATOR_DATABASE} is gone")
+    for part in parts:
         again = f"started again {part.restarts} times, last at {part.since_text}"
         if not part.runs:
             status.report(part.name, False, f"ended, and is started again; {part.log} says why")
         elif part.restarts:
             status.report(part.name, True, again.replace("1 times", "once"))
+        status.up.setdefault(part.name, part.runs)
 
 
 def _look_at_cluster(address: str, status: Status) -> None:
@@ -221,7 +231,7 @@ def _look_at_entries(rows: tuple[LedgerEntry, ...], folder: Path, status: Status
     sites, faults = read_sites(folder)
     status.datasets += budgets(sites, rows)
     for name, code in faults.items():
-        status.report(f"site file {name}", False, code)
+        status.parts.append(Finding(f"site file {name}", False, code))
     entries = latest_entries(rows).values()
     status.waiting += [_entry(entry) for entry in entries if waits_for_officer(entry)]
     begun = (EntryState.RESERVED, EntryState.EXECUTING)
@@ -229,6 +239,15 @@ def _look_at_entries(rows: tuple[LedgerEntry, ...], folder: Path, status: Status
     closed = [entry for entry in entries if entry.state is not EntryState.ADJUSTED]
     latest = sorted(closed, key=lambda entry: entry.sequence, reverse=True)
     status.entries += [_entry(entry) for entry in latest[:LAST_RUNS]]
+
+
+def _arrival(arrival: Arrival) -> Item:
+    return Item(
+        at=arrival.accepted_at,
+        name=f"{arrival.dataset}/{arrival.arrival_id}",
+        state=arrival.state.value,
+        reason=f"failures: {arrival.failures}" if arrival.failures else "",
+    )
 
 
 def _entry(entry: LedgerEntry) -> Item:

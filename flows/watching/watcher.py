@@ -22,19 +22,23 @@ from pydantic import SecretStr
 from flows.events import PublicEvent, emit, orchestrator
 from flows.installation import Installation
 from flows.local_server import connection
+from flows.supervisor import Supervisor
 from flows.watching.arrivals import arrived, scan
 from flows.watching.budgets import budgets, read_sites
 from flows.watching.lineage import run_events, send
 from flows.watching.outbox import (
     CURSOR_FILE,
     Cursor,
+    alerts,
     low_budgets,
     notices,
     read_cursor,
     resend,
+    take_up,
     unpublished,
 )
-from flows.watching.schedules import review_schedules
+from flows.watching.schedules import pause_exhausted, review_schedules
+from flows.watching.status import collect
 from privacy.errors import ClustMixError, ConfigurationError
 from privacy.ledger import LedgerEntry
 from storage.arrivals.arrival_store import ArrivalStore
@@ -52,7 +56,7 @@ if TYPE_CHECKING:
 TICK_SECONDS = 2.0
 """Pause between looks for arrivals and new rows of the ledger."""
 
-UPKEEP_SECONDS = 60.0
+PARTS_SECONDS, UPKEEP_SECONDS = 15.0, 60.0
 
 MOST_SECONDS = 300.0
 """Longest pause before a part that failed is tried again."""
@@ -113,6 +117,8 @@ class Watcher:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._unsent: list[PublicEvent] = []
+        self._posted: set[str] = set()
+        self._down: dict[str, int] = {}
         self._problems: tuple[str, ...] = ()
         self._read_again_at = 0.0
         # A server of this machine is looked for anew each time: its next start has another port.
@@ -129,6 +135,9 @@ class Watcher:
         if (url := settings.lineage_url) is not None:
             work = partial(self._send_lineage, url)
             self._parts.append(PeriodicTask("lineage", UPKEEP_SECONDS, work))
+        if (url := settings.notify_url) is not None:
+            work = partial(self._notify_of_parts, url)
+            self._parts.append(PeriodicTask("parts", PARTS_SECONDS, work))
 
     def tick(self) -> dict[str, ClustMixError | None]:
         """Do everything that is due; return the error of each part that was due, or None."""
@@ -152,8 +161,13 @@ class Watcher:
         self._problems = problems
 
     def _notify_of_rows(self) -> None:
-        self._send(self._unsent)
-        self._unsent.clear()
+        try:
+            self._send(self._unsent)
+            self._unsent.clear()
+        finally:  # an alert does not wait for the orchestrator
+            self._notify_of_new_rows()
+
+    def _notify_of_new_rows(self) -> None:
         cursor = self._cursor()
         if self._nothing_new(cursor):
             return
@@ -180,7 +194,11 @@ class Watcher:
         if settings.arrivals.exists():
             waiting = ArrivalStore(settings.arrivals).waiting()
             unanswered += [arrived(arrival) for arrival in waiting]
+        states = Supervisor(settings.server_home).states()
+        begun = {part.name.removesuffix("-worker"): part.since for part in states}
         with self._orchestrator() as client:
+            for name in take_up(client, begun, now=_now()):
+                log("taken up", name)
             events, cursor = resend(unanswered, self._cursor(), client, now=_now())
         self._send(events, cursor)
 
@@ -192,7 +210,14 @@ class Watcher:
 
     def _notify_of_low_budgets(self) -> None:
         sites, faults = read_sites(self._settings.sites)
-        self._send(*low_budgets(budgets(sites, self._rows()), self._cursor()))
+        found = budgets(sites, self._rows())
+        self._send(*low_budgets(found, self._cursor()))
+        exhausted = {one.dataset for one in found if not one.releases_left}
+        cursor = self._cursor()
+        if exhausted or cursor.paused:
+            with self._orchestrator() as client:
+                events, paused = pause_exhausted(client, exhausted, cursor.paused)
+            self._send(events, cursor.model_copy(update={"paused": paused}))
         if faults:
             named = ", ".join(f"{name} ({code})" for name, code in faults.items())
             raise ConfigurationError(
@@ -205,6 +230,23 @@ class Watcher:
         events = run_events(rows[cursor.lineage :], owner=installation_id(self._settings.home))
         send(events, url)
         self._send((), cursor.model_copy(update={"lineage": len(rows)}))
+
+    def _notify_of_parts(self, url: SecretStr) -> None:
+        """Post that a part is down, after two looks, or works again; no orchestrator is needed."""
+        self._find_server()
+        looks = {
+            name: 0 if up else self._down.get(name, 0) + 1
+            for name, up in collect(self._settings, whole=False).up.items()
+        }
+        changed = [f"part.down {name}" for name, times in looks.items() if times == 2]
+        changed += [
+            f"part.up {n}" for n, times in self._down.items() if times > looks.get(n, 1) < 1
+        ]
+        for text in changed:
+            event, _, part = text.partition(" ")
+            send([{"event": event, "part": part, "text": text}], url, whose="NOTIFY")
+            log("sent", text)
+        self._down = looks
 
     def _rows(self) -> tuple[LedgerEntry, ...]:
         return open_ledger(self._settings).history()
@@ -223,11 +265,23 @@ class Watcher:
         """Send the events, then keep the cursor: unanswered events are sent again."""
         if events:
             self._find_server()
-            emit(events)
+            try:
+                emit(events)
+            except ClustMixError:
+                self._alert(events)
+                raise
         if cursor is not None and cursor != read_cursor(self._settings.server_home):
             self._keep(cursor)
         for event in events:
             log("sent", f"{event.name} {event.resource_id}")
+
+    def _alert(self, events: Sequence[PublicEvent]) -> None:
+        """Post the alerts among events that the orchestrator did not take, each once."""
+        url = self._settings.notify_url
+        unposted = [event for event in events if str(event.event_id) not in self._posted]
+        if url is not None:
+            send(alerts(unposted), url, whose="NOTIFY")
+            self._posted |= {str(event.event_id) for event in unposted}
 
     def _orchestrator(self) -> AbstractContextManager[SyncPrefectClient]:
         self._find_server()

@@ -6,6 +6,7 @@ leaves a copy without a row, which is deleted, or a row whose table still lies i
 which is removed. So no table is lost, and none is accepted twice.
 """
 
+import builtins
 import json
 import os
 import shutil
@@ -14,7 +15,16 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from privacy.errors import BudgetRefused, ConfigurationError, InputError, IntegrityError, Withheld
+from privacy.errors import (
+    BudgetRefused,
+    ClustMixError,
+    ConfigurationError,
+    InputError,
+    IntegrityError,
+    LedgerError,
+    MissingExtra,
+    Withheld,
+)
 from storage.arrivals.landing import LandingFolder, content_name, copy_table, is_ours
 from storage.arrivals.ready_files import ReadyFile
 from storage.arrivals.rows import (
@@ -29,7 +39,7 @@ from storage.files.private import ensure_private_directory, folder_locked, locks
 __all__ = ["Arrival", "ArrivalState", "ArrivalStore", "Outcome"]
 
 MAX_FAILURES = 3
-"""Runs of one arrival that may fail before it ends for good."""
+"""Runs of one arrival that may fail before it ends for good; see `is_of_installation`."""
 
 _RETRY_AFTER = (timedelta(minutes=10), timedelta(hours=1))
 _LIST = "arrivals.sqlite"
@@ -158,8 +168,8 @@ class ArrivalStore:
         ``_OTHER_DATASET``, ``_ENDED``, ``_LOST``, or ``_TAKEN`` by a living process.
 
         The table is deleted, unless the block fails for one of the first times: `MAX_FAILURES` is
-        the limit. A table that violates its site file (`InputError`) is refused at once, since
-        another run would refuse it again.
+        the limit, and a fault of the installation does not count. A table that violates its site
+        file (`InputError`) is refused at once, since another run would refuse it again.
         """
         with self._transaction() as rows:
             arrival = _known(rows, arrival_id)
@@ -175,7 +185,7 @@ class ArrivalStore:
             with self._transaction() as rows:
                 _unfinished(rows, arrival_id)
                 rows.take(arrival_id, release_id)
-            outcome = Outcome.FAILED
+            outcome, counted = Outcome.FAILED, 1
             try:
                 yield self.path(arrival_id)
                 outcome = Outcome.SEALED
@@ -185,15 +195,18 @@ class ArrivalStore:
             except Withheld:
                 outcome = Outcome.WITHHELD
                 raise
+            except Exception as error:
+                counted = 0 if is_of_installation(error) else 1
+                raise
             finally:
-                self._end(arrival_id, outcome)
+                self._end(arrival_id, outcome, counted=counted)
 
-    def _end(self, arrival_id: str, outcome: Outcome) -> None:
+    def _end(self, arrival_id: str, outcome: Outcome, *, counted: int) -> None:
         """Record the outcome of a run; the caller holds the lock of the folder."""
         with self._transaction() as rows:
             arrival = _known(rows, arrival_id)
             if outcome is Outcome.FAILED:
-                _count_failure(rows, arrival, wait=True)
+                _count_failure(rows, arrival, counted, wait=True)
             else:
                 rows.update(arrival_id, state=ArrivalState.DONE, outcome=outcome)
         self._delete_if_done(arrival_id)
@@ -225,7 +238,7 @@ class ArrivalStore:
         with self._transaction() as rows:
             arrival = _known(rows, arrival_id)
             if arrival.state is ArrivalState.TAKEN:
-                _count_failure(rows, arrival, wait=False)
+                _count_failure(rows, arrival, 1, wait=False)
         self._delete_if_done(arrival_id)
 
     def _delete_if_done(self, arrival_id: str) -> None:
@@ -240,13 +253,24 @@ class ArrivalStore:
             yield rows
 
 
-def _count_failure(rows: ArrivalTransaction, arrival: Arrival, *, wait: bool) -> None:
-    failures = arrival.failures + 1
+def is_of_installation(error: Exception) -> bool:
+    """Return whether every other table would fail too: by a setting, ledger, disk or cluster."""
+    # What the guard of a step leaves of an exception is "step:ExceptionType".
+    code = error.code if isinstance(error, ClustMixError) else ""
+    kind = getattr(builtins, code.rpartition(":")[2], error.__class__)
+    return issubclass(kind, (ConfigurationError, LedgerError, MissingExtra, OSError)) or (
+        code.startswith(("LEDGER_", "INSTALLATION_")) or code.endswith(":WorkerLost")
+    )
+
+
+def _count_failure(rows: ArrivalTransaction, arrival: Arrival, counted: int, *, wait: bool) -> None:
+    failures = arrival.failures + counted
     rows.update(arrival.arrival_id, outcome=Outcome.FAILED, failures=failures)
     if failures >= MAX_FAILURES:
         rows.update(arrival.arrival_id, state=ArrivalState.DONE)
         return
-    again = datetime.now(UTC) + (_RETRY_AFTER[failures - 1] if wait else timedelta())
+    has_failed = arrival.outcome is Outcome.FAILED
+    again = datetime.now(UTC) + (_RETRY_AFTER[has_failed] if wait else timedelta())
     rows.update(arrival.arrival_id, state=ArrivalState.ACCEPTED, not_before=again.isoformat())
 
 

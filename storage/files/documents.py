@@ -50,13 +50,16 @@ class FileDigest(Record):
     size: Annotated[int, Field(ge=0)]
 
 
-def digest_of(content: bytes | Path) -> FileDigest:
-    """Return the digest of a content or regular file (else IntegrityError), in bounded memory."""
-    if isinstance(content, bytes):
-        return FileDigest(sha256=hashlib.sha256(content).hexdigest(), size=len(content))
-    with os.fdopen(open_regular(content), "rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-        return FileDigest(sha256=found, size=file.tell())
+def digest_of(content: bytes) -> FileDigest:
+    """Return the digest of a content."""
+    return FileDigest(sha256=hashlib.sha256(content).hexdigest(), size=len(content))
+
+
+def has_digest(path: Path, expected: FileDigest) -> bool:
+    """Compare a regular file (else IntegrityError) with a digest; only one of its size is read."""
+    with os.fdopen(open_regular(path), "rb") as file:
+        same_size = os.fstat(file.fileno()).st_size == expected.size
+        return same_size and hashlib.file_digest(file, "sha256").hexdigest() == expected.sha256
 
 
 class Document(Record):

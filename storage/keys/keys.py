@@ -40,7 +40,8 @@ def read_key_file(path: Path, *, private: bool) -> bytes:
         problem = error
     if problem is not None:
         code = problem.code.replace("FILE", "KEY")
-        raise ConfigurationError(code, f"expected a key in {path}: {problem.message}")
+        hint = "; clustmix keygen FILE makes a person's key" if code == "KEY_MISSING" else ""
+        raise ConfigurationError(code, f"expected a key in {path}: {problem.message}{hint}")
     with os.fdopen(descriptor, "rb") as handle:
         status = os.fstat(handle.fileno())
         if private and status.st_uid != os.geteuid():

@@ -20,7 +20,7 @@ from privacy.charges import (
     check_text,
     checked_rho,
 )
-from privacy.errors import BudgetRefused, ConfigurationError, IntegrityError, LedgerError
+from privacy.errors import BudgetRefused, ConfigurationError, IntegrityError, LedgerError, Withheld
 from privacy.ledger import (
     GENESIS_HASH,
     EntryState,
@@ -56,7 +56,23 @@ def check_head(rows: Sequence[LedgerEntry], head: tuple[int, str] | None) -> Non
             "LEDGER_ROLLED_BACK",
             f"sequence {sequence}: expected the row of the exported head; the journal was restored "
             "from an older copy or rewritten; publish nothing and restore the latest copy with its "
-            "operator",
+            "operator (clustmix ledger restore lists what this one lacks)",
+        )
+
+
+def check_head_kept(
+    rows: Sequence[LedgerEntry], head: tuple[int, str] | None, *, owner: str
+) -> None:
+    """Refuse a journal without an exported head in which an installation has measured.
+
+    Its first run wrote a head before it measured (IntegrityError).
+    """
+    if head is None and any(r.owner == owner and r.state is EntryState.EXECUTING for r in rows):
+        raise IntegrityError(
+            "LEDGER_HEAD_GONE",
+            "expected the exported head of the ledger, found none: a ledger that was set back "
+            "would not be noticed; put the file back, or have two officers begin another: "
+            "clustmix ledger restore",
         )
 
 
@@ -86,6 +102,18 @@ class Books:
         """
         self._spending.check_policy(charge)
         return entry_paid_for(charge, self.rows)
+
+    def check_not_burned(self, charge: Charge) -> None:
+        """Withhold a charge if the last one of its dataset, or of the same part of it, burned."""
+        asked = (charge.dataset, charge.partition)
+        own = [e for e in self._latest.values() if (e.dataset, e.partition) == asked and e.counts]
+        if own and own[-1].state is EntryState.BURNED:
+            raise Withheld(
+                "BURNED_BEFORE",
+                f"release {own[-1].release_id} of {charge.dataset} was charged and stopped "
+                f"({own[-1].note}), and its charge stands; once its cause is mended, ask with "
+                "--again (again in the form), which is charged again; nothing is charged now",
+            )
 
     def reserve(self, charge: Charge, *, entry_id: str) -> LedgerEntry:
         """Charge a release with a new entry."""

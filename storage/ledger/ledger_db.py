@@ -20,7 +20,7 @@ from privacy.ledger import GENESIS_HASH, Balance, EntryState, LedgerEntry, lates
 from privacy.spending import Spending
 from storage.files import private
 from storage.files.documents import Record, Sha256
-from storage.ledger.books import Books, check_head, unknown
+from storage.ledger.books import Books, check_head, check_head_kept, unknown
 
 if TYPE_CHECKING:
     from storage.ledger.journal import Journal
@@ -138,22 +138,30 @@ class LedgerDatabase:
                 from storage.ledger.sqlite import SqliteJournal
             self._journal = SqliteJournal(location)
 
-    def reserve(self, charge: Charge, *, new_draw: bool = False) -> Reservation:
-        """Charge a release before a row is read.
+    def reserve(
+        self, charge: Charge, *, new_draw: bool = False, unless_burned: bool = False
+    ) -> Reservation:
+        """Charge a release before a row is decoded.
 
         A request is charged once: if its key has an entry that is neither void nor burned, that
         entry is returned and nothing is spent, unless `new_draw` asks to pay for new noise. A new
-        entry is RESERVED.
+        entry is RESERVED. With `unless_burned` it is Withheld where the last charge of the dataset
+        burned: a cause that persists must not spend the budget.
 
         It is BudgetRefused, and nothing is recorded, if the amount does not fit under a cap. It is
         a LedgerError if the release has an entry, if earlier requests of the cohort needed an
-        approval or had other neighbours, or if the key belongs to another charge.
+        approval or had other neighbours, or if the key belongs to another charge; and an
+        IntegrityError if the exported head is gone.
         """
 
         def work(books: Books) -> Reservation:
+            if self._head_file is not None:
+                check_head_kept(books.rows, self._exported(), owner=charge.owner)
             paid = None if new_draw else books.paid_for(charge)
             if paid is not None:
                 return Reservation(entry=paid, created=False)
+            if unless_burned:
+                books.check_not_burned(charge)
             entry = books.reserve(charge, entry_id=new_entry_id())
             return Reservation(entry=entry, created=True)
 
@@ -188,7 +196,8 @@ class LedgerDatabase:
                 digest=digest,
                 note=note,
                 signers=signers,
-            )
+            ),
+            begins_head=False,
         )
 
     def adjust(
@@ -266,10 +275,18 @@ class LedgerDatabase:
         # Read before the journal, which may grow meanwhile.
         return None if self._head_file is None else self._head_file.read()
 
-    def _write(self, work: Callable[[Books], _T]) -> _T:
-        """Verify, append in one transaction, and export the head once it is committed."""
-        result, last = self._journal.write(work, head=self._exported())
-        if self._head_file is not None and last is not None:
+    def export_head(self) -> None:
+        """Export the head of the ledger, on the word of its officers where the last one is gone."""
+        self._write(lambda _: None)
+
+    def _write(self, work: Callable[[Books], _T], *, begins_head: bool = True) -> _T:
+        """Verify, append in one transaction, and export the head once it is committed.
+
+        Where a charge stands already, a head that is gone stays gone, so that it is noticed.
+        """
+        exported = self._exported()
+        result, last = self._journal.write(work, head=exported)
+        if self._head_file is not None and last is not None and (begins_head or exported):
             self._head_file.write(last.sequence, last.hash)
         return result
 

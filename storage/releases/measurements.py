@@ -7,8 +7,11 @@ is not signed and not meant for readers, not because it is secret.
 
 import hashlib
 import io
-from collections.abc import Mapping
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,12 +19,24 @@ from numpy.typing import NDArray
 from pydantic import Field, JsonValue, ValidationError
 
 from privacy.arrays import Integers
-from privacy.errors import IntegrityError
+from privacy.charges import charged_rho
+from privacy.errors import ConfigurationError, IntegrityError
 from privacy.event_records import event_from_dict
-from privacy.events import Gaussian
+from privacy.events import Composed, Gaussian
+from privacy.gaussian import GaussianAccountant
+from privacy.ledger import LedgerEntry
+from privacy.parameters import Adjacency
 from storage.files.documents import Record, Sha256, canonical_json
-from storage.files.private import remove_staging, staged, write_folder
+from storage.files.private import (
+    ensure_private_directory,
+    remove_staging,
+    staged,
+    write_durably,
+    write_folder,
+)
 from storage.files.workspace import read_npz, write_npz
+from storage.releases.manifest import Manifest
+from storage.releases.release_store import ReleaseStore, manifests_in
 from storage.schema.vocabulary import Vocabulary
 
 RECORD_FILE = "measurement.json"
@@ -54,6 +69,16 @@ class MeasurementRecord(Record):
     code_version: str
     vocabulary: Vocabulary
     files: dict[str, Sha256] = Field(min_length=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _UnknownCharge:
+    """Something that was drawn, by its bundle or its seal, and whose entry the ledger lacks."""
+
+    entry_id: str
+    release_id: str
+    cohort: str
+    rho: Decimal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +126,28 @@ class MeasurementStore:
         write_folder(self._root / record.release_id, {**files, RECORD_FILE: content})
         return hashlib.sha256(content).hexdigest()
 
+    def check_writable(self, release_id: str, n_bytes: int) -> None:
+        """Write so many bytes where a measurement will be, and delete them (ConfigurationError)."""
+        folder = ensure_private_directory(self._root) / f".staging-{release_id}-trial"
+        try:
+            folder.mkdir(mode=0o700)
+            # Random ones: a file system that compresses would take zeros in no space.
+            write_durably(folder / RELEASED_FILE, os.urandom(n_bytes))
+        except OSError as error:
+            raise ConfigurationError(
+                "SEAL_UNWRITABLE",
+                f"expected room for a measurement of {n_bytes:,} bytes at most in {self._root}, "
+                f"found: {error.strerror}; mend the limit of files (ulimit -f), the quota or the "
+                "free space; nothing is charged",
+            ) from None
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def release_ids(self) -> frozenset[str]:
+        """Return the releases that have a whole measurement here."""
+        folders = self._root.iterdir() if self._root.is_dir() else ()
+        return frozenset(path.name for path in folders if not path.name.startswith("."))
+
     def staged(self) -> frozenset[str]:
         """Return the releases whose measurement was being written when its run ended, or is."""
         return staged(self._root)
@@ -135,6 +182,37 @@ class MeasurementStore:
             if hashlib.sha256(data).hexdigest() != record.files[name]:
                 raise _damaged(release_id, f"changed in file {name}")
         return Measurement(record=record, files=files, sha256=sha256)
+
+
+def unknown_charges(
+    measurements: MeasurementStore,
+    releases: ReleaseStore,
+    entries: Callable[[], Sequence[LedgerEntry]],
+) -> list[_UnknownCharge]:
+    """Return what was sealed or published and has no entry in a ledger, by their own events.
+
+    The stores are listed before the entries are read, since an entry is older than its seal.
+    """
+    sealed, bundles = measurements.release_ids(), list(manifests_in(releases))
+    known = entries()
+    ids, cohorts = {e.entry_id for e in known}, {e.dataset: e.cohort for e in known}
+    records = [measurements.open(r).record for r in sorted(sealed - {e.release_id for e in known})]
+    found: dict[str, _UnknownCharge] = {}
+    everything: list[MeasurementRecord | Manifest] = [*records, *bundles]
+    for drawn in everything:
+        if drawn.ledger_entry in ids | found.keys():
+            continue
+        budget = drawn.site.get("budget") if isinstance(drawn, MeasurementRecord) else None
+        named = budget.get("cohort") if isinstance(budget, dict) else None
+        events = Composed(events=tuple(map(event_from_dict, drawn.events)))
+        rho = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(events).rho
+        found[drawn.ledger_entry] = _UnknownCharge(
+            entry_id=drawn.ledger_entry,
+            release_id=drawn.release_id,
+            cohort=str(named or cohorts.get(drawn.dataset, drawn.dataset)),
+            rho=charged_rho(rho),
+        )
+    return list(found.values())
 
 
 def arrays_to_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:

@@ -1,8 +1,9 @@
 """Declared columns of a `storage.schema.table`, and the text form of raw values."""
 
+import difflib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Annotated, Literal, Self
 
@@ -10,6 +11,10 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 MAX_CODES = 4096
 MAX_DECIMALS = 6
+_LONGEST_WORD = 100
+
+SEPARATOR = "; and "
+"""Between the faults of one message."""
 
 # A level such as "+" or "-ve" is common; a formula calls a function or another program.
 _FORMULA = re.compile(r"[=@]|[+-].*[(|!]")
@@ -218,12 +223,13 @@ class CategoricalColumn(_Column):
         if self.other is not None:
             named.add(self.other)
         if not named <= set(self.levels):
-            raise ValueError("expected other, groups, prefixes, numeric_ranges to name levels")
+            hints = [did_you_mean(name, self.levels) for name in named.difference(self.levels)]
+            raise ValueError(
+                f"expected other, groups, prefixes, numeric_ranges to name levels{max(hints)}"
+            )
         raw = [value for values in self.groups.values() for value in values]
         refuse_duplicates((*self.levels, *raw, *self.missing))
-        starts = sorted(text for texts in self.prefixes.values() for text in texts)
-        if "" in starts or any(b.startswith(a) for a, b in pairwise(starts)):
-            raise ValueError("expected prefixes of which none begins another")
+        refuse_prefixes(self.prefixes)
         ranges = sorted(pair for pairs in self.numeric_ranges.values() for pair in pairs)
         if any(lower >= upper for lower, upper in ranges) or any(
             a[1] > b[0] for a, b in pairwise(ranges)
@@ -240,7 +246,33 @@ class CategoricalColumn(_Column):
 Column = Annotated[NumericColumn | CategoricalColumn, Field(discriminator="kind")]
 
 
+def near(word: object, known: Iterable[str]) -> str | None:
+    """Return the known word that a misspelt one was probably meant to be."""
+    by_lower = {name.lower(): name for name in known}
+    found = difflib.get_close_matches(str(word).lower()[:_LONGEST_WORD], by_lower, n=1)
+    return by_lower[found[0]] if found else None
+
+
+def did_you_mean(word: object, known: Iterable[str]) -> str:
+    """Return the end of a message about an unknown word; empty if no known one is near."""
+    guess = near(word, known)
+    return "" if guess is None else f"; did you mean {guess}?"
+
+
+def refuse_together(faults: Iterable[str]) -> None:
+    """Raise one ValueError of all faults, if there are any."""
+    if found := SEPARATOR.join(dict.fromkeys(faults)):
+        raise ValueError(found)
+
+
 def refuse_duplicates(values: Sequence[str]) -> None:
     """Raise ValueError if a text occurs twice."""
     if len(set(values)) != len(values):
         raise ValueError("expected each level, raw value and missing code once")
+
+
+def refuse_prefixes(prefixes: Mapping[str, Sequence[str]]) -> None:
+    """Raise ValueError if a beginning of raw values is empty or begins another."""
+    starts = sorted(text for texts in prefixes.values() for text in texts)
+    if "" in starts or any(b.startswith(a) for a, b in pairwise(starts)):
+        raise ValueError("expected prefixes of which none begins another")

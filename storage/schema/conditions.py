@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from storage.schema.columns import Column, NumericColumn, number_of
+from storage.schema.columns import Column, NumericColumn, did_you_mean, number_of
 
 _NAMED = 20
 """Most names of a list that a message gives."""
@@ -42,6 +42,7 @@ def levels_asked(name: str, asked: str | None, levels: Sequence[str]) -> NDArray
     if asked not in levels:
         raise ValueError(
             f"expected a declared level of {name} ({in_short(levels)}), found {name}={asked}"
+            f"{did_you_mean(asked, levels)}"
         )
     return np.array([level == asked for level in levels])
 

@@ -14,7 +14,9 @@ from storage.schema.columns import (
     NumericColumn,
     PrintableText,
     RawValue,
+    did_you_mean,
     number_of,
+    refuse_together,
 )
 from storage.schema.conditions import codes_asked, levels_asked
 
@@ -158,12 +160,14 @@ def require_declared(
 ) -> None:
     """Refuse (ValueError) constraints with undeclared names, and those that cannot be kept."""
     by_name = {column.name: column for column in columns}
+    faults = []
     for constraint in constraints:
         try:
             _require_names(constraint, by_name, labels)
             _require_mend(constraint, by_name)
         except ValueError as error:
-            raise ValueError(f"constraints, {constraint.title}: {error}") from None
+            faults.append(f"constraints, {constraint.title}: {error}")
+    refuse_together(faults)
     related, decimals = related_columns(constraints, columns)
     for column in related.values():
         if max(abs(column.lower), abs(column.upper)) * 10**decimals >= 2**53:
@@ -193,9 +197,10 @@ def _require_names(
     constraint: Constraint, columns: Mapping[str, Column], labels: Mapping[str, Sequence[str]]
 ) -> None:
     names = constraint.columns
-    unknown = set(names) - {*columns, *labels}
-    if unknown:
-        raise ValueError(f"expected declared columns, found {', '.join(sorted(unknown))}")
+    known = {*columns, *labels}
+    if unknown := sorted(set(names) - known):
+        hint = did_you_mean(unknown[0], known)
+        raise ValueError(f"expected declared columns, found {', '.join(unknown)}{hint}")
     if constraint.relation is not None:
         found = [columns.get(name) for name in names]
         numeric = [column for column in found if isinstance(column, NumericColumn)]

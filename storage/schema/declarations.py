@@ -1,4 +1,4 @@
-"""Declarations that rows must keep, and their changes since a failed check."""
+"""Declarations that rows must keep, and their changes since a check."""
 
 from __future__ import annotations
 

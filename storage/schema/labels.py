@@ -19,9 +19,11 @@ from storage.schema.columns import (
     Level,
     Name,
     RawValue,
+    did_you_mean,
     number_of,
     raw_text,
     refuse_duplicates,
+    refuse_prefixes,
 )
 from storage.schema.conditions import levels_asked
 
@@ -73,6 +75,8 @@ class _Buckets(Declaration):
 class Label(Declaration):
     """A column that a model trained on the release will predict.
 
+    Raw values are looked up as those of a categorical column.
+
     Examples
     --------
     >>> from storage.schema.table import Label
@@ -89,6 +93,11 @@ class Label(Declaration):
     name also stands for itself."""
     buckets: _Buckets | None = None
     """Levels cut out of a numeric label; instead of ``levels``."""
+    # An upgrade charges nobody: keys that are left out are no part of a measurement's settings.
+    prefixes: dict[Level, tuple[RawValue, ...]] = Field(default={}, exclude_if=lambda own: not own)
+    """Beginnings of raw values that belong to a level, by level."""
+    other: Level | None = Field(default=None, exclude_if=lambda level: level is None)
+    """The level of every undeclared value; such values are refused if left out."""
     positive: Level | None = None
     """The level that a two-level label counts as positive, if any."""
     missing: tuple[RawValue, ...] = ()
@@ -110,7 +119,11 @@ class Label(Declaration):
         ]
         refuse_duplicates((*self.level_names, *raw, *self.missing))
         if self.positive is not None and self.positive not in self.level_names:
-            raise ValueError("expected positive to name a label level")
+            hint = did_you_mean(self.positive, self.level_names)
+            raise ValueError(f"expected positive to name a label level{hint}")
+        if not {*self.prefixes, self.other} - {None} <= {*self.level_names}:
+            raise ValueError("expected other and prefixes to name label levels")
+        refuse_prefixes(self.prefixes)
         return self
 
     @property

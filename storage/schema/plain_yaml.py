@@ -6,15 +6,14 @@ is no number of base 60, ``010`` no octal one, and ``No`` is not false.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
 
 from privacy.errors import ConfigurationError
-from storage.schema.columns import raw_text
+from storage.schema.columns import SEPARATOR, raw_text
 
 PLACEHOLDER = "FILL_IN"
 """Stands in a template or a draft where a person has to decide; no release takes it."""
@@ -38,6 +37,11 @@ _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
 def read_mapping(path: Path) -> dict[Any, Any]:
     """Read a YAML mapping, small and plain; the ConfigurationError is one printable line."""
+    return read_nodes(path)[1]()
+
+
+def read_nodes(path: Path) -> tuple[yaml.Node, Callable[[], dict[Any, Any]]]:
+    """Read its nodes, which have marks, and return them with a function that makes the mapping."""
     return _parse(_read(path), path)
 
 
@@ -46,85 +50,22 @@ def constructed(text: str | bytes) -> Any:
     return _Loader(text).get_single_data()
 
 
-def refusal(code: str, text: str) -> ConfigurationError:
-    """Return an error of one printable line, whatever text the file contributes."""
+def refusal(code: str, text: str, faults: Sequence[str] = ()) -> ConfigurationError:
+    """Return an error of one printable line, whatever text the file contributes.
+
+    Several faults also stay a line each, for who shows them so.
+    """
+    error = ConfigurationError(code, _printable(text + SEPARATOR.join(faults)))
+    if len(faults) > 1:
+        error.faults = tuple(map(_printable, faults))
+    return error
+
+
+def _printable(text: str) -> str:
     line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(text.split()))
     if len(line) > MAX_LINE:
         line = f"{line[: MAX_LINE // 2]} [...] {line[-MAX_LINE // 3 :]}"
-    return ConfigurationError(code, line)
-
-
-def one_line(error: ValidationError, data: dict[Any, Any]) -> str:
-    """Return the faults of a mapping that a model has refused: each key with its first fault."""
-    known = {"missing": "expected this key, found none", "extra_forbidden": "unknown key"}
-    faults: dict[str, str] = {}
-    wholes: set[tuple[str | int, ...]] = set()
-    for one in error.errors(include_url=False, include_input=False):
-        if one["loc"] in wholes:  # its fault follows from that of a part
-            continue
-        wholes.update(one["loc"][:end] for end in range(len(one["loc"])))
-        message = known.get(one["type"]) or _in_our_words(one["msg"], one.get("ctx", {}))
-        where = key_path(one["loc"], data, last_may_be_absent=one["type"] in known)
-        faults.setdefault(where, " ".join(f"{where}: {message}".removeprefix(": ").split()))
-    return "; and ".join(faults.values())
-
-
-def _in_our_words(message: str, context: dict[str, Any]) -> str:
-    """Reword a message of a model for the author of a file."""
-    if "expected_tags" in context:
-        found = f", found {context['tag']!r}"
-        return f"expected {context['discriminator']} to be one of {context['expected_tags']}{found}"
-    if "discriminator" in context:
-        return f"expected the key {context['discriminator']}, found none"
-    message = message.removeprefix("Value error, ").replace(" after validation", "")
-    for theirs, ours in (
-        ("Input should be ", "expected "),
-        ("String should have ", "expected text with "),
-        ("Tuple should have ", "expected a list with "),
-        ("expected (greater|less) ", r"expected a number \1 "),
-        ("a valid (number|integer), .*", r"a valid \1"),
-        ("a valid dictionary( or .*)?", "a mapping of keys"),
-        ("a valid (tuple|list)", "a list"),
-    ):
-        message = re.sub(theirs, ours, message)
-    return message
-
-
-def key_path(loc: tuple[str | int, ...], data: object, *, last_may_be_absent: bool = False) -> str:
-    """Write a location as keys of the file, without the additions of pydantic for unions."""
-    path = ""
-    for position, key in enumerate(loc):
-        is_last = position == len(loc) - 1
-        if isinstance(data, dict) and key in data:
-            data = data[key]
-            path += f".{key}" if path else str(key)
-        elif isinstance(data, list) and isinstance(key, int) and key < len(data):
-            data = data[key]
-            name = data.get("name") if isinstance(data, dict) else None
-            path += f"[{key}]" + (f" ({name})" if isinstance(name, str) else "")
-        elif is_last and last_may_be_absent:
-            path += f".{key}" if path else str(key)
-    return path
-
-
-def require_filled_in(code: str, data: object, of: str) -> None:
-    """Refuse a declaration in which a person has left a placeholder; every place is named."""
-    places = ", ".join(key_path(loc, data) for loc in _placeholders(data, ()))
-    if places:
-        raise refusal(
-            code,
-            f"{of}: expected a value instead of {PLACEHOLDER} at {places}; take bounds, bins and "
-            "levels from a codebook or a clinical range, never from the records",
-        )
-
-
-def _placeholders(value: Any, above: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
-    if isinstance(value, dict | list):
-        inner = value.items() if isinstance(value, dict) else enumerate(value)
-        for key, one in inner:
-            yield from _placeholders(one, (*above, key))
-    elif value == PLACEHOLDER:
-        yield above
+    return line
 
 
 def _read(path: Path) -> str:
@@ -157,7 +98,7 @@ def _read(path: Path) -> str:
     )
 
 
-def _parse(text: str, path: Path) -> dict[Any, Any]:
+def _parse(text: str, path: Path) -> tuple[yaml.Node, Callable[[], dict[Any, Any]]]:
     data: Any = None
     problem = ""
     n_nodes = 0
@@ -183,17 +124,25 @@ def _parse(text: str, path: Path) -> dict[Any, Any]:
             f"{path.name}: expected at most {MAX_NODES} YAML nodes with aliases written out; "
             "shorten the file",
         )
-    if not isinstance(data, dict):
+    if node is None or not isinstance(data, dict):
         raise refusal(
             "SITE_UNREADABLE", f"{path.name}: expected a mapping of keys; see clustmix init"
         )
-    return data
+    return node, lambda: loader.construct_document(node)
 
 
 def _problem(error: Exception) -> str:
-    mark = getattr(error, "problem_mark", None)
-    where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
-    return f"{where}: {getattr(error, 'problem', None) or 'not plain YAML'}"
+    mark, start = getattr(error, "problem_mark", None), getattr(error, "context_mark", None)
+    where = f" at {place_of(mark)}" if mark is not None else ""
+    text = f"{where}: {getattr(error, 'problem', None) or 'not plain YAML'}"
+    return (
+        text if start is None else f"{text}, {getattr(error, 'context', '')} from {place_of(start)}"
+    )
+
+
+def place_of(mark: yaml.Mark) -> str:
+    """Return a place in a file in words."""
+    return f"line {mark.line + 1}, column {mark.column + 1}"
 
 
 class _Loader(yaml.SafeLoader):

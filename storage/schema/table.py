@@ -5,6 +5,7 @@ written before a record is read. Nothing is inferred from rows, so functions of 
 cost no privacy budget.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Self
 
@@ -12,7 +13,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from privacy.errors import InputError
 from storage.schema.column_blocks import ImageColumns, item_columns
-from storage.schema.columns import MAX_CODES, Column, Declaration, Name
+from storage.schema.columns import MAX_CODES, Column, Declaration, Name, refuse_together
 from storage.schema.conditions import in_short
 from storage.schema.constraints import Constraint, require_declared
 from storage.schema.labels import Label, Labels
@@ -54,13 +55,21 @@ class TableSchema(Declaration):
         if self.items is not None:
             object.__setattr__(self, "columns", item_columns(self.items))
         names = [*self.released_columns, *self.ignore]
-        if len(set(names)) != len(names):
-            raise ValueError("expected each column once in columns, labels and ignore")
+        faults = []
+        if twice := [name for name, times in Counter(names).items() if times > 1]:
+            faults.append(
+                f"expected each column once in columns, labels and ignore, found {in_short(twice)} "
+                "again"
+            )
         if self.image is not None and (self.constraints or self.more_labels):
             key = "constraints" if self.constraints else "more_labels"
             raise ValueError(f"{key}: expected none of an image")
         levels = {label.name: label.level_names for label in (self.label, *self.more_labels)}
-        require_declared(self.constraints, self.columns, levels)
+        try:
+            require_declared(self.constraints, self.columns, levels)
+        except ValueError as error:
+            faults.append(str(error))
+        refuse_together(faults)
         together = self.labels  # refuses too many levels
         if self.more_labels and (
             len(set(together.level_names)) < len(together.level_names)

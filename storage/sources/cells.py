@@ -7,7 +7,7 @@ database are two texts.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date, time
 from decimal import Decimal
 from typing import NamedTuple
@@ -23,6 +23,7 @@ from privacy.errors import InputError
 from storage.schema.columns import NumericColumn, number_of, raw_text
 
 _SQL_CELLS = (type(None), str, int, float, Decimal, date, time, UUID)  # bool is int, datetime date
+_PANDAS_CELLS = (np.bool_, np.integer, np.floating, np.datetime64, type(pd.NA))
 _ARROW_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 _ARROW_KINDS = (
     *_ARROW_TEXTS,
@@ -98,17 +99,21 @@ def with_plain_numbers(
 
 def sql_text(name: str, cells: Sequence[object]) -> pa.Array:
     """Write the cells of a column of a query as text; a type that has no text is an InputError."""
-    kinds = set(map(type, cells))
-    if not all_read(cells):
-        odd = next(cell for cell in cells if not isinstance(cell, _SQL_CELLS))
-        raise type_refused(name, type(odd).__name__)
-    is_text = kinds <= {str, type(None)}
+    check_cells(name, cells)
+    is_text = set(map(type, cells)) <= {str, type(None)}
     return pa.array(cells if is_text else _texts(pd.Series(cells, dtype=object)), pa.large_string())
 
 
-def all_read(cells: Sequence[object]) -> bool:
-    """Return true if all cells of a query, or of one row of it, have a text."""
-    return all(issubclass(kind, _SQL_CELLS) for kind in set(map(type, cells)))
+def check_cells(name: str, cells: Iterable[object]) -> None:
+    """Refuse a column of objects (InputError) if one has a type whose text is no value."""
+    for kind in set(map(type, cells)):
+        if not is_read(kind):
+            raise type_refused(name, kind.__name__)
+
+
+def is_read(kind: type) -> bool:
+    """Return true if the text of a cell of this type is its value."""
+    return issubclass(kind, (*_SQL_CELLS, *_PANDAS_CELLS)) and not issubclass(kind, np.timedelta64)
 
 
 def arrow_frame(table: pa.Table) -> pd.DataFrame:
@@ -122,7 +127,8 @@ def arrow_frame(table: pa.Table) -> pd.DataFrame:
             table = table.set_column(place, name, column.cast(pa.float64()))
         elif not arrow_is_text(column.type):
             table = table.set_column(place, name, _arrow_text(column))
-    frame: pd.DataFrame = table.to_pandas()
+    # Without the names of columns and index that pandas has left in a file or table.
+    frame: pd.DataFrame = table.replace_schema_metadata(None).to_pandas()
     for name in with_nulls:  # pandas makes them floating-point numbers, which are not exact
         frame[name] = table[name].to_pandas(types_mapper=_masked)
     return frame

@@ -136,7 +136,7 @@ class CohortReader:
         -------
         Private: it confirms a guess of the table. Only a keyed digest of it is stored.
         """
-        if self._source.kind == "sql":
+        if self._source.kind in ("sql", "duckdb"):
             return None
         state = self.fingerprint(map=map)
         if state is None:  # a dataset that comes with a library
@@ -151,7 +151,7 @@ class CohortReader:
         -------
         Private. It may only decide where rows are read.
         """
-        if self._source.kind == "sql":
+        if self._source.kind in ("sql", "duckdb"):
             return None
         return sum(size for _, size, *_ in self._files() or ())
 

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from pydantic import (
     Field,
     FiniteFloat,
+    PrivateAttr,
     StrictBool,
     StrictInt,
     StrictStr,
@@ -22,9 +23,11 @@ from storage.files.documents import KEPT
 from storage.sources.declared_fhir import PATIENT, FhirSource
 from storage.sources.declared_images import PATIENT_TAG, DicomSource, PngSource
 from storage.sources.omop import PERSON, OmopSource
-from storage.sources.places import DatabasePlace, PrintablePath, SourcePlace
+from storage.sources.places import DatabasePlace, PrintablePath, SourcePlace, TablePlace
 
 _StrictFinite = Annotated[FiniteFloat, Field(strict=True)]
+_TableName = Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]*$")]
+_TableKind = Literal["parquet", "delta", "iceberg"]
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
 _REFUSED_MARKS = ("--", "/*", "*/", "#", "\\", "$", "{", "}", "`", "%", ";", "[")
 
@@ -90,20 +93,9 @@ class ParquetSource(_FileSource):
     kind: Literal["parquet"]
 
 
-class SqlSource(DatabasePlace):
-    """The result of one fixed query, which acts on one patient at a time.
+class _Query(SourcePlace):
+    """One fixed query, which acts on one patient at a time."""
 
-    Each row of a patient must be a function of that patient's rows in the tables. A table of the
-    query names the patient in the column of ``privacy_unit``, spelled alike in all tables, or is
-    declared public. A query is refused unless its parse proves this: no LIMIT, ROW_NUMBER, RANDOM()
-    or clock; GROUP BY, windows, DISTINCT, joins and subqueries only within a patient; WITH at the
-    beginning only; columns with their table (``table.column``) in a SELECT of several tables or
-    inside another; the patient not from the right side of a LEFT JOIN. With
-    ``privacy_unit.column: null`` it reads single rows of one table. Write other queries as a view
-    in ``patient_local``. The database user needs the right to read, and no other.
-    """
-
-    kind: Literal["sql"]
     query: str = Field(max_length=100_000)
     """One SELECT or WITH statement with bound parameters such as ``:ward``."""
     parameters: dict[str, StrictStr | StrictBool | StrictInt | _StrictFinite | date] = Field(
@@ -115,6 +107,11 @@ class SqlSource(DatabasePlace):
     patient_local: tuple[str, ...] = ()
     """Views whose rows about a patient depend on that patient's records alone. The guarantee rests
     on this declaration; other views are refused."""
+
+    @property
+    def language(self) -> str:
+        """Dialect of the query."""
+        return "duckdb"
 
     @field_validator("query")
     @classmethod
@@ -139,17 +136,16 @@ class SqlSource(DatabasePlace):
         return query
 
     @model_validator(mode="after")
-    def _complete(self, info: ValidationInfo) -> Self:
+    def _named(self, info: ValidationInfo) -> Self:
         if info.context == KEPT:
             return self
-        self.check_address()
         bound = set(sa.text(self.query).compile().params)
         if bound != self.parameters.keys():
             raise ValueError(
                 "'parameters' must name exactly the bound parameters of the query: "
                 f"{', '.join(sorted(bound)) or 'none'}"
             )
-        stray = self.declared - self.tables
+        stray = self.declared - self.tables_read
         if stray:
             raise ValueError(
                 "'public_tables' and 'patient_local' must name tables of the query, found "
@@ -158,23 +154,21 @@ class SqlSource(DatabasePlace):
         return self
 
     @property
-    def tables(self) -> frozenset[str]:
+    def tables_read(self) -> frozenset[str]:
         """Tables and views that the query reads, as the database reads their names."""
         from storage.sources.sql_queries import parse_query, tables_of  # slow import, rarely needed
 
         return tables_of(parse_query(self.query, self.language))
 
     @property
-    def times(self) -> frozenset[tuple[str, str]]:
-        """Tables with the columns that the query reads as times, which SQLite has as text."""
-        from storage.sources.sql_queries import parse_query, times_of
-
-        return times_of(parse_query(self.query, self.language))
+    def public(self) -> frozenset[str]:
+        """Tables and views that are declared public, as the database reads their names."""
+        return self._names(*self.public_tables)
 
     @property
     def declared(self) -> frozenset[str]:
         """Tables and views that are declared public or patient-local."""
-        return self._names(*self.public_tables, *self.patient_local)
+        return self.public | self._names(*self.patient_local)
 
     def check_patient_local(self, unit: str | None) -> None:
         """Refuse (ValueError) a query that is not proved to act on one patient at a time.
@@ -187,12 +181,68 @@ class SqlSource(DatabasePlace):
         check_patient_local(
             parse_query(self.query, self.language),
             unit=None if unit is None else next(iter(self._names(unit))),
-            public=self._names(*self.public_tables),
+            public=self.public,
         )
 
     def _names(self, *names: str) -> frozenset[str]:
-        """Return names as the database compares them: SQLite ignores case."""
-        return frozenset(n.lower() if self.language == "sqlite" else n for n in names)
+        """Return names as the database compares them: PostgreSQL alone minds the case."""
+        return frozenset(n if self.language == "postgresql" else n.lower() for n in names)
+
+
+class SqlSource(DatabasePlace, _Query):
+    """The result of one query, whose rows about a patient depend on that patient's rows alone.
+
+    A table of the query names the patient in the column of ``privacy_unit``, spelled alike in
+    all, or is
+    declared public. A query is refused unless its parse proves this: no LIMIT, ROW_NUMBER, RANDOM()
+    or clock; GROUP BY, windows, DISTINCT, joins and subqueries only within a patient; WITH at the
+    beginning only; columns with their table (``table.column``) in a SELECT of several tables or
+    inside another; the patient not from the right side of a LEFT JOIN. With
+    ``privacy_unit.column: null`` it reads single rows of one table. Write other queries as a view
+    in ``patient_local``. The database user needs the right to read, and no other.
+    """
+
+    kind: Literal["sql"]
+    _vocabulary: tuple[tuple[str, str], ...] = PrivateAttr(default=())
+
+    @property
+    def vocabulary(self) -> tuple[tuple[str, str], ...]:
+        """Queries that find something in the vocabulary of an OMOP database, and what it is."""
+        return self._vocabulary
+
+    @property
+    def times(self) -> frozenset[tuple[str, str]]:
+        """Tables with the columns that the query reads as times, which SQLite has as text."""
+        from storage.sources.sql_queries import parse_query, times_of
+
+        return times_of(parse_query(self.query, self.language))
+
+
+class _DuckdbSource(_Query):
+    """Tables of DuckDB by one query, with the rules of kind ``sql``; text is compared by bytes.
+
+    Keys and address of S3 are those of the environment (``AWS_ACCESS_KEY_ID``,
+    ``AWS_ENDPOINT_URL``). Extensions are not downloaded: ``INSTALL delta``.
+    """
+
+    kind: Literal["duckdb"]
+    database: PrintablePath | None = None
+    """A file of DuckDB."""
+    tables: dict[
+        _TableName, Annotated[dict[_TableKind, TablePlace], Field(min_length=1, max_length=1)]
+    ] = Field(default_factory=dict)
+    """Tables of the query, each ``{parquet: place}``, ``delta`` or ``iceberg``: a folder, a
+    file or ``s3://bucket/prefix``."""
+
+    @model_validator(mode="after")
+    def _placed(self, info: ValidationInfo) -> Self:
+        if info.context == KEPT:
+            return self
+        if (self.database is None) == (not self.tables):
+            raise ValueError("give exactly one of 'database' and 'tables'")
+        if self.tables and (absent := self.tables_read - self.tables.keys()):
+            raise ValueError(f"'tables' must name those of the query, found no {min(absent)}")
+        return self
 
 
 class _SklearnSource(SourcePlace):
@@ -207,6 +257,7 @@ Source = Annotated[
     CsvSource
     | ParquetSource
     | SqlSource
+    | _DuckdbSource
     | OmopSource
     | FhirSource
     | _SklearnSource
@@ -218,12 +269,14 @@ Source = Annotated[
 
 def query_of(source: OmopSource) -> SqlSource:
     """Return the source of kind ``sql`` that an OMOP source is compiled to."""
-    return SqlSource(
+    query = SqlSource(
         kind="sql",
         **source.model_dump(include={"url", "url_env", "dialect", "select", "patient_local"}),
         query=source.query,
         public_tables=source.public_tables,
     )
+    query._vocabulary = source.vocabulary
+    return query
 
 
 def check_source_unit(source: "Source", unit: str | None) -> None:
@@ -235,7 +288,7 @@ def check_source_unit(source: "Source", unit: str | None) -> None:
     if unit != named:
         raise ValueError(f"privacy_unit.column: expected {named} for a source of this kind")
     query = query_of(source) if isinstance(source, OmopSource) else source
-    if isinstance(query, SqlSource):
+    if isinstance(query, _Query):
         try:
             query.check_patient_local(unit)
         except ValueError as error:

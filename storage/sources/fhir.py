@@ -30,7 +30,7 @@ from storage.sources.declared_fhir import (
     known_types,
     parse_expression,
 )
-from storage.sources.reading import RefusedRow, SourceTable
+from storage.sources.reading import RefusedRow, SourceTable, check_form
 
 _LOG = "log.ndjson"
 _MAX_LINE_BYTES = 1 << 24
@@ -136,6 +136,10 @@ def _unnamed_database(folder: Path) -> sqlite3.Connection:
 
 def _lines(file: Path, types: set[str]) -> Iterator[tuple[str, str, str, str, bytes, bytes]]:
     """Yield the resources of some types with their patient, their time and their id."""
+    try:
+        check_form(file, "ndjson")
+    except InputError as refusal:
+        raise RefusedRow(refusal, row=0, place=file.name) from None
     with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as handle:
         for number in count():
             line = handle.readline(_MAX_LINE_BYTES + 1)
@@ -193,16 +197,18 @@ def _patient_of(kind: str, resource: Mapping[str, Any]) -> str:
                 "the same person; merge the two before the export",
             )
         own = resource.get("id")
-        named = _REFERENCE.fullmatch(f"Patient/{own}") if isinstance(own, str) else None
+        reference = f"Patient/{own}" if isinstance(own, str) else None
     else:
         subject = resource.get(SUBJECTS[kind])
         reference = subject.get("reference") if isinstance(subject, dict) else None
-        named = _REFERENCE.fullmatch(reference) if isinstance(reference, str) else None
+    named = _REFERENCE.fullmatch(reference) if isinstance(reference, str) else None
     if named is None:
+        is_address = "://" in str(reference)
+        found = "an address, and two servers may share an id" if is_address else "no name"
         raise InputError(
             "FHIR_SUBJECT",
-            f"expected every {kind} to name its patient (Patient/id), found one that names none; "
-            "correct the export",
+            f"expected every {kind} to name its patient (Patient/id), found {found}; export "
+            "again, with relative references",
         )
     return named[1]
 

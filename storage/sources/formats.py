@@ -3,11 +3,13 @@
 import csv
 import gzip
 import io
+import logging
 import os
 import re
 import sqlite3
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import cached_property
 from itertools import chain, count
 from pathlib import Path
@@ -18,10 +20,12 @@ import pyarrow.csv as pa_csv
 import sqlalchemy as sa
 
 from privacy.errors import ConfigurationError, InputError
-from storage.sources.cells import all_read, sql_is_read, sql_text
+from storage.sources.cells import is_read, sql_is_read, sql_text
 from storage.sources.declared import CsvSource, SqlSource
-from storage.sources.reading import RefusedRow, SourceTable, unreadable
+from storage.sources.reading import RefusedRow, SourceTable, check_form, unreadable
 
+_log = logging.getLogger(__name__)
+_LONG_SECONDS = 10.0
 _MAX_HEADER_CHARACTERS = 1_000_000
 # The parser reads ahead about forty blocks; a row must fit into one.
 _CSV_BLOCK_BYTES = 1 << 18
@@ -52,6 +56,7 @@ class CsvTable(SourceTable):
     def described(self) -> tuple[tuple[str, ...], dict[str, str]]:
         """Return the names; every cell is text."""
         delimiter = self._source.delimiter
+        check_form(self._source.path, "csv", encoding=self._source.encoding)
         if len(self._line) >= _MAX_HEADER_CHARACTERS or not self._line.strip():
             raise InputError(
                 "CSV_HEADER",
@@ -187,7 +192,9 @@ class QueryTable(SourceTable):
                     columns = [sql_text(name, cells[name]) for name in needed]
                 except InputError as refusal:
                     wanted = zip(*(cells[name] for name in needed), strict=True)
-                    row = first_row + [*map(all_read, wanted)].index(False)
+                    row = first_row + [
+                        all(is_read(type(c)) for c in cells) for cells in wanted
+                    ].index(False)
                     place = f"row {row + 1} of the query"
                     raise RefusedRow(refusal, row=row, place=place) from None
                 yield pa.RecordBatch.from_arrays(columns, names=list(needed))
@@ -214,11 +221,13 @@ def executed(source: SqlSource) -> Iterator[sa.CursorResult[tuple[object, ...]]]
         raise ConfigurationError(
             "DATABASE_KIND",
             "expected an address of PostgreSQL or SQLite, the databases that are read, found "
-            "another; export the table to Parquet, and name that as the source",
+            "another; export the table to Parquet, and name that as the source: the page of the "
+            "site file has a command (other databases)",
         )
     if place.drivername == "postgresql":  # the driver that is installed
         place = place.set(drivername="postgresql+psycopg")
     engine = sa.create_engine(place, poolclass=sa.NullPool, hide_parameters=True)
+    late = threading.Timer(0, bool)
     try:
         # SQLite would create an empty database under a mistyped name.
         if engine.dialect.name == "sqlite" and not Path(engine.url.database or "").is_file():
@@ -229,6 +238,8 @@ def executed(source: SqlSource) -> Iterator[sa.CursorResult[tuple[object, ...]]]
             )
         # A read-only mode is a second barrier behind the check of the query.
         _check_database(engine, source)
+        late = threading.Timer(_LONG_SECONDS, _say_why_it_is_long, [engine, source])
+        late.daemon = True
         options = {"postgresql_readonly": True} if engine.dialect.name == "postgresql" else {}
         with engine.execution_options(**options).connect() as connection:
             driver = connection.connection.driver_connection
@@ -236,12 +247,15 @@ def executed(source: SqlSource) -> Iterator[sa.CursorResult[tuple[object, ...]]]
                 driver.execute("PRAGMA query_only = ON")
                 driver.set_authorizer(_authorize_reading)
                 _check_times(driver, source)
+            late.start()
+            _check_vocabulary(connection, source)
             result = connection.execute(
                 sa.text(source.query), source.parameters, execution_options={"stream_results": True}
             )
             with closing(result):
                 yield result
     finally:
+        late.cancel()
         engine.dispose()
 
 
@@ -253,19 +267,57 @@ def _check_database(engine: sa.Engine, source: SqlSource) -> None:
             f"expected a {source.language} database at the address of the source, found another; "
             "set 'dialect' of the source to the one that the query is written for",
         )
-    fold = _folded if source.language == "sqlite" else str
+    fold = folded if source.language == "sqlite" else str
     catalogue = sa.inspect(engine)
-    for name in sorted(source.tables - source.declared):
+    for name in sorted(source.tables_read - source.declared):
         schema, _, table = name.rpartition(".")
         stored = {fold(one) for one in catalogue.get_table_names(schema or None)}
         # An unknown name makes the query itself fail.
         if table not in stored and catalogue.has_table(table, schema or None):
-            raise ConfigurationError(
-                "UNDECLARED_VIEW",
-                f"expected the query to read tables, found {name}, which is a view or outside of "
-                "the default schema; name it with its schema, or declare in the site file that its "
-                "rows about a patient depend on that patient alone (patient_local), or on no "
-                "patient (public_tables)",
+            raise undeclared_view(name)
+
+
+def undeclared_view(name: str) -> ConfigurationError:
+    """Return the error for a name of the query that is no table, nor a declared view."""
+    return ConfigurationError(
+        "UNDECLARED_VIEW",
+        f"expected the query to read tables, found {name}, which is a view or outside of the "
+        "default schema; name it with its schema, or declare in the site file that its rows about "
+        "a patient depend on that patient alone (patient_local), or on no patient (public_tables)",
+    )
+
+
+def _say_why_it_is_long(engine: sa.Engine, source: SqlSource) -> None:
+    bare = list[str]()
+    with suppress(Exception):  # a driver's message may hold the address
+        bare += _without_index(sa.inspect(engine), source)
+    said = f"; without an index on these columns, which slows it: {', '.join(bare)}" if bare else ""
+    _log.warning("the database still computes the rows of the source%s", said)
+
+
+def _without_index(catalogue: sa.Inspector, source: SqlSource) -> Iterator[str]:
+    """Yield the tables of patients that the query joins by columns that begin no index."""
+    from storage.sources.sql_queries import equated_of, parse_query
+
+    joined = equated_of(parse_query(source.query, source.language))
+    for name in sorted(source.tables_read - source.public):
+        schema, _, table = name.rpartition(".")
+        place = (table, schema or None)
+        firsts = [*catalogue.get_pk_constraint(*place)["constrained_columns"][:1]]
+        firsts += [str(*one["column_names"][:1]) for one in catalogue.get_indexes(*place)]
+        columns = {one["name"].lower() for one in catalogue.get_columns(*place)}
+        if joined & columns and not any(first.lower() in joined for first in firsts):
+            yield f"{name} ({', '.join(sorted(joined & columns))})"
+
+
+def _check_vocabulary(connection: sa.Connection, source: SqlSource) -> None:
+    """Refuse (InputError) a vocabulary that lacks what the declaration needs of it."""
+    for query, lacking in source.vocabulary:
+        if connection.execute(sa.text(query)).first() is None:
+            raise InputError(
+                "VOCABULARY",
+                f"expected {lacking}, found none; load the whole vocabulary, or correct "
+                "vocabulary_schema or the declaration",
             )
 
 
@@ -276,8 +328,8 @@ def _check_times(driver: sqlite3.Connection, source: SqlSource) -> None:
     """
     for table, column in source.times:
         # Names of a parsed query, in quotes.
-        name = ".".join(_in_quotes(part) for part in table.split("."))
-        cell = _in_quotes(column)
+        name = ".".join(in_quotes(part) for part in table.split("."))
+        cell = in_quotes(column)
         found = driver.execute(
             f"SELECT 1 FROM {name} WHERE {cell} IS NOT NULL "  # noqa: S608
             f"AND (TYPEOF({cell}) <> 'text' OR UNIXEPOCH({cell}) IS NULL "
@@ -292,12 +344,13 @@ def _check_times(driver: sqlite3.Connection, source: SqlSource) -> None:
             )
 
 
-def _in_quotes(name: str) -> str:
+def in_quotes(name: str) -> str:
+    """Write a name of a table or column for a query."""
     return '"' + name.replace('"', '""') + '"'
 
 
-def _folded(name: str) -> str:
-    """Fold a name as SQLite does: A to Z alone."""
+def folded(name: str) -> str:
+    """Fold a name as SQLite and DuckDB do: A to Z alone."""
     return "".join(c.lower() if c.isascii() else c for c in name)
 
 

@@ -180,7 +180,7 @@ class OmopSource(DatabasePlace):
     features as columns. The declaration becomes one query over the standard tables, which passes
     the checks of kind ``sql``. Windows in days compare dates; windows in hours compare times and
     leave out records without one. SQLite has dates as text (``2020-03-01``, or
-    ``2020-03-01 14:30:00``). Every table needs its usual index on ``person_id``.
+    ``2020-03-01 14:30:00``).
     """
 
     kind: Literal["omop"]
@@ -196,13 +196,12 @@ class OmopSource(DatabasePlace):
     vocabulary_schema: _SchemaName | None = None
     """Schema of ``concept`` and ``concept_ancestor``; ``cdm_schema`` if left out."""
     patient_local: tuple[str, ...] = ()
-    """Views among the tables, as for kind ``sql``; the guarantee rests on this declaration."""
+    """Views among the tables, as for kind ``sql``."""
 
     @model_validator(mode="after")
     def _complete(self, info: ValidationInfo) -> Self:
         if info.context == KEPT:
             return self
-        self.check_address()
         names = [feature.column for feature in self.features]
         if len({*names, PERSON}) != len(names) + 1:
             raise ValueError(f"expected each column once, and none called {PERSON}")
@@ -257,6 +256,38 @@ class OmopSource(DatabasePlace):
             for feature in self.features
         )
         return tuple(self._table(name) for name, is_read in wanted.items() if is_read)
+
+    @property
+    def vocabulary(self) -> tuple[tuple[str, str], ...]:
+        """Queries of which each has a row if the vocabulary is whole, and what that is.
+
+        A concept is its own descendant; of columns that become names, a record has to find one.
+        """
+        ancestor, concept = self._table("concept_ancestor"), self._table("concept")
+        wanted = [
+            (
+                f"SELECT 1 FROM {ancestor} WHERE ancestor_concept_id = {one} LIMIT 1",
+                f"concept {one} of {events.event} in concept_ancestor",
+            )
+            for events in (self.population, *self.features)
+            for one in (events.concepts if events.descendants else ())
+        ]
+        named = [
+            ("person", f"{one.person}_concept_id", one.column)
+            if one.person
+            else (_EVENTS[one.event][0], "value_as_concept_id", one.column)
+            for one in self.features
+            if one.person not in (None, "age") or one.value == "concept"
+        ]
+        wanted += [
+            (
+                f"SELECT 1 FROM {self._table(table)} AS e JOIN {concept} AS k "
+                f"ON k.concept_id = e.{column} LIMIT 1",
+                f"a concept in the table concept for {table}.{column}, of column {name}",
+            )
+            for table, column, name in named
+        ]
+        return tuple(wanted)
 
     def _table(self, name: str) -> str:
         of_vocabulary = self.vocabulary_schema if name.startswith("concept") else None

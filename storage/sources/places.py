@@ -2,16 +2,19 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
     Field,
     StrictInt,
     StrictStr,
+    ValidationInfo,
     field_validator,
+    model_validator,
 )
 
+from storage.files.documents import KEPT
 from storage.schema.column_blocks import ImageColumns
 from storage.schema.columns import Declaration
 
@@ -27,6 +30,18 @@ def _printable(path: Path) -> Path:
 
 
 PrintablePath = Annotated[Path, AfterValidator(_printable)]
+
+
+def _one_place(place: str) -> str:
+    # DuckDB would read a pattern as many files.
+    if not place.isprintable() or re.fullmatch(r"(s3://)?[^*?\[]+", place) is None:
+        raise ValueError("expected a path or s3://bucket/prefix, without * ? and [")
+    if "://" in place.removeprefix("s3://"):
+        raise ValueError("expected a path, or an address that begins with s3://")
+    return place
+
+
+TablePlace = Annotated[StrictStr, AfterValidator(_one_place)]
 
 
 class SourcePlace(Declaration):
@@ -74,9 +89,12 @@ class DatabasePlace(SourcePlace):
         """Kind of the database, as SQLAlchemy names it."""
         return self.dialect or ("sqlite" if self.url else "postgresql")
 
-    def check_address(self) -> None:
-        """Refuse (ValueError) no address, two addresses, or a language other than the file's."""
+    @model_validator(mode="after")
+    def _one_address(self, info: ValidationInfo) -> Self:
+        if info.context == KEPT:
+            return self
         if (self.url is None) == (self.url_env is None):
             raise ValueError("give exactly one of 'url_env' and 'url'")
         if self.url is not None and self.language != "sqlite":
             raise ValueError("'url' is a SQLite file; leave 'dialect' out")
+        return self

@@ -1,5 +1,7 @@
 """Shared parts of the readers of private rows: readers by kind, failures, selection, fragments."""
 
+import gzip
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -22,13 +24,51 @@ MAX_CELLS = 40_000_000
 _READERS = {
     "csv": "formats:CsvTable",
     "dicom": "images.image_folders:ImageFolder",
+    "duckdb": "tables.duckdb_tables:DuckdbTables",
     "fhir": "fhir:FhirExport",
-    "parquet": "parquet_files:ParquetFolder",
+    "parquet": "tables.parquet_files:ParquetFolder",
     "png": "images.image_folders:ImageFolder",
     "sklearn": "formats:SklearnTable",
     "sql": "formats:QueryTable",
 }
 """Reader of each kind of source, as ``module:class`` in this folder."""
+
+
+_DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)
+_FORMS = {
+    b"\x1f\x8b": "gzip; give the file a name that ends in .gz",
+    b"PK\x03\x04": "a zip archive or a workbook (xlsx); export the table as CSV",
+    b"\xd0\xcf\x11\xe0": "a workbook (xls); export the table as CSV",
+    b"PAR1": "Parquet; declare kind: parquet",
+    b"SQLite format 3": "a SQLite database; declare kind: sql",
+    b"\x28\xb5\x2f\xfd": "zstd; unpack the file",
+    b"\xfd7zXZ": "xz; unpack the file",
+    b"BZh": "bzip2; unpack the file",
+    **dict.fromkeys((b"\xff\xfe", b"\xfe\xff"), "UTF-16; declare encoding: utf-16"),
+}
+_OTHER = "another form; correct the name of the file, or its kind in the site file"
+
+
+def check_form(file: Path, kind: str, *, encoding: str = "utf-8") -> None:
+    """Refuse a file (``FILE_FORM``) whose first bytes are those of another form than declared.
+
+    Text is plain, or gzip where the name ends in ``.gz``.
+    """
+    with file.open("rb") as handle:
+        found = _form_of(handle.read(16))
+    if kind != "parquet" and file.suffix == ".gz":
+        kind = f"{kind} in gzip, as the name ends in .gz"
+        if not found.startswith("gzip"):
+            raise InputError("FILE_FORM", f"expected {kind}, found {found}")
+        with gzip.open(file) as inner:
+            found = _form_of(inner.read(16))
+    is_text = found == _OTHER or (found.startswith("UTF-16") and encoding.startswith("utf-16"))
+    if not (found.startswith("Parquet") if kind == "parquet" else is_text):
+        raise InputError("FILE_FORM", f"expected {kind}, found {found}")
+
+
+def _form_of(head: bytes) -> str:
+    return next((form for start, form in _FORMS.items() if head.startswith(start)), _OTHER)
 
 
 class Part(Protocol):
@@ -110,8 +150,12 @@ class FailureNote(AbstractContextManager["FailureNote"]):
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
         if isinstance(error, Exception) and not isinstance(error, ClustMixError):
             self.failed, text = True, str(error)
-            encoding = "UTF8" in text or isinstance(error, UnicodeError)
-            self.about = "encoding" if encoding else "cells" if "columns, got" in text else ""
+            if isinstance(error, _DAMAGED) or "compressed" in text or "zlib" in text:
+                self.about = "gzip"
+            elif "UTF8" in text or isinstance(error, UnicodeError):
+                self.about = "encoding"
+            elif "columns, got" in text:
+                self.about = "cells"
         elif isinstance(error, ClustMixError):
             error.__context__ = None  # the failure behind it may quote the data
         return self.failed
@@ -149,15 +193,20 @@ def unreadable(kind: str, about: str = "") -> InputError:
         "inside of cells doubled",
         "csv encoding": "the text is not in the declared encoding; declare encoding in the site "
         "file, such as latin-1, or export it again",
+        "gzip": "a compressed file is cut off or damaged; copy or export it again, whole",
         "parquet": "every file must be Parquet with the same columns and types; write it again",
         "sql": "the query could not be run or its result not be read; try the query, the address "
         "and the driver with the database's own client",
+        "duckdb": "the query could not be run or its result not be read; try the query and the "
+        "places with DuckDB itself, and see that no other program has the database open to write",
         "png": "the folder must hold the listed PNG files; see which can be opened",
         "dicom": "the folder must hold the listed DICOM files; see which can be opened",
         "fhir": "the folder must hold files '*.ndjson' of a FHIR bulk export; export it again",
         "sklearn": "the dataset could not be loaded; install scikit-learn",
     }
-    return InputError("SOURCE_UNREADABLE", rules.get(f"{kind} {about}", rules[kind]))
+    return InputError(
+        "SOURCE_UNREADABLE", rules.get(f"{kind} {about}", rules.get(about, rules[kind]))
+    )
 
 
 def numbered_rows(

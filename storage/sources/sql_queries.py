@@ -8,7 +8,7 @@ refused.
 import logging
 from functools import lru_cache
 
-from sqlglot import exp, parse
+from sqlglot import exp, parse, parse_one
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
 
@@ -22,6 +22,9 @@ _PARTS = {name: frozenset(parts.split()) for name, parts in _LISTED["parts"].ite
 _PLAIN, _PLACES_OF_ROWS, _CLOCKS = (
     frozenset(_LISTED["words"][kind].split()) for kind in ("constructs", "places_of_rows", "clocks")
 )
+DUCKDB_TYPES = frozenset(_LISTED["words"]["duckdb_types"])
+"""Types of DuckDB whose cells can be read, without lengths and levels."""
+
 _TYPES = (
     exp.DataType.NUMERIC_TYPES
     | exp.DataType.TEXT_TYPES
@@ -35,9 +38,9 @@ AGGREGATES = (exp.Count, exp.Min, exp.Max, exp.Sum, exp.Avg)
 def parse_query(text: str, dialect: str) -> exp.Query:
     """Parse one reading statement, made of the listed constructs.
 
-    The text has no comments; the dialect is ``postgresql`` or ``sqlite``. Names are returned as the
-    database reads them. The result is cached: do not change it. It is a ValueError if the text is
-    not exactly one statement of the dialect, or holds anything else.
+    The text has no comments; the dialect is ``postgresql``, ``sqlite`` or ``duckdb``. Names are
+    returned as the database reads them. The result is cached: do not change it. It is a ValueError
+    if the text is not exactly one statement of the dialect, or holds anything else.
     """
     dialect = "postgres" if dialect == "postgresql" else dialect
     try:
@@ -61,7 +64,7 @@ def parse_query(text: str, dialect: str) -> exp.Query:
 def _check_name(name: exp.Identifier, dialect: str) -> None:
     if "." in name.name and isinstance(name.parent, exp.Table | exp.TableAlias):
         raise ValueError("the query must name tables without a dot inside of the quotes")
-    folded = dialect == "sqlite" or not name.quoted
+    folded = dialect != "postgres" or not name.quoted
     if folded and any(not c.isascii() and c != c.lower() for c in name.name):
         raise ValueError(
             "the query must write names without capitals other than A to Z, which databases do "
@@ -88,6 +91,9 @@ def _check_node(node: exp.Expr, dialect: str) -> None:
         raise ValueError("the query must convert to numbers, text, dates or truth values only")
     if isinstance(node, exp.Literal) and node.name.strip().lower() in _CLOCKS:
         raise ValueError("the query must not read a clock; found a literal such as 'now'")
+    if dialect == "duckdb" and isinstance(node, exp.Column) and node.name.lower() in _CLOCKS:
+        # DuckDB reads such a name as a clock where no column has it, even in quotes.
+        raise ValueError(f"the query must not read a clock; rename the column {node.name}")
     if isinstance(node, exp.Table) and not isinstance(node.this, exp.Identifier):
         raise ValueError("the query must read tables and views; found something else after FROM")
     if isinstance(node, exp.CTE | exp.Subquery) and not isinstance(node.this, exp.Query):
@@ -99,8 +105,8 @@ def _check_node(node: exp.Expr, dialect: str) -> None:
         raise ValueError(f"the query must not read where a row is stored; found {node.name}")
     if isinstance(node, exp.Sum | exp.Avg) and not _is_exact(node.this, dialect):
         raise ValueError(
-            f"{node.key.upper()} must be over CAST(... AS INTEGER), or AS NUMERIC in PostgreSQL: a "
-            "sum of other numbers depends on the order of rows"
+            f"{node.key.upper()} must be over CAST(... AS INTEGER), or AS NUMERIC outside of "
+            "SQLite: a sum of other numbers depends on the order of rows"
         )
 
 
@@ -125,10 +131,25 @@ def _strange(construct: str) -> ValueError:
 
 
 def _is_exact(node: exp.Expr, dialect: str) -> bool:
-    exact = exp.DataType.INTEGER_TYPES | (
-        {exp.DataType.Type.DECIMAL} if dialect == "postgres" else set()
-    )
+    types = exp.DataType.Type
+    # DuckDB adds the widest integers without a sign as floating-point numbers.
+    exact = exp.DataType.INTEGER_TYPES - {types.UINT128, types.UINT256}
+    exact |= {types.DECIMAL} if dialect != "sqlite" else set()
     return isinstance(node, exp.Cast) and node.to.this in exact
+
+
+def printed(text: str, dialect: str) -> str:
+    """Return a statement as the parser read it, with all names in quotes."""
+    return parse_one(text, read=dialect).sql(dialect, identify=True)
+
+
+def equated_of(query: exp.Query) -> frozenset[str]:
+    """Return the columns of a parsed query that may join tables: left of = or IN, or in USING."""
+    left = (node.this for node in query.find_all(exp.EQ, exp.In))
+    using = (one for join in query.find_all(exp.Join) for one in join.args.get("using") or ())
+    return frozenset(
+        one.name for one in (*left, *using) if isinstance(one, exp.Column | exp.Identifier)
+    )
 
 
 def tables_of(query: exp.Query) -> frozenset[str]:

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from privacy.arrays import Codes, Floats, Indices, Integers
 from privacy.errors import InputError
+from privacy.parameters import PrivacyUnit
 from storage.sources.cells import distinct
 from tasks.measurement.encoded import N_FOLDS, mixed_bits
 
@@ -57,14 +58,16 @@ def bound_contributions(
     return keep, np.where(keep, 1.0 / n_kept, 0.0)
 
 
-def part_of_patients(patient_keys: ArrayLike, *, scheme: str, parts: int) -> Integers:
+def part_of_patients(
+    patient_keys: ArrayLike, *, scheme: str, parts: int, unit: PrivacyUnit | None = None
+) -> Integers:
     """Return the part of each row's patient, for releases of disjoint sets of patients.
 
     The part, in [0, `parts`), is a hash of the patient's key; the public name of the scheme is the
     key of the hash. The parts of one scheme are therefore disjoint in this table and in every later
     one.
     """
-    patient, names = named_patients(patient_keys)
+    patient, names = named_patients(patient_keys, unit)
     key = hashlib.sha256(scheme.encode("utf-8")).digest()
     part = [
         int.from_bytes(hashlib.blake2b(name.encode("utf-8"), key=key, digest_size=16).digest())
@@ -102,8 +105,13 @@ def shard_of(hashes: NDArray[np.uint64], n_shards: int) -> Integers:
     return ((hashes // np.uint64(N_FOLDS)) % np.uint64(n_shards)).astype(np.int64)
 
 
-def named_patients(patient_keys: ArrayLike) -> tuple[Indices, list[str]]:
-    """Return the index (n,) of each row's patient, and the patients; `raw_text` compares keys."""
+def named_patients(
+    patient_keys: ArrayLike, unit: PrivacyUnit | None = None
+) -> tuple[Indices, list[str]]:
+    """Return the index (n,) of each row's patient, and the patients.
+
+    Keys are compared as `raw_text`, in the spelling that a unit declares.
+    """
     # A list has no type, so pandas would convert one key depending on the others.
     keys = np.array(patient_keys, dtype=object) if isinstance(patient_keys, list) else patient_keys
     index, texts = distinct(pd.Series(keys))
@@ -112,5 +120,8 @@ def named_patients(patient_keys: ArrayLike) -> tuple[Indices, list[str]]:
             "PATIENT_MISSING",
             "expected a patient key in every row; leave out rows without one at the source",
         )
+    if unit is not None:
+        # What has no spelling is refused before (`unnamed_patients`).
+        texts = [unit.spelled(text) or text for text in texts]
     merged, names = pd.factorize(np.array(texts, dtype=object))
     return merged[index], list(names)

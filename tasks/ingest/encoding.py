@@ -255,16 +255,21 @@ def label_codes(series: pd.Series, label: Label, violations: list[Violation]) ->
     exact[""] = empty
     table = [_label_code(text, label, exact) for text in texts]
     codes = np.array([*table, empty], dtype=np.int32)[index]
-    _note(violations, Rule.LABEL, label.name, codes == _REFUSED)
+    torn = np.array(["\0" in text for text in texts] + [False])[index]
+    _note(violations, Rule.TEXT, label.name, torn)
+    _note(violations, Rule.LABEL, label.name, (codes == _REFUSED) & ~torn)
     return codes
 
 
 def _label_code(text: str, label: Label, exact: dict[str, int]) -> int:
     if text in exact:
         return exact[text]
+    for level, prefixes in label.prefixes.items():
+        if text.startswith(prefixes):
+            return exact[level]
     number = number_of(text)
     if label.buckets is None or number is None:
-        return _REFUSED
+        return _REFUSED if label.other is None else exact[label.other]
     return int(np.searchsorted(label.buckets.edges, number, side="right"))
 
 

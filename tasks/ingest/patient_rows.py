@@ -52,7 +52,7 @@ def encoded_shards(
 ) -> tuple[EncodedRows, ...]:
     """Check, encode and bound a table in memory; returns the shards that a flow would make."""
     chunk = encode_chunk(frame, schema)
-    refuse_violations((*chunk.violations, *unnamed_patients(frame, unit.column)))
+    refuse_violations((*chunk.violations, *unnamed_patients(frame, unit)))
     shards = tuple(bounded_rows(rows, unit) for rows in rows_by_shard(frame, chunk, unit, N_SHARDS))
     require_levels([levels_of(rows, schema) for rows in shards], schema)
     return shards
@@ -74,7 +74,7 @@ def rows_by_shard(
         hashes = hash_records(codes, label)
     else:
         # One spelling for all: a source that stores 5 and 5.0 must not split a patient.
-        index, names = named_patients(frame[unit.column][chunk.valid])
+        index, names = named_patients(frame[unit.column][chunk.valid], unit)
         hashes = hash_names(names)[index]
     folds, keys = fold_of(hashes), np.array(names or [""], dtype=np.str_)
     shards = shard_of(hashes, n_shards).astype(np.uint16)  # small numbers are sorted in one go
@@ -141,17 +141,20 @@ def require_levels(levels: Sequence[tuple[bool, ...]], schema: TableSchema) -> N
             )
 
 
-def unnamed_patients(frame: pd.DataFrame, column: str | None) -> tuple[Violation, ...]:
+def unnamed_patients(frame: pd.DataFrame, unit: PrivacyUnit) -> tuple[Violation, ...]:
     """Return violations for rows that name no patient, whose contribution has no bound."""
+    column = unit.column
     if column is None:
         return ()
     index, texts = distinct(frame[column])
-    if (index >= 0).all() and "" not in texts and "\0" not in "".join(texts):
+    no_key = [text != "" and unit.spelled(text) is None for text in texts]
+    if (index >= 0).all() and "" not in texts and "\0" not in "".join(texts) and not any(no_key):
         return ()
     # The last entry serves index -1, a null. An array of keys drops a NUL at the end of a key.
     broken = {
         Rule.NOT_NULL: np.array([*(text == "" for text in texts), True])[index],
         Rule.TEXT: np.array([*("\0" in text for text in texts), False])[index],
+        Rule.KEY: np.array([*no_key, False])[index],
     }
     return tuple(
         Violation(rule=rule, column=column, rows=np.flatnonzero(rows))

@@ -111,7 +111,7 @@ def spread_fragment(
         if rules.marks is not None:
             frame = with_plain_numbers(frame, schema.columns, rules.marks)
         chunk = encode_chunk(frame, schema)
-        violations = (*chunk.violations, *unnamed_patients(frame, rules.unit.column))
+        violations = (*chunk.violations, *unnamed_patients(frame, rules.unit))
         if visits is not None:
             # A row without a label is no visit and has no moment.
             moments = np.where(chunk.valid, moments_of(frame[visits.order], visits), 0.0)
@@ -231,8 +231,9 @@ def _own_part(rules: IngestRules, frame: pd.DataFrame) -> pd.DataFrame:
     if own is None:
         return frame
     keep = np.zeros(len(frame), dtype=np.bool_)
-    for violation in unnamed_patients(frame, rules.unit.column):
+    for violation in unnamed_patients(frame, rules.unit):
         keep[violation.rows] = True
     keys = frame[rules.unit.column][~keep]
-    keep[~keep] = part_of_patients(keys, scheme=own.scheme, parts=own.parts) == own.part
+    part = part_of_patients(keys, scheme=own.scheme, parts=own.parts, unit=rules.unit)
+    keep[~keep] = part == own.part
     return frame[keep]

@@ -84,7 +84,7 @@ def _facts(
         "description": (
             f"{manifest.rows} synthetic rows in the form of the table {manifest.dataset} "
             f"({title}). {''.join(f'{text} ' for text in origin(manifest))}The number of rows was "
-            f"chosen. {claim.statement} No row is that of a person."
+            f"chosen. {claim.statement} No row is copied from a record."
         ),
         "purpose": declared.purpose
         or (

@@ -2,13 +2,15 @@
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from privacy.event_records import event_from_dict
 from privacy.events import Event, Gaussian, Repeated
 from storage.releases.manifest import GateRecord, Manifest
 from storage.schema.columns import CategoricalColumn, Column, NumericColumn
+from storage.schema.labels import Label
 from storage.schema.table import TableSchema
 from tasks.reporting.claim import Claim, rounded_up
 from tasks.reporting.rendering import words
@@ -48,8 +50,9 @@ def public_facts(manifest: Manifest, schema: TableSchema, title: str | None) -> 
         "steps": steps(manifest, images=schema.image is not None),
         "noise": noise_table(manifest),
         "noise_caption": (
-            "Every look at the records, in the units of its integer grid. Everything else is "
-            "computed from these and from public settings."
+            "Every look at the records, in the units of its integer grid. Noise in patients is its "
+            "standard deviation, divided by the most that one patient can change the statistic by. "
+            "Everything else is computed from these and from public settings."
         ),
         "settings": _settings(manifest),
         "verdict": _verdict(manifest.gate),
@@ -85,7 +88,7 @@ def noise_table(manifest: Manifest) -> _Table:
     """Return one row per noisy statistic, in its grid units and in the order of the manifest."""
     header = (
         *("Statistic", "Noise", "Values"),
-        *("L2 sensitivity", "Noise stddev", "Noise / sensitivity"),
+        *("L2 sensitivity", "Noise stddev", "Noise in patients"),
     )
     leaves = [leaf for values in manifest.events for leaf in _leaves(event_from_dict(values), "")]
     return _Table(header, tuple(_noise_row(*leaf) for leaf in leaves), n_numbers=4)
@@ -93,7 +96,7 @@ def noise_table(manifest: Manifest) -> _Table:
 
 def described_column(column: Column) -> str:
     """Return kind and domain of a column in one line."""
-    return "; ".join(_numbers(column) if isinstance(column, NumericColumn) else _levels(column))
+    return "; ".join(_described(column))
 
 
 def listed(levels: Sequence[str]) -> str:
@@ -121,13 +124,13 @@ def origin(manifest: Manifest) -> Iterator[str]:
 
 def _declaration(manifest: Manifest) -> str:
     """Return when the columns were declared, and the number of corrections after a check."""
-    n_failed = manifest.corrected_after_checks
-    if not n_failed:
+    n_checks = manifest.corrected_after_checks
+    if not n_checks:
         return "Declared before a record was measured; no failed check of this table is recorded."
-    checks = "1 check" if n_failed == 1 else f"{n_failed} checks"
+    checks = "1 check" if n_checks == 1 else f"{n_checks} checks"
     return (
-        f"Declared before a record was measured. Declarations were corrected after {checks} in "
-        "which records of the source broke them."
+        f"Declared before a record was measured. Declarations were corrected after {checks} of "
+        "the table, which show its owner how records keep them."
     )
 
 
@@ -235,20 +238,43 @@ def _dictionary(schema: TableSchema) -> Iterator[tuple[str, ...]]:
         )
     for column in schema.columns if image is None else ():
         missing = column.missing[0] or "empty text" if column.missing else "never"
-        kind, domain = _numbers(column) if isinstance(column, NumericColumn) else _levels(column)
+        kind, domain = _described(column)
         yield column.name, kind, domain, "empty cell" if column.nullable else missing
     for label in (schema.label, *schema.more_labels):
-        names = label.level_names
-        yield label.name, f"label, {len(names)} levels", listed(names), "never"
+        yield label.name, f"label, {len(label.level_names)} levels", _levels(label), "never"
 
 
-def _numbers(column: NumericColumn) -> tuple[str, str]:
+def _described(column: Column) -> tuple[str, str]:
+    """Return kind and domain of a column."""
+    if not isinstance(column, NumericColumn):
+        return f"categorical, {len(column.levels)} levels", _levels(column)
     kind = "integer" if column.kind == "integer" else f"real, {column.grid_decimals} decimals"
     width = "of equal width" if isinstance(column.bins, int) else "with declared edges"
     bounds = f"{column.lower:.10g} to {column.upper:.10g}"
     return kind, f"{bounds}; measured in {column.n_bins} bins {width}"
 
 
-def _levels(column: CategoricalColumn) -> tuple[str, str]:
+def _levels(column: CategoricalColumn | Label) -> str:
+    """Return the levels, each followed by the other values of the source that it stands for."""
+    ranges: Mapping[str, Sequence[tuple[float, float]]] = {}
+    if not isinstance(column, Label):
+        names, values, ranges = column.levels, column.groups, column.numeric_ranges
+    else:
+        names, values = column.level_names, column.levels or {}
+        if column.buckets is not None:
+            ends = pairwise((-math.inf, *column.buckets.edges, math.inf))
+            ranges = {level: (pair,) for level, pair in zip(names, ends, strict=True)}
+    found = []
+    for level in names:
+        raw = [value for value in values.get(level, ()) if value != level]
+        raw += [f"{start}..." for start in column.prefixes.get(level, ())]
+        raw += [_range(low, high) for low, high in ranges.get(level, ())]
+        found.append(f"{level} ({listed(raw)})" if raw else level)
     other = f"; {column.other} also stands for every other value" if column.other else ""
-    return f"categorical, {len(column.levels)} levels", listed(column.levels) + other
+    return listed(found) + other
+
+
+def _range(low: float, high: float) -> str:
+    if low == -math.inf:
+        return f"below {high:.10g}"
+    return f"from {low:.10g} on" if high == math.inf else f"{low:.10g} to below {high:.10g}"

@@ -1,9 +1,9 @@
-"""One small plot per released column: shares of levels, or of the bins along an axis.
+"""One small plot per released column: shares of levels, or densities along an axis.
 
 Muted bars are shares of all rows; narrow coloured bars are shares of rows with one label level. In
 a bundle with tables of shares, both are read from these with their 95 % intervals; otherwise the
-codes of the synthetic rows are counted here, without intervals. The template ``plots.html`` draws
-them.
+codes of the synthetic rows are counted here, without intervals. The area of a bar along an axis is
+its share. The template ``plots.html`` draws them.
 """
 
 import io
@@ -20,17 +20,22 @@ from storage.schema.columns import Column, NumericColumn
 from storage.schema.labels import Label
 from storage.schema.table import TableSchema
 from tasks.ingest.encoding import encode_chunk
+from tasks.reporting.associations import highlighted_level
 from tasks.reporting.facts import listed
 from tasks.reporting.released_tables import DEVIATIONS
 
 MAX_LEVELS = 10
 """Most levels of a categorical column; the others are one bar with their number."""
 MAX_TICKS = 5
-"""Most bounds of bins below a plot."""
+"""Most steps between the numbers below an axis."""
 CROWDED = 0.9
 """Share of the rows in one bin from which a column is named."""
 TAIL = 0.005
 """Share of rows at either end of a numeric axis that may be left out."""
+WIDE_END = 0.1
+"""Largest share of an end bin that stands apart since it is wider than the rest of the axis."""
+SPIKE = 4.0
+"""Times the density of all others from which a narrow bin, such as 0, stands apart."""
 
 _MISSING = "missing"
 _NUMBERS = ["share", "low", "high", "noise_patients"]
@@ -59,11 +64,15 @@ class _Bar:
         return self.interval is not None and self.interval[0] <= 0.0
 
     @property
+    def shown(self) -> float:
+        """The larger share."""
+        return max(self.share, self.highlighted_share or 0.0)
+
+    @property
     def reach(self) -> float:
         """The largest number that is drawn."""
-        ends = [self.share, self.highlighted_share or 0.0]
-        ends += [pair[1] for pair in (self.interval, self.highlighted_interval) if pair]
-        return max(ends)
+        pairs = (self.interval, self.highlighted_interval)
+        return max(self.shown, *(pair[1] for pair in pairs if pair), 0.0)
 
     @property
     def title(self) -> str:
@@ -77,34 +86,63 @@ class _Bar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plot:
-    """Bars of a column: levels, or values along an axis, with a bar of the missing ones.
+    """Bars of a column: levels, or densities over their `spans` of an axis.
 
-    Ticks of an axis are pairs of the number of bars before them and their text. Notes state the
-    noise in patients and the parts that are not drawn.
+    Bars apart, each with a short text, are shares of what no axis holds: frequent single numbers,
+    all beyond an end, and missing values. Notes state the noise in patients and the parts that are
+    not drawn; `lost_share` is the sum of the shares that are lost in noise.
     """
 
     name: str
     bars: list[_Bar]
-    ticks: list[tuple[float, str]] | None = None
-    missing: _Bar | None = None
+    spans: tuple[tuple[float, float], ...] = ()
+    whole: bool = False
+    before: tuple[tuple[str, _Bar], ...] = ()
+    after: tuple[tuple[str, _Bar], ...] = ()
     notes: tuple[str, ...] = ()
+    lost_share: float = 0.0
 
     @property
     def drawn(self) -> list[_Bar]:
         """All bars."""
-        return self.bars if self.missing is None else [*self.bars, self.missing]
+        return [*(bar for _, bar in self.before), *self.bars, *(bar for _, bar in self.after)]
+
+    @property
+    def widths(self) -> list[float]:
+        """Widths of the bars along the axis, in units of the column; 1 for levels."""
+        return [end - start for start, end in self.spans] or [1.0] * len(self.bars)
 
     @property
     def top(self) -> float:
-        """End of the scale: a round number above all bars, at least 1 %."""
-        reach = max(0.01, *(bar.reach for bar in self.drawn))
+        """End of the scale: a round number above the bars, of levels at least 1 %.
+
+        Intervals along an axis that reach beyond twice the highest bar are cut.
+        """
+        bars = list(zip(self.bars, self.widths, strict=True))
+        highest = max(bar.shown / width for bar, width in bars)
+        reach = max(bar.reach / width for bar, width in bars)
+        reach = max(min(reach, 2.0 * highest), 1e-12) if self.spans else max(reach, 0.01)
         step = 10.0 ** math.floor(math.log10(reach)) / 2.0
         return math.ceil(reach / step - 1e-9) * step
 
+    @property
+    def scale(self) -> str:
+        """Text of the end of the scale of an axis."""
+        if self.whole:
+            return f"{100 * self.top:.3g} %"
+        least = math.floor(math.log10(min(self.widths)))
+        per = 10.0 ** max(-2 - math.floor(math.log10(self.top) + 1e-9), least)
+        return f"{100 * self.top * per:.3g} % per {per:,.10g}"
 
-def highlighted_level(label: Label) -> str:
-    """Return the label level in colour: the positive one, else the last."""
-    return label.positive if label.positive is not None else label.level_names[-1]
+    @property
+    def ticks(self) -> list[tuple[float, str]]:
+        """Round numbers along the axis, those of whole numbers below the middle of their bars."""
+        start, end = self.spans[0][0], self.spans[-1][1] - self.whole
+        least = max((end - start) / MAX_TICKS, float(self.whole), 1e-12)
+        unit = 10.0 ** math.floor(math.log10(least))
+        step = next(unit * times for times in (1, 2, 5, 10) if unit * times >= least * (1 - 1e-9))
+        places = range(math.ceil(start / step - 1e-9), math.floor(end / step + 1e-9) + 1)
+        return [(i * step + self.whole / 2.0, f"{i * step:.10g}") for i in places]
 
 
 def column_plots(frame: pd.DataFrame, schema: TableSchema) -> list[_Plot]:
@@ -164,7 +202,8 @@ def released_plots(tables: bytes, schema: TableSchema) -> list[_Plot]:
             notes.append(f"{lost} of {len(bars)} lost in noise")
         if not isinstance(column, Label) and parts[0][0] is None:
             notes.append(f"{schema.label.name} = {level} is lost in noise")
-        plots.append(_plot(column, bars, notes))
+        lost_share = sum(bar.share for bar in bars if bar.lost)
+        plots.append(replace(_plot(column, bars, notes), lost_share=lost_share))
     return plots
 
 
@@ -235,47 +274,70 @@ def _within(cells: Floats, label: Floats) -> list[_Share]:
 
 
 def _plot(column: Column | Label, bars: list[_Bar], notes: Sequence[str] = ()) -> _Plot:
-    """Return a plot of levels, or of bins without tails of at most `TAIL` at either end."""
+    """Return a plot of levels, or of bins along an axis; see `_along`."""
     if not isinstance(column, NumericColumn):
         return _Plot(name=column.name, bars=_most_frequent(bars), notes=tuple(notes))
-    n = column.n_bins
+    n, missing = column.n_bins, [(_MISSING, bar) for bar in bars[column.n_bins :]]
+    edges = np.array([*column.bin_starts, column.upper + (column.kind == "integer")])
     shares = np.array([bar.share for bar in bars[:n]])
-    total = max(float(shares.sum()), 1e-9)
-    first = int(np.searchsorted(shares.cumsum(), TAIL * total, side="right"))
-    last = n - 1 - int(np.searchsorted(shares[::-1].cumsum(), TAIL * total, side="right"))
-    first, last = min(first, n - 1), max(last, min(first, n - 1))
-    if outside := n - (last + 1 - first):
-        share = float(shares[:first].sum() + shares[last + 1 :].sum())
-        text = "1 bin" if outside == 1 else f"{outside} bins"
-        notes = [*notes, f"{text} beyond the axis: {100 * share:.1f} %"]
-    edges = [*column.bin_starts, column.upper][first : last + 2]
-    ends = [*edges[:-1], edges[-1] + (last == n - 1)]
-    single = column.kind == "integer" and bool(np.all(np.diff(ends) == 1.0))
+    inside, spikes = _along(shares, np.diff(edges))
+    spans = list(pairwise(edges.tolist()))
+    low, high = spans[inside[0]][0], spans[inside[-1]][1]
+    others = "others " if spikes else ""
+    sides = (
+        (f"<{low:.4g}", f"{others}below {low:.6g}", range(inside[0])),
+        (f"\u2265{high:.4g}", f"{others}from {high:.6g} on", range(inside[-1] + 1, n)),
+    )
+    notes = list(notes)
+    apart: list[list[tuple[str, _Bar]]] = [[], []]
+    for i in spikes:
+        apart[spans[i][0] > (low + high) / 2.0].append((f"{spans[i][0]:.6g}", bars[i]))
+    for own, (text, name, places) in zip(apart, sides, strict=True):
+        beyond = [bars[i] for i in places if i not in spikes]
+        share = sum(bar.share for bar in beyond)
+        if share > TAIL:
+            own.append((text, _together(beyond, name)))
+        elif beyond:
+            notes.append(f"{name}: {100 * share:.1f} %")
+    spans = [spans[i] for i in inside]
     return _Plot(
         name=column.name,
-        bars=bars[first : last + 1],
-        ticks=_ticks([f"{edge:.6g}" for edge in edges], single=single),
-        missing=bars[n] if column.has_missing else None,
+        bars=[bars[i] for i in inside],
+        spans=tuple(spans),
+        whole=column.kind == "integer" and all(b - a == 1.0 for a, b in spans),
+        before=tuple(apart[0]),
+        after=(*apart[1], *missing),
         notes=tuple(notes),
     )
+
+
+def _along(shares: Floats, widths: Floats) -> tuple[list[int], list[int]]:
+    """Return the bins along the axis, and those of single numbers that would dwarf them.
+
+    Tails of at most `TAIL` are in neither, and no end bin of a small share that is wider than all
+    others together.
+    """
+    density = shares / widths
+    narrow = widths < np.median(widths) / 2.0
+    spikes = narrow & (density > SPIKE * density[~narrow].max())
+    total, rest = max(float(shares.sum()), 1e-9), np.where(spikes, 0.0, shares)
+    low, high = rest.cumsum() <= TAIL * total, rest[::-1].cumsum()[::-1] <= TAIL * total
+    inside = np.flatnonzero(~low & ~high & ~spikes).tolist() or [int(np.argmax(rest))]
+
+    def vast(end: int, beyond: Floats) -> bool:
+        most = widths[inside].sum() / 2.0
+        return len(inside) > 1 and widths[end] > most and beyond.sum() <= WIDE_END * total
+
+    while vast(inside[-1], rest[inside[-1] :]):
+        del inside[-1]
+    while vast(inside[0], rest[: inside[0] + 1]):
+        del inside[0]
+    return inside, np.flatnonzero(spikes).tolist()
 
 
 def _percent(share: float, interval: tuple[float, float] | None) -> str:
     between = f" ({100 * interval[0]:.1f} to {100 * interval[1]:.1f})" if interval else ""
     return f"{100 * share:.1f} %{between}"
-
-
-def _ticks(texts: list[str], *, single: bool = False) -> list[tuple[float, str]]:
-    """Return some edges of bars by the number of bars before them, including the last.
-
-    Bars of a single whole number each have it below their middle.
-    """
-    n = len(texts) - 1
-    step = max(-(-n // (MAX_TICKS - 1)), 1)
-    if single:
-        return [(place + 0.5, texts[place]) for place in range(0, n, step)]
-    places = [place for place in range(0, n, step) if n - place >= step / 2]
-    return [(place, texts[place]) for place in [*places, n]]
 
 
 def _most_frequent(bars: list[_Bar]) -> list[_Bar]:
@@ -285,13 +347,17 @@ def _most_frequent(bars: list[_Bar]) -> list[_Bar]:
     # The choice depends on released shares alone.
     ranked = sorted(range(len(bars)), key=lambda i: -bars[i].share)[: MAX_LEVELS - 1]
     rest = [bar for i, bar in enumerate(bars) if i not in ranked]
-    inside = [bar.highlighted_share for bar in rest if bar.highlighted_share is not None]
-    others = replace(
-        rest[0],
-        name=f"{len(rest)} others",
-        share=sum(bar.share for bar in rest),
+    return [*(bars[i] for i in sorted(ranked)), _together(rest, f"{len(rest)} others")]
+
+
+def _together(bars: Sequence[_Bar], name: str) -> _Bar:
+    """Return the sum of bars, of which no interval is known."""
+    inside = [bar.highlighted_share for bar in bars if bar.highlighted_share is not None]
+    return replace(
+        bars[0],
+        name=name,
+        share=sum(bar.share for bar in bars),
         highlighted_share=sum(inside) if inside else None,
         interval=None,
         highlighted_interval=None,
     )
-    return [*(bars[i] for i in sorted(ranked)), others]

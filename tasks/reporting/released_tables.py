@@ -4,6 +4,7 @@ For many readers these are the release: the share of every code, of every code b
 pairs of columns, each with an interval if it was measured. Post-processing of released values.
 """
 
+import io
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, runtime_checkable
 
@@ -53,6 +54,21 @@ def released_tables(
     patients, tables = synthesizer.tables(measurement.released, noisy)
     frame = frame_of(tables, schema, noisy_patients=patients)
     return {TABLES_PARQUET_FILE: parquet_of(frame), TABLES_CSV_FILE: text_of(frame)}
+
+
+def expected_errors(tables: bytes) -> dict[str, float]:
+    """Return the widest half interval of a share of a column, in patients and in points of percent.
+
+    With them the number of codes that stand out of the noise, and that of all.
+    """
+    cells = pd.read_parquet(io.BytesIO(tables), filters=[("by", "==", "")])
+    inside = cells[(cells["low"] > 0.0) & (cells["high"] < 1.0)]
+    return {
+        "patients": DEVIATIONS * cells["noise_patients"].max(),
+        "points": 50.0 * (inside["high"] - inside["low"]).max(),
+        "seen": int((cells["low"] > 0.0).sum()),
+        "codes": len(cells),
+    }
 
 
 def frame_of(

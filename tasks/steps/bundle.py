@@ -41,7 +41,7 @@ def build_bundle(
     *,
     gate: GateReport,
     conditions: Mapping[str, str],
-    failed_checks: int = 0,
+    checks_before: int = 0,
 ) -> tuple[dict[str, bytes], Manifest]:
     """Make the files of the bundle and the manifest that names their digests.
 
@@ -52,7 +52,7 @@ def build_bundle(
     manifest = Manifest(
         **_facts(job, measurement),
         conditions=dict(conditions),
-        corrected_after_checks=failed_checks,
+        corrected_after_checks=checks_before,
         gate=gate.records(),
         rows=len(frame),
         files=file_digests(files),

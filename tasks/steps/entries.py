@@ -4,19 +4,19 @@ How far a run came is judged by what is on disk, not by what the run could still
 """
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 
 from privacy.charges import Caps, Charge
 from privacy.errors import ClustMixError, InputError, IntegrityError, LedgerError, Withheld
-from privacy.ledger import Balance, EntryState, LedgerEntry
+from privacy.ledger import TABLE_TAG, Balance, EntryState, LedgerEntry
 from storage.files.workspace import live_run_ids
 from storage.keys.key_store import KeyStore
 from storage.ledger.ledger_db import LedgerDatabase, Reservation
 from storage.releases.bundles import verify_bundle
-from storage.releases.measurements import Measurement, MeasurementStore
+from storage.releases.measurements import Measurement, MeasurementStore, unknown_charges
 from storage.releases.release_store import ReleaseStore
 from storage.schema.declarations import Declarations
 
@@ -102,21 +102,31 @@ class Entries:
             entry.cohort, dataset=entry.dataset, partition=entry.partition, caps=caps
         )
 
+    def keeps_smaller_cap(self, cohort: str, caps: Caps) -> bool:
+        """Return whether a cohort was ever given a smaller lifetime cap, which holds."""
+        return (self._ledger.balance(cohort).cap_rho or caps.lifetime_rho) < caps.lifetime_rho
+
     def check_publishable(self, dataset: str) -> None:
         """Refuse a dataset whose release could not be published: it must not be paid for."""
         self._releases.check_usable(dataset)
         self._keys.pipeline()
 
-    def reserve(self, charge: Charge, *, new_draw: bool = False) -> Reservation:
-        """Reserve the charge of a release before a row is read, or find the entry that has paid.
+    def reserve(
+        self, charge: Charge, *, new_draw: bool = False, unless_burned: bool = False
+    ) -> Reservation:
+        """Reserve the charge of a release before a row is decoded, or find the entry that has paid.
 
         Another run of the same request is waited for; a dead one is closed first, as burned if it
-        may have drawn noise. It is BudgetRefused if a cap is in the way.
+        may have drawn noise. It is BudgetRefused if a cap is in the way, and with `unless_burned`
+        Withheld if the last charge of the dataset burned.
         """
         self.check_publishable(charge.dataset)
+        require_known(self._measurements, self._releases, self.all)
         give_up = time.monotonic() + WAIT_SECONDS
         while True:
-            reservation = self._ledger.reserve(charge, new_draw=new_draw)
+            reservation = self._ledger.reserve(
+                charge, new_draw=new_draw, unless_burned=unless_burned
+            )
             entry = reservation.entry
             live = live_run_ids(self._workspaces)
             if reservation.created or not _runs(entry, live):
@@ -133,10 +143,16 @@ class Entries:
                 )
             time.sleep(_POLL_SECONDS)
 
-    def begin(self, entry: LedgerEntry) -> None:
-        """Move an entry to EXECUTING: from here on its charge stands, whatever happens."""
+    def begin(self, entry: LedgerEntry, table: str) -> None:
+        """Move an entry to EXECUTING: from here on its charge stands, whatever happens.
+
+        The row holds the tag of the table, by which `checked_before` finds checks of it.
+        """
         self._ledger.transition(
-            entry.entry_id, EntryState.EXECUTING, expected_from=EntryState.RESERVED
+            entry.entry_id,
+            EntryState.EXECUTING,
+            expected_from=EntryState.RESERVED,
+            note=f"CHECKED{TABLE_TAG}{table}",
         )
 
     def advance(
@@ -159,44 +175,45 @@ class Entries:
         )
 
     @contextmanager
-    def checking(self, entry: LedgerEntry, declared: Declarations) -> Iterator[None]:
+    def checking(self, entry: LedgerEntry, declared: Declarations, table: str) -> Iterator[None]:
         """Give back what was reserved where the rows break a declared rule (InputError).
 
-        The row of the ledger says when, who asked, and what was declared, by its digest.
+        The row of the ledger says when, who asked, what was declared, by its digest, and of which
+        table, by its tag.
         """
         try:
             yield
         except InputError as error:
             with suppress(ClustMixError, OSError):  # the next clean-up gives back what this did not
                 declared.keep(self._declarations)
-                self._end_check(entry, declared, note=error.code)
+                self._end_check(entry, declared, note=f"{error.code}{TABLE_TAG}{table}")
             raise
 
     def pass_check(self, entry: LedgerEntry, declared: Declarations) -> None:
         """Give back what was reserved for a check alone, which the rows have passed."""
         self._end_check(entry, declared, note=CHECK_PASSED)
 
-    def failed_before(self, entry_id: str, declared: Declarations) -> tuple[str, ...]:
-        """Return digests of other declarations by which rows of these patients failed a check.
+    def checked_before(self, entry_id: str, declared: Declarations) -> tuple[str, ...]:
+        """Return digests of other declarations by which rows of these patients were checked.
 
-        One for each such check of the dataset, or of another name of its cohort, before an entry
-        was reserved, in order.
+        One for each such check before an entry was reserved, in order: of its dataset, of its
+        cohort, or, by any name, of files of the same content on this installation.
         """
         history = self._ledger.history()
-        reserved = next(row for row in history if row.entry_id == entry_id)
+        own = [row for row in history if row.entry_id == entry_id]
+        tables = {row.table for row in own} - {None}
         return tuple(
             row.digest
-            for row in history[: reserved.sequence - 1]
-            if (row.dataset == reserved.dataset or row.cohort == reserved.cohort)
+            for row in history[: own[0].sequence - 1]
+            if (row.dataset == own[0].dataset or row.cohort == own[0].cohort or row.table in tables)
             and row.state is EntryState.VOID
-            and row.note != CHECK_PASSED
             and row.digest not in (None, declared.sha256)
         )
 
     def changed_since_check(self, entry_id: str, declared: Declarations) -> tuple[str, ...]:
-        """Return the lines of the declarations that differ from those of the last failed check."""
-        failed = self.failed_before(entry_id, declared)
-        return declared.changed_since(self._declarations, failed[-1]) if failed else ()
+        """Return the lines of the declarations that differ from those of the last check."""
+        checked = self.checked_before(entry_id, declared)
+        return declared.changed_since(self._declarations, checked[-1]) if checked else ()
 
     def _end_check(self, entry: LedgerEntry, declared: Declarations, *, note: str) -> None:
         self.advance(entry.entry_id, EntryState.VOID, digest=declared.sha256, note=note)
@@ -214,7 +231,21 @@ class Entries:
         except BaseException as error:
             with suppress(Exception):
                 self._close_failed(entry, error)
+            if isinstance(error, ClustMixError) and entry.state in _BEFORE_SEAL:
+                said = error.message + self._standing(entry)
+                raise type(error)(error.code, said) from error
             raise
+
+    def _standing(self, entry: LedgerEntry) -> str:
+        """Say whether the charge of a run that stopped stands; "" if it does not."""
+        try:
+            state = self.now(entry).state
+        except ClustMixError:
+            return "; take it as charged until the ledger can be read"
+        if state in (EntryState.RESERVED, EntryState.VOID):
+            return ""
+        rest = ", and the same request goes on from it at no charge" if state in AFTER_SEAL else ""
+        return f"; the charge of epsilon {entry.epsilon:g} stands{rest}"
 
     def close_dead(self, entry: LedgerEntry, *, note: str = "ABANDONED") -> None:
         """Say in the ledger how far a dead run came, and close what it left open."""
@@ -226,8 +257,12 @@ class Entries:
     def _recover(self, entry: LedgerEntry) -> None:
         """Record a measurement or a bundle that is whole, and that its run could not record."""
         digest, following = None, EntryState.SEALED
-        if entry.state is EntryState.EXECUTING:
+        if entry.state in _BEFORE_SEAL:
             digest = self._sealed_digest(entry)
+            if digest is not None and entry.state is EntryState.RESERVED:
+                # Of a ledger that was set back: whoever has sealed had begun.
+                self._move(entry, EntryState.EXECUTING, note="RECOVERED")
+                entry = self.now(entry)
         elif entry.state is EntryState.APPROVED:
             digest, following = self._published_digest(entry), EntryState.PUBLISHED
         if digest is not None:
@@ -291,6 +326,23 @@ class Entries:
         manifest = verified.manifest
         is_its_own = manifest.ref == ref and manifest.ledger_entry == entry.entry_id
         return verified.manifest_sha256 if is_its_own else None
+
+
+def require_known(
+    measurements: MeasurementStore,
+    releases: ReleaseStore,
+    entries: Callable[[], Sequence[LedgerEntry]],
+) -> None:
+    """Refuse what was drawn and is not in the ledger (IntegrityError): its sums are too small."""
+    found = unknown_charges(measurements, releases, entries)
+    if found:
+        names = ", ".join(each.release_id for each in found[:3]) + (", ..." if found[3:] else "")
+        raise IntegrityError(
+            "LEDGER_INCOMPLETE",
+            f"expected an entry of the ledger for every bundle and sealed measurement, found none "
+            f"for {names}: the ledger was set back, or is another one; restore its latest copy, or "
+            "have two officers charge what it lacks (clustmix ledger restore); nothing is charged",
+        )
 
 
 def _runs(entry: LedgerEntry, live: Collection[str]) -> bool:

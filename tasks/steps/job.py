@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Union
+
+from pydantic import BaseModel, Field
 
 from privacy.calibration import release_mu, release_rho
 from privacy.charges import Caps, Charge, Partition, unit_in_words
@@ -18,11 +20,22 @@ from storage.schema.visit_columns import VisitColumns
 from storage.sources.declared import CsvSource, Source
 from tasks.ingest.encoding import domain_of
 from tasks.measurement.method import Synthesizer
-from tasks.methods.method_config import MethodConfig
-from tasks.methods.registry import build, method_entry
+from tasks.methods.registry import METHODS, build, method_entry
 
 if TYPE_CHECKING:
     from tasks.ingest.pieces import IngestRules  # which loads the gates
+
+    class MethodConfig(BaseModel):
+        """Settings of a method of any kind, for type checkers."""
+
+        kind: str
+
+else:
+    MethodConfig = Annotated[
+        Union[tuple(entry.config for entry in METHODS)],  # noqa: UP007 - of a list
+        Field(discriminator="kind"),
+    ]
+    """Settings of any registered method, distinguished by ``kind``, as a site file holds them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +143,16 @@ class ReleaseJob:
             partition=self.partition,
             visits=self.visits,
             suite=self.asked.gate.get("expectations"),
+        )
+
+    @property
+    def caution(self) -> str | None:
+        """A warning where parts rest on the spelling of keys, and no form of a key is declared."""
+        if self.partition is None or self.unit.key_pattern is not None:
+            return None
+        return (
+            "patients are divided by their keys as they are written: one who is 7 in one table and "
+            "07 in another can be in two parts, which count too little; declare privacy_unit.key"
         )
 
     @property

@@ -36,7 +36,7 @@ def prepare(
     rng: np.random.Generator,
     conditions: Mapping[str, str] | None = None,
     *,
-    failed_checks: int = 0,
+    checks_before: int = 0,
 ) -> tuple[dict[str, bytes], Manifest]:
     """Sample the rows and check them; return the files of the bundle, and its manifest.
 
@@ -82,7 +82,7 @@ def prepare(
             read_rows(tables),
             gate=gate,
             conditions=conditions,
-            failed_checks=failed_checks,
+            checks_before=checks_before,
         )
 
 

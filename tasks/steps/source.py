@@ -55,18 +55,18 @@ class Tables:
         *,
         settings: Mapping[str, Any],
         method_version: int,
-    ) -> str:
-        """Return the key of a measurement: of its content, its settings and the method's version.
+    ) -> tuple[str, str]:
+        """Return the key of a measurement, and a tag of its table by content alone.
 
-        The content of a database is not known before it is read: each release has a key of its own.
+        The key is that of content, settings and the method's version. The content of a database is
+        not known before it is read: each release has a key and a tag of its own.
         """
         secret = self.keys.ledger_secret()
-        return request_key(
-            secret,
-            content_sha256=reader.content_sha256(map=executor.map) or os.urandom(32).hex(),
-            settings=settings,
-            method_version=method_version,
+        content = reader.content_sha256(map=executor.map) or os.urandom(32).hex()
+        key = request_key(
+            secret, content_sha256=content, settings=settings, method_version=method_version
         )
+        return key, _keyed(secret, b"clustmix-table-v1", content.encode("ascii"))[:32]
 
 
 def check_source(columns: tuple[str, ...], schema: TableSchema, reader: CohortReader) -> None:
@@ -98,4 +98,8 @@ def request_key(
             "version": [ENCODING_VERSION, method_version],
         }
     )
-    return hmac.new(secret, b"clustmix-request-v1\0" + message, hashlib.sha256).hexdigest()
+    return _keyed(secret, b"clustmix-request-v1", message)
+
+
+def _keyed(secret: bytes, purpose: bytes, message: bytes) -> str:
+    return hmac.new(secret, purpose + b"\0" + message, hashlib.sha256).hexdigest()

@@ -2,6 +2,7 @@
 
 import copy
 import re
+from datetime import timedelta
 from types import SimpleNamespace
 
 import numpy as np
@@ -191,7 +192,17 @@ def test_rows_under_conditions(schema, frame):
 
 
 @pytest.mark.parametrize(
-    "form", ["polars", "arrow", "dictionary", "stream", "interchange", "index"]
+    "form",
+    [
+        "polars",
+        "arrow",
+        "dictionary",
+        "stream",
+        "interchange",
+        "index",
+        "of pandas",
+        "arrow dtypes",
+    ],
 )
 def test_the_same_table_of_any_library_is_the_same_measurement(schema, frame, seeded, form):
     table = pa.Table.from_pandas(frame, preserve_index=False)
@@ -204,6 +215,13 @@ def test_the_same_table_of_any_library_is_the_same_measurement(schema, frame, se
         "stream": lambda: SimpleNamespace(__arrow_c_stream__=table.__arrow_c_stream__),
         "interchange": lambda: SimpleNamespace(__dataframe__=table.__dataframe__),
         "index": lambda: frame.set_axis([0] * len(frame)).iloc[::-1],
+        # Its metadata makes an index of a declared column; a second index has no name.
+        "of pandas": lambda: pa.Table.from_pandas(
+            frame.assign(**{"": range(len(frame))})
+            .set_index(["ward", ""])
+            .rename_axis(["ward", None])
+        ),
+        "arrow dtypes": lambda: table.to_pandas(types_mapper=pd.ArrowDtype),
     }
     released, rows = [], []
     for found in (frame, others[form]()):
@@ -215,11 +233,39 @@ def test_the_same_table_of_any_library_is_the_same_measurement(schema, frame, se
     assert all((released[0][name] == released[1][name]).all() for name in released[0])
     # Rows come back as the library's own table, with the same cells.
     library = {"polars": pl.DataFrame, "arrow": pa.Table, "dictionary": pa.Table}
+    library["of pandas"] = pa.Table
     assert rows[1].__class__ is library.get(form, pd.DataFrame)
     back = rows[1] if isinstance(rows[1], pd.DataFrame) else pa.table(rows[1]).to_pandas()
     pd.testing.assert_frame_equal(back, rows[0], check_dtype=False)
     if isinstance(rows[1], pa.Table):
         assert rows[1].schema.metadata[b"guarantee"].decode() == str(model.guarantee_)
+
+
+VALUES = [b"ab", ["a"], ("a",), {"a": 1}, timedelta(1), np.timedelta64(1, "s"), 1j, np.arange(2)]
+SERIES = [
+    *(pd.Series([value, None, "a"], dtype=object) for value in VALUES),
+    pd.Series([b"ab", b"c"]).astype("category"),
+    *(pd.Series(pd.to_timedelta([1, 2])).astype(kind) for kind in ("timedelta64[ns]", "category")),
+    *(pd.Series([1j, 2], dtype=kind) for kind in ("complex64", "complex128")),
+    *(pd.Series(pd.period_range("2020", periods=2)), pd.Series(pd.interval_range(0, 2))),
+    *(pd.Series(VALUES[:1], dtype=pd.ArrowDtype(pa.binary())), pl.Series([VALUES[1]])),
+    *(pl.Series(VALUES[:1]), pl.Series([VALUES[3]]), pl.Series([VALUES[4]])),
+    *(pa.array([VALUES[n]]) for n in (0, 1, 3, 4)),
+    *(pa.array(VALUES[:1]).dictionary_encode(), pa.array([b"a"], pa.binary_view())),
+]
+
+
+@pytest.mark.parametrize("cells", SERIES, ids=range(len(SERIES)))
+def test_types_without_a_plain_text_are_refused_by_column_and_type(cells):
+    schema = Schema(
+        columns=[{"kind": "categorical", "name": "x", "levels": ["a"], "other": "a"}],
+        label={"name": "y", "levels": {"no": (), "yes": ()}},
+    )
+    library = {pd.Series: pd.DataFrame, pl.Series: pl.DataFrame}.get(type(cells), pa.table)
+    table = library({"x": cells, "y": ["no", "yes", "no"][: len(cells)]})
+    with pytest.raises(InputError, match="COLUMN_TYPE: column 'x' has the type") as caught:
+        NaiveBayes(schema, **TARGET).fit(table)
+    assert "ab" not in str(caught.value).replace("table", "")
 
 
 def test_seeded_noise_is_no_guarantee_and_says_so(schema, frame, seeded):

@@ -7,6 +7,7 @@ import psutil
 import pytest
 from served_installation import wait_until
 
+from flows.supervisor import Supervisor
 from privacy.ledger import EntryState
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -41,6 +42,30 @@ def test_a_run_that_is_killed_after_its_draw_is_charged_once(installation, told)
     installation.verify(anew)
     installation.wait_until_quiet()
     assert installation.damages() + installation.leftovers() == []
+    # What the worker gave its run, a password among it, is below the server.
+    assert list((installation.folder / "tmp").iterdir()) == []
+
+
+def test_dead_parts_are_named_and_a_small_table_needs_no_cluster(installation, told):
+    supervisor, cluster = Supervisor(installation.home / "server"), ("scheduler", "cpu-workers")
+    known = set(installation.entries())
+    try:
+        for part in cluster:
+            supervisor._ask("stopProcess", part)
+        installation.arrive("ward", 301)
+        installation.wait_for_new_release(known)
+        told.wait_for(lambda body: "part.down scheduler" in body)
+        failed = installation.try_command("status")
+        assert failed.returncode == 1
+        assert "FAIL  scheduler" in " ".join(failed.stdout.split("\n"))
+        supervisor._ask("stopProcess", "orchestrator")
+        told.wait_for(lambda body: "part.down orchestrator" in body)
+    finally:
+        for part in (*cluster, "orchestrator"):
+            supervisor._ask("startProcess", part)
+        installation.wait_until_answers()
+    told.wait_for(lambda body: "part.up orchestrator" in body)
+    installation.wait_until_quiet()
 
 
 def test_nothing_listens_beyond_this_machine(installation):

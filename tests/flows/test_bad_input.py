@@ -38,7 +38,7 @@ SOURCES = {
     "empty folder": (empty_folder, "SOURCE_MISSING: expected files '*.parquet' in folder"),
     "several patients": (
         lambda desk: query(desk, "SELECT c.*, COUNT(*) OVER () AS n FROM cohort c"),
-        "SITE_INVALID: site.yaml: source.query: expected a query that acts on one patient at a ",
+        "SITE_INVALID: site.yaml: line 53, column 10: source.query: expected a query that acts on ",
     ),
     "no address": (
         lambda desk: query(desk, "SELECT * FROM cohort"),

@@ -1,5 +1,6 @@
 """A table is held against its site file before anything is spent; the card says what it told."""
 
+import hashlib
 import json
 import os
 import time
@@ -75,7 +76,7 @@ def test_what_a_table_breaks_is_in_the_restricted_file_and_nowhere_else(desk):
     assert desk.line == (
         f"CHECK_FAILED: the table of {desk.site['dataset']} does not pass; what it breaks is in "
         "ID.jsonl (restricted; folder diagnostics of CLUSTMIX_HOME). Correct the source, or "
-        "declare other, nullable or, of a constraint, mend; nothing is charged"
+        "declare what clustmix check --show proposes; nothing is charged"
     )
     assert desk.output == ""
     *broken, said = desk.diagnostics
@@ -84,7 +85,7 @@ def test_what_a_table_breaks_is_in_the_restricted_file_and_nowhere_else(desk):
     }
     assert "column smoker: expected declared levels only" in said["rule"]
     [entry] = entries(desk)
-    assert (entry.state.value, entry.note) == ("void", "CHECK_FAILED")
+    assert (entry.state.value, entry.code) == ("void", "CHECK_FAILED")
     assert spent(desk) == Decimal(0)
     # Nobody is told but who asked.
     rows = LedgerDatabase(HOME / "ledger.sqlite").history()
@@ -126,7 +127,7 @@ def test_the_card_says_how_often_a_check_told_what_to_declare(desk):
     assert desk.run("check") == 2
     assert desk.release() == 2
     desk.site["schema"] = {**made.SCHEMA, "columns": [*made.SCHEMA["columns"][:3], OPEN]}
-    # A check that passes tells no level.
+    # The same declarations: a check by them changes nothing.
     assert desk.run("check") == 0
     assert desk.release() == 0
     assert desk.states == ["void", "void", "void", "published"]
@@ -134,7 +135,8 @@ def test_the_card_says_how_often_a_check_told_what_to_declare(desk):
     for file in (desk.bundle, *desk.bundle.iterdir()):
         assert file.stat().st_mtime % 86_400 == 0  # when a run ended is nobody's business
     sentence = (
-        "Declarations were corrected after 2 checks in which records of the source broke them"
+        "Declarations were corrected after 2 checks of the table, which show its owner how records "
+        "keep them"
     )
     for name in ("data_card.md", "report.html"):
         assert sentence in (desk.bundle / name).read_text("utf-8")
@@ -151,14 +153,32 @@ def test_the_card_says_how_often_a_check_told_what_to_declare(desk):
 def test_a_check_by_another_name_of_the_dataset_counts(desk):
     own = desk.site["dataset"]
     desk.site["budget"] = {**desk.site["budget"], "cohort": own}
-    spoil(desk, smoker=CANARY)
+    spoil(desk, (7,), smoker=CANARY)
     desk.site["dataset"] = "another-name"
     assert desk.run("check") == 2
     desk.site["dataset"] = own
     desk.site["schema"] = {**made.SCHEMA, "columns": [*made.SCHEMA["columns"][:3], OPEN]}
     assert desk.release() == 0
     assert corrected(desk) == 1
-    assert "corrected after 1 check in" in (desk.bundle / "data_card.md").read_text("utf-8")
+    assert "corrected after 1 check of" in (desk.bundle / "data_card.md").read_text("utf-8")
+
+
+def test_a_check_of_the_same_file_counts_by_any_name_of_dataset_and_cohort(desk):
+    own = desk.site["dataset"], dict(desk.site["budget"])
+    spoil(desk, (9,), smoker=CANARY)
+    desk.site["dataset"] = "another-name"
+    desk.site["budget"] = {**desk.site["budget"], "cohort": "another-cohort"}
+    assert desk.run("check") == 2
+    desk.site["dataset"], desk.site["budget"] = own
+    desk.site["schema"] = {**made.SCHEMA, "columns": [*made.SCHEMA["columns"][:3], OPEN]}
+    assert desk.release() == 0
+    assert corrected(desk) == 1
+    assert "corrected after 1 check of" in (desk.bundle / "data_card.md").read_text("utf-8")
+    # The ledger holds a digest under a key of the installation, which nobody can guess.
+    plain = hashlib.sha256(desk.table.read_bytes()).hexdigest()
+    nested = hashlib.sha256(bytes.fromhex(plain)).hexdigest()
+    tables = [row.table for row in LedgerDatabase(HOME / "ledger.sqlite").history() if row.table]
+    assert tables[-1] == tables[-2] not in (plain[:32], nested[:32])
 
 
 def test_what_was_written_of_broken_rows_is_bounded_and_does_not_stay(tmp_path):

@@ -12,7 +12,7 @@ from desks import CANARY, HOME
 
 from storage.files.diagnostics import MAX_ROWS_PER_RULE
 from storage.schema.table import TableSchema
-from storage.sources import parquet_files
+from storage.sources.tables import parquet_files
 
 COLUMNS = [
     *made.SCHEMA["columns"],

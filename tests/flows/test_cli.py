@@ -15,7 +15,8 @@ from command_line import leaves, parse
 from desks import HOME
 
 from flows.cli import main
-from flows.cli.app import EXAMPLES
+from flows.cli.app import EXAMPLES, GROUPS
+from flows.cli.site import COMPLETE
 from privacy.errors import InputError
 from storage.ledger.ledger_db import LedgerDatabase
 from tests.processes import python
@@ -77,6 +78,37 @@ def test_every_command_can_answer_programs_and_explains_itself():
         assert len(command.help.splitlines()[0]) <= 80, name
 
 
+def test_every_command_has_a_heading(capsys):
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    places = [text.index(f"\n{heading}:\n") for heading in GROUPS]
+    assert places == sorted(places)
+    assert "\nMore:\n" not in text
+    for name in {name.partition(" ")[0] for name in COMMANDS}:
+        assert len(re.findall(rf"^  {name} ", text, re.MULTILINE)) == 1
+
+
+@pytest.mark.parametrize(
+    ("shell", "variables", "found"),
+    [
+        ("bash", {"COMP_WORDS": "clustmix led", "COMP_CWORD": "1"}, "ledger"),
+        ("bash", {"COMP_WORDS": "clustmix plan --simu", "COMP_CWORD": "2"}, "--simulate"),
+        ("zsh", {"_TYPER_COMPLETE_ARGS": "clustmix server st"}, '"status"'),
+        ("fish", {"_TYPER_COMPLETE_ARGS": "clustmix completion z"}, "zsh"),
+    ],
+)
+def test_a_shell_completes_commands_and_options(shell, variables, found, capsys):
+    assert main(["completion", shell]) == 0
+    assert f"{COMPLETE}=complete_{shell}" in capsys.readouterr().out
+    asked = {COMPLETE: f"complete_{shell}", "_TYPER_COMPLETE_FISH_ACTION": "get-args", **variables}
+    script = "import sys\nfrom flows.cli import main\ntry: main([])\nfinally: print({*sys.modules})"
+    names, _, modules = python("-c", script, env={**os.environ, **asked}).stdout.partition("{")
+    assert found in names
+    # Typer draws the help of zsh and fish with rich.
+    assert not re.search(r"'(numpy|sqlalchemy|prefect)'", modules)
+    assert shell != "bash" or "'rich'" not in modules
+
+
 def test_the_examples_of_the_help_parse():
     for line in EXAMPLES.splitlines()[2:]:
         parse(shlex.split(line.split("   then")[0])[1:])
@@ -107,11 +139,18 @@ def test_a_release_shows_stages_guarantee_budget_and_bundle(environment, bundle,
     stages = [line.split()[0] for line in lines if line.endswith(" s")]
     assert stages == [*made.STAGES_OF_NAIVE_BAYES]
     assert all(len(line) <= 80 for line in lines)
-    assert "epsilon = 1" in " ".join(output.split())
-    assert re.search(r"left [\d.]+: \d+ more releases? like this one", " ".join(output.split()))
+    assert output.startswith(
+        "Guarantee:  epsilon 1, delta 0.00001 for any one patient; see --explain"
+    )
+    budget = r"charged epsilon 1; left: \d+ more releases? like this one"
+    assert re.search(budget, " ".join(output.split()))
     (folder,) = re.findall(r"Bundle: +(\S+)", output)
     assert f"clustmix verify {folder}" in output
-    assert run(capsys, "verify", folder)[0] == 0
+    code, output, _ = run(capsys, "verify", folder)
+    assert code == 0
+    assert "epsilon 1, delta 0.00001 for any one patient; see --explain\n" in output
+    code, output, _ = run(capsys, "verify", folder, "--explain")
+    assert "changes the probability of any outcome" in " ".join(output.split())
 
 
 def test_the_fallback_is_used_where_public_data_are_absent_and_for_nothing_else(
@@ -159,7 +198,12 @@ def test_a_bundle_that_was_changed_is_refused(copied, capsys):
 def test_a_good_ledger(bundle, capsys):
     code, output, _ = run(capsys, "ledger", "show", "--cohort", "cli-wards")
     assert code == 0
-    assert output.startswith("cli-wards\n  lifetime cap  rho ")
+    lines = (
+        r"cli-wards\n  [#.\u2588\u2591]{20} \d+ % left\n  \d+ more releases? at epsilon 1, or one"
+    )
+    assert re.match(lines, output)
+    assert "rho" not in output
+    assert "  rho 0." in run(capsys, "ledger", "show", "--cohort", "cli-wards", "--verbose")[1]
     assert f"  {bundle.name}  published        1  1e-05" in output
     code, output, _ = run(capsys, "ledger", "show", "--json")
     assert code == 0

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from unittest import mock
 
+import duckdb
 import made_up_release as made
 import pandas as pd
 import pytest
@@ -37,6 +38,15 @@ def test_the_same_table_is_measured_once(installation, site):
     after = {path.name: path.read_bytes() for path in installation.glob("releases/made-up/*/*")}
     assert after == before
     assert len(site.ledger.entries()) == 1
+
+
+def test_an_answer_from_before_deletes_the_rows_of_a_killed_run(after_a_release, site, capsys):
+    killed = site.settings.private_root / "r-20261127-0a1b2c3d"
+    killed.mkdir(mode=0o700)
+    (killed / "shard-0.npz").write_bytes(b"rows")
+    assert main(["release", str(after_a_release / "site.yaml"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["reused"]
+    assert not killed.exists()
 
 
 def test_a_touched_moved_and_uploaded_again_file_costs_nothing(after_a_release, site, released):
@@ -206,19 +216,26 @@ def test_a_run_of_the_same_request_that_does_not_end(installation, site, monkeyp
         made.release_without_engine(site_file)
 
 
-def test_a_database_is_measured_at_every_release(installation, monkeypatch):
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb", "tables"])
+def test_a_database_is_measured_at_every_release(installation, monkeypatch, kind):
     # What it holds is not known before it is read, and reading is paid for.
-    path = installation / "cohort.sqlite"
-    with sqlite3.connect(path) as connection:
-        made.made_up_cohort().to_sql("cohort", connection, index=False)
-    connection.close()
-    monkeypatch.setenv("COHORT_URL", f"sqlite:///{path}")
-    table = {
-        "kind": "sql",
-        "url_env": "COHORT_URL",
-        "dialect": "sqlite",
-        "query": "select * from cohort",
-    }
+    path, cohort = installation / f"cohort.{kind}", made.made_up_cohort()
+    query = "select * from cohort"
+    if kind == "sqlite":
+        with sqlite3.connect(path) as connection:
+            cohort.to_sql("cohort", connection, index=False)
+        connection.close()
+        monkeypatch.setenv("COHORT_URL", f"sqlite:///{path}")
+        table = {"kind": "sql", "url_env": "COHORT_URL", "dialect": "sqlite", "query": query}
+    elif kind == "duckdb":
+        with duckdb.connect(str(path)) as connection:
+            connection.sql("CREATE TABLE cohort AS FROM cohort")
+        table = {"kind": "duckdb", "database": str(path), "query": query}
+    else:
+        path.mkdir()
+        for part in range(2):
+            cohort[part::2].to_parquet(path / f"{part}.parquet", index=False)
+        table = {"kind": "duckdb", "tables": {"cohort": {"parquet": str(path)}}, "query": query}
     site = installation / "site.yaml"
     site.write_text(yaml.safe_dump(made.site_of("made-up", table)))
     first, second = made.release_without_engine(site), made.release_without_engine(site)

@@ -4,9 +4,13 @@ import json
 from decimal import Decimal
 from unittest import mock
 
+import made_up_release as made
 import pytest
 
 from flows.cli import main
+from flows.site.request import job_of
+from flows.site.site_file import load_site
+from privacy.errors import BudgetRefused
 from storage.ledger.adjustments import Adjustment
 from storage.ledger.ledger_db import LedgerDatabase
 
@@ -102,3 +106,29 @@ def test_amounts_that_are_none(installation, site, officers, capsys, rho):
     assert "RHO_INVALID" in capsys.readouterr().err
     assert site.ledger.history() == rows
     assert not (installation / "home" / "adjustments").exists()
+
+
+def test_the_budget_is_shown_in_words(installation, site, capsys):
+    site_file = made.write_site(installation, lifetime_epsilon=1.5)
+    assert main(["check", str(site_file)]) == 0
+    made.release_without_engine(site_file, new_draw=True)
+    given = job_of(load_site(site_file), "r-20260101-00000000").caps
+    assert made.write_site(installation, lifetime_epsilon=9.0) == site_file
+    raised = job_of(load_site(site_file), "r-20260101-00000000").caps
+    kept = [site.entries.keeps_smaller_cap("made-up", caps) for caps in (given, raised)]
+    assert kept == [False, True]
+    with pytest.raises(BudgetRefused, match="the larger cap of the site file is not kept, as caps"):
+        made.release_without_engine(site_file, new_draw=True)
+    capsys.readouterr()
+    assert main(["ledger", "show"]) == 0
+    output = capsys.readouterr().out
+    left = site.ledger.balance("made-up")
+    percent = 100 * left.remaining_rho // left.cap_rho
+    assert f" {percent} % left\n  0 more releases at epsilon 1, or one at 0." in output
+    assert "rho" not in output
+    assert "void" not in output
+    assert output.endswith("  1 given back (--verbose lists them)\n")
+    assert main(["ledger", "show", "--verbose"]) == 0
+    output = capsys.readouterr().out
+    assert f"  rho {left.spent_rho:f} spent, lifetime cap {left.cap_rho:f}\n" in output
+    assert output.count("  void  ") == 1

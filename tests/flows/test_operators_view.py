@@ -6,6 +6,7 @@ import ssl
 import urllib.error
 import urllib.request
 from base64 import b64encode
+from datetime import UTC, datetime
 from functools import partial
 
 import made_up_release as made
@@ -18,7 +19,8 @@ from served_prefect import free_port
 from stores import Stores
 
 from flows.server_environment import METRICS_PASSWORD_FILE
-from flows.watching import metrics
+from flows.supervisor import PartState
+from flows.watching import metrics, status
 from flows.watching import watcher as watcher_module
 from flows.watching.metrics import Readings
 from flows.watching.status import collect
@@ -39,7 +41,7 @@ def site(installation, monkeypatch):
 
 
 def answering(settings):
-    readings = Readings(partial(collect, settings, asks_server=False), settings.landing)
+    readings = Readings(partial(collect, settings), settings.landing)
     folder, tls = settings.server_home, settings.metrics_tls
     return metrics.answering(settings.metrics, readings, password_folder=folder, tls=tls)
 
@@ -94,6 +96,26 @@ def test_numbers_are_those_of_the_ledger_and_the_landing_place(site, installatio
     assert {name for name, *_ in found} == {f"clustmix_{name}" for name in known}
     up = {labels[0]: value for (name, *labels), value in found.items() if name == "clustmix_up"}
     assert up == {"ledger": 1, "arrivals": 1, "landing": 1}
+
+
+def test_a_metric_says_of_each_part_whether_it_works(site, monkeypatch):
+    monkeypatch.setenv("PREFECT_API_URL", f"http://127.0.0.1:{free_port()}/api")
+    monkeypatch.setenv("CLUSTMIX_DASK_ADDRESS", f"tls://127.0.0.1:{free_port()}")
+    since = datetime(2026, 11, 21, tzinfo=UTC)
+    states = [
+        PartState(name=name, state=state, pid=9, since=since, restarts=0, log="/a.log")
+        for name, state in (("pages", "RUNNING"), ("private-worker", "BACKOFF"))
+    ]
+    monkeypatch.setattr(status, "part_states", lambda folder: states)
+    site.settings.home.mkdir(mode=0o700, exist_ok=True)
+    site.settings.ledger_path.write_bytes(b"damaged")
+    with answering(load_settings()):
+        found = numbers(site.settings)
+    up = {labels[0]: value for (name, *labels), value in found.items() if name == "clustmix_up"}
+    good = {name for name, value in up.items() if value}
+    assert good == {"pages", "arrivals", "landing"}
+    dead = {"orchestrator", "database", "private-worker", "watcher", "cluster", "ledger"}
+    assert set(up) - good == dead
 
 
 def test_the_page_is_for_the_operator_alone(site):

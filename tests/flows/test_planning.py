@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from dataclasses import replace
 
 import made_up_release as made
@@ -78,6 +79,28 @@ def test_more_budget_tells_more_and_leaves_fewer_releases(path):
     assert few[0].drowned == ("age", "lactate", "ward", "smoker")
 
 
+def test_the_verdict_follows_from_the_table_below_it(path):
+    planning = Planning(replace(job(path), patients=3_000))
+    every = planning.verdict(planning.prospects())
+    assert "at epsilon 1 this table carries 4 of 4 columns" in every
+    few = Planning(replace(job(path), patients=100))
+    found = few.prospects()
+    asked = next(each for each in found if each.epsilon == 1.0)
+    text = few.verdict(found)
+    assert 0 < len(asked.drowned)
+    assert f"carries {4 - len(asked.drowned)} of 4 columns" in text
+    assert f"leaves room for {int(100 / asked.code_error)} bins or levels" in text
+    for name in asked.drowned:
+        assert f"{name} (" in text
+    needed = int(re.search(r"about ([0-9,]+) for all", text)[1].replace(",", ""))
+    enough = Planning(replace(job(path), patients=int(1.1 * needed)))
+    assert not next(each for each in enough.prospects([1.0])).drowned
+    by_dpgm = yaml.safe_load(path.read_text()) | {"method": {"kind": "dpgm"}}
+    path.write_text(yaml.safe_dump(by_dpgm))
+    other = Planning(job(path))
+    assert other.verdict(other.prospects()) == "none, as dpgm counts no bins and levels"
+
+
 def test_the_command_reads_no_table_and_draws(path, capsys):
     drawing = path.parent / "plan.svg"
     assert main(["plan", str(path), "--epsilon", "0.5", "--plot", str(drawing), "--json"]) == 0
@@ -86,6 +109,12 @@ def test_the_command_reads_no_table_and_draws(path, capsys):
     assert [each["epsilon"] for each in answer["prospects"]] == [0.5, 1.0]
     assert drawing.read_bytes().startswith(b"<?xml")
     assert main(["plan", str(path)]) == 0
-    assert "1 (declared)" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert shown.index("Verdict:") < shown.index("1 (declared)") < shown.index("Drowned:")
+    assert "so these errors do not exist" not in shown
+    site = yaml.safe_load(path.read_text("utf-8"))
+    path.write_text(yaml.safe_dump({**site, "method": {"kind": "dp_cda"}}), "utf-8")
+    assert main(["plan", str(path)]) == 0
+    assert "dp_cda draws no counts by label, so these" in capsys.readouterr().out
     assert main(["plan", str(path), "--plot", "plan.xyz"]) == 2
     assert main(["plan", str(path), "--epsilon", "-1"]) == 2

@@ -9,6 +9,7 @@ import forced_installation as forced
 import made_up_release as made
 import pytest
 from forced_release import Death, decide_and_die
+from made_up_entries import enter
 
 from flows import revocation
 from flows.cli import main
@@ -178,6 +179,12 @@ def test_stranger_cannot_revoke_and_a_reason_is_one_line(site, entry, officer, p
 def test_unknown_release(site, officer, release_id):
     with pytest.raises(LedgerError, match=f"RELEASE_UNKNOWN: .* found no {release_id!r}; clustmi"):
         site.revoke(release_id, key=officer, reason="why")
+
+
+def test_what_was_not_published_cannot_be_revoked(site, officer):
+    waiting = enter(site, EntryState.SEALED)
+    with pytest.raises(LedgerError, match=r"NOTHING_TO_REVOKE: .* sealed; nobody was given it"):
+        site.revoke(waiting.release_id, key=officer, reason="why")
 
 
 def test_published_by_a_run_that_ended_before_it_said_so(installation, site, officer, capsys):

@@ -93,8 +93,8 @@ def test_measure_ends_with_the_seal_and_publish_needs_no_table(installation, emi
         run = client.read_flow_run(state.state_details.flow_run_id)
     assert run.name == f"made-up/{release_id}"
     # What the server keeps of the request: ids.
-    request = {"dataset": "made-up", "arrival": None, "release_id": release_id, "new_draw": False}
-    assert run.parameters == {"request": request}
+    request = {"dataset": "made-up", "arrival": None, "release_id": release_id}
+    assert run.parameters == {"request": request | {"new_draw": False, "again": False}}
     site = site_of_installation()
     assert states() == ["sealed"]
     assert not (site.settings.releases / "made-up").exists()
@@ -226,6 +226,19 @@ def test_arrival_that_burned_a_charge_is_not_charged_again_by_itself(
     assert end(state).startswith(said)
     assert left_of_arrivals() == []
     assert states() == ["burned"]
+
+
+def test_a_scheduled_run_after_one_that_burned_waits_for_a_person(installation, emitted):
+    declare(installation)
+    with mock.patch("flows.measurement.run_stage", mock.Mock(side_effect=MemoryError)):
+        burned, state = measured()
+    assert state.message.endswith("; the charge of epsilon 1 stands")
+    for _ in range(2):
+        _, state = measured()
+        said = f"CANCELLED Withheld: BURNED_BEFORE: release {burned} of made-up was charged"
+        assert end(state).startswith(said)
+    assert states() == ["burned"]
+    assert measured(again=True)[1].name == "Completed"
 
 
 def test_every_run_of_an_arrival_is_remembered_not_the_last_alone(installation, landing, emitted):

@@ -1,6 +1,7 @@
 """Releases of rows that stand in for the table: what they are, and what noise takes from them."""
 
 import json
+from pathlib import Path
 
 import made_up_release as made
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import yaml
 from stores import Stores
 
-from flows.cli import main
+from flows.cli import main, progress
 from flows.site.request import job_of
 from flows.site.site_file import load_site
 from flows.watching import simulation
@@ -73,6 +74,13 @@ def test_rows_of_an_earlier_release_stand_in(after_a_release, released, monkeypa
     document = yaml.safe_load(path.read_text())
     path.write_text(yaml.safe_dump(document | {"patients": 150}))
     asked = ["plan", str(path), "--epsilon", "5", "--json", "--like"]
+    monkeypatch.setattr(progress, "_EVERY", 0.01)
+    assert main([*asked[:-2], "--plot", "auc.svg", "--like", str(bundle)]) == 0
+    assert "<!-- the rows themselves -->" in Path("auc.svg").read_text()
+    shown, lines = capsys.readouterr()
+    assert "an AUC of" in shown
+    assert "%" in lines
+    assert "trying epsilon 5" in lines
     assert main([*asked, str(bundle)]) == 0
     found = json.loads(capsys.readouterr().out)["simulated"]["5.0"]
     assert found["rows"] == 150

@@ -1,4 +1,5 @@
 import copy
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -64,6 +65,9 @@ def changed(where, value):
     return data
 
 
+PLACE = re.compile(r"line \d+, column \d+: ")
+
+
 def refusal(path):
     with pytest.raises(ConfigurationError) as caught:
         load_site(path)
@@ -107,7 +111,7 @@ PART = {"scheme": "s", "parts": 2, "part": 0}
             {"kind": "magic"},
             f"method: expected 'kind' to be one of {METHODS}, found 'magic'",
         ),
-        ("approval", "officers", "approval: expected 'none' or 'officer'"),
+        ("approval", "officers", "approval: expected 'none' or 'officer'; did you mean officer?"),
         (
             "privacy_unit.column",
             "age",
@@ -122,7 +126,7 @@ PART = {"scheme": "s", "parts": 2, "part": 0}
         (
             "privacy_unit",
             {"column": None, "max_rows_per_patient": 1, "partition": PART},
-            "privacy_unit: expected no partition where no column names the patient",
+            "privacy_unit: expected no partition and no key where no column names the patient",
         ),
         (
             "privacy_unit.partition",
@@ -141,13 +145,92 @@ PART = {"scheme": "s", "parts": 2, "part": 0}
         (
             "privacy_unit",
             {"column": 7, "rows": 1},
-            "privacy_unit.column: expected a valid string; and privacy_unit.max_rows_per_patient: "
-            "expected this key, found none; and privacy_unit.rows: unknown key",
+            "privacy_unit.max_rows_per_patient: expected this key, found none; and "
+            "privacy_unit.column: expected a valid string; and privacy_unit.rows: unknown key",
         ),
     ],
 )
 def test_a_refusal_is_one_line_that_names_the_key(write_site, where, value, line):
-    assert refusal(write_site(changed(where, value))) == f"SITE_INVALID: site.yaml: {line}"
+    found = refusal(write_site(changed(where, value)))
+    assert PLACE.sub("", found).replace(" 3 faults:", "") == f"SITE_INVALID: site.yaml: {line}"
+
+
+FAULTY = """\
+dataset: Heart
+title: Heart failure
+source: {kind: csv, path: cohort.csv, delimitr: ";", select: {wart: x}}
+privacy_unit: {column: weight, max_rows_per_patient: -3}
+privacy: {epsilon: 1.0, delta: 1.0e-6, adjacency: add_remov}
+budgets: {lifetime_epsilon: 0.5}
+method: {kind: clustmx}
+patients: FILL_IN
+schema:
+  columns:
+    - {name: age, kind: integer, lower: 110, upper: 9, bins: 11}
+    - {name: sex, kind: categoricl, levels: [f, m], nulable: true, other: M, zzzzz: 1}
+    - {name: weight, knd: real, lower: 0, upper: 9, bins: 3}
+  label: {name: died, levels: {survived: [0], dead: [1]}, positive: deed}
+  ignore: [ward]
+"""
+FAULTS = [  # line, word at the column, words of the fault
+    (1, "Heart", "a name has"),
+    (3, "delimitr", "did you mean delimiter?"),
+    (3, "select", "source.select: expected declared columns, found wart"),
+    (4, "weight", "privacy_unit.column: expected a column outside"),
+    (4, "-3", "expected a number greater than or equal to 1"),
+    (5, "add_remov}", "did you mean add_remove?"),
+    (6, "budgets", "did you mean budget?"),
+    (6, "0.5", "expected at least privacy.epsilon"),
+    (7, "clustmx", "did you mean clustmix?"),
+    (8, "FILL_IN", "expected a value instead of FILL_IN"),
+    (11, "{name", "(age): expected lower below upper"),
+    (
+        12,
+        "{name",
+        "expected other, groups, prefixes, numeric_ranges to name levels; did you mean m?",
+    ),
+    (12, "categoricl", "did you mean categorical?"),
+    (12, "nulable", "did you mean nullable?"),
+    (12, "zzzzz", "unknown key"),
+    (13, "{name", "expected the key 'kind', found none; did you mean kind by knd?"),
+    (14, "label", "did you mean dead?"),
+]
+
+
+def test_all_faults_of_a_file_are_said_each_with_its_place(write_site):
+    with pytest.raises(ConfigurationError) as caught:
+        load_site(write_site(FAULTY))
+    assert caught.value.code == "SITE_INVALID"
+    assert caught.value.message.isprintable()
+    assert len(caught.value.faults) == len(FAULTS), caught.value.faults
+    lines = FAULTY.splitlines()
+    for fault, (line, word, words) in zip(caught.value.faults, FAULTS, strict=True):
+        assert fault.startswith(f"line {line}, column {lines[line - 1].index(word) + 1}: ")
+        assert words in fault
+
+
+RULES = """\
+  constraints:
+    - {holds: wieght <= age}
+    - {never: {sex: ff}}
+    - {never: {died: deed}}
+  ignore: [sex]
+"""
+
+
+def test_all_rules_are_checked_together(write_site):
+    good = changed("schema.ignore", None) | {"source": {"kind": "csv", "path": "cohort.csv"}}
+    with pytest.raises(ConfigurationError) as caught:
+        load_site(write_site(yaml.safe_dump(good, sort_keys=False) + RULES))
+    assert [PLACE.sub("", fault).partition(":")[0] for fault in caught.value.faults] == [
+        "schema"
+    ] * 4
+    for fault, hint in zip(
+        caught.value.faults,
+        ("found sex again", "found wieght", "mean f?", "mean dead?"),
+        strict=True,
+    ):
+        assert hint in fault
 
 
 def test_parts_of_replaced_patients_are_refused(write_site):

@@ -27,7 +27,7 @@ def test_a_template_is_refused_until_it_is_filled_in(tmp_path):
     path = tmp_path / "new.yaml"
     path.write_text(site_template(HEADER, TYPES))
     with pytest.raises(
-        ConfigurationError, match=r"SITE_INCOMPLETE: new\.yaml: expected a value .* dataset"
+        ConfigurationError, match=r"INCOMPLETE: new\.yaml: .* dataset: expected a value"
     ):
         load_site(path)
 

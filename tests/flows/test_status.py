@@ -2,6 +2,7 @@
 
 import json
 import socket
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from types import SimpleNamespace
@@ -14,7 +15,8 @@ from served_prefect import free_port, served_prefect
 from stores import Stores
 
 from flows.cli import main
-from flows.events import orchestrator
+from flows.events import OrchestratorError, orchestrator
+from flows.server_environment import Addresses
 from flows.supervisor import PartState
 from flows.watching import status as status_module
 from flows.watching.status import collect
@@ -22,6 +24,7 @@ from flows.watching.watcher_lock import only_watcher
 from privacy.charges import Caps
 from privacy.ledger import EntryState
 from storage.arrivals.arrival_store import ArrivalState
+from storage.files.documents import write_kept
 from storage.settings import load_settings
 
 
@@ -33,9 +36,9 @@ def site(installation, tmp_path, monkeypatch):
     return Stores(load_settings())
 
 
-def shown(capsys):
+def shown(capsys, code=0):
     """Return the lines below each heading."""
-    assert main(["status"]) == 0
+    assert main(["status"]) == code
     sections = {}
     for line in capsys.readouterr().out.splitlines():
         assert len(line) <= 80
@@ -46,8 +49,8 @@ def shown(capsys):
     return sections
 
 
-def as_json(capsys):
-    assert main(["status", "--json"]) == 0
+def as_json(capsys, code=0):
+    assert main(["status", "--json"]) == code
     return json.loads(capsys.readouterr().out)
 
 
@@ -55,7 +58,7 @@ def test_nothing_is_there_and_nothing_is_made(site, tmp_path, capsys):
     before = sorted(path.name for path in tmp_path.iterdir())
     sections = shown(capsys)
     parts = [line.split()[:2] for line in sections.pop("Parts") if line[0] != " "]
-    assert parts == [["FAIL", "orchestrator"], ["FAIL", "watcher"], ["ok", "ledger"]]
+    assert parts == [["ok", "orchestrator"], ["ok", "ledger"]]
     assert sections.keys() >= {"Last entries of the ledger", "Datasets", "Next scheduled runs"}
     assert all(lines == ["none"] for lines in sections.values())
     assert sorted(path.name for path in tmp_path.iterdir()) == before
@@ -112,7 +115,8 @@ def test_parts_that_are_there_and_parts_that_ended(site, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"tls://127.0.0.1:{listener.getsockname()[1]}"
         settings = site.settings.model_copy(update={"dask_address": address})
-        with only_watcher(settings.server_home):
+        with only_watcher(settings.server_home), monkeypatch.context() as named:
+            named.setenv("PREFECT_API_URL", f"http://127.0.0.1:{free_port()}/api")
             found = parts(settings)
     assert found["watcher"] == (True, "at work")
     assert found["cluster"] == (True, "its scheduler answers")
@@ -128,6 +132,7 @@ def test_parts_that_are_there_and_parts_that_ended(site, monkeypatch):
         )
     ]
     monkeypatch.setattr(status_module, "part_states", lambda folder: states)
+    monkeypatch.setenv("PREFECT_API_URL", f"http://127.0.0.1:{free_port()}/api")
     found = parts(site.settings)
     assert "pages" not in found
     answers, text = found["private-worker"]
@@ -147,9 +152,24 @@ def test_what_cannot_be_read_or_asked_is_named(site, tmp_path, monkeypatch):
     assert not answers
     assert text.startswith("ORCHESTRATOR_UNREACHABLE: expected an answer of the Prefect server")
     # What a client of another version raises is named by its type.
-    raising = mock.Mock(side_effect=lambda: made.raise_private("client"))
+    raising = mock.Mock(side_effect=lambda **_: made.raise_private("client"))
     monkeypatch.setattr(status_module, "orchestrator", raising)
     assert parts(site.settings)["orchestrator"] == (False, "stopped by ValueError")
+
+
+def test_a_dead_part_is_named_and_the_exit_code_says_so(site, monkeypatch, capsys):
+    write_kept(site.settings.server_home / "addresses.json", Addresses(orchestrator="x"))
+    [*found] = (part["name"] for part in as_json(capsys, 1)["parts"] if not part["good"])
+    assert found == ["orchestrator", "server", "watcher"]  # their supervisor has ended
+    monkeypatch.setattr(status_module, "part_states", lambda folder: [])
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1/api")
+    broken = OrchestratorError("ORCHESTRATOR_UNREACHABLE", "found none")
+    client = SimpleNamespace(api_version=str, read_flows=mock.Mock(side_effect=broken))
+    monkeypatch.setattr(status_module, "orchestrator", lambda **_: nullcontext(client))
+    with only_watcher(site.settings.server_home):
+        found = [part for part in as_json(capsys, 1)["parts"] if not part["good"]]
+    text = "of the orchestrator, does not answer; its log says why"
+    assert found == [{"name": "database", "good": False, "text": text}]
 
 
 @pytest.mark.integration
@@ -186,8 +206,8 @@ def test_with_a_real_server_the_runs_are_shown(site, tmp_path, monkeypatch, caps
             add("wards/r-20261121-00000005", None)
             request = {"request": {"dataset": "wards", "arrival": "a-20261121-0f3a9c21"}}
             client.create_flow_run_from_deployment(weekly, name="any", parameters=request)
-        sections = shown(capsys)
-        found = as_json(capsys)
+        sections = shown(capsys, 1)
+        found = as_json(capsys, 1)
     assert ["FAIL", "pool", "private", "not", "ready"] in [x.split() for x in sections["Parts"]]
     words = [line.split()[2:] or line.split() for line in sections["Last runs"]]
     assert words == [

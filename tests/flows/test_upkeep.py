@@ -6,6 +6,7 @@ from decimal import Decimal
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from made_up_entries import enter, move
@@ -21,9 +22,15 @@ from flows.watching.outbox import (
     Cursor,
     low_budgets,
     resend,
+    take_up,
     unpublished,
 )
-from flows.watching.schedules import GRACE, last_occurrence, review_schedules
+from flows.watching.schedules import (
+    GRACE,
+    last_occurrence,
+    pause_exhausted,
+    review_schedules,
+)
 from privacy.charges import Caps
 from privacy.ledger import EntryState
 from storage.files.workspace import PrivateWorkspace, live_run_ids
@@ -239,3 +246,55 @@ def check_waiting_runs(site):
         request = {"dataset": entry.dataset, "release_id": entry.release_id}
         client.create_flow_run_from_deployment(deployment, parameters={"request": request})
         assert retold(site, cursor, client, NOW + PATIENCE)[0] == []
+
+
+def test_runs_that_a_dead_worker_has_taken_are_scheduled_anew():
+    server, taken = Server(), []
+    server.set_flow_run_state = lambda run_id, state, force: taken.append((run_id, state.type))
+    minutes = {"a": 11, "b": 9, "c": 3, "d": 0.5, "e": 30}
+    pools = {"a": "elsewhere", "b": "elsewhere", "c": "private", "d": "private", "e": "private"}
+    for name, age in minutes.items():
+        server.add(StateType.PENDING, NOW - timedelta(minutes=age))
+        vars(server.runs[-1]).update(id=name, name=name, work_pool_name=pools[name])
+    # The worker began anew two minutes ago, so that what it took a moment ago is its own.
+    assert take_up(server, {"private": NOW - timedelta(minutes=2)}, now=NOW) == ["a", "c", "e"]
+    assert taken == [(name, StateType.SCHEDULED) for name in "ace"]
+    # Of a worker that lives, a run has its ten minutes.
+    assert take_up(server, {"private": NOW - timedelta(days=1)}, now=NOW) == ["a", "e"]
+
+
+def test_a_schedule_waits_while_its_budget_is_gone():
+    one, other, by_hand = (
+        SimpleNamespace(
+            id=uuid4(),
+            flow_id=1,
+            name=f"weekly-{dataset}",
+            paused=dataset == "births",
+            schedules=["weekly"],
+            parameters={"request": {"dataset": dataset}},
+        )
+        for dataset in ("wards", "parts", "births")
+    )
+    demand = SimpleNamespace(id=uuid4(), paused=False, schedules=[], parameters={})
+    every = [one, other, by_hand, demand]
+
+    def put(paused):
+        def change(deployment_id):
+            next(each for each in every if each.id == deployment_id).paused = paused
+
+        return change
+
+    client = SimpleNamespace(
+        read_deployments=lambda *, limit, offset, **_: every[offset : offset + limit],
+        read_flow=lambda flow_id: SimpleNamespace(name="measure"),
+        pause_deployment=put(True),
+        resume_deployment=put(False),
+    )
+    events, paused = pause_exhausted(client, {"wards", "births"}, ())
+    assert [event.payload["deployment"] for event in events] == ["measure/weekly-wards"]
+    assert paused == (str(one.id),)
+    assert [each.paused for each in every] == [True, False, True, False]
+    assert pause_exhausted(client, {"wards", "births"}, paused) == ([], paused)
+    # What a person has paused stays so.
+    assert pause_exhausted(client, set(), paused) == ([], ())
+    assert [each.paused for each in every] == [False, False, True, False]

@@ -16,11 +16,13 @@ import pytest
 from made_up_entries import enter
 from stores import Stores
 from waiting import until
+from webhook_receiver import listening
 
 from flows.cli import main
 from flows.events import OrchestratorError
 from flows.watching import watcher as watcher_module
-from flows.watching.outbox import read_cursor
+from flows.watching.outbox import about, read_cursor
+from flows.watching.status import Status
 from flows.watching.watcher import MOST_SECONDS, PeriodicTask, Watcher
 from flows.watching.watcher_lock import a_watcher_runs
 from privacy.charges import Caps
@@ -135,6 +137,32 @@ def test_the_place_stays_until_the_server_has_answered(site, server, monkeypatch
     clock.seconds += 2
     watcher.tick()
     assert len(server.told) == 6
+
+
+def test_alerts_do_not_need_the_orchestrator(site, server, monkeypatch):
+    clock = Clock(monkeypatch)
+    with listening() as receiver:
+        monkeypatch.setenv("CLUSTMIX_NOTIFY_URL", receiver.url)
+        watcher = Watcher(load_settings())
+        entry = enter(site, EntryState.BURNED, note="ABANDONED")
+        watcher._unsent.append(about(entry, "release.published"))  # as arrivals are
+        server.is_away = True
+        looks = [Status(up={"orchestrator": up}) for up in (True, False, False, False, True)]
+        monkeypatch.setattr(watcher_module, "collect", lambda *_, **__: looks.pop(0))
+        while looks:
+            watcher.tick()
+            clock.seconds += MOST_SECONDS
+        posted = [json.loads(body) for body in receiver.bodies]
+    release = {"dataset": entry.dataset, "release_id": entry.release_id, "reason": "ABANDONED"}
+    text = f"release.burned {' '.join(release.values())}"
+    assert posted == [
+        {"event": "release.burned", **release, "text": text},
+        *(
+            {"event": event, "part": "orchestrator", "text": f"{event} orchestrator"}
+            for event in ("part.down", "part.up")
+        ),
+    ]
+    assert server.told == []
 
 
 def test_a_crash_before_the_place_is_kept_tells_again_with_the_same_ids(site, server):

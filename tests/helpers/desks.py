@@ -76,9 +76,14 @@ class Desk:
 
     @property
     def line(self):
-        """The one line of a failure, with the name of the diagnostics file made constant."""
-        (line,) = (text for text in self.errors.splitlines() if text.startswith("clustmix: "))
-        assert self.errors.endswith(line + "\n")
+        """The one line of a failure, with the name of the diagnostics file made constant.
+
+        Faults of a file, a line each, follow it.
+        """
+        first, *faults = re.search(r"^clustmix: .*\n(  line \d+.*\n)*\Z", self.errors, re.M)[
+            0
+        ].splitlines()
+        line = " ".join((first, *faults))
         return re.sub(r"r-\d{8}-[0-9a-f]{8}", "ID", line.removeprefix("clustmix: "))
 
     @property

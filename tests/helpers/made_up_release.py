@@ -424,7 +424,7 @@ def _failure(name, site_file, patch):
     settings = load_settings()
     # Each failure begins with a table that was never measured.
     request = SiteRequest(
-        site_file=str(site_file), dataset=load_site(site_file).dataset, new_draw=True
+        site_file=str(site_file), dataset=load_site(site_file).dataset, new_draw=True, again=True
     )
     caught = None
     try:

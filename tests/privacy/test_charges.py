@@ -4,14 +4,31 @@ from decimal import Decimal
 import pytest
 from ledger_requests import charge
 
-from privacy.charges import Caps, Partition, check_digest, check_key_ids, checked_rho
+from privacy.charges import Caps, Partition, charged_rho, check_digest, check_key_ids, checked_rho
 from privacy.errors import ConfigurationError
 from privacy.parameters import Adjacency
 
 
+@given(rho=st.floats(1e-20, 1e6))
+def test_a_charge_is_rounded_up_by_less_than_a_step(rho):
+    charged = Fraction(charged_rho(rho))
+    step = Fraction(1, 10**12)
+    assert 0 <= charged - Fraction(rho) < step
+    assert charged % step == 0
+
+
 def test_amounts_add_up_without_binary_fractions():
-    assert checked_rho(Decimal("0.1")) + checked_rho(Decimal("0.2")) == Decimal("0.3")
+    total = charged_rho(0.5) + checked_rho(Decimal("0.1")) + checked_rho(Decimal("0.2"))
+    assert total == Decimal("0.8")
     assert f"{checked_rho(Decimal('0.1')):f}" == "0.100000000000"
+    # The float 0.1 is a little more than a tenth, and is charged as such.
+    assert charged_rho(0.1) == Decimal("0.100000000001")
+
+
+@pytest.mark.parametrize("rho", [0.0, -1.0, math.nan, math.inf, 1.1e6])
+def test_an_amount_outside_its_range_is_refused(rho):
+    with pytest.raises(ConfigurationError, match="RHO_INVALID: expected rho as a Decimal above 0"):
+        charged_rho(rho)
 
 
 @pytest.mark.parametrize(

@@ -214,17 +214,17 @@ def small_disk(folder):
 NOISE = "before curator.discrete_gaussian_mechanism"
 # What is full, from where on, how the run ends then, and its entry.
 FULL = [
-    (".", "stage clean-up", 1, "LEDGER_UNAVAILABLE|LEDGER_HEAD_UNAVAILABLE", "none|reserved"),
+    (".", "stage clean-up", 1, "SEAL_UNWRITABLE|LEDGER_.*", "none|reserved"),
     (".", "before LedgerDatabase.reserve", 1, "LEDGER_.*", "none|reserved"),
     (".", "before LedgerDatabase.transition", 1, "LEDGER_.*", "reserved|burned"),
-    (".", "stage ingest", 1, "ingest:OSError", "executing|burned"),
+    (".", "stage ingest", 1, "ingest:OSError", "reserved|void"),
     (".", NOISE, 1, "histograms:OSError", "executing|burned"),
     (".", "before MeasurementStore.seal", 1, "seal:OSError", "executing|burned"),
     (".", "before LedgerDatabase.transition", 2, "LEDGER_.*", "executing|sealed"),
     (".", "before LedgerDatabase.transition", 3, "LEDGER_.*", "sealed|approved"),
     (".", "before LedgerDatabase.transition", 4, "LEDGER_.*", "approved|published"),
-    ("home/private", "stage ingest", 1, "ingest:OSError", "burned"),
-    ("home/private", "stage bound-contributions", 1, "bound_shard:OSError", "burned"),
+    ("home/private", "stage ingest", 1, "ingest:OSError", "void"),
+    ("home/private", "stage bound-contributions", 1, "bound_shard:OSError", "void"),
     ("home/private", "before Seals.__call__", 1, "histograms:OSError", "burned"),
     ("home/measurements", "before MeasurementStore.seal", 1, "seal:OSError", "burned"),
     ("home/pending", "before PendingBundles.write", 1, "publish:OSError", "sealed"),

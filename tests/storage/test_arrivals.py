@@ -13,6 +13,7 @@ from landed_tables import ROWS, Installation, announce
 
 from privacy.errors import (
     BudgetRefused,
+    ClustMixError,
     ConfigurationError,
     InputError,
     IntegrityError,
@@ -24,6 +25,7 @@ from storage.arrivals import landing as arrival_copies
 from storage.arrivals.arrival_store import ArrivalState, ArrivalStore, Outcome
 from storage.arrivals.landing import LandingFolder
 from storage.arrivals.ready_files import parse_ready_file
+from storage.arrivals.rows import arrival_transaction
 from tests.processes import ROOT, python
 
 R1, R2 = "r-20261121-00000001", "r-20261121-00000002"
@@ -185,7 +187,7 @@ def test_what_is_not_an_arrival_is_refused(place, store):
         taken(store, arrival_id)
 
 
-@pytest.mark.parametrize("error", [LedgerError("X", "x"), KeyboardInterrupt()], ids=str)
+@pytest.mark.parametrize("error", [ClustMixError("x:ValueError", "x"), KeyboardInterrupt()])
 def test_a_failed_arrival_is_tried_again_later_and_not_for_ever(place, store, monkeypatch, error):
     arrival_id = accept(place, store).arrival_id
     now = began = datetime.now(UTC)
@@ -210,6 +212,32 @@ def test_a_failed_arrival_is_tried_again_later_and_not_for_ever(place, store, mo
         taken(store, arrival_id)
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        LedgerError("LEDGER_UNAVAILABLE", "x"),
+        IntegrityError("LEDGER_ROLLED_BACK", "x"),
+        ConfigurationError("SCHEDULER_UNREACHABLE", "x"),
+        ClustMixError("sum:WorkerLost", "x"),
+        ClustMixError("ingest:FileNotFoundError", "x"),
+        OSError(28, "full"),
+    ],
+    ids=repr,
+)
+def test_a_fault_of_the_installation_is_no_try_of_an_arrival(place, store, monkeypatch, error):
+    arrival_id = accept(place, store).arrival_id
+    now = datetime.now(UTC)
+    monkeypatch.setattr(arrivals, "datetime", SimpleNamespace(now=lambda _zone: now))
+    for minutes in (10, 60, 60, 60):
+        failed = taken(store, arrival_id, error)
+        assert (failed.state, failed.failures) == (ArrivalState.ACCEPTED, 0)
+        now += timedelta(minutes=minutes, seconds=-1)
+        assert store.waiting() == ()
+        now += timedelta(seconds=1)
+        assert store.waiting() == (failed,)
+    assert taken(store, arrival_id).outcome is Outcome.SEALED
+
+
 def dead_run(place, *arrival_ids):
     program = (
         "import contextlib, os, sys; from pathlib import Path\n"
@@ -229,7 +257,7 @@ def test_an_arrival_whose_run_died_waits_again_at_once_and_ends_at_the_third(pla
     assert store.find(one).state is ArrivalState.TAKEN
     assert {(found.state, found.failures) for found in store.waiting()} == {("accepted", 1)}
     dead_run(place, one, two)
-    assert taken(store, one, LedgerError("X", "x"), release_id=R2).failures == 3
+    assert taken(store, one, ClustMixError("x:ValueError", "x"), release_id=R2).failures == 3
     dead_run(place, two)
     with pytest.raises(ConfigurationError, match="ARRIVAL_ENDED"):
         taken(store, one)
@@ -254,3 +282,10 @@ def test_a_list_that_is_damaged_or_open_is_refused(place, store):
     path.write_bytes(b"zebra" * 1_000)
     with pytest.raises(IntegrityError, match=r"ARRIVALS_DAMAGED: the list of arrivals \(arrivals"):
         store.waiting()
+
+
+def test_a_transaction_of_the_list_is_on_the_disk_when_it_ends(tmp_path):
+    (tmp_path / "arrivals").mkdir(mode=0o700)
+    with arrival_transaction(tmp_path / "arrivals" / "arrivals.sqlite") as transaction:
+        extra = transaction._execute("PRAGMA synchronous").fetchone()
+    assert extra == (3,)  # FULL is 2, and a journal that comes back would undo a commit

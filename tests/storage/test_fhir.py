@@ -96,7 +96,7 @@ BROKEN = {
         lambda all_: changed(
             all_, "Encounter", subject={"reference": "https://a.example/Patient/p1"}
         ),
-        "FHIR_SUBJECT: expected every Encounter",
+        "FHIR_SUBJECT: expected every Encounter to name its patient .*, found an address, and two",
     ),
     "linked records": (
         lambda all_: changed(all_, "Patient", link=[{"other": {"reference": SECRET}}]),

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import sqlite3
 from uuid import UUID
 
@@ -175,6 +176,65 @@ def test_values_of_dicom_are_those_of_its_modality(tmp_path):
         part = np.clip((meant - 7.5) / 40 + 0.5, 0, 1)
         pixels = frame.filter(like="pixel").to_numpy(dtype=float).reshape(4, 4)
         assert np.array_equal(pixels, np.rint(255 * part)), name
+
+
+@pytest.mark.parametrize("element", ["RescaleSlope", "RescaleIntercept"])
+def test_an_empty_slope_is_refused_with_its_rule(tmp_path, element):
+    (tmp_path / "ill").mkdir()
+    stored = np.zeros((4, 4), dtype=np.uint16)
+    (tmp_path / "ill" / "0.dcm").write_bytes(dicom(stored, **{element: ""}))
+    found = refusal(
+        "dicom", folder=tmp_path, size=[4, 4], window={"center": 8, "width": 41},
+        burned_in="accept",
+    )  # fmt: skip
+    assert "a slope and an intercept, not empty" in str(found)
+
+
+CSV = b"a,b\n" + b"".join(b"%d,%d\n" % (n, n * n) for n in range(50_000))
+PACKED = gzip.compress(CSV)
+PATIENT = b'{"resourceType": "Patient", "id": "p"}\n'
+FORMS = {
+    "a.csv": [
+        (PACKED, "expected csv, found gzip; give the file a name that ends in .gz"),
+        (b"PK\x03\x04", "found a zip archive or a workbook"),
+        (b"PAR1", "found Parquet; declare kind: parquet"),
+        (b"BZh9", "found bzip2; unpack"),
+        (CSV.decode().encode("utf-16"), "found UTF-16; declare encoding: utf-16"),
+    ],
+    "a.csv.gz": [
+        (
+            CSV,
+            "expected csv in gzip, as the name ends in .gz, found another form; correct the name",
+        ),
+        (b"PK\x03\x04", "csv in gzip, as the name ends in .gz, found a zip archive"),
+        (gzip.compress(b"PAR1"), "expected csv in gzip, .*, found Parquet"),
+        (PACKED[: len(PACKED) // 2], "a compressed file is cut off or damaged"),
+        (PACKED[:-8] + bytes(8), "a compressed file is cut off or damaged"),
+        (PACKED[:15], "a compressed file is cut off or damaged"),
+    ],
+    "a.parquet": [(CSV, "expected parquet, found another form"), (PACKED, "parquet, found gzip")],
+    "a.ndjson": [(gzip.compress(PATIENT), "expected ndjson, found gzip; give")],
+    "a.ndjson.gz": [
+        (PATIENT, "expected ndjson in gzip, as the name ends in .gz, found another form"),
+        (gzip.compress(PATIENT * 9)[:-9], "a compressed file is cut off or damaged"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [(name, *each) for name, every in FORMS.items() for each in every],
+    ids=lambda each: None if isinstance(each, bytes) else each[:30],
+)
+def test_a_file_of_another_form_than_its_name_says_so(tmp_path, name, content, words):
+    (tmp_path / name).write_bytes(content)
+    kind = {"csv": "csv", "parquet": "parquet"}.get(name.split(".")[1], "fhir")
+    declared = {"features": [{"column": "sex", "expression": "Patient.gender"}]}
+    found = refusal(
+        kind, path=tmp_path if kind == "fhir" else tmp_path / name,
+        **(declared if kind == "fhir" else {}),
+    )  # fmt: skip
+    assert re.search(words, str(found))
 
 
 def test_dates_reach_to_the_year_9999():

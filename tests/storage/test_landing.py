@@ -1,11 +1,11 @@
 """The landing place, in a folder and in an S3 store."""
 
+import errno
 import hashlib
 import os
 import socket
 
 import pytest
-from moto.moto_server.threaded_moto_server import ThreadedMotoServer
 
 from privacy.errors import ConfigurationError, InputError
 from storage.arrivals import landing_local
@@ -14,28 +14,6 @@ from storage.arrivals.landing import LandingFolder
 
 def read(landing, name):
     return b"".join(landing.chunks(name))
-
-
-@pytest.fixture(scope="module")
-def s3():
-    from s3fs import S3FileSystem
-
-    server = ThreadedMotoServer("127.0.0.1", 0)
-    server.start()
-    host, port = server.get_host_and_port()
-    # fsspec keeps a client for each set of arguments, and the address is none of them.
-    S3FileSystem.clear_instance_cache()
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
-        patched.setenv("AWS_ACCESS_KEY_ID", "sender")
-        patched.setenv("AWS_SECRET_ACCESS_KEY", "zebra-secret")
-        patched.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        patched.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        store = S3FileSystem(use_listings_cache=False)
-        store.mkdir("hospital")
-        yield store
-    S3FileSystem.clear_instance_cache()
-    server.stop()
 
 
 @pytest.fixture(params=["local", "s3"])
@@ -238,3 +216,17 @@ def test_a_store_without_an_answer_or_the_bucket_is_one_clear_error(s3, monkeypa
             assert "zebra" not in str(caught.value)
             assert caught.value.__suppress_context__
     s3.clear_instance_cache()
+
+
+@pytest.mark.parametrize("fault", [errno.EROFS, errno.EACCES, errno.EPERM])
+def test_a_place_where_nothing_can_be_renamed_is_refused(tmp_path, monkeypatch, fault):
+    landing = LandingFolder(str(tmp_path / "landing"))
+    assert landing.ready_names() == []
+    (tmp_path / "landing" / "a.ready.json").touch()
+
+    def rename(*_, **__):
+        raise OSError(fault, os.strerror(fault))
+
+    monkeypatch.setattr("os.rename", rename)
+    with pytest.raises(ConfigurationError, match=r"LANDING_UNWRITABLE: .* rename .*right to write"):
+        landing.refuse("a.ready.json")

@@ -1,5 +1,6 @@
 """What a ledger does, in each database."""
 
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 
 import pytest
@@ -178,4 +179,20 @@ def test_two_people_enter_what_was_spent_elsewhere(ledger):
     ledger.adjust(**spent, signers=OFFICERS[::-1], entry_id=new_entry_id())
     balance = ledger.balance("adult")
     assert (balance.spent_rho, balance.remaining_rho) == (Decimal("0.5"), 0)
+    ledger.verify()
+
+
+def test_threads_that_share_a_ledger_never_spend_twice(ledger):
+    caps = Caps(lifetime_rho=Decimal("0.5"))
+
+    def ask(number):
+        try:
+            return ledger.reserve(charge(number % 12, caps=caps)).created
+        except BudgetRefused:
+            return False
+
+    with ThreadPoolExecutor(8) as threads:
+        granted = list(threads.map(ask, range(24)))
+    assert sum(granted) == len(ledger.entries()) == 5
+    assert ledger.balance("adult").spent_rho == Decimal("0.5")
     ledger.verify()

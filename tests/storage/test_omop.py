@@ -1,6 +1,8 @@
 """An OMOP source gives what its declaration says, person by person."""
 
 import json
+import sqlite3
+import time
 from datetime import datetime, timedelta
 
 import omop_database as omop
@@ -10,8 +12,10 @@ import psycopg
 import pytest
 from pydantic import ValidationError
 
+from privacy.errors import InputError
+from storage.sources import formats
 from storage.sources.cohorts import CohortReader
-from storage.sources.declared import OmopSource, check_source_unit
+from storage.sources.declared import OmopSource, check_source_unit, query_of
 
 FEATURES = [
     {"column": "age", "person": "age"},
@@ -188,3 +192,39 @@ def test_rows_of_postgresql_are_those_of_the_declaration(population, monkeypatch
 def test_a_wrong_declaration_is_refused(change, line):
     with pytest.raises(ValidationError, match=line):
         source(**{"url": "sqlite:///cdm.sqlite", "features": FEATURES} | change)
+
+
+def test_a_vocabulary_that_lacks_what_is_needed_is_said(tmp_path):
+    rows = omop.made_up(20, seed=1)
+    declared = source(url=f"sqlite:///{tmp_path}/cdm.sqlite")
+    for table, kept, said in (
+        ("concept_ancestor", omop.DIABETES, f"concept {omop.INPATIENT} of visit"),
+        ("concept_ancestor", omop.INPATIENT, f"concept {omop.DIABETES} of condition"),
+        ("concept", 45880296, "person.gender_concept_id, of column sex"),
+        ("concept", 8507, "observation.value_as_concept_id, of column smoking"),
+    ):
+        held = {**rows, table: [row for row in rows[table] if row[0] == kept]}
+        omop.write_sqlite(tmp_path / "cdm.sqlite", held)
+        with pytest.raises(InputError, match=f"VOCABULARY: .*{said}"):
+            read(declared)
+
+
+def test_a_long_query_says_so_and_which_index_is_missing(tmp_path, monkeypatch, caplog):
+    declared = source(url=f"sqlite:///{tmp_path}/cdm.sqlite")
+    omop.write_sqlite(tmp_path / "cdm.sqlite", omop.made_up(20, seed=1))
+    with sqlite3.connect(tmp_path / "cdm.sqlite") as database:
+        name = database.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'index' AND tbl_name = 'measurement'"
+        ).fetchone()[0]
+        database.execute(f"DROP INDEX {name}")
+    read(declared)
+    assert not caplog.messages
+    monkeypatch.setattr(formats, "_LONG_SECONDS", 0.0)
+    with formats.executed(query_of(declared)):
+        for _ in range(100):
+            if caplog.messages:
+                break
+            time.sleep(0.05)
+    assert "still computes" in caplog.text
+    assert "measurement (" in caplog.text
+    assert "person (" not in caplog.text

@@ -4,11 +4,13 @@ import sqlite3
 from collections import Counter
 from contextlib import closing
 
+import duckdb
 import numpy as np
 import pytest
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from storage.sources.declared import SqlSource
+from storage.sources.cohorts import CohortReader
+from storage.sources.declared import Source
 
 PATIENTS = ("a", "b", "c", "d")
 STAYS, LABS = "stays (pid, ward, age, day)", "labs (pid, code, value)"
@@ -66,9 +68,10 @@ def moves_others(database, query):
 
 def checked(query, unit="pid", dialect="sqlite", **fields):
     named = {"public_tables": ["wards"]} if "wards" in query else {}
-    source = SqlSource(
-        kind="sql", url_env="COHORT_URL", dialect=dialect, query=query, **named | fields
-    )
+    place = {"kind": "sql", "url_env": "COHORT_URL", "dialect": dialect}
+    if dialect == "duckdb":
+        place = {"kind": "duckdb", "database": "a.duckdb"}
+    source = TypeAdapter(Source).validate_python(place | {"query": query} | named | fields)
     source.check_patient_local(unit)
 
 
@@ -102,7 +105,43 @@ ACCEPTED = [
 def test_accepted_query_acts_on_one_patient_at_a_time(database, query):
     checked(query)
     checked(query.lower(), dialect="postgresql")
+    checked(query, dialect="duckdb")
     assert not moves_others(database, query)
+
+
+@pytest.mark.parametrize("query", ACCEPTED)
+def test_an_accepted_query_of_duckdb_acts_on_one_patient_at_a_time(query, tmp_path):
+    types = {"pid": "VARCHAR COLLATE NOCASE", "name": "VARCHAR", "value": "DOUBLE"}
+    declared = {"kind": "duckdb", "database": str(tmp_path / "a.duckdb"), "query": query}
+    declared["public_tables"] = ["wards"] if "wards" in query else []
+
+    def rows(stays, labs):
+        with duckdb.connect(declared["database"]) as connection:
+            for table, held in ((STAYS, stays), (LABS, labs), ("wards (id, name, pid)", WARDS)):
+                name, _, columns = table.rstrip(")").partition(" (")
+                typed = ", ".join(f"{c} {types.get(c, 'INTEGER')}" for c in columns.split(", "))
+                connection.execute(f"CREATE OR REPLACE TABLE {name} ({typed})")
+                if held:
+                    marks = ", ".join("?" * len(held[0]))
+                    connection.executemany(
+                        f"INSERT INTO {name} VALUES ({marks})",  # noqa: S608
+                        held,
+                    )
+        reader = CohortReader(TypeAdapter(Source).validate_python(declared))
+        frames = [frame.rename(columns=str.lower) for frame in reader.chunks(reader.header(), 2)]
+        return [
+            row for frame in frames for row in frame.astype(object).fillna("-").to_dict("records")
+        ]
+
+    for seed in range(2):
+        # Two patients whose names differ in their case alone.
+        stays, labs = (
+            [("A" if row[0] == "b" else row[0], *row[1:]) for row in held] for held in tables(seed)
+        )
+        among = rows(stays, labs)
+        for patient in ("A", *PATIENTS):
+            own = ([row for row in held if row[0] == patient] for held in (stays, labs))
+            assert of(among, patient) == of(rows(*own), patient), patient
 
 
 REFUSED = """
@@ -264,8 +303,9 @@ def refused(text):
 
 @pytest.mark.parametrize(("query", "message", "shown"), refused(REFUSED))
 def test_other_query_is_refused(database, query, message, shown):
-    with pytest.raises(ValueError, match=message):
-        checked(query)
+    for dialect in ("sqlite", "duckdb"):
+        with pytest.raises(ValueError, match=message):
+            checked(query, dialect=dialect)
     if shown:
         assert moves_others(database, query)
 

@@ -84,6 +84,11 @@ def test_every_changed_byte_is_found_and_its_file_named(bundle, name):
     verify_bundle(bundle, trusted=TRUSTED)
 
 
+def test_a_file_of_another_size_is_not_read(bundle):
+    os.truncate(bundle / "synthetic.csv", 2**42)  # sparse: hours to hash
+    refused(bundle, r"FILE_CHANGED: file synthetic\.csv differs")
+
+
 def test_a_bundle_without_public_keys_proves_nothing(bundle):
     with pytest.raises(ConfigurationError, match="NO_PUBLIC_KEY: expected the public key of the p"):
         verify_bundle(bundle, trusted=[])

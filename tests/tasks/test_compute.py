@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from waiting import until
 
-from privacy.errors import InputError, IntegrityError
+from flows.installation import HELD_BYTES, Workplace
+from flows.local_server import free_port
+from privacy.errors import ConfigurationError, InputError, IntegrityError
 from tasks.execution.dask_executor import DaskExecutor
 from tasks.execution.executor import sum_exactly
 from tasks.execution.runtime import PRIVATE_LOG_NAME, PipelineError, private_log_directory
@@ -31,6 +33,23 @@ def test_sum_of_one_array_is_the_sum_over_all_shards(executor, shards):
     total = executor.sum(shard_functions.weighted_shard, shards, {"factor": factor})
     assert total.dtype == np.int64
     assert total.tolist() == expected
+
+
+@pytest.mark.parametrize("by_size", [True, False])
+def test_a_small_table_needs_no_scheduler_that_answers(tmp_path, by_size):
+    workplace = Workplace(
+        workspaces=tmp_path / "private",
+        diagnostics=tmp_path,
+        dask_address=f"tcp://127.0.0.1:{free_port()}",
+        n_workers=2,
+        by_size=by_size,
+    )
+    with workplace.workspace("r-1") as space:
+        with workplace.executor(space, table_bytes=HELD_BYTES) as executor:
+            assert executor.map(shard_functions.square, [3]) == [9]
+        large = workplace.executor(space, table_bytes=HELD_BYTES + 1)
+        with pytest.raises(ConfigurationError, match="SCHEDULER_UNREACHABLE"), large:
+            pass
 
 
 def test_map_keeps_the_order(executor):

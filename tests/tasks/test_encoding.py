@@ -82,6 +82,28 @@ def test_rows_without_a_label_are_marked_and_others_are_not():
     assert chunk.label[chunk.valid].tolist() == [0, 1, 1]
 
 
+def test_a_label_has_prefixes_and_other_like_a_column():
+    label = {"name": "diag", "levels": {"heart": ["410"], "lung": [], "else": []}, "missing": [-1]}
+    label |= {"prefixes": {"heart": ["I21", "I22"], "lung": ["J"]}}
+    texts = ["I21.4", "J18", "410", "heart", "-1", "R07", "I2", "i21"]
+    for other, found in ((None, [0, 1, 0, 0, -9, -1, -1, -1]), ("else", [0, 1, 0, 0, -9, 2, 2, 2])):
+        schema = TableSchema.model_validate(
+            {"columns": [SCHEMA.columns[0]], "label": label | {"other": other}}
+        )
+        frame = pd.DataFrame({"age": 40, "diag": texts})
+        chunk = encode_chunk(frame, schema)
+        refused = [row for one in chunk.violations for row in one.rows]
+        assert refused == [row for row, code in enumerate(found) if code == -1]
+        assert not chunk.valid[4]
+        kept = np.array(found) >= 0
+        assert chunk.label[kept].tolist() == [code for code in found if code >= 0]
+    with pytest.raises(ValueError, match="name label levels"):
+        TableSchema.model_validate({**SCHEMA.model_dump(), "label": label | {"other": "x"}})
+    plain = {"name": "died", "levels": {"no": [0], "yes": [1]}}
+    declared = TableSchema.model_validate({"columns": [SCHEMA.columns[0]], "label": plain})
+    assert not {"prefixes", "other"} & set(declared.model_dump(mode="json")["label"])
+
+
 def test_label_buckets_are_half_open_and_name_themselves():
     buckets = {"edges": [3, 7], "levels": ["short", "medium", "long"]}
     label = {"name": "died", "buckets": buckets, "missing": [-1], "nullable": True}

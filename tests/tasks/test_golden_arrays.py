@@ -24,9 +24,9 @@ from storage.files.workspace import PrivateWorkspace
 from storage.sources.cohorts import CohortReader
 from tasks.ingest.shards import load_shard
 from tasks.measurement.method import measure
-from tasks.methods.method_config import MethodConfig
 from tasks.methods.registry import build, method_entry
 from tasks.steps.ingest_steps import ingest
+from tasks.steps.job import MethodConfig
 from tasks.steps.source import ENCODING_VERSION
 
 MU, N_PATIENTS, SIDE = 2.0, 120, 6

@@ -16,8 +16,8 @@ from flows.site.site_file import load_site
 from privacy.errors import ClustMixError, InputError
 from storage.files.diagnostics import DiagnosticsFile
 from storage.files.workspace import PrivateWorkspace
-from storage.sources import parquet_files
 from storage.sources.cohorts import CohortReader
+from storage.sources.tables import parquet_files
 from tasks.execution.cluster import local_cluster
 from tasks.execution.dask_executor import DaskExecutor
 from tasks.execution.executor import IN_PROCESS

@@ -1,6 +1,7 @@
 """The pages of the release store: published files and nothing else."""
 
 import asyncio
+import re
 
 import httpx
 import pytest
@@ -44,17 +45,49 @@ def test_a_report_is_shown_and_loads_nothing_else(store):
 @pytest.mark.parametrize(
     "path",
     [
-        "/", "/cohort", "/cohort/", "/cohort/r-20260131-0a1b2c3d/", "/.ledger-head",
+        "/.ledger-head", "/cohort/nothing", "/.staging-x/", "/other", "/other/",
         "/.staging-x/report.html", "/%2eledger-head", "/cohort/r-20260131-0a1b2c3d/link.html",
         "/cohort/r-20260131-0a1b2c3d/outside.html", "/other/secret.html",
         "/cohort/%2e%2e/%2e%2e/secret.html", "/..%2fsecret.html", "//etc/passwd",
         "/%2fetc/passwd", "/cohort/%00",
     ],
 )  # fmt: skip
-def test_lists_hidden_files_links_and_other_folders_are_not_there(store, path):
+def test_hidden_files_links_and_other_folders_are_not_there(store, path):
     answer = ask(release_pages(store), path)
     assert answer.status_code == 404
     assert "CANARY" not in answer.text
+
+
+def test_every_folder_has_a_list_that_leads_to_the_report(store):
+    newer = store / "cohort" / "r-20260201-<b>"
+    newer.mkdir()
+    pages, found = ["/"], []
+    while pages:
+        page = pages.pop()
+        answer = ask(release_pages(store), page)
+        assert answer.status_code == 200, page
+        assert answer.headers["content-security-policy"].startswith("default-src 'none'; ")
+        assert "CANARY" not in answer.text
+        found.append(page)
+        pages += [page + link for link in re.findall('href="(.*?)"', answer.text)]
+    bundle = "/cohort/r-20260131-0a1b2c3d"
+    expected = {
+        "/",
+        "/cohort/",
+        "/cohort/r-20260201-%3Cb%3E/",
+        f"{bundle}/",
+        f"{bundle}/report.html",
+    }
+    assert set(found) == expected
+    text = ask(release_pages(store), "/cohort/").text
+    assert text.index("r-20260201-&lt;b&gt;") < text.index("r-20260131-0a1b2c3d")
+    answer = ask(release_pages(store), bundle)
+    assert (answer.status_code, answer.headers["location"]) == (307, "r-20260131-0a1b2c3d/")
+
+
+def test_a_store_without_a_release_says_so(tmp_path):
+    answer = ask(release_pages(tmp_path / "none"), "/")
+    assert (answer.status_code, "none yet" in answer.text) == (200, True)
 
 
 def test_nothing_can_be_written(store):

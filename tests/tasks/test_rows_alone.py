@@ -33,14 +33,16 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from privacy.parameters import PrivacyUnit
 from storage.files.diagnostics import DiagnosticsFile
 from storage.schema.columns import raw_text
 from storage.schema.table import TableSchema
-from storage.sources import formats, parquet_files, reading
+from storage.sources import formats, reading
 from storage.sources.cohorts import CohortReader
-from storage.sources.declared import CsvSource, ParquetSource, SqlSource
+from storage.sources.declared import CsvSource, ParquetSource, Source, SqlSource
+from storage.sources.tables import parquet_files
 from tasks.ingest import pieces as ingest_pieces
 from tasks.ingest import shards
 from tasks.ingest.pieces import IngestRules, bound_shard, spread_fragment
@@ -225,6 +227,12 @@ class Sources:
                 name: pa.array([row[name] for row in members], kinds[name]) for name in stored
             }
             pq.write_table(pa.table(arrays), file.with_suffix(".parquet"), row_group_size=2)
+        if table.kind == "duckdb":
+            query = f"SELECT {', '.join(names)} FROM t"  # noqa: S608
+            return TypeAdapter(Source).validate_python(
+                {"kind": "duckdb", "query": query, "select": table.select}
+                | {"tables": {"t": {"parquet": str(path)}}}
+            )
         return ParquetSource(kind="parquet", path=path, select=table.select)
 
     def query(self, table, rows, names):
@@ -375,7 +383,7 @@ def postgres(monkeypatch):
 
 
 @pytest.mark.parametrize("examples", [20, pytest.param(600, marks=pytest.mark.integration)])
-@pytest.mark.parametrize("kind", ["csv", "parquet", "hive", "sqlite"])
+@pytest.mark.parametrize("kind", ["csv", "parquet", "hive", "sqlite", "duckdb"])
 def test_rows_and_patients_are_read_as_if_alone(kind, examples, sources):
     search(kind, sources, examples)
 

@@ -3,10 +3,12 @@
 import os
 import re
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from unittest import mock
 
 import pytest
+from prefect.settings.models.server.services import ServerServicesDBVacuumSettings
 
 from flows import local_server, supervisor
 from flows.local_server import (
@@ -99,6 +101,28 @@ def test_the_orchestrator_listens_here_and_asks_for_a_password(tmp_path):
     assert found["PREFECT_SERVER_API_AUTH_STRING"] == kept_secret(tmp_path, PASSWORD_FILE)
     assert found["PREFECT_SERVER_CSRF_PROTECTION_ENABLED"] == "true"
     assert "*" not in found["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"]
+
+
+def test_the_orchestrator_forgets_old_runs(tmp_path, monkeypatch):
+    tmp_path.chmod(0o700)
+    for name, value in parts_environment(Settings(), tmp_path, ADDRESSES).items():
+        monkeypatch.setenv(name, value)
+    vacuum = ServerServicesDBVacuumSettings()
+    assert vacuum.enabled_vacuum_types == {"events", "flow_runs", "orphans"}
+    assert vacuum.retention_period == timedelta(days=90)
+
+
+def test_files_of_killed_runs_are_below_the_server_and_end_with_it(settings, monkeypatch):
+    folder = settings.server_home
+    left = Path(parts_environment(settings, folder, ADDRESSES)["TMPDIR"]) / "prefect" / "workspace"
+    assert left.is_relative_to(folder)
+    monkeypatch.setattr(local_server, "parts_environment", mock.Mock(side_effect=KeyError))
+    for purge in (lambda: stop_server(folder), lambda: start_server(settings)):
+        left.parent.mkdir(parents=True)
+        left.write_text("password")
+        with suppress(KeyError):
+            purge()
+        assert not left.parent.parent.exists()
 
 
 def test_parts_listen_on_the_loopback_interface_and_no_secret_is_on_a_command_line(tmp_path):

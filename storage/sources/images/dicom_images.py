@@ -81,6 +81,8 @@ def _modality_values(found: Any) -> NDArray[Any]:
     elif "RescaleSlope" in found or "RescaleIntercept" in found:
         found.RescaleSlope = found.get("RescaleSlope", 1.0)
         found.RescaleIntercept = found.get("RescaleIntercept", 0.0)
+    if None in (found.get("RescaleSlope", 1.0), found.get("RescaleIntercept", 0.0)):
+        raise RefusedFile(FileRule.RESCALE)
     values: NDArray[Any] = apply_modality_lut(found.pixel_array, found)
     return values
 

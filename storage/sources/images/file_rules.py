@@ -13,6 +13,7 @@ class FileRule(StrEnum):
     CHANNELS = "gray or colour images as declared, without an alpha channel"
     FRAMES = "one frame in each file"
     UNCOMPRESSED = "uncompressed pixels"
+    RESCALE = "a slope and an intercept, not empty"
     MONOCHROME = "images of the kind MONOCHROME2"
     BURNED_IN = "files that say that no text is burned in, as others are declared to be refused"
 

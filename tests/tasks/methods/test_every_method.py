@@ -28,8 +28,8 @@ from privacy.parameters import Adjacency
 from tasks.measurement.curator import exact_sum
 from tasks.measurement.method import measure
 from tasks.methods.clustmix.tables.table_clustmix import Effort, TableClustMix
-from tasks.methods.method_config import MethodConfig
 from tasks.methods.registry import METHODS, build, method_entry
+from tasks.steps.job import MethodConfig
 
 CONFIG = TypeAdapter(MethodConfig)
 CDA = {"kind": "dp_cda", "declared_patients": 40, "order_of_mixture": 5}

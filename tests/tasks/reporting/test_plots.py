@@ -6,8 +6,18 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tasks.reporting.plots import TAIL, column_plots, released_plots
+from storage.schema.columns import NumericColumn
+from tasks.reporting.plots import (
+    MAX_TICKS,
+    TAIL,
+    _Bar,
+    _plot,
+    column_plots,
+    released_plots,
+)
 from tasks.reporting.report import render_report
 
 
@@ -78,8 +88,9 @@ def test_released_shares_are_drawn_with_their_intervals(schema, shares, rows, ma
     assert list(plots) == [*schema.column_names, "readmitted"]
     age = plots["age"]
     # The axis ends where all that is left is less than a tail.
+    assert age.spans == ((0, 10), (10, 20), (20, 30), (30, 40), (40, 50))
     assert age.ticks[0] == (0, "0")
-    assert age.ticks[-1] == (5, "50")
+    assert age.ticks[-1] == (50, "50")
     # Half of the patients give or take 0.05, or ten in standard deviations: one in 392.
     half, part = 1.96 * 20.0 / 392.0, 0.1 - TAIL / 12
     low, high = 100 * (2 * part + np.array([-2, 2]) * np.hypot(half, 2 * part * 0.05)).clip(0)
@@ -88,14 +99,52 @@ def test_released_shares_are_drawn_with_their_intervals(schema, shares, rows, ma
         "highlighted ones"
     )
     assert age.notes == (
-        "noise ± 20 patients", "5 of 10 lost in noise", "5 bins beyond the axis: 0.4 %",
+        "noise ± 20 patients", "5 of 10 lost in noise", "from 50 on: 0.4 %",
     )  # fmt: skip
-    assert plots["creatinine"].missing.name == "missing"
-    assert plots["admission"].ticks is None
+    assert plots["creatinine"].drawn[-1].name == "missing"
+    assert not plots["admission"].spans
     assert not any(bar.lost for bar in plots["readmitted"].bars)
     assert all(bar.lost for bar in plots["creatinine"].bars)  # 1 of 13, give or take a tenth
     page = render_report(make_manifest(), rows, schema, tables=shares)
     bars = re.findall(r'class="between of-all" d="M(\S+) (\S+)V(\S+)"', page)
     assert len(bars) == 5 + 12 + 1 + 5 + 1  # of numbers; levels lie along the page
     _, low, high = map(float, bars[0])
-    assert low - high == pytest.approx(92 * 0.2 / age.top, abs=0.2)
+    assert low - high == pytest.approx(88 * 0.2 / 10 / age.top, abs=0.2)
+
+
+@given(
+    st.lists(st.integers(1, 500), min_size=1, max_size=12),
+    st.lists(st.floats(0, 1), min_size=12, max_size=12),
+)
+def test_areas_are_shares_and_nothing_is_left_out(widths, weights):
+    edges = [0, *np.cumsum(widths).tolist()]
+    column = NumericColumn(name="x", kind="real", lower=0, upper=edges[-1], bins=edges)
+    shares = (np.array(weights[: len(widths)]) + 1e-6).tolist()
+    plot = _plot(
+        column, [_Bar(f"{k}", share / sum(shares), None) for k, share in enumerate(shares)]
+    )
+    widths = [end - start for start, end in plot.spans]
+    assert all(
+        bar.share / width <= plot.top + 1e-9 for bar, width in zip(plot.bars, widths, strict=True)
+    )
+    said = sum(float(re.search(r": ([\d.]+) %", text)[1]) for text in plot.notes)
+    assert 100 * sum(bar.share for bar in plot.drawn) + said == pytest.approx(100, abs=0.2)
+    assert 1 <= len(plot.ticks) + 1 <= MAX_TICKS + 2
+    assert all(plot.spans[0][0] <= place <= plot.spans[-1][1] for place, _ in plot.ticks)
+
+
+def test_a_frequent_number_and_a_wide_end_stand_apart():
+    edges = (0, 1, 10, 20, 30, 1000)
+    column = NumericColumn(
+        name="dose", kind="integer", lower=0, upper=1000, bins=(*edges[:-1], 1001)
+    )
+    names = ("0", "1 to 9", "10 to 19", "20 to 29", "30 to 1000")
+    shares = zip(names, (0.6, 0.1, 0.15, 0.1, 0.05), strict=True)
+    plot = _plot(column, [_Bar(name, share, None) for name, share in shares])
+    assert plot.spans == ((1, 10), (10, 20), (20, 30))
+    assert [text for text, _ in (*plot.before, *plot.after)] == [
+        "0",
+        "\N{GREATER-THAN OR EQUAL TO}30",
+    ]
+    assert plot.scale == "1.5 % per 1"
+    assert [text for _, text in plot.ticks] == ["10", "20", "30"]

@@ -2,7 +2,9 @@
 
 import re
 
+import numpy as np
 import pandas as pd
+import pytest
 from html_page import Page
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -12,7 +14,8 @@ from storage.schema.columns import CategoricalColumn, NumericColumn
 from storage.schema.labels import Label
 from storage.schema.table import TableSchema
 from tasks.methods.registry import METHODS
-from tasks.reporting.report import render_data_card, render_report
+from tasks.reporting.report import render_data_card, render_report, snippet
+from tasks.reporting.tables import table_files
 
 TAINTED = "Made with seeded noise, for tests only"
 
@@ -38,11 +41,62 @@ def test_the_page_says_everything(make_manifest, rows, schema):
         "Signature",
     ):
         assert text in page.text
-    assert page.tags.count("svg") == len(schema.released_columns) + 1
+    # The best test, a plot and a bar of each column but the label, the map and its six colours.
+    assert page.tags.count("svg") == 1 + 2 * len(schema.released_columns) - 1 + 1 + 6
     assert page.tags.count("h1") == 1
     assert "REQUEST-MARKER" not in page.text
     again = render_report(make_manifest(), rows.copy(), schema, title="A title")
     assert render_report(make_manifest(), rows, schema, title="A title") == again
+
+
+def test_what_needs_no_look_is_folded_unless_it_failed(make_manifest, rows, schema):
+    folded = "<details><summary>All checks"
+    assert folded in render_report(make_manifest(), rows, schema)
+    assert "<details><summary>Noise" in render_report(make_manifest(), rows, schema)
+    failed = make_manifest(gate=(GateRecord(check="columns", passed=False),))
+    assert folded.replace("details", "details open", 1) in render_report(failed, rows, schema)
+
+
+def test_columns_are_ranked_and_a_wide_map_is_cut(make_manifest, rows, schema):
+    same = rows.assign(admission=np.where(rows["readmitted"] == "yes", "urgent", "elective"))
+    text = render_report(make_manifest(), same, schema)
+    ranked = re.findall('<th scope="row">([^<]*)</th>', text)
+    assert ranked[0] == "admission"
+    assert sorted(ranked) == sorted(schema.column_names)
+    assert "<title>admission and readmitted: 1.00</title>" in text
+    assert "not for a record. Along an axis" in text  # at most three records of a patient
+    wide = TableSchema(items=tuple(f"i{k}" for k in range(60)), label=schema.label)
+    sets = pd.DataFrame(np.random.default_rng(1).integers(0, 2, (400, 60)), columns=wide.items)
+    text = render_report(make_manifest(), sets.assign(readmitted=rows["readmitted"]), wide)
+    assert "the labels, and of 60 columns the 39 with the most information about them" in text
+    assert text.count("not in the map") == 21
+
+
+@pytest.mark.parametrize("kind", ["columns", "image"])
+def test_the_snippet_loads_the_rows(kind, rows, schema, tmp_path, monkeypatch):
+    if kind == "image":
+        schema = TableSchema(image={"height": 3, "width": 2}, label=schema.label)
+        pixels = pd.DataFrame(np.full((len(rows), 6), 7), columns=schema.column_names)
+        rows = pixels.assign(readmitted=rows["readmitted"])
+    for name, content in table_files(rows, schema).items():
+        (tmp_path / name).write_bytes(content)
+    monkeypatch.chdir(tmp_path)
+    found = {}
+    exec("\n".join(snippet(schema)), found)  # noqa: S102 -- of this test
+    assert (found["y"] == rows["readmitted"]).all()
+    assert found["X"].shape == ((400, 3, 2, 1) if kind == "image" else (400, 4))
+
+
+def test_the_dictionary_has_the_meanings_of_codes(make_manifest):
+    label = {"name": "stay", "buckets": {"edges": [3, 7], "levels": ["short", "week", "long"]}}
+    diagnosis = {"kind": "categorical", "name": "diagnosis", "levels": ["heart", "V", "other"]}
+    diagnosis |= {"groups": {"heart": ["785"]}, "prefixes": {"V": ["V"]}, "other": "other"}
+    diagnosis |= {"numeric_ranges": {"heart": [[390, 460]]}}
+    coded = TableSchema.model_validate({"columns": [diagnosis], "label": label})
+    few = pd.DataFrame({"diagnosis": ["V"] * 3, "stay": ["week"] * 3})
+    text = Page(render_report(make_manifest(), few, coded)).text
+    assert "heart (785, 390 to below 460) | V (V...) | other; other also stands for" in text
+    assert "short (below 3), week (3 to below 7), long (from 7 on)" in text
 
 
 def test_the_verdict_says_what_was_compared_with_what(make_manifest, rows, schema):

@@ -33,9 +33,9 @@ def cohort():
     return rows_with(codes, label, weight=weight)
 
 
-def tables_of(rows, noise, *, mu, domain=DOMAIN):
+def tables_of(rows, noise, *, mu):
     """Make the first two draws of a measurement, and the tables of what they have sealed."""
-    method = TableClustMix(domain, QUICK)
+    method = TableClustMix(DOMAIN, QUICK)
     kept, plan, released = {}, method.plan(mu=mu), {}
     curator = curator_of(method, [rows], noise, mu=mu, seal=kept.__setitem__)
     for stage in method.stages()[:2]:
@@ -44,14 +44,8 @@ def tables_of(rows, noise, *, mu, domain=DOMAIN):
     def noisy(name):
         return kept[name].values / plan[name].scale, plan[name].unit_noise_stddev
 
-    by_label = np.ones((sum(domain.n_codes), domain.n_labels))
-    return list(measured_tables(domain, released, noisy, by_label=by_label))
-
-
-def test_one_column_has_no_pairs():
-    rows = rows_with(np.arange(40)[:, None] % 4, np.arange(40) % 2)
-    tables = tables_of(rows, NoNoise(), mu=1.0, domain=domain_with(4, patients=40))
-    assert [table.columns for table in tables] == [(LABEL,), (0,), (0, LABEL)]
+    by_label = np.ones((sum(DOMAIN.n_codes), DOMAIN.n_labels))
+    return list(measured_tables(DOMAIN, released, noisy, by_label=by_label))
 
 
 def true_shares(rows, table):

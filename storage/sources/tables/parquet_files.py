@@ -1,8 +1,9 @@
 """Parquet files, with hive partitions; `storage.sources.cohorts` guards what is raised here."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -11,13 +12,16 @@ import pyarrow.parquet as pq
 from privacy.errors import InputError
 from storage.sources.cells import arrow_is_read, arrow_is_text
 from storage.sources.declared import ParquetSource
-from storage.sources.reading import SourceTable
+from storage.sources.reading import SourceTable, check_form
 
 ROWS_WORTH_A_FRAGMENT = 50_000
 """Least rows of a fragment, as the checks of a batch have a fixed cost."""
 
 _BUFFER_BYTES = 1 << 20
+_LOGS = {"Delta Lake": "_delta_log", "Hudi": ".hoodie", "Iceberg": ".metadata.json"}
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+AnyPath = TypeVar("AnyPath", bound=PurePath)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -47,7 +51,7 @@ class ParquetPart:
                     [
                         self._constant(name, batch.num_rows)
                         if name in self.partition
-                        else _decode(batch.column(name))
+                        else plain(batch.column(name))
                         for name in needed
                     ],
                     names=list(needed),
@@ -64,7 +68,9 @@ class ParquetFolder(SourceTable):
 
     def __init__(self, source: ParquetSource, scratch: Path | None = None) -> None:
         path = source.path or Path()
-        _refuse_a_log(path if path.is_dir() else path.parent)
+        around = above_partitions(path if path.is_dir() else path.parent)
+        beside = around.parent.glob("metadata/*.metadata.json")
+        refuse_a_log([*around.rglob("*"), *beside])
         self._files = _files_of(path)
         if not self._files:
             raise InputError("SOURCE_MISSING", f"expected files '*.parquet' in folder {path}")
@@ -81,6 +87,8 @@ class ParquetFolder(SourceTable):
     def described(self) -> tuple[tuple[str, ...], dict[str, str]]:
         """Compare the schemas of all files; return names, folders last, and refused types."""
         keys = list(self._partitions[0])
+        for file in self._files:
+            check_form(file, "parquet")
         stored = pq.read_schema(self._files[0])
         types = _decoded(stored)
         schemas = [types, *(_decoded(pq.read_schema(file)) for file in self._files[1:])]
@@ -134,24 +142,27 @@ class ParquetFolder(SourceTable):
         )
 
 
-def _refuse_a_log(folder: Path) -> None:
-    """Refuse (InputError) files of a table whose log says which of their rows are still valid."""
-    while "=" in folder.name:  # a partition
+def above_partitions(folder: AnyPath) -> AnyPath:
+    """Return the folder of a table, given that or one of its partitions."""
+    while "=" in folder.name:
         folder = folder.parent
-    logs = {
-        "Delta Lake": (*folder.rglob("_delta_log"),),
-        "Hudi": (*folder.rglob(".hoodie"),),
-        "Iceberg": (
-            *folder.rglob("*.metadata.json"),
-            *folder.parent.glob("metadata/*.metadata.json"),
-        ),
-    }
-    for table, found in logs.items():
-        if found:
+    return folder
+
+
+def refuse_a_log(names: Iterable[PurePath]) -> None:
+    """Refuse (InputError) files of a table whose log says which of their rows are still valid.
+
+    The names are those of all files and folders of the table.
+    """
+    found = {part for name in names for part in name.parts}
+    for table, mark in _LOGS.items():
+        if any(part.endswith(mark) for part in found):
+            by_log = "" if table == "Hudi" else "read it with source.kind: duckdb, or "
             raise InputError(
                 "TABLE_LOG",
                 f"expected a folder of plain Parquet, found the log of a {table} table, whose "
-                "files hold deleted and replaced rows; write its present rows out as Parquet",
+                f"files hold deleted and replaced rows; {by_log}write its present rows out as "
+                "Parquet",
             )
 
 
@@ -188,7 +199,8 @@ def _decoded(schema: pa.Schema) -> list[tuple[str, str]]:
     return pairs
 
 
-def _decode(column: pa.Array) -> pa.Array:
-    plain = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-    is_other_text = arrow_is_text(plain.type) and not pa.types.is_large_string(plain.type)
-    return plain.cast(pa.large_string()) if is_other_text else plain
+def plain(column: pa.Array) -> pa.Array:
+    """Return a column without dictionary, its texts of one type."""
+    found = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    is_other_text = arrow_is_text(found.type) and not pa.types.is_large_string(found.type)
+    return found.cast(pa.large_string()) if is_other_text else found

@@ -1,0 +1,107 @@
+"""The end of a command that is stopped from the keyboard: soon, in one line about the charge.
+
+Libraries catch an interrupt, wait for their workers, or print what they were at. So the interrupt
+is kept from every thread and every process that the command starts, and taken by a thread of its
+own, which asks the command to end and does not wait for long.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
+
+from flows.cli import terminal
+from privacy.errors import ClustMixError
+from privacy.ledger import EntryState, latest_entries
+
+UNWIND_SECONDS, LEDGER_SECONDS = 2.5, 1.0
+"""Time for the command to close what it holds, and for the ledger to say what it was charged."""
+
+_POLL_SECONDS = 0.1
+_releases: list[str] = []
+
+
+def note_release(release_id: str) -> None:
+    """Name the release that the command makes, before anything is charged for it."""
+    _releases.append(release_id)
+
+
+@contextmanager
+def stoppable(*, as_json: bool) -> Iterator[None]:
+    """End the process within five seconds if the block is stopped from the keyboard."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked, ended = threading.Event(), threading.Event()
+    interrupt = {signal.SIGINT}
+    # Its start lets interrupts through to the thread that it happens in, and whatever that starts.
+    resource_tracker.ensure_running()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, interrupt)
+    # Wakes the main thread wherever it waits.
+    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
+
+    def watch() -> None:
+        while signal.sigtimedwait(interrupt, _POLL_SECONDS) is None:
+            if ended.is_set():
+                return
+        asked.set()
+        errors = os.dup(2)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # libraries describe where they were
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+        ended.wait(UNWIND_SECONDS)
+        said = ["clustmix ledger show says whether its charge stands"]
+        reader = threading.Thread(target=_read_charge, args=[said], daemon=True)
+        reader.start()
+        reader.join(LEDGER_SECONDS)
+        _end(ClustMixError("STOPPED", f"stopped from the keyboard; {said[-1]}"), errors, as_json)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        with suppress(KeyboardInterrupt):
+            ended.set()
+            thread.join()
+        while asked.is_set():
+            threading.Event().wait()  # for the end of the process
+        signal.signal(signal.SIGUSR1, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        _releases.clear()
+
+
+def _read_charge(said: list[str]) -> None:
+    """Add the words on the charge, by the ledger as it stands."""
+    from storage.settings import load_settings, open_ledger
+
+    settings = load_settings()
+    state = None
+    if _releases and (settings.ledger_url is not None or settings.ledger_path.exists()):
+        for entry in latest_entries(open_ledger(settings).history()).values():
+            state = entry.state if entry.release_id == _releases[-1] else state
+    if state in (None, EntryState.RESERVED, EntryState.VOID):
+        said.append("nothing is charged")
+    elif state in (EntryState.EXECUTING, EntryState.BURNED):
+        said.append("its charge stands, and a new run is charged again")
+    else:
+        said.append("its charge stands; without --new-draw the command goes on at no cost")
+
+
+def _end(error: ClustMixError, errors: int, as_json: bool) -> None:
+    """Say so and end, with every process that this one has started."""
+    import psutil
+
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            child.kill()
+    os.dup2(errors, 2)
+    if sys.stderr.isatty():
+        os.write(2, b"\r\x1b[2K\x1b[?25h")  # no bar, and the cursor again
+    terminal.failure(error, as_json=as_json)
+    sys.stdout.flush()
+    os._exit(error.exit_code)

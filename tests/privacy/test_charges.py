@@ -1,7 +1,11 @@
+import math
 from dataclasses import replace
 from decimal import Decimal
+from fractions import Fraction
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from ledger_requests import charge
 
 from privacy.charges import Caps, Partition, charged_rho, check_digest, check_key_ids, checked_rho

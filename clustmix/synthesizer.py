@@ -187,7 +187,7 @@ class Synthesizer(Parameters):
             level, or hardly any row meets the conditions.
         """
         from clustmix.frames import as_of
-        from privacy.randomness import randomness_of_run
+        from privacy.randomness import system_generator
         from tasks.ingest.conditional_rows import sample_rows
         from tasks.ingest.encoding import decode
 
@@ -199,7 +199,7 @@ class Synthesizer(Parameters):
                 "expected where as a mapping of column to level, found "
                 f"{where.__class__.__name__}; write where={{column: level}}",
             )
-        rng = randomness_of_run().sampling
+        rng = system_generator()
         conditions = {column: raw_text(level) for column, level in (where or {}).items()}
         rows = sample_rows(
             fitted.method, self.schema, fitted.released, conditions, rng=rng, n_rows=n_rows
@@ -269,9 +269,9 @@ class Synthesizer(Parameters):
         from clustmix import saved
         from clustmix.charging import charging
         from clustmix.frames import declared_columns, library_of, rows_of
-        from privacy.randomness import randomness_of_run
+        from privacy.randomness import OperatingSystemNoise
         from tasks.ingest.patient_rows import encoded_shards
-        from tasks.measurement.curator import Curator, in_memory
+        from tasks.measurement.curator import Curator
         from tasks.measurement.method import checked_plan, measure
 
         target, method = self._target(), self._bound()
@@ -280,13 +280,11 @@ class Synthesizer(Parameters):
         with charging(
             ledger, cohort=cohort, lifetime_epsilon=lifetime_epsilon, target=target
         ) as payment:
-            shards = in_memory(encoded_shards(rows_of(table), self.schema, target.unit))
+            shards = encoded_shards(rows_of(table), self.schema, target.unit)
             payment.begin()
             self._spent = True
-            curator = Curator(
-                plan=plan, shards=shards, noise_source=randomness_of_run().noise_source
-            )
-            released = measure(method, curator, mu=plan.mu)
+            curator = Curator(plan=plan, shards=shards, noise_source=OperatingSystemNoise())
+            released = measure(method, curator)
             guarantee = self._guarantee(
                 curator.event.events, charged=payment.charged, tainted=curator.tainted
             )

@@ -103,7 +103,7 @@ CHANGES = [
     (lambda record: record["method"].update(name="gan"), "expected a registered method"),
     (lambda record: record["method"]["settings"].update(rounds=1), "Extra inputs"),
     (lambda record: record["table_schema"]["columns"].pop(), "expected the codes"),
-    (lambda record: record["events"][0].update(kind="none"), "expected the kind of an event"),
+    (lambda record: record["events"][0].update(kind="none"), "expected an object whose kind"),
     (lambda record: record.update(unknown=1), "Extra inputs"),
     (lambda record: record.pop("notice"), "Field required"),
 ]

@@ -78,7 +78,7 @@ def test_a_notebook_shows_settings_guarantee_and_charge_and_nothing_runs(schema,
 def test_a_fit_that_stopped_after_its_draw_is_not_made_again(schema, frame, monkeypatch):
     model = NaiveBayes(schema, **BY_PATIENT)
     with monkeypatch.context() as patch:
-        patch.setattr("tasks.measurement.method.check_draws", lambda *_: 1 / 0)
+        patch.setattr("tasks.measurement.curator.Curator.event", property(lambda _: 1 / 0))
         with pytest.raises(ZeroDivisionError):
             model.fit(frame)
     with pytest.raises(ConfigurationError, match=r"FITTED"):

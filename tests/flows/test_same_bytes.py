@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fixed_runs import fixed_randomness
+from fixed_runs import Randomness, fixed_randomness
 from forced_release import DyingShard
 from waiting import kill_spawned
 
+from benchmarks.seeded_noise import SeededNoise
 from flows.site.request import SiteRequest, load_job
 from privacy.errors import Withheld
-from privacy.randomness import Randomness, SeededNoise
 from storage.keys.key_store import KeyStore
 from storage.ledger import ledger_db
 from storage.ledger.ledger_db import LedgerDatabase
@@ -27,7 +27,7 @@ from storage.releases.release_store import ReleaseStore
 from tasks.execution.runtime import listen_to_stages
 from tasks.ingest.shards import ShardFile
 from tasks.measurement import curator
-from tasks.measurement.curator import Curator, in_memory
+from tasks.measurement.curator import Curator
 from tasks.measurement.method import measure
 from tasks.steps import ingest_steps
 
@@ -150,10 +150,10 @@ def test_released_arrays_are_those_of_the_serial_reference(run_with, site, dask_
     )
     curator = Curator(
         plan=job.synthesizer.plan(mu=job.mu),
-        shards=in_memory(kept.shards),
+        shards=kept.shards,
         noise_source=SeededNoise(1),
     )
-    reference = measure(job.synthesizer, curator, mu=job.mu)
+    reference = measure(job.synthesizer, curator)
     assert reference.keys() == kept.released.keys()
     for name, array in reference.items():
         np.testing.assert_array_equal(kept.released[name], array, err_msg=name)

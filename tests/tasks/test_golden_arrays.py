@@ -15,9 +15,9 @@ from measuring import curator_of, domain_with, rows_with
 from pydantic import TypeAdapter
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from benchmarks.seeded_noise import SeededNoise
 from flows.site.request import job_of
 from flows.site.site_file import load_site
-from privacy.randomness import SeededNoise
 from storage.files.diagnostics import DiagnosticsFile
 from storage.files.documents import canonical_json
 from storage.files.workspace import PrivateWorkspace
@@ -122,7 +122,7 @@ def measured(case):
 
     curator = curator_of(method, [rows_of(domain)], SeededNoise(7), mu=MU, seal=seal)
     with threadpool_limits(1, user_api="blas"):  # sums of two threads depend on the processors
-        released = measure(method, curator, mu=MU)
+        released = measure(method, curator)
     return draws | released
 
 

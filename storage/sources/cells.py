@@ -16,9 +16,10 @@ from uuid import UUID
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 from pandas.api.extensions import ExtensionDtype
 
-from privacy.arrays import Indices
+from privacy.arrays import Floats, Indices
 from privacy.errors import ClustMixError
 from storage.files.documents import refusals
 from storage.schema.columns import NumericColumn, number_of, raw_text
@@ -57,6 +58,26 @@ def distinct(cells: pd.Series) -> tuple[Indices, list[str]]:
     # Equals `raw_text` for texts and whole numbers, and is many times faster.
     written = str.strip if kinds == {str} else str if kinds == {int} else raw_text
     return index, list(map(written, values))
+
+
+def number_cells(
+    cells: pd.Series, column: NumericColumn
+) -> tuple[Floats, NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return the numbers of a column, and masks of empty, missing and refused cells."""
+    if pd.api.types.is_numeric_dtype(cells) and not pd.api.types.is_bool_dtype(cells):
+        values = cells.to_numpy(dtype=np.float64, na_value=np.nan)
+        refused = np.zeros(len(values), dtype=np.bool_)
+        return values, np.isnan(values), np.isin(values, column.missing_numbers), refused
+    index, texts = distinct(cells)
+    # The last entry of each table serves index -1, an empty cell.
+    empty = np.array([text == "" for text in texts] + [True])
+    declared = np.array([text in column.missing for text in texts] + [False])
+    # The empty text makes pandas read every number as floating point, independent of the others.
+    numbers = pd.to_numeric(pd.Series([*texts, ""], dtype=object), errors="coerce")
+    table = numbers.to_numpy(dtype=np.float64)
+    refused = np.isnan(table) & ~empty & ~declared
+    missing = declared | np.isin(table, column.missing_numbers)
+    return table[index], (empty & ~declared)[index], missing[index], refused[index]
 
 
 class NumberMarks(NamedTuple):

@@ -26,9 +26,8 @@ from storage.files.private import read_bounded
 from storage.schema.columns import Column, NumericColumn, raw_text
 from storage.schema.labels import Label
 from storage.schema.table import TableSchema
-from storage.sources.cells import distinct
+from storage.sources.cells import distinct, number_cells
 from tasks.gates.table_gate import GateCheck
-from tasks.ingest.encoding import numbers_of
 
 Suite: TypeAlias = Mapping[str, Any]
 """JSON of a suite or of an expectation, as Great Expectations writes it."""
@@ -307,7 +306,7 @@ def _converted(frame: pd.DataFrame, name: str, declared: Column | Label | None) 
         absent = {"", *(() if declared is None else declared.missing)}
         table = [*(None if text in absent else text for text in texts), None]
         return np.array(table, dtype=object)[index]
-    numbers, missing = numbers_of(frame[name], declared, [])
+    numbers, _, missing, _ = number_cells(frame[name], declared)
     values = np.where(missing, np.nan, numbers)
     whole = declared.kind == "integer" and not declared.has_missing
     if whole and np.all((values == np.rint(values)) & (np.abs(values) < 2**53)):

@@ -15,9 +15,7 @@ import pandas as pd
 from storage.releases.manifest import GateRecord
 from storage.schema.columns import CategoricalColumn, NumericColumn
 from storage.schema.table import TableSchema
-from storage.sources.cells import distinct
-from tasks.ingest.encoding import numbers_of
-from tasks.ingest.violations import Rule, Violation
+from storage.sources.cells import distinct, number_cells
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,14 +143,12 @@ def _has_texts(frame: pd.DataFrame, name: str, texts: set[str]) -> bool:
 
 def _number_rules(frame: pd.DataFrame, column: NumericColumn) -> Iterator[tuple[str, bool]]:
     """Yield the rules of a column of numbers: in bounds, on the grid, no other missing cells."""
-    broken: list[Violation] = []
-    numbers, there = np.empty(0), column.name in frame
-    if there:
-        values, missing = numbers_of(frame[column.name], column, broken)
-        numbers = values[~missing & np.isfinite(values)]
-    refused = {violation.rule for violation in broken}
-    yield "number", there and not refused & {Rule.NUMBER, Rule.FINITE}
-    yield "grid", there and bool(np.all(np.round(numbers, column.grid_decimals) == numbers))
-    inside = (numbers >= column.lower) & (numbers <= column.upper)
-    yield "bounds", there and bool(np.all(inside))
-    yield "not_null", there and Rule.NOT_NULL not in refused
+    if column.name not in frame:
+        yield from dict.fromkeys(("number", "grid", "bounds", "not_null"), False).items()
+        return
+    values, null, missing, refused = number_cells(frame[column.name], column)
+    numbers = values[~missing & np.isfinite(values)]
+    yield "number", not (refused | np.isinf(values)).any()
+    yield "grid", bool(np.all(np.round(numbers, column.grid_decimals) == numbers))
+    yield "bounds", bool(np.all((numbers >= column.lower) & (numbers <= column.upper)))
+    yield "not_null", column.nullable or not null.any()

@@ -18,7 +18,7 @@ from storage.schema.column_blocks import ImageColumns
 from storage.schema.columns import CategoricalColumn, NumericColumn, number_of
 from storage.schema.labels import Label
 from storage.schema.table import TableSchema
-from storage.sources.cells import distinct
+from storage.sources.cells import distinct, number_cells
 from tasks.ingest.constraint_rules import grid_bins, held, rules_of
 from tasks.ingest.violations import EncodedChunk, Rule, Violation
 from tasks.measurement.encoded import EncodingDomain
@@ -160,15 +160,7 @@ def numbers_of(
     series: pd.Series, column: NumericColumn, violations: list[Violation]
 ) -> tuple[Floats, NDArray[np.bool_]]:
     """Return the numbers of a column and a mask of the missing ones."""
-    native = pd.api.types.is_numeric_dtype(series) and not pd.api.types.is_bool_dtype(series)
-    if native:
-        values = series.to_numpy(dtype=np.float64, na_value=np.nan)
-        null = np.isnan(values)
-        missing = np.zeros(len(values), dtype=np.bool_)
-        refused = missing
-    else:
-        values, null, missing, refused = _numbers_in_text(series, column)
-    missing = missing | np.isin(values, column.missing_numbers)
+    values, null, missing, refused = number_cells(series, column)
     _note(violations, Rule.NUMBER, column.name, refused)
     _note(violations, Rule.FINITE, column.name, np.isinf(values))
     if column.nullable:
@@ -179,21 +171,6 @@ def numbers_of(
         fractional = np.isfinite(values) & (values != np.rint(values)) & ~missing
         _note(violations, Rule.INTEGER, column.name, fractional)
     return values, missing
-
-
-def _numbers_in_text(
-    series: pd.Series, column: NumericColumn
-) -> tuple[Floats, NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
-    index, texts = distinct(series)
-    # The last entry of each table serves index -1, an empty cell.
-    empty = np.array([text == "" for text in texts] + [True])
-    declared = np.array([text in column.missing for text in texts] + [False])
-    # The empty text makes pandas read every number as floating point, independent of the others.
-    numbers = pd.to_numeric(pd.Series([*texts, ""], dtype=object), errors="coerce")
-    table = numbers.to_numpy(dtype=np.float64)
-    refused = np.isnan(table) & ~empty & ~declared
-    null = empty & ~declared
-    return table[index], null[index], declared[index], refused[index]
 
 
 def _to_grid(values: Floats, missing: NDArray[np.bool_], column: NumericColumn) -> Integers:

@@ -5,13 +5,10 @@ declared missing code as null, so one suite holds for the source and for the pub
 """
 
 import json
-import logging
-import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -27,16 +24,18 @@ from storage.schema.columns import Column, NumericColumn, raw_text
 from storage.schema.labels import Label
 from storage.schema.table import TableSchema
 from storage.sources.cells import distinct, number_cells
-from tasks.gates.table_gate import GateCheck
+from tasks.gates.expectations import GateCheck
+from tasks.gates.table_rules import (
+    RESULT_FORMAT,
+    batch_definition,
+    silent_great_expectations,
+)
 
 Suite: TypeAlias = Mapping[str, Any]
 """JSON of a suite or of an expectation, as Great Expectations writes it."""
 
 Cells: TypeAlias = Mapping[str, Column | Label | None]
 """Columns of a gate with their declarations; None for one that is text by its role."""
-
-RESULT_FORMAT = "BOOLEAN_ONLY"
-"""The one result format of Great Expectations that carries no value, no count and no bound."""
 
 PAGE_FILE = "expectations.html"
 MAX_BYTES = 200_000
@@ -233,27 +232,6 @@ def _asked(suite: Suite, gate: str, cells: Cells) -> dict[str, Suite]:
     }
 
 
-@cache
-def great_expectations() -> tuple[Any, Any]:
-    """Import the library (two seconds), silent, and open one source in memory.
-
-    Nothing is on disk, and there are no analytics, data docs, progress bars and logs.
-    """
-    os.environ["GX_ANALYTICS_ENABLED"] = "false"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import great_expectations as gx
-        import great_expectations.expectations
-    # Its log lines quote expectation arguments and exception texts.
-    logger = logging.getLogger("great_expectations")
-    logger.setLevel(logging.CRITICAL + 1)
-    logger.propagate = False
-    context: Any = gx.get_context(mode="ephemeral")
-    context.variables.progress_bars = {"globally": False, "metric_calculations": False}
-    asset = context.data_sources.add_pandas("rows").add_dataframe_asset("chunk")
-    return gx, asset.add_batch_definition_whole_dataframe("whole")
-
-
 def _judged(
     frame: pd.DataFrame,
     asked: Mapping[str, Suite],
@@ -262,7 +240,7 @@ def _judged(
 ) -> list[Any]:
     if not asked:
         return []
-    gx, source = great_expectations()
+    gx, source = silent_great_expectations(), batch_definition()
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
     whole = any("_table_" in one["type"] or "_exist" in one["type"] for one in asked.values())

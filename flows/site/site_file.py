@@ -1,8 +1,7 @@
 """The site file: the public declaration of one release in YAML."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from copy import deepcopy
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -26,7 +25,7 @@ from storage.files.documents import KEPT
 from storage.files.refs import check_name
 from storage.schema.catalogue_entry import CatalogueEntry
 from storage.schema.columns import PrintableText, did_you_mean, refuse_together
-from storage.schema.faults import Location, read_declared
+from storage.schema.faults import read_declared
 from storage.schema.table import TableSchema
 from storage.schema.visit_columns import VisitColumns
 from storage.sources.declared import Source, check_source_unit
@@ -134,19 +133,6 @@ class _Budget(_Section):
     """Cap of this dataset alone, if several datasets share a cohort."""
     window: _Window | None = None
     """Cap of the cohort within any period of days."""
-
-    def check_allows(self, epsilon: float) -> None:
-        """Refuse (ValueError) caps below the epsilon of one release."""
-        for key, cap in (
-            ("lifetime_epsilon", self.lifetime_epsilon),
-            ("dataset_epsilon", self.dataset_epsilon),
-            ("window.epsilon", None if self.window is None else self.window.epsilon),
-        ):
-            if cap is not None and cap < epsilon:
-                raise ValueError(
-                    f"budget.{key}: expected at least privacy.epsilon, so that one release "
-                    "is possible"
-                )
 
 
 class _Arrival(_Section):
@@ -256,7 +242,17 @@ class SiteFile(_Section):
                 f"source.select: expected declared columns, found {', '.join(stray)}; list them "
                 f"under schema.ignore{did_you_mean(stray[0], known)}"
             )
-        yield from _fault_of(self.budget.check_allows, self.privacy.epsilon)
+        window = self.budget.window
+        for key, cap in (
+            ("lifetime_epsilon", self.budget.lifetime_epsilon),
+            ("dataset_epsilon", self.budget.dataset_epsilon),
+            ("window.epsilon", None if window is None else window.epsilon),
+        ):
+            if cap is not None and cap < self.privacy.epsilon:
+                yield (
+                    f"budget.{key}: expected at least privacy.epsilon, so that one release "
+                    "is possible"
+                )
         if (
             self.privacy_unit.partition is not None
             and self.privacy.adjacency is not Adjacency.ADD_REMOVE
@@ -327,7 +323,7 @@ class SiteFile(_Section):
 
 def load_site(path: Path) -> SiteFile:
     """Read and check a site file; a ConfigurationError has all faults, with their places."""
-    return read_declared(path, SiteFile, code="SITE", without=_without)
+    return read_declared(path, SiteFile, code="SITE")
 
 
 def _fault_of(check: Callable[..., None], *about: Any) -> Iterator[str]:
@@ -335,44 +331,3 @@ def _fault_of(check: Callable[..., None], *about: Any) -> Iterator[str]:
         check(*about)
     except ValueError as error:
         yield str(error)
-
-
-_COLUMN = {"kind": "categorical", "levels": ["a"]}
-_LABEL: dict[str, Any] = {"levels": {"a": [], "b": []}}
-_STAND_INS: dict[str, Any] = {
-    **dict.fromkeys(("dataset", "title"), "a"),
-    "source": {"kind": "csv", "path": "a"},
-    "privacy": {"epsilon": 1e-9, "delta": 1e-9},
-    "budget": {"lifetime_epsilon": 1e9},
-    "method": {"kind": "clustmix"},
-    "schema": {"items": ["?"], "label": {"name": "?label", **_LABEL}},
-}
-"""Sections that break no rule, for the checks of others beside a refused one."""
-
-
-def _without(data: dict[Any, Any], refused: Iterable[Location]) -> dict[Any, Any]:
-    """Return a site file with stand-ins for its refused parts, for the checks of the others."""
-    data = deepcopy(data)
-    for loc in refused:
-        match (*loc, ""):
-            case ("schema", "columns", int() as at, *_) | ("schema", "label" as at, *_) if data[
-                "schema"
-            ].keys() >= {"columns", "label"}:
-                parts = data["schema"] if at == "label" else data["schema"]["columns"]
-                name = parts[at].get("name") if isinstance(parts[at], dict) else None
-                parts[at] = {"name": name, **(_LABEL if at == "label" else _COLUMN)}
-                # Rules about it are looked at once it is right.
-                data["schema"].pop("constraints", None)
-                if isinstance(data.get("privacy_unit"), dict):
-                    data["privacy_unit"].pop("visits", None)
-            case ("schema", *_):
-                data |= {key: _STAND_INS[key] for key in ("schema", "source")}
-            case ("privacy_unit", *_):
-                unit = data.get("privacy_unit")
-                column = unit.get("column") if isinstance(unit, dict) else None
-                data["privacy_unit"] = {"column": column, "max_rows_per_patient": 1}
-            case (section, *_) if section in _STAND_INS:
-                data[section] = _STAND_INS[section]
-            case (section, *_):
-                data.pop(section, None)
-    return data

@@ -1,7 +1,7 @@
 """The faults of a declared file, all at once, each in words with its line and column."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -26,18 +26,12 @@ _TO_FILL = f"expected a value instead of {PLACEHOLDER}"
 _FROM = "take bounds, bins and levels from a codebook or a clinical range, never from the records"
 
 
-def read_declared(
-    path: Path,
-    model: type[_Model],
-    *,
-    code: str,
-    without: Callable[[dict[Any, Any], Iterable[Location]], dict[Any, Any]],
-) -> _Model:
+def read_declared(path: Path, model: type[_Model], *, code: str) -> _Model:
     """Read a YAML mapping and check it by a model.
 
-    The ConfigurationError, whose code begins with `code`, has every fault in the order of the file.
-    A misspelt word is read as the known one that is near it, so that what follows is checked, too;
-    `without` replaces the refused parts by acceptable ones for the checks that connect parts.
+    The ConfigurationError, whose code begins with `code`, has every fault in the order of the file,
+    those that connect parts once the parts are right. A misspelt word is read as the known one that
+    is near it, so that what follows is checked, too.
     """
     root, anew = read_nodes(path)
     data = anew()
@@ -59,9 +53,6 @@ def read_declared(
         data = anew()
         declared, error = _checked(model, data)
         found = found_in(data, error)
-    if found:
-        rest = without(data, [loc for _, loc, _, _ in found])
-        found += found_in(rest, _checked(model, rest)[1])
     faults += [
         (mark, text)
         for mark, loc, text, _ in found

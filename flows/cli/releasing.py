@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -64,10 +64,8 @@ def release(
     from flows.cli.progress import Progress
 
     with Progress(f"reading {site.name}") as progress:
-        request, job = _checked_or_fallback(
-            site, fallback, progress=progress, new_draw=new_draw, key=key
-        )
-        request = request.model_copy(update={"again": again})
+        check_request = partial(_checked_request, new_draw=new_draw, again=again, key=key)
+        request, job = _checked_or_fallback(site, fallback, check_request, progress)
         from flows.installation import Installation
         from flows.repeated import answered_before
         from storage.settings import load_settings
@@ -119,7 +117,7 @@ def check(
 
     settings = load_settings()
     with Progress(f"reading {site.name}") as progress:
-        _, job = _checked_request(site, load_site(site), new_draw=False, key=key)
+        _, job = _checked_request(site, load_site(site), key=key)
         progress.begin(f"checking the table of {job.ref.dataset}")
         from flows.check import check_table
         from flows.installation import Installation
@@ -158,7 +156,10 @@ def check(
 
 
 def _checked_or_fallback(
-    site: Path, fallback: Path | None, *, progress: Progress, new_draw: bool, key: Path | None
+    site: Path,
+    fallback: Path | None,
+    check_request: Callable[[Path, SiteFile], tuple[SiteRequest, ReleaseJob]],
+    progress: Progress,
 ) -> tuple[SiteRequest, ReleaseJob]:
     """Check a request, or that of the fallback where the public data are not at hand; show it."""
     from flows.site.site_file import load_site
@@ -167,7 +168,7 @@ def _checked_or_fallback(
         site_file = load_site(path)
         progress.begin(f"looking for the table of {site_file.dataset}")
         try:
-            request, job = _checked_request(path, site_file, new_draw=new_draw, key=key)
+            request, job = check_request(path, site_file)
             break
         except InputError as error:
             if path == (fallback or site) or error.code != "DATA_UNAVAILABLE":
@@ -188,7 +189,12 @@ def _checked_or_fallback(
 
 
 def _checked_request(
-    path: Path, site: SiteFile, *, new_draw: bool, key: Path | None
+    path: Path,
+    site: SiteFile,
+    *,
+    key: Path | None,
+    new_draw: bool = False,
+    again: bool = False,
 ) -> tuple[SiteRequest, ReleaseJob]:
     """Check the request, the folders and the header of the source; no row is read."""
     from flows.site.request import SiteRequest, asked_job
@@ -205,7 +211,11 @@ def _checked_request(
 
         requester = SigningKey.read(key).key_id
     request = SiteRequest(
-        site_file=str(path), dataset=site.dataset, new_draw=new_draw, requester=requester
+        site_file=str(path),
+        dataset=site.dataset,
+        new_draw=new_draw,
+        again=again,
+        requester=requester,
     )
     note_release(request.release_id)
     job = asked_job(request, site, requester=requester)

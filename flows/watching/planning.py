@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from privacy.errors import ConfigurationError
 from privacy.parameters import PrivacyParameters
-from storage.schema.conditions import in_short
+from storage.schema.columns import in_short
 from storage.schema.table import TableSchema
 from tasks.measurement.centred import centred_norm, count_factor
 from tasks.measurement.measurement_plan import MeasurementPlan, PlannedStatistic

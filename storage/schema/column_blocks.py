@@ -23,13 +23,6 @@ class ImageColumns(Declaration):
     The columns are ``pixel_00_00``, ``pixel_00_01`` and so on: row, then column, from the top left;
     of colour images ``pixel_00_00_red``, ``pixel_00_00_green``, ``pixel_00_00_blue`` and so on. A
     released pixel is one of the levels, which are spread evenly from 0 (background) to 255.
-
-    Examples
-    --------
-    >>> from storage.schema.column_blocks import ImageColumns
-    >>> image = ImageColumns(height=1, width=2, gray_levels=2, threshold=128)
-    >>> [column.name for column in image.columns], image.levels
-    (['pixel_00_00', 'pixel_00_01'], (0, 255))
     """
 
     height: _Side

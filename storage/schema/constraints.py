@@ -14,11 +14,12 @@ from storage.schema.columns import (
     NumericColumn,
     PrintableText,
     RawValue,
+    codes_asked,
     did_you_mean,
+    levels_asked,
     number_of,
     refuse_together,
 )
-from storage.schema.conditions import codes_asked, levels_asked
 
 _RELATION = re.compile(r"(.+) (<=|<|=) (.+)")
 
@@ -51,14 +52,6 @@ class Constraint(Declaration):
     A condition maps columns to cells: a declared level, a range ``LOW..HIGH`` of whole bins,
     ``null`` for a missing cell, or a list of alternatives. A record meets it in every column. A
     condition may name the label.
-
-    Examples
-    --------
-    >>> from storage.schema.constraints import Constraint
-    >>> Constraint(holds="diastolic <= systolic").relation
-    (('diastolic',), '<=', 'systolic')
-    >>> Constraint(when={"smoker": "no"}, then={"cigarettes": None}).title
-    'smoker=no implies cigarettes=null'
     """
 
     holds: Annotated[PrintableText, Field(max_length=2000)] | None = Field(

@@ -20,12 +20,12 @@ from storage.schema.columns import (
     Name,
     RawValue,
     did_you_mean,
+    levels_asked,
     number_of,
     raw_text,
     refuse_duplicates,
     refuse_prefixes,
 )
-from storage.schema.conditions import levels_asked
 
 MAX_LABEL_LEVELS = 50
 """Most levels of several labels together."""

@@ -13,8 +13,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from privacy.errors import InputError
 from storage.schema.column_blocks import ImageColumns, item_columns
-from storage.schema.columns import MAX_CODES, Column, Declaration, Name, refuse_together
-from storage.schema.conditions import in_short
+from storage.schema.columns import MAX_CODES, Column, Declaration, Name, in_short, refuse_together
 from storage.schema.constraints import Constraint, require_declared
 from storage.schema.labels import Label, Labels
 

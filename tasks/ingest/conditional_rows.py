@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from privacy.arrays import Codes, Indices, Records
 from privacy.errors import ConfigurationError
-from storage.schema.conditions import codes_asked, in_short
+from storage.schema.columns import codes_asked, in_short
 from storage.schema.labels import Label
 from storage.schema.table import TableSchema
 from tasks.gates.agreement import CodedTable
@@ -129,8 +129,7 @@ class _Allowed:
 def allowed_codes(schema: TableSchema, conditions: Mapping[str, str]) -> _Allowed:
     """Return the codes that conditions on columns and labels allow.
 
-    See `storage.schema.conditions`; a missing cell is no condition here. Anything else is a
-    ConfigurationError.
+    See `codes_asked`; a missing cell is no condition here. Anything else is a ConfigurationError.
     """
     columns: dict[int, NDArray[np.bool_]] = {}
     labels = None

@@ -67,7 +67,6 @@ def render_report(
         max_levels=MAX_LEVELS,
         label=schema.label.name,
         highlighted=highlighted_level(schema.label),
-        wanted=[highlighted_level(one) for one in (schema.label, *schema.more_labels)],
         labels=schema.label_names,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -64,8 +64,9 @@ def release(
     from flows.cli.progress import Progress
 
     with Progress(f"reading {site.name}") as progress:
-        check_request = partial(_checked_request, new_draw=new_draw, again=again, key=key)
-        request, job = _checked_or_fallback(site, fallback, check_request, progress)
+        request, job = _checked_or_fallback(
+            site, fallback, progress=progress, new_draw=new_draw, again=again, key=key
+        )
         from flows.installation import Installation
         from flows.repeated import answered_before
         from storage.settings import load_settings
@@ -83,14 +84,11 @@ def release(
                 janitor=here.janitor,
             )
         if outcome is None:
-            with _answering(prepared or _prepare_orchestrator(), progress):
+            stages = [stage.name for stage in job.synthesizer.stages(mu=job.mu)]
+            with _answering(prepared or _prepare_orchestrator(), stages, progress):
                 from flows.release import run_release
-                from tasks.execution.runtime import listen_to_stages
 
-                stages = [stage.name for stage in job.synthesizer.stages(mu=job.mu)]
-                progress.expect_stages(("ingest", *stages, *PUBLISH))
-                with listen_to_stages(progress):
-                    outcome = run_release(request, job)
+                outcome = run_release(request, job)
     show_outcome(outcome, explain=explain, stage_seconds=progress.stage_seconds)
 
 
@@ -158,8 +156,9 @@ def check(
 def _checked_or_fallback(
     site: Path,
     fallback: Path | None,
-    check_request: Callable[[Path, SiteFile], tuple[SiteRequest, ReleaseJob]],
+    *,
     progress: Progress,
+    **asked: Any,
 ) -> tuple[SiteRequest, ReleaseJob]:
     """Check a request, or that of the fallback where the public data are not at hand; show it."""
     from flows.site.site_file import load_site
@@ -168,7 +167,7 @@ def _checked_or_fallback(
         site_file = load_site(path)
         progress.begin(f"looking for the table of {site_file.dataset}")
         try:
-            request, job = check_request(path, site_file)
+            request, job = _checked_request(path, site_file, **asked)
             break
         except InputError as error:
             if path == (fallback or site) or error.code != "DATA_UNAVAILABLE":
@@ -244,14 +243,19 @@ def _prepare_orchestrator() -> tuple[bool, int | None]:
 
 
 @contextmanager
-def _answering(prepared: tuple[bool, int | None], progress: Progress) -> Iterator[None]:
-    """Load what every release needs while the server starts; then run the block."""
+def _answering(
+    prepared: tuple[bool, int | None], stages: Iterable[str], progress: Progress
+) -> Iterator[None]:
+    """Load what every release needs while the server starts; then run the block with progress."""
     joined, own_port = prepared
     text = f"{'joining' if joined else 'starting'} the orchestrator"
     progress.note(text)
     progress.begin(text)
     import flows.release  # noqa: F401
     from flows.orchestrator import answering
+    from tasks.execution.runtime import listen_to_stages
 
     with nullcontext() if own_port is None else answering(own_port):
-        yield
+        progress.expect_stages(("ingest", *stages, *PUBLISH))
+        with listen_to_stages(progress):
+            yield

@@ -242,17 +242,7 @@ class SiteFile(_Section):
                 f"source.select: expected declared columns, found {', '.join(stray)}; list them "
                 f"under schema.ignore{did_you_mean(stray[0], known)}"
             )
-        window = self.budget.window
-        for key, cap in (
-            ("lifetime_epsilon", self.budget.lifetime_epsilon),
-            ("dataset_epsilon", self.budget.dataset_epsilon),
-            ("window.epsilon", None if window is None else window.epsilon),
-        ):
-            if cap is not None and cap < self.privacy.epsilon:
-                yield (
-                    f"budget.{key}: expected at least privacy.epsilon, so that one release "
-                    "is possible"
-                )
+        yield from self._faults_of_caps()
         if (
             self.privacy_unit.partition is not None
             and self.privacy.adjacency is not Adjacency.ADD_REMOVE
@@ -281,6 +271,17 @@ class SiteFile(_Section):
             yield (
                 "arrival: expected a source of kind csv or parquet, since what arrives is a file"
             )
+
+    def _faults_of_caps(self) -> Iterator[str]:
+        window = self.budget.window
+        for key, cap in (
+            ("lifetime_epsilon", self.budget.lifetime_epsilon),
+            ("dataset_epsilon", self.budget.dataset_epsilon),
+            ("window.epsilon", None if window is None else window.epsilon),
+        ):
+            if cap is not None and cap < self.privacy.epsilon:
+                text = "expected at least privacy.epsilon, so that one release is possible"
+                yield f"budget.{key}: {text}"
 
     @property
     def parameters(self) -> PrivacyParameters:

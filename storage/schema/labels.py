@@ -76,14 +76,6 @@ class Label(Declaration):
     """A column that a model trained on the release will predict.
 
     Raw values are looked up as those of a categorical column.
-
-    Examples
-    --------
-    >>> from storage.schema.table import Label
-    >>> Label(name="died", levels={"no": ("0",), "yes": ("1",)}).level_names
-    ('no', 'yes')
-    >>> Label(name="days", buckets={"edges": (7,), "levels": ("short", "long")}).level_names
-    ('short', 'long')
     """
 
     name: Name

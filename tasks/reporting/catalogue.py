@@ -7,15 +7,10 @@ validator requires it.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cache, partial
+from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import quote
 
 import yaml
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from jinja2.runtime import LoopContext
-from markupsafe import Markup
 
 from storage.files.documents import FileDigest
 from storage.releases.manifest import Manifest
@@ -24,7 +19,7 @@ from storage.schema.columns import NumericColumn, number_of
 from storage.schema.table import TableSchema
 from tasks.reporting.claim import Claim
 from tasks.reporting.facts import budget_sentence, described_column, noise_table, origin, steps
-from tasks.reporting.rendering import words
+from tasks.reporting.rendering import render, words
 
 CROISSANT_FILE = "croissant.json"
 DATA_PACKAGE_FILE = "datapackage.json"
@@ -79,6 +74,8 @@ def _facts(
         "manifest": manifest,
         "declared": declared,
         "claim": claim,
+        "not_declared": NOT_DECLARED,
+        "unknown": UNKNOWN,
         "title": title,
         "name": f"{title}: synthetic release {manifest.release_id}",
         "description": (
@@ -118,7 +115,8 @@ def _columns(schema: TableSchema) -> Iterator[dict[str, Any]]:
         kind, levels, bounds = "text", None, None
         if isinstance(column, NumericColumn):
             kind = "integer" if column.kind == "integer" else "number"
-            bounds = (column.lower, column.upper)
+            number = int if column.kind == "integer" else float
+            bounds = (number(column.lower), number(column.upper))
         else:
             levels = [*column.levels]
         yield {
@@ -152,43 +150,7 @@ def _file_entry(name: str, digest: FileDigest) -> dict[str, Any]:
 
 def _entry(name: str, facts: Mapping[str, Any]) -> Any:
     """Fill in the template ``name``; keys without a value are left out."""
-    return _known(json.loads(_environment().get_template(f"{name}.json.j2").render(facts)))
-
-
-@cache
-def _environment() -> Environment:
-    """Return templates of JSON, in which every value is written as JSON."""
-    environment = Environment(
-        loader=PackageLoader("tasks.reporting"),
-        autoescape=True,  # text of a template and results of macros pass as they are
-        finalize=_written,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-    )
-    environment.filters["quoted"] = partial(quote, safe="")
-    environment.globals |= {
-        "bullets": _bullets,
-        "comma": _comma,
-        "float": float,
-        "int": int,
-        "not_declared": NOT_DECLARED,
-        "unknown": UNKNOWN,
-    }
-    return environment
-
-
-def _written(value: object) -> Markup:
-    if isinstance(value, Markup):
-        return value
-    return Markup(json.dumps(value, ensure_ascii=False))  # noqa: S704 -- JSON, not HTML
-
-
-def _comma(loop: LoopContext) -> Markup:
-    return Markup("") if loop.last else Markup(",")
-
-
-def _bullets(texts: Iterable[str]) -> str:
-    return "\n".join(f"- {text}" for text in texts)
+    return _known(json.loads(render(f"{name}.json", **facts)))
 
 
 def _known(value: Any) -> Any:

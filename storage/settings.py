@@ -94,16 +94,11 @@ class Settings(BaseSettings):
     @field_validator("ledger_url", "notify_url", "lineage_url")
     @classmethod
     def _of_a_scheme(cls, url: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
-        schemes = _SCHEMES[info.field_name or ""]
-        if url is not None and not url.get_secret_value().startswith(schemes):
+        schemes, text = _SCHEMES[info.field_name or ""], url.get_secret_value() if url else ""
+        if url is not None and not text.startswith(schemes):
             raise ValueError(f"expected an address that begins with {' or '.join(schemes)}")
-        return url
-
-    @field_validator("lineage_url")
-    @classmethod
-    def _in_clear_on_this_machine(cls, url: SecretStr | None) -> SecretStr | None:
-        place = urlsplit("" if url is None else url.get_secret_value())
-        if place.scheme == "http" and place.hostname not in ("127.0.0.1", "localhost", "::1"):
+        is_here = urlsplit(text).hostname in ("127.0.0.1", "localhost", "::1")
+        if info.field_name == "lineage_url" and text.startswith("http://") and not is_here:
             raise ValueError("expected https of another machine")
         return url
 

@@ -109,9 +109,7 @@ class Planning:
             label_error=one * of_label / count_factor(measured),
             code_error=code_error,
             drowned=tuple(
-                column.name
-                for column, k in zip(columns, n_codes, strict=True)
-                if self.patients / k < code_error
+                column.name for column in columns if self.patients / column.n_codes < code_error
             ),
         )
 
@@ -142,16 +140,8 @@ class Planning:
     def _counts(self, plan: MeasurementPlan) -> PlannedStatistic | None:
         """Return the planned counts of codes by label, or None of a method that makes none."""
         names = method_entry(self._job.method.kind).histograms
-        return next(
-            (
-                planned
-                for planned in plan.statistics
-                if isinstance(planned, PlannedStatistic)
-                and planned.name in names
-                and len(planned.shape) == 2
-            ),
-            None,
-        )
+        planned = [one for one in plan.statistics if isinstance(one, PlannedStatistic)]
+        return next((one for one in planned if one.name in names and len(one.shape) == 2), None)
 
 
 def require_format(path: Path) -> None:

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -24,7 +23,7 @@ from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
 from storage.files.documents import KEPT
 from storage.files.refs import check_name
 from storage.schema.catalogue_entry import CatalogueEntry
-from storage.schema.columns import PrintableText, did_you_mean, refuse_together
+from storage.schema.columns import Declaration, PrintableText, did_you_mean, refuse_together
 from storage.schema.faults import read_declared
 from storage.schema.table import TableSchema
 from storage.schema.visit_columns import VisitColumns
@@ -42,13 +41,7 @@ def _name(text: str) -> str:
         raise ValueError(error.message) from None
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, hide_input_in_errors=True, validate_by_name=True
-    )
-
-
-class _Partition(_Section):
+class _Partition(Declaration):
     """Part of the patients that a release reads; parts of one scheme are disjoint."""
 
     scheme: Annotated[str, AfterValidator(_name)]
@@ -65,7 +58,7 @@ class _Partition(_Section):
         return self
 
 
-class _Key(_Section):
+class _Key(Declaration):
     """Form of a patient's key, where tables may spell it in several ways."""
 
     pattern: re.Pattern[str]
@@ -74,7 +67,7 @@ class _Key(_Section):
     """Composed accents, lower case, no leading zeros."""
 
 
-class _Unit(_Section):
+class _Unit(Declaration):
     """The unit of protection."""
 
     column: Annotated[str, Field(min_length=1)] | None
@@ -102,7 +95,7 @@ class _Unit(_Section):
         return self
 
 
-class _Privacy(_Section):
+class _Privacy(Declaration):
     """The guarantee of one release."""
 
     epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -112,7 +105,7 @@ class _Privacy(_Section):
     """Relation of neighbouring tables."""
 
 
-class _Window(_Section):
+class _Window(Declaration):
     """Cap on all releases of a cohort within any period of days."""
 
     days: Annotated[StrictInt, Field(ge=1, le=36_500)]
@@ -121,7 +114,7 @@ class _Window(_Section):
     """Cap at the delta of a release."""
 
 
-class _Budget(_Section):
+class _Budget(Declaration):
     """Caps on all releases together. The ledger keeps the smallest caps it was ever given."""
 
     lifetime_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -135,7 +128,7 @@ class _Budget(_Section):
     """Cap of the cohort within any period of days."""
 
 
-class _Arrival(_Section):
+class _Arrival(Declaration):
     """Rules for a table that arrives in the landing folder."""
 
     max_age_hours: Annotated[StrictInt, Field(ge=1, le=720)] = 24
@@ -148,7 +141,7 @@ def _suite_of(value: object) -> object:
     return read_suite(Path(value)) if isinstance(value, str) else value
 
 
-class _Gate(_Section):
+class _Gate(Declaration):
     """Your own expectations, a suite as Great Expectations 1.24 stores it.
 
     Those of single rows (sets, ranges, patterns, missing cells, columns of a row; without
@@ -168,8 +161,10 @@ class _Gate(_Section):
     """Add its documentation page of the synthetic rows, ``expectations.html``."""
 
 
-class SiteFile(_Section):
+class SiteFile(Declaration):
     """A site file."""
+
+    model_config = ConfigDict(validate_by_name=True)
 
     dataset: Annotated[str, AfterValidator(_name)]
     """Name of the releases, and of the budget if ``budget`` names no cohort."""

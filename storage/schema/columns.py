@@ -113,9 +113,7 @@ class NumericColumn(_Column):
     """A numeric column with public bounds and public bins."""
 
     kind: Literal["integer", "real"]
-    """``"integer"`` or ``"real"``."""
     lower: Finite
-    """Public bounds, both included. A value outside is clipped."""
     upper: Finite
     """Public bounds, both included. A value outside is clipped."""
     bins: Annotated[int, Field(ge=1, lt=MAX_CODES)] | tuple[Finite, ...]

@@ -155,19 +155,17 @@ class Labels:
     @property
     def level_names(self) -> tuple[str, ...]:
         """Names of the levels together, in the order of their codes."""
-        return tuple(map(self._together, product(*(one.level_names for one in self._labels))))
+        names = [label.name for label in self._labels]
+        every = product(*(label.level_names for label in self._labels))
+        if len(names) == 1:
+            return tuple(level for (level,) in every)
+        return tuple(", ".join(map("{}={}".format, names, levels)) for levels in every)
 
     @property
     def parts(self) -> dict[str, list[str]]:
         """The level of each label, by its name, in every level together."""
         own = self.columns(np.arange(prod(self._sizes)))
         return {name: levels.tolist() for name, levels in own.items()}
-
-    def _together(self, levels: Sequence[str]) -> str:
-        if len(self._labels) == 1:
-            return levels[0]
-        own = zip(self._labels, levels, strict=True)
-        return ", ".join(f"{label.name}={level}" for label, level in own)
 
     def joined(self, codes: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
         """Return one code (n,) for the codes of all labels, negative where one of them is."""

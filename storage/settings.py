@@ -118,9 +118,7 @@ class Settings(BaseSettings):
     measurements: ClassVar = _BelowHome("measurements")  # sealed
     pending: ClassVar = _BelowHome("pending")  # bundles that are not yet published
     adjustments: ClassVar = _BelowHome("adjustments")  # signatures of charges by hand
-    arrivals: ClassVar = _BelowHome(
-        "arrivals"
-    )  # tables that are not released yet
+    arrivals: ClassVar = _BelowHome("arrivals")  # tables that are not released yet
     server_home: ClassVar = _BelowHome("server")  # state of the parts beside the orchestrator
     private_root: ClassVar = _BelowHome("private")  # workspaces
     prefect_home: ClassVar = _BelowHome("prefect")  # state of the in-process orchestrator

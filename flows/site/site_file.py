@@ -23,7 +23,13 @@ from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
 from storage.files.documents import KEPT
 from storage.files.refs import check_name
 from storage.schema.catalogue_entry import CatalogueEntry
-from storage.schema.columns import Declaration, PrintableText, did_you_mean, refuse_together
+from storage.schema.columns import (
+    Declaration,
+    PrintableText,
+    did_you_mean,
+    left_out,
+    refuse_together,
+)
 from storage.schema.faults import read_declared
 from storage.schema.table import TableSchema
 from storage.schema.visit_columns import VisitColumns
@@ -74,11 +80,11 @@ class _Unit(Declaration):
     """Column that names the patient; None if every row is another patient."""
     max_rows_per_patient: Annotated[StrictInt, Field(ge=1, le=10_000)]
     """Most rows of one patient that are used. A digest of patient and row chooses among more."""
-    key: _Key | None = Field(default=None, exclude_if=lambda key: key is None)
+    key: _Key | None = left_out()
     """Its form; without it ``7`` and ``07`` are two patients."""
     partition: _Partition | None = None
     """Part of the patients that is read, by a hash of their keys."""
-    visits: VisitColumns | None = Field(default=None, exclude_if=lambda visits: visits is None)
+    visits: VisitColumns | None = left_out()
     """The first visits of a patient as columns of one row."""
 
     @model_validator(mode="after")
@@ -186,9 +192,7 @@ class SiteFile(Declaration):
     soft_labels: StrictBool = False
     """Release the teacher's probability of every label of each image in ``soft_labels.parquet``,
     for images by ``clustmix``. It costs no budget and is no part of the measurement."""
-    patients: Annotated[StrictInt, Field(ge=1, le=10_000_000_000)] | None = Field(
-        default=None, exclude_if=lambda patients: patients is None
-    )
+    patients: Annotated[StrictInt, Field(ge=1, le=10_000_000_000)] | None = left_out()
     """Approximate number of patients: public, rounded, and no count of the table. It sets the split
     of the budget, 10,000 if left out; the guarantee does not depend on it."""
     public_benchmark_data: StrictBool = False
@@ -196,11 +200,9 @@ class SiteFile(Declaration):
     approval: Literal["none", "officer"] = "none"
     """``officer`` requires a second person to sign each release before it is published. Once a
     cohort was released under it, no site file can turn it off."""
-    catalogue: CatalogueEntry | None = Field(
-        default=None, exclude_if=lambda catalogue: catalogue is None
-    )
+    catalogue: CatalogueEntry | None = left_out()
     """Facts about the table and its publisher for the catalogue entries of a bundle."""
-    gate: _Gate | None = Field(default=None, exclude_if=lambda gate: gate is None)
+    gate: _Gate | None = left_out()
     """Expectations of your own at both gates."""
     arrival: _Arrival | None = None
     """Accept tables in the landing folder: each replaces ``source.path`` and starts a release, for

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StrictInt, model_validator
 
-from storage.schema.columns import CategoricalColumn, Declaration, NumericColumn
+from storage.schema.columns import CategoricalColumn, Declaration, NumericColumn, left_out
 
 MAX_SIDE = 64
 """Most rows and most columns of pixels of an image."""
@@ -29,7 +29,7 @@ class ImageColumns(Declaration):
     """Pixels of an image."""
     width: _Side
     """Pixels of an image."""
-    channels: Literal[1, 3] = Field(default=1, exclude_if=lambda channels: channels == 1)
+    channels: Literal[1, 3] = left_out(1)
     """1 for gray images, 3 for red, green and blue."""
     gray_levels: Annotated[StrictInt, Field(ge=2, le=256)] = 256
     """Levels of a channel, 2 to 256: equal parts of the range from 0 to 255."""

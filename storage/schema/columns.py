@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 MAX_CODES = 4096
 MAX_DECIMALS = 6
 _LONGEST_WORD = 100
-_NAMED = 20
+MOST_NAMED = 20
 """Most names of a list that a message gives."""
 
 SEPARATOR = "; and "
@@ -88,6 +88,11 @@ Name = Annotated[_Released, Field(min_length=1, max_length=128)]
 RawValue = Annotated[str, BeforeValidator(_declared_text)]
 Level = Annotated[_Released, BeforeValidator(_declared_text), Field(min_length=1, max_length=200)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+def left_out(default: Any = None) -> Any:
+    """Declare a key that is not written at its default, so that an upgrade charges nobody."""
+    return Field(default=default, exclude_if=lambda value: value == default)
 
 
 class Declaration(BaseModel):
@@ -288,10 +293,9 @@ def _in_range(column: NumericColumn, asked: str) -> NDArray[np.bool_]:
     return np.asarray((found >= first) & (found < end))
 
 
-def in_short(names: Sequence[str]) -> str:
-    """Return names as a list in words, shortened if there are many."""
-    shown = ", ".join(names[:_NAMED])
-    more = len(names) - _NAMED
+def in_short(names: Sequence[str], most: int = MOST_NAMED, between: str = ", ") -> str:
+    """Return names as a list in words, shortened if there are more than `most`."""
+    shown, more = between.join(names[:most]), len(names) - most
     return f"{shown} and {more} more" if more > 0 else shown
 
 

@@ -123,7 +123,6 @@ def _in_our_words(fault: Any) -> str:
 
 
 def _choices(fault: Any) -> list[str]:
-    """Return the words of which pydantic expected one."""
     return re.findall("'([^']*)'", str(fault.get("ctx", {}).get(_CHOICES.get(fault["type"]))))
 
 

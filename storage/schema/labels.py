@@ -20,6 +20,7 @@ from storage.schema.columns import (
     Name,
     RawValue,
     did_you_mean,
+    left_out,
     levels_asked,
     number_of,
     raw_text,
@@ -85,10 +86,9 @@ class Label(Declaration):
     name also stands for itself."""
     buckets: _Buckets | None = None
     """Levels cut out of a numeric label; instead of ``levels``."""
-    # An upgrade charges nobody: keys that are left out are no part of a measurement's settings.
-    prefixes: dict[Level, tuple[RawValue, ...]] = Field(default={}, exclude_if=lambda own: not own)
+    prefixes: dict[Level, tuple[RawValue, ...]] = left_out({})
     """Beginnings of raw values that belong to a level, by level."""
-    other: Level | None = Field(default=None, exclude_if=lambda level: level is None)
+    other: Level | None = left_out()
     """The level of every undeclared value; such values are refused if left out."""
     positive: Level | None = None
     """The level that a two-level label counts as positive, if any."""
@@ -125,18 +125,7 @@ class Label(Declaration):
 
 
 class Labels:
-    """Several labels as one, with a level for each combination.
-
-    Examples
-    --------
-    >>> from storage.schema.labels import Label, Labels
-    >>> died = Label(name="died", levels={"no": ("0",), "yes": ("1",)})
-    >>> stay = Label(name="stay", buckets={"edges": (7,), "levels": ("short", "long")})
-    >>> Labels((died, stay)).level_names
-    ('died=no, stay=short', 'died=no, stay=long', 'died=yes, stay=short', 'died=yes, stay=long')
-    >>> Labels((died,)).level_names
-    ('no', 'yes')
-    """
+    """Several labels as one, with a level for each combination: ``died=no, stay=short``."""
 
     def __init__(self, labels: Sequence[Label]) -> None:
         self._labels = tuple(labels)

@@ -154,7 +154,6 @@ def _entry(name: str, facts: Mapping[str, Any]) -> Any:
 
 
 def _known(value: Any) -> Any:
-    """Leave out keys without a value."""
     if isinstance(value, dict):
         return {key: _known(inner) for key, inner in value.items() if inner is not None}
     return [_known(inner) for inner in value] if isinstance(value, list) else value

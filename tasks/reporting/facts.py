@@ -9,7 +9,7 @@ from itertools import pairwise
 from privacy.event_records import event_from_dict
 from privacy.events import Event, Gaussian, Repeated
 from storage.releases.manifest import GateRecord, Manifest
-from storage.schema.columns import CategoricalColumn, Column, NumericColumn
+from storage.schema.columns import CategoricalColumn, Column, NumericColumn, in_short
 from storage.schema.labels import Label
 from storage.schema.table import TableSchema
 from tasks.reporting.claim import Claim, rounded_up
@@ -95,9 +95,7 @@ def described_column(column: Column) -> str:
 def listed(levels: Sequence[str]) -> str:
     """Return levels with commas between them, or bars if they contain commas; shortened if many."""
     between = " | " if any("," in level for level in levels) else ", "
-    if len(levels) <= MAX_LISTED_LEVELS:
-        return between.join(levels)
-    return f"{between.join(levels[:MAX_LISTED_LEVELS])} and {len(levels) - MAX_LISTED_LEVELS} more"
+    return in_short(levels, MAX_LISTED_LEVELS, between)
 
 
 def origin(manifest: Manifest) -> Iterator[str]:
@@ -238,7 +236,6 @@ def _dictionary(schema: TableSchema) -> Iterator[tuple[str, ...]]:
 
 
 def _described(column: Column) -> tuple[str, str]:
-    """Return kind and domain of a column."""
     if not isinstance(column, NumericColumn):
         return f"categorical, {len(column.levels)} levels", _levels(column)
     kind = "integer" if column.kind == "integer" else f"real, {column.grid_decimals} decimals"

@@ -22,10 +22,6 @@ from tasks.reporting.rendering import render
 from tasks.reporting.tables import PARQUET_FILE
 
 REPORT_FILE = "report.html"
-PLOTS_PER_GROUP = 24
-"""Number of columns in one folding group of plots."""
-RANKED = 12
-"""Number of columns in the ranking that is not folded."""
 
 
 def render_report(
@@ -60,9 +56,7 @@ def render_report(
         drowned={plot.name for plot in plots if plot.lost_share > 0.5},
         errors=None if tables is None else expected_errors(tables),
         associations=None if schema.image is not None else associations_of(frame, schema),
-        n_ranked=RANKED,
         snippet=snippet(schema),
-        plots_per_group=PLOTS_PER_GROUP,
         max_levels=MAX_LEVELS,
         label=schema.label.name,
         highlighted=highlighted_level(schema.label),

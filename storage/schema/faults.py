@@ -37,22 +37,18 @@ def read_declared(path: Path, model: type[_Model], *, code: str) -> _Model:
     data = anew()
     empty = [*_placeholders(data, ())]
     faults = [(_mark(root, loc), f"{located(loc, data)[1]}: {_TO_FILL}") for loc in empty]
-
-    def found_in(data: dict[Any, Any], error: ValidationError | None) -> list[Any]:
-        found = () if error is None else islice(faults_of(error, data), MOST_FAULTS)
-        return [(_mark(root, loc, one["type"]), loc, text, one) for loc, text, one in found]
-
-    declared, error = _checked(model, data)
-    found = found_in(data, error)
-    while len(faults) < MOST_FAULTS:
+    while True:
+        data, declared, found = anew(), None, []
+        try:
+            declared = model.model_validate(data, by_name=False, by_alias=True)
+        except ValidationError as error:
+            for loc, text, one in islice(faults_of(error, data), MOST_FAULTS):
+                found.append((_mark(root, loc, one["type"]), loc, text, one))
         hints = [_mend(root, loc, one, model) for _, loc, _, one in found]
-        if all(hint is None for hint in hints):
+        if len(faults) >= MOST_FAULTS or all(hint is None for hint in hints):
             break
         mended = zip(found, hints, strict=True)
         faults += [(mark, text + hint) for (mark, _, text, _), hint in mended if hint is not None]
-        data = anew()
-        declared, error = _checked(model, data)
-        found = found_in(data, error)
     faults += [
         (mark, text)
         for mark, loc, text, _ in found
@@ -65,13 +61,6 @@ def read_declared(path: Path, model: type[_Model], *, code: str) -> _Model:
     lines = [*dict.fromkeys(f"{place_of(mark)}: {text}" for mark, text in faults)][:MOST_FAULTS]
     code += "_INCOMPLETE" if len(empty) == len(lines) else "_INVALID"
     raise refusal(code, f"{path.name}: {_FROM + ': ' if empty else ''}", lines)
-
-
-def _checked(model: type[_Model], data: object) -> tuple[_Model | None, ValidationError | None]:
-    try:
-        return model.model_validate(data, by_name=False, by_alias=True), None
-    except ValidationError as error:
-        return None, error
 
 
 def one_line(error: ValidationError, data: dict[Any, Any]) -> str:

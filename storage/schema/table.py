@@ -25,6 +25,8 @@ from storage.schema.columns import (
 from storage.schema.constraints import Constraint, require_declared
 from storage.schema.labels import Label, Labels
 
+_Items = Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_CODES)]
+
 
 class TableSchema(Declaration):
     """The declaration of one table: `columns`, `image` or `items`, and a label."""
@@ -34,9 +36,7 @@ class TableSchema(Declaration):
     which is never released."""
     image: ImageColumns | None = left_out()
     """Pixels as feature columns, instead of ``columns``."""
-    items: Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_CODES)] | None = (
-        left_out()
-    )
+    items: _Items | None = left_out()
     """Names of columns of 0 and 1, one for each item that a record may have, instead of
     ``columns``."""
     label: Label

@@ -26,11 +26,6 @@ DATA_PACKAGE_FILE = "datapackage.json"
 HEALTH_DCAT_FILE = "healthdcat.jsonld"
 DEPLOYMENT_FILE = "deployment_record.yaml"
 
-UNKNOWN = "urn:clustmix:not-declared"
-"""Stands for an address that a format requires and the site file does not declare."""
-
-NOT_DECLARED = "not declared in the site file"
-
 
 def catalogue_files(
     manifest: Manifest,
@@ -74,8 +69,7 @@ def _facts(
         "manifest": manifest,
         "declared": declared,
         "claim": claim,
-        "not_declared": NOT_DECLARED,
-        "unknown": UNKNOWN,
+        **words()["not_declared"],
         "title": title,
         "name": f"{title}: synthetic release {manifest.release_id}",
         "description": (
@@ -83,11 +77,7 @@ def _facts(
             f"({title}). {''.join(f'{text} ' for text in origin(manifest))}The number of rows was "
             f"chosen. {claim.statement} No row is copied from a record."
         ),
-        "purpose": declared.purpose
-        or (
-            "To explore, to teach, to build and test software, and to plan a study; every finding "
-            "is to be confirmed on data of record."
-        ),
+        "purpose": declared.purpose or words()["purpose"],
         "keywords": list(
             dict.fromkeys([*declared.keywords, "synthetic data", "differential privacy"])
         ),

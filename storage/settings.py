@@ -94,16 +94,11 @@ class Settings(BaseSettings):
     @field_validator("ledger_url", "notify_url", "lineage_url")
     @classmethod
     def _of_a_scheme(cls, url: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
-        schemes = _SCHEMES[info.field_name or ""]
-        if url is not None and not url.get_secret_value().startswith(schemes):
+        schemes, text = _SCHEMES[info.field_name or ""], url.get_secret_value() if url else ""
+        if url is not None and not text.startswith(schemes):
             raise ValueError(f"expected an address that begins with {' or '.join(schemes)}")
-        return url
-
-    @field_validator("lineage_url")
-    @classmethod
-    def _in_clear_on_this_machine(cls, url: SecretStr | None) -> SecretStr | None:
-        place = urlsplit("" if url is None else url.get_secret_value())
-        if place.scheme == "http" and place.hostname not in ("127.0.0.1", "localhost", "::1"):
+        is_here = urlsplit(text).hostname in ("127.0.0.1", "localhost", "::1")
+        if info.field_name == "lineage_url" and text.startswith("http://") and not is_here:
             raise ValueError("expected https of another machine")
         return url
 
@@ -119,29 +114,17 @@ class Settings(BaseSettings):
         return None if path is None else path.expanduser().absolute()
 
     ledger_path: ClassVar = _BelowHome("ledger.sqlite")
-    """The ledger database."""
-    key_folder: ClassVar = _BelowHome("keys")
-    """The pipeline's keys and the officers' public keys."""
-    measurements: ClassVar = _BelowHome("measurements")
-    """The sealed measurements."""
-    pending: ClassVar = _BelowHome("pending")
-    """Bundles that are made and not yet published."""
-    adjustments: ClassVar = _BelowHome("adjustments")
-    """Signatures of officers who entered a charge by hand."""
-    arrivals: ClassVar = _BelowHome("arrivals")
-    """Tables that arrived and are not released yet, with their rows and records."""
-    server_home: ClassVar = _BelowHome("server")
-    """State of the parts that run beside the orchestrator on this machine."""
-    private_root: ClassVar = _BelowHome("private")
-    """The private workspaces."""
-    prefect_home: ClassVar = _BelowHome("prefect")
-    """State of the in-process orchestrator."""
-    declarations: ClassVar = _BelowHome("declarations")
-    """Declarations of tables that failed a check."""
-    diagnostics: ClassVar = _BelowHome("diagnostics")
-    """The restricted diagnostics files."""
-    downloads: ClassVar = _BelowHome("data")
-    """Downloaded public datasets."""
+    key_folder: ClassVar = _BelowHome("keys")  # the pipeline's keys and the officers' public ones
+    measurements: ClassVar = _BelowHome("measurements")  # sealed
+    pending: ClassVar = _BelowHome("pending")  # bundles that are not yet published
+    adjustments: ClassVar = _BelowHome("adjustments")  # signatures of charges by hand
+    arrivals: ClassVar = _BelowHome("arrivals")  # tables that are not released yet
+    server_home: ClassVar = _BelowHome("server")  # state of the parts beside the orchestrator
+    private_root: ClassVar = _BelowHome("private")  # workspaces
+    prefect_home: ClassVar = _BelowHome("prefect")  # state of the in-process orchestrator
+    declarations: ClassVar = _BelowHome("declarations")  # of tables that failed a check
+    diagnostics: ClassVar = _BelowHome("diagnostics")  # restricted files
+    downloads: ClassVar = _BelowHome("data")  # public datasets
 
     @property
     def workers(self) -> int:

@@ -24,15 +24,13 @@ GROUPS = {
     "Operate": ("server", "status", "ready", "deploy", "watch", "doctor", "certificates"),
     "Audit": ("ledger", "audit"),
 }
-"""Commands in the order of the help, by heading; those of no heading come last."""
+"""Commands in the order of the help, by heading."""
 
 
 class _Grouped(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands below their headings."""
-        named = {name for names in GROUPS.values() for name in names}
-        rest = tuple(name for name in self.commands if name not in named)
-        for heading, names in (*GROUPS.items(), *((("More", rest),) if rest else ())):
+        for heading, names in GROUPS.items():
             rows = [(f"{n:<12}", self.commands[n].get_short_help_str(62)) for n in names]
             with formatter.section(heading):
                 formatter.write_dl(rows)

@@ -3,7 +3,6 @@
 import sys
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated
 
 from flows.cli.options import Commands, argument, option
@@ -43,7 +42,15 @@ def audit(
     absence of one. No private table is read. Exit code 1 if a bound is above the claim. It runs
     from a checkout of the repository, with the extra audit.
     """
-    code: int = _room().run(
+    if not (ROOT / "audits" / "command.py").is_file():
+        raise ConfigurationError(
+            "AUDIT_NOT_HERE",
+            "expected the audit room, which is in the repository, beside this program, found none; "
+            "run clustmix audit from a checkout with the extra audit",
+        )
+    if str(ROOT) not in sys.path:
+        sys.path.append(str(ROOT))
+    code: int = import_module("audits.command").run(
         method,
         whole_release,
         canaries=canaries,
@@ -54,16 +61,3 @@ def audit(
         output=output,
     )
     return code
-
-
-def _room() -> ModuleType:
-    """Import the audit room (ConfigurationError where this is no checkout)."""
-    if not (ROOT / "audits" / "command.py").is_file():
-        raise ConfigurationError(
-            "AUDIT_NOT_HERE",
-            "expected the audit room, which is in the repository, beside this program, found none; "
-            "run clustmix audit from a checkout with the extra audit",
-        )
-    if str(ROOT) not in sys.path:
-        sys.path.append(str(ROOT))
-    return import_module("audits.command")

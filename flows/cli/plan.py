@@ -68,8 +68,7 @@ def plan(
     if simulate or like is not None:
         tried = _tried(planning, [each.epsilon for each in prospects], like)
     if plot is not None:
-        utility = {epsilon: (each.auc, each.auc_of_rows) for epsilon, each in tried.items()}
-        draw_prospects(prospects, planning.patients, plot, utility)
+        draw_prospects(prospects, planning.patients, plot, tried)
     verdict = planning.verdict(prospects) + _by_trial(tried.get(job.parameters.epsilon))
     found = {"verdict": verdict, "patients": planning.patients, "prospects": prospects}
     declared = "declared" if job.patients else "assumed, as the site file declares no number"
@@ -131,8 +130,8 @@ def _simulated(tried: Mapping[float, Utility]) -> str | None:
     one = next(iter(tried.values()))
     return (
         f"releases of {one.rows:,} rows that stand in for the table, one a patient and without "
-        f"constraints: AUC of a model trained on one ({one.auc_of_rows:.3f} trained on the rows "
-        "themselves), and mean distance of the shares of a column. Your table may differ"
+        "constraints: AUC of a model trained on one, and mean distance of the shares of a column. "
+        "Your table may differ"
     )
 
 

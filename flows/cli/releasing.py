@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -65,9 +65,8 @@ def release(
 
     with Progress(f"reading {site.name}") as progress:
         request, job = _checked_or_fallback(
-            site, fallback, progress=progress, new_draw=new_draw, key=key
+            site, fallback, progress=progress, new_draw=new_draw, again=again, key=key
         )
-        request = request.model_copy(update={"again": again})
         from flows.installation import Installation
         from flows.repeated import answered_before
         from storage.settings import load_settings
@@ -85,14 +84,11 @@ def release(
                 janitor=here.janitor,
             )
         if outcome is None:
-            with _answering(prepared or _prepare_orchestrator(), progress):
+            stages = [stage.name for stage in job.synthesizer.stages()]
+            with _answering(prepared or _prepare_orchestrator(), stages, progress):
                 from flows.release import run_release
-                from tasks.execution.runtime import listen_to_stages
 
-                stages = [stage.name for stage in job.synthesizer.stages()]
-                progress.expect_stages(("ingest", *stages, *PUBLISH))
-                with listen_to_stages(progress):
-                    outcome = run_release(request, job)
+                outcome = run_release(request, job)
     show_outcome(outcome, explain=explain, stage_seconds=progress.stage_seconds)
 
 
@@ -119,7 +115,7 @@ def check(
 
     settings = load_settings()
     with Progress(f"reading {site.name}") as progress:
-        _, job = _checked_request(site, load_site(site), new_draw=False, key=key)
+        _, job = _checked_request(site, load_site(site), key=key)
         progress.begin(f"checking the table of {job.ref.dataset}")
         from flows.check import check_table
         from flows.installation import Installation
@@ -158,7 +154,11 @@ def check(
 
 
 def _checked_or_fallback(
-    site: Path, fallback: Path | None, *, progress: Progress, new_draw: bool, key: Path | None
+    site: Path,
+    fallback: Path | None,
+    *,
+    progress: Progress,
+    **asked: Any,
 ) -> tuple[SiteRequest, ReleaseJob]:
     """Check a request, or that of the fallback where the public data are not at hand; show it."""
     from flows.site.site_file import load_site
@@ -167,7 +167,7 @@ def _checked_or_fallback(
         site_file = load_site(path)
         progress.begin(f"looking for the table of {site_file.dataset}")
         try:
-            request, job = _checked_request(path, site_file, new_draw=new_draw, key=key)
+            request, job = _checked_request(path, site_file, **asked)
             break
         except InputError as error:
             if path == (fallback or site) or error.code != "DATA_UNAVAILABLE":
@@ -188,7 +188,12 @@ def _checked_or_fallback(
 
 
 def _checked_request(
-    path: Path, site: SiteFile, *, new_draw: bool, key: Path | None
+    path: Path,
+    site: SiteFile,
+    *,
+    key: Path | None,
+    new_draw: bool = False,
+    again: bool = False,
 ) -> tuple[SiteRequest, ReleaseJob]:
     """Check the request, the folders and the header of the source; no row is read."""
     from flows.site.request import SiteRequest, asked_job
@@ -205,7 +210,11 @@ def _checked_request(
 
         requester = SigningKey.read(key).key_id
     request = SiteRequest(
-        site_file=str(path), dataset=site.dataset, new_draw=new_draw, requester=requester
+        site_file=str(path),
+        dataset=site.dataset,
+        new_draw=new_draw,
+        again=again,
+        requester=requester,
     )
     note_release(request.release_id)
     job = asked_job(request, site, requester=requester)
@@ -234,14 +243,19 @@ def _prepare_orchestrator() -> tuple[bool, int | None]:
 
 
 @contextmanager
-def _answering(prepared: tuple[bool, int | None], progress: Progress) -> Iterator[None]:
-    """Load what every release needs while the server starts; then run the block."""
+def _answering(
+    prepared: tuple[bool, int | None], stages: Iterable[str], progress: Progress
+) -> Iterator[None]:
+    """Load what every release needs while the server starts; then run the block with progress."""
     joined, own_port = prepared
     text = f"{'joining' if joined else 'starting'} the orchestrator"
     progress.note(text)
     progress.begin(text)
     import flows.release  # noqa: F401
     from flows.orchestrator import answering
+    from tasks.execution.runtime import listen_to_stages
 
     with nullcontext() if own_port is None else answering(own_port):
-        yield
+        progress.expect_stages(("ingest", *stages, *PUBLISH))
+        with listen_to_stages(progress):
+            yield

@@ -1,14 +1,12 @@
 """The site file: the public declaration of one release in YAML."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from copy import deepcopy
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -25,8 +23,14 @@ from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
 from storage.files.documents import KEPT
 from storage.files.refs import check_name
 from storage.schema.catalogue_entry import CatalogueEntry
-from storage.schema.columns import PrintableText, did_you_mean, refuse_together
-from storage.schema.faults import Location, read_declared
+from storage.schema.columns import (
+    Declaration,
+    PrintableText,
+    did_you_mean,
+    left_out,
+    refuse_together,
+)
+from storage.schema.faults import read_declared
 from storage.schema.table import TableSchema
 from storage.schema.visit_columns import VisitColumns
 from storage.sources.declared import Source, check_source_unit
@@ -43,13 +47,7 @@ def _name(text: str) -> str:
         raise ValueError(error.message) from None
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, hide_input_in_errors=True, validate_by_name=True
-    )
-
-
-class _Partition(_Section):
+class _Partition(Declaration):
     """Part of the patients that a release reads; parts of one scheme are disjoint."""
 
     scheme: Annotated[str, AfterValidator(_name)]
@@ -66,7 +64,7 @@ class _Partition(_Section):
         return self
 
 
-class _Key(_Section):
+class _Key(Declaration):
     """Form of a patient's key, where tables may spell it in several ways."""
 
     pattern: re.Pattern[str]
@@ -75,18 +73,18 @@ class _Key(_Section):
     """Composed accents, lower case, no leading zeros."""
 
 
-class _Unit(_Section):
+class _Unit(Declaration):
     """The unit of protection."""
 
     column: Annotated[str, Field(min_length=1)] | None
     """Column that names the patient; None if every row is another patient."""
     max_rows_per_patient: Annotated[StrictInt, Field(ge=1, le=10_000)]
     """Most rows of one patient that are used. A digest of patient and row chooses among more."""
-    key: _Key | None = Field(default=None, exclude_if=lambda key: key is None)
+    key: _Key | None = left_out()
     """Its form; without it ``7`` and ``07`` are two patients."""
     partition: _Partition | None = None
     """Part of the patients that is read, by a hash of their keys."""
-    visits: VisitColumns | None = Field(default=None, exclude_if=lambda visits: visits is None)
+    visits: VisitColumns | None = left_out()
     """The first visits of a patient as columns of one row."""
 
     @model_validator(mode="after")
@@ -103,7 +101,7 @@ class _Unit(_Section):
         return self
 
 
-class _Privacy(_Section):
+class _Privacy(Declaration):
     """The guarantee of one release."""
 
     epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -113,7 +111,7 @@ class _Privacy(_Section):
     """Relation of neighbouring tables."""
 
 
-class _Window(_Section):
+class _Window(Declaration):
     """Cap on all releases of a cohort within any period of days."""
 
     days: Annotated[StrictInt, Field(ge=1, le=36_500)]
@@ -122,7 +120,7 @@ class _Window(_Section):
     """Cap at the delta of a release."""
 
 
-class _Budget(_Section):
+class _Budget(Declaration):
     """Caps on all releases together. The ledger keeps the smallest caps it was ever given."""
 
     lifetime_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -135,21 +133,8 @@ class _Budget(_Section):
     window: _Window | None = None
     """Cap of the cohort within any period of days."""
 
-    def check_allows(self, epsilon: float) -> None:
-        """Refuse (ValueError) caps below the epsilon of one release."""
-        for key, cap in (
-            ("lifetime_epsilon", self.lifetime_epsilon),
-            ("dataset_epsilon", self.dataset_epsilon),
-            ("window.epsilon", None if self.window is None else self.window.epsilon),
-        ):
-            if cap is not None and cap < epsilon:
-                raise ValueError(
-                    f"budget.{key}: expected at least privacy.epsilon, so that one release "
-                    "is possible"
-                )
 
-
-class _Arrival(_Section):
+class _Arrival(Declaration):
     """Rules for a table that arrives in the landing folder."""
 
     max_age_hours: Annotated[StrictInt, Field(ge=1, le=720)] = 24
@@ -162,7 +147,7 @@ def _suite_of(value: object) -> object:
     return read_suite(Path(value)) if isinstance(value, str) else value
 
 
-class _Gate(_Section):
+class _Gate(Declaration):
     """Your own expectations, a suite as Great Expectations 1.24 stores it.
 
     Those of single rows (sets, ranges, patterns, missing cells, columns of a row; without
@@ -182,8 +167,10 @@ class _Gate(_Section):
     """Add its documentation page of the synthetic rows, ``expectations.html``."""
 
 
-class SiteFile(_Section):
+class SiteFile(Declaration):
     """A site file."""
+
+    model_config = ConfigDict(validate_by_name=True)
 
     dataset: Annotated[str, AfterValidator(_name)]
     """Name of the releases, and of the budget if ``budget`` names no cohort."""
@@ -205,9 +192,7 @@ class SiteFile(_Section):
     soft_labels: StrictBool = False
     """Release the teacher's probability of every label of each image in ``soft_labels.parquet``,
     for images by ``clustmix``. It costs no budget and is no part of the measurement."""
-    patients: Annotated[StrictInt, Field(ge=1, le=10_000_000_000)] | None = Field(
-        default=None, exclude_if=lambda patients: patients is None
-    )
+    patients: Annotated[StrictInt, Field(ge=1, le=10_000_000_000)] | None = left_out()
     """Approximate number of patients: public, rounded, and no count of the table. It sets the split
     of the budget, 10,000 if left out; the guarantee does not depend on it."""
     public_benchmark_data: StrictBool = False
@@ -215,11 +200,9 @@ class SiteFile(_Section):
     approval: Literal["none", "officer"] = "none"
     """``officer`` requires a second person to sign each release before it is published. Once a
     cohort was released under it, no site file can turn it off."""
-    catalogue: CatalogueEntry | None = Field(
-        default=None, exclude_if=lambda catalogue: catalogue is None
-    )
+    catalogue: CatalogueEntry | None = left_out()
     """Facts about the table and its publisher for the catalogue entries of a bundle."""
-    gate: _Gate | None = Field(default=None, exclude_if=lambda gate: gate is None)
+    gate: _Gate | None = left_out()
     """Expectations of your own at both gates."""
     arrival: _Arrival | None = None
     """Accept tables in the landing folder: each replaces ``source.path`` and starts a release, for
@@ -256,7 +239,7 @@ class SiteFile(_Section):
                 f"source.select: expected declared columns, found {', '.join(stray)}; list them "
                 f"under schema.ignore{did_you_mean(stray[0], known)}"
             )
-        yield from _fault_of(self.budget.check_allows, self.privacy.epsilon)
+        yield from self._faults_of_caps()
         if (
             self.privacy_unit.partition is not None
             and self.privacy.adjacency is not Adjacency.ADD_REMOVE
@@ -285,6 +268,17 @@ class SiteFile(_Section):
             yield (
                 "arrival: expected a source of kind csv or parquet, since what arrives is a file"
             )
+
+    def _faults_of_caps(self) -> Iterator[str]:
+        window = self.budget.window
+        for key, cap in (
+            ("lifetime_epsilon", self.budget.lifetime_epsilon),
+            ("dataset_epsilon", self.budget.dataset_epsilon),
+            ("window.epsilon", None if window is None else window.epsilon),
+        ):
+            if cap is not None and cap < self.privacy.epsilon:
+                text = "expected at least privacy.epsilon, so that one release is possible"
+                yield f"budget.{key}: {text}"
 
     @property
     def parameters(self) -> PrivacyParameters:
@@ -327,7 +321,7 @@ class SiteFile(_Section):
 
 def load_site(path: Path) -> SiteFile:
     """Read and check a site file; a ConfigurationError has all faults, with their places."""
-    return read_declared(path, SiteFile, code="SITE", without=_without)
+    return read_declared(path, SiteFile, code="SITE")
 
 
 def _fault_of(check: Callable[..., None], *about: Any) -> Iterator[str]:
@@ -335,44 +329,3 @@ def _fault_of(check: Callable[..., None], *about: Any) -> Iterator[str]:
         check(*about)
     except ValueError as error:
         yield str(error)
-
-
-_COLUMN = {"kind": "categorical", "levels": ["a"]}
-_LABEL: dict[str, Any] = {"levels": {"a": [], "b": []}}
-_STAND_INS: dict[str, Any] = {
-    **dict.fromkeys(("dataset", "title"), "a"),
-    "source": {"kind": "csv", "path": "a"},
-    "privacy": {"epsilon": 1e-9, "delta": 1e-9},
-    "budget": {"lifetime_epsilon": 1e9},
-    "method": {"kind": "clustmix"},
-    "schema": {"items": ["?"], "label": {"name": "?label", **_LABEL}},
-}
-"""Sections that break no rule, for the checks of others beside a refused one."""
-
-
-def _without(data: dict[Any, Any], refused: Iterable[Location]) -> dict[Any, Any]:
-    """Return a site file with stand-ins for its refused parts, for the checks of the others."""
-    data = deepcopy(data)
-    for loc in refused:
-        match (*loc, ""):
-            case ("schema", "columns", int() as at, *_) | ("schema", "label" as at, *_) if data[
-                "schema"
-            ].keys() >= {"columns", "label"}:
-                parts = data["schema"] if at == "label" else data["schema"]["columns"]
-                name = parts[at].get("name") if isinstance(parts[at], dict) else None
-                parts[at] = {"name": name, **(_LABEL if at == "label" else _COLUMN)}
-                # Rules about it are looked at once it is right.
-                data["schema"].pop("constraints", None)
-                if isinstance(data.get("privacy_unit"), dict):
-                    data["privacy_unit"].pop("visits", None)
-            case ("schema", *_):
-                data |= {key: _STAND_INS[key] for key in ("schema", "source")}
-            case ("privacy_unit", *_):
-                unit = data.get("privacy_unit")
-                column = unit.get("column") if isinstance(unit, dict) else None
-                data["privacy_unit"] = {"column": column, "max_rows_per_patient": 1}
-            case (section, *_) if section in _STAND_INS:
-                data[section] = _STAND_INS[section]
-            case (section, *_):
-                data.pop(section, None)
-    return data

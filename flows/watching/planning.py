@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
-from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from privacy.errors import ConfigurationError
 from privacy.parameters import PrivacyParameters
-from storage.schema.conditions import in_short
+from storage.schema.columns import in_short
 from storage.schema.table import TableSchema
 from tasks.measurement.centred import centred_norm, count_factor
 from tasks.measurement.measurement_plan import MeasurementPlan, PlannedStatistic
@@ -20,6 +20,9 @@ from tasks.methods.clustmix.tables.table_rule import declared_patients
 from tasks.methods.registry import method_entry
 from tasks.reporting.released_tables import DEVIATIONS
 from tasks.steps.job import ReleaseJob
+
+if TYPE_CHECKING:
+    from flows.watching.simulation import Utility
 
 EPSILONS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 PLOT_FORMATS = (".svg", ".pdf", ".png")
@@ -109,9 +112,7 @@ class Planning:
             label_error=one * of_label / count_factor(measured),
             code_error=code_error,
             drowned=tuple(
-                column.name
-                for column, k in zip(columns, n_codes, strict=True)
-                if self.patients / k < code_error
+                column.name for column in columns if self.patients / column.n_codes < code_error
             ),
         )
 
@@ -142,16 +143,8 @@ class Planning:
     def _counts(self, plan: MeasurementPlan) -> PlannedStatistic | None:
         """Return the planned counts of codes by label, or None of a method that makes none."""
         names = method_entry(self._job.method.kind).histograms
-        return next(
-            (
-                planned
-                for planned in plan.statistics
-                if isinstance(planned, PlannedStatistic)
-                and planned.name in names
-                and len(planned.shape) == 2
-            ),
-            None,
-        )
+        planned = [one for one in plan.statistics if isinstance(one, PlannedStatistic)]
+        return next((one for one in planned if one.name in names and len(one.shape) == 2), None)
 
 
 def require_format(path: Path) -> None:
@@ -166,23 +159,22 @@ def draw_prospects(
     found: Sequence[Prospect],
     n_patients: int,
     path: Path,
-    tried: Mapping[float, tuple[float, float]] = MappingProxyType({}),
+    tried: Mapping[float, Utility],
 ) -> None:
     """Draw the errors over epsilon, in percent of the patients, and the number of releases.
 
-    Where releases were tried, the utility comes first: by epsilon, the area under the curve of a
-    model that is trained on one, and on the rows themselves.
+    Where releases were tried, the utility comes first: the area under the curve of a model that is
+    trained on one, and on the rows themselves.
     """
     from matplotlib.figure import Figure
-    from matplotlib.ticker import FormatStrFormatter, LogLocator, NullLocator
+    from matplotlib.ticker import FormatStrFormatter, LogLocator
 
     figure = Figure(figsize=(7.0 + 3.5 * bool(tried), 3.6), layout="constrained")
     *utility, errors, releases = figure.subplots(1, 2 + bool(tried))
     for axes in utility:
-        axes.plot(
-            [*tried], [auc for auc, _ in tried.values()], "o-", color="#2166ac", label="release"
-        )
-        own = next(iter(tried.values()))[1]
+        aucs = [each.auc for each in tried.values()]
+        own = next(iter(tried.values())).auc_of_rows
+        axes.plot([*tried], aucs, "o-", color="#2166ac", label="release")
         axes.axhline(own, color="#222222", linestyle="--", label="the rows themselves")
         axes.legend(frameon=False)
     epsilons = [each.epsilon for each in found]
@@ -205,10 +197,9 @@ def draw_prospects(
     ):
         axes.set(xscale="log", yscale=scale, xlabel="epsilon", ylabel=text)
         axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
-        axes.xaxis.set_minor_locator(NullLocator())
+        axes.minorticks_off()
         if scale == "log":
             axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axes.yaxis.set_minor_locator(NullLocator())
         axes.yaxis.set_major_formatter(FormatStrFormatter("%g"))
         axes.grid(color="#eeeeee")
         axes.spines[["top", "right"]].set_visible(False)

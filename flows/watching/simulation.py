@@ -17,7 +17,7 @@ from privacy.errors import ConfigurationError, InputError
 from privacy.randomness import OperatingSystemNoise
 from storage.releases.bundles import VerifiedBundle
 from storage.schema.table import TableSchema
-from tasks.gates.agreement import CodedTable, total_variation
+from tasks.gates.agreement import CodedTable, shares_by_label, total_variation
 from tasks.ingest.encoding import domain_of, encode_chunk
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import N_FOLDS, EncodedRows, EncodingDomain
@@ -197,11 +197,7 @@ def _part(rows: CodedTable, part: slice) -> CodedTable:
 
 
 def _one_way(first: CodedTable, second: CodedTable, domain: EncodingDomain) -> float:
-    distances = []
-    for column, size in enumerate(domain.n_codes):
-        shares = [
-            np.bincount(rows.codes[:, column], minlength=size) / len(rows)
-            for rows in (first, second)
-        ]
-        distances.append(total_variation(*shares))
-    return float(np.mean(distances))
+    n_codes, n_labels = domain.n_codes, domain.n_labels
+    both = (shares_by_label(rows, n_codes=n_codes, n_labels=n_labels) for rows in (first, second))
+    columns = zip(*both, strict=True)
+    return float(np.mean([total_variation(a.sum(axis=0), b.sum(axis=0)) for a, b in columns]))

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StrictInt, model_validator
 
-from storage.schema.columns import CategoricalColumn, Declaration, NumericColumn
+from storage.schema.columns import CategoricalColumn, Declaration, NumericColumn, left_out
 
 MAX_SIDE = 64
 """Most rows and most columns of pixels of an image."""
@@ -23,20 +23,13 @@ class ImageColumns(Declaration):
     The columns are ``pixel_00_00``, ``pixel_00_01`` and so on: row, then column, from the top left;
     of colour images ``pixel_00_00_red``, ``pixel_00_00_green``, ``pixel_00_00_blue`` and so on. A
     released pixel is one of the levels, which are spread evenly from 0 (background) to 255.
-
-    Examples
-    --------
-    >>> from storage.schema.column_blocks import ImageColumns
-    >>> image = ImageColumns(height=1, width=2, gray_levels=2, threshold=128)
-    >>> [column.name for column in image.columns], image.levels
-    (['pixel_00_00', 'pixel_00_01'], (0, 255))
     """
 
     height: _Side
     """Pixels of an image."""
     width: _Side
     """Pixels of an image."""
-    channels: Literal[1, 3] = Field(default=1, exclude_if=lambda channels: channels == 1)
+    channels: Literal[1, 3] = left_out(1)
     """1 for gray images, 3 for red, green and blue."""
     gray_levels: Annotated[StrictInt, Field(ge=2, le=256)] = 256
     """Levels of a channel, 2 to 256: equal parts of the range from 0 to 255."""

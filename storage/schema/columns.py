@@ -1,17 +1,25 @@
-"""Declared columns of a `storage.schema.table`, and the text form of raw values."""
+"""Declared columns of a `storage.schema.table`, the text form of raw values, and conditions.
+
+A condition on a column is a declared level, a range of whole bins, or a missing cell: the language
+of `constraints:` in the site file and of ``clustmix publish --where``.
+"""
 
 import difflib
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 MAX_CODES = 4096
 MAX_DECIMALS = 6
 _LONGEST_WORD = 100
+MOST_NAMED = 20
+"""Most names of a list that a message gives."""
 
 SEPARATOR = "; and "
 """Between the faults of one message."""
@@ -82,6 +90,11 @@ Level = Annotated[_Released, BeforeValidator(_declared_text), Field(min_length=1
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
+def left_out(default: Any = None) -> Any:
+    """Declare a key that is not written at its default, so that an upgrade charges nobody."""
+    return Field(default=default, exclude_if=lambda value: value == default)
+
+
 class Declaration(BaseModel):
     """A part of a schema, immutable and without unknown keys."""
 
@@ -102,20 +115,10 @@ class _Column(Declaration):
 
 
 class NumericColumn(_Column):
-    """A numeric column with public bounds and public bins.
-
-    Examples
-    --------
-    >>> from storage.schema.columns import NumericColumn
-    >>> age = NumericColumn(name="age", kind="integer", lower=0, upper=99, bins=(0, 18, 65, 100))
-    >>> age.n_bins, age.bin_starts
-    (3, (0.0, 18.0, 65.0))
-    """
+    """A numeric column with public bounds and public bins."""
 
     kind: Literal["integer", "real"]
-    """``"integer"`` or ``"real"``."""
     lower: Finite
-    """Public bounds, both included. A value outside is clipped."""
     upper: Finite
     """Public bounds, both included. A value outside is clipped."""
     bins: Annotated[int, Field(ge=1, lt=MAX_CODES)] | tuple[Finite, ...]
@@ -194,15 +197,6 @@ class CategoricalColumn(_Column):
 
     A raw value is looked up in this order: missing codes, a level's own name, ``groups``,
     ``prefixes``, ``numeric_ranges``, ``other``. A value that none of them contains is refused.
-
-    Examples
-    --------
-    >>> from storage.schema.columns import CategoricalColumn
-    >>> ward = CategoricalColumn(
-    ...     name="ward", kind="categorical", levels=("A", "B"), other="B", missing=("?",)
-    ... )
-    >>> ward.n_codes
-    3
     """
 
     kind: Literal["categorical"]
@@ -244,6 +238,65 @@ class CategoricalColumn(_Column):
 
 
 Column = Annotated[NumericColumn | CategoricalColumn, Field(discriminator="kind")]
+
+
+def codes_asked(column: Column, asked: str | None) -> NDArray[np.bool_]:
+    """Return a mask (k,) of the codes of a column that meet a condition.
+
+    A condition is a declared level, a range ``LOW..HIGH`` of whole bins (from the start of one bin
+    up to the start of another, excluded, or up to the upper bound), a number with a bin of its own,
+    or None for a missing cell. Anything else is a ValueError.
+    """
+    found = np.zeros(column.n_codes, dtype=np.bool_)
+    if asked is None:
+        if not column.has_missing:
+            raise ValueError(f"expected missing codes or nullable: true of {column.name}")
+        found[-1] = True
+        return found
+    within = (
+        _in_range(column, asked)
+        if isinstance(column, NumericColumn)
+        else levels_asked(column.name, asked, column.levels)
+    )
+    found[: len(within)] = within
+    return found
+
+
+def levels_asked(name: str, asked: str | None, levels: Sequence[str]) -> NDArray[np.bool_]:
+    """Return a mask of the requested level of a column or label; ValueError if it is unknown."""
+    if asked not in levels:
+        raise ValueError(
+            f"expected a declared level of {name} ({in_short(levels)}), found {name}={asked}"
+            f"{did_you_mean(asked, levels)}"
+        )
+    return np.array([level == asked for level in levels])
+
+
+def _in_range(column: NumericColumn, asked: str) -> NDArray[np.bool_]:
+    low, dots, high = (part.strip() for part in asked.partition(".."))
+    starts = [*column.bin_starts, column.upper]
+    first, end = (math.nan if value is None else value for value in map(number_of, (low, high)))
+    if not dots:
+        # One number with a bin of its own.
+        end = round(first + 10.0**-column.grid_decimals, column.grid_decimals)
+        end = math.inf if end > column.upper else end
+    elif end in (column.upper, column.upper + (column.kind == "integer")):
+        end = math.inf  # the bound belongs to the last bin, even if the bin starts there
+    is_known = first in column.bin_starts and end in (*column.bin_starts, math.inf)
+    if not is_known or first >= end:
+        places = in_short([f"{start:.{column.grid_decimals}f}" for start in starts])
+        raise ValueError(
+            f"expected LOW..HIGH of {column.name}, each of them the start of a bin or the upper "
+            f"bound ({places}), found {column.name}={asked}"
+        )
+    found = np.asarray(column.bin_starts)
+    return np.asarray((found >= first) & (found < end))
+
+
+def in_short(names: Sequence[str], most: int = MOST_NAMED, between: str = ", ") -> str:
+    """Return names as a list in words, shortened if there are more than `most`."""
+    shown, more = between.join(names[:most]), len(names) - most
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def near(word: object, known: Iterable[str]) -> str | None:

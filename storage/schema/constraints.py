@@ -14,11 +14,13 @@ from storage.schema.columns import (
     NumericColumn,
     PrintableText,
     RawValue,
+    codes_asked,
     did_you_mean,
+    left_out,
+    levels_asked,
     number_of,
     refuse_together,
 )
-from storage.schema.conditions import codes_asked, levels_asked
 
 _RELATION = re.compile(r"(.+) (<=|<|=) (.+)")
 
@@ -41,39 +43,25 @@ _Mend = Annotated[
 ]
 
 
-def _is_none(value: object) -> bool:
-    return value is None
-
-
 class Constraint(Declaration):
     """A public rule that every record keeps: `holds`, or `never`, or `when` with `then`.
 
     A condition maps columns to cells: a declared level, a range ``LOW..HIGH`` of whole bins,
     ``null`` for a missing cell, or a list of alternatives. A record meets it in every column. A
     condition may name the label.
-
-    Examples
-    --------
-    >>> from storage.schema.constraints import Constraint
-    >>> Constraint(holds="diastolic <= systolic").relation
-    (('diastolic',), '<=', 'systolic')
-    >>> Constraint(when={"smoker": "no"}, then={"cigarettes": None}).title
-    'smoker=no implies cigarettes=null'
     """
 
-    holds: Annotated[PrintableText, Field(max_length=2000)] | None = Field(
-        default=None, exclude_if=_is_none
-    )
+    holds: Annotated[PrintableText, Field(max_length=2000)] | None = left_out()
     """``a <= b``, ``a < b`` or ``a + b = c`` (also ``a + b <= c``) between numeric columns. Values
     are compared as released: clipped to their bounds and rounded to their decimals. A record in
     which one of them is missing keeps the rule."""
-    never: _Condition | None = Field(default=None, exclude_if=_is_none)
+    never: _Condition | None = left_out()
     """A condition that no record meets."""
-    when: _Condition | None = Field(default=None, exclude_if=_is_none)
+    when: _Condition | None = left_out()
     """A condition that implies ``then``."""
-    then: _Condition | None = Field(default=None, exclude_if=_is_none)
+    then: _Condition | None = left_out()
     """A condition: every record that meets ``when`` meets it."""
-    mend: _Mend | None = Field(default=None, exclude_if=_is_none)
+    mend: _Mend | None = left_out()
     """Repair of a source row that breaks this rule: by column a level, a number or ``null``.
     Without it, or if the repaired row still breaks a rule, the table is refused."""
 

@@ -1,7 +1,7 @@
 """The faults of a declared file, all at once, each in words with its line and column."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -26,42 +26,29 @@ _TO_FILL = f"expected a value instead of {PLACEHOLDER}"
 _FROM = "take bounds, bins and levels from a codebook or a clinical range, never from the records"
 
 
-def read_declared(
-    path: Path,
-    model: type[_Model],
-    *,
-    code: str,
-    without: Callable[[dict[Any, Any], Iterable[Location]], dict[Any, Any]],
-) -> _Model:
+def read_declared(path: Path, model: type[_Model], *, code: str) -> _Model:
     """Read a YAML mapping and check it by a model.
 
-    The ConfigurationError, whose code begins with `code`, has every fault in the order of the file.
-    A misspelt word is read as the known one that is near it, so that what follows is checked, too;
-    `without` replaces the refused parts by acceptable ones for the checks that connect parts.
+    The ConfigurationError, whose code begins with `code`, has every fault in the order of the file,
+    those that connect parts once the parts are right. A misspelt word is read as the known one that
+    is near it, so that what follows is checked, too.
     """
     root, anew = read_nodes(path)
     data = anew()
     empty = [*_placeholders(data, ())]
     faults = [(_mark(root, loc), f"{located(loc, data)[1]}: {_TO_FILL}") for loc in empty]
-
-    def found_in(data: dict[Any, Any], error: ValidationError | None) -> list[Any]:
-        found = () if error is None else islice(faults_of(error, data), MOST_FAULTS)
-        return [(_mark(root, loc, one["type"]), loc, text, one) for loc, text, one in found]
-
-    declared, error = _checked(model, data)
-    found = found_in(data, error)
-    while len(faults) < MOST_FAULTS:
+    while True:
+        data, declared, found = anew(), None, []
+        try:
+            declared = model.model_validate(data, by_name=False, by_alias=True)
+        except ValidationError as error:
+            for loc, text, one in islice(faults_of(error, data), MOST_FAULTS):
+                found.append((_mark(root, loc, one["type"]), loc, text, one))
         hints = [_mend(root, loc, one, model) for _, loc, _, one in found]
-        if all(hint is None for hint in hints):
+        if len(faults) >= MOST_FAULTS or all(hint is None for hint in hints):
             break
         mended = zip(found, hints, strict=True)
         faults += [(mark, text + hint) for (mark, _, text, _), hint in mended if hint is not None]
-        data = anew()
-        declared, error = _checked(model, data)
-        found = found_in(data, error)
-    if found:
-        rest = without(data, [loc for _, loc, _, _ in found])
-        found += found_in(rest, _checked(model, rest)[1])
     faults += [
         (mark, text)
         for mark, loc, text, _ in found
@@ -74,13 +61,6 @@ def read_declared(
     lines = [*dict.fromkeys(f"{place_of(mark)}: {text}" for mark, text in faults)][:MOST_FAULTS]
     code += "_INCOMPLETE" if len(empty) == len(lines) else "_INVALID"
     raise refusal(code, f"{path.name}: {_FROM + ': ' if empty else ''}", lines)
-
-
-def _checked(model: type[_Model], data: object) -> tuple[_Model | None, ValidationError | None]:
-    try:
-        return model.model_validate(data, by_name=False, by_alias=True), None
-    except ValidationError as error:
-        return None, error
 
 
 def one_line(error: ValidationError, data: dict[Any, Any]) -> str:
@@ -132,7 +112,6 @@ def _in_our_words(fault: Any) -> str:
 
 
 def _choices(fault: Any) -> list[str]:
-    """Return the words of which pydantic expected one."""
     return re.findall("'([^']*)'", str(fault.get("ctx", {}).get(_CHOICES.get(fault["type"]))))
 
 

@@ -20,12 +20,13 @@ from storage.schema.columns import (
     Name,
     RawValue,
     did_you_mean,
+    left_out,
+    levels_asked,
     number_of,
     raw_text,
     refuse_duplicates,
     refuse_prefixes,
 )
-from storage.schema.conditions import levels_asked
 
 MAX_LABEL_LEVELS = 50
 """Most levels of several labels together."""
@@ -76,14 +77,6 @@ class Label(Declaration):
     """A column that a model trained on the release will predict.
 
     Raw values are looked up as those of a categorical column.
-
-    Examples
-    --------
-    >>> from storage.schema.table import Label
-    >>> Label(name="died", levels={"no": ("0",), "yes": ("1",)}).level_names
-    ('no', 'yes')
-    >>> Label(name="days", buckets={"edges": (7,), "levels": ("short", "long")}).level_names
-    ('short', 'long')
     """
 
     name: Name
@@ -93,10 +86,9 @@ class Label(Declaration):
     name also stands for itself."""
     buckets: _Buckets | None = None
     """Levels cut out of a numeric label; instead of ``levels``."""
-    # An upgrade charges nobody: keys that are left out are no part of a measurement's settings.
-    prefixes: dict[Level, tuple[RawValue, ...]] = Field(default={}, exclude_if=lambda own: not own)
+    prefixes: dict[Level, tuple[RawValue, ...]] = left_out({})
     """Beginnings of raw values that belong to a level, by level."""
-    other: Level | None = Field(default=None, exclude_if=lambda level: level is None)
+    other: Level | None = left_out()
     """The level of every undeclared value; such values are refused if left out."""
     positive: Level | None = None
     """The level that a two-level label counts as positive, if any."""
@@ -133,18 +125,7 @@ class Label(Declaration):
 
 
 class Labels:
-    """Several labels as one, with a level for each combination.
-
-    Examples
-    --------
-    >>> from storage.schema.labels import Label, Labels
-    >>> died = Label(name="died", levels={"no": ("0",), "yes": ("1",)})
-    >>> stay = Label(name="stay", buckets={"edges": (7,), "levels": ("short", "long")})
-    >>> Labels((died, stay)).level_names
-    ('died=no, stay=short', 'died=no, stay=long', 'died=yes, stay=short', 'died=yes, stay=long')
-    >>> Labels((died,)).level_names
-    ('no', 'yes')
-    """
+    """Several labels as one, with a level for each combination: ``died=no, stay=short``."""
 
     def __init__(self, labels: Sequence[Label]) -> None:
         self._labels = tuple(labels)
@@ -163,19 +144,17 @@ class Labels:
     @property
     def level_names(self) -> tuple[str, ...]:
         """Names of the levels together, in the order of their codes."""
-        return tuple(map(self._together, product(*(one.level_names for one in self._labels))))
+        names = [label.name for label in self._labels]
+        every = product(*(label.level_names for label in self._labels))
+        if len(names) == 1:
+            return tuple(level for (level,) in every)
+        return tuple(", ".join(map("{}={}".format, names, levels)) for levels in every)
 
     @property
     def parts(self) -> dict[str, list[str]]:
         """The level of each label, by its name, in every level together."""
         own = self.columns(np.arange(prod(self._sizes)))
         return {name: levels.tolist() for name, levels in own.items()}
-
-    def _together(self, levels: Sequence[str]) -> str:
-        if len(self._labels) == 1:
-            return levels[0]
-        own = zip(self._labels, levels, strict=True)
-        return ", ".join(f"{label.name}={level}" for label, level in own)
 
     def joined(self, codes: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
         """Return one code (n,) for the codes of all labels, negative where one of them is."""

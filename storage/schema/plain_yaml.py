@@ -93,31 +93,25 @@ def _read(path: Path) -> str:
         return content.decode("utf-8")
     except UnicodeDecodeError:
         pass
-    raise refusal(
-        "SITE_UNREADABLE", f"{path.name}: expected text in UTF-8; save it in that encoding"
-    )
+    text = f"{path.name}: expected text in UTF-8; save it in that encoding"
+    raise refusal("SITE_UNREADABLE", text)
 
 
 def _parse(text: str, path: Path) -> tuple[yaml.Node, Callable[[], dict[Any, Any]]]:
-    data: Any = None
-    problem = ""
-    n_nodes = 0
+    data = problem = None
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
-        if node is not None:
-            # Aliases are shared objects; walking nested ones takes exponential time.
-            n_nodes = _NodeCount(loader).count(node)
-            if n_nodes <= MAX_NODES:
-                data = loader.construct_document(node)
+        # Aliases are shared objects; walking nested ones takes exponential time.
+        n_nodes = 0 if node is None else _NodeCount(loader).count(node)
+        if node is not None and n_nodes <= MAX_NODES:
+            data = loader.construct_document(node)
     except Exception as error:
         # The constructors of PyYAML raise nearly everything: KeyError for !!bool "x", IndexError
         # for !!int "", OverflowError for a character beyond Unicode.
-        problem = _problem(error)
-    if problem:
-        raise refusal(
-            "SITE_UNREADABLE", f"{path.name}: expected plain YAML, found an error{problem}"
-        )
+        problem = f"{path.name}: expected plain YAML, found an error{_problem(error)}"
+    if problem is not None:
+        raise refusal("SITE_UNREADABLE", problem)
     if n_nodes > MAX_NODES:
         raise refusal(
             "SITE_TOO_LARGE",
@@ -177,27 +171,23 @@ class _NodeCount:
         if len(above) >= MAX_LEVELS:
             raise _at(node, f"more than {MAX_LEVELS} levels")
         if id(node) not in self._sizes:
-            children = self._children(node)
             inside = (*above, id(node))
-            self._sizes[id(node)] = 1 + sum(self.count(child, inside) for child in children)
+            parts = (self.count(part, inside) for part in self._parts(node))
+            self._sizes[id(node)] = 1 + sum(parts)
         return self._sizes[id(node)]
 
-    def _children(self, node: yaml.Node) -> list[yaml.Node]:
+    def _parts(self, node: yaml.Node) -> list[yaml.Node]:
         if node.tag not in _PLAIN:
             name = node.tag.removeprefix(_PREFIX)
             raise _at(node, f"the tag {name!r}; write plain values, and text in quotes")
-        if isinstance(node, yaml.MappingNode):
-            self._refuse_twice([key for key, _ in node.value])
-            return [child for pair in node.value for child in pair]
+        if isinstance(node, yaml.ScalarNode):
+            if any("\ud800" <= character <= "\udfff" for character in node.value):
+                raise _at(node, "half of a character; write the whole one")
+            return []
         if isinstance(node, yaml.SequenceNode):
             return list(node.value)
-        if any("\ud800" <= character <= "\udfff" for character in node.value):
-            raise _at(node, "half of a character; write the whole one")
-        return []
-
-    def _refuse_twice(self, keys: list[yaml.Node]) -> None:
         seen: set[str] = set()
-        for key in keys:
+        for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 raise _at(key, "a key that is a list or a mapping; write text")
             # The schema compares levels in this form: 1, 0x1, 1.0 and "1" are equal.
@@ -206,6 +196,7 @@ class _NodeCount:
             if text in seen:
                 raise _at(key, f"the key {key.value!r} is given twice")
             seen.add(text)
+        return [part for pair in node.value for part in pair]
 
 
 def _at(node: yaml.Node, problem: str) -> yaml.MarkedYAMLError:

@@ -13,10 +13,19 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from privacy.errors import InputError
 from storage.schema.column_blocks import ImageColumns, item_columns
-from storage.schema.columns import MAX_CODES, Column, Declaration, Name, refuse_together
-from storage.schema.conditions import in_short
+from storage.schema.columns import (
+    MAX_CODES,
+    Column,
+    Declaration,
+    Name,
+    in_short,
+    left_out,
+    refuse_together,
+)
 from storage.schema.constraints import Constraint, require_declared
 from storage.schema.labels import Label, Labels
+
+_Items = Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_CODES)]
 
 
 class TableSchema(Declaration):
@@ -25,24 +34,20 @@ class TableSchema(Declaration):
     columns: Annotated[tuple[Column, ...], Field(min_length=1)] = ()
     """The feature columns, in the order of the release, without the column that names the patient,
     which is never released."""
-    image: ImageColumns | None = Field(default=None, exclude_if=lambda image: image is None)
+    image: ImageColumns | None = left_out()
     """Pixels as feature columns, instead of ``columns``."""
-    items: Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_CODES)] | None = Field(
-        default=None, exclude_if=lambda items: items is None
-    )
+    items: _Items | None = left_out()
     """Names of columns of 0 and 1, one for each item that a record may have, instead of
     ``columns``."""
     label: Label
     """The label column."""
-    more_labels: tuple[Label, ...] = Field(default=(), exclude_if=lambda labels: not labels)
+    more_labels: tuple[Label, ...] = left_out(())
     """Further columns to predict. All labels are measured as one, with a level for each of at most
     50 combinations. Epsilon stays the same; the noise of a bin grows with the square root of their
     number (`clustmix plan`). A row without one of the labels is left out."""
     ignore: tuple[Name, ...] = ()
     """Columns of the source that are not used."""
-    constraints: tuple[Constraint, ...] = Field(
-        default=(), exclude_if=lambda constraints: not constraints
-    )
+    constraints: tuple[Constraint, ...] = left_out(())
     """Public rules that every record of the source and of a release keeps. A row of the source that
     breaks one is repaired by its ``mend``; otherwise the check fails before any charge."""
 

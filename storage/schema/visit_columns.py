@@ -4,8 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StrictInt, model_validator
 
-from storage.schema.columns import Column, Declaration, Name
-from storage.schema.conditions import in_short
+from storage.schema.columns import Column, Declaration, Name, in_short
 from storage.schema.table import TableSchema
 
 
@@ -20,13 +19,6 @@ class VisitColumns(Declaration):
     ``max_rows_per_patient`` is 1. The schema contains neither ``weight`` nor the column of the
     order. Constraints name no column of a visit and apply to every row of the source. Visits are
     refused for kinds omop and fhir, which make one row a patient.
-
-    Examples
-    --------
-    >>> from storage.schema.visit_columns import VisitColumns
-    >>> visits = VisitColumns(first=3, order="admitted", columns=("weight",))
-    >>> visits.places("weight")
-    ('weight_1', 'weight_2', 'weight_3')
     """
 
     first: Annotated[StrictInt, Field(ge=2, le=50)]

@@ -38,20 +38,7 @@ class Vocabulary(Record):
 
     @classmethod
     def of(cls, schema: TableSchema) -> Self:
-        """Return the vocabulary that a schema gives to its codes.
-
-        Examples
-        --------
-        >>> from storage.schema.table import TableSchema
-        >>> schema = TableSchema.model_validate({
-        ...     "columns": [{"name": "age", "kind": "integer", "lower": 0, "upper": 99, "bins": 2}],
-        ...     "label": {"name": "died", "levels": [{"name": "yes", "values": ["1"]},
-        ...                                          {"name": "no", "values": ["0"]}]},
-        ... })
-        >>> vocabulary = Vocabulary.of(schema)
-        >>> vocabulary.columns[0].codes, vocabulary.label.codes
-        (('[0, 50)', '[50, 99]'), ('yes', 'no'))
-        """
+        """Return the vocabulary that a schema gives to its codes."""
         return cls(
             # Hundreds of pixels have the same codes, which are written once.
             columns=tuple(

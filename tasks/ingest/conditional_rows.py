@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from privacy.arrays import Indices, Records
 from privacy.errors import ConfigurationError
-from storage.schema.conditions import codes_asked, in_short
+from storage.schema.columns import codes_asked, in_short
 from storage.schema.labels import Label
 from storage.schema.table import TableSchema
 from tasks.gates.agreement import CodedTable
@@ -115,8 +115,7 @@ def allowed_codes(
 ) -> dict[int, NDArray[np.bool_]]:
     """Return masks of the codes that conditions allow, by the index of the column or `LABEL`.
 
-    See `storage.schema.conditions`; a missing cell is no condition here. Anything else is a
-    ConfigurationError.
+    See `codes_asked`; a missing cell is no condition here. Anything else is a ConfigurationError.
     """
     allowed: dict[int, NDArray[np.bool_]] = {}
     for name, asked in conditions.items():

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from privacy.arrays import Indices, Integers
 from privacy.errors import ConfigurationError
-from storage.schema.columns import Column, NumericColumn, number_of
-from storage.schema.conditions import codes_asked
+from storage.schema.columns import Column, NumericColumn, codes_asked, number_of
 from storage.schema.constraints import Constraint, related_columns
 from storage.schema.table import TableSchema
 from tasks.ingest.violations import EncodedChunk, Violation

@@ -4,15 +4,13 @@ Post-processing of synthetic rows. All follow from counts of pairs of codes, les
 independent columns would have on average.
 """
 
-from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from privacy.arrays import Codes, Floats
+from privacy.arrays import Floats
 from storage.schema.labels import Label
 from storage.schema.table import TableSchema
 from tasks.ingest.encoding import encode_chunk
@@ -33,7 +31,7 @@ def associations_of(frame: pd.DataFrame, schema: TableSchema) -> dict[str, Any]:
 
     ``ranked`` has each column by its information about the first label: its name, its information
     about each label, its closest other column and their association. ``values`` are associations of
-    each of ``names`` with the names before it. ``curves`` are of each label, see `found_again`.
+    each of ``names`` with the names before it.
     """
     labels, n_rows = (schema.label, *schema.more_labels), max(MAX_CELLS // len(schema.columns), 1)
     some, n = frame.iloc[:: -(-len(frame) // n_rows)], len(labels)
@@ -61,10 +59,6 @@ def associations_of(frame: pd.DataFrame, schema: TableSchema) -> dict[str, Any]:
         ],
         "names": [names[i] for i in shown],
         "values": [matrix[i, shown[:place]].tolist() for place, i in enumerate(shown)],
-        "curves": [
-            found_again(codes, some[one.name].to_numpy() == highlighted_level(one), sizes[n:])
-            for one in labels
-        ],
     }
 
 
@@ -89,28 +83,6 @@ def association(counts: Floats) -> float:
     squared = ((counts - expected) ** 2 / expected).sum() / n - (r - 1) * (c - 1) / (n - 1)
     least = min(size - 1 - (size - 1) ** 2 / (n - 1) for size in (r, c))
     return float(np.sqrt(np.clip(squared / least, 0.0, 1.0))) if least > 1e-9 else 0.0
-
-
-def found_again(
-    codes: Codes, wanted: NDArray[np.bool_], sizes: Sequence[int]
-) -> tuple[float, float] | None:
-    """Return areas under the curve of the wanted rows of one half, by naive Bayes of the other.
-
-    The first is that of the best single column, the second of all columns (d, n) of these sizes.
-    """
-    half = np.arange(len(wanted)) % 2 == 0
-    ones, scores = wanted[~half], np.zeros((len(codes) + 1, int((~half).sum())))
-    n, n_ones = len(ones), int(ones.sum())
-    if not 0 < n_ones < n:
-        return None
-    for place, (own, size) in enumerate(zip(codes, sizes, strict=True)):
-        cells = 2 * own[half].astype(np.int64) + wanted[half]
-        counts = np.bincount(cells, minlength=2 * size).reshape(size, 2) + 0.5
-        scores[place] = np.diff(np.log(counts / counts.sum(axis=0)))[own[~half], 0]
-    scores[-1] = scores.sum(axis=0)
-    ranks = np.array([pd.Series(score).rank()[ones].sum() for score in scores])
-    areas = (ranks - n_ones * (n_ones + 1) / 2.0) / (n_ones * (n - n_ones))
-    return float(areas[:-1].max()), float(areas[-1])
 
 
 def _entropy(counts: Floats) -> float:

@@ -7,15 +7,10 @@ validator requires it.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cache, partial
+from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import quote
 
 import yaml
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from jinja2.runtime import LoopContext
-from markupsafe import Markup
 
 from storage.files.documents import FileDigest
 from storage.releases.manifest import Manifest
@@ -24,17 +19,12 @@ from storage.schema.columns import NumericColumn, number_of
 from storage.schema.table import TableSchema
 from tasks.reporting.claim import Claim
 from tasks.reporting.facts import budget_sentence, described_column, noise_table, origin, steps
-from tasks.reporting.rendering import words
+from tasks.reporting.rendering import render, words
 
 CROISSANT_FILE = "croissant.json"
 DATA_PACKAGE_FILE = "datapackage.json"
 HEALTH_DCAT_FILE = "healthdcat.jsonld"
 DEPLOYMENT_FILE = "deployment_record.yaml"
-
-UNKNOWN = "urn:clustmix:not-declared"
-"""Stands for an address that a format requires and the site file does not declare."""
-
-NOT_DECLARED = "not declared in the site file"
 
 
 def catalogue_files(
@@ -79,6 +69,7 @@ def _facts(
         "manifest": manifest,
         "declared": declared,
         "claim": claim,
+        **words()["not_declared"],
         "title": title,
         "name": f"{title}: synthetic release {manifest.release_id}",
         "description": (
@@ -86,11 +77,7 @@ def _facts(
             f"({title}). {''.join(f'{text} ' for text in origin(manifest))}The number of rows was "
             f"chosen. {claim.statement} No row is copied from a record."
         ),
-        "purpose": declared.purpose
-        or (
-            "To explore, to teach, to build and test software, and to plan a study; every finding "
-            "is to be confirmed on data of record."
-        ),
+        "purpose": declared.purpose or words()["purpose"],
         "keywords": list(
             dict.fromkeys([*declared.keywords, "synthetic data", "differential privacy"])
         ),
@@ -118,7 +105,8 @@ def _columns(schema: TableSchema) -> Iterator[dict[str, Any]]:
         kind, levels, bounds = "text", None, None
         if isinstance(column, NumericColumn):
             kind = "integer" if column.kind == "integer" else "number"
-            bounds = (column.lower, column.upper)
+            number = int if column.kind == "integer" else float
+            bounds = (number(column.lower), number(column.upper))
         else:
             levels = [*column.levels]
         yield {
@@ -152,47 +140,10 @@ def _file_entry(name: str, digest: FileDigest) -> dict[str, Any]:
 
 def _entry(name: str, facts: Mapping[str, Any]) -> Any:
     """Fill in the template ``name``; keys without a value are left out."""
-    return _known(json.loads(_environment().get_template(f"{name}.json.j2").render(facts)))
-
-
-@cache
-def _environment() -> Environment:
-    """Return templates of JSON, in which every value is written as JSON."""
-    environment = Environment(
-        loader=PackageLoader("tasks.reporting"),
-        autoescape=True,  # text of a template and results of macros pass as they are
-        finalize=_written,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-    )
-    environment.filters["quoted"] = partial(quote, safe="")
-    environment.globals |= {
-        "bullets": _bullets,
-        "comma": _comma,
-        "float": float,
-        "int": int,
-        "not_declared": NOT_DECLARED,
-        "unknown": UNKNOWN,
-    }
-    return environment
-
-
-def _written(value: object) -> Markup:
-    if isinstance(value, Markup):
-        return value
-    return Markup(json.dumps(value, ensure_ascii=False))  # noqa: S704 -- JSON, not HTML
-
-
-def _comma(loop: LoopContext) -> Markup:
-    return Markup("") if loop.last else Markup(",")
-
-
-def _bullets(texts: Iterable[str]) -> str:
-    return "\n".join(f"- {text}" for text in texts)
+    return _known(json.loads(render(f"{name}.json", **facts)))
 
 
 def _known(value: Any) -> Any:
-    """Leave out keys without a value."""
     if isinstance(value, dict):
         return {key: _known(inner) for key, inner in value.items() if inner is not None}
     return [_known(inner) for inner in value] if isinstance(value, list) else value

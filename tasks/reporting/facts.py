@@ -9,7 +9,7 @@ from itertools import pairwise
 from privacy.event_records import event_from_dict
 from privacy.events import Event, Gaussian, Repeated
 from storage.releases.manifest import GateRecord, Manifest
-from storage.schema.columns import CategoricalColumn, Column, NumericColumn
+from storage.schema.columns import CategoricalColumn, Column, NumericColumn, in_short
 from storage.schema.labels import Label
 from storage.schema.table import TableSchema
 from tasks.reporting.claim import Claim, rounded_up
@@ -39,26 +39,19 @@ def public_facts(manifest: Manifest, schema: TableSchema, title: str | None) -> 
     """
     claim, said = Claim(manifest), words()
     return {
+        **said,
         "manifest": manifest,
         "n_labels": len(schema.label_names),
         "claim": claim,
         "title": manifest.dataset if title is None else title,
         "origin": " ".join(origin(manifest)),
-        "protects": said["protects"],
-        "does_not_protect": said["does_not_protect"],
         "budget": budget_sentence(manifest),
         "steps": steps(manifest, images=schema.image is not None),
         "noise": noise_table(manifest),
-        "noise_caption": (
-            "Every look at the records, in the units of its integer grid. Noise in patients is its "
-            "standard deviation, divided by the most that one patient can change the statistic by. "
-            "Everything else is computed from these and from public settings."
-        ),
         "settings": _settings(manifest),
         "verdict": _verdict(manifest.gate),
         "passed": bool(manifest.gate) and all(record.passed for record in manifest.gate),
         "checks": _checks(manifest.gate),
-        "not_to_conclude": said["not_to_conclude"],
         "trust": [*said["trust"], *(said["trust_in_proof"] if claim.proven else ())],
         "declaration": _declaration(manifest),
         "dictionary": _Table(
@@ -102,9 +95,7 @@ def described_column(column: Column) -> str:
 def listed(levels: Sequence[str]) -> str:
     """Return levels with commas between them, or bars if they contain commas; shortened if many."""
     between = " | " if any("," in level for level in levels) else ", "
-    if len(levels) <= MAX_LISTED_LEVELS:
-        return between.join(levels)
-    return f"{between.join(levels[:MAX_LISTED_LEVELS])} and {len(levels) - MAX_LISTED_LEVELS} more"
+    return in_short(levels, MAX_LISTED_LEVELS, between)
 
 
 def origin(manifest: Manifest) -> Iterator[str]:
@@ -127,10 +118,10 @@ def _declaration(manifest: Manifest) -> str:
     n_checks = manifest.corrected_after_checks
     if not n_checks:
         return "Declared before a record was measured; no failed check of this table is recorded."
-    checks = "1 check" if n_checks == 1 else f"{n_checks} checks"
     return (
-        f"Declared before a record was measured. Declarations were corrected after {checks} of "
-        "the table, which show its owner how records keep them."
+        "Declared before a record was measured. Declarations were corrected after "
+        f"{n_checks} check{'s' * (n_checks > 1)} of the table, which show its owner how records "
+        "keep them."
     )
 
 
@@ -245,7 +236,6 @@ def _dictionary(schema: TableSchema) -> Iterator[tuple[str, ...]]:
 
 
 def _described(column: Column) -> tuple[str, str]:
-    """Return kind and domain of a column."""
     if not isinstance(column, NumericColumn):
         return f"categorical, {len(column.levels)} levels", _levels(column)
     kind = "integer" if column.kind == "integer" else f"real, {column.grid_decimals} decimals"

@@ -148,7 +148,6 @@ def contact_sheet(frame: pd.DataFrame, schema: TableSchema, *, note: str = "") -
 
 
 def _images_of_class(pixels: NDArray[np.uint8]) -> list[NDArray[np.uint8]]:
-    """Return the mean image and the first images, none where there are no rows."""
     if not len(pixels):
         return []
     # Whole numbers: a mean that does not depend on the order of a sum in floating point.

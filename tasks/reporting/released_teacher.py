@@ -31,12 +31,6 @@ class Teacher:
     """A classifier of images from the released values of ClustMix.
 
     Its use is covered by the guarantee of the release. `arrays` are those of the file.
-
-    Examples
-    --------
-    >>> import clustmix
-    >>> bundle = clustmix.verify("releases/mnist/r-...", keys=["pipeline.pub"])  # doctest: +SKIP
-    >>> bundle.teacher().predict_proba(images)  # doctest: +SKIP
     """
 
     arrays: Mapping[str, NDArray[Any]]

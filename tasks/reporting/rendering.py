@@ -1,13 +1,15 @@
-"""Templates of HTML and Markdown with escaped values.
+"""Templates of HTML, Markdown and JSON with escaped values.
 
 Column names and levels are declared by people and appear in a page that a privacy officer opens.
 Every value is escaped here for its format, so that no name can become structure.
 """
 
+import json
 import re
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from typing import Any
+from urllib.parse import quote
 
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -36,7 +38,7 @@ def markdown(text: object) -> str:
     )
 
 
-def render(name: str, **values: object) -> str:
+def render(name: str, /, **values: object) -> str:
     """Render a file of ``templates``, named without its suffix; a missing value is an error."""
     return _environment(name.rpartition(".")[2]).get_template(f"{name}.j2").render(**values)
 
@@ -53,14 +55,14 @@ def words() -> dict[str, Any]:
 def _environment(suffix: str) -> Environment:
     environment = Environment(
         loader=PackageLoader("tasks.reporting"),
-        autoescape=True,  # HTML; what is markup already stays as it is
-        finalize=_for_markdown if suffix == "md" else _for_html,
+        autoescape=True,  # what is markup already stays as it is
+        finalize={"md": _for_markdown, "json": _for_json}.get(suffix, _for_html),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["rounded_up"] = rounded_up
+    environment.filters |= {"rounded_up": rounded_up, "quoted": partial(quote, safe="")}
     return environment
 
 
@@ -70,3 +72,7 @@ def _for_html(value: object) -> object:
 
 def _for_markdown(value: object) -> Markup:
     return value if isinstance(value, Markup) else Markup(markdown(value))  # noqa: S704 -- escaped
+
+
+def _for_json(value: object) -> Markup:
+    return value if isinstance(value, Markup) else Markup(json.dumps(value, ensure_ascii=False))  # noqa: S704 -- JSON

@@ -13,7 +13,7 @@ import pandas as pd
 
 from storage.releases.manifest import Manifest
 from storage.schema.table import TableSchema
-from tasks.reporting.associations import MAX_COLUMNS, associations_of, highlighted_level
+from tasks.reporting.associations import associations_of, highlighted_level
 from tasks.reporting.claim import FALSE_ALARMS, Claim
 from tasks.reporting.facts import public_facts
 from tasks.reporting.plots import MAX_LEVELS, column_plots, released_plots
@@ -22,10 +22,6 @@ from tasks.reporting.rendering import render
 from tasks.reporting.tables import PARQUET_FILE
 
 REPORT_FILE = "report.html"
-PLOTS_PER_GROUP = 24
-"""Number of columns in one folding group of plots."""
-RANKED = 12
-"""Number of columns in the ranking that is not folded."""
 
 
 def render_report(
@@ -60,14 +56,10 @@ def render_report(
         drowned={plot.name for plot in plots if plot.lost_share > 0.5},
         errors=None if tables is None else expected_errors(tables),
         associations=None if schema.image is not None else associations_of(frame, schema),
-        max_columns=MAX_COLUMNS,
-        n_ranked=RANKED,
         snippet=snippet(schema),
-        plots_per_group=PLOTS_PER_GROUP,
         max_levels=MAX_LEVELS,
         label=schema.label.name,
         highlighted=highlighted_level(schema.label),
-        wanted=[highlighted_level(one) for one in (schema.label, *schema.more_labels)],
         labels=schema.label_names,
     )
 

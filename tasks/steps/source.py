@@ -16,7 +16,7 @@ from typing import Any
 from privacy.errors import InputError
 from storage.files.documents import canonical_json
 from storage.keys.key_store import KeyStore
-from storage.schema.conditions import in_short
+from storage.schema.columns import in_short
 from storage.schema.table import TableSchema
 from storage.settings import DataPlaces
 from storage.sources.cohorts import CohortReader

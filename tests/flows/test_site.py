@@ -175,12 +175,9 @@ schema:
 FAULTS = [  # line, word at the column, words of the fault
     (1, "Heart", "a name has"),
     (3, "delimitr", "did you mean delimiter?"),
-    (3, "select", "source.select: expected declared columns, found wart"),
-    (4, "weight", "privacy_unit.column: expected a column outside"),
     (4, "-3", "expected a number greater than or equal to 1"),
     (5, "add_remov}", "did you mean add_remove?"),
     (6, "budgets", "did you mean budget?"),
-    (6, "0.5", "expected at least privacy.epsilon"),
     (7, "clustmx", "did you mean clustmix?"),
     (8, "FILL_IN", "expected a value instead of FILL_IN"),
     (11, "{name", "(age): expected lower below upper"),

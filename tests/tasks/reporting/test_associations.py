@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy.stats import chi2_contingency, entropy
-from sklearn.metrics import roc_auc_score
 
-from tasks.reporting.associations import association, found_again, information
+from tasks.reporting.associations import association, information
 
 tables = arrays.arrays(
     np.float64,
@@ -46,15 +45,3 @@ def test_few_rows_of_many_codes_say_nothing():
     drawn = [rng.multinomial(500, np.full(40, 1 / 40)).reshape(20, 2) * 1.0 for _ in range(200)]
     assert np.mean([information(one) for one in drawn]) < 0.01  # 0.027 with its bias
     assert np.mean([association(one) for one in drawn]) < 0.06  # 0.19 with its bias
-
-
-def test_labels_are_found_again_in_the_other_half():
-    rng = np.random.default_rng(4)
-    wanted = rng.random(4_000) < 0.3
-    codes = np.stack([rng.integers(0, 5, 4_000), wanted ^ (rng.random(4_000) < 0.2)])
-    best, all_columns = found_again(codes, wanted, [5, 2])
-    other = np.arange(4_000) % 2 == 1
-    assert best == pytest.approx(roc_auc_score(wanted[other], codes[1][other]))
-    assert all_columns == pytest.approx(best, abs=0.02)
-    assert found_again(codes[:1], wanted, [5])[1] == pytest.approx(0.5, abs=0.04)
-    assert found_again(codes, np.zeros(4_000, dtype=bool), [5, 2]) is None

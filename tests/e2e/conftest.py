@@ -6,18 +6,6 @@ from served_installation import running
 
 
 @pytest.fixture(scope="session")
-def say(pytestconfig):
-    """Print a line that is not captured."""
-    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
-
-    def line(text):
-        with capture.global_and_fixture_disabled():
-            print(f"\n  {text}", flush=True)  # noqa: T201 -- the figures are the result
-
-    return line
-
-
-@pytest.fixture(scope="session")
 def told():
     """Return the address that is told of what goes wrong."""
     with webhook_receiver.listening() as receiver:

@@ -2,7 +2,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 from pathlib import Path
 from unittest import mock
@@ -41,11 +40,6 @@ def bundle(environment):
     assert main(["release", str(site)]) == 0
     (found,) = (environment / "releases" / "cli-wards").iterdir()
     return found
-
-
-@pytest.fixture
-def copied(bundle, tmp_path):
-    return Path(shutil.copytree(bundle, tmp_path / "bundle"))
 
 
 def run(capsys, *arguments):
@@ -183,27 +177,9 @@ def test_what_nobody_expected_goes_to_the_private_log(environment, monkeypatch, 
     assert refused(capsys, "verify", "x", code=1) == stopped
 
 
-def test_a_bundle_that_was_changed_is_refused(copied, capsys):
-    content = bytearray((copied / "synthetic.csv").read_bytes())
-    content[-3] ^= 1
-    (copied / "synthetic.csv").write_bytes(content)
-    errors = refused(capsys, "verify", copied, code=1)
-    assert errors.startswith("clustmix: FILE_CHANGED: file synthetic.csv differs from its digest")
-    code, output, again = run(capsys, "verify", copied, "--json")
-    assert (code, again) == (1, errors)
-    error, message = errors.removeprefix("clustmix: ").strip().split(": ", maxsplit=1)
-    assert json.loads(output) == {"error": error, "message": message, "exit_code": 1}
-
-
 def test_a_good_ledger(bundle, capsys):
-    code, output, _ = run(capsys, "ledger", "show", "--cohort", "cli-wards")
-    assert code == 0
-    lines = (
-        r"cli-wards\n  [#.\u2588\u2591]{20} \d+ % left\n  \d+ more releases? at epsilon 1, or one"
-    )
-    assert re.match(lines, output)
-    assert "rho" not in output
-    assert "  rho 0." in run(capsys, "ledger", "show", "--cohort", "cli-wards", "--verbose")[1]
+    output = run(capsys, "ledger", "show", "--cohort", "cli-wards")[1]
+    assert re.match(r"cli-wards\n  [#.\u2588\u2591]{20} \d+ % left\n", output)
     assert f"  {bundle.name}  published        1  1e-05" in output
     code, output, _ = run(capsys, "ledger", "show", "--json")
     assert code == 0

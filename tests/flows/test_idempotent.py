@@ -3,10 +3,7 @@
 import json
 import os
 import re
-import shutil
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 from unittest import mock
 
@@ -78,27 +75,6 @@ def test_what_shapes_the_measurement_is_a_new_charge(after_a_release, site, rele
     assert second.release_id != released.release_id
     assert not second.reused
     assert len(site.ledger.entries()) == 2
-
-
-def test_an_upgrade_charges_nobody(after_a_release, site, released, tmp_path):
-    upgraded = tmp_path / "upgraded"
-    for package in ("clustmix", "flows", "privacy", "storage", "tasks"):
-        shutil.copytree(ROOT / package, upgraded / package, ignore=shutil.ignore_patterns("*.pyc"))
-    for module in upgraded.rglob("*.py"):
-        module.write_text(module.read_text() + "\n# Another comment.\n")
-    program = (
-        "import pathlib, sys, flows, made_up_release as made; "
-        f"assert flows.__file__.startswith({str(upgraded)!r}); "
-        "print(made.release_without_engine(pathlib.Path(sys.argv[1])).release_id)"
-    )
-    path = os.pathsep.join([str(upgraded), str(ROOT / "tests" / "helpers")])
-    ran = subprocess.run(
-        [sys.executable, "-c", program, str(after_a_release / "site.yaml")],
-        env={**made.process_environment(after_a_release, dask_workers=0), "PYTHONPATH": path},
-        cwd=upgraded, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert (ran.returncode, ran.stdout.split()) == (0, [released.release_id]), ran.stderr
-    assert len(site.ledger.entries()) == 1
 
 
 @pytest.mark.parametrize("version", ["method", "encoding"])

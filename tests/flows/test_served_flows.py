@@ -228,19 +228,6 @@ def test_arrival_that_burned_a_charge_is_not_charged_again_by_itself(
     assert states() == ["burned"]
 
 
-def test_a_scheduled_run_after_one_that_burned_waits_for_a_person(installation, emitted):
-    declare(installation)
-    with mock.patch("flows.measurement.run_stage", mock.Mock(side_effect=MemoryError)):
-        burned, state = measured()
-    assert state.message.endswith("; the charge of epsilon 1 stands")
-    for _ in range(2):
-        _, state = measured()
-        said = f"CANCELLED Withheld: BURNED_BEFORE: release {burned} of made-up was charged"
-        assert end(state).startswith(said)
-    assert states() == ["burned"]
-    assert measured(again=True)[1].name == "Completed"
-
-
 def test_every_run_of_an_arrival_is_remembered_not_the_last_alone(installation, landing, emitted):
     arrival = arrive(landing)
     with (

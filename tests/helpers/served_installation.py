@@ -259,9 +259,6 @@ class ServedInstallation(forced.Accounts):
             for run in runs
         ]
 
-    def runs_of(self, name):
-        return [run for run in self.flow_runs() if run.name == name]
-
     def latest_run(self, flow, deployment):
         runs = [
             run

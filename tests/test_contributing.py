@@ -1,5 +1,3 @@
-"""The page for contributors: its method is added as it stands there; the way of a row is there."""
-
 import os
 import re
 import shutil

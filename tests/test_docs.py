@@ -1,5 +1,3 @@
-"""The documents say what the code does: generated pages are fresh, tables are computed anew."""
-
 import dataclasses
 import math
 import re

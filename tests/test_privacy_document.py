@@ -1,5 +1,3 @@
-"""docs/privacy.md: every claim names a test that exists, every number in a table is recomputed."""
-
 import ast
 import math
 import re

@@ -1,5 +1,3 @@
-"""Every command of the documents exists, parses and, where it can, runs; links lead somewhere."""
-
 import re
 import shlex
 import shutil

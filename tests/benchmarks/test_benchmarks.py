@@ -1,5 +1,3 @@
-"""The rows, tables, jobs and scores of the benchmarks; nothing is released here."""
-
 import json
 
 import numpy as np

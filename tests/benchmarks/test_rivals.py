@@ -1,5 +1,3 @@
-"""Rivals: each form runs from a seed, keeps its formulas, and can never become a release."""
-
 import json
 
 import numpy as np

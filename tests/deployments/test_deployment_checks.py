@@ -1,5 +1,3 @@
-"""A wrong file is refused as a whole, with one line, before a server is asked."""
-
 import shutil
 
 import pytest

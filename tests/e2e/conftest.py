@@ -1,5 +1,3 @@
-"""A running installation, shared by the tests."""
-
 import pytest
 import webhook_receiver
 from served_installation import running

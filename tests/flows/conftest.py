@@ -1,5 +1,3 @@
-"""Installations, fresh or after one release, and what a release at a desk needs."""
-
 import shutil
 
 import desks

@@ -1,5 +1,3 @@
-"""Each wrong input gives one line, the right exit code and the right charge."""
-
 import json
 from operator import itemgetter
 

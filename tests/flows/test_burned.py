@@ -1,5 +1,3 @@
-"""A cause that persists: it burns one charge at most, or none where it can be seen before."""
-
 import resource
 from contextlib import contextmanager
 from unittest import mock

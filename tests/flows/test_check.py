@@ -1,5 +1,3 @@
-"""A table is held against its site file before anything is spent; the card says what it told."""
-
 import hashlib
 import json
 import os

@@ -1,5 +1,3 @@
-"""`clustmix check --show`: each usual fault of a table is in the first lines of the summary."""
-
 import json
 import re
 import sqlite3

@@ -1,5 +1,3 @@
-"""Images, items, awkward labels and columns that say nothing, through the whole release."""
-
 import json
 
 import desks

@@ -1,5 +1,3 @@
-"""Whole releases of an OMOP database and of a FHIR export, judged from their files."""
-
 import json
 
 import fhir_export

@@ -1,5 +1,3 @@
-"""The same table and settings are measured once; what is new is charged anew."""
-
 import json
 import os
 import re

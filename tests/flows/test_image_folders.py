@@ -1,5 +1,3 @@
-"""A hospital's folders of images through the whole release, and refused before a charge."""
-
 import io
 import json
 import re

@@ -1,5 +1,3 @@
-"""Label levels keep their order from the site file to the bundle."""
-
 import made_up_release as made
 import pandas as pd
 import pytest

@@ -1,5 +1,3 @@
-"""Releases about disjoint patients: the parts hold nobody twice and pay once."""
-
 import json
 import unicodedata
 from decimal import Decimal

@@ -1,5 +1,3 @@
-"""What a release would tell is said from declarations alone, and is what the noise then does."""
-
 import itertools
 import json
 import re

@@ -1,5 +1,3 @@
-"""The release flow on a made-up cohort, with its engine: published, charged, cleaned up."""
-
 import hashlib
 import os
 from decimal import Decimal

@@ -1,5 +1,3 @@
-"""Releases that are taken back: readers are told first, then the ledger."""
-
 import hashlib
 import json
 import shutil

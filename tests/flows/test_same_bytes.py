@@ -1,5 +1,3 @@
-"""The same randomness gives the same files on every executor, and none of them is published."""
-
 import json
 import os
 from contextlib import ExitStack

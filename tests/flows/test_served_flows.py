@@ -1,5 +1,3 @@
-"""The two flows that an orchestrator starts: how their runs end, and what their pages show."""
-
 import os
 import shutil
 from operator import attrgetter

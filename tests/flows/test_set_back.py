@@ -1,5 +1,3 @@
-"""A ledger and its head that were set back together: what they forgot is found and charged."""
-
 import shutil
 from contextlib import closing
 from decimal import Decimal

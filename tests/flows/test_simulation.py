@@ -1,5 +1,3 @@
-"""Releases of rows that stand in for the table: what they are, and what noise takes from them."""
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""A hospital's own suite of Great Expectations: refused, withheld or shown, twelve of them."""
-
 import json
 import re
 from decimal import Decimal

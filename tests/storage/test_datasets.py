@@ -1,5 +1,3 @@
-"""Public datasets are found by name, and compared with the digests of their publishers."""
-
 import gzip
 import hashlib
 import io

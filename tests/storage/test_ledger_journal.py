@@ -1,5 +1,4 @@
 # ruff: noqa: S608 - the tests write SQL against a database of their own
-"""What is done behind the ledger's back is refused or found, in each database."""
 
 from decimal import Decimal
 

@@ -1,5 +1,3 @@
-"""Schemas of tables, images and items: what they mean, and what is refused."""
-
 import re
 from itertools import product
 

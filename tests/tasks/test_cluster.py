@@ -1,5 +1,3 @@
-"""A cluster of a run's own is closed to others, and another one is reached safely or not at all."""
-
 import asyncio
 import os
 import signal

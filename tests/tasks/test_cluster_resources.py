@@ -1,5 +1,3 @@
-"""Work lands on the workers that it is meant for, on a cluster as an operator starts it."""
-
 import os
 from collections import Counter
 from contextlib import contextmanager

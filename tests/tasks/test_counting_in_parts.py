@@ -1,5 +1,3 @@
-"""What is done for many rows at a time is what a plain way does one by one."""
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,5 +1,3 @@
-"""Cleaning up after dead runs: each entry by how far its run came, and nobody else's."""
-
 import dataclasses
 from decimal import Decimal
 from pathlib import Path

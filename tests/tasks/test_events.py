@@ -1,5 +1,3 @@
-"""What the orchestrator is told: ids, states and codes, and nothing is lost without a word."""
-
 import socket
 import time
 from contextlib import contextmanager, nullcontext

@@ -1,5 +1,3 @@
-"""The local server: settings of its parts, addresses that are kept, and refusals."""
-
 import os
 import re
 from contextlib import suppress

@@ -1,5 +1,3 @@
-"""Associations are exact where a column determines another, and nothing where nothing is."""
-
 import numpy as np
 import pytest
 from hypothesis import given

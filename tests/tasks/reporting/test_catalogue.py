@@ -1,5 +1,3 @@
-"""Every site file's bundle is an entry that the official validators take, with no count of rows."""
-
 import json
 import math
 import re

@@ -1,5 +1,3 @@
-"""Every method is described in the report, in steps of its own."""
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,5 +1,3 @@
-"""The plots count the synthetic rows, and nothing else."""
-
 import io
 import re
 

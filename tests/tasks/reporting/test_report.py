@@ -1,5 +1,3 @@
-"""The page and the card: complete, self-contained, and closed to hostile names."""
-
 import re
 
 import numpy as np

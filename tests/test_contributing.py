@@ -37,7 +37,6 @@ print(outcome.state)
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory):
-    """A copy of the packages with a file, an entry and a class more."""
     copy = tmp_path_factory.mktemp("house")
     for package in PACKAGES:
         shutil.copytree(ROOT / package, copy / package)

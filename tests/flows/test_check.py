@@ -91,27 +91,6 @@ def test_what_a_table_breaks_is_in_the_restricted_file_and_nowhere_else(desk):
     assert f"clustmix.release.{entry.release_id}" not in told
 
 
-ABSENT = ["NA", "NaN", "None", "null", "  "]
-
-
-def test_texts_that_others_take_for_missing_are_texts_until_they_are_declared(desk):
-    frame = made.made_up_cohort().astype(object)
-    frame.loc[range(5), "lactate"] = ABSENT
-    frame.loc[range(5), "smoker"] = ABSENT
-    frame.to_csv(desk.table, index=False)
-    columns = {column["name"]: dict(column) for column in made.SCHEMA["columns"]}
-    for name in ("lactate", "smoker"):
-        columns[name] |= {"nullable": True}
-    desk.site["schema"] = {**made.SCHEMA, "columns": list(columns.values())}
-    assert desk.run("check") == 2
-    broken = {(one["column"], row["row"]) for one in desk.diagnostics[:-1] for row in one["rows"]}
-    assert broken == {(name, row) for name in ("lactate", "smoker") for row in range(4)}
-    columns["lactate"]["missing"] = ABSENT[:4]
-    columns["smoker"]["missing"] = [*ABSENT[:4], "?"]
-    desk.site["schema"]["columns"] = list(columns.values())
-    assert desk.run("check") == 0
-
-
 def test_a_source_is_declared_but_for_where_it_is():
     site = {"schema": {}, "privacy_unit": {}, "source": {"kind": "png", "size": 28, "folder": "a"}}
     moved = site | {"source": site["source"] | {"folder": "b"}}

@@ -36,7 +36,6 @@ def desk(desk):
 
 
 def shown(desk, *, code=0):
-    """Check the table, and return the lines that its owner is shown."""
     desk.frame.to_csv(desk.table, index=False)
     assert desk.run("check", "--show") == code
     return desk.output.splitlines()

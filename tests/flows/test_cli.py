@@ -50,7 +50,6 @@ def run(capsys, *arguments):
 
 
 def refused(capsys, *arguments, code=2):
-    """Run what is refused, without output; return the line that says why."""
     *found, errors = run(capsys, *arguments)
     assert found == [code, ""]
     return errors

@@ -67,7 +67,6 @@ def fhir_desk(desk):
 
 
 def judge(desk, schema, ids):
-    """Hold a published bundle to its declaration, by its files alone."""
     table = pd.read_parquet(desk.bundle / "synthetic.parquet")
     names = [*(column["name"] for column in schema["columns"]), schema["label"]["name"]]
     assert list(table.columns) == names

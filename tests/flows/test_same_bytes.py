@@ -104,7 +104,6 @@ def kill_workers(stack, folder):
 
 @pytest.fixture(scope="module")
 def parquet_site(tmp_path_factory):
-    """Return a site of the same cohort in a folder of Parquet files."""
     folder = tmp_path_factory.mktemp("parquet")
     table = folder / "cohort"
     table.mkdir()

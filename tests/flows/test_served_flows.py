@@ -77,7 +77,6 @@ def end(state):
 
 
 def artifacts():
-    """Return the newest artifact of each key."""
     with get_client(sync_client=True) as client:
         found = sorted(client.read_artifacts(), key=lambda artifact: artifact.created)
     return {artifact.key: artifact for artifact in found}
@@ -180,7 +179,6 @@ def landing(installation, monkeypatch):
 
 
 def arrive(landing):
-    """Deliver a table, announced and accepted; return the id of its arrival."""
     table = landing / "cohort.csv"
     made.made_up_cohort().to_csv(table, index=False)
     secret = site_of_installation().keys.landing_secret()

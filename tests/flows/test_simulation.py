@@ -23,7 +23,6 @@ IMAGES = {"image": {"height": 2, "width": 2}, "label": made.SCHEMA["label"]}
 
 @pytest.fixture
 def site(tmp_path, monkeypatch):
-    """Write a site file whose table is nowhere, and return what makes its job."""
     monkeypatch.setattr(simulation, "TESTED", 2_000)
 
     def written(**changes):

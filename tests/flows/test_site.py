@@ -48,7 +48,6 @@ def write_site(tmp_path):
 
 
 def changed(where, value):
-    """The good site file with another value at a place, or without it."""
     data = copy.deepcopy(GOOD)
     *above, last = (int(key) if key.isdigit() else key for key in where.split("."))
     target = data

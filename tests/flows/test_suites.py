@@ -62,7 +62,6 @@ OF_TABLES = {
 
 
 def suite(changed=None, **keys):
-    """Return the twelve expectations; one of them changed."""
     kept = {**OF_ROWS, **OF_TABLES}
     parts = [
         {"type": f"expect_{name}", "kwargs": usual | (broken if name == changed else {})}

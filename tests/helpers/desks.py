@@ -60,11 +60,9 @@ class Desk:
         }
 
     def release(self, *options):
-        """Release, see `run`."""
         return self.run("release", *options)
 
     def run(self, command, *options):
-        """Write the site file, run the command and return its exit code."""
         if isinstance(self.site, dict):
             self.path.write_text(yaml.safe_dump(self.site))
         self._capsys.readouterr()

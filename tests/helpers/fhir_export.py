@@ -45,7 +45,6 @@ def made_up(n_patients, *, seed):
 
 
 def write(folder, resources, n_files=3):
-    """Write an export of some files, whatever stood in the folder."""
     folder.mkdir(exist_ok=True)
     for file in folder.iterdir():
         file.unlink()
@@ -55,5 +54,4 @@ def write(folder, resources, n_files=3):
 
 
 def subject_of(resource):
-    """Return the id of the patient of a resource."""
     return resource.get("subject", {}).get("reference", f"Patient/{resource['id']}")[8:]

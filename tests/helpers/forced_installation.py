@@ -52,7 +52,6 @@ def processes():
 
 
 def kill_itself(target, *arguments):
-    """Run a function in a process that is expected to die there."""
     process = processes().Process(target=target, args=arguments)
     process.start()
     process.join(200)
@@ -97,8 +96,6 @@ class Undisturbed:
 
 
 class Run:
-    """A release in a process of its own."""
-
     def __init__(self, process, pipe, release_id):
         self.process, self.release_id = process, release_id
         self.places = []
@@ -138,7 +135,6 @@ class Run:
         return bool(self.process.exitcode == -signal.SIGKILL)
 
     def answer(self):
-        """Wait for the end; return the outcome, ``code`` and ``message``, or nothing."""
         if self._pipe.closed:
             return self._answer or {}
         while self._hear():
@@ -166,7 +162,6 @@ class Accounts:
         )
 
     def entries(self):
-        """Return the latest rows by release; makes no ledger."""
         path = self.home / "ledger.sqlite"
         if "CLUSTMIX_LEDGER_URL" not in self.environment and not path.exists():
             return {}
@@ -243,7 +238,6 @@ class Accounts:
         ]
 
     def leftovers(self):
-        """Return what the next run should have cleaned up, and open entries."""
         entries = self.entries().values()
         paid = {e.release_id for e in entries if e.state in PAID}
         published = {e.release_id for e in entries if e.state is EntryState.PUBLISHED}
@@ -293,7 +287,6 @@ class Installation(Accounts):
         return True
 
     def faults(self):
-        """Return what may not be once everything has ended."""
         return self.damages() + self.leftovers()
 
     def leftovers(self):
@@ -314,7 +307,6 @@ class Tables:
         self._folder, self._site = folder, site
 
     def __call__(self, number):
-        """Write the table of this number and return its site file."""
         folder = self._folder / f"table-{number}"
         folder.mkdir(parents=True)
         cohort = made.made_up_cohort(number)

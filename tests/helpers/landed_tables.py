@@ -69,7 +69,6 @@ class Installation:
 
 
 def scan(settings):
-    """Look once, as the watcher does."""
     from flows.watching import arrivals
     from storage.keys.key_store import KeyStore
 

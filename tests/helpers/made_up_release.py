@@ -110,7 +110,6 @@ def site_of(dataset, source, *, method=NAIVE_BAYES, lifetime_epsilon=50.0, **cha
 
 
 def write_site(folder, *, dataset="made-up", cohort=None, **changes):
-    """Write the cohort and its site file into a folder; return the site file."""
     table = folder / "cohort.csv"
     (made_up_cohort() if cohort is None else cohort).to_csv(table, index=False)
     path = folder / "site.yaml"
@@ -121,7 +120,6 @@ def write_site(folder, *, dataset="made-up", cohort=None, **changes):
 
 
 def environment_of(folder, *, dask_workers=0):
-    """Return the variables of an installation of its own below a folder."""
     (folder / "tmp").mkdir(exist_ok=True)
     return {
         "CLUSTMIX_HOME": str(folder / "home"),
@@ -215,16 +213,12 @@ def release_without_engine(site_file, **request):
 
 
 def verified(folder, release_id):
-    """Verify a bundle of an installation with the keys that it trusts."""
     from storage.keys.key_store import KeyStore
     from storage.releases.bundles import verify_bundle
 
     keys = KeyStore(folder / "home" / "keys")
     trusted = (*keys.pipeline_public(), *keys.officers())
     return verify_bundle(folder / "releases" / "made-up" / release_id, trusted=trusted)
-
-
-# --- killing ---------------------------------------------------------------------------------
 
 
 def die(*_, **__):
@@ -253,9 +247,6 @@ def wait_for(path):
     until(lambda: os.path.exists(path))
 
 
-# --- breaking --------------------------------------------------------------------------------
-
-
 def raise_private(what):
     """Raise what a library would: values in the text, and in the exception it came from."""
     frame = f"{CANARY_RAISED} {CANARY_PATIENT} {CANARY_NUMBER}"
@@ -278,9 +269,6 @@ class FailingShard:
         if contribution.__name__ == self.statistic:
             raise_private(f"{self.statistic} {shard.load().codes[:3].tolist()}")
         return contribution_of_shard(shard, contribution=contribution, public=public)
-
-
-# --- searching -------------------------------------------------------------------------------
 
 
 def found_in_tree(root, needles, *, skip=()):
@@ -317,9 +305,6 @@ def chain_of(error):
         texts.append(f"{type(error).__name__} {error!r} {error} {error.args!r} {notes!r}")
         error = error.__cause__ or error.__context__
     return "\n".join(texts)
-
-
-# --- a process that fails in every way -------------------------------------------------------
 
 
 def fail_in_every_stage(folder, report):

@@ -67,8 +67,6 @@ SMALL = PublicDataset(
 
 
 class Web:
-    """Answers of publishers by address, and the addresses that were asked."""
-
     def __init__(self):
         self.asked, self.answers = [], {}
 
@@ -185,7 +183,6 @@ def test_shared_copies_have_the_registered_digest(name, settings):
 
 
 def encounters(**changes):
-    """Three encounters without any item but those of `changes`."""
     table = dict.fromkeys(DRUGS, ["No"] * 3) | {f"diag_{i}": ["?"] * 3 for i in (1, 2, 3)}
     table |= {"patient_nbr": [8, 9, 8], "readmitted": ["NO", "<30", ">30"]}
     return pd.DataFrame({**table, **changes})

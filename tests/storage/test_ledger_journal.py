@@ -166,7 +166,6 @@ def test_a_removed_row_is_found_and_named(backend):
 
 
 def reserved(rows, **changes):
-    """Return a reservation that continues the rows."""
     return {
         **rows[0],
         "sequence": len(rows) + 1,
@@ -227,7 +226,6 @@ APPENDED = {
 
 
 def adjusted(rows, **changes):
-    """Return an adjustment that continues the rows."""
     empty = {name: "" if required else None for name, required in COLUMNS.items()}
     return {
         **empty,

@@ -1,15 +1,11 @@
 import re
-from itertools import product
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from privacy.errors import InputError
 from storage.schema.columns import CategoricalColumn, NumericColumn
-from storage.schema.labels import Label, Labels, _Buckets
+from storage.schema.labels import Label, _Buckets
 from storage.schema.table import TableSchema
 
 
@@ -134,27 +130,7 @@ def labels_of(sizes):
     ]
 
 
-@given(sizes=st.lists(st.integers(2, 4), min_size=1, max_size=2), seed=st.integers(0, 99))
-def test_codes_together_have_the_levels_of_each(sizes, seed):
-    labels, rng = Labels(labels_of(sizes)), np.random.default_rng(seed)
-    own = [rng.integers(-2, size, size=30, dtype=np.int32) for size in sizes]
-    combinations = [*product(*map(range, sizes))]
-    together = labels.joined(own)
-    for row, code in enumerate(together):
-        parts = tuple(int(codes[row]) for codes in own)
-        assert (code < 0) == (min(parts) < 0)
-        assert code < 0 or combinations[code] == parts
-    known = together[together >= 0]
-    columns = labels.columns(known)
-    for name, levels in labels.parts.items():
-        assert columns[name].tolist() == [levels[code] for code in known]
-    place = int(rng.integers(len(sizes)))
-    asked = labels.asked(f"l{place}", f"{place}1")
-    assert asked.tolist() == [parts[place] == 1 for parts in combinations]
-
-
 def declared_labels(*more, **changes):
-    """Declare a table of one column with a label `l0` of two levels and more labels."""
     columns = [{"name": "x", "kind": "categorical", "levels": ["a", "b"]}]
     base = {} if "image" in changes else {"columns": columns}
     return TableSchema.model_validate(

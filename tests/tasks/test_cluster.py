@@ -129,7 +129,6 @@ def test_worker_that_dies_while_it_starts_is_started_again(tmp_path):
 
 
 def in_process():
-    """Return a scheduler and a worker in threads of this process."""
     return distributed.LocalCluster(
         n_workers=1,
         processes=False,

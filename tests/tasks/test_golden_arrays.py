@@ -112,7 +112,6 @@ def digest_of_arrays(arrays):
 
 
 def measured(case):
-    """Seeded draws and released arrays of a case, by name."""
     settings, domain = CASES[case]
     method = build(TypeAdapter(MethodConfig).validate_python(settings), domain)
     draws = {}
@@ -140,7 +139,6 @@ def test_what_is_drawn_changes_only_with_the_version_of_the_method(case):
 
 
 def made_up_job(folder):
-    """A job of the made-up table, which has numbers, levels, missing cells and several rows."""
     cohort = made.made_up_cohort().drop(index=1_234)  # the row that breaks rules
     site = made.write_site(folder, cohort=cohort)
     return job_of(load_site(site), "r-20260101-00000000")

@@ -50,7 +50,6 @@ def settings(tmp_path):
 
 @pytest.fixture
 def supervised(monkeypatch):
-    """Let a supervisor answer."""
     monkeypatch.setattr(Supervisor, "states", lambda self: ("running",))
 
 

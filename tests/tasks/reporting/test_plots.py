@@ -42,7 +42,6 @@ def test_shares_are_those_of_the_rows(schema, rows):
 
 
 def table_of(cells):
-    """Return the file of released shares of (column, level, by_level, share, low, high) rows."""
     names = ["column", "level", "by_level", "share", "low", "high"]
     frame = pd.DataFrame(cells, columns=names)
     frame["by"] = np.where(frame["by_level"] == "", "", "readmitted")
@@ -54,7 +53,6 @@ def table_of(cells):
 
 @pytest.fixture
 def shares(schema):
-    """Released shares of the columns of the schema; of ages none from 50 on."""
     cells = []
     for column in schema.columns:
         n = column.n_codes

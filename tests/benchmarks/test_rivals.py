@@ -73,19 +73,6 @@ def test_every_file_and_every_row_says_that_nothing_is_proven(tmp_path, capsys):
     assert not (folder / "manifest.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--form", "accounted"), "NO_SUCH_FORM: expected a form of dp_cda (printed), found"),
-        (("--set", "rounds=3"), "SETTING_UNKNOWN: expected settings of dp_cda (l2_clip_norm, "),
-    ],
-)
-def test_another_form_or_setting_is_refused(arguments, message, tmp_path, capsys):
-    asked = ["dp_cda", "--dataset", "breast-cancer", "--output", str(tmp_path), *arguments]
-    assert command.main(asked) == 2
-    assert message in capsys.readouterr().err
-
-
 def test_private_data_is_refused(tmp_path):
     private = command.site_of("breast-cancer").model_copy(update={"public_benchmark_data": False})
     with pytest.raises(command.ConfigurationError, match="NOT_PUBLIC_DATA"):

@@ -12,8 +12,6 @@ import pytest
 import yaml
 
 from flows.cli import main
-from flows.site.request import job_of
-from flows.site.site_file import load_site
 from privacy.errors import ClustMixError
 from tasks.steps import entries, janitor, publish_steps, source
 from tasks.steps.job import ReleaseJob
@@ -85,27 +83,6 @@ def test_a_measurement_that_draws_something_else_is_a_new_charge(
         monkeypatch.setattr(source, "ENCODING_VERSION", 2)
     again = made.release_without_engine(after_a_release / "site.yaml")
     assert again.release_id != released.release_id
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"title": "Another title"},
-        {"rows": 451},
-        {"catalogue": {"purpose": "Another purpose", "keywords": ["wards"]}},
-        {"lifetime_epsilon": 40.0},
-        {"public_benchmark_data": True},
-        {"arrival": {"max_age_hours": 2}},
-    ],
-    ids=lambda change: next(iter(change)),
-)
-def test_what_shapes_no_measurement_has_the_same_key(tmp_path, change):
-    before, after = (
-        job_of(load_site(made.write_site(tmp_path, **changes)), "r-20260101-00000000")
-        for changes in ({}, change)
-    )
-    assert before.site != after.site
-    assert before.measurement_settings == after.measurement_settings
 
 
 def test_other_numbers_of_rows_and_titles_cost_nothing(after_a_release, site, released):

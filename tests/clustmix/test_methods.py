@@ -1,5 +1,3 @@
-"""Classes of methods: parameters are the settings of a site file, and help explains each."""
-
 import inspect
 import pydoc
 import re

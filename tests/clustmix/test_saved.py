@@ -1,5 +1,3 @@
-"""A measurement as a file: nothing is lost, nothing is trusted, nothing is replaced."""
-
 import io
 import json
 import shutil

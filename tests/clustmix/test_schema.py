@@ -1,5 +1,3 @@
-"""A schema is declared, drafted from types or a codebook, written, and refused in one line."""
-
 import warnings
 
 import pandas as pd

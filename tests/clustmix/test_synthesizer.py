@@ -1,5 +1,3 @@
-"""The front door: settings, one measurement, rows, and what is said of them."""
-
 import copy
 import re
 from datetime import timedelta

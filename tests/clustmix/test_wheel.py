@@ -1,5 +1,3 @@
-"""The wheel with its base packages is what a notebook needs."""
-
 import json
 import os
 import shutil

@@ -1,5 +1,3 @@
-"""What lies in the landing place is accepted once, or refused and put aside; nothing is lost."""
-
 import json
 import os
 import re

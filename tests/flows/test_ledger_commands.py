@@ -1,5 +1,3 @@
-"""What an auditor and two officers do with the ledger: export, keep a head, adjust."""
-
 import json
 from decimal import Decimal
 from unittest import mock

@@ -1,5 +1,3 @@
-"""Numbers for Prometheus and events of OpenLineage: for the operator alone, and off by default."""
-
 import json
 import os
 import ssl

@@ -1,5 +1,3 @@
-"""What the commands of the local server say."""
-
 import json
 from datetime import UTC, datetime
 

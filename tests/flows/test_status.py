@@ -1,5 +1,3 @@
-"""What an operator sees in a terminal: parts, runs, what waits, what is left, what comes next."""
-
 import json
 import socket
 from contextlib import nullcontext

@@ -1,5 +1,3 @@
-"""Periodic checks of the watcher: unanswered events, missed runs, low budgets."""
-
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal

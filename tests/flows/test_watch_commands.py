@@ -1,5 +1,3 @@
-"""The watcher: one failure of a part ends nothing, and no event is lost or skipped."""
-
 import json
 import os
 import signal

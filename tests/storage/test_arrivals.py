@@ -1,5 +1,3 @@
-"""Tables that arrived: accepted once, taken by one run at a time, deleted at the end."""
-
 import os
 import shutil
 from contextlib import nullcontext

@@ -1,5 +1,3 @@
-"""Tables of DuckDB: what its dialect adds is refused or read by patient, and nothing else is."""
-
 # ruff: noqa: S608 -- queries of this module
 
 from collections import Counter

@@ -1,5 +1,3 @@
-"""Folders of PNG and DICOM files: read as declared, and one line for every defect."""
-
 import os
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""The landing place, in a folder and in an S3 store."""
-
 import errno
 import hashlib
 import os

@@ -1,5 +1,3 @@
-"""An OMOP source gives what its declaration says, person by person."""
-
 import json
 import sqlite3
 import time

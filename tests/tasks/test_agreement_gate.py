@@ -1,5 +1,3 @@
-"""The output gate against what was sealed: honest releases pass, planted faults are withheld."""
-
 from dataclasses import replace
 
 import numpy as np

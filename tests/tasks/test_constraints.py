@@ -1,5 +1,3 @@
-"""Declared constraints: what is refused, what rows break, what mends them, what is released."""
-
 import numpy as np
 import pandas as pd
 import pytest

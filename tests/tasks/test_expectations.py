@@ -1,5 +1,3 @@
-"""Great Expectations reveals booleans only; the output gate says what it found."""
-
 import logging
 import os
 import socket

@@ -1,5 +1,3 @@
-"""A Parquet source is read by the workers, and the shards are the same bytes whoever reads."""
-
 import json
 import os
 import threading

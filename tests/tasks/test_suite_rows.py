@@ -1,5 +1,3 @@
-"""Each expectation of rows judges a row by itself, and cells alike in a source and in a release."""
-
 import pandas as pd
 import pytest
 

@@ -1,5 +1,3 @@
-"""DP-CDA: sums against a loop over records, plan, dependence in a sample, refused settings."""
-
 import numpy as np
 import pytest
 from measuring import released_of

@@ -1,9 +1,3 @@
-"""The contract of every proven method: settings, plan, draws, sensitivities and valid records.
-
-Sensitivities are held by brute force: a method is run; then each function that it had summed is
-asked again, with the arguments that were really released, on the same table with one patient more.
-"""
-
 import itertools
 
 import numpy as np

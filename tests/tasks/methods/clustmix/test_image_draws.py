@@ -1,5 +1,3 @@
-"""The draws of ClustMix on images: against their definition, and against every neighbour."""
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""ClustMix on images as a whole, on made-up images."""
-
 from dataclasses import replace
 
 import numpy as np

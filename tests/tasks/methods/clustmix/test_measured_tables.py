@@ -1,5 +1,3 @@
-"""Tables of a release: exact without noise, consistent, with intervals that hold at their rate."""
-
 from collections import defaultdict
 from dataclasses import replace
 

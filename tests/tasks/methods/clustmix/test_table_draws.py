@@ -1,5 +1,3 @@
-"""The draws of ClustMix on tables: against their definition, and against every neighbour."""
-
 import itertools
 
 import numpy as np

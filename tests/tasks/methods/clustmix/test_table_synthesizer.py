@@ -1,5 +1,3 @@
-"""ClustMix on tables as a whole, on made-up tables."""
-
 from dataclasses import replace
 
 import measuring

@@ -1,5 +1,3 @@
-"""Private k-means and means of clusters: slow references, neighbours, post-processing."""
-
 import math
 from dataclasses import replace
 from fractions import Fraction

@@ -18,7 +18,6 @@ def guesses(canaries, made, correct):
 
 
 def missed(bound, probabilities, truth):
-    """Probability that a bound on the guesses is above the truth."""
     m = len(probabilities) - 1
     # The bounds grow with the right guesses.
     first = bisect_right(range(m + 1), truth, key=lambda v: bound(guesses(m, m, v)))

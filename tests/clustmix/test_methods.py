@@ -28,7 +28,6 @@ def settings_of(made):
 
 
 def documented(made):
-    """The line and the words of each parameter in a class's documentation."""
     section = inspect.getdoc(made).partition("----------\n")[2].partition("\n\n")[0]
     found = re.findall(r"^(\w+) : (.+)\n((?:    .+\n?)+)", section, flags=re.M)
     return {name: (kind, words.strip()) for name, kind, words in found}

@@ -20,8 +20,6 @@ LABEL = Label(name="y", levels={"no": ("0",), "yes": ("1",)})
 
 
 class Sealed(pd.DataFrame):
-    """A table of which no cell may be read."""
-
     def __getitem__(self, key):
         raise AssertionError("a cell was read")
 

@@ -52,7 +52,6 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """The files of the wheel, away from the checkout."""
     folder = tmp_path_factory.mktemp("wheel")
     (folder / "source").mkdir()
     for part in PARTS:

@@ -49,13 +49,6 @@ def test_an_announced_table_is_accepted_and_leaves_the_landing_folder(place):
     assert reader.header() == ("patient", "age")
 
 
-def test_a_table_that_is_not_announced_yet_is_left_alone(place):
-    (place.landing / "b.csv").write_bytes(ROWS)
-    (place.landing / "b.csv.ready.part").write_bytes(b"{")
-    assert scan(place.settings).events == ()
-    assert len(names(place.landing)) == 2
-
-
 def reaching_out(place):
     (place.landing.parent / "outside").write_bytes(ROWS)
     content = announce({"../outside": ROWS}, "wards", place.secret)

@@ -26,7 +26,6 @@ COMMANDS = dict(leaves())
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
-    """Settings of the orchestrator of this session, and a folder to work in."""
     folder = tmp_path_factory.mktemp("cli")
     with pytest.MonkeyPatch.context() as patch:
         desks.set_environment(patch, folder / "releases")

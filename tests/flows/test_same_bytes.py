@@ -49,7 +49,6 @@ def site(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run_with(tmp_path_factory, site):
-    """Return a function that runs the flow's steps and keeps what would have been published."""
     runs = {}
 
     def run(*, dask_workers, seed=1, site=site, killing=None):

@@ -241,7 +241,6 @@ def test_every_run_of_an_arrival_is_remembered_not_the_last_alone(installation, 
 
 @pytest.fixture
 def people(installation, person, monkeypatch):
-    """Return the keys of the person in whose name runs are asked for, and of an officer."""
     keys = {name: person(name, is_officer=True) for name in ("engineer", "officer")}
     monkeypatch.setenv("CLUSTMIX_REQUESTER", keys["engineer"].key_id)
     return keys

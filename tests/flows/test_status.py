@@ -35,7 +35,6 @@ def site(installation, tmp_path, monkeypatch):
 
 
 def shown(capsys, code=0):
-    """Return the lines below each heading."""
     assert main(["status"]) == code
     sections = {}
     for line in capsys.readouterr().out.splitlines():

@@ -24,7 +24,6 @@ _NUMBERS = itertools.count()
 
 
 def set_environment(monkeypatch, releases):
-    """Set the variables of a release at a desk and unset all others of ours."""
     for name in [name for name in os.environ if name.startswith("CLUSTMIX_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("CLUSTMIX_HOME", str(HOME))

@@ -16,7 +16,6 @@ FEATURES = [
 
 
 def made_up(n_patients, *, seed):
-    """Return the resources of an export, in no order."""
     rng = np.random.default_rng(seed)
     resources = [{"resourceType": kind, "id": "x"} for kind in ("Organization", "Appointment")]
     for number in range(n_patients):

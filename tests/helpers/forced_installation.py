@@ -126,7 +126,6 @@ class Run:
         until(lambda: process.status() == psutil.STATUS_STOPPED)
 
     def kill(self, moment):
-        """Kill the process at a moment; return False if it ended before."""
         return self.reach(moment) and self.end()
 
     def end(self):
@@ -168,7 +167,6 @@ class Accounts:
         return {entry.release_id: entry for entry in self.ledger.entries()}
 
     def _draws(self):
-        """Return what each run has drawn so far, as events in JSON."""
         return {
             path.stem: list(map(json.loads, path.read_text().splitlines()))
             for path in sorted(self.draws.iterdir())
@@ -254,8 +252,6 @@ class Accounts:
 
 
 class Installation(Accounts):
-    """An installation with the runs that were started in it."""
-
     def __init__(self, folder, *, ledger_url=None, dask_workers=0, draws=None):
         folder.mkdir(parents=True, exist_ok=True)
         super().__init__(folder, made.environment_of(folder, dask_workers=dask_workers), draws)
@@ -301,8 +297,6 @@ class Installation(Accounts):
 
 
 class Tables:
-    """Site files about tables of the cohort, each of another content."""
-
     def __init__(self, folder, **site):
         self._folder, self._site = folder, site
 

@@ -143,7 +143,6 @@ def process_environment(folder, *, dask_workers, **variables):
 
 
 def make_person(people, name, *, officers=None):
-    """Make a person's key in a folder, and put the public one among those of the officers."""
     from storage.keys.keys import SigningKey
 
     people.mkdir(mode=0o700, exist_ok=True)
@@ -288,7 +287,6 @@ def found_in_tree(root, needles, *, skip=()):
 
 
 def database_cells(path):
-    """Yield table and text of every cell of a SQLite database."""
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
         tables = connection.execute("SELECT name FROM sqlite_master WHERE type='table'").fetchall()
         for (table,) in tables:
@@ -298,7 +296,6 @@ def database_cells(path):
 
 
 def chain_of(error):
-    """Return all texts of an exception, its notes and everything it is linked to."""
     texts = []
     while error is not None:
         notes = getattr(error, "__notes__", [])

@@ -113,7 +113,6 @@ def in_shards(rows, order, cuts):
 
 
 def random_records(domain, n, seed):
-    """Uniform codes and labels of so many records."""
     rng = np.random.default_rng(seed)
     codes = np.stack([rng.integers(0, k, n) for k in domain.n_codes], axis=1).astype(np.uint16)
     return codes, rng.integers(0, domain.n_labels, n).astype(np.uint16)

@@ -101,7 +101,6 @@ class ServedInstallation(forced.Accounts):
         write_ready_file(table, build_ready_file(table, dataset=dataset, secret=secret))
 
     def write_deployments(self):
-        """Write the usual deployments but the scheduled one."""
         usual = yaml.safe_load((DEPLOYMENTS / "prefect.yaml").read_text())
         del usual["deployments"][0]
         shutil.copy(DEPLOYMENTS / "automations.yaml", self.deployments)
@@ -222,7 +221,6 @@ class ServedInstallation(forced.Accounts):
             yield client
 
     def flow_runs(self):
-        """Return all runs, those to come included, with the names of flow and deployment."""
         runs = []
         with self.client() as client:
             names = {one.id: one.name for one in (*client.read_flows(), *client.read_deployments())}

@@ -36,8 +36,6 @@ def refused(query, **place):
 
 @pytest.fixture
 def database(tmp_path):
-    """A database file; call it with statements."""
-
     def write(*statements):
         with duckdb.connect(str(tmp_path / "a.duckdb")) as connection:
             for statement in statements:

@@ -16,7 +16,6 @@ def read(landing, name):
 
 @pytest.fixture(params=["local", "s3"])
 def place(request, tmp_path):
-    """Give a landing place of each kind, a function that writes to it and one that lists it."""
     if request.param == "local":
         root = tmp_path / "landing"
         landing = LandingFolder(str(root))

@@ -173,7 +173,6 @@ def test_an_absent_column_is_refused():
 
 @st.composite
 def columns(draw):
-    """Numeric columns of every kind, with and without missing codes."""
     kind = draw(st.sampled_from(["integer", "real"]))
     decimals = 0 if kind == "integer" else draw(st.integers(0, 6))
     first = draw(st.integers(-(10**7), 10**7))
@@ -194,7 +193,6 @@ def columns(draw):
 
 
 def slow_code(value, column):
-    """Return the code by comparing with the ends of every bin in turn."""
     scale = 10**column.grid_decimals
     value = round(min(max(value, column.lower), column.upper) * scale) / scale
     for code, start in reversed(list(enumerate(column.bin_starts))):

@@ -79,7 +79,6 @@ FITTED_DIGEST = "a0d68b815e99da71f1cb4da493e00cafba9148764b2dddb51c3c5543f370eb5
 
 
 def rows_of(domain):
-    """Made-up rows of 120 patients, one or two each, whose codes go with the label."""
     rng = np.random.default_rng(5)
     per_patient = rng.integers(1, 1 + domain.rows_per_patient, N_PATIENTS)
     patient = np.repeat(np.arange(N_PATIENTS), per_patient)

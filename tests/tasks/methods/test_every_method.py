@@ -51,7 +51,6 @@ def method_of(form, domain):
 
 @pytest.fixture(scope="module")
 def released(small):
-    """Return a function that measures a table of some patients by a form, once each."""
     known = {}
 
     def run(form, n_patients, mu=2.0):

@@ -70,7 +70,6 @@ def test_shares_of_columns_and_labels_are_near_the_truth(rows, sampled):
 
 
 def pair_distance(rows, codes, first, second):
-    """Total variation between the tables of two columns."""
     real, made = (
         np.histogram2d(some[:, first], some[:, second], bins=(np.arange(7), np.arange(7)))[0]
         / len(some)

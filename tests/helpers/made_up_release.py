@@ -88,10 +88,7 @@ def made_up_cohort(content=None):
 
 
 def site_of(dataset, source, *, method=NAIVE_BAYES, lifetime_epsilon=50.0, **changes):
-    """Return a site file as a mapping.
-
-    ``changes`` are further keys of the site file; a section is merged with the usual one.
-    """
+    """Return a site file as a mapping; a section that changes is merged with the usual one."""
     site = {
         "dataset": dataset,
         "title": "Made-up wards",
@@ -271,10 +268,7 @@ class FailingShard:
 
 
 def found_in_tree(root, needles, *, skip=()):
-    """Return ``file: needle`` for each file below a folder that holds a needle.
-
-    Parquet files are read as well, as their bytes are compressed.
-    """
+    """Return ``file: needle`` for each file that holds a needle; compressed bytes are read."""
     found = []
     for path in sorted(root.rglob("*")):
         if not path.is_file() or any(path.is_relative_to(folder) for folder in skip):
@@ -305,10 +299,7 @@ def chain_of(error):
 
 
 def fail_in_every_stage(folder, report):
-    """Body of a subprocess: run the flow once per failure; write what each one said.
-
-    Stages fail inside their body, where the listener is called.
-    """
+    """Body of a subprocess: run the flow once per failure; write what each one said."""
     import logging
 
     import distributed

@@ -212,7 +212,7 @@ class ServedInstallation(forced.Accounts):
     def _prefect(self):
         return {
             PREFECT_API_URL: f"{self.address}/api",
-            PREFECT_API_AUTH_STRING: (self.home / "server" / "page-password").read_text().strip(),
+            PREFECT_API_AUTH_STRING: self.password,
         }
 
     @contextmanager
@@ -327,10 +327,7 @@ def _part_of(process):
 
 @contextmanager
 def running(folder, prepare, **settings):
-    """Give an installation that runs; afterwards none of its processes does.
-
-    ``prepare`` writes its site files before the start.
-    """
+    """Give an installation that runs; afterwards none of its processes does."""
     installation = ServedInstallation(folder, **settings)
     try:
         installation.write_deployments()

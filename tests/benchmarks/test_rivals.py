@@ -11,9 +11,8 @@ from measuring import assert_valid, domain_with, every_record, random_records
 from benchmarks.rivals import __main__ as command
 from benchmarks.rivals.labelled_vectors import LabelledVectors
 from benchmarks.rivals.noise import concentrated_rho, poisson_noise_multiplier
-from benchmarks.rivals.registry import ACCOUNTED, RIVALS
+from benchmarks.rivals.registry import RIVALS
 from privacy.parameters import PrivacyParameters
-from tasks.methods.registry import METHODS
 
 DOMAIN = domain_with(4, 2, 3, numeric=(0, 2), missing=[0])
 PARAMETERS = PrivacyParameters(epsilon=10.0, delta=1e-5)
@@ -78,12 +77,6 @@ def test_private_data_is_refused(tmp_path):
     with pytest.raises(command.ConfigurationError, match="NOT_PUBLIC_DATA"):
         command.run("mwem", private, output=tmp_path)
     assert not list(tmp_path.iterdir())
-
-
-def test_no_release_can_name_what_is_a_rival_alone():
-    assert {"naive_bayes", "clustmix", "dp_cda", "dpgm", "dp_kmeans"} == {e.kind for e in METHODS}
-    alone = {name for name, entry in RIVALS.items() if ACCOUNTED in entry.forms}
-    assert not alone & {entry.kind for entry in METHODS}
 
 
 @pytest.mark.integration

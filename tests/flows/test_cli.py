@@ -9,7 +9,6 @@ from unittest import mock
 import desks
 import made_up_release as made
 import pytest
-import yaml
 from command_line import leaves, parse
 from desks import HOME
 
@@ -191,19 +190,6 @@ def test_a_good_ledger(bundle, capsys):
     assert errors.startswith("clustmix: LEDGER_ROLLED_BACK: ")
     errors = refused(capsys, "ledger", "verify", "--head", "latest")
     assert errors.startswith("clustmix: HEAD_INVALID: expected ROWS:HASH")
-
-
-def test_init_replaces_no_file_and_reads_no_row(environment, tmp_path, capsys):
-    source, site = tmp_path / "cohort.csv", made.write_site(tmp_path)
-    before = site.read_text()
-    found = f"clustmix: FILE_EXISTS: expected no file at {site}, found one; name another\n"
-    assert refused(capsys, "init", source, "--output", site) == found
-    assert site.read_text() == before
-    made.made_up_cohort().to_csv(source, index=False, sep=";")
-    _, output, _ = run(capsys, "init", source, "--delimiter", ";", "--json")
-    declared = yaml.safe_load(json.loads(output)["site"])["source"]
-    assert declared == {"kind": "csv", "path": str(source), "delimiter": ";"}
-    assert made.CANARY_PATIENT not in output
 
 
 def process(*arguments, folder, code):

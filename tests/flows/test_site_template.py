@@ -182,6 +182,8 @@ def test_the_commands(tmp_path, capsys, monkeypatch):
     data = yaml.safe_load((tmp_path / "site.yaml").read_text())
     assert [column["name"] for column in data["schema"]["columns"]] == ["age"]
     assert "CANARY" not in (tmp_path / "site.yaml").read_text()
+    assert main(["init", "table.csv", *options]) == 2
+    assert "FILE_EXISTS" in capsys.readouterr().err
     assert main(["init", "table.csv", "--codebook", "table.csv"]) == 2
     assert "7" not in capsys.readouterr().err
 

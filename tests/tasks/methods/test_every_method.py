@@ -77,7 +77,6 @@ def test_every_proven_method_is_here():
 @pytest.mark.parametrize(
     "settings",
     [
-        {"kind": "gan"},
         {"kind": "mwem"},
         {"kind": "naive_bayes", "slices": 2},
         {"kind": "clustmix", "random_features": 3},

@@ -25,12 +25,6 @@ def test_every_method_has_steps_of_its_own(kind):
         assert text.endswith(".")
 
 
-def test_unknown_methods_have_general_steps():
-    first, general, last = steps(manifest_of("another"))
-    assert (first, general, last) == ("Encode", "Measure and synthesise", "Decode and check")
-    assert "Images" in steps(manifest_of("clustmix"), images=True)["Anonymise"]
-
-
 def test_a_repeated_draw_is_one_row_of_the_table_of_noise():
     draw = Gaussian(statistic="gradients", l2_sensitivity=2.0, noise_stddev=60.0, n_values=1000)
     events = (event_to_dict(Repeated(event=draw, count=30)),)

@@ -18,7 +18,7 @@ from privacy.arrays import Codes, Floats, Integers
 from privacy.mechanisms import NoisyStatistic
 from privacy.randomness import NoiseSource, OperatingSystemNoise
 from tasks.execution.executor import InProcessExecutor
-from tasks.measurement.curator import Curator, exact_sum, in_memory
+from tasks.measurement.curator import Curator, exact_sum
 from tasks.measurement.method import Synthesizer, measure
 
 SYNTHETIC_ROWS = 40
@@ -76,7 +76,7 @@ class Referee(InProcessExecutor):
 
     def __init__(self, pair: NeighbourPair, *, play_present: bool) -> None:
         super().__init__()
-        self._tables = [in_memory([pair.rows(present=present)]) for present in (False, True)]
+        self._tables = [[pair.rows(present=present)] for present in (False, True)]
         self._played = int(play_present)
         self._exact: list[Integers] = []
         self.draws: list[Draw] = []
@@ -121,7 +121,7 @@ def play_once(
         noise_source=noise_source,
         seal=referee.seal,
     )
-    released = measure(synthesizer, curator, mu=mu)
+    released = measure(synthesizer, curator)
     # Unseeded: the randomness of post-processing must not be the same in all runs.
     codes, labels = synthesizer.sample(released, n_rows=SYNTHETIC_ROWS, rng=np.random.default_rng())
     return Transcript(draws=tuple(referee.draws), codes=codes, labels=labels, patient=pair.patient)

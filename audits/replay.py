@@ -17,7 +17,7 @@ from privacy.arrays import Floats, Integers
 from privacy.errors import ConfigurationError
 from privacy.events import Gaussian
 from privacy.randomness import OperatingSystemNoise
-from tasks.measurement.curator import Contribution, Curator, Recoding, exact_sum, in_memory
+from tasks.measurement.curator import Contribution, Curator, Recoding, exact_sum
 from tasks.measurement.encoded import EncodedRows
 from tasks.measurement.measurement_plan import MeasurementPlan
 from tasks.measurement.method import Synthesizer, measure
@@ -61,7 +61,7 @@ class Replay(Curator):
         planned, values = self.plan[name], self._draws[name]
         stddev = self._stated[name].noise_stddev
         exact, others, everybody = (
-            exact_sum(contribution, public, in_memory([rows]))
+            exact_sum(contribution, public, [rows])
             for rows in (
                 self._rows.only(self._table.present),
                 self._rows.only(self._table.others),
@@ -106,10 +106,10 @@ def project(
     with threadpool_limits(1, user_api="blas"):
         for label in np.unique(rows.label):
             (alike,) = np.nonzero(rows.label == label)
-            total = exact_sum(contribution, public, in_memory([rows.only(alike)]))
+            total = exact_sum(contribution, public, [rows.only(alike)])
             mean = total.reshape(-1) / len(alike)
             for i in alike:
-                one = exact_sum(contribution, public, in_memory([rows.only(slice(i, i + 1))]))
+                one = exact_sum(contribution, public, [rows.only(slice(i, i + 1))])
                 vector = one.reshape(-1).astype(np.float64)
                 own = vector - mean
                 inner[i], squared_norm[i] = own @ flat, own @ vector
@@ -133,7 +133,7 @@ def replay(
     plan = synthesizer.plan(mu=mu)
     check_replayable(plan)
     curator = Replay(plan, table, sealed=sealed, stated=stated)
-    measure(synthesizer, curator, mu=mu)
+    measure(synthesizer, curator)
     return tuple(curator.replayed)
 
 

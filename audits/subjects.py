@@ -58,7 +58,7 @@ class PatientCount:
         """One count, with the whole budget."""
         return plan_measurement([SumRequest(_COUNT, (1,), share=1.0)], mu=mu)
 
-    def stages(self, *, mu: float) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[Stage, ...]:
         """One stage: the count."""
         return (Stage(name="count", run=self._count),)
 

@@ -37,7 +37,7 @@ from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
 from privacy.randomness import OperatingSystemNoise
 from tasks.ingest.encoding import domain_of
 from tasks.ingest.patient_rows import encoded_shards
-from tasks.measurement.curator import Curator, in_memory
+from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.method import measure
 from tasks.methods.clustmix.tables import kernel_features
@@ -223,10 +223,10 @@ def measured(name: str, variant: str, seed: int, epsilon: float) -> ResultRow:
     try:
         curator = Curator(
             plan=method.plan(mu=mu),
-            shards=in_memory(case.shards),
+            shards=case.shards,
             noise_source=OperatingSystemNoise(),
         )
-        released = measure(method, curator, mu=mu)
+        released = measure(method, curator)
         made = method.sample(released, n_rows=ROWS_OUT, rng=np.random.default_rng())
     finally:
         for patch in patches:

@@ -43,6 +43,7 @@ from tasks.methods.dpgm.dp_kmeans import PUBLIC_SEED, round_requests
 from tasks.methods.dpgm.dpgm_settings import FeatureKind
 from tasks.methods.dpgm.kernel_kmeans import (
     build_embedding,
+    count_share,
     lines_of,
     move_centres,
     start_clustering,
@@ -127,7 +128,7 @@ def one_run(
     )
     start = start_clustering(embedding, n_clusters=N_CLUSTERS, public_seed=public_seed)
     points = embedding.points_of_vectors(images)
-    lines = lines_of(points, np.ones(len(images)), count_share=start.count_share)
+    lines = lines_of(points, np.ones(len(images)), count_share=count_share(embedding.width))
     if features == "plain":
         # Four pixels of five are black. Whole numbers: the products are the same to the last bit.
         points, lines = csr_array(points), csr_array(lines)

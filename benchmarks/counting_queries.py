@@ -45,7 +45,7 @@ from privacy.parameters import PrivacyParameters
 from privacy.randomness import OperatingSystemNoise
 from storage.sources.cohorts import CohortReader
 from tasks.ingest import contributions, encoding
-from tasks.measurement.curator import Curator, in_memory
+from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.method import Synthesizer, measure
 from tasks.methods.dpgm.dpgm import Dpgm
@@ -179,10 +179,10 @@ def synthesize(items: Items, method: str, epsilon: float) -> NDArray[np.bool_]:
     mu = gdp_mu(epsilon=epsilon, delta=DELTA)
     curator = Curator(
         plan=synthesizer.plan(mu=mu),
-        shards=in_memory([items.rows]),
+        shards=[items.rows],
         noise_source=OperatingSystemNoise(),
     )
-    released = measure(synthesizer, curator, mu=mu)
+    released = measure(synthesizer, curator)
     codes, _ = synthesizer.sample(released, n_rows=len(items.rows), rng=rng)
     return codes.astype(np.bool_)
 

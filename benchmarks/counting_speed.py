@@ -25,7 +25,7 @@ from benchmarks.tables import ROOT
 from flows.site.request import job_of
 from flows.site.site_file import load_site
 from privacy.arrays import Integers
-from privacy.randomness import randomness_of_run
+from privacy.randomness import OperatingSystemNoise
 from storage.files.diagnostics import DiagnosticsFile
 from storage.files.workspace import PrivateWorkspace
 from storage.sources.cohorts import CohortReader
@@ -137,9 +137,9 @@ def count(site_file: Path, workers: int) -> Speed:
             plan=checked_plan(job.synthesizer, parameters=job.parameters, adjacency=job.adjacency),
             shards=[ShardFile(path) for path in shards],
             executor=timed,
-            noise_source=randomness_of_run().noise_source,
+            noise_source=OperatingSystemNoise(),
         )
-        measure(job.synthesizer, curator, mu=job.mu)
+        measure(job.synthesizer, curator)
         return Speed(
             workers=workers,
             wall={name: round(seconds, 2) for name, seconds in timed.wall.items()},

@@ -51,7 +51,7 @@ from privacy.calibration import gdp_mu
 from privacy.parameters import PrivacyParameters
 from privacy.randomness import OperatingSystemNoise
 from storage.public_data.datasets import find
-from tasks.measurement.curator import Curator, in_memory
+from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.method import measure
 from tasks.methods.dp_cda.dp_cda import DpCda
@@ -216,10 +216,10 @@ def measure_proven(case: Case) -> tuple[float, int]:
     mu = gdp_mu(epsilon=float(case.epsilon or 0.0), delta=DELTA)
     curator = Curator(
         plan=method.plan(mu=mu),
-        shards=in_memory([rows]),
+        shards=[rows],
         noise_source=OperatingSystemNoise(),
     )
-    released = measure(method, curator, mu=mu)
+    released = measure(method, curator)
     n_rows = method.n_mixtures * N_LABELS
     codes, labels = method.sample(released, n_rows=n_rows, rng=np.random.default_rng(case.seed))
     batch_size = min(64, n_rows)

@@ -24,11 +24,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.seeded_noise import SeededNoise
 from benchmarks.tables import read_images
 from privacy.calibration import gdp_mu
-from privacy.randomness import NoiseSource, OperatingSystemNoise, SeededNoise
+from privacy.randomness import NoiseSource, OperatingSystemNoise
 from storage.public_data.datasets import find
-from tasks.measurement.curator import Curator, in_memory
+from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.method import Released
 from tasks.methods.dpgm.dpgm import Dpgm
@@ -88,9 +89,9 @@ def trained(
     """Run all stages of one measurement."""
     mu = gdp_mu(epsilon=EPSILON, delta=DELTA)
     method = Dpgm(domain, config)
-    curator = Curator(plan=method.plan(mu=mu), shards=in_memory([rows]), noise_source=noise_source)
+    curator = Curator(plan=method.plan(mu=mu), shards=[rows], noise_source=noise_source)
     released: dict[str, NDArray[Any]] = {}
-    for stage in method.stages(mu=mu):
+    for stage in method.stages():
         began = time.perf_counter()
         released.update(stage.run(curator, released))
         show(f"{stage.name}: {time.perf_counter() - began:.0f} s")

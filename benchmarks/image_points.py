@@ -25,12 +25,12 @@ from numpy.typing import NDArray
 
 from benchmarks.results import IN_PROCESS, RESULTS, ResultRow, keep_rows, read_rows, run_table
 from benchmarks.rivals.clustmix.kip import centred_one_hot, optimise, ridge_solve
+from benchmarks.seeded_noise import SeededNoise
 from benchmarks.tables import read_images
 from privacy.calibration import release_mu
 from privacy.parameters import Adjacency, PrivacyParameters
-from privacy.randomness import SeededNoise
 from storage.public_data.datasets import find
-from tasks.measurement.curator import Curator, in_memory
+from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import N_FOLDS, EncodedRows, EncodingDomain
 from tasks.measurement.method import measure
 from tasks.methods.clustmix.images.image_clustmix import ImageClustMix
@@ -83,8 +83,8 @@ def optimised(
 class OptimisedClustMix(ImageClustMix):
     """ClustMix on images whose inducing points KIP has moved."""
 
-    def _kip(self, curator: Any, released: Any, settings: Any) -> Any:
-        found = super()._kip(curator, released, settings)
+    def _kip(self, curator: Any, released: Any) -> Any:
+        found, settings = super()._kip(curator, released), self._rule(curator.plan.mu)
         known, rng = {**released, **found}, np.random.default_rng(1)
         n_batches = (self.points + TARGETS) // BATCH
         drawn = [self.labelled(known, BATCH, rng) for _ in range(n_batches)]
@@ -132,11 +132,9 @@ def measured(name: str, epsilon: float, run: int, form: str) -> ResultRow:
         )
         for start in range(0, len(labels), SHARD)
     ]
-    curator = Curator(
-        plan=method.plan(mu=mu), shards=in_memory(shards), noise_source=SeededNoise(run)
-    )
+    curator = Curator(plan=method.plan(mu=mu), shards=shards, noise_source=SeededNoise(run))
     started = time.process_time()
-    released = measure(method, curator, mu=mu)
+    released = measure(method, curator)
     seconds = time.process_time() - started
     teacher = ReleasedTeacher.of(released, method._layout)
     found = np.concatenate([

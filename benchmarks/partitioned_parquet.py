@@ -110,7 +110,7 @@ def measure(site_file: Path, workers: int) -> Reading:
     from tasks.execution.cluster import local_cluster
     from tasks.execution.dask_executor import DaskExecutor
     from tasks.execution.executor import IN_PROCESS, Executor
-    from tasks.ingest.shards import load_shard
+    from tasks.ingest.shards import ShardFile
     from tasks.steps.ingest_steps import ingest
 
     home = site_file.parent / f"home-{workers}"
@@ -135,7 +135,7 @@ def measure(site_file: Path, workers: int) -> Reading:
                 executor=executor,
             )
             seconds = time.perf_counter() - started
-        n_kept = sum(len(load_shard(path)) for path in shards)
+        n_kept = sum(len(ShardFile(path).load()) for path in shards)
     files = sorted((site_file.parent / "cohort").rglob("*.parquet"))
     n_rows = sum(pq.read_metadata(file).num_rows for file in files)
     if not 0 < n_kept <= n_rows:

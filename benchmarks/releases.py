@@ -204,7 +204,7 @@ def measure_command(
     seconds: dict[str, float] = answer.get("stage_seconds", {})
     synthesizer = build(site.method, domain_of(site.table_schema)) if seconds else None
     # Sampling and decoding belong to the method: without them there are no records.
-    own = {s.name for s in synthesizer.stages(mu=1.0)} if synthesizer else set()
+    own = {s.name for s in synthesizer.stages()} if synthesizer else set()
     own |= {"decode", "paper-method"}
     return ResultRow(
         dataset=site.dataset,

@@ -69,8 +69,7 @@ def charging(
 ) -> Iterator[Payment]:
     """Charge before the block reads a row; what it refuses is void, what it leaves begun is burned.
 
-    A ledger, its file or its address is charged, for the cohort that pays, under its cap over all
-    time; None charges nothing. The target has the guarantee that is paid for.
+    The ledger, cohort and cap are those of `clustmix.Synthesizer.fit`.
 
     It is a ConfigurationError if only one of ledger and cohort is given, or a first charge comes
     without a cap; BudgetRefused, and nothing is recorded, if the charge does not fit under a cap;
@@ -97,10 +96,10 @@ def charging(
         release_id=new_release_id(),
         # A table in memory is not recognised: every measurement of it is new.
         request_key=os.urandom(32).hex(),
-        rho=release_rho(target.parameters, adjacency=target.neighbours),
+        rho=release_rho(target.parameters, adjacency=target.adjacency),
         epsilon=target.epsilon,
         delta=target.delta,
-        adjacency=target.neighbours,
+        adjacency=target.adjacency,
         unit=unit_in_words(target.unit),
         caps=Caps(lifetime_rho=_lifetime_rho(books, cohort, lifetime_epsilon, target)),
         partition=None,
@@ -131,7 +130,7 @@ def _lifetime_rho(
 ) -> Decimal:
     if lifetime_epsilon is not None:
         lifetime = PrivacyParameters(epsilon=lifetime_epsilon, delta=target.delta)
-        return release_rho(lifetime, adjacency=target.neighbours)
+        return release_rho(lifetime, adjacency=target.adjacency)
     recorded = books.balance(cohort).cap_rho
     if recorded is None:
         raise ConfigurationError(

@@ -74,7 +74,7 @@ class Parameters:
     def _target(self) -> Target:
         given = {name: getattr(self, name) for name in Target.model_fields}
         target = checked(Target, given, of=self.__class__.__name__)
-        _ = target.parameters, target.neighbours, target.unit
+        _ = target.parameters, target.unit
         if target.patient_column in (*self.schema.released_columns, *self.schema.ignore):
             raise ConfigurationError(
                 "PRIVACY_UNIT_INVALID",

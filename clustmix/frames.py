@@ -1,7 +1,6 @@
 """A table in memory, of whatever library, as the rows that a source of the pipeline gives."""
 
 import re
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import pandas as pd
@@ -13,6 +12,7 @@ from storage.sources.cells import (
     arrow_frame,
     arrow_is_read,
     arrow_is_text,
+    arrow_kind,
     check_cells,
     type_refused,
 )
@@ -35,14 +35,16 @@ def declared_columns(
     needed = [*schema.released_columns, *also]
     if isinstance(frame, pd.DataFrame):
         names = [str(name) for name in frame.columns]
-        _check_header(names, schema, needed)
+        check_names(names)
+        schema.check_header(names, needed)
         declared = frame.set_axis(names, axis=1)[needed]
         for name, kind in declared.dtypes.items():
             if not _pandas_is_read(kind):
                 raise type_refused(str(name), str(kind))
         return declared
     table = _arrow_table(frame)
-    _check_header(table.column_names, schema, needed)
+    check_names(table.column_names)
+    schema.check_header(table.column_names, needed)
     table = table.select(needed)
     for name, kind in zip(needed, table.schema.types, strict=True):
         if not arrow_is_read(kind):
@@ -106,7 +108,7 @@ def types_of(frame: Any) -> dict[str, tuple[_Kind, tuple[Any, ...]]]:
     own = frame.schema if _library(frame) == "polars" else {}
     kinds = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
-        kind, levels = _arrow_kind(column.type), ()
+        kind, levels = arrow_kind(column.type), ()
         is_open = own.get(name).__class__.__name__ == "Categorical"
         if pa.types.is_dictionary(column.type) and column.num_chunks and not is_open:
             levels = tuple(column.chunk(0).dictionary.to_pylist())
@@ -144,24 +146,11 @@ def _pandas_kind(kind: Any) -> tuple[_Kind, tuple[Any, ...]]:
         arrow = pa.array(pd.array([], dtype=kind)).type
     except (pa.ArrowException, TypeError):
         return "ignore", ()
-    return _arrow_kind(arrow), _levels_of(arrow)
-
-
-def _arrow_kind(kind: pa.DataType) -> _Kind:
-    if pa.types.is_dictionary(kind) or pa.types.is_boolean(kind) or arrow_is_text(kind):
-        return "categorical"
-    if pa.types.is_integer(kind):
-        return "integer"
-    return "real" if pa.types.is_floating(kind) or pa.types.is_decimal(kind) else "ignore"
+    return arrow_kind(arrow), _levels_of(arrow)
 
 
 def _levels_of(kind: pa.DataType) -> tuple[str, ...]:
     return ("False", "True") if pa.types.is_boolean(kind) else ()
-
-
-def _check_header(names: Sequence[str], schema: TableSchema, needed: Sequence[str]) -> None:
-    check_names(names)
-    schema.check_header(names, needed)
 
 
 def _arrow_table(frame: Any) -> pa.Table:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from html import escape
+from typing import TYPE_CHECKING
 
-from clustmix.model_page import page
 from privacy.parameters import Adjacency
 from storage.files.documents import Record, Text
 from tasks.reporting.claim import Claim, rounded_up
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from privacy.events import Event
     from tasks.measurement.measurement_plan import MeasurementPlan
+
+_FORMS = {"noise": "{:.4g}".format, "share": "{:.0%}".format}
 
 NOT_CHARGED = (
     "Nothing was charged: no ledger counts this against what these patients may still be asked."
@@ -138,8 +140,8 @@ class Plan:
     >>> from clustmix import NaiveBayes, Schema
     >>> schema = Schema(items=("tea",), label={"name": "y", "levels": {"no": (), "yes": ()}})
     >>> print(NaiveBayes(schema, epsilon=1.0, delta=1e-6).plan())
-    statistic                      values  draws     noise  share
-    feature_by_label_histograms         6      1     4.225   100%
+                      statistic  values  draws noise share
+    feature_by_label_histograms       6      1 4.225  100%
     """
 
     measurement: MeasurementPlan
@@ -153,40 +155,24 @@ class Plan:
         """
         import pandas as pd
 
-        return pd.DataFrame(self._rows())
-
-    def _rows(self) -> list[dict[str, Any]]:
         planned = [self.measurement[one.name] for one in self.measurement.statistics]
         total = sum(one.mu**2 for one in planned)
-        return [
+        return pd.DataFrame(
             {
-                "statistic": one.name,
-                "values": math.prod(one.shape),
-                "draws": one.n_draws,
-                "noise": one.unit_noise_stddev,
-                "share": one.mu**2 / total,
+                "statistic": [one.name for one in planned],
+                "values": [math.prod(one.shape) for one in planned],
+                "draws": [one.n_draws for one in planned],
+                "noise": [one.unit_noise_stddev for one in planned],
+                "share": [one.mu**2 / total for one in planned],
             }
-            for one in planned
-        ]
-
-    def _cells(self) -> list[list[str]]:
-        forms = ("", "", "", ".4g", ".0%")
-        return [
-            [format(value, form) for value, form in zip(row.values(), forms, strict=True)]
-            for row in self._rows()
-        ]
+        )
 
     def __str__(self) -> str:
-        return "\n".join(
-            f"{name:<30} {values:>6} {draws:>6} {noise:>9} {share:>6}"
-            for name, values, draws, noise, share in (_HEADS, *self._cells())
-        )
+        return self.to_frame().to_string(index=False, formatters=_FORMS)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         words = f"{Claim(self.guarantee).definition} Nothing has been read or charged yet."
-        return page("Plan of a measurement", _HEADS, self._cells(), words)
-
-
-_HEADS = ("statistic", "values", "draws", "noise", "share")
+        table = self.to_frame().to_html(index=False, border=0, formatters=_FORMS)
+        return f"{table}<p>{escape(words)}</p>"

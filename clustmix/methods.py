@@ -68,8 +68,8 @@ class NaiveBayes(Synthesizer):
     >>> from clustmix import NaiveBayes, Schema
     >>> schema = Schema(items=("tea", "milk"), label={"name": "y", "levels": {"no": (), "yes": ()}})
     >>> NaiveBayes(schema, epsilon=1.0, delta=1e-6).plan()
-    statistic                      values  draws     noise  share
-    feature_by_label_histograms        10      1     4.225   100%
+                      statistic  values  draws noise share
+    feature_by_label_histograms      10      1 4.225  100%
     """
 
     kind: ClassVar[str] = "naive_bayes"

@@ -126,15 +126,10 @@ def write_new(path: Path, content: bytes) -> None:
     try:
         with path.open("xb") as file:
             file.write(content)
-    except FileExistsError:
-        raise ConfigurationError(
-            "FILE_EXISTS", f"expected no file at {path}, found one; name another"
-        ) from None
     except OSError as error:
         raise ConfigurationError(
             "FILE_NOT_MADE",
-            f"expected a place for a new file at {path}, found none ({error.strerror}); name "
-            "another",
+            f"expected a place for a new file at {path}, found: {error.strerror}; name another",
         ) from None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
@@ -101,9 +102,7 @@ class Synthesizer(Parameters):
         from tasks.measurement.method import checked_plan
 
         target = self._target()
-        plan = checked_plan(
-            self._bound(), parameters=target.parameters, adjacency=target.neighbours
-        )
+        plan = checked_plan(self._bound(), parameters=target.parameters, adjacency=target.adjacency)
         return Plan(measurement=plan, guarantee=self._guarantee(plan.event.events))
 
     def fit(
@@ -188,7 +187,7 @@ class Synthesizer(Parameters):
             level, or hardly any row meets the conditions.
         """
         from clustmix.frames import as_of
-        from privacy.randomness import randomness_of_run
+        from privacy.randomness import system_generator
         from tasks.ingest.conditional_rows import sample_rows
         from tasks.ingest.encoding import decode
 
@@ -200,7 +199,7 @@ class Synthesizer(Parameters):
                 "expected where as a mapping of column to level, found "
                 f"{where.__class__.__name__}; write where={{column: level}}",
             )
-        rng = randomness_of_run().sampling
+        rng = system_generator()
         conditions = {column: raw_text(level) for column, level in (where or {}).items()}
         rows = sample_rows(
             fitted.method, self.schema, fitted.released, conditions, rng=rng, n_rows=n_rows
@@ -267,28 +266,25 @@ class Synthesizer(Parameters):
         cohort: str | None,
         lifetime_epsilon: float | None,
     ) -> _Fitted:
-        """Charge and measure a table; see `fit`."""
         from clustmix import saved
         from clustmix.charging import charging
         from clustmix.frames import declared_columns, library_of, rows_of
-        from privacy.randomness import randomness_of_run
+        from privacy.randomness import OperatingSystemNoise
         from tasks.ingest.patient_rows import encoded_shards
-        from tasks.measurement.curator import Curator, in_memory
+        from tasks.measurement.curator import Curator
         from tasks.measurement.method import checked_plan, measure
 
         target, method = self._target(), self._bound()
-        plan = checked_plan(method, parameters=target.parameters, adjacency=target.neighbours)
+        plan = checked_plan(method, parameters=target.parameters, adjacency=target.adjacency)
         table = declared_columns(frame, self.schema, self.patient_column)
         with charging(
             ledger, cohort=cohort, lifetime_epsilon=lifetime_epsilon, target=target
         ) as payment:
-            shards = in_memory(encoded_shards(rows_of(table), self.schema, target.unit))
+            shards = encoded_shards(rows_of(table), self.schema, target.unit)
             payment.begin()
             self._spent = True
-            curator = Curator(
-                plan=plan, shards=shards, noise_source=randomness_of_run().noise_source
-            )
-            released = measure(method, curator, mu=plan.mu)
+            curator = Curator(plan=plan, shards=shards, noise_source=OperatingSystemNoise())
+            released = measure(method, curator)
             guarantee = self._guarantee(
                 curator.event.events, charged=payment.charged, tainted=curator.tainted
             )
@@ -318,16 +314,14 @@ class Synthesizer(Parameters):
         return f"{self.__class__.__name__}({shown}), {state}"
 
     def _repr_html_(self) -> str:
-        from clustmix.model_page import page
+        import pandas as pd
 
-        is_fitted = self._fitted is not None
-        settings = [(name, repr(value)) for name, value in self._shown().items()]
-        return page(
-            f"{self.__class__.__name__}, {'fitted' if is_fitted else 'not fitted'}",
-            ("setting", "value"),
-            settings,
-            self.guarantee_.statement if is_fitted else "",
-        )
+        state, words = ("not fitted", "")
+        if self._fitted is not None:
+            state, words = "fitted", self._fitted.guarantee.statement
+        settings = pd.DataFrame({name: [repr(value)] for name, value in self._shown().items()})
+        table = settings.to_html(index=False, border=0)
+        return f"<strong>{self.__class__.__name__}, {state}</strong>{table}<p>{escape(words)}</p>"
 
     def _guarantee(
         self, events: Sequence[Event], *, charged: Charged | None = None, tainted: bool = False
@@ -338,7 +332,7 @@ class Synthesizer(Parameters):
         return Guarantee(
             events=tuple(events),
             delta=target.delta,
-            adjacency=target.neighbours,
+            adjacency=target.adjacency,
             privacy_unit=unit_in_words(target.unit),
             max_rows_per_patient=target.max_rows_per_patient,
             charged=charged,

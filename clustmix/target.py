@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from operator import index
 from typing import Annotated, Any, SupportsIndex, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError
 
 from privacy.errors import ClustMixError, ConfigurationError
 from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
@@ -41,7 +41,7 @@ class Target(BaseModel):
 
     epsilon: float
     delta: float
-    adjacency: str
+    adjacency: Annotated[Adjacency, Strict(False)]
     patient_column: str | None
     max_rows_per_patient: int
     patients: Annotated[int, Field(ge=1, le=10_000_000_000)] | None
@@ -50,18 +50,6 @@ class Target(BaseModel):
     def parameters(self) -> PrivacyParameters:
         """Epsilon and delta (ConfigurationError out of their ranges)."""
         return PrivacyParameters(epsilon=self.epsilon, delta=self.delta)
-
-    @property
-    def neighbours(self) -> Adjacency:
-        """Which two tables count as neighbours (ConfigurationError for any other word)."""
-        names = [adjacency.value for adjacency in Adjacency]
-        if self.adjacency not in names:
-            raise ConfigurationError(
-                "ADJACENCY_INVALID",
-                f"expected adjacency {' or '.join(names)}, found {self.adjacency!r}; add_remove is "
-                "usual",
-            )
-        return Adjacency(self.adjacency)
 
     @property
     def unit(self) -> PrivacyUnit:
@@ -105,18 +93,12 @@ def in_one_line(
 
 def row_count(n: SupportsIndex | None, *, declared: int | None) -> int:
     """Return the number of rows to sample: `n`, or the declared number of patients."""
-    if n is None and declared is None:
-        raise ConfigurationError(
-            "ROWS_INVALID",
-            "expected a number of rows, found none, as no patients were declared; give sample(n), "
-            "or patients=... in the constructor",
-        )
     asked = declared if n is None else n
     n_rows = index(asked) if isinstance(asked, SupportsIndex) else 0
     if not 1 <= n_rows <= MAX_ROWS:
         raise ConfigurationError(
             "ROWS_INVALID",
-            f"expected a whole number n from 1 to {MAX_ROWS:,}, found {asked!r}; more than one "
-            "call of sample is free too",
+            f"expected a whole number n from 1 to {MAX_ROWS:,}, found {asked!r}; give sample(n), "
+            "as often as wanted, or patients=... in the constructor",
         )
     return n_rows

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
 
     from storage.releases.bundles import VerifiedBundle
     from tasks.reporting.released_teacher import Teacher
-
-_MAX_TABLE_BYTES = 2**33
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +59,7 @@ class Bundle:
         """Return the synthetic rows."""
         import pandas as pd
 
-        return pd.read_parquet(io.BytesIO(self._read("synthetic.parquet")))
+        return pd.read_parquet(self.verified.path / "synthetic.parquet")
 
     def teacher(self) -> Teacher:
         """Return the classifier that a release of images has taught, free under its guarantee.
@@ -77,12 +74,7 @@ class Bundle:
 
         if TEACHER_FILE not in self.verified.manifest.files:
             raise no_teacher()
-        return Teacher.from_bytes(self._read(TEACHER_FILE))
-
-    def _read(self, name: str) -> bytes:
-        from storage.files.private import read_bounded
-
-        return read_bounded(self.verified.path / name, _MAX_TABLE_BYTES)
+        return Teacher.from_bytes((self.verified.path / TEACHER_FILE).read_bytes())
 
 
 def verify(

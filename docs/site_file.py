@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from flows.site.site_file import SiteFile
 from storage.codebooks.sheets import HEADINGS
-from storage.public_data.datasets import table_names
+from storage.public_data.datasets import DATASETS
 
 PAGE = Path(__file__).with_name("site-file.md")
 
@@ -77,7 +77,7 @@ MEANINGS = {
     "_Partition.part": "The part that is read: from 0, below `parts`.",
     "NumericColumn.name": "Column name.",
     "NumericColumn.kind": "Whether released values are whole numbers.",
-    "NumericColumn.lower": "Public lower bound, included. A value outside the bounds is clipped.",
+    "NumericColumn.lower": "Public lower bound, included.",
     "NumericColumn.upper": "Public upper bound, included.",
     "NumericColumn.decimals": "Decimals of a released value; by default 0 for integers, 2 for "
     "reals. Bounds and edges lie on this grid.",
@@ -94,8 +94,7 @@ MEANINGS = {
     "`folder` is the column `label`.",
     "*.burned_in": "Text in the pixels: `refuse` takes only files whose BurnedInAnnotation is NO. "
     "A text that many images share can appear in a release.",
-    "*.select": "Keep the rows whose column equals the value, for every pair: a rule on that row "
-    "alone. The column must be public; the value is.",
+    "*.select": "Keep the rows whose columns equal these values. Columns and values are public.",
     "*.data": "Name of a [public table](#public-tables).",
     "*.shares": "Split of the budget over the stages.",
     "*.published": "Parameters of the published analysis.",
@@ -140,7 +139,7 @@ def page() -> str:
     """Return the whole page."""
     headings = (spellings.split(",")[0] for spellings in HEADINGS.values())
     head = _text("head.md").replace("{headings}", ", ".join(headings))
-    head = head.replace("{example}", EXAMPLE).replace("{tables}", ", ".join(table_names()))
+    head = head.replace("{example}", EXAMPLE).replace("{tables}", ", ".join(sorted(DATASETS)))
     said: dict[str, str] = {}
     return head + "".join(_section(model, said) for model in SECTIONS)
 

@@ -18,10 +18,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 from flows.installation import Workplace
+from privacy import randomness
 from privacy.event_records import event_to_dict
 from privacy.ledger import EntryState, LedgerEntry
 from privacy.mechanisms import NoisyStatistic
-from privacy.randomness import randomness_of_run
 from storage.files.workspace import PrivateWorkspace
 from storage.ledger.ledger_db import Reservation
 from storage.releases.measurements import (
@@ -135,7 +135,7 @@ def measure(
                     entries.begin(entry, table)
                     seals = Seals(workspace)
                     curator, released = draw(
-                        job.synthesizer, plan, shards, mu=job.mu, seals=seals, executor=executor
+                        job.synthesizer, plan, shards, seals=seals, executor=executor
                     )
                     files = seals.files_with(released)
                     record = record_of(job, entry, curator, files)
@@ -153,7 +153,6 @@ def draw(
     plan: MeasurementPlan,
     shards: tuple[Path, ...],
     *,
-    mu: float,
     seals: Seals,
     executor: Executor,
 ) -> tuple[Curator, dict[str, NDArray[Any]]]:
@@ -162,10 +161,10 @@ def draw(
         plan=plan,
         shards=[ShardFile(path) for path in shards],
         executor=executor,
-        noise_source=randomness_of_run().noise_source,
+        noise_source=randomness.OperatingSystemNoise(),
         seal=seals,
     )
-    released = measure_stages(synthesizer, curator, mu=mu, run=_run_as_task)
+    released = measure_stages(synthesizer, curator, run=_run_as_task)
     for shard in shards:
         shard.unlink()
     return curator, released

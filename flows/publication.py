@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from flows.site.request import job_of
 from flows.site.site_file import SiteFile
+from privacy import randomness
 from privacy.charges import Caps
 from privacy.errors import IntegrityError, LedgerError, Withheld
 from privacy.ledger import EntryState, LedgerEntry
-from privacy.randomness import randomness_of_run
 from storage.files.documents import KEPT, Record
 from storage.files.refs import ReleaseRef, new_release_id
 from storage.files.workspace import PrivateWorkspace
@@ -217,7 +217,7 @@ class Publisher:
         files, manifest = publish_steps.prepare(
             job,
             measurement,
-            randomness_of_run().sampling,
+            randomness.system_generator(),
             conditions,
             checks_before=len(checked),
         )

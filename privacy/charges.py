@@ -150,10 +150,7 @@ class Charge(ChargeColumns):
         object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
         object.__setattr__(self, "epsilon", float(self.epsilon))
         object.__setattr__(self, "delta", float(self.delta))
-        if not _DIGEST.fullmatch(self.request_key):
-            raise ConfigurationError(
-                "REQUEST_KEY_INVALID", "expected a request key of 64 lower-case hexadecimal digits"
-            )
+        check_digest(self.request_key)
         if self.requester is not None:
             check_key_ids((self.requester,))
         if self.needs_approval and self.requester is None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from privacy.events import Composed, Event, Gaussian, Repeated, event_invalid, shown
+from privacy.events import Composed, Event, Gaussian, Repeated, require_event, shown
 from privacy.parameters import Adjacency
 
 _MAX_DEPTH = 32
@@ -41,34 +41,24 @@ def event_from_dict(values: object) -> Event:
 
 
 def _from_json(values: object, depth: int) -> Event:
-    if depth < 0:
-        raise event_invalid(f"expected events nested at most {_MAX_DEPTH} deep, found more")
-    if not isinstance(values, Mapping):
-        raise event_invalid("expected an event to be an object with a kind")
-    kind = values.get("kind")
-    if not isinstance(kind, str) or kind not in _KINDS:
-        raise event_invalid(
-            f"expected the kind of an event to be one of {', '.join(_KINDS)}, found {shown(kind)}"
-        )
-    names = [field.name for field in fields(_KINDS[kind])]
-    if set(values) != {"kind", *names}:
-        raise event_invalid(
-            f"expected a {kind} event to have the keys {', '.join(sorted(['kind', *names]))}, "
-            f"found {', '.join(sorted(map(shown, values)))}"
-        )
-    given = {name: values[name] for name in names}
+    require_event(depth >= 0, f"events nested at most {_MAX_DEPTH} deep", values)
+    given = dict(values) if isinstance(values, Mapping) else {}
+    kind = given.pop("kind", None)
+    is_known = isinstance(kind, str) and kind in _KINDS
+    require_event(is_known, f"an object whose kind is one of {', '.join(_KINDS)}", kind)
+    names = sorted(field.name for field in fields(_KINDS[kind]))
+    found = ", ".join(sorted(map(shown, given)))
+    require_event(set(given) == set(names), f"a {kind} event of {', '.join(names)}", found)
     if "events" in given:
-        if not isinstance(given["events"], list):
-            raise event_invalid(f"expected the events of a {kind} event to be a list")
-        given["events"] = tuple(_from_json(member, depth - 1) for member in given["events"])
+        members = given["events"]
+        require_event(isinstance(members, list), f"a list of events in a {kind} event", members)
+        given["events"] = tuple(_from_json(member, depth - 1) for member in members)
     if "event" in given:
         given["event"] = _from_json(given["event"], depth - 1)
     if "adjacency" in given:
         word = given["adjacency"]
-        if not isinstance(word, str) or word not in set(Adjacency):
-            raise event_invalid(
-                f"expected adjacency to be one of {', '.join(Adjacency)}, found {shown(word)}"
-            )
+        is_word = isinstance(word, str) and word in set(Adjacency)
+        require_event(is_word, f"adjacency to be one of {', '.join(Adjacency)}", word)
         given["adjacency"] = Adjacency(word)
     event: Event = _KINDS[kind](**given)
     return event

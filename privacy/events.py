@@ -27,13 +27,10 @@ _LEAST, _LARGEST = 1e-100, 1e100
 """Range in which squares and their ratio neither overflow nor vanish."""
 
 
-def event_invalid(message: str) -> ConfigurationError:
-    """Return the error for what is no event."""
-    return ConfigurationError("EVENT_INVALID", message)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def require_event(condition: bool, expected: str, found: object) -> None:
+    """Refuse what is no event (ConfigurationError)."""
+    if not condition:
+        raise ConfigurationError("EVENT_INVALID", f"expected {expected}, found {shown(found)}")
 
 
 def _is_count(value: object) -> bool:
@@ -70,25 +67,20 @@ class Gaussian:
     adjacency: Adjacency = Adjacency.ADD_REMOVE
 
     def __post_init__(self) -> None:
-        if not isinstance(self.statistic, str) or not self.statistic:
-            raise event_invalid(f"expected the name of a statistic, found {shown(self.statistic)}")
-        if not _is_count(self.n_values):
-            raise event_invalid(
-                f"expected n_values to be an integer from 1, found {shown(self.n_values)}"
-            )
-        if not isinstance(self.adjacency, Adjacency):
-            raise event_invalid(f"expected an Adjacency, found {shown(self.adjacency)}")
-        if not (_is_number(self.l2_sensitivity) and _LEAST <= self.l2_sensitivity <= _LARGEST):
-            raise event_invalid(
-                "expected l2_sensitivity to be a number from 1e-100 to 1e100, found "
-                f"{shown(self.l2_sensitivity)}"
-            )
-        least, most = MIN_DISCRETE_NOISE_STDDEV, MAX_NOISE_STDDEV
-        if not (_is_number(self.noise_stddev) and least <= self.noise_stddev <= most):
-            raise event_invalid(
-                f"expected noise_stddev to be a number from {least} to {most} grid units, found "
-                f"{shown(self.noise_stddev)}; change the scale of the grid"
-            )
+        is_name = isinstance(self.statistic, str) and bool(self.statistic)
+        require_event(is_name, "the name of a statistic", self.statistic)
+        require_event(_is_count(self.n_values), "n_values to be an integer from 1", self.n_values)
+        require_event(isinstance(self.adjacency, Adjacency), "an Adjacency", self.adjacency)
+        numbers = {
+            "l2_sensitivity": (_LEAST, _LARGEST),
+            "noise_stddev": (MIN_DISCRETE_NOISE_STDDEV, MAX_NOISE_STDDEV),
+        }
+        for name, (least, most) in numbers.items():
+            value = getattr(self, name)
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            is_inside = is_number and least <= value <= most
+            expected = f"{name} to be a number from {least} to {most} grid units (choose the scale)"
+            require_event(is_inside, expected, value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,10 +93,10 @@ class Composed:
     events: tuple["Event", ...]
 
     def __post_init__(self) -> None:
-        if not isinstance(self.events, tuple) or not all(
+        are_events = isinstance(self.events, tuple) and all(
             isinstance(event, Event) for event in self.events
-        ):
-            raise event_invalid("expected a tuple of events")
+        )
+        require_event(are_events, "a tuple of events", self.events)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,16 +107,12 @@ class Repeated:
     count: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.event, Event):
-            raise event_invalid("expected an event to repeat")
-        if not _is_count(self.count):
-            raise event_invalid(
-                f"expected count to be an integer from 1, found {shown(self.count)}"
-            )
-        if any(times > MAX_REPETITIONS for _, times in counted_draws(self)):
-            raise event_invalid(
-                f"expected at most {MAX_REPETITIONS} repetitions in all, found more"
-            )
+        require_event(isinstance(self.event, Event), "an event to repeat", self.event)
+        require_event(_is_count(self.count), "count to be an integer from 1", self.count)
+        most = max((times for _, times in counted_draws(self)), default=0)
+        require_event(
+            most <= MAX_REPETITIONS, f"at most {MAX_REPETITIONS} repetitions in all", most
+        )
 
 
 Event = Gaussian | Composed | Repeated

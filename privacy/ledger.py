@@ -61,10 +61,6 @@ TRANSITIONS: Mapping[EntryState, frozenset[EntryState]] = MappingProxyType(
 )
 """The states that may follow a state. Nothing leads back."""
 
-COUNTING_STATES = frozenset(EntryState) - {EntryState.VOID}
-"""States whose amount is spent."""
-
-
 SIGNERS: Mapping[EntryState, tuple[int, ...]] = MappingProxyType(
     {
         EntryState.APPROVED: (0, 1),
@@ -113,7 +109,7 @@ class LedgerEntry(ChargeColumns):
     @property
     def counts(self) -> bool:
         """True if the amount is spent."""
-        return self.state in COUNTING_STATES
+        return self.state is not EntryState.VOID
 
     @property
     def charge(self) -> Charge:
@@ -188,20 +184,18 @@ def check_signers(entry: LedgerEntry | None, to_state: EntryState, signers: Sequ
                 f"expected entry {entry.entry_id} to be approved with another key than the "
                 "requester's; ask another officer",
             )
-    if len(signers) not in SIGNERS.get(to_state, (0,)):
+    allowed = SIGNERS.get(to_state, (0,))
+    if len(signers) not in allowed:
         raise LedgerError(
             "SIGNERS_REFUSED",
-            f"expected {' or '.join(map(str, SIGNERS.get(to_state, (0,))))} signers for "
-            f"{to_state.value}, found {len(signers)}",
+            f"expected {' or '.join(map(str, allowed))} signers for {to_state.value}, found "
+            f"{len(signers)}",
         )
 
 
 def latest_entries(rows: Iterable[LedgerEntry]) -> dict[str, LedgerEntry]:
     """Return the latest row of each entry, by entry id, in the order of reservation."""
-    latest: dict[str, LedgerEntry] = {}
-    for row in rows:
-        latest[row.entry_id] = row
-    return latest
+    return {row.entry_id: row for row in rows}
 
 
 def entry_paid_for(charge: Charge, rows: Iterable[LedgerEntry]) -> LedgerEntry | None:

@@ -47,8 +47,7 @@ def discrete_gaussian_mechanism(
     Privacy
     -------
     Adjacency: as given. Sensitivity: as given, the caller has proven it. Event: one
-    `Gaussian`; ``mu = S / sqrt(sigma**2 - 16)``, proof in
-    `privacy.gaussian`.
+    `Gaussian`; ``mu = S / sqrt(sigma**2 - 16)``, proof in `privacy.gaussian`.
     """
     if not isinstance(exact, np.ndarray) or exact.dtype != np.int64 or exact.size == 0:
         raise ConfigurationError(

@@ -73,15 +73,11 @@ class PrivacyUnit:
                 "expected the name of the column that identifies a patient, found an empty name; "
                 "leave it out if every patient has one row",
             )
-        if self.max_rows < 1:
-            raise ConfigurationError(
-                "PRIVACY_UNIT_INVALID", f"expected max_rows of at least 1, found {self.max_rows!r}"
-            )
-        if self.column is None and self.max_rows != 1:
+        if self.max_rows < 1 or (self.column is None and self.max_rows != 1):
             raise ConfigurationError(
                 "PRIVACY_UNIT_INVALID",
-                f"expected max_rows = 1 without a patient column, found {self.max_rows!r}; "
-                "name the column that identifies a patient",
+                "expected max_rows of at least 1, and 1 without a patient column, found "
+                f"{self.max_rows!r}; name the column that identifies a patient",
             )
 
     def spelled(self, key: str) -> str | None:

@@ -1,11 +1,8 @@
-"""Randomness: of the operating system in production, a seeded generator of noise in tests."""
+"""Randomness of the operating system: noise of mechanisms, and chance in post-processing."""
 
 import os
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -64,55 +61,22 @@ class OperatingSystemNoise:
 
 def _exact_gaussian(noise_stddev: float) -> Any:
     """OpenDP's Gaussian mechanism for vectors of 64-bit integers."""
-    with _unreviewed_parts():
-        return opendp.measurements.make_gaussian(
-            opendp.domains.vector_domain(opendp.domains.atom_domain(T="i64")),
-            opendp.metrics.l2_distance(T="f64"),
-            scale=noise_stddev,
-        )
-
-
-@contextmanager
-def _unreviewed_parts() -> Iterator[None]:
     # "contrib" marks parts of OpenDP without a completed review of their proof. The switch is for
     # the whole process, so it is on for one constructor only and then as it was.
     with _features_lock:
         was_enabled = "contrib" in opendp.mod.GLOBAL_FEATURES
         opendp.mod.enable_features("contrib")
         try:
-            yield
+            return opendp.measurements.make_gaussian(
+                opendp.domains.vector_domain(opendp.domains.atom_domain(T="i64")),
+                opendp.metrics.l2_distance(T="f64"),
+                scale=noise_stddev,
+            )
         finally:
             if not was_enabled:
                 opendp.mod.disable_features("contrib")
 
 
-class SeededNoise:
-    """Reproducible draws for tests: a rounded normal. What they touch is tainted.
-
-    Anybody who knows or guesses the seed, of a numpy generator, can subtract the noise.
-    """
-
-    tainted = True
-
-    def __init__(self, seed: int) -> None:
-        self._generator = np.random.default_rng(seed)
-
-    def discrete_gaussian(self, shape: tuple[int, ...], *, noise_stddev: float) -> Integers:
-        """Draw an int64 array of independent rounded normal values."""
-        normal = self._generator.normal(0.0, noise_stddev, shape)
-        return np.asarray(np.rint(normal), dtype=np.int64)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Randomness:
-    """Noise of mechanisms, and randomness of post-processing. Never the same generator."""
-
-    noise_source: NoiseSource = field(default_factory=OperatingSystemNoise)
-    sampling: np.random.Generator = field(
-        default_factory=lambda: np.random.default_rng(list(os.urandom(32)))
-    )
-
-
-def randomness_of_run() -> Randomness:
-    """Return the randomness of one measurement or sample: fresh, whatever settings and files."""
-    return Randomness()
+def system_generator() -> np.random.Generator:
+    """Return a fresh generator for post-processing; noise never comes from it."""
+    return np.random.default_rng(list(os.urandom(32)))

@@ -18,17 +18,13 @@ from privacy.calibration import affordable_epsilon
 from privacy.charges import Caps, Charge, Partition
 from privacy.errors import BudgetRefused, LedgerError
 from privacy.ledger import Balance, EntryState, LedgerEntry
-from privacy.parameters import Adjacency
 
 _Key = TypeVar("_Key", str, int)
-
-TIME_FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
-"""Times of the journal, with three decimals of a second."""
 
 
 def moment(recorded_at: str) -> datetime:
     """Return the moment that a time of the journal names, in UTC; ValueError for another form."""
-    parsed = datetime.strptime(recorded_at, TIME_FORMAT).replace(tzinfo=UTC)
+    parsed = datetime.strptime(recorded_at, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
     if time_text(parsed) != recorded_at or parsed.year < 1970:
         raise ValueError(recorded_at)
     return parsed
@@ -41,10 +37,7 @@ def time_text(when: datetime) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Limit:
-    """One cap (``lifetime``, ``dataset``, ``window``; `scope` in words), and what is spent.
-
-    By the payer, and by the worst part of the cohort.
-    """
+    """One cap, with its `scope` in words, and spending of the payer and of the worst part."""
 
     name: str
     scope: str
@@ -100,7 +93,9 @@ class Spending:
                 f"expected a request that needs an approval, as earlier ones of cohort "
                 f"{charge.cohort!r} did, found one that needs none; set approval: officer",
             )
-        if self._adjacencies(charge.cohort) - {charge.adjacency}:
+        rows = self._charges.get(charge.cohort, {}).values()
+        charged = {row.adjacency for row in rows if row.state is EntryState.RESERVED}
+        if charged - {charge.adjacency}:
             raise LedgerError(
                 "ADJACENCY_MIXED",
                 f"expected the neighbours of the earlier charges of cohort {charge.cohort!r}, "
@@ -151,10 +146,6 @@ class Spending:
             cap_rho=lifetime.cap_rho,
             tightest_rho=left if left < lifetime.cap_rho - lifetime.spent_rho else None,
         )
-
-    def _adjacencies(self, cohort: str) -> set[Adjacency]:
-        rows = self._charges.get(cohort, {}).values()
-        return {row.adjacency for row in rows if row.state is EntryState.RESERVED}
 
     def limits(
         self,

@@ -89,7 +89,7 @@ def release(
                 from flows.release import run_release
                 from tasks.execution.runtime import listen_to_stages
 
-                stages = [stage.name for stage in job.synthesizer.stages(mu=job.mu)]
+                stages = [stage.name for stage in job.synthesizer.stages()]
                 progress.expect_stages(("ingest", *stages, *PUBLISH))
                 with listen_to_stages(progress):
                     outcome = run_release(request, job)

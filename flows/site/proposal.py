@@ -76,7 +76,6 @@ def proposal(name: str, stored: str | None, described: Variable | None) -> Propo
 
 
 def _units_of(found: ClinicalRange) -> list[str]:
-    """Return the units in which a quantity is common."""
     others = () if found.other_unit is None else (found.other_unit,)
     return [*(one.unit for one in ranges_named(found.key)), *others]
 

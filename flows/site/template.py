@@ -4,7 +4,6 @@ It is a function of column names and types, and of a codebook. No value, bound, 
 the data enters it, since bounds and levels of records would be a release without a guarantee.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -18,13 +17,14 @@ from privacy.errors import ConfigurationError, InputError
 from storage.codebooks.variables import Variable
 from storage.schema.columns import number_of
 from storage.schema.plain_yaml import PLACEHOLDER
+from storage.sources.cells import arrow_kind
 from storage.sources.cohorts import CohortReader
 from storage.sources.declared import CsvSource, ParquetSource
 
 
 def site_template(
     header: Sequence[str],
-    dtypes: Mapping[str, str] | None = None,
+    kinds: Mapping[str, str] | None = None,
     source: CsvSource | ParquetSource | None = None,
     *,
     codebook: Mapping[str, Variable] | None = None,
@@ -62,7 +62,7 @@ def site_template(
     return _template().render(
         source=source,
         columns=[
-            proposal(name, _kind((dtypes or {}).get(name)), described.get(name))
+            proposal(name, (kinds or {}).get(name), described.get(name))
             for name in header
             if name not in elsewhere
         ],
@@ -99,17 +99,6 @@ def _matched(header: Sequence[str], codebook: Mapping[str, Variable]) -> dict[st
     return {name: variable for name, variable in found.items() if variable is not None}
 
 
-def _kind(dtype: str | None) -> str | None:
-    name = (dtype or "").lower()
-    if re.match(r"u?int|bigint|smallint|integer", name):
-        return "integer"
-    if re.match(r"float|double|real|decimal|numeric", name):
-        return "real"
-    if re.match(r"str|large_string|categor|dictionary|bool|varchar|text|char", name):
-        return "categorical"
-    return None
-
-
 def source_of(
     path: Path, *, delimiter: str = ",", encoding: str = "utf-8"
 ) -> CsvSource | ParquetSource:
@@ -131,7 +120,7 @@ def source_of(
 def describe_table(
     source: CsvSource | ParquetSource,
 ) -> tuple[tuple[str, ...], dict[str, str] | None]:
-    """Return column names, and types of a single Parquet file, from header line or footer."""
+    """Return column names, and kinds of a single Parquet file, from header line or footer."""
     try:
         header = CohortReader(source).header()
     except InputError as error:
@@ -148,7 +137,8 @@ def describe_table(
     if path.is_dir():
         return header, None
     schema = pq.read_schema(path)
-    return header, {name: str(schema.field(name).type) for name in header}
+    kinds = {name: arrow_kind(schema.field(name).type) for name in header}
+    return header, {name: kind for name, kind in kinds.items() if kind != "ignore"}
 
 
 def _before_a_site_file(message: str) -> str:

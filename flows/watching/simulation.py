@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.special import ndtr
+from scipy.special import ndtr, softmax
 
 from flows.watching.planning import Planning
 from privacy.errors import ConfigurationError, InputError
@@ -19,10 +19,9 @@ from storage.releases.bundles import VerifiedBundle
 from storage.schema.table import TableSchema
 from tasks.gates.agreement import CodedTable, total_variation
 from tasks.ingest.encoding import domain_of, encode_chunk
-from tasks.measurement.curator import Curator, in_memory
+from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import N_FOLDS, EncodedRows, EncodingDomain
 from tasks.measurement.method import PUBLIC_SEED, measure
-from tasks.measurement.statistics import softmax
 
 MOST_PATIENTS, TESTED = 100_000, 20_000
 _FACTORS, _RARE, _SIGNAL, _LOUDNESS, _STEPS = 3, 0.15, 3.0, 0.7, 20
@@ -89,10 +88,10 @@ class Simulation:
         )
         curator = Curator(
             plan=synthesizer.plan(mu=mu),
-            shards=in_memory([encoded]),
+            shards=[encoded],
             noise_source=OperatingSystemNoise(),
         )
-        released = measure(synthesizer, curator, mu=mu)
+        released = measure(synthesizer, curator)
         n_rows = max(len(rows), TESTED)
         codes, label = synthesizer.sample(released, n_rows=n_rows, rng=self._rng)
         made = CodedTable(codes=codes, label=label)
@@ -174,7 +173,7 @@ def made_up(domain: EncodingDomain, n_rows: int, rng: np.random.Generator) -> Co
     directions *= _SIGNAL / np.sqrt(apart)
     scores = factors @ directions + np.log(shares)
     for _ in range(_STEPS):
-        scores += np.log(shares / softmax(scores).mean(axis=0))
+        scores += np.log(shares / softmax(scores, axis=1).mean(axis=0))
     label = (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
     return CodedTable(codes=codes, label=label.astype(np.uint16))
 

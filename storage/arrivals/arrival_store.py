@@ -20,7 +20,6 @@ from privacy.errors import (
     ClustMixError,
     ConfigurationError,
     InputError,
-    IntegrityError,
     LedgerError,
     MissingExtra,
     Withheld,
@@ -34,8 +33,10 @@ from storage.arrivals.rows import (
     Outcome,
     arrival_transaction,
 )
+from storage.files.documents import refusals
 from storage.files.private import ensure_private_directory, folder_locked, locks
 
+refusal = refusals(__package__)
 __all__ = ["Arrival", "ArrivalState", "ArrivalStore", "Outcome"]
 
 MAX_FAILURES = 3
@@ -66,11 +67,7 @@ class ArrivalStore:
         with folder_locked(ensure_private_directory(self._root)):
             folders = [path for path in self._root.iterdir() if is_ours(path.name)]
             if folders and not os.path.lexists(self._root / _LIST):
-                raise IntegrityError(
-                    "ARRIVALS_DAMAGED",
-                    "expected the list of arrivals (arrivals.sqlite below CLUSTMIX_HOME) beside "
-                    "the tables that have arrived, found none; restore it from a backup",
-                )
+                raise refusal("ARRIVALS_DAMAGED without list")
             kept = {arrival.arrival_id for arrival in self.unfinished()}
             for folder in folders:
                 if folder.name not in kept:
@@ -89,11 +86,7 @@ class ArrivalStore:
         """
         with self._transaction() as rows:
             if rows.select("nonce = ?", ready.nonce):
-                raise InputError(
-                    "ARRIVAL_REPLAYED",
-                    "expected a new announcement, found one that was accepted before; announce "
-                    "the table anew (clustmix ready)",
-                )
+                raise refusal("ARRIVAL_REPLAYED")
         now = datetime.now(UTC)
         arrival_id = f"a-{now:%Y%m%d}-{os.urandom(4).hex()}"
         versions = copy_table(ready, landing, self._root / arrival_id)
@@ -174,11 +167,7 @@ class ArrivalStore:
         with self._transaction() as rows:
             arrival = _known(rows, arrival_id)
             if arrival.dataset != dataset:
-                raise ConfigurationError(
-                    "ARRIVAL_OTHER_DATASET",
-                    f"expected an arrival of dataset {dataset}, found one of {arrival.dataset}; "
-                    "name the arrival of the dataset that is released",
-                )
+                raise refusal("ARRIVAL_OTHER_DATASET", dataset=dataset, other=arrival.dataset)
             _unfinished(rows, arrival_id)
         with self._locked(arrival_id):
             self._close_dead(arrival_id)
@@ -217,18 +206,10 @@ class ArrivalStore:
         try:
             descriptor = os.open(self._root / arrival_id, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            raise ConfigurationError(
-                "ARRIVAL_LOST",
-                f"expected the table of arrival {arrival_id}, found none; the sender can deliver "
-                "it anew",
-            ) from None
+            raise refusal("ARRIVAL_LOST", arrival_id=arrival_id) from None
         try:
             if not locks(descriptor):
-                raise ConfigurationError(
-                    "ARRIVAL_TAKEN",
-                    "expected an arrival that no run has taken, found one that is being released; "
-                    "wait for the end of that run",
-                )
+                raise refusal("ARRIVAL_TAKEN")
             yield
         finally:
             os.close(descriptor)
@@ -277,20 +258,12 @@ def _count_failure(rows: ArrivalTransaction, arrival: Arrival, counted: int, *, 
 def _known(rows: ArrivalTransaction, arrival_id: str) -> Arrival:
     found = rows.find(arrival_id)
     if found is None:
-        raise ConfigurationError(
-            "ARRIVAL_UNKNOWN",
-            "expected the id of a table that has arrived, found another; clustmix status lists "
-            "them",
-        )
+        raise refusal("ARRIVAL_UNKNOWN")
     return found
 
 
 def _unfinished(rows: ArrivalTransaction, arrival_id: str) -> Arrival:
     arrival = _known(rows, arrival_id)
     if arrival.state is ArrivalState.DONE:
-        raise ConfigurationError(
-            "ARRIVAL_ENDED",
-            f"expected an arrival that was not released yet, found {arrival_id}, which has "
-            f"ended ({arrival.outcome}); the sender can deliver the table anew",
-        )
+        raise refusal("ARRIVAL_ENDED", arrival_id=arrival_id, outcome=arrival.outcome)
     return arrival

@@ -14,12 +14,14 @@ from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
-from privacy.errors import ConfigurationError, InputError
+from privacy.errors import InputError
 from storage.arrivals.landing_local import LocalPlace
 from storage.arrivals.landing_remote import RemotePlace
 from storage.arrivals.ready_files import MAX_READY_BYTES, READY_SUFFIX, AnnouncedFile, ReadyFile
+from storage.files.documents import refusals
 from storage.files.private import fsync_directory, make_durable, open_private
 
+refusal = refusals(__package__)
 REFUSED_SUFFIX = ".refused"
 
 _MAX_NAME_BYTES = 255
@@ -116,11 +118,7 @@ def copy_table(ready: ReadyFile, landing: LandingFolder, folder: Path) -> dict[s
     ``ARRIVAL_NAME`` of the table, ``ARRIVALS_FULL`` and ``ARRIVALS_UNWRITABLE`` of this disk.
     """
     if ready.size_bytes + _SPARE_BYTES > shutil.disk_usage(folder.parent).free:
-        raise ConfigurationError(
-            "ARRIVALS_FULL",
-            "expected room below CLUSTMIX_HOME for a table that has arrived, found too little; "
-            "make room, the table waits in the landing place",
-        )
+        raise refusal("ARRIVALS_FULL")
     staging = folder.with_name(f".staging-{folder.name}")
     table = staging / content_name(ready)
     versions = {}
@@ -136,11 +134,7 @@ def copy_table(ready: ReadyFile, landing: LandingFolder, folder: Path) -> dict[s
         os.rename(staging, folder)
         fsync_directory(folder.parent)
     except OSError as error:
-        raise ConfigurationError(
-            "ARRIVALS_UNWRITABLE",
-            "expected to keep a table that has arrived below CLUSTMIX_HOME, found: "
-            f"{error.strerror}; mend the disk, the table waits in the landing place",
-        ) from None
+        raise refusal("ARRIVALS_UNWRITABLE", found=error.strerror) from None
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return versions
@@ -167,8 +161,4 @@ def _copy_verified(
             copy.write(chunk)
         make_durable(copy)
     if size != announced.size or digest.hexdigest() != announced.sha256:
-        raise InputError(
-            "ARRIVAL_INCOMPLETE",
-            "expected files of the announced size and digest, found another; write the table "
-            "whole, then announce it anew (clustmix ready)",
-        )
+        raise refusal("ARRIVAL_INCOMPLETE content")

@@ -12,8 +12,10 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from privacy.errors import ConfigurationError, InputError
+from privacy.errors import InputError
+from storage.files.documents import refusals
 
+refusal = refusals(__package__)
 _CHUNK_BYTES = 2**20
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # O_NONBLOCK: opening a pipe must not wait for a writer.
@@ -40,7 +42,7 @@ class LocalPlace:
                 raise _refusal(error) from None
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            raise _not_regular()
+            raise refusal("ARRIVAL_NAME")
         with os.fdopen(descriptor, "rb") as handle:
             try:
                 while chunk := handle.read(_CHUNK_BYTES):
@@ -105,22 +107,14 @@ class LocalPlace:
                 self._root.mkdir(mode=0o700, exist_ok=True)
             descriptor = os.open(self._root, _FOLDER_FLAGS)
         except OSError as error:
-            raise ConfigurationError(
-                "LANDING_UNREADABLE",
-                f"expected a folder at the place that CLUSTMIX_LANDING names, found: "
-                f"{error.strerror}; make it, or mend its permissions",
-            ) from None
+            raise refusal("LANDING_UNREADABLE folder", found=error.strerror) from None
         mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
         if mode & 0o007 == 0 and os.access(self._root, os.R_OK | os.W_OK | os.X_OK):
             return descriptor
         os.close(descriptor)
         if mode & 0o007:
-            raise ConfigurationError(
-                "LANDING_OPEN",
-                f"expected a landing folder that others cannot enter, found mode {mode:04o}; "
-                "run: chmod o-rwx on the folder that CLUSTMIX_LANDING names",
-            )
-        raise _unwritable("Permission denied")
+            raise refusal("LANDING_OPEN", mode=mode)
+        raise refusal("LANDING_UNWRITABLE", found="Permission denied")
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -129,37 +123,14 @@ class LocalPlace:
         except FileNotFoundError:
             pass  # the sender has taken it away
         except OSError as error:
-            raise _unwritable(error.strerror) from None
+            raise refusal("LANDING_UNWRITABLE", found=error.strerror) from None
 
 
 def _refusal(error: OSError) -> Exception:
     """Return the error for a file that cannot be opened: a fault of the sender, or of the disk."""
     # A link: ELOOP, or ENOTDIR where a folder was expected. ENXIO: a socket.
     if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
-        return _not_regular()
+        return refusal("ARRIVAL_NAME")
     if error.errno in (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG):
-        return InputError(
-            "ARRIVAL_INCOMPLETE",
-            "expected every announced file, found one that is absent or unreadable; write the "
-            "table first and the ready file last",
-        )
-    return ConfigurationError(
-        "LANDING_UNREADABLE",
-        f"expected to read the landing folder, found: {error.strerror}; look after its disk",
-    )
-
-
-def _not_regular() -> InputError:
-    return InputError(
-        "ARRIVAL_NAME",
-        "expected regular files in folders of the landing place, found a link or something else; "
-        "write the files themselves",
-    )
-
-
-def _unwritable(reason: str | None) -> ConfigurationError:
-    return ConfigurationError(
-        "LANDING_UNWRITABLE",
-        f"expected to read, rename and remove files in the landing place, found: {reason}; give "
-        "this user the right to write there",
-    )
+        return refusal("ARRIVAL_INCOMPLETE file")
+    return refusal("LANDING_UNREADABLE disk", found=error.strerror)

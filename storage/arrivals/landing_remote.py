@@ -10,8 +10,10 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from privacy.errors import ClustMixError, ConfigurationError, InputError
+from privacy.errors import ClustMixError
+from storage.files.documents import refusals
 
+refusal = refusals(__package__)
 _BLOCK_BYTES = 2**23
 _VERSION_KEYS = ("ETag", "VersionId", "LastModified", "mtime", "created", "size")
 # A store that does not answer must not delay the other work of the watcher.
@@ -35,11 +37,7 @@ class RemotePlace:
         except (ImportError, ValueError, TypeError):
             pass  # the message holds the address, which may hold a password
         if found is None:
-            raise ConfigurationError(
-                "LANDING_UNSUPPORTED",
-                f"expected a landing place of a kind that is installed, found {protocol[:20]!r}; "
-                "for s3:// install s3fs (pip install 'clustmix[s3]')",
-            )
+            raise refusal("LANDING_UNSUPPORTED", found=protocol[:20])
         self._store, self._root = found
 
     def names(self) -> list[str]:
@@ -50,7 +48,7 @@ class RemotePlace:
             except FileNotFoundError:
                 # Without the bucket it is an error, without an object of the prefix it is not.
                 if not self._store.exists(self._root.split("/")[0] or "/"):
-                    raise _unreachable() from None
+                    raise refusal("LANDING_UNREADABLE store") from None
                 listed = []
             return [
                 str(item["name"]).rpartition("/")[2] for item in listed if item["type"] == "file"
@@ -60,11 +58,7 @@ class RemotePlace:
         """Read an object from its beginning."""
         with _reaching():
             if self.version(name) is None:
-                raise InputError(
-                    "ARRIVAL_INCOMPLETE",
-                    "expected every announced object, found one absent; upload the table first "
-                    "and the ready file last",
-                )
+                raise refusal("ARRIVAL_INCOMPLETE object")
             with self._store.open(self._at(name), "rb", block_size=_BLOCK_BYTES) as handle:
                 while chunk := handle.read(_BLOCK_BYTES):
                     yield chunk
@@ -115,13 +109,4 @@ def _reaching() -> Iterator[None]:
     except ClustMixError:
         raise
     except Exception:  # client libraries have no common base class
-        raise _unreachable() from None
-
-
-def _unreachable() -> ConfigurationError:
-    return ConfigurationError(
-        "LANDING_UNREADABLE",
-        "expected to list, read and change the landing place that CLUSTMIX_LANDING names, found "
-        "no such place, no answer, or no right to; look after its address, its credentials and "
-        "the network",
-    )
+        raise refusal("LANDING_UNREADABLE store") from None

@@ -30,10 +30,11 @@ from pydantic import (
 )
 
 from privacy.errors import ConfigurationError, InputError, IntegrityError
-from storage.files.documents import Sha256, canonical_json
+from storage.files.documents import Sha256, canonical_json, refusals
 from storage.files.private import open_regular, replace_durably
 from storage.files.refs import check_name
 
+refusal = refusals(__package__)
 READY_SUFFIX = ".ready.json"
 MAX_READY_BYTES = 2_000_000
 """Largest ready file; `MAX_FILES` names of ordinary length fit."""
@@ -103,11 +104,7 @@ class ReadyFile(BaseModel):
         """Refuse a file that was not written with the key or was changed (``ARRIVAL_FORGED``)."""
         expected = _mac(secret, self.model_dump(mode="json", exclude={"mac"}))
         if not hmac.compare_digest(expected, self.mac):
-            raise InputError(
-                "ARRIVAL_FORGED",
-                "expected a ready file signed with the key of this landing place, found another "
-                "signature; sign with keys/landing.key of the installation (clustmix ready --key)",
-            )
+            raise refusal("ARRIVAL_FORGED")
 
     def check_names(self, ready_name: str) -> None:
         """Refuse names outside of the table (``ARRIVAL_NAME``); the error repeats none of them.
@@ -119,15 +116,9 @@ class ReadyFile(BaseModel):
         for name in self.files:
             _check_name(name)
             if not name.startswith(f"{table}/") and set(self.files) != {table}:
-                raise _name_refused(
-                    f"NAME{READY_SUFFIX} to announce the file NAME or the files of the folder "
-                    "NAME, found another name; name the ready file after its table"
-                )
+                raise refusal("ARRIVAL_NAME of ready file")
         if any(folder in self.files for name in self.files for folder in _above(name)):
-            raise _name_refused(
-                "every name to be a file or a folder, found one that is both; announce the files "
-                "alone"
-            )
+            raise refusal("ARRIVAL_NAME of both")
 
     @property
     def size_bytes(self) -> int:
@@ -156,11 +147,7 @@ def parse_ready_file(content: bytes) -> ReadyFile:
             problem = f"the documented fields, {field!r} in its range" if field else problem
         except (ValueError, RecursionError):  # the text of the reason may quote content
             pass
-    raise InputError(
-        "ARRIVAL_MALFORMED",
-        f"expected a ready file with {problem}, found another; write it with clustmix ready, or "
-        "with examples/announce.py",
-    )
+    raise refusal("ARRIVAL_MALFORMED", expected=problem)
 
 
 def build_ready_file(path: Path, *, dataset: str, secret: bytes) -> bytes:
@@ -195,11 +182,7 @@ def write_ready_file(path: Path, content: bytes) -> Path:
     try:
         replace_durably(target, content, mode=0o640)
     except OSError as error:
-        raise ConfigurationError(
-            "READY_UNWRITABLE",
-            f"expected to write {target}, found: {error.strerror}; run as a user who may write to "
-            "the landing folder",
-        ) from None
+        raise refusal("READY_UNWRITABLE", target=target, found=error.strerror) from None
     return target
 
 
@@ -241,19 +224,9 @@ def _announce(path: Path) -> AnnouncedFile:
 def _check_name(name: str) -> None:
     parts = name.split("/")
     if len(parts) > _MAX_DEPTH or not all(map(_PART.fullmatch, parts)):
-        raise _name_refused(
-            "names of at most 8 parts with letters, digits and . _ = + % , @ - that do not begin "
-            "with a dot, found another; rename the files"
-        )
+        raise refusal("ARRIVAL_NAME of characters")
     if name.endswith(_UNFINISHED):
-        raise _name_refused(
-            "no name that ends in .part, .ready.json or .refused, found one; rename the table "
-            "when it is complete"
-        )
-
-
-def _name_refused(expected: str) -> InputError:
-    return InputError("ARRIVAL_NAME", f"expected {expected}")
+        raise refusal("ARRIVAL_NAME of unfinished")
 
 
 def _above(name: str) -> Iterable[str]:

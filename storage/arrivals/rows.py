@@ -10,9 +10,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from privacy.errors import ConfigurationError, IntegrityError
+from privacy.errors import ClustMixError
+from storage.files.documents import refusals
 from storage.files.private import open_lock
 
+refusal = refusals(__package__)
 _BUSY_TIMEOUT_SECONDS = 30.0
 
 _SCHEMA = """CREATE TABLE IF NOT EXISTS arrivals (
@@ -119,7 +121,7 @@ class ArrivalTransaction:
 @contextmanager
 def arrival_transaction(path: Path) -> Iterator[ArrivalTransaction]:
     """Open the list for one durable transaction (``ARRIVALS_UNAVAILABLE``, ``_DAMAGED``)."""
-    error: ConfigurationError | IntegrityError
+    error: ClustMixError
     try:
         os.close(open_lock(path))  # SQLite would make it with the mode of other files
         with closing(
@@ -134,17 +136,9 @@ def arrival_transaction(path: Path) -> Iterator[ArrivalTransaction]:
             connection.execute("COMMIT")
             return
     except (OSError, sqlite3.OperationalError):
-        error = ConfigurationError(
-            "ARRIVALS_UNAVAILABLE",
-            "expected to write the list of arrivals (arrivals.sqlite below CLUSTMIX_HOME), found "
-            "it busy, or its disk full or read-only; make room and mend its permissions",
-        )
+        error = refusal("ARRIVALS_UNAVAILABLE")
     except (sqlite3.DatabaseError, ValueError):
-        error = IntegrityError(
-            "ARRIVALS_DAMAGED",
-            "the list of arrivals (arrivals.sqlite below CLUSTMIX_HOME) is damaged; restore it "
-            "from a backup, or move the folder away and announce what is in it anew",
-        )
+        error = refusal("ARRIVALS_DAMAGED")
     raise error
 
 

@@ -158,6 +158,5 @@ def _bound(value: object, place: str) -> float | None:
 
 
 def _decimals(number: float) -> int:
-    """Return the decimals with which a number is written."""
     exponent = f"{number:.6f}".rstrip("0").partition(".")[2]
     return len(exponent) if math.isfinite(number) else 0

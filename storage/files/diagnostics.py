@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from storage.files.private import ensure_private_directory, open_private, replace_durably
 from storage.files.refs import check_file_name
@@ -26,7 +26,7 @@ class DiagnosticsFile:
     """A restricted file of violated rules with row numbers and values, one JSON object per line.
 
     The values stay in this file, of mode 0600 in a private folder. Error messages, logs and the
-    orchestrator get the rule, the column and the pointer that `add` returns.
+    orchestrator get the rule, the column and the `pointer`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -42,13 +42,13 @@ class DiagnosticsFile:
 
     def add(
         self, column: str, rule: str, row_numbers: Iterable[int], values: Iterable[object]
-    ) -> str:
+    ) -> None:
         """Append the rows that violate one rule, counted from 0, with a value each (ValueError).
 
         Privacy
         -------
         Row numbers and values are raw data; at most `MAX_ROWS_PER_RULE` are kept, here alone. The
-        file name, which is returned for a public message, column and rule depend on no row.
+        column and the rule depend on no row.
         """
         left = MAX_ROWS_PER_RULE - self._kept[column, rule]
         rows = [
@@ -56,11 +56,11 @@ class DiagnosticsFile:
             for row, value in islice(zip(row_numbers, values, strict=True), left)
         ]
         line = json.dumps({"column": column, "rule": rule, "rows": rows}) + "\n"
-        with self._open() as handle:
+        with open_private(self._path, "a") as handle:
+            os.fchmod(handle.fileno(), 0o600)
             if handle.tell() < MAX_BYTES and left:
                 handle.write(line.encode("utf-8"))
         self._kept[column, rule] += len(rows)
-        return self.pointer
 
     def take(self, path: Path) -> None:
         """Append and delete what a worker wrote, if it did; neither is a link (OSError)."""
@@ -83,11 +83,6 @@ class DiagnosticsFile:
     def records(self) -> list[dict[str, Any]]:
         """Return all records, for the owner."""
         return [json.loads(line) for line in self._path.read_bytes().splitlines()]
-
-    def _open(self) -> BinaryIO:
-        handle = open_private(self._path, "a")
-        os.fchmod(handle.fileno(), 0o600)
-        return handle
 
 
 def remove_old_diagnostics(folder: Path) -> None:

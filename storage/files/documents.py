@@ -5,7 +5,7 @@ import json
 import math
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from privacy.errors import ClustMixError, ConfigurationError, IntegrityError
+from privacy.errors import ClustMixError, ConfigurationError, InputError, IntegrityError
 from storage.files.private import (
     ensure_private_directory,
     open_regular,
@@ -97,12 +97,10 @@ class Document(Record):
                     return document
                 problem = "is not in canonical form"
             except ValidationError as error:
-                first = error.errors(include_input=False, include_url=False, include_context=False)[
-                    0
-                ]
-                field = ".".join(str(part) for part in first["loc"])
+                faults = error.errors(include_input=False, include_url=False, include_context=False)
+                field = ".".join(str(part) for part in faults[0]["loc"])
                 # repr, as the name of an unknown field comes from the file.
-                problem = f"field {field[:200]!r}: {first['msg']}"
+                problem = f"field {field[:200]!r}: {faults[0]['msg']}"
             except ConfigurationError as error:
                 problem = error.message
         raise IntegrityError(cls.CODE, f"file {cls.FILE} {problem}; {cls.REMEDY}")
@@ -154,3 +152,22 @@ def write_kept(path: Path, content: BaseModel | str) -> None:
 def listed(package: str, file: str) -> dict[str, Any]:
     """Return the content of a TOML file that comes with a package of the program."""
     return tomllib.loads(resources.files(package).joinpath(file).read_text("utf-8"))
+
+
+_ERRORS = {kind.__name__: kind for kind in (ConfigurationError, InputError, IntegrityError)}
+
+
+def refusals(package: str) -> Callable[..., ClustMixError]:
+    """Return the function that makes the errors in ``refusals.toml`` of a package.
+
+    It takes a code, or code and case, and the facts that fill the braces of the text: all public.
+    The texts are read here, so that an error needs no file.
+    """
+    by_kind = listed(package, "refusals.toml").items()
+    texts = {key: (kind, text) for kind, keys in by_kind for key, text in keys.items()}
+
+    def refusal(key: str, /, **facts: object) -> ClustMixError:
+        kind, text = texts[key]
+        return _ERRORS[kind](key.partition(" ")[0], text.format(**facts))
+
+    return refusal

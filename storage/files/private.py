@@ -6,7 +6,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -116,24 +116,17 @@ def fsync_directory(path: Path) -> None:
 
 def open_regular(path: Path) -> int:
     """Open a regular file for reading (``FILE_MISSING``, ``FILE_NOT_REGULAR``); no link."""
-    code = "FILE_MISSING"
+    code, problem = "FILE_NOT_REGULAR", "is a symbolic link or not a regular file; remove it"
     try:
         # O_NONBLOCK: opening a pipe must not wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             return descriptor
         os.close(descriptor)
-        code = "FILE_NOT_REGULAR"
     except OSError as error:
-        # ENXIO: a socket.
-        not_regular = error.errno in (errno.ELOOP, errno.ENXIO)
-        code = "FILE_NOT_REGULAR" if not_regular else "FILE_MISSING"
-    raise IntegrityError(
-        code,
-        f"file {path.name} is missing or unreadable"
-        if code == "FILE_MISSING"
-        else f"file {path.name} is a symbolic link or not a regular file; remove it",
-    )
+        if error.errno not in (errno.ELOOP, errno.ENXIO):  # a link, a socket
+            code, problem = "FILE_MISSING", "is missing or unreadable"
+    raise IntegrityError(code, f"file {path.name} {problem}")
 
 
 def read_bounded(path: Path, max_bytes: int) -> bytes:
@@ -142,18 +135,14 @@ def read_bounded(path: Path, max_bytes: int) -> bytes:
         return handle.read(max_bytes + 1)
 
 
-@contextmanager
-def folder_locked(folder: Path) -> Iterator[None]:
+def folder_locked(folder: Path) -> AbstractContextManager[None]:
     """Let one process at a time change the files of a folder."""
-    with _locked(os.open(folder, _FOLDER)):
-        yield
+    return _locked(os.open(folder, _FOLDER))
 
 
-@contextmanager
-def file_locked(path: Path) -> Iterator[None]:
+def file_locked(path: Path) -> AbstractContextManager[None]:
     """Let one process at a time into a block, by a lock on a file that is made for it."""
-    with _locked(open_lock(path)):
-        yield
+    return _locked(open_lock(path))
 
 
 def open_lock(path: Path) -> int:
@@ -192,7 +181,6 @@ def write_folder(target: Path, files: Mapping[str, bytes]) -> None:
     parent = ensure_private_directory(target.parent)
     staging = parent / f"{_STAGING_PREFIX}{target.name}-{os.urandom(4).hex()}"
     staging.mkdir(mode=0o700)
-    exists = False
     try:
         for name, content in files.items():
             write_durably(staging / check_file_name(name), content)
@@ -201,16 +189,14 @@ def write_folder(target: Path, files: Mapping[str, bytes]) -> None:
             # The target is missing or, after a crash of another kind, not empty: never replaced.
             os.rename(staging, target)
         except OSError:
-            exists = os.path.lexists(target)
-            if not exists:
+            if not os.path.lexists(target):
                 raise
+            raise IntegrityError(
+                "ALREADY_WRITTEN", f"folder {target.name} is already written and never replaced"
+            ) from None
         fsync_directory(parent)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-    if exists:
-        raise IntegrityError(
-            "ALREADY_WRITTEN", f"folder {target.name} is already written and never replaced"
-        )
 
 
 def staged(parent: Path) -> frozenset[str]:

@@ -12,7 +12,7 @@ from typing import IO, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.errors import ConfigurationError, IntegrityError
+from privacy.errors import IntegrityError
 from storage.files import private
 from storage.files.refs import check_file_name, check_name
 
@@ -98,16 +98,9 @@ def store_arrays(path: Path, **arrays: NDArray[Any]) -> None:
     """Write named arrays into the workspace of a run, for worker processes that know its path.
 
     The file lies directly in the workspace and is replaced if it exists, all at once. Arrays are of
-    any shape and of a numeric, boolean or fixed-width text type; one of Python objects is a
-    ConfigurationError.
+    any shape and of a numeric, boolean or fixed-width text type (ValueError of Python objects,
+    which would be pickled).
     """
-    for key, array in arrays.items():
-        if array.dtype.hasobject:
-            raise ConfigurationError(
-                "ARRAY_OF_OBJECTS",
-                f"array {key!r} holds Python objects, which would be pickled; "
-                "convert it to a numeric or text type",
-            )
     with replaced(path) as handle:
         write_npz(handle, arrays)
 

@@ -127,14 +127,9 @@ KeyId = Annotated[str, StringConstraints(pattern="^[0-9a-f]{16}$")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicKey:
-    """An Ed25519 public key of 32 bytes (RFC 8032, section 5.1.5; ConfigurationError if not)."""
+    """An Ed25519 public key of 32 bytes (RFC 8032, section 5.1.5)."""
 
     raw: bytes = field(repr=False)
-
-    def __post_init__(self) -> None:
-        """Refuse what is no key."""
-        if not isinstance(self.raw, bytes) or len(self.raw) != 32:
-            raise ConfigurationError("KEY_INVALID", "expected the 32 bytes of a public key")
 
     def __repr__(self) -> str:
         return f"PublicKey(key_id={self.key_id!r})"
@@ -157,15 +152,12 @@ class PublicKey:
             return False
         return True
 
-    def to_pem(self) -> bytes:
-        """Return the key as a SubjectPublicKeyInfo PEM file."""
-        return Ed25519PublicKey.from_public_bytes(self.raw).public_bytes(
+    def write(self, path: Path) -> None:
+        """Write the key to a new PEM file (SubjectPublicKeyInfo) of mode 0644."""
+        content = Ed25519PublicKey.from_public_bytes(self.raw).public_bytes(
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
         )
-
-    def write(self, path: Path) -> None:
-        """Write the key to a new file of mode 0644 (ConfigurationError)."""
-        write_key_file(path, self.to_pem(), mode=0o644)
+        write_key_file(path, content, mode=0o644)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +224,6 @@ class SigningKey:
 
 
 def _load(path: Path, *, private: bool) -> Any:
-    """Return the single Ed25519 key of a file."""
     content = read_key_file(path, private=private)
     key: object = None
     try:

@@ -4,20 +4,21 @@ import gzip
 import hashlib
 import http.client
 import io
-import urllib.error
 import urllib.parse
 import urllib.request
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from privacy.errors import InputError
+from storage.files.documents import refusals
 from storage.files.private import ensure_private_directory
 from storage.files.workspace import replaced
 from storage.public_data.public_tables import DATASETS, PublicDataset
 from storage.settings import DataPlaces, load_settings
 
+refusal = refusals(__package__)
 MAX_DOWNLOAD_BYTES = 200_000_000
 DOWNLOAD_TIMEOUT_SECONDS = 60.0
 
@@ -34,11 +35,7 @@ def find(name: str, *, places: DataPlaces | None = None) -> Path:
     places = load_settings().data_places if places is None else places
     dataset = DATASETS.get(name)
     if dataset is None:
-        raise InputError(
-            "DATA_UNKNOWN",
-            f"expected one of {', '.join(table_names())}; found {name[:80]!r}; "
-            "give a path for a dataset of your own",
-        )
+        raise refusal("DATA_UNKNOWN", known=", ".join(sorted(DATASETS)), found=name[:80])
     for folder in data_folders(places):
         path = folder / dataset.relative_path
         if dataset.sha256 is not None and path.is_file():
@@ -48,7 +45,7 @@ def find(name: str, *, places: DataPlaces | None = None) -> Path:
     if target.is_file():
         return target
     if dataset.build is not None:
-        members = _members_beside(dataset, data_folders(places))
+        members = None if places.data_dir is None else _members_beside(dataset, places.data_dir)
         if dataset.of is not None:
             members = {dataset.of: find(dataset.of, places=places).read_bytes()}
         elif members is None and dataset.url is not None and not places.offline:
@@ -61,11 +58,6 @@ def find(name: str, *, places: DataPlaces | None = None) -> Path:
         f"'{dataset.publisher}' into a folder and set CLUSTMIX_DATA_DIR to that folder"
         + ("" if dataset.url is None else ", or unset CLUSTMIX_OFFLINE"),
     )
-
-
-def table_names() -> list[str]:
-    """Return the names that `find` knows, sorted."""
-    return sorted(DATASETS)
 
 
 def data_folders(places: DataPlaces) -> list[Path]:
@@ -85,11 +77,11 @@ def _fetch(dataset: PublicDataset, url: str) -> dict[str, bytes]:
         if all(_digest(found.get(name)) == sha256 for name, sha256 in dataset.members.items()):
             members = found
     if members is None:
-        raise InputError(
-            "DATA_UNAVAILABLE",
-            f"dataset {dataset.name} could not be downloaded from {url} with the expected SHA-256; "
-            f"get it by hand, put {_wanted(dataset)} into a folder and set CLUSTMIX_DATA_DIR "
-            "to that folder",
+        raise refusal(
+            "DATA_UNAVAILABLE download",
+            name=dataset.name,
+            url=url,
+            files=_wanted(dataset),
         )
     return members
 
@@ -115,23 +107,20 @@ def _wanted(dataset: PublicDataset) -> str:
     return ", ".join(str(folder / name) for name in dataset.members)
 
 
-def _members_beside(dataset: PublicDataset, folders: Sequence[Path]) -> dict[str, bytes] | None:
-    """Read the published files, plain or ``.gz``, from the first folder that has them all."""
-    for folder in folders:
-        place = (folder / dataset.relative_path).parent
-        found: dict[str, bytes] = {}
-        for name, expected in dataset.members.items():
-            packed = place / f"{name}.gz"
-            if packed.is_file():
-                found[name] = _unpacked(packed.read_bytes())
-            elif (place / name).is_file():
-                found[name] = (place / name).read_bytes()
-            else:
-                break
-            _check_digest(name, _digest(found[name]), expected)
+def _members_beside(dataset: PublicDataset, folder: Path) -> dict[str, bytes] | None:
+    """Read the published files, plain or ``.gz``, from a folder; None unless it has them all."""
+    place = (folder / dataset.relative_path).parent
+    found: dict[str, bytes] = {}
+    for name, expected in dataset.members.items():
+        packed = place / f"{name}.gz"
+        if packed.is_file():
+            found[name] = _unpacked(packed.read_bytes())
+        elif (place / name).is_file():
+            found[name] = (place / name).read_bytes()
         else:
-            return found
-    return None
+            return None
+        _check_digest(name, _digest(found[name]), expected)
+    return found
 
 
 def keep(content: bytes, target: Path) -> Path:
@@ -144,11 +133,7 @@ def keep(content: bytes, target: Path) -> Path:
 
 def _check_digest(name: str, found: str, expected: str) -> None:
     if found != expected:
-        raise InputError(
-            "DATA_CHANGED",
-            f"file {name} has SHA-256 {found}, expected {expected}; "
-            "replace it by the published copy",
-        )
+        raise refusal("DATA_CHANGED", name=name, found=found, expected=expected)
 
 
 def _sha256(path: Path) -> str:
@@ -167,7 +152,7 @@ def get(url: str) -> bytes | None:
     try:
         with urllib.request.urlopen(url, timeout=DOWNLOAD_TIMEOUT_SECONDS) as response:  # noqa: S310
             content: bytes = response.read(MAX_DOWNLOAD_BYTES + 1)
-    except (urllib.error.URLError, http.client.HTTPException, OSError):
+    except (http.client.HTTPException, OSError):
         return None
     return content if len(content) <= MAX_DOWNLOAD_BYTES else None
 

@@ -14,12 +14,7 @@ import pandas as pd
 from privacy.arrays import Indices
 from storage.files.documents import listed
 
-DRUGS = (
-    "metformin repaglinide nateglinide chlorpropamide glimepiride acetohexamide glipizide "
-    "glyburide tolbutamide pioglitazone rosiglitazone acarbose miglitol troglitazone tolazamide "
-    "examide citoglipton insulin glyburide-metformin glipizide-metformin "
-    "glimepiride-pioglitazone metformin-rosiglitazone metformin-pioglitazone"
-).split()
+DRUGS = listed(__package__, "columns.toml")["drugs"].split()
 """The drug columns of the table, in its order; each is an item of the same name."""
 
 DIAGNOSES = tuple(
@@ -63,11 +58,9 @@ def items_of(encounters: pd.DataFrame) -> pd.DataFrame:
 def items_parquet(encounters: bytes) -> bytes:
     """Convert the Parquet file of encounters to one of `items_of`."""
     columns = [PATIENT, LABEL, *DRUGS, *_DIAGNOSIS_COLUMNS]
-    target = io.BytesIO()
-    items_of(pd.read_parquet(io.BytesIO(encounters), columns=columns)).to_parquet(
-        target, index=False
-    )
-    return target.getvalue()
+    items = items_of(pd.read_parquet(io.BytesIO(encounters), columns=columns))
+    content: bytes = items.to_parquet(index=False)
+    return content
 
 
 def _places(codes: pd.Series) -> Indices:

@@ -57,17 +57,11 @@ class PublicDataset:
         return Path(self.relative_path).name.removesuffix(".gz")
 
 
-_ADULT_COLUMNS = (
-    "age workclass fnlwgt education education-num marital-status occupation relationship race sex "
-    "capital-gain capital-loss hours-per-week native-country income split"
-).split()
-
-
 def _adult(members: Mapping[str, bytes]) -> bytes:
     """Join the two parts: header and `split` added, blanks and the test labels' dot removed."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_ADULT_COLUMNS)
+    writer.writerow(listed(__package__, "columns.toml")["adult"].split())
     for member, split in (("adult.data", "train"), ("adult.test", "test")):
         for line in members[member].decode("ascii").splitlines():
             if line and not line.startswith("|"):
@@ -82,9 +76,8 @@ def _diabetes130(members: Mapping[str, bytes]) -> bytes:
     frame = pd.read_csv(
         io.BytesIO(members["diabetic_data.csv"]), keep_default_na=False, low_memory=False
     )
-    target = io.BytesIO()
-    frame.to_parquet(target, index=False)
-    return target.getvalue()
+    content: bytes = frame.to_parquet(index=False)
+    return content
 
 
 _ROWS_OF_A_GROUP = 10_000

@@ -10,18 +10,21 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import date, time
 from decimal import Decimal
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 from uuid import UUID
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 from pandas.api.extensions import ExtensionDtype
 
-from privacy.arrays import Indices
-from privacy.errors import InputError
+from privacy.arrays import Floats, Indices
+from privacy.errors import ClustMixError
+from storage.files.documents import refusals
 from storage.schema.columns import NumericColumn, number_of, raw_text
 
+refusal = refusals(__package__)
 _SQL_CELLS = (type(None), str, int, float, Decimal, date, time, UUID)  # bool is int, datetime date
 _PANDAS_CELLS = (np.bool_, np.integer, np.floating, np.datetime64, type(pd.NA))
 _ARROW_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
@@ -55,6 +58,26 @@ def distinct(cells: pd.Series) -> tuple[Indices, list[str]]:
     # Equals `raw_text` for texts and whole numbers, and is many times faster.
     written = str.strip if kinds == {str} else str if kinds == {int} else raw_text
     return index, list(map(written, values))
+
+
+def number_cells(
+    cells: pd.Series, column: NumericColumn
+) -> tuple[Floats, NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return the numbers of a column, and masks of empty, missing and refused cells."""
+    if pd.api.types.is_numeric_dtype(cells) and not pd.api.types.is_bool_dtype(cells):
+        values = cells.to_numpy(dtype=np.float64, na_value=np.nan)
+        refused = np.zeros(len(values), dtype=np.bool_)
+        return values, np.isnan(values), np.isin(values, column.missing_numbers), refused
+    index, texts = distinct(cells)
+    # The last entry of each table serves index -1, an empty cell.
+    empty = np.array([text == "" for text in texts] + [True])
+    declared = np.array([text in column.missing for text in texts] + [False])
+    # The empty text makes pandas read every number as floating point, independent of the others.
+    numbers = pd.to_numeric(pd.Series([*texts, ""], dtype=object), errors="coerce")
+    table = numbers.to_numpy(dtype=np.float64)
+    refused = np.isnan(table) & ~empty & ~declared
+    missing = declared | np.isin(table, column.missing_numbers)
+    return table[index], (empty & ~declared)[index], missing[index], refused[index]
 
 
 class NumberMarks(NamedTuple):
@@ -139,6 +162,15 @@ def arrow_is_text(kind: pa.DataType) -> bool:
     return any(is_kind(kind) for is_kind in _ARROW_TEXTS)
 
 
+def arrow_kind(kind: pa.DataType) -> Literal["integer", "real", "categorical", "ignore"]:
+    """Return the kind of a column of an Arrow type, as a schema declares it."""
+    if pa.types.is_dictionary(kind) or pa.types.is_boolean(kind) or arrow_is_text(kind):
+        return "categorical"
+    if pa.types.is_integer(kind):
+        return "integer"
+    return "real" if pa.types.is_floating(kind) or pa.types.is_decimal(kind) else "ignore"
+
+
 def arrow_is_read(kind: pa.DataType) -> bool:
     """Return true for an Arrow type whose cells are numbers or can be written as text."""
     plain = kind.value_type if pa.types.is_dictionary(kind) else kind
@@ -150,13 +182,9 @@ def sql_is_read(kind: str) -> bool:
     return not (kind in _SQL_REFUSED or kind.endswith(("[]", "range")))
 
 
-def type_refused(column: str, kind: str) -> InputError:
+def type_refused(column: str, kind: str) -> ClustMixError:
     """Return the error for a column of a type that is not read."""
-    return InputError(
-        "COLUMN_TYPE",
-        f"column {column!r} has the type {kind}, which is neither text, number, truth value, date "
-        "nor time; export it as one of them, or leave it out of the site file",
-    )
+    return refusal("COLUMN_TYPE", column=column, kind=kind)
 
 
 def _texts(cells: pd.Series) -> list[str | None]:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pandas as pd
 
-from privacy.errors import InputError
+from storage.files.documents import refusals
 from storage.public_data.datasets import find
 from storage.schema.table import check_names
 from storage.settings import DataPlaces
@@ -25,6 +25,7 @@ from storage.sources.reading import (
     unreadable,
 )
 
+refusal = refusals(__package__)
 _Answer = TypeVar("_Answer")
 
 
@@ -114,7 +115,7 @@ class CohortReader:
     def check_unchanged(self, *, map: Mapper | None = None) -> None:
         """Hash the files again; discard the results on a difference (``SOURCE_CHANGED``)."""
         if self.fingerprint(map=map) != self._first:
-            raise _changed()
+            raise refusal("SOURCE_CHANGED")
 
     def fingerprint(self, *, map: Mapper | None = None) -> Fingerprint | None:
         """Return the state of the files, hashed by `map` (InputError); None without files."""
@@ -169,7 +170,7 @@ class CohortReader:
             return
         files = self._files()
         if files is None or not self._first.is_of(files):
-            raise _changed()
+            raise refusal("SOURCE_CHANGED")
 
     def _needed(self, columns: Sequence[str]) -> list[str]:
         """Return the columns to read, including those of `select`."""
@@ -179,11 +180,7 @@ class CohortReader:
         needed = list(dict.fromkeys([*columns, *self._source.select]))
         for column in needed:
             if column not in known:
-                raise InputError(
-                    "COLUMN_MISSING",
-                    f"column {column!r} is declared and the source does not have it; correct the "
-                    "site file or the export (names are compared exactly, blanks included)",
-                )
+                raise refusal("COLUMN_MISSING", column=column)
             if column in refused_types:
                 raise type_refused(column, refused_types[column])
         return needed
@@ -212,20 +209,8 @@ class CohortReader:
     def _table(self) -> SourceTable:
         source = self._source
         if isinstance(source, CsvSource | ParquetSource | FhirSource) and source.path is not None:
-            problem = ""
             if isinstance(source, CsvSource) and source.path.is_dir():
-                problem = f"expected a file at {source.path}, found a folder"
-            elif not (source.path.is_file() or source.path.is_dir()):
-                problem = (
-                    f"expected a file or folder at {source.path}; correct the path in the site file"
-                )
-            if problem:
-                raise InputError("SOURCE_MISSING", problem)
+                raise refusal("SOURCE_MISSING file", path=source.path)
+            if not (source.path.is_file() or source.path.is_dir()):
+                raise refusal("SOURCE_MISSING path", path=source.path)
         return reader_of(source.kind)(source, self._scratch)
-
-
-def _changed() -> InputError:
-    return InputError(
-        "SOURCE_CHANGED",
-        "the source changed while it was read; wait until the export is complete and start again",
-    )

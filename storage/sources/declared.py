@@ -60,7 +60,7 @@ class CsvSource(_FileSource):
     thousands: Literal[".", ",", " ", "'"] | None = Field(
         default=None, exclude_if=lambda mark: mark is None
     )
-    """Mark of thousands; none if left out."""
+    """Mark of thousands."""
 
     @field_validator("delimiter")
     @classmethod
@@ -88,7 +88,7 @@ class CsvSource(_FileSource):
 
 
 class ParquetSource(_FileSource):
-    """A Parquet file, or a folder of Parquet files, also in hive partitions (``key=value``)."""
+    """A Parquet file, or a folder of them, also in hive partitions (``key=value``)."""
 
     kind: Literal["parquet"]
 
@@ -101,7 +101,7 @@ class _Query(SourcePlace):
     parameters: dict[str, StrictStr | StrictBool | StrictInt | _StrictFinite | date] = Field(
         default_factory=dict
     )
-    """A value for every bound parameter and no other."""
+    """A value for every bound parameter."""
     public_tables: tuple[str, ...] = ()
     """Tables and views without patients, such as names of codes, named as in the query."""
     patient_local: tuple[str, ...] = ()
@@ -192,12 +192,11 @@ class _Query(SourcePlace):
 class SqlSource(DatabasePlace, _Query):
     """The result of one query, whose rows about a patient depend on that patient's rows alone.
 
-    A table of the query names the patient in the column of ``privacy_unit``, spelled alike in
-    all, or is
-    declared public. A query is refused unless its parse proves this: no LIMIT, ROW_NUMBER, RANDOM()
-    or clock; GROUP BY, windows, DISTINCT, joins and subqueries only within a patient; WITH at the
-    beginning only; columns with their table (``table.column``) in a SELECT of several tables or
-    inside another; the patient not from the right side of a LEFT JOIN. With
+    A table of the query names the patient in the column of ``privacy_unit``, spelled alike in all,
+    or is declared public. A query is refused unless its parse proves this: no LIMIT, ROW_NUMBER,
+    RANDOM() or clock; GROUP BY, windows, DISTINCT, joins and subqueries only within a patient; WITH
+    at the beginning only; columns with their table (``table.column``) in a SELECT of several tables
+    or inside another; the patient not from the right side of a LEFT JOIN. With
     ``privacy_unit.column: null`` it reads single rows of one table. Write other queries as a view
     in ``patient_local``. The database user needs the right to read, and no other.
     """
@@ -209,13 +208,6 @@ class SqlSource(DatabasePlace, _Query):
     def vocabulary(self) -> tuple[tuple[str, str], ...]:
         """Queries that find something in the vocabulary of an OMOP database, and what it is."""
         return self._vocabulary
-
-    @property
-    def times(self) -> frozenset[tuple[str, str]]:
-        """Tables with the columns that the query reads as times, which SQLite has as text."""
-        from storage.sources.sql_queries import parse_query, times_of
-
-        return times_of(parse_query(self.query, self.language))
 
 
 class _DuckdbSource(_Query):

@@ -49,7 +49,7 @@ class FhirSource(SourcePlace):
 
     kind: Literal["fhir"]
     path: PrintablePath
-    """The folder. Relative paths start at the current directory."""
+    """The folder."""
     features: Annotated[tuple[_FhirFeature, ...], Field(min_length=1, max_length=500)]
     """Columns beside ``patient``, the label among them."""
 

@@ -26,7 +26,7 @@ class _FolderSource(SourcePlace):
     """A folder with a file for each image."""
 
     folder: PrintablePath
-    """Folder of the files. Relative paths start at the current directory."""
+    """Folder of the files."""
     table: PrintablePath | None = None
     """CSV file (UTF-8, commas) with a line for each image: ``file``, the path below the folder; the
     label; and the patient unless file headers name one. Without it every file is read, and the
@@ -35,9 +35,9 @@ class _FolderSource(SourcePlace):
         tuple[Annotated[StrictInt, Field(ge=1, le=_MAX_STORED)], ...],
         Field(min_length=2, max_length=2),
     ]
-    """Rows and columns of pixels of every file: those of ``schema.image`` times ``shrink``."""
+    """Rows and columns of every file: those of ``schema.image`` times ``shrink``."""
     shrink: Annotated[StrictInt, Field(ge=1, le=MAX_SHRINK)] = 1
-    """Whole factor of the reduction: each square of this many pixels a side becomes its mean."""
+    """Each square of this many pixels a side becomes its mean."""
 
     @model_validator(mode="after")
     def _divisible(self) -> Self:
@@ -86,7 +86,7 @@ class PngSource(_FolderSource):
 
     kind: Literal["png"]
     colour: StrictBool = False
-    """True for red, green and blue, false for gray."""
+    """Red, green and blue, not gray."""
 
     @property
     def channels(self) -> int:
@@ -100,7 +100,7 @@ class _GrayWindow(Declaration):
     center: Annotated[float, Field(allow_inf_nan=False)]
     """Value that becomes the middle gray, after the slope and intercept of the file."""
     width: Annotated[float, Field(gt=1, allow_inf_nan=False)]
-    """Width of the range, above 1; values outside become black or white."""
+    """Width of the range; values outside become black or white."""
 
 
 class DicomSource(_FolderSource):
@@ -109,12 +109,12 @@ class DicomSource(_FolderSource):
     ``PatientID`` of the files is the column of ``privacy_unit``. Further columns are pixels as in
     ``schema.image``, ``tags`` and those of the table. Other header elements serve only pixels and
     series. Compressed files, several frames, kinds other than MONOCHROME2, patients without an
-    identifier and patients with two series are refused before any charge.
+    identifier or with two series are refused before any charge.
     """
 
     kind: Literal["dicom"]
     window: _GrayWindow
-    """Range of values that becomes 0 to 255; public, and the same for all files."""
+    """Public, and the same for all files."""
     burned_in: Literal["refuse", "accept"]
     """Text in the pixels, such as a name. ``refuse`` takes only files whose BurnedInAnnotation is
     NO; ``accept`` takes all. Either release is private, but may show a text that many images

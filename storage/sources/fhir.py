@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from privacy.errors import InputError
+from storage.files.documents import refusals
 from storage.files.private import ensure_private_directory
 from storage.settings import load_settings
 from storage.sources.cells import sql_text
@@ -32,6 +33,7 @@ from storage.sources.declared_fhir import (
 )
 from storage.sources.reading import RefusedRow, SourceTable, check_form
 
+refusal = refusals(__package__)
 _LOG = "log.ndjson"
 _MAX_LINE_BYTES = 1 << 24
 _REFERENCE = re.compile(
@@ -78,19 +80,11 @@ class FhirExport(SourceTable):
             if file.name != _LOG
         )
         if any(file.stat().st_size for file in folder.glob("deleted/*.ndjson*")):
-            raise InputError(
-                "FHIR_DELETED",
-                f"expected no resources in folder {folder / 'deleted'}, found some; export anew "
-                "and in full, so that deleted resources are absent",
-            )
+            raise refusal("FHIR_DELETED", folder=folder / "deleted")
         if not files:
             raise InputError("SOURCE_MISSING", f"expected files '*.ndjson' in folder {folder}")
         if any(file.is_symlink() or not file.is_file() for file in files):
-            raise InputError(
-                "FHIR_LINK",
-                f"expected files only in folder {folder}, found a link or a folder named "
-                "'*.ndjson'; put the file itself there",
-            )
+            raise refusal("FHIR_LINK", folder=folder)
         return files
 
     def batches(self, needed: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
@@ -138,8 +132,8 @@ def _lines(file: Path, types: set[str]) -> Iterator[tuple[str, str, str, str, by
     """Yield the resources of some types with their patient, their time and their id."""
     try:
         check_form(file, "ndjson")
-    except InputError as refusal:
-        raise RefusedRow(refusal, row=0, place=file.name) from None
+    except InputError as error:
+        raise RefusedRow(error, row=0, place=file.name) from None
     with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as handle:
         for number in count():
             line = handle.readline(_MAX_LINE_BYTES + 1)
@@ -148,9 +142,9 @@ def _lines(file: Path, types: set[str]) -> Iterator[tuple[str, str, str, str, by
             try:
                 if line.strip() and (found := _resource(line, types)):
                     yield found
-            except InputError as refusal:
+            except InputError as error:
                 place = f"{file.name}, line {number + 1}"
-                raise RefusedRow(refusal, row=number, place=place) from None
+                raise RefusedRow(error, row=number, place=place) from None
 
 
 def _resource(line: bytes, types: set[str]) -> tuple[str, str, str, str, bytes, bytes] | None:
@@ -162,11 +156,7 @@ def _resource(line: bytes, types: set[str]) -> tuple[str, str, str, str, bytes, 
         own = str(resource.get("id", ""))
         return _patient_of(kind, resource), kind, _moment(resource), own, digest, line
     if kind not in known_types():
-        raise InputError(
-            "FHIR_TYPE",
-            "expected on every line one resource of a known type of FHIR R4, found another or "
-            "none; export the folder again, or leave the file of that type out",
-        )
+        raise refusal("FHIR_TYPE")
     return None
 
 
@@ -175,11 +165,7 @@ def _parsed(line: bytes) -> dict[str, Any]:
     with suppress(ValueError, RecursionError):
         found = json.loads(line, parse_float=Decimal, parse_constant=_no_number)
     if not isinstance(found, dict):
-        raise InputError(
-            "FHIR_LINE",
-            "expected on every line of the export one JSON object, found something else; export "
-            "the folder again",
-        )
+        raise refusal("FHIR_LINE")
     return found
 
 
@@ -191,11 +177,7 @@ def _patient_of(kind: str, resource: Mapping[str, Any]) -> str:
     """Return the id of the patient of a resource."""
     if kind == "Patient":
         if resource.get("link"):
-            raise InputError(
-                "FHIR_PATIENT_LINK",
-                "expected one record per patient, found a Patient with a link to another record of "
-                "the same person; merge the two before the export",
-            )
+            raise refusal("FHIR_PATIENT_LINK")
         own = resource.get("id")
         reference = f"Patient/{own}" if isinstance(own, str) else None
     else:
@@ -205,11 +187,7 @@ def _patient_of(kind: str, resource: Mapping[str, Any]) -> str:
     if named is None:
         is_address = "://" in str(reference)
         found = "an address, and two servers may share an id" if is_address else "no name"
-        raise InputError(
-            "FHIR_SUBJECT",
-            f"expected every {kind} to name its patient (Patient/id), found {found}; export "
-            "again, with relative references",
-        )
+        raise refusal("FHIR_SUBJECT", kind=kind, found=found)
     return named[1]
 
 
@@ -234,11 +212,7 @@ def _record(
     """Evaluate the expressions over the resources of one patient."""
     records = sum(kind == "Patient" for kind, _ in resources)
     if records != 1:
-        raise InputError(
-            "FHIR_PATIENT",
-            "expected one resource Patient for each patient that a resource names, found "
-            f"{'none' if records == 0 else 'two that differ'}; export the folder again",
-        )
+        raise refusal("FHIR_PATIENT", found="none" if records == 0 else "two that differ")
     return {PATIENT: patient} | {
         column: _cell(column, evaluate, [one for kind, one in resources if kind in types])
         for column, (types, evaluate) in wanted.items()

@@ -19,11 +19,13 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import sqlalchemy as sa
 
-from privacy.errors import ConfigurationError, InputError
+from privacy.errors import InputError
+from storage.files.documents import refusals
 from storage.sources.cells import is_read, sql_is_read, sql_text
 from storage.sources.declared import CsvSource, SqlSource
 from storage.sources.reading import RefusedRow, SourceTable, check_form, unreadable
 
+refusal = refusals(__package__)
 _log = logging.getLogger(__name__)
 _LONG_SECONDS = 10.0
 _MAX_HEADER_CHARACTERS = 1_000_000
@@ -58,32 +60,16 @@ class CsvTable(SourceTable):
         delimiter = self._source.delimiter
         check_form(self._source.path, "csv", encoding=self._source.encoding)
         if len(self._line) >= _MAX_HEADER_CHARACTERS or not self._line.strip():
-            raise InputError(
-                "CSV_HEADER",
-                "the first line must hold the column names; it is empty or longer than a million "
-                "characters",
-            )
+            raise refusal("CSV_HEADER")
         if re.fullmatch(r"\s*\"?sep=.?\"?\s*", self._line, re.IGNORECASE):
-            raise InputError(
-                "CSV_HEADER",
-                "the first line must hold the column names; it is the line 'sep=' of a "
-                "spreadsheet; delete it",
-            )
+            raise refusal("CSV_HEADER sep")
         cells = next(csv.reader([self._line], delimiter=delimiter, strict=True))
         names = tuple(cell.strip() for cell in cells)
         if len(names) > 1 and not names[0]:
-            raise InputError(
-                "HEADER_EMPTY_NAME",
-                "column 1 has no name: a data frame was probably written with its index; export it "
-                "without the index, or give the column a name",
-            )
+            raise refusal("HEADER_EMPTY_NAME")
         others = [mark for mark in _COMMON_DELIMITERS if mark != delimiter and mark in names[0]]
         if len(names) == 1 and others:
-            raise InputError(
-                "CSV_DELIMITER",
-                f"the header is one column with delimiter {delimiter!r} and contains "
-                f"{others[0]!r}; set 'delimiter' in the site file to the one the file uses",
-            )
+            raise refusal("CSV_DELIMITER", delimiter=delimiter, found=others[0])
         return names, {}
 
     def batches(self, needed: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
@@ -190,13 +176,13 @@ class QueryTable(SourceTable):
                 cells = dict(zip(names, zip(*part, strict=True), strict=True))
                 try:
                     columns = [sql_text(name, cells[name]) for name in needed]
-                except InputError as refusal:
+                except InputError as error:
                     wanted = zip(*(cells[name] for name in needed), strict=True)
                     row = first_row + [
                         all(is_read(type(c)) for c in cells) for cells in wanted
                     ].index(False)
                     place = f"row {row + 1} of the query"
-                    raise RefusedRow(refusal, row=row, place=place) from None
+                    raise RefusedRow(error, row=row, place=place) from None
                 yield pa.RecordBatch.from_arrays(columns, names=list(needed))
                 first_row += len(part)
 
@@ -211,19 +197,10 @@ def executed(source: SqlSource) -> Iterator[sa.CursorResult[tuple[object, ...]]]
     """
     url = source.url or os.environ.get(str(source.url_env))
     if not url:
-        raise ConfigurationError(
-            "DATABASE_URL",
-            f"environment variable {source.url_env} is not set; set it to the SQLAlchemy URL of "
-            "the database",
-        )
+        raise refusal("DATABASE_URL", name=source.url_env)
     place = sa.make_url(url)
     if place.get_backend_name() not in ("postgresql", "sqlite"):
-        raise ConfigurationError(
-            "DATABASE_KIND",
-            "expected an address of PostgreSQL or SQLite, the databases that are read, found "
-            "another; export the table to Parquet, and name that as the source: the page of the "
-            "site file has a command (other databases)",
-        )
+        raise refusal("DATABASE_KIND")
     if place.drivername == "postgresql":  # the driver that is installed
         place = place.set(drivername="postgresql+psycopg")
     engine = sa.create_engine(place, poolclass=sa.NullPool, hide_parameters=True)
@@ -231,11 +208,7 @@ def executed(source: SqlSource) -> Iterator[sa.CursorResult[tuple[object, ...]]]
     try:
         # SQLite would create an empty database under a mistyped name.
         if engine.dialect.name == "sqlite" and not Path(engine.url.database or "").is_file():
-            raise InputError(
-                "SOURCE_MISSING",
-                "expected a SQLite file at the address of the source; correct the site file or "
-                "the environment variable",
-            )
+            raise refusal("SOURCE_MISSING sqlite")
         # A read-only mode is a second barrier behind the check of the query.
         _check_database(engine, source)
         late = threading.Timer(_LONG_SECONDS, _say_why_it_is_long, [engine, source])
@@ -262,11 +235,7 @@ def executed(source: SqlSource) -> Iterator[sa.CursorResult[tuple[object, ...]]]
 def _check_database(engine: sa.Engine, source: SqlSource) -> None:
     """Refuse another kind of database, and views that are not declared."""
     if engine.dialect.name != source.language:
-        raise ConfigurationError(
-            "DATABASE_KIND",
-            f"expected a {source.language} database at the address of the source, found another; "
-            "set 'dialect' of the source to the one that the query is written for",
-        )
+        raise refusal("DATABASE_KIND other", language=source.language)
     fold = folded if source.language == "sqlite" else str
     catalogue = sa.inspect(engine)
     for name in sorted(source.tables_read - source.declared):
@@ -274,17 +243,7 @@ def _check_database(engine: sa.Engine, source: SqlSource) -> None:
         stored = {fold(one) for one in catalogue.get_table_names(schema or None)}
         # An unknown name makes the query itself fail.
         if table not in stored and catalogue.has_table(table, schema or None):
-            raise undeclared_view(name)
-
-
-def undeclared_view(name: str) -> ConfigurationError:
-    """Return the error for a name of the query that is no table, nor a declared view."""
-    return ConfigurationError(
-        "UNDECLARED_VIEW",
-        f"expected the query to read tables, found {name}, which is a view or outside of the "
-        "default schema; name it with its schema, or declare in the site file that its rows about "
-        "a patient depend on that patient alone (patient_local), or on no patient (public_tables)",
-    )
+            raise refusal("UNDECLARED_VIEW", name=name)
 
 
 def _say_why_it_is_long(engine: sa.Engine, source: SqlSource) -> None:
@@ -314,11 +273,7 @@ def _check_vocabulary(connection: sa.Connection, source: SqlSource) -> None:
     """Refuse (InputError) a vocabulary that lacks what the declaration needs of it."""
     for query, lacking in source.vocabulary:
         if connection.execute(sa.text(query)).first() is None:
-            raise InputError(
-                "VOCABULARY",
-                f"expected {lacking}, found none; load the whole vocabulary, or correct "
-                "vocabulary_schema or the declaration",
-            )
+            raise refusal("VOCABULARY", lacking=lacking)
 
 
 def _check_times(driver: sqlite3.Connection, source: SqlSource) -> None:
@@ -326,7 +281,9 @@ def _check_times(driver: sqlite3.Connection, source: SqlSource) -> None:
 
     A number is a Julian day to SQLite, whoever wrote it; a text of another form is no time.
     """
-    for table, column in source.times:
+    from storage.sources.sql_queries import parse_query, times_of  # slow import, rarely needed
+
+    for table, column in times_of(parse_query(source.query, source.language)):
         # Names of a parsed query, in quotes.
         name = ".".join(in_quotes(part) for part in table.split("."))
         cell = in_quotes(column)
@@ -336,12 +293,7 @@ def _check_times(driver: sqlite3.Connection, source: SqlSource) -> None:
             f"OR {cell} NOT GLOB '{_DAY_FORM}') LIMIT 1"
         )
         if found.fetchone() is not None:
-            raise InputError(
-                "DATE_FORM",
-                f"expected {table}.{column} to hold dates as text, such as 2020-01-31 or "
-                "2020-01-31 12:00:00, found another form, such as a number of days or seconds; "
-                "write the column as text",
-            )
+            raise refusal("DATE_FORM", table=table, column=column)
 
 
 def in_quotes(name: str) -> str:

@@ -10,6 +10,7 @@ from datetime import date
 from typing import Annotated, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     StrictBool,
@@ -18,22 +19,14 @@ from pydantic import (
     model_validator,
 )
 
-from storage.files.documents import KEPT
+from storage.files.documents import KEPT, listed
 from storage.schema.columns import Declaration
 from storage.sources.places import DatabasePlace
 
 PERSON = "person_id"
 """Column that names the patient, in every table of persons."""
 
-_EVENTS = {
-    "condition": ("condition_occurrence", "condition_concept_id", "condition_start"),
-    "drug": ("drug_exposure", "drug_concept_id", "drug_exposure_start"),
-    "procedure": ("procedure_occurrence", "procedure_concept_id", "procedure"),
-    "measurement": ("measurement", "measurement_concept_id", "measurement"),
-    "observation": ("observation", "observation_concept_id", "observation"),
-    "visit": ("visit_occurrence", "visit_concept_id", "visit_start"),
-    "death": ("death", "", "death"),
-}
+_EVENTS = listed(__package__, "omop.toml")
 """Kind of event: its table, the column of its concept, and the stem of its date and time."""
 
 _DAY = 86_400  # seconds
@@ -50,21 +43,23 @@ def _with_unit(value: object) -> object:
     return "0" if value == 0 and isinstance(value, int) else value
 
 
+def _in_order(window: tuple[str | None, str | None]) -> tuple[str | None, str | None]:
+    units = {end[-1] for end in window if end is not None and end != "0"}
+    ends = [int(end.rstrip("dh")) for end in window if end is not None]
+    if len(units) != 1 or ends != sorted(ends):
+        raise ValueError("expected window as [first, last], in days (2d) or in hours (48h)")
+    return window
+
+
 _Concept = Annotated[StrictInt, Field(gt=0)]
 _Concepts = Annotated[
     tuple[_Concept, ...], Field(min_length=1, max_length=1000), BeforeValidator(_one_or_more)
 ]
 _Offset = Annotated[str, Field(pattern=rf"^(0|{_OFFSET.pattern})$"), BeforeValidator(_with_unit)]
-Window = tuple[_Offset | None, _Offset | None]
+
+Window = Annotated[tuple[_Offset | None, _Offset | None], AfterValidator(_in_order)]
 """First and last day (``d``) or hour (``h``) after the index, both included; None has no end."""
 _SchemaName = Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]*$")]
-
-
-def _check_window(window: Window) -> None:
-    units = {end[-1] for end in window if end is not None and end != "0"}
-    ends = [int(end.rstrip("dh")) for end in window if end is not None]
-    if len(units) != 1 or ends != sorted(ends):
-        raise ValueError("expected window as [first, last], in days (2d) or in hours (48h)")
 
 
 class _Events(Declaration):
@@ -83,7 +78,7 @@ class _Events(Declaration):
     visit: _Concepts | None = None
     """Concepts of ``visit_occurrence``."""
     descendants: StrictBool = False
-    """Count the concepts below these in the vocabulary (``concept_ancestor``) as well."""
+    """Count the concepts below these (``concept_ancestor``) as well."""
 
     @property
     def event(self) -> str:
@@ -107,13 +102,13 @@ class _OmopPopulation(_Events):
     take: Literal["first", "last", "each"] = "first"
     """First or last such event, or a row for each; after ``since`` and ``until``."""
     index: Literal["start", "end"] = "start"
-    """``start`` or ``end`` of a visit as the index; ``start`` for other events."""
+    """``end`` with ``visit`` only."""
     since: date | None = None
     """First day of an index."""
     until: date | None = None
     """Last day of an index."""
     age: tuple[StrictInt, StrictInt] | None = None
-    """Least and greatest age, computed as the feature ``age``; all ages if left out."""
+    """Least and greatest age, computed as the feature ``age``."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -144,7 +139,7 @@ class _OmopFeature(_Events):
     """``number`` takes ``value_as_number``, ``concept`` the name of ``value_as_concept_id`` in the
     vocabulary."""
     unit: _Concepts | None = None
-    """Concepts of the units that count; others are left out. All units if left out."""
+    """Concepts of the units that count; all if left out."""
     window: Window | None = None
     """Window of this column; that of the source if left out."""
 
@@ -168,8 +163,6 @@ class _OmopFeature(_Events):
             raise ValueError("expected unit with measurement only")
         if self.value == "concept" and self.take not in ("first", "last"):
             raise ValueError("expected take: first or last with value: concept")
-        if self.window is not None:
-            _check_window(self.window)
         return self
 
 
@@ -208,8 +201,6 @@ class OmopSource(DatabasePlace):
         for feature in self.features:
             if feature.event and (feature.window or self.window) is None:
                 raise ValueError(f"expected a window for column {feature.column}, or for all")
-        if self.window is not None:
-            _check_window(self.window)
         return self
 
     @property

@@ -64,8 +64,7 @@ class DatabasePlace(SourcePlace):
     url: str | None = None
     """URL in clear, for a SQLite file only."""
     dialect: Literal["postgresql", "sqlite"] | None = None
-    """Language of the query; ``sqlite`` with ``url``, else ``postgresql``. A database of another
-    kind is refused."""
+    """Language of the query; ``sqlite`` with ``url``, else ``postgresql``."""
 
     @field_validator("url_env")
     @classmethod

@@ -15,37 +15,16 @@ import pandas as pd
 import pyarrow as pa
 
 from privacy.errors import ClustMixError, InputError
+from storage.files.documents import listed
 from storage.schema.columns import raw_text
 from storage.sources.cells import arrow_frame, distinct
 
 MAX_CELLS = 40_000_000
 """Most cells that are read at once, so that wide rows need no more memory."""
 
-_READERS = {
-    "csv": "formats:CsvTable",
-    "dicom": "images.image_folders:ImageFolder",
-    "duckdb": "tables.duckdb_tables:DuckdbTables",
-    "fhir": "fhir:FhirExport",
-    "parquet": "tables.parquet_files:ParquetFolder",
-    "png": "images.image_folders:ImageFolder",
-    "sklearn": "formats:SklearnTable",
-    "sql": "formats:QueryTable",
-}
-"""Reader of each kind of source, as ``module:class`` in this folder."""
-
-
 _DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)
-_FORMS = {
-    b"\x1f\x8b": "gzip; give the file a name that ends in .gz",
-    b"PK\x03\x04": "a zip archive or a workbook (xlsx); export the table as CSV",
-    b"\xd0\xcf\x11\xe0": "a workbook (xls); export the table as CSV",
-    b"PAR1": "Parquet; declare kind: parquet",
-    b"SQLite format 3": "a SQLite database; declare kind: sql",
-    b"\x28\xb5\x2f\xfd": "zstd; unpack the file",
-    b"\xfd7zXZ": "xz; unpack the file",
-    b"BZh": "bzip2; unpack the file",
-    **dict.fromkeys((b"\xff\xfe", b"\xfe\xff"), "UTF-16; declare encoding: utf-16"),
-}
+_LISTED = listed(__package__, "forms.toml")
+_FORMS = {bytes.fromhex(start): form for start, form in _LISTED["first_bytes"].items()}
 _OTHER = "another form; correct the name of the file, or its kind in the site file"
 
 
@@ -118,7 +97,7 @@ class SourceTable(ABC):
 
 def reader_of(kind: str) -> type[SourceTable]:
     """Load the reader of a kind of source."""
-    module, _, name = _READERS[kind].partition(":")
+    module, _, name = _LISTED["readers"][kind].partition(":")
     return cast(type[SourceTable], getattr(import_module(f"{__package__}.{module}"), name))
 
 
@@ -184,26 +163,7 @@ def rechunk(batches: Iterable[pa.RecordBatch], chunk_rows: int) -> Iterator[pa.T
 
 def unreadable(kind: str, about: str = "") -> InputError:
     """Return the error for a source that cannot be read, with the requirements of its kind."""
-    rules = {
-        "csv": "the file must have a header line, the declared encoding and delimiter, and as many "
-        "cells in every row as in the header; export it again or correct the site file",
-        "csv cells": "every row must have as many cells as the header; export it again, with cells "
-        "that hold the delimiter in quotes, or correct delimiter in the site file",
-        "csv quotes": "every quote that opens a cell must be closed; export it again, with quotes "
-        "inside of cells doubled",
-        "csv encoding": "the text is not in the declared encoding; declare encoding in the site "
-        "file, such as latin-1, or export it again",
-        "gzip": "a compressed file is cut off or damaged; copy or export it again, whole",
-        "parquet": "every file must be Parquet with the same columns and types; write it again",
-        "sql": "the query could not be run or its result not be read; try the query, the address "
-        "and the driver with the database's own client",
-        "duckdb": "the query could not be run or its result not be read; try the query and the "
-        "places with DuckDB itself, and see that no other program has the database open to write",
-        "png": "the folder must hold the listed PNG files; see which can be opened",
-        "dicom": "the folder must hold the listed DICOM files; see which can be opened",
-        "fhir": "the folder must hold files '*.ndjson' of a FHIR bulk export; export it again",
-        "sklearn": "the dataset could not be loaded; install scikit-learn",
-    }
+    rules = _LISTED["readable"]
     return InputError(
         "SOURCE_UNREADABLE", rules.get(f"{kind} {about}", rules.get(about, rules[kind]))
     )

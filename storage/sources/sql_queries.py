@@ -22,6 +22,7 @@ _PARTS = {name: frozenset(parts.split()) for name, parts in _LISTED["parts"].ite
 _PLAIN, _PLACES_OF_ROWS, _CLOCKS = (
     frozenset(_LISTED["words"][kind].split()) for kind in ("constructs", "places_of_rows", "clocks")
 )
+_SAID = _LISTED["refused"]
 DUCKDB_TYPES = frozenset(_LISTED["words"]["duckdb_types"])
 """Types of DuckDB whose cells can be read, without lengths and levels."""
 
@@ -51,25 +52,20 @@ def parse_query(text: str, dialect: str) -> exp.Query:
     except (SqlglotError, RecursionError):
         statements, query = [], None
     if len(statements) != 1 or not isinstance(query, exp.Query):
-        raise ValueError(
-            "the query must be one SELECT or WITH statement of the database; it could not be parsed"
-        )
+        raise ValueError(_SAID["statement"])
     for node in query.walk():
         _check_node(node, dialect)
         if isinstance(node, exp.With) and node.parent is not query:
-            raise ValueError("the query must have WITH at its beginning only, where all can see it")
+            raise ValueError(_SAID["with"])
     return query
 
 
 def _check_name(name: exp.Identifier, dialect: str) -> None:
     if "." in name.name and isinstance(name.parent, exp.Table | exp.TableAlias):
-        raise ValueError("the query must name tables without a dot inside of the quotes")
+        raise ValueError(_SAID["dot"])
     folded = dialect != "postgres" or not name.quoted
     if folded and any(not c.isascii() and c != c.lower() for c in name.name):
-        raise ValueError(
-            "the query must write names without capitals other than A to Z, which databases do "
-            "not read as their small letters; quote them (PostgreSQL), or read a view"
-        )
+        raise ValueError(_SAID["capitals"])
 
 
 def _check_node(node: exp.Expr, dialect: str) -> None:
@@ -79,35 +75,30 @@ def _check_node(node: exp.Expr, dialect: str) -> None:
     if name not in _PLAIN and name not in _PARTS:
         if isinstance(node, exp.Func):
             spelt = node.name if isinstance(node, exp.Anonymous) else node.sql_name()
-            raise ValueError(
-                f"the query must only read tables; found the function {spelt}, which is not among "
-                "those known to depend on nothing but their arguments"
-            )
-        raise _strange(name)
+            raise ValueError(_SAID["function"].format(spelt))
+        raise ValueError(_SAID["construct"].format(name.upper()))
     for part, value in node.args.items():
         if name in _PARTS and value and part not in _PARTS[name]:
-            raise _strange(f"{name} with {part.rstrip('_')}")
+            found = f"{name} with {part.rstrip('_')}"
+            raise ValueError(_SAID["construct"].format(found.upper()))
     if isinstance(node, exp.Cast) and node.to.this not in _TYPES:
-        raise ValueError("the query must convert to numbers, text, dates or truth values only")
+        raise ValueError(_SAID["type"])
     if isinstance(node, exp.Literal) and node.name.strip().lower() in _CLOCKS:
-        raise ValueError("the query must not read a clock; found a literal such as 'now'")
+        raise ValueError(_SAID["clock"])
     if dialect == "duckdb" and isinstance(node, exp.Column) and node.name.lower() in _CLOCKS:
         # DuckDB reads such a name as a clock where no column has it, even in quotes.
-        raise ValueError(f"the query must not read a clock; rename the column {node.name}")
+        raise ValueError(_SAID["clock_column"].format(node.name))
     if isinstance(node, exp.Table) and not isinstance(node.this, exp.Identifier):
-        raise ValueError("the query must read tables and views; found something else after FROM")
+        raise ValueError(_SAID["from"])
     if isinstance(node, exp.CTE | exp.Subquery) and not isinstance(node.this, exp.Query):
-        raise ValueError("the query must hold nothing but SELECTs in WITH and in subqueries")
+        raise ValueError(_SAID["select"])
     if isinstance(node, exp.Subquery) and isinstance(node.this, exp.Subquery):
         # SQLite reads IN ((SELECT ...)) as the one value of its first row.
-        raise ValueError("the query must have single parentheses around a subquery")
+        raise ValueError(_SAID["parentheses"])
     if isinstance(node, exp.Column) and node.name.lower() in _PLACES_OF_ROWS:
-        raise ValueError(f"the query must not read where a row is stored; found {node.name}")
+        raise ValueError(_SAID["place"].format(node.name))
     if isinstance(node, exp.Sum | exp.Avg) and not _is_exact(node.this, dialect):
-        raise ValueError(
-            f"{node.key.upper()} must be over CAST(... AS INTEGER), or AS NUMERIC outside of "
-            "SQLite: a sum of other numbers depends on the order of rows"
-        )
+        raise ValueError(_SAID["sum"].format(node.key.upper()))
 
 
 def _is_time(node: exp.Expr, dialect: str) -> bool:
@@ -120,13 +111,6 @@ def _is_time(node: exp.Expr, dialect: str) -> bool:
         and isinstance(node, exp.Anonymous)
         and node.name.lower() == "unixepoch"
         and [type(part) for part in node.expressions] == [exp.Column]
-    )
-
-
-def _strange(construct: str) -> ValueError:
-    return ValueError(
-        f"the query must only read, one patient at a time; found {construct.upper()}, which is not "
-        "among the constructs that are known to do so"
     )
 
 

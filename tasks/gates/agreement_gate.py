@@ -19,8 +19,8 @@ import numpy as np
 
 from privacy.arrays import Floats
 from tasks.gates import agreement
-from tasks.gates.expectations import GateCheck, GateReport
 from tasks.gates.sealed_counts import NoisyCounts, against_counts
+from tasks.gates.table_gate import GateCheck, GateReport
 from tasks.measurement.encoded import EncodingDomain
 
 FALSE_ALARM = 1e-4

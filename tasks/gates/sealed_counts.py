@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from privacy.arrays import Floats, Integers
 from tasks.gates import agreement
-from tasks.gates.expectations import GateCheck
+from tasks.gates.table_gate import GateCheck
 from tasks.measurement.centred import centred_norm, count_factor, counts_of
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.statistics import SUM_SCALE

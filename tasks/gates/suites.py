@@ -5,10 +5,13 @@ declared missing code as null, so one suite holds for the source and for the pub
 """
 
 import json
+import logging
+import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -23,20 +26,17 @@ from storage.files.private import read_bounded
 from storage.schema.columns import Column, NumericColumn, raw_text
 from storage.schema.labels import Label
 from storage.schema.table import TableSchema
-from storage.sources.cells import distinct
-from tasks.gates.expectations import GateCheck
-from tasks.gates.table_rules import (
-    RESULT_FORMAT,
-    batch_definition,
-    numbers_of,
-    silent_great_expectations,
-)
+from storage.sources.cells import distinct, number_cells
+from tasks.gates.table_gate import GateCheck
 
 Suite: TypeAlias = Mapping[str, Any]
 """JSON of a suite or of an expectation, as Great Expectations writes it."""
 
 Cells: TypeAlias = Mapping[str, Column | Label | None]
 """Columns of a gate with their declarations; None for one that is text by its role."""
+
+RESULT_FORMAT = "BOOLEAN_ONLY"
+"""The one result format of Great Expectations that carries no value, no count and no bound."""
 
 PAGE_FILE = "expectations.html"
 MAX_BYTES = 200_000
@@ -206,7 +206,6 @@ def _trial(one: Suite, cells: Cells) -> str:
 
 
 def _columns(one: Suite) -> list[str]:
-    """Return the columns that an expectation names."""
     kwargs = one["kwargs"]
     several = kwargs.get("column_list") or kwargs.get("column_set") or []
     named = [kwargs[key] for key in ("column", "column_A", "column_B") if key in kwargs]
@@ -234,16 +233,36 @@ def _asked(suite: Suite, gate: str, cells: Cells) -> dict[str, Suite]:
     }
 
 
+@cache
+def great_expectations() -> tuple[Any, Any]:
+    """Import the library (two seconds), silent, and open one source in memory.
+
+    Nothing is on disk, and there are no analytics, data docs, progress bars and logs.
+    """
+    os.environ["GX_ANALYTICS_ENABLED"] = "false"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import great_expectations as gx
+        import great_expectations.expectations
+    # Its log lines quote expectation arguments and exception texts.
+    logger = logging.getLogger("great_expectations")
+    logger.setLevel(logging.CRITICAL + 1)
+    logger.propagate = False
+    context: Any = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = {"globally": False, "metric_calculations": False}
+    asset = context.data_sources.add_pandas("rows").add_dataframe_asset("chunk")
+    return gx, asset.add_batch_definition_whole_dataframe("whole")
+
+
 def _judged(
     frame: pd.DataFrame,
     asked: Mapping[str, Suite],
     cells: Cells,
     result_format: str | dict[str, Any] = RESULT_FORMAT,
 ) -> list[Any]:
-    """Return the results of expectations, in order."""
     if not asked:
         return []
-    gx = silent_great_expectations()
+    gx, source = great_expectations()
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
     whole = any("_table_" in one["type"] or "_exist" in one["type"] for one in asked.values())
@@ -258,7 +277,7 @@ def _judged(
             for place, one in enumerate(asked.values())
         ]
         suite = gx.ExpectationSuite("suite", [part.to_domain_obj() for part in parts])
-        batch = batch_definition().get_batch({"dataframe": rows})
+        batch = source.get_batch({"dataframe": rows})
         found = batch.validate(suite, result_format=result_format).results
     by_place = {result.expectation_config.meta["place"]: result for result in found}
     return [by_place[place] for place in range(len(asked))]
@@ -282,17 +301,13 @@ def _arguments(one: Suite, cells: Cells) -> dict[str, Any]:
 
 def _converted(frame: pd.DataFrame, name: str, declared: Column | Label | None) -> NDArray[Any]:
     """Return a column as both gates see it; a cell depends on that cell alone."""
-    numbers = numbers_of(frame, name)
-    if not isinstance(declared, NumericColumn) or numbers is None:
+    if not isinstance(declared, NumericColumn):
         index, texts = distinct(frame[name])
-        if not isinstance(declared, NumericColumn):
-            absent = {"", *(() if declared is None else declared.missing)}
-            table = [*(None if text in absent else text for text in texts), None]
-            return np.array(table, dtype=object)[index]
-        # The empty text makes pandas read every number as floating point.
-        read = pd.to_numeric(pd.Series([*texts, ""], dtype=object), errors="coerce")
-        numbers = read.to_numpy(dtype=np.float64)[index]
-    values = np.where(np.isin(numbers, declared.missing_numbers), np.nan, numbers)
+        absent = {"", *(() if declared is None else declared.missing)}
+        table = [*(None if text in absent else text for text in texts), None]
+        return np.array(table, dtype=object)[index]
+    numbers, _, missing, _ = number_cells(frame[name], declared)
+    values = np.where(missing, np.nan, numbers)
     whole = declared.kind == "integer" and not declared.has_missing
     if whole and np.all((values == np.rint(values)) & (np.abs(values) < 2**53)):
         return values.astype(np.int64)

@@ -4,13 +4,12 @@ Post-processing of released values, at no cost.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.arrays import Codes, Indices, Records
+from privacy.arrays import Indices, Records
 from privacy.errors import ConfigurationError
 from storage.schema.conditions import codes_asked, in_short
 from storage.schema.labels import Label
@@ -18,6 +17,7 @@ from storage.schema.table import TableSchema
 from tasks.gates.agreement import CodedTable
 from tasks.ingest.constraint_rules import rules_of
 from tasks.measurement.method import Released, Synthesizer
+from tasks.measurement.record_rules import LABEL, Box
 
 MAX_OVERSAMPLING = 200
 """Most rows that are sampled for each row that meets the conditions."""
@@ -57,6 +57,7 @@ def sample_rows(
             ]
             return _joined(each, rng.permutation(sum(map(len, each))))
     allowed, rules = allowed_codes(schema, conditions), rules_of(schema)
+    columns = {column: mask for column, mask in allowed.items() if column != LABEL}
     # A request with conditions can be changed for free. One without is a release that was paid for.
     most = MAX_OVERSAMPLING * (1 if conditions else 100)
     parts: list[CodedTable] = []
@@ -70,14 +71,12 @@ def sample_rows(
                 f"expected one of {most} sampled rows to meet "
                 f"{_in_words(conditions, schema)}, found fewer; ask for fewer conditions",
             )
-        if allowed.columns and isinstance(synthesizer, Conditional):
-            codes, label = synthesizer.sample_where(
-                released, allowed.columns, n_rows=n_rows, rng=rng
-            )
+        if columns and isinstance(synthesizer, Conditional):
+            codes, label = synthesizer.sample_where(released, columns, n_rows=n_rows, rng=rng)
         else:
             codes, label = synthesizer.sample(released, n_rows=n_rows, rng=rng)
         n_sampled += len(label)
-        keep = allowed.met_by(codes, label)
+        keep = Box(allowed).broken(codes, label)  # true inside of the box
         if rules is not None:
             keep &= ~rules.broken(codes, label)
         parts.append(CodedTable(codes=codes[keep], label=label[keep]))
@@ -111,45 +110,31 @@ class Conditional(Protocol):
         """Sample as `Synthesizer.sample`, with an allowed code in each of these columns."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Allowed:
-    """Masks of allowed codes by the index of the column, and of labels; None allows all."""
-
-    columns: Mapping[int, NDArray[np.bool_]]
-    labels: NDArray[np.bool_] | None
-
-    def met_by(self, codes: Codes, label: Codes) -> NDArray[np.bool_]:
-        """Return a mask of the rows that have allowed codes and labels."""
-        keep = np.ones(len(label), dtype=np.bool_)
-        for column, allowed in self.columns.items():
-            keep &= allowed[codes[:, column]]
-        return keep if self.labels is None else keep & self.labels[label]
-
-
-def allowed_codes(schema: TableSchema, conditions: Mapping[str, str]) -> _Allowed:
-    """Return the codes that conditions on columns and labels allow.
+def allowed_codes(
+    schema: TableSchema, conditions: Mapping[str, str]
+) -> dict[int, NDArray[np.bool_]]:
+    """Return masks of the codes that conditions allow, by the index of the column or `LABEL`.
 
     See `storage.schema.conditions`; a missing cell is no condition here. Anything else is a
     ConfigurationError.
     """
-    columns: dict[int, NDArray[np.bool_]] = {}
-    labels = None
+    allowed: dict[int, NDArray[np.bool_]] = {}
     for name, asked in conditions.items():
         try:
             if name in schema.label_names:
                 label = (schema.label, *schema.more_labels)[schema.label_names.index(name)]
                 if not _is_balanced(label, asked):
                     met = schema.labels.asked(name, asked)
-                    labels = met if labels is None else labels & met
+                    allowed[LABEL] = allowed.get(LABEL, met) & met
                 continue
             if name not in schema.column_names or schema.image is not None:
                 known = in_short(schema.released_columns)
                 raise ValueError(f"expected a column ({known}), found {name}={asked}")
             index = schema.column_names.index(name)
-            columns[index] = codes_asked(schema.columns[index], asked)
+            allowed[index] = codes_asked(schema.columns[index], asked)
         except ValueError as error:
             raise ConfigurationError("CONDITION_UNKNOWN", str(error)) from None
-    return _Allowed(columns=columns, labels=labels)
+    return allowed
 
 
 def _in_words(conditions: Mapping[str, str], schema: TableSchema) -> str:

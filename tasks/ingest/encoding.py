@@ -5,6 +5,7 @@ observed range or level. Encoding is therefore a per-record map and decoding is 
 neither costs privacy budget.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +18,7 @@ from storage.schema.column_blocks import ImageColumns
 from storage.schema.columns import CategoricalColumn, NumericColumn, number_of
 from storage.schema.labels import Label
 from storage.schema.table import TableSchema
-from storage.sources.cells import distinct
+from storage.sources.cells import distinct, number_cells
 from tasks.ingest.constraint_rules import grid_bins, held, rules_of
 from tasks.ingest.violations import EncodedChunk, Rule, Violation
 from tasks.measurement.encoded import EncodingDomain
@@ -159,15 +160,7 @@ def numbers_of(
     series: pd.Series, column: NumericColumn, violations: list[Violation]
 ) -> tuple[Floats, NDArray[np.bool_]]:
     """Return the numbers of a column and a mask of the missing ones."""
-    native = pd.api.types.is_numeric_dtype(series) and not pd.api.types.is_bool_dtype(series)
-    if native:
-        values = series.to_numpy(dtype=np.float64, na_value=np.nan)
-        null = np.isnan(values)
-        missing = np.zeros(len(values), dtype=np.bool_)
-        refused = missing
-    else:
-        values, null, missing, refused = _numbers_in_text(series, column)
-    missing = missing | np.isin(values, column.missing_numbers)
+    values, null, missing, refused = number_cells(series, column)
     _note(violations, Rule.NUMBER, column.name, refused)
     _note(violations, Rule.FINITE, column.name, np.isinf(values))
     if column.nullable:
@@ -178,21 +171,6 @@ def numbers_of(
         fractional = np.isfinite(values) & (values != np.rint(values)) & ~missing
         _note(violations, Rule.INTEGER, column.name, fractional)
     return values, missing
-
-
-def _numbers_in_text(
-    series: pd.Series, column: NumericColumn
-) -> tuple[Floats, NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
-    index, texts = distinct(series)
-    # The last entry of each table serves index -1, an empty cell.
-    empty = np.array([text == "" for text in texts] + [True])
-    declared = np.array([text in column.missing for text in texts] + [False])
-    # The empty text makes pandas read every number as floating point, independent of the others.
-    numbers = pd.to_numeric(pd.Series([*texts, ""], dtype=object), errors="coerce")
-    table = numbers.to_numpy(dtype=np.float64)
-    refused = np.isnan(table) & ~empty & ~declared
-    null = empty & ~declared
-    return table[index], null[index], declared[index], refused[index]
 
 
 def _to_grid(values: Floats, missing: NDArray[np.bool_], column: NumericColumn) -> Integers:
@@ -213,64 +191,63 @@ def _bin(grid: Integers, column: NumericColumn) -> Indices:
 
 def level_codes(series: pd.Series, column: CategoricalColumn, violations: list[Violation]) -> Codes:
     """Return the codes of a categorical column, 0 where a cell breaks a rule; these are noted."""
-    index, texts = distinct(series)
-    exact = {level: code for code, level in enumerate(column.levels)}
-    for level, values in column.groups.items():
-        exact.update(dict.fromkeys(values, exact[level]))
-    exact.update(dict.fromkeys(column.missing, len(column.levels)))
-    empty = exact.get("", len(column.levels) if column.nullable else _REFUSED)
-    exact[""] = empty
-    table = [_level_code(text, column, exact) for text in texts]
-    codes = np.array([*table, empty], dtype=np.int32)[index]
-    null = (codes < 0) & np.array([text == "" for text in texts] + [True])[index]
-    torn = np.array(["\0" in text for text in texts] + [False])[index]
-    _note(violations, Rule.NOT_NULL, column.name, null)
+    codes, empty, torn = _looked_up(
+        series, column, column.levels, groups=column.groups, absent=len(column.levels)
+    )
+    refused = codes == _REFUSED
+    _note(violations, Rule.NOT_NULL, column.name, refused & empty)
     _note(violations, Rule.TEXT, column.name, torn)
-    _note(violations, Rule.LEVEL, column.name, (codes < 0) & ~null & ~torn)
+    _note(violations, Rule.LEVEL, column.name, refused & ~empty & ~torn)
     return np.maximum(codes, 0).astype(np.uint16)
-
-
-def _level_code(text: str, column: CategoricalColumn, exact: dict[str, int]) -> int:
-    if text in exact:
-        return exact[text]
-    for level, prefixes in column.prefixes.items():
-        if text.startswith(prefixes):
-            return exact[level]
-    number = number_of(text) if column.numeric_ranges else None
-    if number is not None:
-        for level, ranges in column.numeric_ranges.items():
-            if any(lower <= number < upper for lower, upper in ranges):
-                return exact[level]
-    return _REFUSED if column.other is None else exact[column.other]
 
 
 def label_codes(series: pd.Series, label: Label, violations: list[Violation]) -> NDArray[np.int32]:
     """Return the codes of a label, `NO_LABEL` where it is missing; broken rules are noted."""
-    index, texts = distinct(series)
-    exact = {level: code for code, level in enumerate(label.level_names)}
-    for level, values in (label.levels or {}).items():
-        exact.update(dict.fromkeys(values, exact[level]))
-    exact.update(dict.fromkeys(label.missing, NO_LABEL))
-    empty = exact.get("", NO_LABEL if label.nullable else _REFUSED)
-    exact[""] = empty
-    table = [_label_code(text, label, exact) for text in texts]
-    codes = np.array([*table, empty], dtype=np.int32)[index]
-    torn = np.array(["\0" in text for text in texts] + [False])[index]
+    codes, _, torn = _looked_up(
+        series, label, label.level_names, groups=label.levels or {}, absent=NO_LABEL
+    )
     _note(violations, Rule.TEXT, label.name, torn)
     _note(violations, Rule.LABEL, label.name, (codes == _REFUSED) & ~torn)
     return codes
 
 
-def _label_code(text: str, label: Label, exact: dict[str, int]) -> int:
+def _looked_up(
+    series: pd.Series,
+    declared: CategoricalColumn | Label,
+    levels: Sequence[str],
+    *,
+    groups: Mapping[str, Sequence[str]],
+    absent: int,
+) -> tuple[NDArray[np.int32], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return the code of each cell, and masks of empty cells and of those with a NUL."""
+    exact = {level: code for code, level in enumerate(levels)}
+    for level, values in groups.items():
+        exact.update(dict.fromkeys(values, exact[level]))
+    exact.update(dict.fromkeys(declared.missing, absent))
+    exact.setdefault("", absent if declared.nullable else _REFUSED)
+    index, texts = distinct(series)
+    # The last entry of each table serves index -1, an empty cell.
+    codes = np.array([*(_code_of(t, declared, exact) for t in texts), exact[""]], dtype=np.int32)
+    empty = np.array([*(text == "" for text in texts), True])
+    torn = np.array([*("\0" in text for text in texts), False])
+    return codes[index], empty[index], torn[index]
+
+
+def _code_of(text: str, declared: CategoricalColumn | Label, exact: dict[str, int]) -> int:
     if text in exact:
         return exact[text]
-    for level, prefixes in label.prefixes.items():
+    for level, prefixes in declared.prefixes.items():
         if text.startswith(prefixes):
             return exact[level]
     number = number_of(text)
-    if label.buckets is None or number is None:
-        return _REFUSED if label.other is None else exact[label.other]
-    return int(np.searchsorted(label.buckets.edges, number, side="right"))
+    if number is not None:
+        if isinstance(declared, CategoricalColumn):
+            for level, ranges in declared.numeric_ranges.items():
+                if any(lower <= number < upper for lower, upper in ranges):
+                    return exact[level]
+        elif declared.buckets is not None:
+            return int(np.searchsorted(declared.buckets.edges, number, side="right"))
+    return _REFUSED if declared.other is None else exact[declared.other]
 
 
 def _note(violations: list[Violation], rule: Rule, column: str, broken: NDArray[np.bool_]) -> None:

@@ -96,7 +96,6 @@ def _of_key(cells: _Cells, is_patient: bool) -> Iterator[_Fault]:
 
 
 def _of(cells: _Cells, column: _Declared) -> Iterator[_Fault]:
-    """Yield faults of a declared column."""
     texts = cells.texts("outside text") | cells.texts("other text")
     empty = texts.pop("", 0.0)
     words = tuple(text for text in texts if text.lower() in WORDS)
@@ -146,7 +145,6 @@ def _of_numbers(cells: _Cells, column: NumericColumn, texts: dict[str, float]) -
 def _of_levels(
     cells: _Cells, column: CategoricalColumn | Label, texts: dict[str, float]
 ) -> Iterator[_Fault]:
-    """Yield faults of texts of no declared level."""
     is_label = isinstance(column, Label)
     # A bucket has no raw values.
     groups = (column.levels or {}) if isinstance(column, Label) else column.groups

@@ -32,14 +32,13 @@ from tasks.ingest.contributions import part_of_patients
 from tasks.ingest.encoding import encode_chunk
 from tasks.ingest.patient_rows import (
     N_SHARDS,
-    arrays_of,
     bounded_rows,
     joined,
     levels_of,
     rows_by_shard,
     unnamed_patients,
 )
-from tasks.ingest.shards import store_shard
+from tasks.ingest.shards import store_rows
 from tasks.ingest.violations import Violation
 from tasks.ingest.visits import first_visits, moments_of, unordered
 
@@ -133,7 +132,7 @@ def spread_fragment(
         if not violations:
             divided = rows_by_shard(frame, chunk, rules.unit, N_SHARDS, moments=moments)
             for shard, rows in enumerate(divided):
-                store_arrays(_piece(workspace, shard, (number, n_batches)), **arrays_of(rows))
+                store_rows(_piece(workspace, shard, (number, n_batches)), rows)
             n_batches += 1
     store_arrays(_batches_of(workspace, number), n_batches=np.array([n_batches]))
     return tuple(broken)
@@ -174,7 +173,7 @@ def bound_shard(
     if rules.visits is not None:
         keyed = first_visits(keyed, rules.schema, rules.visits)
     rows = bounded_rows(keyed, rules.unit)
-    store_shard(shard_path(workspace, shard), rows)
+    store_rows(shard_path(workspace, shard), rows)
     return levels_of(rows, rules.schema)
 
 

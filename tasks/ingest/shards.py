@@ -6,6 +6,7 @@ pandas nor readers nor gates.
 
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from storage.files.workspace import load_arrays, store_arrays
 from tasks.measurement.encoded import EncodedRows
@@ -19,20 +20,15 @@ class ShardFile:
 
     def load(self) -> EncodedRows:
         """Read the rows."""
-        return load_shard(self.path)
+        return EncodedRows(**load_arrays(self.path))
 
     def recoded(self, rows: EncodedRows) -> "ShardFile":
         """Write these rows beside the shard."""
         path = self.path.with_name(f"recoded-{self.path.name}")
-        store_shard(path, rows)
+        store_rows(path, rows)
         return ShardFile(path)
 
 
-def store_shard(path: Path, rows: EncodedRows) -> None:
-    """Write a shard to the private workspace."""
+def store_rows(path: Path, rows: Any) -> None:
+    """Write the arrays of a shard, or of a piece of one, by the names of its fields."""
     store_arrays(path, **{field.name: getattr(rows, field.name) for field in fields(rows)})
-
-
-def load_shard(path: Path) -> EncodedRows:
-    """Read a shard of the private workspace."""
-    return EncodedRows(**load_arrays(path))

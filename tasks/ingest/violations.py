@@ -59,9 +59,6 @@ class EncodedChunk:
     violations: tuple[Violation, ...]
     numbers: Mapping[int, Integers] = field(default_factory=dict)
 
-    def __len__(self) -> int:
-        return len(self.label)
-
 
 def refuse_violations(violations: Sequence[Violation], *, diagnostics: str | None = None) -> None:
     """Raise if a rule is broken; names rules, columns and the restricted file with the rows."""

@@ -26,12 +26,11 @@ _MICROSECONDS, _LARGEST = 1e6, 2.0**53
 def moments_of(cells: pd.Series, visits: VisitColumns) -> Floats:
     """Return the moment of each visit; NaN if a cell does not have the declared form."""
     index, texts = distinct(cells)
-    read = _date if visits.order_by == "dates" else number_of
+    is_date = visits.order_by == "dates"
+    read = _date if is_date else number_of
     found = np.array([*(read(text) for text in texts), np.nan], dtype=np.float64)[index]
     # Dates end with the year 9999, where a float64 has steps of 32 microseconds.
-    return (
-        found if visits.order_by == "dates" else np.where(np.abs(found) < _LARGEST, found, np.nan)
-    )
+    return found if is_date else np.where(np.abs(found) < _LARGEST, found, np.nan)
 
 
 def unordered(moments: Floats, visits: VisitColumns) -> tuple[Violation, ...]:

@@ -7,7 +7,6 @@ planned; there is no other way for a method to learn anything about the rows.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -31,33 +30,13 @@ Recoding = Callable[..., EncodedRows]
 
 
 class Shard(Protocol):
-    """Encoded rows of whole patients, wherever they lie."""
+    """Encoded rows of whole patients, wherever they lie; `EncodedRows` lie in memory."""
 
     def load(self) -> EncodedRows:
         """Return the rows."""
 
     def recoded(self, rows: EncodedRows) -> "Shard":
         """Keep these rows, which are those of this shard coded otherwise, where this shard lies."""
-
-
-@dataclass(frozen=True, slots=True)
-class _ShardInMemory:
-    """A shard whose rows are at hand."""
-
-    rows: EncodedRows
-
-    def load(self) -> EncodedRows:
-        """Return the rows."""
-        return self.rows
-
-    def recoded(self, rows: EncodedRows) -> "_ShardInMemory":
-        """Return a shard of these rows."""
-        return _ShardInMemory(rows)
-
-
-def in_memory(tables: Sequence[EncodedRows]) -> tuple[_ShardInMemory, ...]:
-    """Return the shards of tables that are at hand."""
-    return tuple(map(_ShardInMemory, tables))
 
 
 def contribution_of_shard(

@@ -83,6 +83,14 @@ class EncodedRows:
     def __len__(self) -> int:
         return len(self.label)
 
+    def load(self) -> "EncodedRows":
+        """Return the rows themselves: in memory they are a shard."""
+        return self
+
+    def recoded(self, rows: "EncodedRows") -> "EncodedRows":
+        """Return a shard of these rows in the place of this one."""
+        return rows
+
     def only(self, chosen: slice | Indices | NDArray[np.bool_]) -> "EncodedRows":
         """Return some of the rows."""
         return EncodedRows(

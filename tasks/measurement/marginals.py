@@ -13,19 +13,9 @@ from numpy.typing import NDArray
 from privacy.arrays import Codes, Floats, Integers
 
 
-def block_sums(values: Floats, offsets: Integers) -> Floats:
-    """Sum of each column's block: (..., one_hot_width) to (..., d)."""
-    return np.asarray(np.add.reduceat(values, offsets[:-1], axis=-1))
-
-
-def spread(per_column: Floats, offsets: Integers) -> Floats:
-    """Repeat a value per column over its block: (..., d) to (..., one_hot_width)."""
-    return np.asarray(np.repeat(per_column, np.diff(offsets), axis=-1))
-
-
 def sizes_of(histograms: Floats, offsets: Integers) -> Floats:
     """Noisy number of patients of each histogram, maybe negative: the mean over its columns."""
-    return np.asarray(block_sums(histograms, offsets).mean(axis=-1))
+    return np.asarray(np.add.reduceat(histograms, offsets[:-1], axis=-1).mean(axis=-1))
 
 
 def to_marginals(histograms: Floats, offsets: Integers, *, noise_stddev: float) -> Floats:
@@ -37,9 +27,8 @@ def to_marginals(histograms: Floats, offsets: Integers, *, noise_stddev: float) 
     sums to one.
     """
     kept = np.where(histograms < noise_stddev, 0.0, histograms)
-    totals = spread(block_sums(kept, offsets), offsets)
     uniform = np.repeat(1.0 / np.diff(offsets), np.diff(offsets))
-    return np.where(totals > 0.0, kept / np.where(totals > 0.0, totals, 1.0), uniform)
+    return _normalised(kept, uniform, offsets)
 
 
 def shrink_toward(
@@ -56,17 +45,23 @@ def shrink_toward(
     sizes = np.maximum(sizes_of(histograms, offsets), 0.0)[..., None]
     expected = sizes * target
     difference = histograms - expected
-    distance = block_sums(difference**2, offsets)
+    distance = np.add.reduceat(difference**2, offsets[:-1], axis=-1)
     # James-Stein in w dimensions subtracts (w - 2) variances; at least one where w is small.
     explained = np.maximum(np.diff(offsets) - 2.0, 1.0) * noise_stddev**2
     kept = 1.0 - np.divide(
         explained, distance, out=np.ones_like(distance), where=distance > explained
     )
-    estimate = np.maximum(expected + spread(kept, offsets) * difference, 0.0)
+    kept = np.repeat(kept, np.diff(offsets), axis=-1)
+    estimate = np.maximum(expected + kept * difference, 0.0)
     # A code that the larger group does not have at all stays out.
-    estimate = np.where(target > 0.0, estimate, 0.0)
-    totals = spread(block_sums(estimate, offsets), offsets)
-    return np.where(totals > 0.0, estimate / np.where(totals > 0.0, totals, 1.0), target)
+    return _normalised(np.where(target > 0.0, estimate, 0.0), target, offsets)
+
+
+def _normalised(values: Floats, empty: Floats, offsets: Integers) -> Floats:
+    """Divide each block by its sum; one of zeros becomes that of `empty`."""
+    sums = np.add.reduceat(values, offsets[:-1], axis=-1)
+    totals = np.repeat(sums, np.diff(offsets), axis=-1)
+    return np.where(totals > 0.0, values / np.where(totals > 0.0, totals, 1.0), empty)
 
 
 def draw_codes(marginals: Floats, n: int, rng: np.random.Generator) -> Codes:

@@ -12,9 +12,7 @@ from dataclasses import KW_ONLY, asdict, dataclass
 import numpy as np
 
 from privacy.calibration import discrete_noise_stddev
-from privacy.errors import IntegrityError
 from privacy.events import Composed, Gaussian, Repeated
-from privacy.gaussian import GaussianAccountant
 from privacy.parameters import Adjacency
 from privacy.sensitivity import SUM_GRID_BITS, weighted_sum_l2_sensitivity
 
@@ -62,11 +60,6 @@ class PlannedStatistic(SumRequest):
         """Standard deviation of the noise of one draw in the statistic's own units."""
         return self.noise_stddev / self.scale
 
-    @property
-    def event(self) -> Gaussian | Repeated:
-        """The event that drawing this statistic, all of it, will emit."""
-        return self.event_of(self.n_draws)
-
     def event_of(self, n_draws: int) -> Gaussian | Repeated:
         """Event of the first draws."""
         draw = Gaussian(
@@ -96,7 +89,7 @@ class MeasurementPlan:
     @property
     def event(self) -> Composed:
         """The composition of all planned events."""
-        return Composed(events=tuple(planned.event for planned in self.statistics))
+        return Composed(events=tuple(one.event_of(one.n_draws) for one in self.statistics))
 
 
 def plan_measurement(requests: Sequence[SumRequest], *, mu: float) -> MeasurementPlan:
@@ -122,20 +115,3 @@ def plan_measurement(requests: Sequence[SumRequest], *, mu: float) -> Measuremen
         )
         planned.append(PlannedStatistic(**asdict(request), noise_stddev=noise_stddev, mu=part))
     return MeasurementPlan(mu=mu, statistics=tuple(planned))
-
-
-def hold_against(plan: MeasurementPlan, happened: Composed, *, mu: float) -> float:
-    """Return the ``mu`` left; IntegrityError if an event or the plan is not as planned."""
-    planned = plan.event.events
-    if happened.events != planned[: len(happened.events)]:
-        raise IntegrityError(
-            "PLAN_BROKEN",
-            "expected exactly the planned draws so far, found another draw; nothing is released",
-        )
-    accountant = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
-    if accountant.compose(plan.event).mu > mu:
-        raise IntegrityError(
-            "PLAN_OVER_BUDGET", "expected a plan within the budget, found more; nothing is released"
-        )
-    spent = accountant.compose(happened).mu
-    return math.sqrt(max(mu**2 - spent**2, 0.0))

@@ -4,6 +4,7 @@
 `clustmix`.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -40,7 +41,7 @@ class Synthesizer(Protocol):
     def plan(self, *, mu: float) -> MeasurementPlan:
         """Plan every noisy statistic and its noise, from public settings alone."""
 
-    def stages(self, *, mu: float) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[Stage, ...]:
         """Return the steps of the measurement, in order."""
 
     def sample(self, released: Released, *, n_rows: int, rng: np.random.Generator) -> Records:
@@ -74,6 +75,18 @@ Noisy = Callable[[str], tuple[Floats, float]]
 """Sealed values of a statistic by its name, and the standard deviation of the noise of one."""
 
 
+def budget_left(synthesizer: Synthesizer, curator: Curator, released: Released) -> Released:
+    """Hold the draws so far against the method's plan (IntegrityError); ``mu_left`` is left."""
+    plan, happened = synthesizer.plan(mu=curator.plan.mu), curator.event
+    if happened.events != plan.event.events[: len(happened.events)]:
+        raise IntegrityError(
+            "PLAN_BROKEN",
+            "expected exactly the planned draws so far, found another draw; nothing is released",
+        )
+    spent = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(happened).mu
+    return {"mu_left": np.array(math.sqrt(max(plan.mu**2 - spent**2, 0.0)))}
+
+
 def checked_plan(
     synthesizer: Synthesizer, *, parameters: PrivacyParameters, adjacency: Adjacency
 ) -> MeasurementPlan:
@@ -99,26 +112,17 @@ def run_stage(
 
 
 def measure(
-    synthesizer: Synthesizer,
-    curator: Curator,
-    *,
-    mu: float,
-    run: StageRunner = run_stage,
+    synthesizer: Synthesizer, curator: Curator, *, run: StageRunner = run_stage
 ) -> dict[str, NDArray[Any]]:
     """Run the stages of a method in order, and hold all draws against the plan (IntegrityError).
 
     An orchestrator gives a `run` that makes each stage a task.
     """
     released: dict[str, NDArray[Any]] = {}
-    for stage in synthesizer.stages(mu=mu):
+    for stage in synthesizer.stages():
         released = run(stage, curator, released)
-    check_draws(curator.plan, curator)
-    return released
-
-
-def check_draws(plan: MeasurementPlan, curator: Curator) -> None:
-    """Refuse draws of a finished measurement that are not those planned (IntegrityError)."""
-    if curator.event != plan.event:
+    if curator.event != curator.plan.event:
         raise IntegrityError(
             "PLAN_BROKEN", "expected exactly the planned draws, found others; nothing is released"
         )
+    return released

@@ -132,7 +132,6 @@ class RecordRules:
 
     @cached_property
     def _groups(self) -> tuple[tuple[Relation, ...], ...]:
-        """Relations that columns connect."""
         return tuple(
             tuple(self.relations[place] for place in group)
             for group in _connected([set(relation.columns) for relation in self.relations])
@@ -186,7 +185,7 @@ class RecordRules:
         """Which labels (C,) no rule of the label alone forbids."""
         found = np.ones(self.n_labels, dtype=np.bool_)
         for box in self.boxes:
-            if {*box.columns} == {LABEL}:
+            if {*box.masks} == {LABEL}:
                 found &= ~box.masks[LABEL]
         return found
 
@@ -258,13 +257,11 @@ class _Intervals:
             again = again[self._unrelated(values[:, again], self.present[:, again])]
             if left:
                 values[:, again] = self._uniform(again, rng)
-        rest = _Intervals(
-            self.columns,
-            self.relations,
-            self.low[:, again],
-            self.high[:, again],
-            self.present[:, again],
-            self.steps,
+        rest = replace(
+            self,
+            low=self.low[:, again],
+            high=self.high[:, again],
+            present=self.present[:, again],
         )
         for place in range(len(rest.columns)):
             one = rest._uniform(slice(None), rng)[place]

@@ -1,8 +1,7 @@
-"""Every exact statistic of private rows that a proven method may release, and its sensitivity.
+"""The form of exact statistics of private rows, and the count of classes.
 
-These functions are the only ones in the proven analyses that see encoded private rows. Each maps
-the rows of one shard and public arrays to an int64 array; shards are added up exactly, in any
-order, and noise is added once to the total by the curator. The result of a shard is private.
+A statistic maps the rows of one shard and public arrays to an int64 array. Shards are added up
+exactly, in any order, and the curator adds noise once, to the total; before, they are private.
 
 Fixed point: a record's vector is truncated toward zero on an integer grid before it is added,
 so a coordinate can only shrink and the stated bound survives. Partial sums of integers below
@@ -12,7 +11,7 @@ itself: BLAS, which rounds a row by where it lies among others, sees no vector o
 
 import numpy as np
 
-from privacy.arrays import Floats, Integers
+from privacy.arrays import Integers
 from privacy.sensitivity import SUM_GRID_BITS
 from tasks.measurement.encoded import EncodedRows
 
@@ -24,13 +23,6 @@ ROOT_SCALE = 2**14
 
 SECOND_MOMENT_SCALE = ROOT_SCALE**2
 """Grid points per unit of a second moment."""
-
-
-def softmax(logits: Floats) -> Floats:
-    """Row-wise softmax of an array of shape (n, C), stable for large logits."""
-    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
-    probabilities: Floats = shifted / shifted.sum(axis=1, keepdims=True)
-    return probabilities
 
 
 def class_counts(rows: EncodedRows, *, n_labels: int) -> Integers:

@@ -40,7 +40,7 @@ class NaiveBayes:
         request = SumRequest(HISTOGRAMS, shape, share=1.0)
         return plan_measurement([request], mu=mu)
 
-    def stages(self, *, mu: float) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[Stage, ...]:
         """One stage: the histograms."""
         return (Stage(name="histograms", run=self._histograms),)
 

@@ -14,8 +14,8 @@ from privacy.event_records import event_from_dict
 from storage.releases.bundles import totals_of
 from storage.releases.manifest import Manifest, MethodRecord, file_digests
 from storage.releases.measurements import Measurement
-from tasks.gates.expectations import GateReport
 from tasks.gates.suites import gate_stated
+from tasks.gates.table_gate import GateReport
 from tasks.reporting.catalogue import catalogue_files
 from tasks.reporting.claim import Claim
 from tasks.reporting.plots import crowded_columns

@@ -13,7 +13,7 @@ from storage.releases.manifest import Manifest
 from storage.releases.measurements import Measurement
 from storage.schema.table import TableSchema
 from tasks.execution.runtime import stage
-from tasks.gates import expectations
+from tasks.gates import table_gate
 from tasks.gates.agreement import CodedTable
 from tasks.gates.agreement_gate import REFERENCE_ROWS, NoisyCounts, agreement_gate
 from tasks.gates.suites import PAGE_FILE, Suite, cells_of, suite_checks, suite_page
@@ -127,17 +127,17 @@ def output_gate(
     noisy: NoisyCounts | None,
     rows: int,
     suite: Suite | None = None,
-) -> expectations.GateReport:
+) -> table_gate.GateReport:
     """Check the files that will be published; Withheld names the checks that failed."""
     frame = read_rows(tables)
-    report = expectations.output_gate(frame, schema, rows)
+    report = table_gate.output_gate(frame, schema, rows)
     stated = is_stated(tables, schema) and formats_agree(tables, frame, schema)
     published = None
-    checks = [*report.checks, expectations.GateCheck(name="files", column=None, passed=stated)]
+    checks = [*report.checks, table_gate.GateCheck(name="files", column=None, passed=stated)]
     if report.passed and stated:
         published, broken = coded(frame, schema)
         checks += [
-            expectations.GateCheck(name=rule, column=None, passed=rule not in broken)
+            table_gate.GateCheck(name=rule, column=None, passed=rule not in broken)
             for rule in map(words, schema.constraints)
         ]
     if published is not None:
@@ -150,7 +150,7 @@ def output_gate(
             label_name=schema.labels.name,
             noisy=noisy,
         ).checks
-    report = expectations.GateReport(checks=tuple(checks))
+    report = table_gate.GateReport(checks=tuple(checks))
     if not report.passed or published is None:
         failed = "; ".join(check.title for check in report.failed_checks) or "rows are readable"
         raise Withheld("OUTPUT_GATE", f"the synthetic rows break these rules: {failed}")

@@ -4,7 +4,8 @@ import pytest
 from audits import game
 from audits.pairs import AUDIT_DOMAIN, neighbour_pairs
 from audits.subjects import PatientCount, subject_of
-from privacy.randomness import OperatingSystemNoise, SeededNoise
+from benchmarks.seeded_noise import SeededNoise
+from privacy.randomness import OperatingSystemNoise
 
 PAIRS = {pair.name: pair for pair in neighbour_pairs(AUDIT_DOMAIN)}
 

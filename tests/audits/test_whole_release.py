@@ -12,8 +12,8 @@ from audits.findings import Claim
 from audits.planted import PlantedTable
 from audits.replay import project, replay
 from audits.subjects import subject_of
+from benchmarks.seeded_noise import SeededNoise
 from privacy.calibration import gdp_mu
-from privacy.randomness import SeededNoise
 from storage.schema.table import TableSchema
 from tasks.ingest.encoding import domain_of
 from tasks.measurement.method import measure
@@ -68,7 +68,7 @@ def audited(
     synthesizer, kept = method(table.domain), {}
     rows = table.encoded().only(table.present)
     curator = curator_of(synthesizer, [rows], noise(seed), mu=claim.mu, seal=kept.__setitem__)
-    released = measure(synthesizer, curator, mu=claim.mu)
+    released = measure(synthesizer, curator)
     sealed = {name: noisy.values for name, noisy in kept.items()}
     stated = {name: noisy.event for name, noisy in kept.items()}
     draws = replay(synthesizer, mu=claim.mu, table=table, sealed=sealed, stated=stated)

@@ -4,9 +4,10 @@ import made_up_release as made
 import numpy as np
 import pandas as pd
 import pytest
+from fixed_runs import Randomness
 
+from benchmarks.seeded_noise import SeededNoise
 from clustmix import Schema
-from privacy.randomness import Randomness, SeededNoise
 
 SCHEMA = Schema(
     columns=[

@@ -4,12 +4,12 @@ import made_up_release as made
 import numpy as np
 import pandas as pd
 import pytest
-from fixed_runs import fixed_randomness
+from fixed_runs import Randomness, fixed_randomness
 
 import clustmix
+from benchmarks.seeded_noise import SeededNoise
 from clustmix import Schema
 from privacy.errors import Withheld
-from privacy.randomness import Randomness, SeededNoise
 from storage.releases.measurements import MeasurementStore
 from storage.releases.release_store import ReleaseStore
 

@@ -61,7 +61,7 @@ def test_a_notebook_shows_settings_guarantee_and_charge_and_nothing_runs(schema,
 def test_a_fit_that_stopped_after_its_draw_is_not_made_again(schema, frame, monkeypatch):
     model = NaiveBayes(schema, **BY_PATIENT)
     with monkeypatch.context() as patch:
-        patch.setattr("tasks.measurement.method.check_draws", lambda *_: 1 / 0)
+        patch.setattr("tasks.measurement.curator.Curator.event", property(lambda _: 1 / 0))
         with pytest.raises(ZeroDivisionError):
             model.fit(frame)
     with pytest.raises(ConfigurationError, match=r"FITTED"):
@@ -124,7 +124,7 @@ def test_habits_of_scikit_learn(schema, frame):
     [
         ({"epsilon": 0.0}, "EPSILON_INVALID"),
         ({"delta": 0.5}, "DELTA_INVALID"),
-        ({"adjacency": "other"}, "ADJACENCY_INVALID: expected adjacency add_remove or"),
+        ({"adjacency": "other"}, "SETTING_INVALID: DPCDA: adjacency: expected .add_remove. or"),
         ({"scale": 0}, "SETTING_INVALID: DPCDA: scale: expected a number greater than 0; found sc"),
         ({"schema": {}}, "SCHEMA_INVALID: expected a clustmix.Schema, found dict"),
         ({"max_rows_per_patient": 2}, "PRIVACY_UNIT_INVALID"),
@@ -146,7 +146,7 @@ def test_a_setting_that_is_not_acceptable_is_one_line_at_construction(schema, ch
 def test_as_many_rows_as_were_declared_and_never_as_many_as_were_measured(schema, frame):
     model = NaiveBayes(schema, **BY_PATIENT, patients=30).fit(frame)
     assert (len(model.sample()), len(model.sample(7))) == (30, 7)
-    with pytest.raises(ConfigurationError, match=r"ROWS_INVALID: .* found none, as no patients"):
+    with pytest.raises(ConfigurationError, match=r"ROWS_INVALID: .* found None; give sample.n."):
         NaiveBayes(schema, **BY_PATIENT).fit(frame).sample()
     for declared, rows in (
         ({"class_sizes": (130, 140)}, 270),

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import yaml
 
+from benchmarks.seeded_noise import SeededNoise
 from flows.cli import main
 from flows.site.request import job_of
 from flows.site.site_file import load_site
 from flows.watching.planning import Planning
 from privacy.calibration import release_mu
-from privacy.randomness import SeededNoise
 from tasks.measurement.centred import counts_of, label_counts
-from tasks.measurement.curator import Curator, in_memory
+from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodedRows
 from tasks.reporting.released_tables import DEVIATIONS
 
@@ -50,7 +50,7 @@ def test_errors_are_those_of_the_noise_that_is_drawn(path, kind):
     )
     sizes, counts = [], []
     for seed in range(300):
-        curator = Curator(plan=plan, shards=in_memory([nobody]), noise_source=SeededNoise(seed))
+        curator = Curator(plan=plan, shards=[nobody], noise_source=SeededNoise(seed))
         hidden = n_codes[4] if len(n_codes) > 4 else 0
         noisy = curator.release(
             planned.name, label_counts, n_codes=tuple(n_codes), n_labels=2, n_visits=hidden

@@ -18,7 +18,7 @@ from storage.keys.key_store import KeyStore
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.releases.bundles import verify_bundle
 from storage.settings import load_settings
-from tasks.ingest.shards import load_shard
+from tasks.ingest.shards import ShardFile
 from tasks.reporting.claim import Claim
 from tasks.steps import ingest_steps
 
@@ -137,7 +137,7 @@ def test_patient_spelled_in_two_ways_is_one_patient(installation, monkeypatch, s
 
     def bound(*arguments):
         paths = spread(*arguments)
-        totals.append(sum(load_shard(path).weight.sum() for path in paths))
+        totals.append(sum(ShardFile(path).load().weight.sum() for path in paths))
         return paths
 
     monkeypatch.setattr(ingest_steps, "bound", bound)

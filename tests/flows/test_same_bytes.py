@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fixed_runs import fixed_randomness
+from fixed_runs import Randomness, fixed_randomness
 from forced_release import DyingShard
 from waiting import kill_spawned
 
+from benchmarks.seeded_noise import SeededNoise
 from flows.site.request import SiteRequest, load_job
 from privacy.errors import Withheld
-from privacy.randomness import Randomness, SeededNoise
 from storage.keys.key_store import KeyStore
 from storage.ledger import ledger_db
 from storage.ledger.ledger_db import LedgerDatabase
@@ -23,9 +23,9 @@ from storage.releases.manifest import MANIFEST_FILE
 from storage.releases.measurements import MeasurementStore
 from storage.releases.release_store import ReleaseStore
 from tasks.execution.runtime import listen_to_stages
-from tasks.ingest.shards import load_shard
+from tasks.ingest.shards import ShardFile
 from tasks.measurement import curator
-from tasks.measurement.curator import Curator, in_memory
+from tasks.measurement.curator import Curator
 from tasks.measurement.method import measure
 from tasks.steps import ingest_steps
 
@@ -60,7 +60,7 @@ def run_with(tmp_path_factory, site):
 
         def keep_shards(*arguments):
             paths = bound(*arguments)
-            kept.shards = [load_shard(path) for path in paths]
+            kept.shards = [ShardFile(path).load() for path in paths]
             return paths
 
         def keep_files(store, ref, files, manifest, **signatures):
@@ -146,10 +146,10 @@ def test_released_arrays_are_those_of_the_serial_reference(run_with, site, dask_
     )
     curator = Curator(
         plan=job.synthesizer.plan(mu=job.mu),
-        shards=in_memory(kept.shards),
+        shards=kept.shards,
         noise_source=SeededNoise(1),
     )
-    reference = measure(job.synthesizer, curator, mu=job.mu)
+    reference = measure(job.synthesizer, curator)
     assert reference.keys() == kept.released.keys()
     for name, array in reference.items():
         np.testing.assert_array_equal(kept.released[name], array, err_msg=name)

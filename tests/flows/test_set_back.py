@@ -115,9 +115,9 @@ def test_a_run_that_the_ledger_saw_begin_is_charged_although_it_was_reserved(
 ):
     begin, backups = Entries.begin, []
 
-    def backed_up(entries, entry):
+    def backed_up(entries, *about):
         backups.append(Backup(installation))
-        begin(entries, entry)
+        begin(entries, *about)
 
     monkeypatch.setattr(Entries, "begin", backed_up)
     site_file = made.write_site(installation)

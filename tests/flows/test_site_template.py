@@ -13,12 +13,12 @@ from storage.codebooks.variables import Variable
 from storage.schema.plain_yaml import PLACEHOLDER
 
 HEADER = ["patient", "age", "lactate", "ward", "no", "when (first): #1"]
-TYPES = {"patient": "int64", "age": "int32", "lactate": "double", "ward": "string"}
+KINDS = {"patient": "integer", "age": "integer", "lactate": "real", "ward": "categorical"}
 
 
 def test_a_template_is_refused_until_it_is_filled_in(tmp_path):
     path = tmp_path / "new.yaml"
-    path.write_text(site_template(HEADER, TYPES))
+    path.write_text(site_template(HEADER, KINDS))
     with pytest.raises(
         ConfigurationError, match=r"INCOMPLETE: new\.yaml: .* dataset: expected a value"
     ):
@@ -40,7 +40,7 @@ def filled_in(template):
     return yaml.safe_dump(data)
 
 
-TEMPLATE = site_template(["age", "ward", "died"], {"age": "int64", "ward": "str"})
+TEMPLATE = site_template(["age", "ward", "died"], {"age": "integer", "ward": "categorical"})
 
 
 def test_a_template_that_is_filled_in_loads_with_what_its_comments_offer(tmp_path):
@@ -78,7 +78,7 @@ def proposed(*arguments, **options):
 
 
 def test_a_codebook_fills_in_what_it_says_and_marks_the_rest():
-    text, data = proposed(HEADER, TYPES, codebook=CODEBOOK, label="no", ignore=[HEADER[-1]])
+    text, data = proposed(HEADER, KINDS, codebook=CODEBOOK, label="no", ignore=[HEADER[-1]])
     age, lactate, ward = data["schema"]["columns"]
     assert age == {
         "name": "age",
@@ -99,14 +99,14 @@ def test_a_codebook_fills_in_what_it_says_and_marks_the_rest():
     assert [line[0] for line in guesses] == [
         *("bins:", "lower:", "upper:", "bins:", "decimals:", "nullable:")
     ]
-    _, data = proposed(HEADER, TYPES, codebook=CODEBOOK, patient="patient")
+    _, data = proposed(HEADER, KINDS, codebook=CODEBOOK, patient="patient")
     assert data["privacy_unit"] == {"column": "patient", "max_rows_per_patient": PLACEHOLDER}
     assert data["schema"]["ignore"] == []
 
 
 def test_names_alone_are_hints():
     header = ["is_smoker", "icd_code", "heart_rate", "admitted_date", "sepsisFlag", "ward_temp"]
-    text, data = proposed(header, {"is_smoker": "int64", "sepsisFlag": "int64"})
+    text, data = proposed(header, {"is_smoker": "integer", "sepsisFlag": "integer"})
     kinds = [column["kind"] for column in data["schema"]["columns"]]
     coded = "categorical"
     assert kinds == [coded, coded, "integer", PLACEHOLDER, coded, PLACEHOLDER]
@@ -168,7 +168,7 @@ def test_whatever_a_codebook_says_the_template_is_plain_yaml(
 )
 def test_what_does_not_fit_the_table_is_one_clear_line(options, code):
     with pytest.raises(ClustMixError, match=f"^{code}: .*expected") as caught:
-        site_template(HEADER, TYPES, **options)
+        site_template(HEADER, KINDS, **options)
     assert "ZEBRA" not in str(caught.value)
 
 

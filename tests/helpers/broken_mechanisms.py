@@ -10,7 +10,8 @@ from audits.findings import AuditResult, Claim, judge_pair
 from audits.game import ATTACKS, play
 from audits.pairs import AUDIT_DOMAIN, AuditPatient, neighbour_pairs
 from audits.subjects import PatientCount, patient_count, subject_of
-from privacy.randomness import OperatingSystemNoise, SeededNoise
+from benchmarks.seeded_noise import SeededNoise
+from privacy.randomness import OperatingSystemNoise
 from tasks.measurement.measurement_plan import SumRequest, plan_measurement
 from tasks.measurement.method import Stage
 from tasks.measurement.statistics import SUM_SCALE
@@ -86,7 +87,7 @@ class AgeSum(PatientCount):
     contribution: Callable = patient_count
     public: tuple = ()
 
-    def stages(self, *, mu):
+    def stages(self):
         def run(curator, released):
             name = curator.plan.statistics[0].name
             return {name: curator.release(name, self.contribution, **dict(self.public))}
@@ -112,7 +113,7 @@ class CountedAndNot(PatientCount):
         requests = [SumRequest(name, (1,), share=1.0) for name in ("everybody", "nobody")]
         return plan_measurement(requests, mu=mu)
 
-    def stages(self, *, mu):
+    def stages(self):
         def run(curator, released):
             counted = {"everybody": patient_count, "nobody": nobody}
             return {name: curator.release(name, each) for name, each in counted.items()}

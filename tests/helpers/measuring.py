@@ -6,9 +6,9 @@ from itertools import product
 
 import numpy as np
 
-from privacy.randomness import SeededNoise
+from benchmarks.seeded_noise import SeededNoise
 from tasks.execution.executor import InProcessExecutor
-from tasks.measurement.curator import Curator, in_memory
+from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.method import measure
 
@@ -51,13 +51,13 @@ class NotingExecutor(InProcessExecutor):
 
 def curator_of(method, shards, noise_source=None, *, mu, **how):
     noise = NoNoise() if noise_source is None else noise_source
-    return Curator(plan=method.plan(mu=mu), shards=in_memory(shards), noise_source=noise, **how)
+    return Curator(plan=method.plan(mu=mu), shards=shards, noise_source=noise, **how)
 
 
 def released_of(method, rows, noise_source=None, *, mu):
     """What a whole measurement releases; every planned draw is made, and nothing else."""
     curator = curator_of(method, [rows], noise_source, mu=mu)
-    released = measure(method, curator, mu=mu)
+    released = measure(method, curator)
     assert curator.event == curator.plan.event
     return released
 
@@ -70,7 +70,7 @@ def transcript_of(method, rows, *, mu, seed=1):
         draws.append((noisy, *executor.asked[-1]))
 
     how = {"mu": mu, "executor": executor, "seal": seal}
-    return draws, measure(method, curator_of(method, [rows], SeededNoise(seed), **how), mu=mu)
+    return draws, measure(method, curator_of(method, [rows], SeededNoise(seed), **how))
 
 
 def drawn_by(method, rows, *, mu):

@@ -89,7 +89,7 @@ def test_a_part_is_one_of_a_scheme_with_a_name(parts, part):
         ({"dataset": "x" * 201}, "LEDGER_TEXT_INVALID: expected dataset as one line"),
         ({"owner": None}, "LEDGER_TEXT_INVALID: expected owner as one line"),
         ({"unit": "two\nlines"}, "LEDGER_TEXT_INVALID: expected unit as one line"),
-        ({"request_key": "AB" * 32}, "REQUEST_KEY_INVALID: expected a request key of 64 lower-cas"),
+        ({"request_key": "AB" * 32}, "DIGEST_INVALID: expected a SHA-256 digest of 64 lower-cas"),
         ({"requester": "Ada"}, "KEY_ID_INVALID: expected the id of a key, 16 lower-case hexadec"),
         ({"needs_approval": True}, "REQUESTER_MISSING: expected the key of the requester where an"),
     ],

@@ -77,16 +77,13 @@ HUGE = 10**5000
 LARGE = 10**400
 OUTSIDE = [
     ({"statistic": ""}, "expected the name of a statistic, found ''"),
-    ({"l2_sensitivity": 0.0}, "expected l2_sensitivity to be a number from 1e-100 to 1e100"),
+    ({"l2_sensitivity": 0.0}, "expected l2_sensitivity to be a number from 1e-100 to 1e\\+100"),
     ({"l2_sensitivity": math.nan}, "expected l2_sensitivity to be a number"),
     ({"l2_sensitivity": math.inf}, "expected l2_sensitivity to be a number"),
     ({"l2_sensitivity": True}, "expected l2_sensitivity to be a number"),
     ({"noise_stddev": "100"}, "expected noise_stddev to be a number"),
     ({"noise_stddev": HUGE}, "found an integer beyond 64 bits"),
-    (
-        {"noise_stddev": 49.999},
-        r"noise_stddev to be a number .* found 49\.999; change",
-    ),
+    ({"noise_stddev": 49.999}, r"noise_stddev to be a number .*choose the scale.*found 49\.999"),
     ({"noise_stddev": 2.0**55 * 1.01}, r"noise_stddev to be a number from 50\.0 to "),
     ({"n_values": 0}, "expected n_values to be an integer from 1, found 0"),
     ({"n_values": 1.0}, r"expected n_values to be an integer from 1, found 1\.0"),
@@ -112,14 +109,14 @@ WRITTEN = event_to_dict(discrete_draw())
 ONE_MISSING = [
     {key: WRITTEN[key] for key in WRITTEN if key != name} for name in WRITTEN if name != "kind"
 ]
-ONE_OF = "expected the kind of an event to be one of "
-KEYS = "expected a gaussian event to have the keys "
+ONE_OF = "expected an object whose kind is one of "
+KEYS = "expected a gaussian event of adjacency, "
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ([], "expected an event to be an object with a kind"),
+        ([], ONE_OF),
         ({}, ONE_OF),
         ({**WRITTEN, "kind": "laplace"}, f"{ONE_OF}gaussian, "),
         ({**WRITTEN, "kind": ["composed"]}, f"{ONE_OF}.*, found a list"),
@@ -132,12 +129,9 @@ KEYS = "expected a gaussian event to have the keys "
         ),
         ({**WRITTEN, "adjacency": []}, "expected adjacency to be one of add_remove, replace_one"),
         ({**WRITTEN, "l2_sensitivity": None}, "expected l2_sensitivity to be a number"),
-        (
-            {**WRITTEN, "kind": "composed"},
-            "expected a composed event to have the keys events, kind",
-        ),
-        ({"kind": "composed", "events": {}}, "expected the events of a composed event to be a"),
-        ({"kind": "composed", "events": [1]}, "expected an event to be an object with a kind"),
+        ({**WRITTEN, "kind": "composed"}, "expected a composed event of events, found "),
+        ({"kind": "composed", "events": {}}, "expected a list of events in a composed event"),
+        ({"kind": "composed", "events": [1]}, ONE_OF),
     ],
 )
 def test_json_that_is_not_an_event_is_refused(values, message):

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from measuring import NoNoise
 
+from benchmarks.seeded_noise import SeededNoise
 from privacy.errors import ConfigurationError
 from privacy.events import Gaussian
 from privacy.mechanisms import (
@@ -9,7 +10,6 @@ from privacy.mechanisms import (
     discrete_gaussian_mechanism,
 )
 from privacy.parameters import Adjacency
-from privacy.randomness import SeededNoise
 
 
 def release(exact, **changes):

@@ -5,7 +5,8 @@ from scipy.special import ndtr
 from scipy.stats import binom, chi2
 
 import privacy.randomness
-from privacy.randomness import OperatingSystemNoise, SeededNoise
+from benchmarks.seeded_noise import SeededNoise
+from privacy.randomness import OperatingSystemNoise
 
 DRAWS = 20_000
 # The noise comes from the operating system and cannot be seeded. A test that accepts fails by

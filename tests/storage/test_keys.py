@@ -59,7 +59,7 @@ def test_a_created_key_is_read_again(tmp_path):
     assert PublicKey.read(tmp_path / "anna.pub") == key.public
     assert key.key_id == hashlib.sha256(key.public.raw).hexdigest()[:16]
     assert SigningKey.create(tmp_path / "bert").public != key.public
-    assert PublicKey.read(tmp_path / "bert.pub").to_pem().startswith(b"-----BEGIN PUBLIC KEY-----")
+    assert (tmp_path / "bert.pub").read_bytes().startswith(b"-----BEGIN PUBLIC KEY-----")
     (tmp_path / "anna.key").chmod(0o400)
     assert SigningKey.read(tmp_path / "anna.key").key_id == key.key_id
 
@@ -227,13 +227,13 @@ def test_keys_of_officers_and_retired_ones_are_found_by_their_folders(store, tmp
     (folder / "pipeline.key").unlink()
     (folder / "pipeline.pub").rename(folder / "retired" / "2024.pub")
     new = store.pipeline().public
-    (folder / "retired" / "2025.pub").write_bytes(new.to_pem())
+    new.write(folder / "retired" / "2025.pub")
     assert store.pipeline_public() == (new, old)
     bert, anna = (SigningKey.create(tmp_path / f"{name}.key") for name in ("bert", "anna"))
     for name in ("bert", "anna"):
         (tmp_path / f"{name}.pub").rename(folder / "officers" / f"{name}.pub")
     (folder / "officers" / ".swp").touch()
-    (folder / "officers" / "carla.pub").write_bytes(anna.public.to_pem())
+    anna.public.write(folder / "officers" / "carla.pub")
     assert store.officers() == (anna.public, bert.public)
     store.require_officer(anna.key_id)
 

@@ -41,7 +41,7 @@ class Bomb:
 def test_objects_and_damaged_arrays_are_neither_written_nor_read(root):
     with PrivateWorkspace.create(root, "run-1") as workspace:
         path = workspace.path("a.npz")
-        with pytest.raises(ConfigurationError, match="ARRAY_OF_OBJECTS: array 'x' holds Python"):
+        with pytest.raises(ValueError, match="Object arrays cannot be saved"):
             store_arrays(path, x=np.array([None]))
         assert not path.exists()
         store_arrays(path, x=np.arange(1_000))

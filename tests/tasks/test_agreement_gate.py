@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from measuring import curator_of
 
+from benchmarks.seeded_noise import SeededNoise
 from privacy.errors import Withheld
-from privacy.randomness import SeededNoise
 from storage.schema.table import TableSchema
 from tasks.gates import agreement
 from tasks.gates.agreement_gate import NoisyCounts, agreement_gate
@@ -78,7 +78,7 @@ class Sealed:
         curator = curator_of(
             self.method, [self.rows], SeededNoise(seed), mu=MU, seal=kept.__setitem__
         )
-        released = measure(self.method, curator, mu=MU)
+        released = measure(self.method, curator)
         (name,) = kept.keys() & {HISTOGRAMS, LABEL_COUNTS}
         noisy = NoisyCounts.of_draw(
             kept[name].values,

@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 from storage.schema.table import TableSchema
-from tasks.gates.expectations import GateCheck, output_gate
+from tasks.gates.table_gate import GateCheck, output_gate
 from tasks.ingest.encoding import encode_chunk
 
 LABEL = {"name": "label", "levels": {"cat": [0], "dog": [1]}}

@@ -15,14 +15,14 @@ from measuring import curator_of, domain_with, rows_with
 from pydantic import TypeAdapter
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from benchmarks.seeded_noise import SeededNoise
 from flows.site.request import job_of
 from flows.site.site_file import load_site
-from privacy.randomness import SeededNoise
 from storage.files.diagnostics import DiagnosticsFile
 from storage.files.documents import canonical_json
 from storage.files.workspace import PrivateWorkspace
 from storage.sources.cohorts import CohortReader
-from tasks.ingest.shards import load_shard
+from tasks.ingest.shards import ShardFile
 from tasks.measurement.method import measure
 from tasks.methods.registry import build, method_entry
 from tasks.steps.ingest_steps import ingest
@@ -120,7 +120,7 @@ def measured(case):
 
     curator = curator_of(method, [rows_of(domain)], SeededNoise(7), mu=MU, seal=seal)
     with threadpool_limits(1, user_api="blas"):  # sums of two threads depend on the processors
-        released = measure(method, curator, mu=MU)
+        released = measure(method, curator)
     return draws | released
 
 
@@ -152,7 +152,7 @@ def test_codes_and_weights_change_only_with_the_version_of_the_encoding(tmp_path
             job.columns_to_read, job.rules, reader, workspace=workspace, diagnostics=diagnostics
         )
         digest = hashlib.sha256()
-        for rows in map(load_shard, paths):
+        for rows in (ShardFile(path).load() for path in paths):
             for part in (rows.codes, rows.label, rows.weight, rows.fold):
                 digest.update(part.tobytes())
     assert (ENCODING_VERSION, digest.hexdigest()) == (1, ENCODED)

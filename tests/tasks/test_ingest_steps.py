@@ -19,7 +19,7 @@ from storage.sources.tables import parquet_files
 from tasks.execution.cluster import local_cluster
 from tasks.execution.dask_executor import DaskExecutor
 from tasks.execution.executor import IN_PROCESS
-from tasks.ingest.shards import load_shard
+from tasks.ingest.shards import ShardFile
 from tasks.steps.ingest_steps import ingest
 
 pytestmark = pytest.mark.integration
@@ -68,7 +68,7 @@ class Run:
             left = {p.name for p in workspace.folder.iterdir() if not p.name.startswith(".staged-")}
             assert left == {".alive", *(path.name for path in paths)}
             assert {path.stat().st_mode & 0o777 for path in paths} == {0o600}
-            self.rows = [load_shard(path) for path in paths]
+            self.rows = [ShardFile(path).load() for path in paths]
             return [path.read_bytes() for path in paths]
 
     def refusal(self, executor, reader=None):

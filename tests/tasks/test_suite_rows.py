@@ -1,7 +1,12 @@
+import logging
+import os
+import socket
+
 import pandas as pd
 import pytest
 
 from storage.schema.table import TableSchema
+from tasks.gates import suites
 from tasks.gates.suites import _KINDS, cells_of, refusals, suite_checks, unexpected_rows
 
 SCHEMA = TableSchema.model_validate(
@@ -92,3 +97,20 @@ def test_whole_numbers_are_whole_and_one_library_raises_nothing():
     part = {"type": "expect_column_values_to_be_of_type", "kwargs": {"column": "low"}}
     suite = {"name": "s", "expectations": [part | {"kwargs": {**part["kwargs"], "type_": "int64"}}]}
     assert all(check.passed for check in suite_checks(TEXT, suite, cells_of(SCHEMA)))
+
+
+def test_a_result_carries_no_value(monkeypatch, tmp_path, caplog, capfd):
+    calls = []
+    monkeypatch.setattr(socket.socket, "connect", lambda self, address: calls.append(address))
+    monkeypatch.chdir(tmp_path)
+    suites.great_expectations.cache_clear()
+    part = {"type": "expect_column_values_to_be_in_set", "kwargs": CODE | {"value_set": ["7"]}}
+    frame = TEXT.assign(code="MRN-SECRET-7751")
+    with caplog.at_level(logging.DEBUG):
+        [result] = suites._judged(frame, {"": part}, cells_of(SCHEMA))
+    assert not result.success
+    assert not result.result
+    out, err = capfd.readouterr()
+    assert "MRN-SECRET" not in str(result) + caplog.text + out + err
+    assert os.environ["GX_ANALYTICS_ENABLED"] == "false"
+    assert calls == list(tmp_path.iterdir()) == []

@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.errors import ConfigurationError, extra
+from privacy.errors import extra
+from storage.files.documents import refusals
 from storage.schema.columns import raw_text
 from storage.sources.declared_images import PATIENT_TAG, DicomSource
 from storage.sources.images.file_rules import FileRule, RefusedFile
 
+refusal = refusals("storage.sources")
 _PIXELS = (
     "Rows", "Columns", "SamplesPerPixel", "PhotometricInterpretation", "BitsAllocated",
     "BitsStored", "HighBit", "PixelRepresentation", "NumberOfFrames", "RescaleSlope",
@@ -108,10 +110,7 @@ def check_tags(tags: Sequence[str]) -> None:
         from pydicom.datadict import tag_for_keyword
     unknown = [tag for tag in tags if tag_for_keyword(tag) is None]
     if unknown:
-        raise ConfigurationError(
-            "DICOM_TAGS",
-            f"source.tags: expected keywords of DICOM such as ViewPosition, found {unknown[0]}",
-        )
+        raise refusal("DICOM_TAGS", found=unknown[0])
 
 
 @contextmanager
@@ -123,7 +122,6 @@ def _parsed(content: bytes, names: Sequence[str], **options: bool) -> Iterator[A
         raise RefusedFile(FileRule.UNCOMPRESSED)
     # Its warnings quote values.
     pydicom.config.logger.disabled = logging.getLogger("pydicom").disabled = True
-    rule = FileRule.WHOLE
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from privacy.errors import InputError
+from storage.files.documents import refusals
 from storage.schema.column_blocks import LABEL_NAME
 from storage.schema.table import check_names
 from storage.sources.declared import CsvSource
@@ -30,6 +30,7 @@ from storage.sources.images.file_rules import FileRule, RefusedFile
 from storage.sources.images.png_images import read_png
 from storage.sources.reading import SourceTable
 
+refusal = refusals("storage.sources")
 FILES_WORTH_A_FRAGMENT = 1_000
 MAX_FILE_BYTES = 64 << 20
 """Most bytes of a file that are read."""
@@ -107,10 +108,7 @@ class ImageFolder(SourceTable):
         if isinstance(source, DicomSource):
             check_tags(source.header_columns)
         if not folder.is_dir():
-            raise InputError(
-                "SOURCE_MISSING",
-                f"expected a folder at {folder}; correct the path in the site file",
-            )
+            raise refusal("SOURCE_MISSING folder", folder=folder)
         if source.table is None:
             names = tuple(_below(folder, _ENDINGS[source.kind]))
             self._cells = {LABEL_NAME: tuple(name.parts[0] for name in names)}
@@ -165,11 +163,7 @@ class ImageFolder(SourceTable):
         for file in self._images:
             patient, own = series_of(_content(file, most=MAX_FILE_BYTES))
             if patient and series.setdefault(patient, own) != own:
-                raise InputError(
-                    "DICOM_SERIES",
-                    "expected one series for each patient, found a patient with two; leave the "
-                    "others out of the folder or the table",
-                )
+                raise refusal("DICOM_SERIES")
 
 
 def _read(file: Path, source: PngSource | DicomSource) -> tuple[NDArray[np.uint8], dict[str, str]]:
@@ -200,17 +194,12 @@ def shrunk(pixels: NDArray[np.uint8], factor: int) -> NDArray[np.uint8]:
 def _listed(table: Path) -> tuple[tuple[PurePosixPath, ...], dict[str, tuple[str, ...]]]:
     """Return the paths that a table lists, and its other columns."""
     if not table.is_file():
-        raise InputError(
-            "SOURCE_MISSING", f"expected a file at {table}; correct the path in the site file"
-        )
+        raise refusal("SOURCE_MISSING table", path=table)
     rows = CsvTable(CsvSource(kind="csv", path=table))
     columns, _ = rows.described()
     check_names(columns)
     if FILE_NAME not in columns:
-        raise InputError(
-            "COLUMN_MISSING",
-            f"expected a column {FILE_NAME} in {table}, which names the file of each image",
-        )
+        raise refusal("COLUMN_MISSING file", column=FILE_NAME, path=table)
     cells: dict[str, list[str]] = {name: [] for name in columns}
     for batch in rows.batches(columns, _BATCH_CELLS):
         for name in columns:
@@ -228,11 +217,7 @@ def _below(folder: Path, ending: str) -> Iterator[PurePosixPath]:
         if path.is_dir() and not path.is_symlink():
             continue
         if path.suffix.lower() != ending or len(name.parts) < 2:
-            raise InputError(
-                "IMAGE_FOLDER",
-                f"expected folders of files *{ending} below {folder}, named as the labels, and "
-                "nothing beside them; move other files away, or list the images in a table",
-            )
+            raise refusal("IMAGE_FOLDER", ending=ending, folder=folder)
         yield name
 
 
@@ -241,30 +226,15 @@ def _check_files(folder: Path, names: Sequence[PurePosixPath]) -> None:
     known: dict[PurePosixPath, int] = {}
     for name in names:
         if name.is_absolute() or ".." in name.parts or not name.parts or "\0" in str(name):
-            raise InputError(
-                "IMAGE_OUTSIDE",
-                f"column {FILE_NAME}: expected places below {folder}, without '..', in every cell",
-            )
+            raise refusal("IMAGE_OUTSIDE", folder=folder)
         way = [name, *name.parents][:-1]
         known |= {part: _kind_of(folder / part) for part in way if part not in known}
         if any(stat.S_ISLNK(known[part]) for part in way):
-            raise InputError(
-                "IMAGE_LINK",
-                f"expected files and folders of their own below {folder}, found a link; put the "
-                "file itself there ('find FOLDER -type l' lists links)",
-            )
+            raise refusal("IMAGE_LINK", folder=folder)
         if not stat.S_ISREG(known[name]):
-            raise InputError(
-                "IMAGE_MISSING",
-                f"column {FILE_NAME}: expected a file below {folder} for every image, found none "
-                "for one; correct the table or the folder",
-            )
+            raise refusal("IMAGE_MISSING", folder=folder)
     if len({*names}) != len(names):
-        raise InputError(
-            "IMAGE_TWICE",
-            f"column {FILE_NAME}: expected each file once, as another line may give it to another "
-            "patient; correct the table",
-        )
+        raise refusal("IMAGE_TWICE")
 
 
 def _kind_of(path: Path) -> int:

@@ -15,31 +15,22 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from privacy.errors import ConfigurationError, InputError, extra
+from privacy.errors import extra
+from storage.files.documents import listed, refusals
 from storage.files.private import ensure_private_directory
 from storage.settings import load_settings
-from storage.sources.formats import folded, in_quotes, undeclared_view
+from storage.sources.formats import folded, in_quotes
 from storage.sources.reading import SourceTable
 from storage.sources.sql_queries import DUCKDB_TYPES, equated_of, parse_query, printed
-from storage.sources.tables.parquet_files import above_partitions, plain, refuse_a_log
+from storage.sources.tables.parquet_files import above_partitions, is_part, plain, refuse_a_log
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
+refusal = refusals("storage.sources")
 _S3 = "s3://"
-_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
-    "allow_community_extensions": False,
-    "allow_persistent_secrets": False,
-    "autoinstall_known_extensions": False,
-    "autoload_known_extensions": False,
-    "memory_limit": "2GB",
-    "python_enable_replacements": False,
-    "threads": 2,
-}
-_EXTENSIONS = {"parquet": (), "delta": ("delta",), "iceberg": ("avro", "iceberg")}
+_LISTED = listed(__package__, "duckdb.toml")
 _METADATA = re.compile(r"/metadata/[^/]*\.metadata\.json$")  # a version of an Iceberg table
-_KEYS = {"KEY_ID": "ACCESS_KEY_ID", "SECRET": "SECRET_ACCESS_KEY", "REGION": "DEFAULT_REGION"}
-_KEYS |= {"SESSION_TOKEN": "SESSION_TOKEN"}
 
 
 class DuckdbTables(SourceTable):
@@ -76,7 +67,7 @@ class DuckdbTables(SourceTable):
         }
         with (
             tempfile.TemporaryDirectory(prefix=".duckdb-", dir=private) as spilt,
-            duckdb.connect(config=_SETTINGS | {"temp_directory": spilt}) as connection,
+            duckdb.connect(config=_LISTED["settings"] | {"temp_directory": spilt}) as connection,
         ):
             connection.execute("SET TimeZone = 'UTC'")  # times with a zone become dates by it
             scans = self._of_database(connection) if self._source.database else {}
@@ -105,7 +96,7 @@ class DuckdbTables(SourceTable):
         for name in sorted(self._source.tables_read):
             schema, table, kind = found.get(name if "." in name else f"main.{name}", ("", "", ""))
             if kind != "BASE TABLE" and not (kind == "VIEW" and name in self._source.declared):
-                raise undeclared_view(name)
+                raise refusal("UNDECLARED_VIEW", name=name)
             scans[name] = f"source.{in_quotes(schema)}.{in_quotes(table)}"
         return scans
 
@@ -115,25 +106,17 @@ class DuckdbTables(SourceTable):
         for column in sorted(equated_of(parse_query(self._source.query, "duckdb"))):
             kinds = {columns[column] for columns in patients if column in columns}
             if len(kinds) > 1 and not all(kind.endswith(("INT", "INTEGER")) for kind in kinds):
-                raise InputError(
-                    "JOIN_TYPES",
-                    f"expected column {column!r}, which joins tables, to be of one type in all of "
-                    "them, so that no two keys are taken for one; write it as text",
-                )
+                raise refusal("JOIN_TYPES", column=column)
 
 
 def _scan(connection: "DuckDBPyConnection", kind: str, place: str) -> str:
     """Make a table of files readable; return it as a part of FROM."""
     is_remote = place.startswith(_S3)
-    for name in (*_EXTENSIONS[kind], *(("httpfs",) if is_remote and kind != "parquet" else ())):
+    remote = ["httpfs"] if is_remote and kind != "parquet" else []
+    for name in (*_LISTED["extensions"][kind], *remote):
         known = "SELECT 1 FROM duckdb_extensions() WHERE installed AND extension_name = ?"
         if connection.execute(known, [name]).fetchone() is None:
-            raise ConfigurationError(
-                "EXTENSION_MISSING",
-                f"expected the extension {name} of DuckDB, found none for its version; nothing is "
-                'downloaded here: install it as this user (python -c "import duckdb; '
-                f"duckdb.sql('INSTALL {name}')\"), or write the present rows out as Parquet",
-            )
+            raise refusal("EXTENSION_MISSING", name=name)
         connection.execute(f"LOAD {name}")
     if kind != "parquet":
         if is_remote:
@@ -144,11 +127,7 @@ def _scan(connection: "DuckDBPyConnection", kind: str, place: str) -> str:
     # DuckDB would convert all files to the types of the first.
     forms = {frozenset(_kinds(connection.sql(f"FROM {scan(one)}")).items()) for one in files}
     if len(forms) > 1:
-        raise InputError(
-            "PARQUET_SCHEMA",
-            f"expected the same columns, types and partition keys in every file at {place}; write "
-            "the folder again with one schema",
-        )
+        raise refusal("PARQUET_SCHEMA files", place=place)
     return scan(", ".join(files))
 
 
@@ -166,18 +145,10 @@ def _parquet_files(connection: "DuckDBPyConnection", place: str) -> list[str]:
     folder = PurePosixPath(root)
     names = [PurePosixPath(name) for name in store.find(str(above_partitions(folder)))]
     refuse_a_log(names)
-    found = [name for name in names if name == folder or _is_parquet(name, folder)]
+    found = [name for name in names if name == folder or is_part(name, folder)]
     if not found or any(set("*?[") & set(str(name)) for name in found):
-        raise InputError(
-            "SOURCE_MISSING",
-            f"expected files '*.parquet' at {place}, none with * ? or [ in its name",
-        )
+        raise refusal("SOURCE_MISSING parquet", place=place)
     return [f"{_S3 if is_remote else ''}{name}" for name in sorted(found)]
-
-
-def _is_parquet(name: PurePosixPath, folder: PurePosixPath) -> bool:
-    inside = name.relative_to(folder).parts if name.is_relative_to(folder) else (".",)
-    return name.suffix == ".parquet" and not any(part.startswith((".", "_")) for part in inside)
 
 
 def _define(connection: "DuckDBPyConnection", name: str, scan: str) -> dict[str, str]:
@@ -207,7 +178,7 @@ def _secret() -> str:
     options = ["TYPE s3"]
     options += [
         f"{key} {_text(value)}"
-        for key, name in _KEYS.items()
+        for key, name in _LISTED["keys"].items()
         if (value := os.environ.get(f"AWS_{name}"))
     ]
     scheme, _, host = os.environ.get("AWS_ENDPOINT_URL", "").partition("://")

@@ -10,10 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from privacy.errors import InputError
+from storage.files.documents import refusals
 from storage.sources.cells import arrow_is_read, arrow_is_text
 from storage.sources.declared import ParquetSource
 from storage.sources.reading import SourceTable, check_form
 
+refusal = refusals("storage.sources")
 ROWS_WORTH_A_FRAGMENT = 50_000
 """Least rows of a fragment, as the checks of a batch have a fixed cost."""
 
@@ -95,12 +97,7 @@ class ParquetFolder(SourceTable):
         for schema, values in zip(schemas, self._partitions, strict=True):
             if sorted(schema) != sorted(types) or list(values) != keys:
                 differing = sorted({name for name, _ in {*types} ^ {*schema}})
-                raise InputError(
-                    "PARQUET_SCHEMA",
-                    "every file of the folder must have the same columns, types and partition "
-                    f"keys; they differ in: {', '.join(differing) or 'partition keys'}; write the "
-                    "folder again with one schema",
-                )
+                raise refusal("PARQUET_SCHEMA", names=", ".join(differing) or "partition keys")
         refused = {item.name: str(item.type) for item in stored if not arrow_is_read(item.type)}
         return (*(name for name, _ in types), *keys), refused
 
@@ -158,12 +155,7 @@ def refuse_a_log(names: Iterable[PurePath]) -> None:
     for table, mark in _LOGS.items():
         if any(part.endswith(mark) for part in found):
             by_log = "" if table == "Hudi" else "read it with source.kind: duckdb, or "
-            raise InputError(
-                "TABLE_LOG",
-                f"expected a folder of plain Parquet, found the log of a {table} table, whose "
-                f"files hold deleted and replaced rows; {by_log}write its present rows out as "
-                "Parquet",
-            )
+            raise refusal("TABLE_LOG", table=table, instead=by_log)
 
 
 def _rows_of_groups(file: Path) -> list[int]:
@@ -172,16 +164,16 @@ def _rows_of_groups(file: Path) -> list[int]:
 
 
 def _files_of(path: Path) -> list[Path]:
-    """Return the file, or the Parquet files below a folder, sorted; ``.`` and ``_`` hide a name."""
+    """Return the file, or the Parquet files below a folder, sorted."""
     if path.is_file():
         return [path]
-    hidden = (".", "_")
-    return sorted(
-        file
-        for file in path.rglob("*.parquet")
-        if file.is_file()
-        and not any(part.startswith(hidden) for part in file.relative_to(path).parts)
-    )
+    return sorted(file for file in path.rglob("*") if file.is_file() and is_part(file, path))
+
+
+def is_part(file: PurePath, folder: PurePath) -> bool:
+    """Return true for a Parquet file below a folder; ``.`` and ``_`` hide a name."""
+    inside = file.relative_to(folder).parts if file.is_relative_to(folder) else (".",)
+    return file.suffix == ".parquet" and not any(part.startswith((".", "_")) for part in inside)
 
 
 def _hive_values(relative: Path) -> dict[str, str | None]:

@@ -116,7 +116,8 @@ class DpCda:
     domain: EncodingDomain
     config: DpCdaConfig
     record_map: RecordMap = field(init=False)
-    smallest_class: float = field(init=False)
+    n_mixtures: int = field(init=False)
+    """Mixtures of each class: the groups of l that the smallest declared class gives."""
 
     def __post_init__(self) -> None:
         config = self.config
@@ -130,18 +131,15 @@ class DpCda:
             vectors=vectors, centre=centre, scale=config.scale, l2_clip_norm=clip
         )
         object.__setattr__(self, "record_map", record_map)
-        object.__setattr__(self, "smallest_class", min(config.sizes(self.domain.n_labels)))
+        smallest = config.smallest_class(self.domain.n_labels)
+        n_mixtures = max(int(smallest / config.order_of_mixture), 1)
+        object.__setattr__(self, "n_mixtures", n_mixtures)
         if self.n_mixtures * self.domain.n_labels * vectors.width > MAX_VALUES:
             raise ConfigurationError(
                 "MIXTURES_TOO_MANY",
                 f"expected mixtures of at most {MAX_VALUES} numbers in all, found more; raise "
                 "order_of_mixture",
             )
-
-    @property
-    def n_mixtures(self) -> int:
-        """Mixtures of each class: the groups of l that the smallest declared class gives."""
-        return max(int(self.smallest_class / self.config.order_of_mixture), 1)
 
     def plan(self, *, mu: float) -> MeasurementPlan:
         """Class counts and mixtures, with their shares of the budget."""
@@ -155,7 +153,7 @@ class DpCda:
         )
         return plan_measurement([counts, sums], mu=mu)
 
-    def stages(self, *, mu: float) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[Stage, ...]:
         """Count the classes, then mix all groups."""
         return (Stage(name="class-counts", run=self._count), Stage(name="mix", run=self._mix))
 
@@ -165,7 +163,6 @@ class DpCda:
         Labels are drawn by the released frequencies; a mixture comes again only after all others
         of its class.
         """
-        n_mixtures = len(released["mixtures"])
         centre = released["centre"]
         vectors, scale = self.record_map.vectors, self.record_map.scale
         drawn = drawn_coordinates(vectors)
@@ -183,7 +180,7 @@ class DpCda:
                 mixtures,
                 spread(mixtures, drawn),
                 vectors,
-                chosen=rng.permutation(n_mixtures)[np.arange(len(member)) % n_mixtures],
+                chosen=rng.permutation(self.n_mixtures)[np.arange(len(member)) % self.n_mixtures],
                 rng=rng,
             )
         return codes, labels

@@ -45,8 +45,8 @@ class DpCdaConfig(MethodSettings):
             )
         return self
 
-    def sizes(self, n_labels: int) -> tuple[float, ...]:
-        """Return declared class sizes; ConfigurationError if not `n_labels`, or below the order."""
+    def smallest_class(self, n_labels: int) -> float:
+        """Return the least declared size; ConfigurationError if below the order, or of others."""
         if self.class_sizes is None:
             size = self.declared_patients / n_labels
             if size < self.order_of_mixture:
@@ -55,11 +55,11 @@ class DpCdaConfig(MethodSettings):
                     "expected order_of_mixture of at most declared_patients / classes = "
                     f"{size:g}, found {self.order_of_mixture}; lower it, or declare more patients",
                 )
-            return (size,) * n_labels
+            return size
         if len(self.class_sizes) != n_labels:
             raise ConfigurationError(
                 "CLASS_SIZES_INVALID",
                 f"expected one of class_sizes for each of the {n_labels} labels, found "
                 f"{len(self.class_sizes)}; give them in the order of the labels",
             )
-        return tuple(map(float, self.class_sizes))
+        return float(min(self.class_sizes))

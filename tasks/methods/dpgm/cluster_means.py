@@ -24,7 +24,6 @@ from tasks.methods.dpgm.kernel_kmeans import (
 TOTAL_SHARE = 0.5
 """Part of the squared sensitivity of the draw that the line of all records has."""
 
-
 _ROUNDS = 3
 
 

@@ -99,7 +99,7 @@ class DpKMeans:
         requests.append(SumRequest(HISTOGRAMS, shape, share=1.0 - config.clustering_share))
         return plan_measurement(requests, mu=mu)
 
-    def stages(self, *, mu: float) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[Stage, ...]:
         """Two stages: the clusters, and what is in them."""
         return (
             Stage(name="clustering", run=self._clustering),

@@ -30,7 +30,6 @@ from tasks.methods.dpgm.kernel_kmeans import Clustering
 if TYPE_CHECKING:  # jax takes seconds to load, and a plan does not need it.
     from tasks.methods.dpgm.network import GenerativeNetwork
 
-
 _SECOND_DECAY, _FLOOR = 0.999, 1e-8
 """Adam's usual constants."""
 
@@ -78,11 +77,6 @@ class TrainingStep:
     seed: int
 
     @property
-    def n_values(self) -> int:
-        """Number of values of a draw: bins, then the gradients of all clusters."""
-        return self.histogram.n_bins + self.parameters.size
-
-    @property
     def gradient_scale(self) -> int:
         """Grid points per unit of a gradient: a clipped one has its part of the sensitivity."""
         return int(math.sqrt(1.0 - self.histogram.share) * SUM_SCALE / self.l2_clip_norm)
@@ -107,7 +101,7 @@ def gradient_sums(rows: EncodedRows, *, step: TrainingStep) -> Integers:
     are one vector, so no composition of dependent mechanisms is needed.
     """
     n_bins, n_parameters = step.histogram.n_bins, step.parameters.shape[1]
-    total = np.zeros(step.n_values, dtype=np.int64)
+    total = np.zeros(n_bins + step.parameters.size, dtype=np.int64)
     gradients = total[n_bins:].reshape(step.clustering.n_clusters, n_parameters)
     for block in row_slices(len(rows)):
         codes, label, weight = rows.codes[block], rows.label[block], rows.weight[block]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -76,7 +76,7 @@ class Dpgm:
         )
         return plan_measurement(requests, mu=mu)
 
-    def stages(self, *, mu: float) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[Stage, ...]:
         """Return the clusters, then one stage for each step of the training."""
         count = self.config.epochs
         return (
@@ -223,18 +223,14 @@ def build_network(
     vector_map: VectorMap, config: DpgmConfig, mean: Floats | None
 ) -> GenerativeNetwork:
     """Network of one cluster, with the released mean of the cluster where there is one."""
+    form: dict[str, Any] = {"blocks": vector_map.blocks, "hidden_units": config.hidden_units}
     if config.network == "rbm":
         from tasks.methods.dpgm.rbm import Rbm
 
-        return Rbm(blocks=vector_map.blocks, mean=mean, hidden_units=config.hidden_units)
+        return Rbm(mean=mean, **form)
     from tasks.methods.dpgm.vae import Vae
 
-    return Vae(
-        blocks=vector_map.blocks,
-        mean=mean,
-        hidden_units=config.hidden_units,
-        latent_dimensions=config.latent_dimensions,
-    )
+    return Vae(mean=mean, latent_dimensions=config.latent_dimensions, **form)
 
 
 def _moved(

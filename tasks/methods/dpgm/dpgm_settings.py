@@ -9,7 +9,6 @@ from tasks.measurement.method_settings import MethodSettings
 PUBLIC_SEED = 20_190_627
 """Seed of every public random choice (frequencies, first centres and weights, chains)."""
 
-
 _LEARNING_RATES = {"adam": 0.04, "momentum": 0.8}
 """Rates for sixteen steps."""
 

@@ -135,11 +135,6 @@ class Clustering:
         """Number k of clusters."""
         return len(self.centres)
 
-    @property
-    def count_share(self) -> float:
-        """Part of the squared sensitivity of a round that the count has; the sum has the rest."""
-        return count_share(self.embedding.width)
-
     def assign_points(self, points: Floats) -> Integers:
         """Cluster of each point of shape (n, m): the nearest centre, the first where several."""
         penalty = np.where(self.alive, np.square(self.centres).sum(axis=1), np.inf)
@@ -171,7 +166,7 @@ def cluster_sums(rows: EncodedRows, *, clustering: Clustering) -> Any:
     """Weighted counts and sums of the points of each cluster, one assignment of all records.
 
     Of shape (k, 1 + m), in units of ``1 / SUM_SCALE``: first the count times ``sqrt(s)``, then the
-    sum of points times ``sqrt(1 - s)``, with s the clustering's ``count_share``.
+    sum of points times ``sqrt(1 - s)``, with s of `count_share`.
 
     Privacy
     -------
@@ -180,10 +175,11 @@ def cluster_sums(rows: EncodedRows, *, clustering: Clustering) -> Any:
     one; so the Euclidean sensitivity of counts and sums together is 1 (``SUM_SCALE`` grid points),
     also when the patient's records fall into different clusters. Event: one discrete Gaussian.
     """
-    total = np.zeros((clustering.n_clusters, 1 + clustering.embedding.width))
+    width = clustering.embedding.width
+    total = np.zeros((clustering.n_clusters, 1 + width))
     for block in row_slices(len(rows)):
         points = clustering.embedding.points(rows.codes[block], rows.label[block])
-        lines = lines_of(points, rows.weight[block], count_share=clustering.count_share)
+        lines = lines_of(points, rows.weight[block], count_share=count_share(width))
         total += sums_by_cluster(lines, clustering.assign_points(points), clustering.n_clusters)
     return total.astype(np.int64)
 
@@ -218,9 +214,10 @@ def move_centres(
     anew, in a public direction from the mean of all records.
 
     `noisy`, of shape (k, 1 + m) and in units of patients, is what was released with these centres.
-    All clusters are alive afterwards; the seed is that of the directions.
+    The seed is that of the directions.
     """
-    share, width = clustering.count_share, clustering.embedding.width
+    width = clustering.embedding.width
+    share = count_share(width)
     counts, sums = noisy[:, 0] / math.sqrt(share), noisy[:, 1:] / math.sqrt(1.0 - share)
     count_noise = noise_stddev / math.sqrt(share)
     sum_noise = noise_stddev / math.sqrt(1.0 - share)
@@ -236,11 +233,7 @@ def move_centres(
     radius = max(_START_RADIUS * float(np.linalg.norm(overall)), 1e-3)
     fresh = overall + radius * _directions(rng, clustering.n_clusters, width)
     centres = np.where(kept[:, None], overall + left * difference, fresh)
-    return replace(
-        clustering,
-        centres=to_centres(centres),
-        alive=np.ones(clustering.n_clusters, dtype=np.bool_),
-    )
+    return replace(clustering, centres=to_centres(centres))
 
 
 def to_centres(centres: Floats) -> Floats:

@@ -17,8 +17,8 @@ from jax import Array
 
 from privacy.arrays import AnyFloats, Floats, Floats32
 from tasks.measurement.vectors import Block
+from tasks.methods.dpgm.record_gradients import ROWS_AT_ONCE, ClippedSum, padded_blocks
 from tasks.methods.dpgm.record_gradients import Block as RecordBlock
-from tasks.methods.dpgm.record_gradients import ClippedSum, sum_in_blocks
 from tasks.methods.dpgm.visible_units import VisibleUnits
 
 SumOfBlock = Callable[[RecordBlock], tuple[Array, Array]]
@@ -118,7 +118,7 @@ class GenerativeNetwork(ABC):
         float64 from the float32 gradient; one whose gradient is not finite adds nothing. The
         private vectors have shape (n, D) and values in [0, 1], their weights (n,) and values in [0,
         1], the parameters (P,) and the state of the chains (n_chains, D). The clipping norm is
-        above 0, `scale` 1 or more grid points per unit, and the seed of the step public.
+        above 0, `scale` 1 or more grid points per unit (ValueError), the seed of the step public.
 
         Privacy
         -------
@@ -127,16 +127,23 @@ class GenerativeNetwork(ABC):
         norm at most ``weight * l2_clip_norm * scale``; where the weights of a patient sum to at
         most 1, the sensitivity of `ClippedSum.total` is ``l2_clip_norm * scale``.
         """
+        if scale < 1 or l2_clip_norm * scale * ROWS_AT_ONCE >= 2**53:
+            # A block is added up in float64, where whole numbers below 2**53 are exact.
+            raise ValueError(f"expected a scale of 1 or more whose sums are exact, found {scale}")
+        total, norms = np.zeros(self.n_parameters, dtype=np.int64), np.zeros(len(vectors))
         with jax.enable_x64(True):
-            return sum_in_blocks(
-                self.sum_of_block(parameters, step_seed, state),
-                vectors,
-                weights,
-                width=self.width,
-                n_parameters=self.n_parameters,
-                l2_clip_norm=l2_clip_norm,
-                scale=scale,
-            )
+            compute = self.sum_of_block(parameters, step_seed, state)
+            for rows, padded in padded_blocks(vectors):
+                n_rows = rows.stop - rows.start
+                of_rows = np.zeros(ROWS_AT_ONCE)
+                of_rows[:n_rows] = weights[rows]
+                block = RecordBlock(
+                    jnp.asarray(padded), of_rows, n_rows, float(l2_clip_norm), float(scale)
+                )
+                part, of_part = compute(block)
+                total += np.asarray(part).astype(np.int64)
+                norms[rows] = np.asarray(of_part)[:n_rows]
+        return ClippedSum(total=total, norms=norms)
 
     def fitted_to_mean(self, parameters: AnyFloats, *, state: Floats32) -> Floats:
         """Parameters whose records have the network's released mean; post-processing.

@@ -18,6 +18,7 @@ import numpy as np
 from jax import Array
 
 from privacy.arrays import AnyFloats, Floats, Floats32
+from tasks.measurement.vectors import middle_of
 from tasks.methods.dpgm.network import GenerativeNetwork, SumOfBlock
 from tasks.methods.dpgm.record_gradients import ONE_THREAD, Block, sum_of_clipped
 from tasks.methods.dpgm.visible_units import VisibleUnits
@@ -74,7 +75,7 @@ class Rbm(GenerativeNetwork):
     def first_chains(self, public_seed: int) -> Floats32:
         """First state of the chains, (n_chains, D): draws of the visible units by themselves."""
         rng = np.random.default_rng(public_seed)
-        alone = self.units.middle if self.mean is None else self.offset
+        alone = middle_of(self.blocks) if self.mean is None else self.offset
         expected = np.tile(alone, (_CHAINS, 1))
         return self.units.rounded(rng, expected, keep_numbers=False).astype(np.float32)
 
@@ -114,7 +115,6 @@ class Rbm(GenerativeNetwork):
         return self.units.rounded(rng, expected)
 
     def _machine(self, parameters: AnyFloats) -> dict[str, Array]:
-        """Weights, biases and offsets as float32 arrays of jax."""
         weights, visible_bias, hidden_bias = self.arrays(parameters)
         hidden_offset = 0.0 if self.mean is None else _HIDDEN_CENTRE
         return {

@@ -74,47 +74,10 @@ def sum_of_clipped(gradient: Callable[[Array], Any], block: Block) -> tuple[Arra
     return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(total)]), norms
 
 
-def in_blocks(
-    compute: Callable[[Array], Array], vectors: AnyFloats, *, width: int, n_outputs: int
-) -> Floats32:
-    """Run a compiled map of `ROWS_AT_ONCE` records over any number: (n, D) to (n, n_outputs)."""
-    result = np.empty((len(vectors), n_outputs), dtype=np.float32)
-    for rows, padded in _padded_blocks(vectors, width=width):
-        result[rows] = np.asarray(compute(jnp.asarray(padded)))[: rows.stop - rows.start]
-    return result
-
-
-def sum_in_blocks(
-    compute: Callable[..., tuple[Array, Array]],
-    vectors: AnyFloats,
-    weights: Floats,
-    *,
-    width: int,
-    n_parameters: int,
-    l2_clip_norm: float,
-    scale: int,
-) -> ClippedSum:
-    """Run a compiled `sum_of_clipped` over any number of records (ValueError if not fit)."""
-    if scale < 1 or l2_clip_norm * scale * ROWS_AT_ONCE >= 2**53:
-        # A block is added up in float64, where whole numbers below 2**53 are exact.
-        raise ValueError(f"expected a scale of 1 or more whose sums are exact, found {scale}")
-    total = np.zeros(n_parameters, dtype=np.int64)
-    norms = np.zeros(len(vectors))
-    for rows, padded in _padded_blocks(vectors, width=width):
-        n_rows = rows.stop - rows.start
-        of_rows = np.zeros(ROWS_AT_ONCE)
-        of_rows[:n_rows] = weights[rows]
-        part, of_part = compute(
-            Block(jnp.asarray(padded), of_rows, n_rows, float(l2_clip_norm), float(scale))
-        )
-        total += np.asarray(part).astype(np.int64)
-        norms[rows] = np.asarray(of_part)[:n_rows]
-    return ClippedSum(total=total, norms=norms)
-
-
-def _padded_blocks(vectors: AnyFloats, *, width: int) -> Iterator[tuple[slice, Floats32]]:
+def padded_blocks(vectors: AnyFloats) -> Iterator[tuple[slice, Floats32]]:
+    """Yield slices of `ROWS_AT_ONCE` vectors with these, the last ones padded with zeros."""
     for start in range(0, len(vectors), ROWS_AT_ONCE):
         rows = slice(start, min(start + ROWS_AT_ONCE, len(vectors)))
-        padded = np.zeros((ROWS_AT_ONCE, width), dtype=np.float32)
+        padded = np.zeros((ROWS_AT_ONCE, vectors.shape[1]), dtype=np.float32)
         padded[: rows.stop - rows.start] = vectors[rows]
         yield rows, padded

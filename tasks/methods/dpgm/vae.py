@@ -19,7 +19,7 @@ from jax import Array
 
 from privacy.arrays import AnyFloats, Floats, Floats32
 from tasks.methods.dpgm.network import GenerativeNetwork, SumOfBlock
-from tasks.methods.dpgm.record_gradients import ONE_THREAD, Block, in_blocks, sum_of_clipped
+from tasks.methods.dpgm.record_gradients import ONE_THREAD, Block, padded_blocks, sum_of_clipped
 from tasks.methods.dpgm.visible_units import VisibleUnits
 
 _FIRST_OUTPUT_STDDEV = 0.01
@@ -33,7 +33,6 @@ _FITTING_SEED = 20_190_628
 _FITTING_POINTS = 1_024
 _FITTING_STEPS = 50
 """Latent points and steps with which the output biases are fitted to a mean."""
-
 
 _HASH_SEED = 20_190_426
 """Public seed of the odd multipliers that turn the bits of a record into a number."""
@@ -101,7 +100,6 @@ def _negative_elbo(
 def _gradient(
     layers: _Layers, offset: Array, key: Array, record: Array, *, units: VisibleUnits
 ) -> _Layers:
-    """Differentiate the loss of one record."""
     latent_shape = (layers.decoder.shape[0],)
     noise = jax.random.normal(key_of(key, record), latent_shape, dtype=record.dtype)
     biases = _Biases(*layers[1::2])
@@ -118,12 +116,7 @@ def _gradient(
 def _clipped_sum(
     layers: _Layers, offset: Array, key: Array, block: Block, *, units: VisibleUnits
 ) -> tuple[Array, Array]:
-    """Sum of clipped gradients, each record by itself.
-
-    Privacy
-    -------
-    As `tasks.methods.dpgm.network.GenerativeNetwork.clipped_sum`.
-    """
+    """Sum of clipped gradients, each record by itself; see `GenerativeNetwork.clipped_sum`."""
     return sum_of_clipped(partial(_gradient, layers, offset, key, units=units), block)
 
 
@@ -189,11 +182,11 @@ class Vae(GenerativeNetwork):
         """Decode standard normal latent vectors; see `GenerativeNetwork.sample`."""
         latent = rng.standard_normal((n_rows, self.latent_dimensions))
         with jax.enable_x64(False):
-            compute = partial(_expected, _Layers(*self.arrays(parameters)), units=self.units)
-            expected = in_blocks(
-                compute, latent, width=self.latent_dimensions, n_outputs=self.width
-            )
-        return self.units.rounded(rng, expected.astype(np.float64))
+            layers, expected = _Layers(*self.arrays(parameters)), np.empty((n_rows, self.width))
+            for rows, padded in padded_blocks(latent):
+                found = _expected(layers, jnp.asarray(padded), units=self.units)
+                expected[rows] = np.asarray(found)[: rows.stop - rows.start]
+        return self.units.rounded(rng, expected)
 
 
 @partial(jax.jit, static_argnames="units", compiler_options=ONE_THREAD)

@@ -9,7 +9,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from privacy.arrays import AnyFloats, Floats, Integers
-from tasks.measurement.vectors import Block, middle_of
+from tasks.measurement.vectors import Block
 
 MEAN_MARGIN = 1e-4
 """A given mean is kept this far from 0 and 1: a level never seen stays possible."""
@@ -64,11 +64,6 @@ class VisibleUnits:
             )
             drawn = jnp.where(self._one_hot, chosen, drawn)
         return drawn.astype(scores.dtype)
-
-    @property
-    def middle(self) -> Floats:
-        """Expected vector under scores of 0, float64 of shape (D,)."""
-        return middle_of(self.blocks)
 
     def scores_of(self, mean: AnyFloats) -> Floats:
         """Scores under which the expected vector is `mean`, float64 of shape (D,)."""

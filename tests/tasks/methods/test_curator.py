@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 from measuring import NoNoise
 
+from benchmarks.seeded_noise import SeededNoise
 from privacy.errors import IntegrityError
-from privacy.randomness import OperatingSystemNoise, SeededNoise
-from tasks.measurement.curator import Curator, in_memory
+from privacy.randomness import OperatingSystemNoise
+from tasks.measurement.curator import Curator
 from tasks.measurement.measurement_plan import SumRequest, plan_measurement
 
 SCALE = 2**20
@@ -38,7 +39,7 @@ def plan():
 
 @pytest.fixture(scope="module")
 def shards(small):
-    return in_memory([small.rows(small.patients(40, seed)) for seed in (0, 1)])
+    return [small.rows(small.patients(40, seed)) for seed in (0, 1)]
 
 
 def test_returns_the_exact_sum_plus_planned_noise_and_notes_the_draw(plan, shards):
@@ -89,7 +90,7 @@ def test_seals_the_noisy_values_before_it_returns_them(plan, shards):
     curator = Curator(plan=plan, shards=shards, noise_source=noise, seal=sealed.__setitem__)
     returned = curator.release("second", label_counts)
     np.testing.assert_array_equal(sealed["second"].values / SCALE, returned)
-    assert sealed["second"].event == plan["second"].event
+    assert sealed["second"].event == plan["second"].event_of(1)
 
 
 def test_a_seal_that_fails_returns_nothing_and_the_draw_still_counts(plan, shards):

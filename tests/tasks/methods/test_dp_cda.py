@@ -3,8 +3,8 @@ import pytest
 from measuring import released_of
 from pydantic import ValidationError
 
+from benchmarks.seeded_noise import SeededNoise
 from privacy.events import Gaussian
-from privacy.randomness import SeededNoise
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.vectors import VectorMap
 from tasks.methods.dp_cda.dp_cda import COUNTS, SUMS, DpCda, RecordMap, group_sums, groups_of
@@ -73,8 +73,8 @@ def test_columns_of_a_sample_depend_on_each_other_as_in_the_table(small, centre,
 
 
 def test_class_sizes_are_declared_or_equal_and_not_below_the_order():
-    assert DpCdaConfig(declared_patients=600, order_of_mixture=4).sizes(3) == (200.0, 200.0, 200.0)
-    assert DpCdaConfig(class_sizes=(500, 80), order_of_mixture=80).sizes(2) == (500.0, 80.0)
+    assert DpCdaConfig(declared_patients=600, order_of_mixture=4).smallest_class(3) == 200.0
+    assert DpCdaConfig(class_sizes=(500, 80), order_of_mixture=80).smallest_class(2) == 80.0
     for sizes in ((500, 79), ()):
         with pytest.raises(
             ValidationError,

@@ -14,12 +14,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from audits.pairs import AUDIT_DOMAIN, AuditPatient, encode
 from audits.subjects import NOISE, SUBJECTS
+from benchmarks.seeded_noise import SeededNoise
 from flows.stages import text_of
 from privacy.calibration import gdp_mu
 from privacy.gaussian import GaussianAccountant
 from privacy.parameters import Adjacency
-from privacy.randomness import SeededNoise
-from tasks.measurement.curator import exact_sum, in_memory
+from tasks.measurement.curator import exact_sum
 from tasks.measurement.method import measure
 from tasks.methods.clustmix.tables.table_clustmix import Effort, TableClustMix
 from tasks.methods.registry import METHODS, build, method_entry
@@ -98,7 +98,7 @@ def test_a_plan_composes_within_its_budget_and_names_its_stages(form, epsilon, s
     assert mu * (1 - 1e-6) <= accountant.mu <= mu
     assert accountant.epsilon(delta=1e-6) <= epsilon
     assert all(statistic.noise_stddev >= 50 for statistic in plan.statistics)
-    names = [stage.name for stage in method.stages(mu=mu)]
+    names = [stage.name for stage in method.stages()]
     assert len(set(names)) == len(names)
     # What an operator reads while it runs.
     assert all(text_of(name) for name in names)
@@ -130,7 +130,7 @@ def test_shards_their_number_and_order_do_not_matter(form, released, small):
     rows = small.rows(small.patients(100, 1))
     order = np.random.default_rng(0).permutation(len(rows))
     shards = in_shards(rows, order, [3, 40, 40])
-    parts = measure(method, curator_of(method, shards, SeededNoise(1), mu=2.0), mu=2.0)
+    parts = measure(method, curator_of(method, shards, SeededNoise(1), mu=2.0))
     assert parts.keys() == whole.keys()
     assert all(parts[name].tobytes() == array.tobytes() for name, array in whole.items())
 
@@ -140,7 +140,7 @@ RECORDS = every_labelled_record(AUDIT_DOMAIN)
 
 
 def table_of(patients):
-    return in_memory([encode(patients, n_columns=AUDIT_DOMAIN.n_columns)])
+    return [encode(patients, n_columns=AUDIT_DOMAIN.n_columns)]
 
 
 def some_patients(n, seed, folds):

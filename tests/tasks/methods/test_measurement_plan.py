@@ -1,5 +1,6 @@
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -9,7 +10,8 @@ from privacy.errors import IntegrityError
 from privacy.events import Composed
 from privacy.gaussian import GaussianAccountant
 from privacy.parameters import Adjacency
-from tasks.measurement.measurement_plan import SumRequest, hold_against, plan_measurement
+from tasks.measurement.measurement_plan import SumRequest, plan_measurement
+from tasks.measurement.method import budget_left
 from tasks.methods.clustmix.tables.table_clustmix import TableClustMix
 
 ACCOUNTANT = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
@@ -34,7 +36,7 @@ def test_composition_of_all_planned_events_is_within_the_target_and_uses_it(shar
     total = sum(shares)
     for statistic, share in zip(plan.statistics, shares, strict=True):
         assert statistic.mu == pytest.approx(mu * math.sqrt(share / total))
-        alone = ACCOUNTANT.compose(statistic.event).mu
+        alone = ACCOUNTANT.compose(statistic.event_of(statistic.n_draws)).mu
         assert alone == pytest.approx(statistic.mu, rel=1e-6)
 
 
@@ -51,13 +53,15 @@ def test_events_carry_name_size_and_adjacency():
     assert plan["s"].unit_noise_stddev == plan["s"].noise_stddev / 2**24
 
 
-def test_hold_against_returns_what_is_left_and_refuses_foreign_events(small):
+def test_budget_left_is_what_draws_leave_and_foreign_draws_are_refused(small):
     mu = 0.5
-    plan = TableClustMix(small.domain).plan(mu=mu)
+    method = TableClustMix(small.domain)
+    plan = method.plan(mu=mu)
     events = plan.event.events
 
     def left(*happened):
-        return hold_against(plan, Composed(events=happened), mu=mu)
+        drawn = SimpleNamespace(plan=plan, event=Composed(events=happened))
+        return budget_left(method, drawn, {})["mu_left"]
 
     assert left() == mu
     assert left(*events) == pytest.approx(0.0, abs=1e-3)

@@ -24,7 +24,7 @@ from flows.site.request import job_of
 from flows.site.site_file import SiteFile, load_site
 from privacy.event_records import event_to_dict
 from storage.schema.table import TableSchema
-from tasks.gates.expectations import GateCheck, GateReport
+from tasks.gates.table_gate import GateCheck, GateReport
 from tasks.ingest.encoding import decode, domain_of
 from tasks.reporting.claim import Claim
 from tasks.reporting.report import render_risk_appendix

@@ -26,11 +26,6 @@ class Basis:
     images: Floats
     channel: Integers
 
-    @classmethod
-    def of(cls, layout: ImageLayout) -> "Basis":
-        """Return the basis of a layout."""
-        return _basis(layout.height, layout.width, layout.channels)
-
     def __len__(self) -> int:
         return len(self.images)
 
@@ -59,10 +54,13 @@ class Basis:
 
 
 @lru_cache(maxsize=4)
-def _basis(height: int, width: int, channels: int) -> Basis:
-    down, across = (idct(np.eye(k)[:_LINES], axis=1, norm="ortho") for k in (height, width))
+def basis_of(layout: ImageLayout) -> Basis:
+    """Return the basis of a layout."""
+    down, across = (
+        idct(np.eye(k)[:_LINES], axis=1, norm="ortho") for k in (layout.height, layout.width)
+    )
     images, owner = [], []
-    for channel in range(channels):
+    for channel in range(layout.channels):
         most = _COLOUR_DIAGONAL if channel else _DIAGONAL
         for i in range(len(down)):
             for j in range(len(across)):

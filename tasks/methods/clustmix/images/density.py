@@ -36,20 +36,13 @@ class Classes:
         return cls(sizes=sizes, means=means / np.maximum(norms, 1.0))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Spread:
-    """Covariances (C, d, d) of the labels, and the leading pooled directions (d, r)."""
+def spread_of(noisy: Floats, classes: Classes, *, stddev: float) -> tuple[Floats, Floats]:
+    """Return covariances (C, d, d) of the labels, and the leading pooled directions (d, r).
 
-    covariances: Floats
-    leading: Floats
-
-
-def spread_of(noisy: Floats, classes: Classes, *, stddev: float) -> _Spread:
-    """Return covariances of noisy upper triangles (C, d (d + 1) / 2) as `draws.class_moments` has.
-
-    `stddev` is of the noise of an entry. A label's deviation from the pooled covariance is shrunk
-    by the part of it that noise explains (positive-part James-Stein); eigenvalues below the edge of
-    the noise's spectrum, ``2 stddev sqrt(d)``, are cut off.
+    Of noisy upper triangles (C, d (d + 1) / 2) as `draws.class_moments` has; `stddev` is of the
+    noise of an entry. A label's deviation from the pooled covariance is shrunk by the part of it
+    that noise explains (positive-part James-Stein); eigenvalues below the edge of the noise's
+    spectrum, ``2 stddev sqrt(d)``, are cut off.
     """
     n_labels, d = classes.means.shape
     rows, columns = np.triu_indices(d)
@@ -70,7 +63,7 @@ def spread_of(noisy: Floats, classes: Classes, *, stddev: float) -> _Spread:
         values, axes = np.linalg.eigh(kept * own + (1.0 - kept) * pooled)
         values = np.where(values > kept * edge / size, values, 0.0)
         found[label] = (axes * values) @ axes.T
-    return _Spread(covariances=found, leading=vectors[:, ::-1][:, :LEADING])
+    return found, vectors[:, ::-1][:, :LEADING]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,10 +74,12 @@ class Cells:
     sizes: Floats
 
 
-def first_cells(classes: Classes, spread: _Spread, n_cells: int, rng: np.random.Generator) -> Cells:
+def first_cells(
+    classes: Classes, covariances: Floats, n_cells: int, rng: np.random.Generator
+) -> Cells:
     """Start at draws of the Gaussian of each label."""
     n_labels, d = classes.means.shape
-    roots = _roots(spread.covariances)
+    roots = _roots(covariances)
     centres = classes.means[:, None] + _START_SPREAD * (
         rng.standard_normal((n_labels, n_cells, d)) @ roots.transpose(0, 2, 1)
     )
@@ -93,7 +88,7 @@ def first_cells(classes: Classes, spread: _Spread, n_cells: int, rng: np.random.
 
 
 def moved(
-    cells: Cells, noisy: Floats, classes: Classes, spread: _Spread, *, stddev: float
+    cells: Cells, noisy: Floats, classes: Classes, covariances: Floats, *, stddev: float
 ) -> Cells:
     """Move centres to the means of noisy cell sums (C, K, 1 + d).
 
@@ -105,7 +100,7 @@ def moved(
     used = counts >= _LEAST_CELL * stddev + 1.0
     centres = np.repeat(classes.means[:, None], counts.shape[1], axis=1)
     for label in range(len(counts)):
-        values, axes = np.linalg.eigh(spread.covariances[label])
+        values, axes = np.linalg.eigh(covariances[label])
         values = np.maximum(values, 0.0)
         for cell in np.flatnonzero(used[label]):
             size = counts[label, cell]
@@ -115,9 +110,11 @@ def moved(
     return Cells(centres=centres, sizes=np.where(used, counts, 0.0))
 
 
-def restarted(cells: Cells, classes: Classes, spread: _Spread, rng: np.random.Generator) -> Cells:
+def restarted(
+    cells: Cells, classes: Classes, covariances: Floats, rng: np.random.Generator
+) -> Cells:
     """Give cells that are not used another start for the next round."""
-    other = first_cells(classes, spread, cells.sizes.shape[1], rng)
+    other = first_cells(classes, covariances, cells.sizes.shape[1], rng)
     is_used = cells.sizes[..., None] > 0.0
     return replace(cells, centres=np.where(is_used, cells.centres, other.centres))
 
@@ -131,7 +128,7 @@ class Density:
     factors: Floats32
 
     @classmethod
-    def of(cls, cells: Cells, classes: Classes, spread: _Spread) -> Self:
+    def of(cls, cells: Cells, classes: Classes, covariances: Floats) -> Self:
         """Put the parts together; the covariance within cells is that of the label less between."""
         sizes = np.where(cells.sizes.any(axis=1, keepdims=True), cells.sizes, 1.0)
         within = sizes / sizes.sum(axis=1, keepdims=True)
@@ -141,17 +138,17 @@ class Density:
         return cls(
             shares=within * labels[:, None],
             centres=cells.centres,
-            factors=_roots(spread.covariances - between).astype(np.float32),
+            factors=_roots(covariances - between).astype(np.float32),
         )
 
     def sample(
-        self, n: int, rng: np.random.Generator, *, temperatures: tuple[float, float]
+        self, n: int, rng: np.random.Generator, *, temperatures: Floats
     ) -> tuple[Floats32, Integers]:
         """Draw vectors (n, d) by covariances times factors in a range, and labels (n,)."""
         n_cells = self.shares.shape[1]
         place = rng.choice(self.shares.size, size=n, p=self.shares.ravel())
         label, cell = place // n_cells, place % n_cells
-        heat = rng.uniform(*temperatures, size=(n, 1))
+        heat = rng.uniform(temperatures[0], temperatures[1], size=(n, 1))
         away = (heat * rng.standard_normal((n, self.centres.shape[2]))).astype(np.float32)
         found = self.centres[label, cell].astype(np.float32)
         for index in np.unique(label):

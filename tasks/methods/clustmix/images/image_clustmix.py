@@ -12,6 +12,7 @@ Source of the chain: Madl et al., "Approximate, Adapt, Anonymize (3A)", Algorith
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,12 +22,12 @@ from threadpoolctl import threadpool_limits
 from privacy.arrays import Codes, Floats, Floats32, Integers, Records
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
-from tasks.measurement.measurement_plan import MeasurementPlan, hold_against
-from tasks.measurement.method import PUBLIC_SEED, Released, Stage
+from tasks.measurement.measurement_plan import MeasurementPlan
+from tasks.measurement.method import PUBLIC_SEED, Released, Stage, budget_left
 from tasks.methods.clustmix.images import density
 from tasks.methods.clustmix.images import image_draws as draws
 from tasks.methods.clustmix.images import image_rule as rule
-from tasks.methods.clustmix.images.coefficients import Basis
+from tasks.methods.clustmix.images.coefficients import basis_of
 from tasks.methods.clustmix.images.density import Classes, Density
 from tasks.methods.clustmix.images.image_layout import ImageLayout
 from tasks.methods.clustmix.images.image_rule import ImageRule
@@ -34,9 +35,10 @@ from tasks.methods.clustmix.images.scattering import feature_bound, scatter
 from tasks.methods.clustmix.images.teacher import ReleasedTeacher, Whitening, whitening_of
 from tasks.methods.clustmix.images.tone import Tone, norm_shares
 from tasks.methods.clustmix.images.variation import warped
+from tasks.methods.clustmix.tables.table_draws import residual_round
 from tasks.methods.clustmix.tables.table_sampler import quotas
 
-_TONE_IMAGES, _TONE_TEMPERATURES = 600, (0.8, 0.8)
+_TONE_IMAGES, _TONE_TEMPERATURES = 600, np.array([0.8, 0.8])
 _IMAGES_AT_ONCE = 500
 _MOST_DRAWN = 2
 """Images that are drawn for each that is published, at most."""
@@ -57,23 +59,14 @@ class ImageClustMix:
         """Every noisy statistic and its noise, from public values alone."""
         return draws.plan_of(self._layout, self._rule(mu), mu=mu)
 
-    def stages(self, *, mu: float) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[Stage, ...]:
         """Return the five stages; the last draws are made by mixing."""
-        settings = self._rule(mu)
         return (
-            Stage(name="partition", run=lambda *_: self._partition(settings)),
-            Stage(name="constrained-gmm", run=lambda curator, _: self._density(curator, settings)),
-            Stage(name="kip", run=lambda curator, released: self._kip(curator, released, settings)),
-            Stage(
-                name="noise-calibration",
-                run=lambda curator, _: {
-                    "mu_left": np.array(hold_against(self.plan(mu=mu), curator.event, mu=mu))
-                },
-            ),
-            Stage(
-                name="mixing",
-                run=lambda curator, released: self._mixing(curator, released, settings),
-            ),
+            Stage(name="partition", run=self._partition),
+            Stage(name="constrained-gmm", run=self._density),
+            Stage(name="kip", run=self._kip),
+            Stage(name="noise-calibration", run=partial(budget_left, self)),
+            Stage(name="mixing", run=self._mixing),
         )
 
     def sample(self, released: Released, *, n_rows: int, rng: np.random.Generator) -> Records:
@@ -128,13 +121,12 @@ class ImageClustMix:
     ) -> tuple[Codes, Integers]:
         """Return codes (n, columns) of a few images, and the labels (n,) of their cells."""
         tone = Tone(sharpness=released["sharpness"], norms=released["norm_shares"])
-        warps = _range(released["warps"])
+        warps = released["warps"]
         # By one thread: the same images on a machine with more processors.
         with threadpool_limits(1, user_api="blas"):
-            heat = _range(released["temperatures"])
-            images, label = self._drawn(released, n, rng, temperatures=heat)
+            images, label = self._drawn(released, n, rng, temperatures=released["temperatures"])
             if warps[1] > 0.0:
-                images = warped(images, rng.uniform(*warps, size=n), rng)
+                images = warped(images, rng.uniform(warps[0], warps[1], size=n), rng)
             return self._layout.codes(tone.applied(images, label, rng)), label
 
     def _drawn(
@@ -143,7 +135,7 @@ class ImageClustMix:
         n: int,
         rng: np.random.Generator,
         *,
-        temperatures: tuple[float, float],
+        temperatures: Floats,
     ) -> tuple[Floats32, Integers]:
         """Draw images (n, channels, height, width) of no scale yet, and their cells' labels."""
         density = Density(
@@ -154,13 +146,14 @@ class ImageClustMix:
         vectors, label = density.sample(n, rng, temperatures=temperatures)
         layout = self._layout
         shape = (layout.channels, layout.height, layout.width)
-        return Basis.of(layout).to_images(vectors, shape=shape), label
+        return basis_of(layout).to_images(vectors, shape=shape), label
 
-    def _partition(self, settings: ImageRule) -> Released:
+    def _partition(self, curator: Curator, released: Released) -> Released:
         """Say how images are sampled later; public."""
+        settings = self._rule(curator.plan.mu)
         return {"temperatures": np.array(settings.temperatures), "warps": np.array(settings.warps)}
 
-    def _density(self, curator: Curator, settings: ImageRule) -> Released:
+    def _density(self, curator: Curator, released: Released) -> Released:
         """Draw sums, moments and cells of the labels; fit the mixture."""
         layout, rng = self._layout, np.random.default_rng(PUBLIC_SEED)
         classes = Classes.of(curator.release(draws.CLASS_SUMS, draws.class_sums, layout=layout))
@@ -169,25 +162,27 @@ class ImageClustMix:
         )
         stddev = curator.plan[draws.CLASS_MOMENTS].unit_noise_stddev
         with threadpool_limits(1, user_api="blas"):
-            spread = density.spread_of(noisy, classes, stddev=stddev)
-            cells = density.first_cells(classes, spread, settings.n_cells, rng)
+            covariances, leading = density.spread_of(noisy, classes, stddev=stddev)
+            cells = density.first_cells(
+                classes, covariances, self._rule(curator.plan.mu).n_cells, rng
+            )
         for index in range(rule.CELL_ROUNDS):
             name = draws.cell_round(index)
             if index:
                 with threadpool_limits(1, user_api="blas"):
-                    cells = density.restarted(cells, classes, spread, rng)
+                    cells = density.restarted(cells, classes, covariances, rng)
             noisy = curator.release(
                 name,
                 draws.cell_sums,
                 layout=layout,
-                directions=spread.leading,
-                centres=cells.centres @ spread.leading,
+                directions=leading,
+                centres=cells.centres @ leading,
             )
             stddev = curator.plan[name].unit_noise_stddev
             with threadpool_limits(1, user_api="blas"):
-                cells = density.moved(cells, noisy, classes, spread, stddev=stddev)
+                cells = density.moved(cells, noisy, classes, covariances, stddev=stddev)
         with threadpool_limits(1, user_api="blas"):
-            fitted = Density.of(cells, classes, spread)
+            fitted = Density.of(cells, classes, covariances)
         return {
             "label_sizes": classes.sizes,
             "cell_shares": fitted.shares,
@@ -195,9 +190,10 @@ class ImageClustMix:
             "cell_factors": fitted.factors,
         }
 
-    def _kip(self, curator: Curator, released: Released, settings: ImageRule) -> Released:
+    def _kip(self, curator: Curator, released: Released) -> Released:
         """Draw brightness and intensities; whiten features on released images."""
         layout, rng = self._layout, np.random.default_rng(PUBLIC_SEED)
+        settings = self._rule(curator.plan.mu)
         shares = norm_shares(
             curator.release(draws.NORMS, draws.norms, layout=layout),
             stddev=curator.plan[draws.NORMS].unit_noise_stddev,
@@ -225,19 +221,20 @@ class ImageClustMix:
             "whitening_shift": whitening.shift,
         }
 
-    def _mixing(self, curator: Curator, released: Released, settings: ImageRule) -> Released:
+    def _mixing(self, curator: Curator, released: Released) -> Released:
         """Teach the teacher by its residuals, and average the later half of its weights.
 
         Source: noisy gradient descent with every record in every step (Bassily, Smith and Thakurta
         2014), with residuals shortened in place of gradients.
         """
+        settings = self._rule(curator.plan.mu)
         curator.recode(draws.with_features, layout=self._layout, whitening=whitening_of(released))
         weights = np.zeros((settings.directions, self._layout.n_labels))
         total, first = np.zeros_like(weights), settings.rounds // 2
         step = settings.step / float(released["label_sizes"].sum())
         for index in range(settings.rounds):
             noisy = curator.release(
-                draws.residual_round(index),
+                residual_round(index),
                 draws.residuals,
                 weights=weights,
                 residual_norm=settings.residual_norm,
@@ -246,7 +243,3 @@ class ImageClustMix:
             if index >= first:
                 total += weights
         return {"teacher_weights": total / (settings.rounds - first)}
-
-
-def _range(ends: Floats) -> tuple[float, float]:
-    return float(ends[0]), float(ends[1])

@@ -1,8 +1,8 @@
 """The draws of ClustMix on images: requests, and exact sums of private rows with their proofs.
 
-Written like `tasks.measurement.statistics`: rows of one shard and public arrays to int64. Whatever
-meets others in a matrix product is a whole number before, so that products are exact and a record
-adds the same in any batch.
+Written like `tasks.measurement.statistics`: rows of one shard and public arrays to int64, in units
+of ``1 / SUM_SCALE`` where nothing else is said. Whatever meets others in a matrix product is a
+whole number before, so that products are exact and a record adds the same in any batch.
 """
 
 from collections.abc import Iterator
@@ -11,17 +11,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 from threadpoolctl import threadpool_limits
 
 from privacy.arrays import Floats, Integers
 from tasks.measurement.encoded import EncodedRows, row_slices
-from tasks.measurement.measurement_plan import (
-    MeasurementPlan,
-    SumRequest,
-    plan_measurement,
-)
-from tasks.measurement.statistics import ROOT_SCALE, SECOND_MOMENT_SCALE, SUM_SCALE, softmax
-from tasks.methods.clustmix.images.coefficients import Basis
+from tasks.measurement.measurement_plan import MeasurementPlan, SumRequest, plan_measurement
+from tasks.measurement.statistics import ROOT_SCALE, SECOND_MOMENT_SCALE, SUM_SCALE
+from tasks.methods.clustmix.images.coefficients import basis_of
 from tasks.methods.clustmix.images.image_layout import BRIGHTEST, ImageLayout, values
 from tasks.methods.clustmix.images.image_rule import (
     CELL_ROUNDS,
@@ -32,6 +29,7 @@ from tasks.methods.clustmix.images.image_rule import (
 )
 from tasks.methods.clustmix.images.scattering import scatter
 from tasks.methods.clustmix.images.teacher import FEATURE_NORM, FEATURE_ZERO, Whitening
+from tasks.methods.clustmix.tables.table_draws import residual_round
 
 CLASS_SUMS, CLASS_MOMENTS = "class_sums", "class_moments"
 NORMS, INTENSITY = "norms", "intensity"
@@ -51,11 +49,6 @@ def cell_round(index: int) -> str:
     return f"cell_round_{index + 1}"
 
 
-def residual_round(index: int) -> str:
-    """Name of the statistic of a round of residuals, from 0."""
-    return f"residual_round_{index + 1}"
-
-
 def plan_of(layout: ImageLayout, rule: ImageRule, *, mu: float) -> MeasurementPlan:
     """Plan every draw from public values alone.
 
@@ -63,7 +56,7 @@ def plan_of(layout: ImageLayout, rule: ImageRule, *, mu: float) -> MeasurementPl
     -------
     Reads no data. The sensitivities are those proved beside the sums.
     """
-    n, d = layout.n_labels, len(Basis.of(layout))
+    n, d = layout.n_labels, len(basis_of(layout))
     root_two = float(np.sqrt(2.0))
     requests = [
         SumRequest(CLASS_SUMS, (n, 1 + d), share=rule.class_sums, bound=root_two),
@@ -97,7 +90,6 @@ def plan_of(layout: ImageLayout, rule: ImageRule, *, mu: float) -> MeasurementPl
 
 
 def _blocks(rows: EncodedRows, layout: ImageLayout) -> Iterator[tuple[slice, Floats]]:
-    """Yield slices of rows with their pixels."""
     rows.require_inside((), layout.n_labels)
     for part in row_slices(len(rows), _ROWS_AT_ONCE):
         yield part, layout.pixels(rows.codes[part])
@@ -112,7 +104,7 @@ def _counted(vectors: Floats, weight: Floats) -> Floats:
 def class_sums(rows: EncodedRows, *, layout: ImageLayout) -> Integers:
     """Weighted sums of (1, u) of each label, u the coefficients of an image, scaled to norm one.
 
-    Of shape (C, 1 + d), in units of ``1 / SUM_SCALE``.
+    Of shape (C, 1 + d).
 
     Privacy
     -------
@@ -120,7 +112,7 @@ def class_sums(rows: EncodedRows, *, layout: ImageLayout) -> Integers:
     its label; the weights of a patient sum to at most one: sensitivity ``sqrt(2)``. Event: one
     discrete Gaussian.
     """
-    basis = Basis.of(layout)
+    basis = basis_of(layout)
     total = np.zeros((layout.n_labels, 1 + len(basis)))
     for part, images in _blocks(rows, layout):
         amount = _counted(basis.vectors(images), rows.weight[part])
@@ -144,14 +136,17 @@ def class_moments(rows: EncodedRows, *, layout: ImageLayout, means: Floats) -> I
     most ``w MOMENT_NORM**2 / sqrt(2)`` times the scale, and the weights of a patient sum to at most
     one. Event: one discrete Gaussian.
     """
-    basis = Basis.of(layout)
+    basis = basis_of(layout)
     d = len(basis)
     upper = np.triu_indices(d)
     diagonal = np.flatnonzero(upper[0] == upper[1])
     total = np.zeros((layout.n_labels, len(upper[0])), dtype=np.int64)
     for part, images in _blocks(rows, layout):
         label = rows.label[part]
-        psi = moment_factors(basis.vectors(images), rows.weight[part], means[label])
+        apart = basis.vectors(images) - means[label]
+        norms = np.sqrt((apart * apart).sum(axis=1))
+        shortened = np.sqrt(rows.weight[part]) * MOMENT_NORM / np.maximum(norms, MOMENT_NORM)
+        psi = np.trunc(apart * (ROOT_SCALE * shortened)[:, None])
         squares = np.trunc(psi * psi / np.sqrt(2.0))
         for index in np.unique(label):
             own = label == index
@@ -161,21 +156,13 @@ def class_moments(rows: EncodedRows, *, layout: ImageLayout, means: Floats) -> I
     return total
 
 
-def moment_factors(vectors: Floats, weight: Floats, means: Floats) -> Floats:
-    """``sqrt(w) z`` (n, d) of each row, shortened to `MOMENT_NORM`, in whole grid points."""
-    apart = vectors - means
-    norms = np.sqrt((apart * apart).sum(axis=1))
-    scale = ROOT_SCALE * np.sqrt(weight) * MOMENT_NORM / np.maximum(norms, MOMENT_NORM)
-    return np.asarray(np.trunc(apart * scale[:, None]))
-
-
 def cell_sums(
     rows: EncodedRows, *, layout: ImageLayout, directions: Floats, centres: Floats
 ) -> Integers:
     """Weighted sums of (1, u) of each label and cell: that of the nearest released centre.
 
     Distances are in the released directions (d, r), from centres (C, K, r). The result
-    (C, K, 1 + d) is in units of ``1 / SUM_SCALE``.
+    is (C, K, 1 + d).
 
     Privacy
     -------
@@ -183,32 +170,24 @@ def cell_sums(
     released values; the row adds ``w (1, u)`` to it: sensitivity ``sqrt(2)`` as in `class_sums`,
     in whichever cells the rows of a patient fall. Event: one discrete Gaussian.
     """
-    basis = Basis.of(layout)
+    basis = basis_of(layout)
     n_cells = centres.shape[1]
     total = np.zeros((layout.n_labels, n_cells, 1 + len(basis)))
     for part, images in _blocks(rows, layout):
         label, vectors = rows.label[part], basis.vectors(images)
         amount = _counted(vectors, rows.weight[part])
-        cell = nearest_cells(vectors, label, directions=directions, centres=centres)
+        # Line by line: a matrix product would round a record by those beside it.
+        coordinates = np.stack([(vectors * line).sum(axis=1) for line in directions.T], axis=1)
+        apart = coordinates[:, None] - centres[label]
+        cell = (apart * apart).sum(axis=2).argmin(axis=1)
         place = label.astype(np.int64) * n_cells + cell
         for index in np.unique(place):
             total.reshape(-1, 1 + len(basis))[index] += amount[place == index].sum(axis=0)
     return total.astype(np.int64)
 
 
-def nearest_cells(
-    vectors: Floats, label: NDArray[Any], *, directions: Floats, centres: Floats
-) -> Integers:
-    """Index of the nearest centre of its label for each vector, by that vector alone."""
-    coordinates = np.stack([(vectors * line).sum(axis=1) for line in directions.T], axis=1)
-    apart = coordinates[:, None] - centres[label]
-    return np.asarray((apart * apart).sum(axis=2).argmin(axis=1))
-
-
 def norms(rows: EncodedRows, *, layout: ImageLayout) -> Integers:
     """Weighted counts (C, bins) of images by label and root mean square of their pixels.
-
-    In units of ``1 / SUM_SCALE``.
 
     Privacy
     -------
@@ -232,8 +211,6 @@ def norm_bins(images: NDArray[Any]) -> Integers:
 
 def intensity(rows: EncodedRows, *, layout: ImageLayout) -> Integers:
     """Weighted sum (bins,) of the shares of pixels in each bin of brightness.
-
-    In units of ``1 / SUM_SCALE``.
 
     Privacy
     -------
@@ -263,7 +240,7 @@ def with_features(rows: EncodedRows, *, layout: ImageLayout, whitening: Whitenin
     -------
     A map of each record by itself, which depends on released values; the result is private.
     """
-    found = np.empty((len(rows), whitening.n_directions), dtype=np.uint16)
+    found = np.empty((len(rows), len(whitening.scales)), dtype=np.uint16)
     # Products are exact, whoever computes them; threads would wait for each other in small ones.
     with threadpool_limits(1, user_api="blas"):
         for part, images in _blocks(rows, layout):
@@ -286,21 +263,13 @@ def residuals(rows: EncodedRows, *, weights: Floats, residual_norm: float) -> In
     `residual_norm` given the released teacher. Event: one discrete Gaussian, composed adaptively.
     """
     total = np.zeros(weights.shape, dtype=np.int64)
-    for part in row_slices(len(rows), _ROWS_AT_ONCE):
-        features, residual = residual_factors(rows.only(part), weights, residual_norm)
-        total += (features.T @ np.trunc(residual)).astype(np.int64)
-    return total
-
-
-def residual_factors(
-    rows: EncodedRows, weights: Floats, residual_norm: float
-) -> tuple[Floats, Floats]:
-    """Features (n, k) and weighted residuals (n, C) of rows in grid points, before truncation."""
     # Whole numbers, so that the product with features is exact: its partial sums are below 2**53.
     whole = np.rint(np.clip(weights * _WEIGHT_SCALE, -(2.0**36), 2.0**36))
-    features = rows.codes.astype(np.float64) - FEATURE_ZERO
-    residual = softmax(features @ whole / (FEATURE_NORM * _WEIGHT_SCALE))
-    residual[np.arange(len(residual)), rows.label] -= 1.0
-    size = np.sqrt((residual * residual).sum(axis=1))
-    scale = rows.weight * _RESIDUAL_SCALE * residual_norm / np.maximum(size, residual_norm)
-    return features, residual * scale[:, None]
+    for part in map(rows.only, row_slices(len(rows), _ROWS_AT_ONCE)):
+        features = part.codes.astype(np.float64) - FEATURE_ZERO
+        residual = softmax(features @ whole / (FEATURE_NORM * _WEIGHT_SCALE), axis=1)
+        residual[np.arange(len(residual)), part.label] -= 1.0
+        size = np.sqrt((residual * residual).sum(axis=1))
+        scale = part.weight * _RESIDUAL_SCALE * residual_norm / np.maximum(size, residual_norm)
+        total += (features.T @ np.trunc(residual * scale[:, None])).astype(np.int64)
+    return total

@@ -5,9 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tasks.methods.clustmix.images.image_layout import ImageLayout
-
-DEFAULT_PATIENTS = 10_000
-"""Patients that the rule assumes where the site file declares no number."""
+from tasks.methods.clustmix.tables.table_rule import declared_patients
 
 CELL_ROUNDS = 2
 MOMENT_NORM = 0.85
@@ -55,7 +53,7 @@ def rule_of(
     layout: ImageLayout, *, patients: int | None, mu: float, variation: float = 1.0
 ) -> ImageRule:
     """Return the settings by ``mu`` times the patients of a label, and strength of warps."""
-    signal = np.log(mu * (patients or DEFAULT_PATIENTS) / layout.n_labels)
+    signal = np.log(mu * declared_patients(patients) / layout.n_labels)
 
     def at(*values: float) -> float:
         return float(np.interp(signal, _SIGNAL, values))

@@ -63,13 +63,13 @@ def feature_bound(channels: int) -> float:
 def _scattered(images: Floats) -> Floats32:
     n = len(images)
     canvas = _canvas(images)
-    filters = _filters()
+    first_layer, second_layer, pools = _filters()
     bright = np.zeros((n, SIDE + 12, SIDE), dtype=np.float32)
     bright[:, 6:-6] = canvas[:, 0]
     flat = bright.reshape(n, -1)
     maps = np.empty((2, _HALF, n, _ANGLES, _HALF), dtype=np.float32)
     for row in range(_HALF):
-        for scale, (matrix, reach) in enumerate(filters.first):
+        for scale, (matrix, reach) in enumerate(first_layer):
             first = 2 * row + 6 - reach
             block = flat[:, first * SIDE : (first + 2 * reach + 1) * SIDE]
             maps[scale, row] = _modulus(block @ matrix, _UNITS[0], _MOST[0]).reshape(
@@ -81,24 +81,17 @@ def _scattered(images: Floats) -> Floats32:
     second = np.empty((_HALF, n * _ANGLES, _ANGLES * _HALF), dtype=np.float32)
     for row in range(_HALF):
         block = flat[:, row * _HALF : (row + 7) * _HALF]
-        second[row] = _modulus(block @ filters.second, _UNITS[1], _MOST[1])
+        second[row] = _modulus(block @ second_layer, _UNITS[1], _MOST[1])
     groups = (
-        _pooled(canvas.transpose(2, 0, 1, 3), filters.pools[0]),
-        _pooled(maps.transpose(1, 2, 0, 3, 4), filters.pools[1]),
-        _pooled(second.reshape(_HALF, n, _ANGLES**2, _HALF), filters.pools[2]),
+        _pooled(canvas.transpose(2, 0, 1, 3), pools[0]),
+        _pooled(maps.transpose(1, 2, 0, 3, 4), pools[1]),
+        _pooled(second.reshape(_HALF, n, _ANGLES**2, _HALF), pools[2]),
     )
-    return np.concatenate(
-        [
-            np.rint(group * (weight * NORM / (_norms(group) + _LEAST)))
-            for group, weight in zip(groups, _WEIGHTS, strict=True)
-        ],
-        axis=1,
-    )
-
-
-def _norms(group: Floats32) -> Floats32:
-    """Norm of each row (n, 1), of that row alone."""
-    return np.asarray(np.sqrt((group * group).sum(axis=1, keepdims=True)))
+    scaled = []
+    for group, weight in zip(groups, _WEIGHTS, strict=True):
+        norms = np.sqrt((group * group).sum(axis=1, keepdims=True))
+        scaled.append(np.rint(group * (weight * NORM / (norms + _LEAST))))
+    return np.concatenate(scaled, axis=1)
 
 
 def _modulus(products: Floats32, units: float, most: float) -> Floats32:
@@ -145,32 +138,21 @@ def _pooled(maps: AnyFloats, pool: _Pool) -> Floats32:
     return np.ascontiguousarray(found.transpose(1, 0, 2), dtype=np.float32).reshape(n, -1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Filters:
-    """Filters as matrices of a row of outputs, whole numbers in `_UNITS` of their layer."""
-
-    first: tuple[tuple[Floats32, int], ...]
-    second: Floats32
-    pools: tuple[_Pool, _Pool, _Pool]
-
-
 @lru_cache(maxsize=1)
-def _filters() -> _Filters:
+def _filters() -> tuple[list[tuple[Floats32, int]], Floats32, tuple[_Pool, ...]]:
+    """Return filters as matrices of a row of outputs, the first with their reach, and pools."""
     first = []
     for spread, reach, wave in ((1.0, 3, 3.5), (2.0, 6, 7.0)):
         filters = _gabor(spread, reach, wave)
         matrix = _row_matrix(filters, _UNITS[0], side=SIDE, stride=2, most=_BRIGHTEST)
         first.append((matrix, reach))
     second = _row_matrix(_gabor(1.1, 3, 4.0), _UNITS[1], side=_HALF, stride=1, most=_MOST[0])
-    return _Filters(
-        first=tuple(first),
-        second=second,
-        pools=(
-            _Pool.of(SIDE, 2.0, (2.0**8, 1.0, 250.0), _BRIGHTEST),
-            _Pool.of(_HALF, 1.0, (2.0**12, 2.0**8, 2.0**8), _MOST[0]),
-            _Pool.of(_HALF, 1.0, (2.0**11, 2.0**7, 2.0**7), _MOST[1]),
-        ),
+    pools = (
+        _Pool.of(SIDE, 2.0, (2.0**8, 1.0, 250.0), _BRIGHTEST),
+        _Pool.of(_HALF, 1.0, (2.0**12, 2.0**8, 2.0**8), _MOST[0]),
+        _Pool.of(_HALF, 1.0, (2.0**11, 2.0**7, 2.0**7), _MOST[1]),
     )
+    return first, second, pools
 
 
 def _gabor(spread: float, reach: int, wave: float) -> Floats:

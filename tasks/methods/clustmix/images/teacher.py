@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+from scipy.special import softmax
 from threadpoolctl import threadpool_limits
 
 from privacy.arrays import Codes, Floats, Floats32, Integers
 from tasks.measurement.encoded import row_slices
 from tasks.measurement.method import Released
-from tasks.measurement.statistics import softmax
 from tasks.methods.clustmix.images.image_layout import ImageLayout
 from tasks.methods.clustmix.images.scattering import EXACT, scatter
 
@@ -63,11 +63,6 @@ class Whitening:
             np.pad(factors * norms / units, (0, padding)),
             np.pad(mean @ whole, (0, padding)),
         )
-
-    @property
-    def n_directions(self) -> int:
-        """Number k of features."""
-        return len(self.scales)
 
     def directions(self, scattered: Floats32) -> Floats:
         """Whitened coordinates (n, k) of (n, m), row by row, of any norm."""
@@ -129,7 +124,7 @@ class ReleasedTeacher:
         for part, scattered in self._scattered(codes):
             with threadpool_limits(1, user_api="blas"):
                 norms = np.linalg.norm(self.whitening.directions(scattered), axis=1, keepdims=True)
-                found[part] = softmax(self._scores(scattered) / np.maximum(norms, _LEAST))
+                found[part] = softmax(self._scores(scattered) / np.maximum(norms, _LEAST), axis=1)
         return found
 
     def _scattered(self, codes: Codes) -> Iterator[tuple[slice, Floats32]]:

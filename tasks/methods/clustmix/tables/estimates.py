@@ -56,10 +56,8 @@ def better_counts(
 ) -> Counts:
     """Combine the first draw with the one-ways measured beside the pair tables.
 
-    What these move the sum over labels is shared equally by the labels, whose counts have equal
-    noise: the least-squares estimate of all of them.
-
-    The one-ways (W,) are centred, in patients.
+    The one-ways (W,) are centred, in patients. The correction to the sum is split equally across
+    labels, whose counts have equal noise: the least-squares estimate of all of them.
     """
     mine = without_means(first.by_label.sum(axis=0), layout.offsets)
     theirs = without_means(one_ways, layout.offsets)

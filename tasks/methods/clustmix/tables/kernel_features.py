@@ -120,15 +120,10 @@ class KernelMap:
         """Everything that `of` reads."""
         return {f"kernel_{name}": np.asarray(value) for name, value in vars(self).items()}
 
-    @property
-    def n_features(self) -> int:
-        """Number q of features."""
-        return len(self.factors)
-
     def features(self, layout: Layout, codes: NDArray[Any]) -> Floats:
         """Whole numbers (n, q), of norm ``FEATURE_NORM`` at most, of records (n, d)."""
         embedded = _embed(layout, self.embedding, codes)
-        found = np.empty((len(codes), self.n_features))
+        found = np.empty((len(codes), len(self.factors)))
         for part in row_slices(len(codes), _ROWS_AT_ONCE):
             found[part] = _kernel(embedded[part], self.points, self.reach) @ self.matrix
         found -= embedded @ self.linear
@@ -189,29 +184,20 @@ def _embed(layout: Layout, embedding: Floats, codes: NDArray[Any]) -> Floats:
     start = 0
     for column in range(layout.n_declared):
         block = layout.block(column)
-        end = start + _dimensions(layout, column)
+        n_numbers = 1 + int(layout.has_missing[column])
+        end = start + (n_numbers if layout.numeric[column] else layout.n_codes[column])
         result[:, start:end] = embedding[block, start:end][codes[:, column]]
         start = end
     return result
 
 
-def _dimensions(layout: Layout, column: int) -> int:
-    if layout.numeric[column]:
-        return 1 + int(layout.has_missing[column])
-    return layout.n_codes[column]
-
-
-def _distances(embedded: Floats, points: Floats) -> Floats:
-    """Squared distances (n, M) of whole numbers; exact."""
-    crossed = embedded @ (-2.0 * points.T)
-    crossed += (points * points).sum(axis=1)
-    crossed += (embedded * embedded).sum(axis=1, keepdims=True)
-    return crossed
-
-
 def _kernel(embedded: Floats, points: Floats, reach: float) -> Floats:
     """Whole numbers (n, M) up to ``_KERNEL``: ``exp(-distance / reach)`` by a table."""
-    place = _distances(embedded, points) * (_TABLE_STEPS / (_FARTHEST * reach))
+    # Squared distances of whole numbers: exact.
+    distances = embedded @ (-2.0 * points.T)
+    distances += (points * points).sum(axis=1)
+    distances += (embedded * embedded).sum(axis=1, keepdims=True)
+    place = distances * (_TABLE_STEPS / (_FARTHEST * reach))
     index = np.rint(np.minimum(place, _TABLE_STEPS)).astype(np.int64)
     return np.asarray(_TABLE[index])
 

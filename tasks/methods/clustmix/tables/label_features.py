@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.arrays import Floats, Floats32, Integers
-from tasks.methods.clustmix.tables.table_layout import Layout, prior_covariance
+from tasks.methods.clustmix.tables.table_layout import Layout
 
 _WATER_STEPS = 60
 
@@ -72,19 +72,13 @@ class LabelFeatures:
         """Turn coefficients of shape (q, c) to what every code adds, shape (W, c)."""
         return np.concatenate([table @ part for table, part in self._with(coefficients)])
 
-    def _with(self, values: NDArray[Any]) -> Iterable[tuple[Floats, NDArray[Any]]]:
-        ends = np.cumsum([table.shape[1] for table in self.tables])[:-1]
-        return zip(self.tables, np.split(values, ends), strict=True)
-
     def of_counts(self, counts: Floats) -> Floats:
         """Return sums of the features, shape (q, c), from numbers of codes, shape (W, c)."""
-        ends = np.cumsum([len(table) for table in self.tables])[:-1]
-        return np.concatenate(
-            [
-                table.T @ part
-                for table, part in zip(self.tables, np.split(counts, ends), strict=True)
-            ]
-        )
+        return np.concatenate([table.T @ part for table, part in self._with(counts, axis=0)])
+
+    def _with(self, values: NDArray[Any], axis: int = 1) -> Iterable[tuple[Floats, NDArray[Any]]]:
+        ends = np.cumsum([table.shape[axis] for table in self.tables])[:-1]
+        return zip(self.tables, np.split(values, ends), strict=True)
 
 
 def white_features(layout: Layout, shares: Floats, *, floor: float) -> LabelFeatures:
@@ -96,11 +90,7 @@ def white_features(layout: Layout, shares: Floats, *, floor: float) -> LabelFeat
     for column in range(layout.n_declared):
         block = shares[layout.block(column)] + floor
         block = block / block.sum()
-        prior = prior_covariance(
-            layout.n_codes[column],
-            numeric=layout.numeric[column],
-            has_missing=layout.has_missing[column],
-        )
+        prior = layout.prior_covariance(column)
         values, vectors = np.linalg.eigh(np.diag(block) - np.outer(block, block))
         # One direction, that of the constant, has no variance.
         values, vectors = values[1:], vectors[:, 1:]

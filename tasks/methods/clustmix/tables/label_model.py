@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import block_diag, helmert
+from scipy.special import softmax
 
 from privacy.arrays import Floats, Floats32, Integers
-from tasks.measurement.statistics import softmax
 from tasks.methods.clustmix.tables.table_draws import residual_weights
 
 _INTERCEPT_VARIANCE = 4.0
@@ -147,7 +147,7 @@ def probabilities(design: Floats32, coefficients: Floats) -> Floats:
     """Label probabilities of rows, float64 of shape (N, C)."""
     basis = contrasts(coefficients.shape[1] + 1)
     scores = (design @ coefficients.astype(np.float32)).astype(np.float64)
-    return softmax(scores @ basis.T)
+    return np.asarray(softmax(scores @ basis.T, axis=1))
 
 
 def fit(posterior: Posterior, model: LabelModel, *, steps: int) -> tuple[LabelModel, float]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +21,7 @@ from tasks.measurement.centred import centred_norm, count_factor, counts_of, wit
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.method import Noisy, Table
 from tasks.measurement.record_rules import LABEL, RecordRules
-from tasks.methods.clustmix.tables.table_layout import (
-    LABEL_COUNTS,
-    PAIR_TABLES,
-    Layout,
-    pair_cells,
-)
+from tasks.methods.clustmix.tables.table_layout import LABEL_COUNTS, PAIR_TABLES, Layout, pair_cells
 from tasks.methods.clustmix.tables.table_sampler import Mixture, kept_weights
 
 Groups = tuple[tuple[int, ...], ...]
@@ -34,35 +29,10 @@ Groups = tuple[tuple[int, ...], ...]
 _FITTINGS, _LEAST, _TINY = 200, 1e-12, 1e-300
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sealed:
-    """Noisy values of the first two draws, and the noise of one, all in patients before norms.
-
-    Label counts (C, 1 + W); pair tables as one vector, None where there is one column.
-    """
-
-    label_counts: Floats
-    label_counts_stddev: float
-    pair_tables: Floats | None = None
-    pair_tables_stddev: float = 0.0
-
-    @classmethod
-    def of(cls, noisy: Noisy, layout: Layout) -> Self:
-        """Return the values of a sealed measurement."""
-        counts, count_noise = noisy(LABEL_COUNTS)
-        pairs, pair_noise = noisy(PAIR_TABLES) if layout.n_columns > 1 else (None, 0.0)
-        return cls(
-            label_counts=counts,
-            label_counts_stddev=count_noise,
-            pair_tables=pairs,
-            pair_tables_stddev=pair_noise,
-        )
-
-
 def measured_tables(
     domain: EncodingDomain,
     released: Mapping[str, NDArray[Any]],
-    sealed: Sealed,
+    noisy: Noisy,
     *,
     by_label: Floats,
 ) -> Iterator[Table]:
@@ -71,13 +41,13 @@ def measured_tables(
     Shares by label (W, C) are those of the model, before they are brought to the one-ways.
     """
     layout = Layout.of(domain)
-    margins = _Margins(layout, released, sealed, rules=domain.rules, of_model=by_label)
+    margins = _Margins(layout, released, noisy, rules=domain.rules, of_model=by_label)
     yield margins.label()
     for column in range(layout.n_declared):
         yield margins.one_way(column)
         yield margins.by_label(column)
-    if sealed.pair_tables is not None:
-        yield from _pairs(layout, margins, released, sealed, rules=domain.rules)
+    if "pair_used" in released:
+        yield from _pairs(layout, margins, released, noisy(PAIR_TABLES), rules=domain.rules)
 
 
 class _Margins:
@@ -87,34 +57,32 @@ class _Margins:
         self,
         layout: Layout,
         released: Mapping[str, NDArray[Any]],
-        sealed: Sealed,
+        noisy: Noisy,
         *,
         rules: RecordRules | None,
         of_model: Floats,
     ) -> None:
         self._layout, self._released, self._rules = layout, released, rules
         self._of_model = of_model
-        entry = sealed.label_counts_stddev * centred_norm(layout.n_codes)
+        label_counts, stddev = noisy(LABEL_COUNTS)
+        entry = stddev * centred_norm(layout.n_codes)
         self._entry, self.size_variance = entry**2, (entry / count_factor(layout.n_codes)) ** 2
-        self._sizes, self._by_label = counts_of(sealed.label_counts, layout.n_codes)
+        self._sizes, self._by_label = counts_of(label_counts, layout.n_codes)
         self.patients = float(self._sizes.sum())
+        self.total_variance = layout.n_labels * self.size_variance
         centred = without_means(self._by_label.sum(axis=0), layout.offsets)
         self.code_variance = self._entry * layout.n_labels
         self.norm = 1.0
-        if sealed.pair_tables is not None:
+        if "pair_scale" in released:
             self.norm, one_way = released["pair_scale"]
             scale = self.norm / one_way
-            more = without_means(sealed.pair_tables[: layout.width] * scale, layout.offsets)
-            variance = (sealed.pair_tables_stddev * scale) ** 2
+            values, stddev = noisy(PAIR_TABLES)
+            more = without_means(values[: layout.width] * scale, layout.offsets)
+            variance = (stddev * scale) ** 2
             part = self.code_variance / (self.code_variance + variance)
             centred += part * (more - centred)
             self.code_variance *= 1.0 - part
         self.centred = centred
-
-    @property
-    def total_variance(self) -> float:
-        """Variance of the noisy number of patients."""
-        return self._layout.n_labels * self.size_variance
 
     def shares(self, column: int) -> Floats:
         """Released shares of a column's codes."""
@@ -159,7 +127,6 @@ class _Margins:
     def _table(
         self, columns: tuple[int, ...], shares: Floats, estimates: Floats, variances: Floats
     ) -> Table:
-        """Return a table of all codes."""
         sizes = shares.shape[: len(columns)]
         return Table(
             columns=columns,
@@ -175,7 +142,7 @@ def _pairs(
     layout: Layout,
     margins: _Margins,
     released: Mapping[str, NDArray[Any]],
-    sealed: Sealed,
+    sealed: tuple[Floats, float],
     *,
     rules: RecordRules | None,
 ) -> Iterator[Table]:
@@ -185,14 +152,13 @@ def _pairs(
     used = released["pair_used"].astype(bool)
     cells = pair_cells(sizes, used)
     noisy = np.zeros(cells.shape)
-    values = np.asarray(sealed.pair_tables)[layout.width :] * margins.norm
-    noisy[cells] = values[: int(cells.sum())]
+    noisy[cells] = sealed[0][layout.width :][: int(cells.sum())] * margins.norm
     starts = np.cumsum([0, *sizes])
     weights, components = released["mixture_weights"], released["mixture_components"]
     if rules is not None:
         weights = kept_weights(Mixture(weights=weights, components=components), layout, rules)
     joins = [np.eye(k)[:, own] for own, k in zip(groups, sizes, strict=True)]
-    variance = (sealed.pair_tables_stddev * margins.norm) ** 2
+    variance = (sealed[1] * margins.norm) ** 2
     parts = [_part(layout, margins, j, own) for j, own in enumerate(groups)]
     for i in range(layout.n_declared):
         for j in range(i + 1, layout.n_declared):

@@ -123,7 +123,6 @@ class _Fit:
         self._penalty = np.float32(penalty)
 
     def distribution(self, scores: Floats32, logits: Floats32) -> tuple[Floats32, Floats32]:
-        """Weights and components of parameters."""
         weights = np.exp(scores - scores.max())
         shifted = logits + self._base
         shifted -= np.repeat(
@@ -134,7 +133,6 @@ class _Fit:
         return weights / weights.sum(), shifted
 
     def gradients(self, scores: Floats32, logits: Floats32) -> tuple[Floats32, Floats32]:
-        """Gradients by the parameters."""
         weights, components = self.distribution(scores, logits)
         codes, labels = components[:, : self._width], components[:, self._width :]
         joined = codes if self._joins is None else codes @ self._joins.T

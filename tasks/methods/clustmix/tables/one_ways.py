@@ -14,11 +14,11 @@ the shares; the scales as in MacKay 1992.
 from __future__ import annotations
 
 import numpy as np
+from scipy.special import softmax
 
 from privacy.arrays import Floats
 from tasks.measurement.centred import blocks_to_simplex
-from tasks.measurement.statistics import softmax
-from tasks.methods.clustmix.tables.table_layout import Layout, prior_covariance
+from tasks.methods.clustmix.tables.table_layout import Layout
 
 _VARIANCE, _MOST_VARIANCE = 2.0, 25.0
 _PSEUDO_COUNT, _POOLED_COUNT = 3.0, 20.0
@@ -40,8 +40,8 @@ def smooth_shares(layout: Layout, noisy: Floats, *, stddev: Floats) -> Floats:
     ):
         kinds.setdefault(kind, []).append(column)
     groups = [
-        _Columns(layout, kind, columns, noisy=noisy, stddev=stddev, start=start)
-        for kind, columns in kinds.items()
+        _Columns(layout, columns, noisy=noisy, stddev=stddev, start=start)
+        for columns in kinds.values()
     ]
     scale = _VARIANCE
     for _ in range(_ROUNDS):
@@ -52,7 +52,7 @@ def smooth_shares(layout: Layout, noisy: Floats, *, stddev: Floats) -> Floats:
             group.rescale(part, scale)
     result = np.empty(layout.width)
     for group in groups:
-        result[group.place] = softmax(group.logits)
+        result[group.place] = softmax(group.logits, axis=1)
     return result
 
 
@@ -60,22 +60,13 @@ class _Columns:
     """Columns with equal codes, together: logits (m, k) and prior variances (m,)."""
 
     def __init__(
-        self,
-        layout: Layout,
-        kind: tuple[int, bool, bool],
-        columns: list[int],
-        *,
-        noisy: Floats,
-        stddev: Floats,
-        start: Floats,
+        self, layout: Layout, columns: list[int], *, noisy: Floats, stddev: Floats, start: Floats
     ) -> None:
-        n_codes, numeric, has_missing = kind
+        n_codes = layout.n_codes[columns[0]]
         self.place = layout.offsets[columns][:, None] + np.arange(n_codes)
         self.logits = start[self.place] - start[self.place].mean(axis=1, keepdims=True)
         self._noisy, self._noise = noisy[self.place], stddev[columns] ** 2
-        self._precision = np.linalg.inv(
-            prior_covariance(n_codes, numeric=numeric, has_missing=has_missing)
-        )
+        self._precision = np.linalg.inv(layout.prior_covariance(columns[0]))
         self._variances = np.full(len(columns), _VARIANCE)
 
     def improve(self) -> Floats:
@@ -108,7 +99,7 @@ class _Columns:
         self._variances = np.minimum(found, _MOST_VARIANCE)
 
     def _local(self, precision: Floats) -> tuple[Floats, Floats]:
-        shares = softmax(self.logits)
+        shares = softmax(self.logits, axis=1)
         slope = np.einsum("mk,kl->mkl", shares, np.eye(shares.shape[1]))
         slope -= shares[:, :, None] * shares[:, None, :]
         curvature = slope @ slope / self._noise[:, None, None] + precision
@@ -116,5 +107,5 @@ class _Columns:
         return curvature, left - np.einsum("mkl,ml->mk", precision, self.logits)
 
     def _loss(self, logits: Floats, precision: Floats) -> Floats:
-        left = ((self._noisy - softmax(logits)) ** 2).sum(axis=1) / self._noise
+        left = ((self._noisy - softmax(logits, axis=1)) ** 2).sum(axis=1) / self._noise
         return np.asarray(left + np.einsum("mk,mkl,ml->m", logits, precision, logits)) / 2.0

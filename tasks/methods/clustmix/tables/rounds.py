@@ -82,8 +82,7 @@ class Rounds:
             shares, self._prior, self._column, scale=scale, reach=self._reach
         )
         values = np.concatenate([(sizes @ self._basis)[None], values])
-        self._learnt = [self._sums(values, np.ones(len(values)), noise)]
-        self._posterior = self._all_learnt()
+        self._posterior = self._all_learnt((self._sums(values, np.ones(len(values)), noise),))
         self._fit()
 
     def loudness(self, *, stddev: float) -> Floats:
@@ -129,8 +128,7 @@ class Rounds:
                 draws.one_hot(self._codes, self._all.tables), self._all.scaled(loudness), CONSTANT
             ),
         )
-        self._learnt.append(sums)
-        self._posterior = replace(self._posterior, sums=tuple(self._learnt))
+        self._posterior = replace(self._posterior, sums=(*self._posterior.sums, sums))
         self._fit()
 
     def learn_kernel(self, noisy: Floats, features: Floats, *, stddev: float) -> None:
@@ -139,12 +137,12 @@ class Rounds:
         self._kernel = features.astype(np.float32)
         self._prior = np.append(self._prior, np.full(more, (_KERNEL_SPREAD / self._scale) ** 2))
         self._column = np.append(self._column, np.full(more, self._column.max() + 1))
-        self._learnt = [labels.with_features(sums, more) for sums in self._learnt]
+        learnt = [labels.with_features(sums, more) for sums in self._posterior.sums]
         self._model = labels.grown(
             self._model, self._prior[-more:], scale=self._scale, reach=self._reach
         )
         before = len(self._prior) + 1 - more
-        self._learnt.append(
+        learnt.append(
             labels.Sums(
                 values=np.concatenate(
                     [np.zeros((before, self._basis.shape[1])), noisy[:, self._order] @ self._basis]
@@ -155,7 +153,7 @@ class Rounds:
                 norms=np.ones(len(features)),
             )
         )
-        self._posterior = self._all_learnt(self._posterior.dispersion)
+        self._posterior = self._all_learnt(tuple(learnt), self._posterior.dispersion)
         self._fit()
 
     def _sums(
@@ -196,7 +194,9 @@ class Rounds:
             best = better
         _, self._posterior, self._model = best
 
-    def _all_learnt(self, dispersion: float = 1.0) -> labels.Posterior:
+    def _all_learnt(
+        self, sums: tuple[labels.Sums, ...], dispersion: float = 1.0
+    ) -> labels.Posterior:
         features = self._features
         design = features.design(self._codes)
         rarity = design[:, 1:] @ self._rarity.astype(np.float32)
@@ -208,7 +208,7 @@ class Rounds:
         return labels.Posterior(
             design=np.column_stack([design, rarity, self._kernel]),
             patients=self._patients,
-            sums=tuple(self._learnt),
+            sums=sums,
             prior=self._prior,
             column=self._column,
             reach=self._reach,

@@ -14,9 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 from threadpoolctl import threadpool_limits
 
 from privacy.arrays import Codes, Floats, Records
@@ -24,9 +26,8 @@ from privacy.errors import ConfigurationError
 from tasks.measurement.centred import counts_of, label_counts
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain, row_slices
-from tasks.measurement.measurement_plan import MeasurementPlan, hold_against
-from tasks.measurement.method import PUBLIC_SEED, Noisy, Released, Stage, Table
-from tasks.measurement.statistics import softmax
+from tasks.measurement.measurement_plan import MeasurementPlan
+from tasks.measurement.method import PUBLIC_SEED, Noisy, Released, Stage, Table, budget_left
 from tasks.methods.clustmix.tables import estimates
 from tasks.methods.clustmix.tables import table_draws as draws
 from tasks.methods.clustmix.tables import table_rule as rule
@@ -37,7 +38,7 @@ from tasks.methods.clustmix.tables.kernel_features import (
     association_with_label,
 )
 from tasks.methods.clustmix.tables.label_features import white_features
-from tasks.methods.clustmix.tables.measured_tables import Sealed, measured_tables
+from tasks.methods.clustmix.tables.measured_tables import measured_tables
 from tasks.methods.clustmix.tables.mixture import fit_mixture, pooled
 from tasks.methods.clustmix.tables.rounds import CONSTANT, Rounds
 from tasks.methods.clustmix.tables.table_layout import LABEL_COUNTS, PAIR_TABLES, Layout
@@ -70,32 +71,22 @@ class TableClustMix:
         """Every noisy statistic and its noise, from public values alone."""
         return draws.plan_of(self._layout, patients=self.domain.patients, mu=mu)
 
-    def stages(self, *, mu: float) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[Stage, ...]:
         """Return the stages; the last draws are made by mixing."""
         return (
             Stage(name="partition", run=self._partition),
-            Stage(
-                name="constrained-gmm",
-                run=lambda curator, released: self._density(curator, released, mu=mu),
-            ),
-            Stage(name="kip", run=lambda _, released: self._inducing(released, mu=mu)),
-            Stage(
-                name="noise-calibration",
-                run=lambda curator, _: {
-                    "mu_left": np.array(hold_against(self.plan(mu=mu), curator.event, mu=mu))
-                },
-            ),
-            Stage(
-                name="mixing",
-                run=lambda curator, released: self._mixing(curator, released, mu=mu),
-            ),
+            Stage(name="constrained-gmm", run=self._density),
+            Stage(name="kip", run=self._inducing),
+            Stage(name="noise-calibration", run=partial(budget_left, self)),
+            Stage(name="mixing", run=self._mixing),
         )
 
     def sample(self, released: Released, *, n_rows: int, rng: np.random.Generator) -> Records:
         """Sample rows from the mixture, labels from the model; see `Synthesizer.sample`."""
-        codes, scores = self._records(self._of_rows(released), released, n_rows=n_rows, rng=rng)
+        whole = sampler.of_rows(_mixture(released), self._layout)
+        codes, scores = self._records(whole, released, n_rows=n_rows, rng=rng)
         intercepts = _intercepts(scores, released["row_label_shares"])
-        return codes, sampler.systematic_labels(softmax(scores + intercepts), rng)
+        return codes, sampler.systematic_labels(softmax(scores + intercepts, axis=1), rng)
 
     def sample_where(
         self,
@@ -109,15 +100,12 @@ class TableClustMix:
 
         What the shares of the labels are among all rows says where those of the asked ones begin.
         """
-        whole = self._of_rows(released)
+        whole = sampler.of_rows(_mixture(released), self._layout)
         _, scores = self._records(whole, released, n_rows=self.effort.fit_rows, rng=rng)
         intercepts = _intercepts(scores, released["row_label_shares"])
         asked = sampler.conditioned(whole, self._layout, allowed)
         codes, scores = self._records(asked, released, n_rows=n_rows, rng=rng)
-        return codes, sampler.systematic_labels(softmax(scores + intercepts), rng)
-
-    def _of_rows(self, released: Released) -> Mixture:
-        return sampler.of_rows(_mixture(released), self._layout)
+        return codes, sampler.systematic_labels(softmax(scores + intercepts, axis=1), rng)
 
     def _records(
         self, mixture: Mixture, released: Released, *, n_rows: int, rng: np.random.Generator
@@ -153,16 +141,16 @@ class TableClustMix:
 
     def tables(self, released: Released, noisy: Noisy) -> tuple[float, Iterator[Table]]:
         """Return the noisy number of patients, and every table of shares."""
-        sealed, by_label = Sealed.of(noisy, self._layout), self.shares_by_label(released)
-        sizes, _ = counts_of(sealed.label_counts, self._layout.n_codes)
-        return float(sizes.sum()), measured_tables(self.domain, released, sealed, by_label=by_label)
+        sizes, _ = counts_of(noisy(LABEL_COUNTS)[0], self._layout.n_codes)
+        by_label = self.shares_by_label(released)
+        return float(sizes.sum()), measured_tables(self.domain, released, noisy, by_label=by_label)
 
     def shares_by_label(self, released: Released) -> Floats:
         """Shares (W, C) of patients by declared code and label, as of records by a public seed."""
         rng, n_rows = np.random.default_rng(PUBLIC_SEED), self.effort.fit_rows
         with threadpool_limits(1, user_api="blas"):
             codes, scores = self._records(_mixture(released), released, n_rows=n_rows, rng=rng)
-        each = softmax(scores + _intercepts(scores, released["label_shares"])) / len(scores)
+        each = softmax(scores + _intercepts(scores, released["label_shares"]), axis=1) / len(scores)
         ones = draws.one_hot(codes, [np.empty(k) for k in self.domain.n_codes])
         return np.asarray(ones.T @ each)[1:]
 
@@ -170,12 +158,15 @@ class TableClustMix:
     def _layout(self) -> Layout:
         return Layout.of(self.domain)
 
+    def _split(self, curator: Curator) -> rule.Shares:
+        return rule.shares_of(self._layout, patients=self.domain.patients, mu=curator.plan.mu)
+
     def _partition(self, curator: Curator, released: Released) -> Released:
         """Say what is measured of each column; public."""
         layout = self._layout
         return {"n_codes": np.array(layout.n_codes), "n_visits": np.array(layout.n_visits)}
 
-    def _density(self, curator: Curator, released: Released, *, mu: float) -> Released:
+    def _density(self, curator: Curator, released: Released) -> Released:
         """Draw the counts and the pair tables; fit the mixture."""
         layout, plan = self._layout, curator.plan
         noisy = curator.release(
@@ -191,7 +182,7 @@ class TableClustMix:
             mixture = Mixture(weights=np.ones(1), components=counts.shares[None])
             measured: Released = {"code_groups": np.arange(layout.width)}
         else:
-            counts, mixture, measured = self._pairs(curator, counts, mu=mu)
+            counts, mixture, measured = self._pairs(curator, counts)
         if self.domain.rules is not None:
             rng = np.random.default_rng(PUBLIC_SEED)
             with threadpool_limits(1, user_api="blas"):
@@ -211,15 +202,14 @@ class TableClustMix:
         }
 
     def _pairs(
-        self, curator: Curator, counts: estimates.Counts, *, mu: float
+        self, curator: Curator, counts: estimates.Counts
     ) -> tuple[estimates.Counts, Mixture, Released]:
         layout, planned = self._layout, curator.plan[PAIR_TABLES]
-        declared = self.domain.patients
-        split = rule.shares_of(layout, patients=declared, mu=mu)
+        split = self._split(curator)
         choice = rule.choose_pairs(
             layout,
             counts.shares,
-            most=rule.most_codes(layout, patients=declared, mu=mu),
+            most=rule.most_codes(layout, patients=self.domain.patients, mu=curator.plan.mu),
             one_ways=split.one_ways,
             pair_mu=planned.mu,
             patients=counts.patients,
@@ -286,10 +276,10 @@ class TableClustMix:
         with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(2) as pool:
             return pooled(list(pool.map(fitted, range(self.effort.starts))))
 
-    def _inducing(self, released: Released, *, mu: float) -> Released:
+    def _inducing(self, curator: Curator, released: Released) -> Released:
         """Take inducing points from the mixture, and fit the map of kernel features to them."""
         layout = self._layout
-        if rule.shares_of(layout, patients=self.domain.patients, mu=mu).kernel == 0.0:
+        if self._split(curator).kernel == 0.0:
             return {}
         association = association_with_label(
             layout,
@@ -317,7 +307,7 @@ class TableClustMix:
                 break
         return codes
 
-    def _mixing(self, curator: Curator, released: Released, *, mu: float) -> Released:
+    def _mixing(self, curator: Curator, released: Released) -> Released:
         """Fit the label model to the counts, correct it by weighted residuals."""
         layout, patients = self._layout, float(released["patients"])
         features = white_features(
@@ -326,7 +316,7 @@ class TableClustMix:
             floor=max(0.5 * float(released["one_way_stddev"]) / patients, 1e-4),
         )
         codes = self._public_sample(released)
-        split = rule.shares_of(layout, patients=self.domain.patients, mu=mu)
+        split = self._split(curator)
         scale = rule.label_scale(layout, drowned=split.drowned)
         with threadpool_limits(1, user_api="blas"):
             rounds = Rounds(layout, features, released, codes, scale=scale)
@@ -362,21 +352,15 @@ class TableClustMix:
             kernel_scores = {"kernel_scores": rounds.kernel_scores}
         return {
             "label_scores": rounds.scores,
-            "row_label_shares": self._row_label_shares(released),
+            "row_label_shares": sampler.row_label_shares(
+                released["label_shares"],
+                released["counts_by_label"],
+                released["code_shares"],
+                layout,
+                stddev=float(released["counts_stddev"]),
+            ),
             **kernel_scores,
         }
-
-    def _row_label_shares(self, released: Released) -> Floats:
-        """Return the shares (C,) of the labels among rows; those among patients are released."""
-        if not self._layout.n_visits:
-            return np.asarray(released["label_shares"])
-        return sampler.row_label_shares(
-            released["label_shares"],
-            released["counts_by_label"],
-            released["code_shares"],
-            self._layout,
-            stddev=float(released["counts_stddev"]),
-        )
 
 
 def _mixture(released: Released) -> Mixture:
@@ -393,7 +377,7 @@ def _intercepts(scores: Floats, shares: Floats) -> Floats:
         shares = np.where(possible, shares, _NO_SHARE) / shares[possible].sum()
     intercepts = np.log(shares)
     for _ in range(_SHIFTS):
-        mean = softmax(scores + intercepts).mean(axis=0)
+        mean = softmax(scores + intercepts, axis=1).mean(axis=0)
         if np.abs(mean - shares).max() < _SHIFT_TOLERANCE:
             break
         intercepts = intercepts + np.log(shares / np.maximum(mean, 1e-12))

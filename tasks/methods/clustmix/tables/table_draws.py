@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
+from scipy.special import softmax
 
 from privacy.arrays import Floats, Integers
 from tasks.measurement.centred import measured_codes
 from tasks.measurement.encoded import EncodedRows, row_slices
 from tasks.measurement.measurement_plan import MeasurementPlan, SumRequest, plan_measurement
-from tasks.measurement.statistics import SUM_SCALE, softmax
+from tasks.measurement.statistics import SUM_SCALE
 from tasks.methods.clustmix.tables import table_rule as rule
 from tasks.methods.clustmix.tables.kernel_features import FEATURE_NORM, N_FEATURES, KernelMap
 from tasks.methods.clustmix.tables.table_layout import (
@@ -221,7 +222,7 @@ def kernel_residuals(
     """
     _require_finite(log_odds, intercepts, *vars(kernel).values())
     rows.require_inside([len(table) for table in features], len(intercepts))
-    total = np.zeros((kernel.n_features, len(intercepts)), dtype=np.int64)
+    total = np.zeros((len(kernel.factors), len(intercepts)), dtype=np.int64)
     for part in map(rows.only, row_slices(len(rows), _ROWS_AT_ONCE)):
         probabilities = probabilities_of(one_hot(part.codes, features), log_odds, intercepts)
         amount = _residuals(part, probabilities, np.ones(len(part)))
@@ -258,7 +259,7 @@ def one_hot(codes: NDArray[np.integer[Any]], features: Sequence[Floats]) -> csr_
 
 def probabilities_of(ones: csr_array, log_odds: Floats, intercepts: Floats) -> Floats:
     """Label probabilities of records, each by itself, float64 of shape (n, C)."""
-    return softmax(ones @ np.concatenate([intercepts[None], log_odds]))
+    return np.asarray(softmax(ones @ np.concatenate([intercepts[None], log_odds]), axis=1))
 
 
 def residual_weights(probabilities: Floats) -> Floats:

@@ -85,6 +85,16 @@ class Layout:
         """Return the codes of a column."""
         return slice(int(self.offsets[column]), int(self.offsets[column + 1]))
 
+    def prior_covariance(self, column: int) -> Floats:
+        """Prior covariance of the effects of a column's codes, of shape (k, k)."""
+        covariance = np.eye(self.n_codes[column])
+        if self.numeric[column]:
+            n_bins = len(covariance) - int(self.has_missing[column])
+            place = np.arange(n_bins)
+            smooth = np.exp(-0.5 * ((place[:, None] - place) / _SMOOTH_BINS) ** 2)
+            covariance[:n_bins, :n_bins] = smooth + _ROUGH**2 * np.eye(n_bins)
+        return covariance
+
 
 def pair_cells(n_groups: Sequence[int], used: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Cells (M, M) of joined codes that are measured: those above the diagonal, by pairs.
@@ -94,15 +104,3 @@ def pair_cells(n_groups: Sequence[int], used: NDArray[np.bool_]) -> NDArray[np.b
     column = np.repeat(np.arange(len(n_groups)), n_groups)
     upper = np.triu(used, 1)
     return np.asarray(upper[np.ix_(column, column)])
-
-
-def prior_covariance(n_codes: int, *, numeric: bool, has_missing: bool) -> Floats:
-    """Prior covariance of the effects of a column's codes, of shape (k, k)."""
-    if not numeric:
-        return np.eye(n_codes)
-    n_bins = n_codes - int(has_missing)
-    place = np.arange(n_bins)
-    covariance = np.eye(n_codes)
-    smooth = np.exp(-0.5 * ((place[:, None] - place) / _SMOOTH_BINS) ** 2)
-    covariance[:n_bins, :n_bins] = smooth + _ROUGH**2 * np.eye(n_bins)
-    return covariance

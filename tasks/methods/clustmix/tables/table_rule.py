@@ -162,9 +162,8 @@ def coarse_codes(shares: Floats, *, most: int, numeric: bool, has_missing: bool)
     """Say which codes of a column are one in the pair tables.
 
     Adjacent bins are joined to groups of about equal released share, the missing code stays by
-    itself where it is large; of levels the largest stay and the others become one.
-
-    The group (k,) of each code is numbered from 0, at `most` so many.
+    itself where it is large; of levels the largest stay and the others become one. The group (k,)
+    of each code is numbered from 0, at `most` so many.
     """
     k = len(shares)
     if k <= most:

@@ -197,14 +197,15 @@ def conditioned(
 def row_label_shares(
     labels: Floats, by_label: Floats, shares: Floats, layout: Layout, *, stddev: float
 ) -> Floats:
-    """Shares of the labels among rows, where patients have several.
+    """Shares of the labels among rows: those among patients, where each has one row.
 
     A label has more of the rows than of the patients as its patients have more rows than others.
-    That surplus is shrunk by the part of it that noise explains (positive-part James-Stein).
-
-    Given are the shares of the labels among patients (C,), counts of patients (C, W), with a
-    hidden column and this noise, and shares of all codes (W,).
+    That surplus is shrunk by the part of it that noise explains (positive-part James-Stein). Given
+    are the shares of the labels among patients (C,), counts of patients (C, W), with a hidden
+    column and this noise, and shares of all codes (W,).
     """
+    if layout.n_visits == 0:
+        return labels
     block, n_rows = layout.block(layout.n_columns - 1), np.arange(1.0, layout.n_visits + 1.0)
     mean = float(shares[block] @ n_rows)
     surplus = by_label[:, block] @ (n_rows - mean)

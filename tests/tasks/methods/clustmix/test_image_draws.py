@@ -7,7 +7,7 @@ from measuring import domain_with, drawn_by, norm_of
 from audits.pairs import AuditPatient, encode
 from tasks.measurement.statistics import SECOND_MOMENT_SCALE, SUM_SCALE
 from tasks.methods.clustmix.images import image_draws as draws
-from tasks.methods.clustmix.images.coefficients import Basis
+from tasks.methods.clustmix.images.coefficients import basis_of
 from tasks.methods.clustmix.images.image_clustmix import ImageClustMix
 from tasks.methods.clustmix.images.image_layout import ImageLayout
 from tasks.methods.clustmix.images.image_rule import MOMENT_NORM
@@ -105,7 +105,7 @@ def test_no_patient_moves_a_draw_by_more_than_planned_and_one_nearly_does(channe
 
 def coefficients(codes):
     image = np.asarray(codes, float) * 255 / (LEVELS - 1)
-    found = Basis.of(LAYOUT).images @ image
+    found = basis_of(LAYOUT).images @ image
     return found / max(np.linalg.norm(found), 1e-9)
 
 
@@ -119,7 +119,7 @@ def test_sums_and_cells_are_those_of_their_definition(drawn):
     # Those of so few patients are all but one point, and which is nearest is left to rounding.
     centres = 0.3 * np.random.default_rng(8).standard_normal(public["centres"].shape)
     public = {**public, "centres": centres}
-    expected = np.zeros((LABELS, centres.shape[1], 1 + len(Basis.of(LAYOUT))))
+    expected = np.zeros((LABELS, centres.shape[1], 1 + len(basis_of(LAYOUT))))
     for codes, label, weight in each(rows):
         u = coefficients(codes)
         cell = np.linalg.norm(u @ public["directions"] - centres[label], axis=1).argmin()
@@ -132,7 +132,7 @@ def test_sums_and_cells_are_those_of_their_definition(drawn):
 def test_moments_are_those_of_their_definition(drawn):
     rows = rows_of(made_up(15, 5))
     contribution, public = drawn[1]["class_moments"]
-    d = len(Basis.of(LAYOUT))
+    d = len(basis_of(LAYOUT))
     expected = np.zeros((LABELS, d, d))
     for codes, label, weight in each(rows):
         z = coefficients(codes) - public["means"][label]
@@ -179,7 +179,7 @@ def test_a_record_has_the_same_features_in_any_batch(shape, drawn):
         np.concatenate([whitening.features(line[None]) for line in alone]),
         whitening.features(together),
     )
-    basis = Basis.of(layout)
+    basis = basis_of(layout)
     np.testing.assert_array_equal(
         np.concatenate([basis.vectors(layout.pixels(line[None])) for line in codes]),
         basis.vectors(layout.pixels(codes)),

@@ -3,7 +3,7 @@ import pytest
 from measuring import curator_of, domain_with, in_shards, rows_with
 from measuring import sampled as valid_records
 
-from privacy.randomness import SeededNoise
+from benchmarks.seeded_noise import SeededNoise
 from tasks.measurement.method import measure
 from tasks.methods.clustmix.images import image_rule as rule
 from tasks.methods.clustmix.images.image_clustmix import ImageClustMix
@@ -47,7 +47,7 @@ def rows():
 
 
 def measured(method, shards, *, mu, seed=1):
-    return measure(method, curator_of(method, shards, SeededNoise(seed), mu=mu), mu=mu)
+    return measure(method, curator_of(method, shards, SeededNoise(seed), mu=mu))
 
 
 @pytest.fixture(scope="module")

@@ -5,14 +5,9 @@ import numpy as np
 import pytest
 from measuring import NoNoise, curator_of, domain_with, rows_with
 
-from privacy.randomness import SeededNoise
-from tasks.methods.clustmix.tables.measured_tables import (
-    LABEL,
-    Sealed,
-    measured_tables,
-)
+from benchmarks.seeded_noise import SeededNoise
+from tasks.methods.clustmix.tables.measured_tables import LABEL, measured_tables
 from tasks.methods.clustmix.tables.table_clustmix import Effort, TableClustMix
-from tasks.methods.clustmix.tables.table_layout import LABEL_COUNTS, PAIR_TABLES
 from tasks.reporting import released_tables
 from tasks.reporting.released_tables import DEVIATIONS
 
@@ -40,17 +35,14 @@ def tables_of(rows, noise, *, mu):
     method = TableClustMix(DOMAIN, QUICK)
     kept, plan, released = {}, method.plan(mu=mu), {}
     curator = curator_of(method, [rows], noise, mu=mu, seal=kept.__setitem__)
-    for stage in method.stages(mu=mu)[:2]:
+    for stage in method.stages()[:2]:
         released = {**released, **stage.run(curator, released)}
-    counts, pairs = (plan[name] for name in (LABEL_COUNTS, PAIR_TABLES))
-    sealed = Sealed(
-        label_counts=kept[counts.name].values / counts.scale,
-        label_counts_stddev=counts.unit_noise_stddev,
-        pair_tables=kept[pairs.name].values / pairs.scale,
-        pair_tables_stddev=pairs.unit_noise_stddev,
-    )
+
+    def noisy(name):
+        return kept[name].values / plan[name].scale, plan[name].unit_noise_stddev
+
     by_label = np.ones((sum(DOMAIN.n_codes), DOMAIN.n_labels))
-    return list(measured_tables(DOMAIN, released, sealed, by_label=by_label))
+    return list(measured_tables(DOMAIN, released, noisy, by_label=by_label))
 
 
 def true_shares(rows, table):

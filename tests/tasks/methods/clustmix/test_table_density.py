@@ -15,7 +15,7 @@ from tasks.methods.clustmix.tables import table_rule as rule
 from tasks.methods.clustmix.tables import table_sampler as sampler
 from tasks.methods.clustmix.tables.mixture import _Fit
 from tasks.methods.clustmix.tables.one_ways import _Columns, smooth_shares
-from tasks.methods.clustmix.tables.table_layout import Layout, prior_covariance
+from tasks.methods.clustmix.tables.table_layout import Layout
 from tasks.methods.clustmix.tables.table_sampler import Mixture
 
 LAYOUT = Layout.of(domain_with(4, 3, 2, numeric=[0], missing=[0]))
@@ -110,9 +110,9 @@ def test_one_ways_are_the_mode_of_their_posterior_and_nothing_else_where_patient
     # A general optimiser finds the same mode of one column at its first prior variance.
     layout, noise = layout_of(1, 6), np.array([0.1])
     noisy = np.array([0.5, 0.3, 0.2, -0.1, 0.2, -0.1])
-    column = _Columns(layout, (6, True, False), [0], noisy=noisy, stddev=noise, start=np.zeros(6))
+    column = _Columns(layout, [0], noisy=noisy, stddev=noise, start=np.zeros(6))
     column.improve()
-    precision = np.linalg.inv(prior_covariance(6, numeric=True, has_missing=False)) / 2.0
+    precision = np.linalg.inv(layout.prior_covariance(0)) / 2.0
 
     def loss(logits):
         return ((noisy - softmax(logits)) ** 2).sum() / noise[0] ** 2 + logits @ precision @ logits

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from measuring import sampled as sampled_of
 
+from benchmarks.seeded_noise import SeededNoise
 from privacy.errors import IntegrityError
-from privacy.randomness import SeededNoise
 from tasks.measurement.method import measure
 from tasks.methods.clustmix.tables.table_clustmix import Effort, TableClustMix
 from tasks.methods.naive_bayes import NaiveBayes
@@ -137,7 +137,8 @@ def test_what_two_columns_say_together_is_learned_by_the_kernel_round(method):
 
 
 def test_a_plan_of_another_budget_is_found_before_the_last_draws(rows, method):
-    curator = measuring.curator_of(method, [rows], SeededNoise(1), mu=1.0)
+    curator = measuring.curator_of(method, [rows], SeededNoise(1), mu=2.0)
+    curator.plan = replace(curator.plan, mu=1.0)
     with pytest.raises(IntegrityError, match="expected exactly the planned draws so far"):
-        measure(method, curator, mu=2.0)
+        measure(method, curator)
     assert [event.statistic for event in curator.event.events] == ["label_counts", "pair_tables"]

@@ -13,7 +13,7 @@ from privacy.sensitivity import weighted_sum_l2_sensitivity
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.vectors import VectorMap
 from tasks.methods.dpgm.cluster_means import cluster_means
-from tasks.methods.dpgm.kernel_kmeans import POINT_SCALE, cluster_sums
+from tasks.methods.dpgm.kernel_kmeans import POINT_SCALE, cluster_sums, count_share
 
 BOUND = weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE)
 SEEDS = st.integers(0, 2**32 - 1)
@@ -48,7 +48,7 @@ def test_points_are_whole_numbers_of_norm_at_most_one(small, form):
 def test_sums_equal_a_record_by_record_reference(small, seed, form):
     clustering = clustering_of(small, form, seed)
     rows = small.rows(small.patients(9, seed))
-    share = clustering.count_share
+    share = count_share(clustering.embedding.width)
     expected = np.zeros((3, 1 + clustering.embedding.width), dtype=np.int64)
     for index in range(len(rows)):
         one = slice(index, index + 1)

@@ -61,7 +61,7 @@ def test_a_draw_equals_a_record_by_record_reference(small, seed, adaptive):
     step = step_of(small, seed, histogram=BINS if adaptive else NO_BINS)
     rows = small.rows(small.patients(8, seed))
     found = gradient_sums(rows, step=step)
-    assert found.shape == (step.n_values,)
+    assert found.shape == (step.histogram.n_bins + step.parameters.size,)
     counts = np.zeros(step.histogram.n_bins)
     gradients = np.zeros(step.parameters.shape)
     for index in range(len(rows)):

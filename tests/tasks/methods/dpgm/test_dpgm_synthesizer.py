@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from measuring import curator_of, released_of
 
-from privacy.randomness import SeededNoise
+from benchmarks.seeded_noise import SeededNoise
 from tasks.measurement.method import measure
 from tasks.methods.dpgm.dp_kmeans import DpKMeans, DpKMeansConfig
 from tasks.methods.dpgm.dpgm import GRADIENTS, Dpgm
@@ -29,7 +29,7 @@ def test_records_have_the_released_means_and_the_norm_adapts_if_it_may(small, ad
     method, rows = Dpgm(small.domain, config), small.rows(small.patients(400, 2))
     assert {block.kind for block in method._vector_map.blocks} == {"one_hot", "binary"}
     curator = curator_of(method, [rows], SeededNoise(1), mu=2_000.0)
-    released = measure(method, curator, mu=2_000.0)
+    released = measure(method, curator)
     norm, end_of_bin = float(released["l2_clip_norm"]), config.max_norm / config.norm_bins
     assert (norm != config.l2_clip_norm) == adaptive
     assert not adaptive or norm / end_of_bin == pytest.approx(round(norm / end_of_bin))

@@ -1,0 +1,40 @@
+"""Errors with texts in TOML: each use has its text and its facts, each text has a use."""
+
+import ast
+from pathlib import Path
+from string import Formatter
+
+import pytest
+
+from storage.files.documents import listed, refusals
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def asked(package):
+    """Return the facts of each call, by key, in the modules that have the errors of a package."""
+    found = {}
+    for module in ROOT.glob("storage/**/*.py"):
+        tree = ast.parse(module.read_bytes())
+        calls = [(getattr(n.func, "id", ""), n) for n in ast.walk(tree) if isinstance(n, ast.Call)]
+        own = ".".join(module.relative_to(ROOT).parent.parts)
+        named = [getattr(n.args[0], "value", own) for name, n in calls if name == "refusals"]
+        for name, node in calls if named == [package] else ():
+            if name == "refusal":
+                facts = {one.arg for one in node.keywords}
+                found.setdefault(node.args[0].value, []).append(facts)
+    return found
+
+
+@pytest.mark.parametrize("package", ["arrivals", "public_data", "sources"])
+def test_every_refusal_has_its_facts_and_a_use(package):
+    uses, refusal = asked(f"storage.{package}"), refusals(f"storage.{package}")
+    kinds = listed(f"storage.{package}", "refusals.toml").values()
+    texts = {key: text for keys in kinds for key, text in keys.items()}
+    assert texts.keys() == uses.keys()
+    for key, text in texts.items():
+        facts = {name for _, name, *_ in Formatter().parse(text) if name is not None}
+        assert all(given == facts for given in uses[key]), key
+        error = refusal(key, **dict.fromkeys(facts, 7))
+        assert error.code == key.split()[0]
+        assert "\n" not in error.message

@@ -7,7 +7,6 @@ from packaging.utils import canonicalize_name
 
 
 def blocks(text, language):
-    """Return the blocks of code of a language, without their indentation."""
     found = re.findall(rf"^( *)```{language}\n(.*?)^ *```$", text, flags=re.M | re.S)
     return [re.sub(rf"^{indent}", "", block, flags=re.M) for indent, block in found]
 
@@ -20,7 +19,6 @@ def table_after(text, heading):
 
 
 def module_at(path):
-    """Return the module of a file that is in no package."""
     spec = importlib.util.spec_from_file_location(f"clustmix_{path.stem}", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -28,6 +26,5 @@ def module_at(path):
 
 
 def locked_in(text):
-    """Return the version of each distribution that a lock file names."""
     found = re.findall(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==(\S+)", text, flags=re.M)
     return {canonicalize_name(name): version for name, version in found}

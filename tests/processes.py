@@ -9,7 +9,6 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def python(*arguments, check=False, **options):
-    """Run this interpreter to its end and return what it said."""
     command = [sys.executable, *map(str, arguments)]
     usual = {"capture_output": True, "text": True}
     return subprocess.run(command, check=check, **{**usual, **options})

@@ -1,5 +1,3 @@
-"""The page for contributors: its method is added as it stands there; the way of a row is there."""
-
 import os
 import re
 import shutil
@@ -39,7 +37,6 @@ print(outcome.state)
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory):
-    """A copy of the packages with a file, an entry and a class more."""
     copy = tmp_path_factory.mktemp("house")
     for package in PACKAGES:
         shutil.copytree(ROOT / package, copy / package)

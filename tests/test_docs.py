@@ -1,5 +1,3 @@
-"""The documents say what the code does: generated pages are fresh, tables are computed anew."""
-
 import dataclasses
 import math
 import re
@@ -146,7 +144,6 @@ def test_every_state_of_the_ledger_is_explained_with_what_may_follow():
 
 
 def listed(heading):
-    """Return the first words of the list items of a section."""
     section = re.split(r"^## ", OPERATE.split(f"{heading}\n", 1)[1], maxsplit=1, flags=re.M)[0]
     return re.findall(r"^- `?([\w. -]+?)`?(?: \(.*?\))?:", section, flags=re.M)
 

@@ -1,5 +1,3 @@
-"""What is installed is this project, and the lock file says all of it."""
-
 import importlib
 import importlib.metadata
 import re

@@ -1,5 +1,3 @@
-"""docs/privacy.md: every claim names a test that exists, every number in a table is recomputed."""
-
 import ast
 import math
 import re
@@ -27,7 +25,6 @@ LINKS = sorted(set(re.findall(r"\]\((\.\./tests/[^)]+)\)", TEXT)))
 
 
 def up(value, like):
-    """A number rounded up to as many decimals as a printed one has."""
     return str(Decimal(value).quantize(Decimal(like), rounding=ROUND_CEILING))
 
 

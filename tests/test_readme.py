@@ -1,5 +1,3 @@
-"""Every command of the documents exists, parses and, where it can, runs; links lead somewhere."""
-
 import re
 import shlex
 import shutil
@@ -64,7 +62,6 @@ def test_every_command_in_the_text_exists(page):
 
 @pytest.fixture(scope="module")
 def released_once(tmp_path_factory):
-    """A folder with a table, its site file, an installation, and one release."""
     folder = tmp_path_factory.mktemp("released")
     with pytest.MonkeyPatch.context() as patch:
         made.install(patch, folder)
@@ -117,7 +114,6 @@ def documented(capsys):
 
 @pytest.fixture
 def people(folder):
-    """Two officers, and an engineer who asks; the site file wants an officer."""
     officers = load_settings().key_folder / "officers"
     officers.mkdir(mode=0o700, exist_ok=True)
     for name in ("ada", "ben", "engineer"):

@@ -23,7 +23,6 @@ STEPS = re.findall(r"^```(sh|python|yaml)\n(.*?)^```$", PAGE, flags=re.M | re.S)
 
 @pytest.fixture
 def stranger(tmp_path, monkeypatch):
-    """A home and a folder of somebody who has the checkout and nothing else."""
     try:
         table = find("diabetes130")
     except InputError as error:

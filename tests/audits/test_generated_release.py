@@ -21,7 +21,6 @@ AUDIT_SITE = SITES / "audit.yaml"
 
 
 def site(folder, name="audit", **changes):
-    """Write a site file of the audit with other values."""
     path = folder / "site.yaml"
     values = {**yaml.safe_load((SITES / f"{name}.yaml").read_text(encoding="utf-8")), **changes}
     path.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")

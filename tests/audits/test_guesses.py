@@ -18,7 +18,6 @@ def guesses(canaries, made, correct):
 
 
 def missed(bound, probabilities, truth):
-    """Probability that a bound on the guesses is above the truth."""
     m = len(probabilities) - 1
     # The bounds grow with the right guesses.
     first = bisect_right(range(m + 1), truth, key=lambda v: bound(guesses(m, m, v)))
@@ -29,12 +28,6 @@ def test_golden_value_of_the_paper():
     # Appendix D: 75 of 100 guesses about 1000 canaries, delta 1e-4, 95 percent.
     found = one_run_epsilon(guesses(1000, 100, 75), delta=1e-4, confidence=0.95)
     assert found == pytest.approx(0.673, abs=5e-4)
-
-
-@pytest.mark.parametrize(("made", "correct"), [(10, 0), (10, 10), (20, 20)])
-def test_all_and_no_right_guesses_are_bounded_too(made, correct):
-    found = one_run_epsilon(guesses(20, made, correct), delta=1e-6, confidence=0.9)
-    assert found == 0.0 if correct == 0 else 0.5 < found < 5.0
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])

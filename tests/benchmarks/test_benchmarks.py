@@ -1,6 +1,3 @@
-"""The rows, tables, jobs and scores of the benchmarks; nothing is released here."""
-
-import dataclasses
 import json
 
 import numpy as np
@@ -13,9 +10,7 @@ from benchmarks.results import (
     IN_PROCESS,
     RESULTS,
     ResultRow,
-    keep_rows,
     read_rows,
-    write_rows,
 )
 from benchmarks.rivals.registry import RIVALS
 from benchmarks.score import score
@@ -26,12 +21,6 @@ from tasks.ingest.encoding import encode_chunk
 from tasks.methods.registry import METHODS
 from tasks.steps.source import check_source
 from tests.processes import ROOT, python
-
-ASKED_KEYS = {
-    "dataset", "method", "analysis", "epsilon", "delta", "seed", "source", "auc", "accuracy",
-    "log_loss", "tvd_1way", "tvd_2way", "cnn_accuracy", "teacher_accuracy", "wall_seconds",
-    "cpu_seconds", "peak_rss_mib",
-}  # fmt: skip
 
 
 def row_of(**changes):
@@ -45,19 +34,6 @@ def row_of(**changes):
 
 
 REAL = {"method": "real", "analysis": "none", "source": IN_PROCESS, "epsilon": None, "delta": None}
-
-
-def test_rows_are_a_json_list_with_the_asked_keys_and_read_back(tmp_path):
-    path = tmp_path / "results" / "releases.json"
-    rows = [row_of(), row_of(**REAL)]
-    write_rows(path, rows)
-    written = json.loads(path.read_text(encoding="utf-8"))
-    assert isinstance(written, list)
-    assert all(row.keys() >= ASKED_KEYS for row in written)
-    assert read_rows(path) == rows
-    again = dataclasses.replace(rows[0], auc=0.5)
-    assert keep_rows(path, [again, row_of(seed=1)]) == [again, rows[1], row_of(seed=1)]
-    assert read_rows(tmp_path / "absent.json") == []
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.name)

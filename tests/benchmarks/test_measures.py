@@ -1,5 +1,3 @@
-"""Marginal distances and query errors, against slow references and cases worked out by hand."""
-
 from collections import Counter
 from itertools import combinations
 

@@ -1,5 +1,3 @@
-"""The pure parts of the peers: exchange, sensitivities, selection, sampler, tables of figures."""
-
 from itertools import combinations, product
 
 import numpy as np

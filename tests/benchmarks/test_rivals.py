@@ -1,5 +1,3 @@
-"""Rivals: each form runs from a seed, keeps its formulas, and can never become a release."""
-
 import json
 
 import numpy as np
@@ -13,9 +11,8 @@ from measuring import assert_valid, domain_with, every_record, random_records
 from benchmarks.rivals import __main__ as command
 from benchmarks.rivals.labelled_vectors import LabelledVectors
 from benchmarks.rivals.noise import concentrated_rho, poisson_noise_multiplier
-from benchmarks.rivals.registry import ACCOUNTED, RIVALS
+from benchmarks.rivals.registry import RIVALS
 from privacy.parameters import PrivacyParameters
-from tasks.methods.registry import METHODS
 
 DOMAIN = domain_with(4, 2, 3, numeric=(0, 2), missing=[0])
 PARAMETERS = PrivacyParameters(epsilon=10.0, delta=1e-5)
@@ -75,30 +72,11 @@ def test_every_file_and_every_row_says_that_nothing_is_proven(tmp_path, capsys):
     assert not (folder / "manifest.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--form", "accounted"), "NO_SUCH_FORM: expected a form of dp_cda (printed), found"),
-        (("--set", "rounds=3"), "SETTING_UNKNOWN: expected settings of dp_cda (l2_clip_norm, "),
-    ],
-)
-def test_another_form_or_setting_is_refused(arguments, message, tmp_path, capsys):
-    asked = ["dp_cda", "--dataset", "breast-cancer", "--output", str(tmp_path), *arguments]
-    assert command.main(asked) == 2
-    assert message in capsys.readouterr().err
-
-
 def test_private_data_is_refused(tmp_path):
     private = command.site_of("breast-cancer").model_copy(update={"public_benchmark_data": False})
     with pytest.raises(command.ConfigurationError, match="NOT_PUBLIC_DATA"):
         command.run("mwem", private, output=tmp_path)
     assert not list(tmp_path.iterdir())
-
-
-def test_no_release_can_name_what_is_a_rival_alone():
-    assert {"naive_bayes", "clustmix", "dp_cda", "dpgm", "dp_kmeans"} == {e.kind for e in METHODS}
-    alone = {name for name, entry in RIVALS.items() if ACCOUNTED in entry.forms}
-    assert not alone & {entry.kind for entry in METHODS}
 
 
 @pytest.mark.integration

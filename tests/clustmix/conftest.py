@@ -1,5 +1,3 @@
-"""A small table and its schema, for the tests of the front door."""
-
 import shutil
 
 import made_up_release as made

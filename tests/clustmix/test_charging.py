@@ -1,5 +1,3 @@
-"""A fit that charges a ledger: before a row is read, once, and for good."""
-
 import hashlib
 from dataclasses import replace
 

@@ -1,5 +1,3 @@
-"""The examples run, in an empty folder, and show what they are about; so do docstrings."""
-
 import doctest
 import inspect
 import re

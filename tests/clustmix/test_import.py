@@ -1,5 +1,3 @@
-"""What ``import clustmix`` costs: under a second, and nothing of an installation is loaded."""
-
 import json
 
 from tests.processes import python

@@ -1,5 +1,3 @@
-"""A notebook and a hospital run the same code: the same noise gives the same release."""
-
 import io
 
 import made_up_release as made

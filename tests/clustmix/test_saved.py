@@ -1,5 +1,3 @@
-"""A measurement as a file: nothing is lost, nothing is trusted, nothing is replaced."""
-
 import io
 import json
 import shutil
@@ -77,7 +75,6 @@ def test_a_file_is_never_replaced_and_loaded_by_its_own_class(model, tmp_path):
 
 
 def rewritten(path, change, *, also=None):
-    """Write the file again with a record that was changed."""
     with zipfile.ZipFile(path) as archive:
         record = json.loads(archive.read("model.json"))
         arrays = archive.read("released.npz")

@@ -1,5 +1,3 @@
-"""Somebody's bundle, checked and read with public keys alone."""
-
 import shutil
 
 import pandas as pd

@@ -1,5 +1,3 @@
-"""The wheel with its base packages is what a notebook needs."""
-
 import json
 import os
 import shutil
@@ -54,7 +52,6 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """The files of the wheel, away from the checkout."""
     folder = tmp_path_factory.mktemp("wheel")
     (folder / "source").mkdir()
     for part in PARTS:

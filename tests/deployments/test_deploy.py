@@ -1,5 +1,3 @@
-"""The deployments on a real Prefect server: registered, scheduled, started by events, notified."""
-
 import json
 import os
 import shutil

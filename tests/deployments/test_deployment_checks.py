@@ -1,5 +1,3 @@
-"""A wrong file is refused as a whole, with one line, before a server is asked."""
-
 import shutil
 
 import pytest
@@ -21,7 +19,6 @@ def folder(tmp_path, monkeypatch):
 
 
 def refused(folder, place="", value=None, *, file="prefect.yaml"):
-    """Put a value into a file and return the code and the message with which it is refused."""
     declared = yaml.safe_load((folder / file).read_text(encoding="utf-8"))
     *above, last = (int(key) if key.isdigit() else key for key in place.split("."))
     within = declared

@@ -1,5 +1,3 @@
-"""What is deployed without a container engine at hand: files that agree with the program."""
-
 import os
 import re
 import shlex

@@ -1,32 +1,16 @@
-"""A running installation, shared by the tests."""
-
 import pytest
 import webhook_receiver
 from served_installation import running
 
 
 @pytest.fixture(scope="session")
-def say(pytestconfig):
-    """Print a line that is not captured."""
-    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
-
-    def line(text):
-        with capture.global_and_fixture_disabled():
-            print(f"\n  {text}", flush=True)  # noqa: T201 -- the figures are the result
-
-    return line
-
-
-@pytest.fixture(scope="session")
 def told():
-    """Return the address that is told of what goes wrong."""
     with webhook_receiver.listening() as receiver:
         yield receiver
 
 
 @pytest.fixture(scope="session")
 def installation(tmp_path_factory, told):
-    """Return an installation that the tests share, with the dataset "ward", which arrives."""
     folder = tmp_path_factory.mktemp("first")
     with running(folder, lambda it: it.add_site("ward"), CLUSTMIX_NOTIFY_URL=told.url) as started:
         yield started

@@ -1,5 +1,3 @@
-"""Parts that end in the middle of a release: nothing is lost, nothing is drawn twice."""
-
 from contextlib import suppress
 from ipaddress import ip_address
 

@@ -1,5 +1,3 @@
-"""Planted values of a table that arrives are nowhere but where rows may be."""
-
 import made_up_release as made
 import pytest
 

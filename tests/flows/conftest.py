@@ -1,5 +1,3 @@
-"""Installations, fresh or after one release, and what a release at a desk needs."""
-
 import shutil
 
 import desks
@@ -33,7 +31,6 @@ def installation(tmp_path, monkeypatch):
 
 @pytest.fixture
 def site(installation):
-    """The stores of the installation."""
     return Stores(load_settings())
 
 
@@ -49,7 +46,6 @@ def released_once(tmp_path_factory):
 
 @pytest.fixture
 def after_a_release(released_once, tmp_path, monkeypatch):
-    """A copy of that installation, to be changed."""
     shutil.copytree(released_once, tmp_path, dirs_exist_ok=True)
     made.install(monkeypatch, tmp_path)
     made.write_site(tmp_path)
@@ -58,7 +54,6 @@ def after_a_release(released_once, tmp_path, monkeypatch):
 
 @pytest.fixture
 def released(after_a_release):
-    """The ledger's entry of its release."""
     [entry] = Stores(load_settings()).ledger.entries()
     return entry
 
@@ -83,8 +78,6 @@ def before_the_flow(monkeypatch):
 
 @pytest.fixture
 def person(tmp_path):
-    """Return a function that makes the key of a person, in the folder `people`."""
-
     def make(name, *, is_officer=False):
         officers = None
         if is_officer:

@@ -1,5 +1,3 @@
-"""Releases that a second person has to sign: nobody decides about their own request."""
-
 from pathlib import Path
 
 import made_up_release as made

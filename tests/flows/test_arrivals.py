@@ -1,5 +1,3 @@
-"""What lies in the landing place is accepted once, or refused and put aside; nothing is lost."""
-
 import json
 import os
 import re
@@ -49,13 +47,6 @@ def test_an_announced_table_is_accepted_and_leaves_the_landing_folder(place):
     path = ArrivalStore(place.settings.arrivals).path(arrival.arrival_id)
     reader = CohortReader(CsvSource(kind="csv", path=path), places=place.settings.data_places)
     assert reader.header() == ("patient", "age")
-
-
-def test_a_table_that_is_not_announced_yet_is_left_alone(place):
-    (place.landing / "b.csv").write_bytes(ROWS)
-    (place.landing / "b.csv.ready.part").write_bytes(b"{")
-    assert scan(place.settings).events == ()
-    assert len(names(place.landing)) == 2
 
 
 def reaching_out(place):

@@ -1,5 +1,3 @@
-"""Each wrong input gives one line, the right exit code and the right charge."""
-
 import json
 from operator import itemgetter
 
@@ -113,24 +111,6 @@ def test_values_that_break_a_rule(desk):
         for column, value, rule in broken
     ]
     assert not (desk.folder / "releases" / desk.site["dataset"]).exists()
-
-
-@pytest.mark.parametrize(
-    ("label", "line"),
-    [
-        ("", "EMPTY_TABLE: column died: expected rows with a label, found none"),
-        (
-            "y",
-            "ONE_LABEL_LEVEL: column died: expected two or more label levels in the source, found "
-            "one; a classifier cannot be trained on it",
-        ),
-    ],
-)
-def test_a_table_without_labels_or_a_second_level(desk, label, line):
-    desk.site["schema"] = {**made.SCHEMA, "label": {**made.SCHEMA["label"], "nullable": True}}
-    write(desk, made.made_up_cohort().assign(died=label))
-    refused(desk, line)
-    assert desk.states == ["void"]
 
 
 def test_more_than_the_remaining_budget(desk):

@@ -1,5 +1,3 @@
-"""A cause that persists: it burns one charge at most, or none where it can be seen before."""
-
 import resource
 from contextlib import contextmanager
 from unittest import mock
@@ -15,7 +13,6 @@ from tasks.steps import ingest_steps
 
 @contextmanager
 def files_up_to(n_bytes):
-    """Let no file of this process grow beyond a size."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
     try:

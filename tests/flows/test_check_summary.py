@@ -1,5 +1,3 @@
-"""`clustmix check --show`: each usual fault of a table is in the first lines of the summary."""
-
 import json
 import re
 import sqlite3
@@ -38,7 +36,6 @@ def desk(desk):
 
 
 def shown(desk, *, code=0):
-    """Check the table, and return the lines that its owner is shown."""
     desk.frame.to_csv(desk.table, index=False)
     assert desk.run("check", "--show") == code
     return desk.output.splitlines()
@@ -115,19 +112,6 @@ def test_a_cell_that_only_the_table_has_is_not_proposed(desk):
     assert {"low", "high", "shares"} & {*lactate} == {"shares"}
     assert desk.run("check", "--json") == 2
     assert "summary" not in json.loads(desk.output)
-
-
-def test_a_table_that_passes_leaves_its_summary_in_the_restricted_file(desk):
-    desk.frame["age"] = third(desk.frame["age"], 999)
-    desk.frame["weight"] = third(desk.frame["weight"], "")
-    before = {*(HOME / "diagnostics").glob("*.jsonl")}
-    shown(desk)
-    (file,) = {*(HOME / "diagnostics").glob("*.jsonl")} - before
-    first, last = map(json.loads, file.read_text().splitlines())
-    assert (first["column"], first["cells"]) == ("age", len(desk.frame))
-    assert first["shares"]["clipped_high"] == first["share"] == pytest.approx(1 / 3, abs=0.01)
-    assert last["fine"]["weight"]["missing"] == pytest.approx(1 / 3, abs=0.01)
-    assert file.stat().st_mode & 0o777 == 0o600
 
 
 def test_twenty_rows_of_a_rule_whoever_reads(desk, monkeypatch):

@@ -2,7 +2,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 from pathlib import Path
 from unittest import mock
@@ -10,7 +9,6 @@ from unittest import mock
 import desks
 import made_up_release as made
 import pytest
-import yaml
 from command_line import leaves, parse
 from desks import HOME
 
@@ -27,7 +25,6 @@ COMMANDS = dict(leaves())
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
-    """Settings of the orchestrator of this session, and a folder to work in."""
     folder = tmp_path_factory.mktemp("cli")
     with pytest.MonkeyPatch.context() as patch:
         desks.set_environment(patch, folder / "releases")
@@ -43,11 +40,6 @@ def bundle(environment):
     return found
 
 
-@pytest.fixture
-def copied(bundle, tmp_path):
-    return Path(shutil.copytree(bundle, tmp_path / "bundle"))
-
-
 def run(capsys, *arguments):
     capsys.readouterr()
     code = main([str(argument) for argument in arguments])
@@ -56,7 +48,6 @@ def run(capsys, *arguments):
 
 
 def refused(capsys, *arguments, code=2):
-    """Run what is refused, without output; return the line that says why."""
     *found, errors = run(capsys, *arguments)
     assert found == [code, ""]
     return errors
@@ -183,27 +174,9 @@ def test_what_nobody_expected_goes_to_the_private_log(environment, monkeypatch, 
     assert refused(capsys, "verify", "x", code=1) == stopped
 
 
-def test_a_bundle_that_was_changed_is_refused(copied, capsys):
-    content = bytearray((copied / "synthetic.csv").read_bytes())
-    content[-3] ^= 1
-    (copied / "synthetic.csv").write_bytes(content)
-    errors = refused(capsys, "verify", copied, code=1)
-    assert errors.startswith("clustmix: FILE_CHANGED: file synthetic.csv differs from its digest")
-    code, output, again = run(capsys, "verify", copied, "--json")
-    assert (code, again) == (1, errors)
-    error, message = errors.removeprefix("clustmix: ").strip().split(": ", maxsplit=1)
-    assert json.loads(output) == {"error": error, "message": message, "exit_code": 1}
-
-
 def test_a_good_ledger(bundle, capsys):
-    code, output, _ = run(capsys, "ledger", "show", "--cohort", "cli-wards")
-    assert code == 0
-    lines = (
-        r"cli-wards\n  [#.\u2588\u2591]{20} \d+ % left\n  \d+ more releases? at epsilon 1, or one"
-    )
-    assert re.match(lines, output)
-    assert "rho" not in output
-    assert "  rho 0." in run(capsys, "ledger", "show", "--cohort", "cli-wards", "--verbose")[1]
+    output = run(capsys, "ledger", "show", "--cohort", "cli-wards")[1]
+    assert re.match(r"cli-wards\n  [#.\u2588\u2591]{20} \d+ % left\n", output)
     assert f"  {bundle.name}  published        1  1e-05" in output
     code, output, _ = run(capsys, "ledger", "show", "--json")
     assert code == 0
@@ -217,19 +190,6 @@ def test_a_good_ledger(bundle, capsys):
     assert errors.startswith("clustmix: LEDGER_ROLLED_BACK: ")
     errors = refused(capsys, "ledger", "verify", "--head", "latest")
     assert errors.startswith("clustmix: HEAD_INVALID: expected ROWS:HASH")
-
-
-def test_init_replaces_no_file_and_reads_no_row(environment, tmp_path, capsys):
-    source, site = tmp_path / "cohort.csv", made.write_site(tmp_path)
-    before = site.read_text()
-    found = f"clustmix: FILE_EXISTS: expected no file at {site}, found one; name another\n"
-    assert refused(capsys, "init", source, "--output", site) == found
-    assert site.read_text() == before
-    made.made_up_cohort().to_csv(source, index=False, sep=";")
-    _, output, _ = run(capsys, "init", source, "--delimiter", ";", "--json")
-    declared = yaml.safe_load(json.loads(output)["site"])["source"]
-    assert declared == {"kind": "csv", "path": str(source), "delimiter": ";"}
-    assert made.CANARY_PATIENT not in output
 
 
 def process(*arguments, folder, code):

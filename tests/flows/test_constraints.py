@@ -1,5 +1,3 @@
-"""Constraints from the check to the bundle: refused for free, mended, kept by what is published."""
-
 from pathlib import Path
 from unittest import mock
 

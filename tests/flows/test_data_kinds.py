@@ -1,5 +1,3 @@
-"""Images, items, awkward labels and columns that say nothing, through the whole release."""
-
 import json
 
 import desks
@@ -25,7 +23,6 @@ LABEL = {"name": "label", "levels": {"one": [1], "two": [2], "three": [3]}}
 
 @pytest.fixture
 def desk(desk):
-    """Images of three classes, declared and not yet written."""
     rng = np.random.default_rng(6)
     desk.pixels = rng.integers(0, 256, (N, HEIGHT, WIDTH)).astype(np.uint8)
     desk.pixels[:, 0, :] = 0  # a range of zero, as the borders of real images have

@@ -52,7 +52,6 @@ def test_a_new_installation_is_well_and_stays_as_it_is(settings, tmp_path):
 
 @pytest.fixture
 def released(after_a_release, settings, person):
-    """An installation after its first release, with two officers."""
     for name in ("ben", "ada"):
         person(name, is_officer=True)
     return settings

@@ -1,12 +1,8 @@
-"""Whole releases of an OMOP database and of a FHIR export, judged from their files."""
-
 import json
 
 import fhir_export
 import omop_database as omop
 import pandas as pd
-import postgres_server
-import psycopg
 import pytest
 
 from flows.cli import main
@@ -56,18 +52,10 @@ def omop_source(**place):
     return declared | {"population": population} | place
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def omop_desk(request, desk, monkeypatch):
-    rows = omop.made_up(N_PATIENTS, seed=11)
-    if request.param == "sqlite":
-        omop.write_sqlite(desk.folder / "cdm.sqlite", rows)
-        place = {"url": f"sqlite:///{desk.folder}/cdm.sqlite"}
-    else:
-        url = postgres_server.database_url()
-        monkeypatch.setenv("CDM_URL", url.replace("postgresql:", "postgresql+psycopg:"))
-        with psycopg.connect(url) as connection:
-            omop.write(connection, rows)
-        place = {"url_env": "CDM_URL"}
+@pytest.fixture
+def omop_desk(desk):
+    omop.write_sqlite(desk.folder / "cdm.sqlite", omop.made_up(N_PATIENTS, seed=11))
+    place = {"url": f"sqlite:///{desk.folder}/cdm.sqlite"}
     return declare(desk, omop_source(**place), "person_id", OMOP_SCHEMA)
 
 
@@ -79,7 +67,6 @@ def fhir_desk(desk):
 
 
 def judge(desk, schema, ids):
-    """Hold a published bundle to its declaration, by its files alone."""
     table = pd.read_parquet(desk.bundle / "synthetic.parquet")
     names = [*(column["name"] for column in schema["columns"]), schema["label"]["name"]]
     assert list(table.columns) == names

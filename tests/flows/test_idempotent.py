@@ -1,12 +1,7 @@
-"""The same table and settings are measured once; what is new is charged anew."""
-
 import json
 import os
 import re
-import shutil
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 from unittest import mock
 
@@ -17,8 +12,6 @@ import pytest
 import yaml
 
 from flows.cli import main
-from flows.site.request import job_of
-from flows.site.site_file import load_site
 from privacy.errors import ClustMixError
 from tasks.steps import entries, janitor, publish_steps, source
 from tasks.steps.job import ReleaseJob
@@ -80,27 +73,6 @@ def test_what_shapes_the_measurement_is_a_new_charge(after_a_release, site, rele
     assert len(site.ledger.entries()) == 2
 
 
-def test_an_upgrade_charges_nobody(after_a_release, site, released, tmp_path):
-    upgraded = tmp_path / "upgraded"
-    for package in ("clustmix", "flows", "privacy", "storage", "tasks"):
-        shutil.copytree(ROOT / package, upgraded / package, ignore=shutil.ignore_patterns("*.pyc"))
-    for module in upgraded.rglob("*.py"):
-        module.write_text(module.read_text() + "\n# Another comment.\n")
-    program = (
-        "import pathlib, sys, flows, made_up_release as made; "
-        f"assert flows.__file__.startswith({str(upgraded)!r}); "
-        "print(made.release_without_engine(pathlib.Path(sys.argv[1])).release_id)"
-    )
-    path = os.pathsep.join([str(upgraded), str(ROOT / "tests" / "helpers")])
-    ran = subprocess.run(
-        [sys.executable, "-c", program, str(after_a_release / "site.yaml")],
-        env={**made.process_environment(after_a_release, dask_workers=0), "PYTHONPATH": path},
-        cwd=upgraded, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert (ran.returncode, ran.stdout.split()) == (0, [released.release_id]), ran.stderr
-    assert len(site.ledger.entries()) == 1
-
-
 @pytest.mark.parametrize("version", ["method", "encoding"])
 def test_a_measurement_that_draws_something_else_is_a_new_charge(
     after_a_release, released, monkeypatch, version
@@ -111,27 +83,6 @@ def test_a_measurement_that_draws_something_else_is_a_new_charge(
         monkeypatch.setattr(source, "ENCODING_VERSION", 2)
     again = made.release_without_engine(after_a_release / "site.yaml")
     assert again.release_id != released.release_id
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"title": "Another title"},
-        {"rows": 451},
-        {"catalogue": {"purpose": "Another purpose", "keywords": ["wards"]}},
-        {"lifetime_epsilon": 40.0},
-        {"public_benchmark_data": True},
-        {"arrival": {"max_age_hours": 2}},
-    ],
-    ids=lambda change: next(iter(change)),
-)
-def test_what_shapes_no_measurement_has_the_same_key(tmp_path, change):
-    before, after = (
-        job_of(load_site(made.write_site(tmp_path, **changes)), "r-20260101-00000000")
-        for changes in ({}, change)
-    )
-    assert before.site != after.site
-    assert before.measurement_settings == after.measurement_settings
 
 
 def test_other_numbers_of_rows_and_titles_cost_nothing(after_a_release, site, released):

@@ -1,5 +1,3 @@
-"""A hospital's folders of images through the whole release, and refused before a charge."""
-
 import io
 import json
 import re
@@ -37,7 +35,6 @@ def write(path, content):
 
 @pytest.fixture
 def desk(desk):
-    """Colour images of two classes, two of a patient, listed by a table, and declared."""
     desk.listed = ["file,patient,kind"]
     for number in range(N):
         write(desk.folder / "films" / f"{number}.png", png(film(number)))

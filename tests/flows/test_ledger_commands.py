@@ -1,5 +1,3 @@
-"""What an auditor and two officers do with the ledger: export, keep a head, adjust."""
-
 import json
 from decimal import Decimal
 from unittest import mock
@@ -23,12 +21,10 @@ def installation(after_a_release, monkeypatch):
 
 @pytest.fixture
 def officers(person):
-    """Two officers, by their names."""
     return {name: person(name, is_officer=True) for name in ("first", "second")}
 
 
 def signed_by(*names):
-    """Options of a command that name the keys of people."""
     return [part for name in names for part in ("--key", f"people/{name}.key")]
 
 

@@ -1,5 +1,3 @@
-"""The list of methods: complete, for people and for programs."""
-
 import json
 
 from flows.cli import main

@@ -1,5 +1,3 @@
-"""The ledger is the outbox: every row that somebody waits for is told, at least once."""
-
 from datetime import timedelta
 
 import pytest

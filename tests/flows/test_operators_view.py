@@ -1,5 +1,3 @@
-"""Numbers for Prometheus and events of OpenLineage: for the operator alone, and off by default."""
-
 import json
 import os
 import ssl
@@ -47,7 +45,6 @@ def answering(settings):
 
 
 def get(settings, path="/metrics", *, password=None, scheme="http", context=None):
-    """Return the status and the text of an answer."""
     if password is None:
         password = (settings.server_home / METRICS_PASSWORD_FILE).read_text().strip()
     headers = {"Authorization": f"Basic {b64encode(password.encode()).decode()}"}

@@ -1,5 +1,3 @@
-"""Releases about disjoint patients: the parts hold nobody twice and pay once."""
-
 import json
 import unicodedata
 from decimal import Decimal
@@ -27,7 +25,6 @@ def part(number, parts=2, scheme="by-hash"):
 
 
 def patients_read(monkeypatch):
-    """Return a list to which each run adds the patients it encoded."""
     seen, divide = [], ingest_pieces.rows_by_shard
 
     def keep(frame, chunk, unit, n_shards, **moments):
@@ -84,7 +81,6 @@ def test_parts_by_other_identifiers_add_up(installation, other):
 
 
 def test_a_patient_of_another_part_changes_nothing(installation, monkeypatch):
-    """A broken row of another part neither stops a release nor is encoded."""
     cohort = made.made_up_cohort()
     parts = part_of_patients(cohort["patient"], scheme="by-hash of made-up by patient", parts=2)
     broken = cohort.astype({"age": object})

@@ -1,6 +1,3 @@
-"""What a release would tell is said from declarations alone, and is what the noise then does."""
-
-import itertools
 import json
 import re
 from dataclasses import replace
@@ -64,19 +61,6 @@ def test_errors_are_those_of_the_noise_that_is_drawn(path, kind):
     assert np.std(sizes) == pytest.approx(found.label_error / DEVIATIONS, rel=0.12)
     # Of ten codes the noise of one is a little less: they are centred.
     assert np.std(counts) == pytest.approx(0.95 * found.code_error / DEVIATIONS, rel=0.08)
-
-
-def test_more_budget_tells_more_and_leaves_fewer_releases(path):
-    found = Planning(job(path)).prospects()
-    for before, after in itertools.pairwise(found):
-        assert before.epsilon < after.epsilon
-        assert before.rho < after.rho
-        assert before.releases >= after.releases
-        assert before.code_error > after.code_error > after.label_error
-        assert set(after.drowned) <= set(before.drowned)
-    assert (found[-1].epsilon, found[-1].releases) == (10.0, 0)
-    few = Planning(replace(job(path), patients=20)).prospects([1.0])
-    assert few[0].drowned == ("age", "lactate", "ward", "smoker")
 
 
 def test_the_verdict_follows_from_the_table_below_it(path):

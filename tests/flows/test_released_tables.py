@@ -1,5 +1,3 @@
-"""The tables of a bundle, read from its files as a reader does."""
-
 import json
 
 import made_up_release as made

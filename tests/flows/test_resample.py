@@ -1,5 +1,3 @@
-"""Other rows from a sealed measurement: free, gated, and about declared levels only."""
-
 import json
 from pathlib import Path
 from unittest import mock

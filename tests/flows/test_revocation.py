@@ -1,5 +1,3 @@
-"""Releases that are taken back: readers are told first, then the ledger."""
-
 import hashlib
 import json
 import shutil
@@ -111,18 +109,6 @@ def test_resample_made_at_the_same_time_falls_too(site, entry, officer, capsys):
     assert error_of(late.bundle, capsys) == "RELEASE_REVOKED"
     outcome = site.revoke(entry.release_id, key=officer, reason="wrong table")
     assert outcome.listed == (f"made-up/{late.release_id}",)
-
-
-def test_resample_is_revoked_alone(site, entry, officer, capsys):
-    done = site.publisher.resample(entry.release_id, rows=50)
-    outcome = site.revoke(done.release_id, key=officer, reason="too few rows")
-    assert outcome.listed == (f"made-up/{done.release_id}",)
-    assert (outcome.ledger_state, states(site)) == ("published", ["published"])
-    [item] = listed(site)
-    assert item.ledger_entry == entry.entry_id
-    assert verified(done.bundle, capsys)[0] == 1
-    code, answer = verified(bundle_of(site, entry.release_id), capsys)
-    assert (code, answer["revocations_checked"]) == (0, True)
 
 
 def test_crash_between_list_and_ledger_is_finished_by_the_next_call(site, entry, officer, capsys):

@@ -1,5 +1,3 @@
-"""The same randomness gives the same files on every executor, and none of them is published."""
-
 import json
 import os
 from contextlib import ExitStack
@@ -51,7 +49,6 @@ def site(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run_with(tmp_path_factory, site):
-    """Return a function that runs the flow's steps and keeps what would have been published."""
     runs = {}
 
     def run(*, dask_workers, seed=1, site=site, killing=None):
@@ -106,7 +103,6 @@ def kill_workers(stack, folder):
 
 @pytest.fixture(scope="module")
 def parquet_site(tmp_path_factory):
-    """Return a site of the same cohort in a folder of Parquet files."""
     folder = tmp_path_factory.mktemp("parquet")
     table = folder / "cohort"
     table.mkdir()

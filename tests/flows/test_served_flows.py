@@ -1,5 +1,3 @@
-"""The two flows that an orchestrator starts: how their runs end, and what their pages show."""
-
 import os
 import shutil
 from operator import attrgetter
@@ -79,7 +77,6 @@ def end(state):
 
 
 def artifacts():
-    """Return the newest artifact of each key."""
     with get_client(sync_client=True) as client:
         found = sorted(client.read_artifacts(), key=lambda artifact: artifact.created)
     return {artifact.key: artifact for artifact in found}
@@ -182,7 +179,6 @@ def landing(installation, monkeypatch):
 
 
 def arrive(landing):
-    """Deliver a table, announced and accepted; return the id of its arrival."""
     table = landing / "cohort.csv"
     made.made_up_cohort().to_csv(table, index=False)
     secret = site_of_installation().keys.landing_secret()
@@ -228,19 +224,6 @@ def test_arrival_that_burned_a_charge_is_not_charged_again_by_itself(
     assert states() == ["burned"]
 
 
-def test_a_scheduled_run_after_one_that_burned_waits_for_a_person(installation, emitted):
-    declare(installation)
-    with mock.patch("flows.measurement.run_stage", mock.Mock(side_effect=MemoryError)):
-        burned, state = measured()
-    assert state.message.endswith("; the charge of epsilon 1 stands")
-    for _ in range(2):
-        _, state = measured()
-        said = f"CANCELLED Withheld: BURNED_BEFORE: release {burned} of made-up was charged"
-        assert end(state).startswith(said)
-    assert states() == ["burned"]
-    assert measured(again=True)[1].name == "Completed"
-
-
 def test_every_run_of_an_arrival_is_remembered_not_the_last_alone(installation, landing, emitted):
     arrival = arrive(landing)
     with (
@@ -258,7 +241,6 @@ def test_every_run_of_an_arrival_is_remembered_not_the_last_alone(installation, 
 
 @pytest.fixture
 def people(installation, person, monkeypatch):
-    """Return the keys of the person in whose name runs are asked for, and of an officer."""
     keys = {name: person(name, is_officer=True) for name in ("engineer", "officer")}
     monkeypatch.setenv("CLUSTMIX_REQUESTER", keys["engineer"].key_id)
     return keys

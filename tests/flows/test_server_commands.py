@@ -1,5 +1,3 @@
-"""What the commands of the local server say."""
-
 import json
 from datetime import UTC, datetime
 
@@ -20,7 +18,6 @@ def state(name, state="RUNNING", restarts=0):
 
 @pytest.fixture
 def parts(tmp_path, monkeypatch):
-    """Return the states that the supervisor answers."""
     monkeypatch.setenv("CLUSTMIX_HOME", str(tmp_path))
     monkeypatch.setenv("CLUSTMIX_LANDING", "/srv/landing")
     found = [state("pages"), state("watcher", "STARTING", restarts=2)]

@@ -1,5 +1,3 @@
-"""A ledger and its head that were set back together: what they forgot is found and charged."""
-
 import shutil
 from contextlib import closing
 from decimal import Decimal
@@ -18,8 +16,6 @@ KEPT = ("home/ledger.sqlite", "home-head/ledger-head")
 
 
 class Backup:
-    """An old copy of the ledger and its head, both to be put back."""
-
     def __init__(self, folder):
         self.folder, self.copy = folder, folder / "backup"
         self.copy.mkdir()

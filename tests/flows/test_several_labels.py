@@ -1,5 +1,3 @@
-"""A release for two predictions, judged from its files."""
-
 from pathlib import Path
 
 import made_up_release as made

@@ -1,10 +1,7 @@
-"""Releases of rows that stand in for the table: what they are, and what noise takes from them."""
-
 import json
 from pathlib import Path
 
 import made_up_release as made
-import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -15,17 +12,15 @@ from flows.site.request import job_of
 from flows.site.site_file import load_site
 from flows.watching import simulation
 from flows.watching.planning import Planning
-from flows.watching.simulation import Simulation, made_up
+from flows.watching.simulation import Simulation
 from privacy.errors import ConfigurationError
 from storage.settings import load_settings
-from tasks.ingest.encoding import domain_of
 
 IMAGES = {"image": {"height": 2, "width": 2}, "label": made.SCHEMA["label"]}
 
 
 @pytest.fixture
 def site(tmp_path, monkeypatch):
-    """Write a site file whose table is nowhere, and return what makes its job."""
     monkeypatch.setattr(simulation, "TESTED", 2_000)
 
     def written(**changes):
@@ -40,18 +35,6 @@ def site(tmp_path, monkeypatch):
 
 def planning(path):
     return Planning(job_of(load_site(path), "r-20260101-00000000"))
-
-
-def test_made_up_rows_fill_the_domain_and_tell_their_label(site):
-    domain = domain_of(planning(site()).schema)
-    rows = made_up(domain, 20_000, np.random.default_rng(1))
-    assert np.bincount(rows.label) / 20_000 == pytest.approx([0.85, 0.15], abs=0.1)
-    for column, size in enumerate(domain.n_codes):
-        shares = np.bincount(rows.codes[:, column], minlength=size) / 20_000
-        assert len(shares) == size
-        assert shares.min() > 0.2 / size
-    told = [np.bincount(of, weights=rows.label) / np.bincount(of) for of in rows.codes.T]
-    assert max(map(np.ptp, told)) > 0.1
 
 
 def test_noise_is_what_a_release_loses_by(site):

@@ -1,5 +1,3 @@
-"""What an operator sees in a terminal: parts, runs, what waits, what is left, what comes next."""
-
 import json
 import socket
 from contextlib import nullcontext
@@ -37,7 +35,6 @@ def site(installation, tmp_path, monkeypatch):
 
 
 def shown(capsys, code=0):
-    """Return the lines below each heading."""
     assert main(["status"]) == code
     sections = {}
     for line in capsys.readouterr().out.splitlines():

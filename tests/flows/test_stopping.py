@@ -1,5 +1,3 @@
-"""Ctrl-C: an end within seconds, in one line that says whether the charge stands."""
-
 import json
 import os
 import signal

@@ -1,5 +1,3 @@
-"""supervisord: it starts a part of a server again that ended, and ends all when asked to."""
-
 import os
 import signal
 import stat

@@ -1,5 +1,3 @@
-"""Output on a pipe: plain lines, without colour or a bar."""
-
 from flows.cli import terminal
 from flows.cli.progress import Progress
 from privacy.errors import BudgetRefused

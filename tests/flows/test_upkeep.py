@@ -1,5 +1,3 @@
-"""Periodic checks of the watcher: unanswered events, missed runs, low budgets."""
-
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -40,8 +38,6 @@ NOW = datetime(2026, 11, 21, 17, 0, tzinfo=UTC)
 
 @dataclass
 class Server:
-    """The runs of a server, as its client gives them."""
-
     runs: list[Any] = field(default_factory=list)
     questions: int = 0
 

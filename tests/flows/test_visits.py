@@ -1,5 +1,3 @@
-"""A release of patients with several visits, judged from its files."""
-
 import json
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""The watcher: one failure of a part ends nothing, and no event is lost or skipped."""
-
 import json
 import os
 import signal
@@ -42,8 +40,6 @@ def site(installation, monkeypatch):
 
 
 class Server:
-    """What the watcher calls of an orchestrator; it may be away."""
-
     def __init__(self):
         self.is_away = False
         self.told = []
@@ -95,16 +91,6 @@ def test_one_look_does_everything_once(site, server, capsys):
     assert main(["watch", "--once", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"parts": dict.fromkeys(PARTS)}
     assert server.names() == ["release.burned"]
-
-
-def test_dead_runs_are_closed_and_told(site, server):
-    enter(site, EntryState.EXECUTING)
-    assert main(["watch", "--once"]) == 0
-    assert [entry.state for entry in site.ledger.entries()] == [EntryState.BURNED]
-    assert main(["watch", "--once"]) == 0
-    assert [(event.name, event.payload["reason"]) for event in server.told] == [
-        ("release.burned", "ABANDONED")
-    ]
 
 
 def test_a_broken_site_file_is_named_and_keeps_no_other_from_its_budget(site, server, capsys):

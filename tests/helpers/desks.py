@@ -24,7 +24,6 @@ _NUMBERS = itertools.count()
 
 
 def set_environment(monkeypatch, releases):
-    """Set the variables of a release at a desk and unset all others of ours."""
     for name in [name for name in os.environ if name.startswith("CLUSTMIX_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("CLUSTMIX_HOME", str(HOME))
@@ -60,11 +59,9 @@ class Desk:
         }
 
     def release(self, *options):
-        """Release, see `run`."""
         return self.run("release", *options)
 
     def run(self, command, *options):
-        """Write the site file, run the command and return its exit code."""
         if isinstance(self.site, dict):
             self.path.write_text(yaml.safe_dump(self.site))
         self._capsys.readouterr()

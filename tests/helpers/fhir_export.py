@@ -16,7 +16,6 @@ FEATURES = [
 
 
 def made_up(n_patients, *, seed):
-    """Return the resources of an export, in no order."""
     rng = np.random.default_rng(seed)
     resources = [{"resourceType": kind, "id": "x"} for kind in ("Organization", "Appointment")]
     for number in range(n_patients):
@@ -45,7 +44,6 @@ def made_up(n_patients, *, seed):
 
 
 def write(folder, resources, n_files=3):
-    """Write an export of some files, whatever stood in the folder."""
     folder.mkdir(exist_ok=True)
     for file in folder.iterdir():
         file.unlink()
@@ -55,5 +53,4 @@ def write(folder, resources, n_files=3):
 
 
 def subject_of(resource):
-    """Return the id of the patient of a resource."""
     return resource.get("subject", {}).get("reference", f"Patient/{resource['id']}")[8:]

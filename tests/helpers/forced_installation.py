@@ -52,7 +52,6 @@ def processes():
 
 
 def kill_itself(target, *arguments):
-    """Run a function in a process that is expected to die there."""
     process = processes().Process(target=target, args=arguments)
     process.start()
     process.join(200)
@@ -97,8 +96,6 @@ class Undisturbed:
 
 
 class Run:
-    """A release in a process of its own."""
-
     def __init__(self, process, pipe, release_id):
         self.process, self.release_id = process, release_id
         self.places = []
@@ -129,7 +126,6 @@ class Run:
         until(lambda: process.status() == psutil.STATUS_STOPPED)
 
     def kill(self, moment):
-        """Kill the process at a moment; return False if it ended before."""
         return self.reach(moment) and self.end()
 
     def end(self):
@@ -138,7 +134,6 @@ class Run:
         return bool(self.process.exitcode == -signal.SIGKILL)
 
     def answer(self):
-        """Wait for the end; return the outcome, ``code`` and ``message``, or nothing."""
         if self._pipe.closed:
             return self._answer or {}
         while self._hear():
@@ -166,14 +161,12 @@ class Accounts:
         )
 
     def entries(self):
-        """Return the latest rows by release; makes no ledger."""
         path = self.home / "ledger.sqlite"
         if "CLUSTMIX_LEDGER_URL" not in self.environment and not path.exists():
             return {}
         return {entry.release_id: entry for entry in self.ledger.entries()}
 
     def _draws(self):
-        """Return what each run has drawn so far, as events in JSON."""
         return {
             path.stem: list(map(json.loads, path.read_text().splitlines()))
             for path in sorted(self.draws.iterdir())
@@ -243,7 +236,6 @@ class Accounts:
         ]
 
     def leftovers(self):
-        """Return what the next run should have cleaned up, and open entries."""
         entries = self.entries().values()
         paid = {e.release_id for e in entries if e.state in PAID}
         published = {e.release_id for e in entries if e.state is EntryState.PUBLISHED}
@@ -260,8 +252,6 @@ class Accounts:
 
 
 class Installation(Accounts):
-    """An installation with the runs that were started in it."""
-
     def __init__(self, folder, *, ledger_url=None, dask_workers=0, draws=None):
         folder.mkdir(parents=True, exist_ok=True)
         super().__init__(folder, made.environment_of(folder, dask_workers=dask_workers), draws)
@@ -293,7 +283,6 @@ class Installation(Accounts):
         return True
 
     def faults(self):
-        """Return what may not be once everything has ended."""
         return self.damages() + self.leftovers()
 
     def leftovers(self):
@@ -308,13 +297,10 @@ class Installation(Accounts):
 
 
 class Tables:
-    """Site files about tables of the cohort, each of another content."""
-
     def __init__(self, folder, **site):
         self._folder, self._site = folder, site
 
     def __call__(self, number):
-        """Write the table of this number and return its site file."""
         folder = self._folder / f"table-{number}"
         folder.mkdir(parents=True)
         cohort = made.made_up_cohort(number)

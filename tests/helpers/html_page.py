@@ -6,8 +6,6 @@ VOID = {"meta", "br", "hr", "link", "img", "input"}
 
 
 class Page(HTMLParser):
-    """Checks nesting and collects tags, attributes and text."""
-
     def __init__(self, text):
         super().__init__(convert_charrefs=True)
         self.open = []

@@ -17,10 +17,7 @@ ROWS = b"patient,age\nP00001,64\n"
 
 
 class Installation:
-    """A home, a folder of site files and a landing folder of its own.
-
-    Dataset ``wards`` expects CSV files, ``parts`` Parquet; ``quiet`` expects nothing.
-    """
+    """Its dataset ``wards`` expects CSV files, ``parts`` Parquet; ``quiet`` expects nothing."""
 
     def __init__(self, folder, landing=None):
         self.landing = folder / "landing"
@@ -69,7 +66,6 @@ class Installation:
 
 
 def scan(settings):
-    """Look once, as the watcher does."""
     from flows.watching import arrivals
     from storage.keys.key_store import KeyStore
 

@@ -15,8 +15,6 @@ BOTH = ("sqlite", "postgres")
 
 
 class Backend:
-    """A ledger that is not there yet, and raw access to its table."""
-
     location: Path | str
     table: str
     refused: type[Exception]

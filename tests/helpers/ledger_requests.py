@@ -66,12 +66,10 @@ def row_of(paid, state="reserved", *, name="", recorded_at="2025-01-01T00:00:00.
 
 
 def location(text):
-    """Return what `LedgerDatabase` takes for a path or an address in text."""
     return text if "://" in text else Path(text)
 
 
 def race(ledger, jobs):
-    """Run every job in a process of its own, all at once, and return their outcomes in order."""
     from forced_installation import processes
 
     gate, said = processes().Barrier(len(jobs)), processes().SimpleQueue()

@@ -26,7 +26,6 @@ def key_of(number):
 
 
 def fields_of(made_of=EVENTS, **changes):
-    """Return the fields of a manifest that says what its events give."""
     event = Composed(events=made_of)
     total = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(event)
     replaced = GaussianAccountant(adjacency=Adjacency.REPLACE_ONE).compose(event)
@@ -64,7 +63,6 @@ def manifest_of(made_of=EVENTS, **changes):
 
 
 def revocation(number, **changes):
-    """Return the revocation of a release by its number, signed by the second key."""
     fields = {
         "dataset": "adult",
         "release_id": f"r-20250131-{number:08x}",

@@ -88,10 +88,7 @@ def made_up_cohort(content=None):
 
 
 def site_of(dataset, source, *, method=NAIVE_BAYES, lifetime_epsilon=50.0, **changes):
-    """Return a site file as a mapping.
-
-    ``changes`` are further keys of the site file; a section is merged with the usual one.
-    """
+    """Return a site file as a mapping; a section that changes is merged with the usual one."""
     site = {
         "dataset": dataset,
         "title": "Made-up wards",
@@ -110,7 +107,6 @@ def site_of(dataset, source, *, method=NAIVE_BAYES, lifetime_epsilon=50.0, **cha
 
 
 def write_site(folder, *, dataset="made-up", cohort=None, **changes):
-    """Write the cohort and its site file into a folder; return the site file."""
     table = folder / "cohort.csv"
     (made_up_cohort() if cohort is None else cohort).to_csv(table, index=False)
     path = folder / "site.yaml"
@@ -121,7 +117,6 @@ def write_site(folder, *, dataset="made-up", cohort=None, **changes):
 
 
 def environment_of(folder, *, dask_workers=0):
-    """Return the variables of an installation of its own below a folder."""
     (folder / "tmp").mkdir(exist_ok=True)
     return {
         "CLUSTMIX_HOME": str(folder / "home"),
@@ -145,7 +140,6 @@ def process_environment(folder, *, dask_workers, **variables):
 
 
 def make_person(people, name, *, officers=None):
-    """Make a person's key in a folder, and put the public one among those of the officers."""
     from storage.keys.keys import SigningKey
 
     people.mkdir(mode=0o700, exist_ok=True)
@@ -215,16 +209,12 @@ def release_without_engine(site_file, **request):
 
 
 def verified(folder, release_id):
-    """Verify a bundle of an installation with the keys that it trusts."""
     from storage.keys.key_store import KeyStore
     from storage.releases.bundles import verify_bundle
 
     keys = KeyStore(folder / "home" / "keys")
     trusted = (*keys.pipeline_public(), *keys.officers())
     return verify_bundle(folder / "releases" / "made-up" / release_id, trusted=trusted)
-
-
-# --- killing ---------------------------------------------------------------------------------
 
 
 def die(*_, **__):
@@ -253,9 +243,6 @@ def wait_for(path):
     until(lambda: os.path.exists(path))
 
 
-# --- breaking --------------------------------------------------------------------------------
-
-
 def raise_private(what):
     """Raise what a library would: values in the text, and in the exception it came from."""
     frame = f"{CANARY_RAISED} {CANARY_PATIENT} {CANARY_NUMBER}"
@@ -280,14 +267,8 @@ class FailingShard:
         return contribution_of_shard(shard, contribution=contribution, public=public)
 
 
-# --- searching -------------------------------------------------------------------------------
-
-
 def found_in_tree(root, needles, *, skip=()):
-    """Return ``file: needle`` for each file below a folder that holds a needle.
-
-    Parquet files are read as well, as their bytes are compressed.
-    """
+    """Return ``file: needle`` for each file that holds a needle; compressed bytes are read."""
     found = []
     for path in sorted(root.rglob("*")):
         if not path.is_file() or any(path.is_relative_to(folder) for folder in skip):
@@ -300,7 +281,6 @@ def found_in_tree(root, needles, *, skip=()):
 
 
 def database_cells(path):
-    """Yield table and text of every cell of a SQLite database."""
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
         tables = connection.execute("SELECT name FROM sqlite_master WHERE type='table'").fetchall()
         for (table,) in tables:
@@ -310,7 +290,6 @@ def database_cells(path):
 
 
 def chain_of(error):
-    """Return all texts of an exception, its notes and everything it is linked to."""
     texts = []
     while error is not None:
         notes = getattr(error, "__notes__", [])
@@ -319,14 +298,8 @@ def chain_of(error):
     return "\n".join(texts)
 
 
-# --- a process that fails in every way -------------------------------------------------------
-
-
 def fail_in_every_stage(folder, report):
-    """Body of a subprocess: run the flow once per failure; write what each one said.
-
-    Stages fail inside their body, where the listener is called.
-    """
+    """Body of a subprocess: run the flow once per failure; write what each one said."""
     import logging
 
     import distributed

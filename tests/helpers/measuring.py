@@ -27,8 +27,6 @@ def domain_with(*n_codes, numeric=(), missing=(), labels=("no", "yes"), **others
 
 
 class NoNoise:
-    """Adds nothing."""
-
     tainted = True
 
     def __init__(self):
@@ -83,7 +81,6 @@ def drawn_by(method, rows, *, mu):
 
 
 def sampled(method, domain, released, n_rows, *, seed=0):
-    """Valid records from a finished measurement."""
     codes, labels = method.sample(released, n_rows=n_rows, rng=np.random.default_rng(seed))
     assert_valid(domain, codes, labels, n_rows)
     return codes, labels
@@ -97,7 +94,6 @@ def assert_valid(domain, codes, labels, n_rows):
 
 
 def rows_with(codes, label, *, weight=None, fold=None):
-    """Encoded rows; each is a patient unless weights say otherwise."""
     return EncodedRows(
         codes=codes.astype(np.uint16),
         label=label.astype(np.uint16),
@@ -107,7 +103,6 @@ def rows_with(codes, label, *, weight=None, fold=None):
 
 
 def take(rows, index):
-    """Rows of an index or mask."""
     names = ("codes", "label", "weight", "fold")
     return replace(rows, **{name: getattr(rows, name)[index] for name in names})
 
@@ -118,7 +113,6 @@ def in_shards(rows, order, cuts):
 
 
 def random_records(domain, n, seed):
-    """Uniform codes and labels of so many records."""
     rng = np.random.default_rng(seed)
     codes = np.stack([rng.integers(0, k, n) for k in domain.n_codes], axis=1).astype(np.uint16)
     return codes, rng.integers(0, domain.n_labels, n).astype(np.uint16)
@@ -130,7 +124,6 @@ def every_record(domain):
 
 
 def every_labelled_record(domain):
-    """Every record with every label, as ``(codes, label)``."""
     return [(codes, y) for codes in every_record(domain).tolist() for y in range(domain.n_labels)]
 
 

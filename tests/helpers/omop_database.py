@@ -79,7 +79,6 @@ def made_up(n_persons, *, seed):
 
 
 def without(rows, person):
-    """Return the rows of a database that never saw a person."""
     return {
         name: [row for row in of if name.startswith("concept") or row[0] != person]
         for name, of in rows.items()
@@ -87,7 +86,6 @@ def without(rows, person):
 
 
 def write(connection, rows, mark="%s"):
-    """Make the tables in an empty database."""
     cursor = connection.cursor()
     for name, columns in TABLES.items():
         cursor.execute(f"CREATE TABLE {name} ({columns})")

@@ -1,8 +1,4 @@
-"""A PostgreSQL server of the tests' own: one for a session, an empty database for a test.
-
-``database_url()`` starts the server when it is first asked for, and skips the test where there is
-none.
-"""
+"""A PostgreSQL server of the tests' own: one for a session, an empty database for a test."""
 
 import atexit
 import functools

@@ -76,10 +76,7 @@ class ServedInstallation(forced.Accounts):
         }
         super().__init__(folder, {**inherited, **own})
 
-    # --- what a site has --------------------------------------------------------------------
-
     def add_site(self, dataset, *, content=0, **changes):
-        """Write the site file of a dataset with its table; return the site file."""
         folder = self.tables / dataset
         folder.mkdir(exist_ok=True)
         written = made.write_site(
@@ -91,7 +88,6 @@ class ServedInstallation(forced.Accounts):
         return written.rename(self.sites / f"{dataset}.yaml")
 
     def arrive(self, dataset, content, *, name=None):
-        """Put a table into the landing folder and announce it, as a sender does."""
         table = self.landing / f"{name or f'{dataset}-{content}'}.csv"
         staged = table.with_name(f"{table.name}.part")
         made.made_up_cohort(content).to_csv(staged, index=False)
@@ -105,7 +101,6 @@ class ServedInstallation(forced.Accounts):
         write_ready_file(table, build_ready_file(table, dataset=dataset, secret=secret))
 
     def write_deployments(self):
-        """Write the usual deployments but the scheduled one."""
         usual = yaml.safe_load((DEPLOYMENTS / "prefect.yaml").read_text())
         del usual["deployments"][0]
         shutil.copy(DEPLOYMENTS / "automations.yaml", self.deployments)
@@ -128,15 +123,12 @@ class ServedInstallation(forced.Accounts):
         finally:
             hold.unlink(missing_ok=True)
 
-    # --- commands ---------------------------------------------------------------------------
-
     def command(self, *arguments, **how):
         done = self.try_command(*arguments, **how)
         assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
         return done.stdout
 
     def try_command(self, *arguments, seconds=START_SECONDS, **variables):
-        """Run a command of this installation, however it ends."""
         # Not pipes: a process that stays would keep them open.
         texts = [self.folder / f"command-{name}" for name in ("out", "err")]
         with texts[0].open("w") as out, texts[1].open("w") as err:
@@ -152,8 +144,6 @@ class ServedInstallation(forced.Accounts):
             )
         done.stdout, done.stderr = (path.read_text() for path in texts)
         return done
-
-    # --- processes --------------------------------------------------------------------------
 
     def start(self):
         return self.command("server", "start", "--port", str(self.port))
@@ -174,7 +164,6 @@ class ServedInstallation(forced.Accounts):
 
     @property
     def parts(self):
-        """The parts that the supervisor keeps alive, by name."""
         return {part.name: part for part in part_states(self.home / "server")}
 
     def run_processes(self):
@@ -205,14 +194,11 @@ class ServedInstallation(forced.Accounts):
         return False
 
     def end_everything(self):
-        """Kill what is left."""
         left = self.processes()
         for process in left:
             with suppress(psutil.Error):
                 process.kill()
         psutil.wait_procs(left, timeout=30)
-
-    # --- the orchestrator -------------------------------------------------------------------
 
     @property
     def address(self):
@@ -226,17 +212,15 @@ class ServedInstallation(forced.Accounts):
     def _prefect(self):
         return {
             PREFECT_API_URL: f"{self.address}/api",
-            PREFECT_API_AUTH_STRING: (self.home / "server" / "page-password").read_text().strip(),
+            PREFECT_API_AUTH_STRING: self.password,
         }
 
     @contextmanager
     def client(self):
-        """Call the API of the orchestrator, as its page does."""
         with temporary_settings(self._prefect), get_client(sync_client=True) as client:
             yield client
 
     def flow_runs(self):
-        """Return all runs, those to come included, with the names of flow and deployment."""
         runs = []
         with self.client() as client:
             names = {one.id: one.name for one in (*client.read_flows(), *client.read_deployments())}
@@ -258,9 +242,6 @@ class ServedInstallation(forced.Accounts):
             )
             for run in runs
         ]
-
-    def runs_of(self, name):
-        return [run for run in self.flow_runs() if run.name == name]
 
     def latest_run(self, flow, deployment):
         runs = [
@@ -287,8 +268,6 @@ class ServedInstallation(forced.Accounts):
             entry.state in (EntryState.SEALED, EntryState.APPROVED) and not entry.needs_approval
             for entry in self.entries().values()
         )
-
-    # --- what has to hold -------------------------------------------------------------------
 
     def states(self):
         return Counter(entry.state.value for entry in self.entries().values())
@@ -348,10 +327,7 @@ def _part_of(process):
 
 @contextmanager
 def running(folder, prepare, **settings):
-    """Give an installation that runs; afterwards none of its processes does.
-
-    ``prepare`` writes its site files before the start.
-    """
+    """Give an installation that runs; afterwards none of its processes does."""
     installation = ServedInstallation(folder, **settings)
     try:
         installation.write_deployments()

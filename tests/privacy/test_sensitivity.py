@@ -1,5 +1,3 @@
-"""Sensitivities by brute force: every neighbour of every tiny table, by the definition."""
-
 import inspect
 import math
 from itertools import combinations_with_replacement, product

@@ -30,8 +30,6 @@ SEED = int(os.environ.get("SOAK_SEED", int.from_bytes(os.urandom(4))))
 
 @pytest.fixture
 def say(capsys):
-    """Print a line that is not captured."""
-
     def line(text):
         with capsys.disabled():
             print(f"\n  {text}", flush=True)  # noqa: T201 -- the figures are the result
@@ -114,7 +112,6 @@ def finished(installation, run, killed, measured, endings):
 
 
 def all_at_once(jobs):
-    """Run series of kills, as many at a time as there are processors."""
     tally = Tally()
     with ThreadPoolExecutor(max(2, (os.cpu_count() or 2))) as pool:
         for one in pool.map(lambda job: job(), jobs):

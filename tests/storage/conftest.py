@@ -12,7 +12,6 @@ def backend(request, tmp_path):
 
 @pytest.fixture
 def settings(tmp_path):
-    """Settings of an installation with a data folder of its own."""
     return Settings(home=tmp_path / "home", data_dir=tmp_path / "data", offline=True)
 
 

@@ -1,5 +1,3 @@
-"""Tables that arrived: accepted once, taken by one run at a time, deleted at the end."""
-
 import os
 import shutil
 from contextlib import nullcontext
@@ -53,7 +51,6 @@ def accept(place, store, files=None, **changes):
 
 
 def raising(error):
-    """Expect this very error of a block, or none."""
     if error is None:
         return nullcontext()
     return pytest.raises(type(error), check=lambda found: found is error)

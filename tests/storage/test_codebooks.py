@@ -1,5 +1,3 @@
-"""A codebook says the same in whatever form it comes; a bad one is refused in one line."""
-
 import json
 
 import openpyxl

@@ -43,7 +43,6 @@ def written(path, text, encoding="utf-8"):
 
 
 def assert_public(error):
-    """No secret in the message or anywhere in the chain of exceptions."""
     assert isinstance(error, ClustMixError)
     assert error.__context__ is None
     assert error.__cause__ is None
@@ -97,8 +96,6 @@ def test_blocks_are_joined(tmp_path, monkeypatch):
 
 
 def parts_of(*tables):
-    """Write each table to a file of one folder, and return the folder's reader."""
-
     def write(folder):
         for name, columns in tables:
             (folder / name).parent.mkdir(exist_ok=True)

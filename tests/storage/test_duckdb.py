@@ -1,5 +1,3 @@
-"""Tables of DuckDB: what its dialect adds is refused or read by patient, and nothing else is."""
-
 # ruff: noqa: S608 -- queries of this module
 
 from collections import Counter
@@ -38,8 +36,6 @@ def refused(query, **place):
 
 @pytest.fixture
 def database(tmp_path):
-    """A database file; call it with statements."""
-
     def write(*statements):
         with duckdb.connect(str(tmp_path / "a.duckdb")) as connection:
             for statement in statements:

@@ -1,5 +1,3 @@
-"""A FHIR source gives one record per patient, of that patient's resources alone."""
-
 import copy
 import json
 from datetime import datetime

@@ -1,5 +1,3 @@
-"""Files as other programs write them: read as they are meant, or refused by a rule of its own."""
-
 import gzip
 import json
 import re

@@ -1,5 +1,3 @@
-"""Folders of PNG and DICOM files: read as declared, and one line for every defect."""
-
 import os
 
 import numpy as np
@@ -27,8 +25,6 @@ def colours(n, seed=1, shape=(ROWS, COLUMNS, 3)):
 
 
 class Films:
-    """Colour images of two patients in a folder, listed by a table."""
-
     def __init__(self, folder, n=5):
         self.folder, self.table = folder / "films", folder / "films.csv"
         self.pixels = colours(n)

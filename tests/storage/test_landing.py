@@ -1,5 +1,3 @@
-"""The landing place, in a folder and in an S3 store."""
-
 import errno
 import hashlib
 import os
@@ -18,7 +16,6 @@ def read(landing, name):
 
 @pytest.fixture(params=["local", "s3"])
 def place(request, tmp_path):
-    """Give a landing place of each kind, a function that writes to it and one that lists it."""
     if request.param == "local":
         root = tmp_path / "landing"
         landing = LandingFolder(str(root))

@@ -1,5 +1,3 @@
-"""What a ledger does, in each database."""
-
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 

@@ -1,5 +1,4 @@
 # ruff: noqa: S608 - the tests write SQL against a database of their own
-"""What is done behind the ledger's back is refused or found, in each database."""
 
 from decimal import Decimal
 
@@ -167,7 +166,6 @@ def test_a_removed_row_is_found_and_named(backend):
 
 
 def reserved(rows, **changes):
-    """Return a reservation that continues the rows."""
     return {
         **rows[0],
         "sequence": len(rows) + 1,
@@ -228,7 +226,6 @@ APPENDED = {
 
 
 def adjusted(rows, **changes):
-    """Return an adjustment that continues the rows."""
     empty = {name: "" if required else None for name, required in COLUMNS.items()}
     return {
         **empty,

@@ -1,5 +1,3 @@
-"""What is special about a ledger in PostgreSQL: its catalogue, roles, and a secret address."""
-
 import itertools
 import pickle
 import traceback

@@ -1,5 +1,3 @@
-"""Processes that race for one ledger, die or lose it: what was granted is charged."""
-
 import json
 import os
 import signal

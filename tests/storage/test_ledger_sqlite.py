@@ -1,5 +1,3 @@
-"""What is special about a ledger in a file."""
-
 import pytest
 from ledger_requests import charge
 

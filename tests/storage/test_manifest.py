@@ -1,5 +1,3 @@
-"""The manifest of a release: read strictly, and what it claims follows from its events."""
-
 import json
 import math
 from datetime import date

@@ -1,5 +1,3 @@
-"""Sealed measurements and pending bundles: written whole and once, checked when they are read."""
-
 import hashlib
 import multiprocessing
 import stat

@@ -1,5 +1,3 @@
-"""An OMOP source gives what its declaration says, person by person."""
-
 import json
 import sqlite3
 import time
@@ -59,7 +57,6 @@ def concepts(events):
 
 
 def of_person(rows, person, events):
-    """The person's events: (day, time or None, further cells)."""
     kind, named = concepts(events)
     if kind == "death":
         return [(row[1], row[2], ()) for row in rows["death"] if row[0] == person]

@@ -41,7 +41,6 @@ def database():
 
 
 def result(database, query, stays, labs):
-    """Return each row of a query as a mapping."""
     database.executescript("DELETE FROM stays; DELETE FROM labs")
     database.executemany("INSERT INTO stays VALUES (?, ?, ?, ?)", stays)
     database.executemany("INSERT INTO labs VALUES (?, ?, ?)", labs)

@@ -1,5 +1,3 @@
-"""Private files: no link is followed, a file is whole or as it was; and the one of diagnostics."""
-
 import os
 import stat
 

@@ -1,5 +1,3 @@
-"""The signed announcement of a table."""
-
 import json
 from datetime import UTC, datetime
 

@@ -99,7 +99,6 @@ def test_a_bundle_without_public_keys_proves_nothing(bundle):
 
 
 def rewritten(bundle, *, signer=PIPELINE, **fields):
-    """Change the manifest, and sign it anew with a key."""
     path = bundle / "manifest.json"
     content = canonical_json({**json.loads(path.read_bytes()), **fields})
     path.write_bytes(content)

@@ -1,5 +1,3 @@
-"""The list of revoked releases: signed, strict, and never shorter."""
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Signed documents: strict, in one form, and about one thing that one person signed."""
-
 import base64
 import json
 from dataclasses import replace

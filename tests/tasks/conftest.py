@@ -6,7 +6,6 @@ import pytest
 
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory):
-    """The certificates of a cluster over several hosts."""
     from tasks.execution.cluster_certificates import make_certificates
 
     folder = tmp_path_factory.mktemp("certificates") / "set"
@@ -34,7 +33,6 @@ def executor(request):
 
 @pytest.fixture
 def without_prefect(monkeypatch):
-    """An empty environment in a process that has not imported Prefect."""
     environment = {}
     monkeypatch.setattr(os, "environ", environment)
     monkeypatch.delitem(sys.modules, "prefect", raising=False)

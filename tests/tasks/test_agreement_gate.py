@@ -1,5 +1,3 @@
-"""The output gate against what was sealed: honest releases pass, planted faults are withheld."""
-
 from dataclasses import replace
 
 import numpy as np
@@ -62,8 +60,6 @@ def rows_of(domain, n, rng):
 
 
 class Sealed:
-    """A measurement of made-up records."""
-
     def __init__(self, kind, *, n_patients=N_ROWS, rows_each=1, seed=0, method=NaiveBayes):
         rng = np.random.default_rng(seed)
         self.schema = schema_of(kind)
@@ -109,7 +105,6 @@ def gate_of(tables, sealed, noisy):
 
 @pytest.fixture(scope="module", params=list(KINDS))
 def honest(request):
-    """A kind of data, its gate as the release calls it, and an honest frame."""
     sealed, rng = Sealed(request.param), np.random.default_rng(1)
     released, noisy = sealed.measured(2)
     reference, guide = (sealed.sample(released, N_ROWS, rng) for _ in range(2))

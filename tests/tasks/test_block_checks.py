@@ -1,5 +1,3 @@
-"""One check for all pixels or items finds what a check of each column would find."""
-
 import numpy as np
 import pandas as pd
 import pytest

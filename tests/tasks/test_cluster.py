@@ -1,5 +1,3 @@
-"""A cluster of a run's own is closed to others, and another one is reached safely or not at all."""
-
 import asyncio
 import os
 import signal
@@ -131,7 +129,6 @@ def test_worker_that_dies_while_it_starts_is_started_again(tmp_path):
 
 
 def in_process():
-    """Return a scheduler and a worker in threads of this process."""
     return distributed.LocalCluster(
         n_workers=1,
         processes=False,

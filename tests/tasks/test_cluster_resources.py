@@ -1,5 +1,3 @@
-"""Work lands on the workers that it is meant for, on a cluster as an operator starts it."""
-
 import os
 from collections import Counter
 from contextlib import contextmanager
@@ -23,7 +21,6 @@ CPU = ("--resources", "CPU=2", "--nthreads", "2")
 
 @contextmanager
 def cluster_of(folder, certificates, *workers):
-    """A client of workers with these options, named by number."""
     named = [(*PAGES_HERE, *options, "--name", f"worker-{n}") for n, options in enumerate(workers)]
     with (
         running(folder, certificates=certificates, workers=named) as address,

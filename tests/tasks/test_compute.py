@@ -1,5 +1,3 @@
-"""Sums are exact whatever the executor, and nothing private leaves a failing worker."""
-
 import numpy as np
 import pytest
 import shard_functions

@@ -1,5 +1,3 @@
-"""Declared constraints: what is refused, what rows break, what mends them, what is released."""
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -47,8 +45,6 @@ ROW |= {"sex": "f", "pregnant": "n", "died": "0"}
 
 
 class Uniform:
-    """A method that knows no constraint."""
-
     def sample(self, released, *, n_rows, rng):
         sizes = [column.n_codes for column in SCHEMA.columns]
         codes = rng.integers(sizes, size=(n_rows, len(sizes))).astype(np.uint16)

@@ -1,13 +1,10 @@
-"""What is done for many rows at a time is what a plain way does one by one."""
-
 import numpy as np
 import pandas as pd
 import pytest
 from measuring import domain_with, drawn_by
 
-from storage.schema.columns import NumericColumn, raw_text
+from storage.schema.columns import raw_text
 from storage.sources.cells import distinct
-from tasks.ingest.encoding import _bin
 from tasks.measurement.encoded import EncodedRows
 from tasks.methods.clustmix.tables.table_clustmix import Effort, TableClustMix
 
@@ -32,12 +29,6 @@ def test_statistics_of_many_rows_are_the_sums_of_those_of_one_row():
             for place, size in zip(first, sizes, strict=True)
         )
         assert np.array_equal(contribution(rows, **public), one_by_one)
-
-
-def test_bins_of_many_cells_are_those_of_each():
-    column = NumericColumn(kind="real", name="x", lower=-4.0, upper=4.0, decimals=2, bins=7)
-    grid = np.random.default_rng(1).integers(-400, 400, size=2_000, endpoint=True)
-    assert _bin(grid, column).tolist() == [int(_bin(grid[[i]], column)[0]) for i in range(2_000)]
 
 
 @pytest.mark.parametrize("cells", [[" a", "a", None, "3.0"], [3, 0, -7], [1.5, 3.0], [True, False]])

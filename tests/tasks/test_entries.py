@@ -1,5 +1,3 @@
-"""Cleaning up after dead runs: each entry by how far its run came, and nobody else's."""
-
 import dataclasses
 from decimal import Decimal
 from pathlib import Path
@@ -44,7 +42,6 @@ def reserve(site, number, *, key):
 
 
 def entry_in(site, number, state):
-    """Reserve an entry and move it to a state, as a run would."""
     entry = reserve(site, number, key=number).entry
     for following in STATES[1 : STATES.index(state) + 1]:
         digest = "0" * 64 if following in ("sealed", "published") else None

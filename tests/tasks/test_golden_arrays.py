@@ -79,7 +79,6 @@ FITTED_DIGEST = "a0d68b815e99da71f1cb4da493e00cafba9148764b2dddb51c3c5543f370eb5
 
 
 def rows_of(domain):
-    """Made-up rows of 120 patients, one or two each, whose codes go with the label."""
     rng = np.random.default_rng(5)
     per_patient = rng.integers(1, 1 + domain.rows_per_patient, N_PATIENTS)
     patient = np.repeat(np.arange(N_PATIENTS), per_patient)
@@ -112,7 +111,6 @@ def digest_of_arrays(arrays):
 
 
 def measured(case):
-    """Seeded draws and released arrays of a case, by name."""
     settings, domain = CASES[case]
     method = build(TypeAdapter(MethodConfig).validate_python(settings), domain)
     draws = {}
@@ -140,7 +138,6 @@ def test_what_is_drawn_changes_only_with_the_version_of_the_method(case):
 
 
 def made_up_job(folder):
-    """A job of the made-up table, which has numbers, levels, missing cells and several rows."""
     cohort = made.made_up_cohort().drop(index=1_234)  # the row that breaks rules
     site = made.write_site(folder, cohort=cohort)
     return job_of(load_site(site), "r-20260101-00000000")

@@ -1,5 +1,3 @@
-"""Pixels are encoded at once as they would be one column after the other, and decode to images."""
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,5 +1,3 @@
-"""A Parquet source is read by the workers, and the shards are the same bytes whoever reads."""
-
 import json
 import os
 import threading
@@ -33,7 +31,6 @@ def small_fragments(monkeypatch):
 
 
 def write_parquet(folder, cohort):
-    """Write the rows, in order, into folders of a hive partition."""
     for number, rows in enumerate(np.array_split(np.arange(len(cohort)), 4)):
         part = folder / "cohort" / f"month={number:02d}" / "part-0.parquet"
         part.parent.mkdir(parents=True)
@@ -42,8 +39,6 @@ def write_parquet(folder, cohort):
 
 
 class Run:
-    """Ingests of one site, each in a workspace of its own."""
-
     def __init__(self, folder, cohort, **changes):
         self.folder, self.number = folder, 0
         self.table = write_parquet(folder, cohort)
@@ -62,7 +57,6 @@ class Run:
         return CohortReader(self.job.source)
 
     def ingest(self, executor, reader=None):
-        """Return the shards, and leave nothing else."""
         self.number += 1
         root = self.diagnostics.parent
         with PrivateWorkspace.create(root, "r-1") as workspace:

@@ -1,5 +1,3 @@
-"""The server of a single command: there in time, without a file, and gone with the command."""
-
 import os
 import subprocess
 import sys

@@ -1,5 +1,3 @@
-"""Rows of a table in memory: each patient in one shard, bounded, and with a weight of one."""
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,5 +1,3 @@
-"""Rules of codes and numbers against a search over all numbers, and mixtures that keep them."""
-
 from itertools import product
 
 import numpy as np

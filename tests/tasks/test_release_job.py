@@ -1,5 +1,3 @@
-"""The public facts of a run: what it may spend, and what the ledger charges for it."""
-
 import dataclasses
 from decimal import Decimal
 from pathlib import Path

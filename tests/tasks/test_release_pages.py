@@ -1,5 +1,3 @@
-"""The pages of the release store: published files and nothing else."""
-
 import asyncio
 import re
 

@@ -1,5 +1,3 @@
-"""What leaves a failing step is its name and the exception's type, and nothing else does."""
-
 import pickle
 import warnings
 from traceback import walk_tb

@@ -1,5 +1,3 @@
-"""The local server: settings of its parts, addresses that are kept, and refusals."""
-
 import os
 import re
 from contextlib import suppress
@@ -52,7 +50,6 @@ def settings(tmp_path):
 
 @pytest.fixture
 def supervised(monkeypatch):
-    """Let a supervisor answer."""
     monkeypatch.setattr(Supervisor, "states", lambda self: ("running",))
 
 

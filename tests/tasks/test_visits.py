@@ -1,5 +1,3 @@
-"""The first visits of a patient as columns: against a plain reference, and against neighbours."""
-
 from dataclasses import fields
 
 import numpy as np

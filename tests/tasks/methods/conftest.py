@@ -26,7 +26,6 @@ class SmallTable:
         )
 
     def patients(self, n, seed):
-        """Draw ``n`` patients of one to four uniform records each."""
         rng = np.random.default_rng(seed)
 
         def record():
@@ -55,7 +54,6 @@ class SmallTable:
         return build_embedding(vector_map, n_features=n_features, public_seed=public_seed, **form)
 
     def clustering(self, embedding, rng, n_clusters=3):
-        """Centres as a release could have them, all of them alive."""
         return Clustering(
             embedding=embedding,
             centres=to_centres(0.4 * rng.standard_normal((n_clusters, embedding.width))),

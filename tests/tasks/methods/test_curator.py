@@ -1,5 +1,3 @@
-"""The curator: each planned draw once, or as often as planned, sealed before it is seen."""
-
 import numpy as np
 import pytest
 from measuring import NoNoise

@@ -1,12 +1,9 @@
-"""DP-CDA: sums against a loop over records, plan, dependence in a sample, refused settings."""
-
 import numpy as np
 import pytest
 from measuring import released_of
 from pydantic import ValidationError
 
 from benchmarks.seeded_noise import SeededNoise
-from privacy.errors import ConfigurationError
 from privacy.events import Gaussian
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.vectors import VectorMap
@@ -15,7 +12,6 @@ from tasks.methods.dp_cda.dp_cda_settings import DpCdaConfig
 
 
 def scaled_slowly(mapping, codes):
-    """One record after the other."""
     for vector in mapping.vectors.vectors(codes):
         moved = (vector - mapping.centre) / mapping.scale
         norm = np.linalg.norm(moved)
@@ -85,10 +81,3 @@ def test_class_sizes_are_declared_or_equal_and_not_below_the_order():
             match=r"as many patients as order_of_mixture.*; lower order_of_mixture, or join or",
         ):
             DpCdaConfig(class_sizes=sizes, order_of_mixture=80)
-
-
-def test_settings_that_do_not_fit_the_domain_are_refused_before_a_plan(small):
-    with pytest.raises(ConfigurationError, match="ORDER_ABOVE_CLASS"):
-        DpCda(small.domain, DpCdaConfig(declared_patients=100, order_of_mixture=64))
-    with pytest.raises(ConfigurationError, match="CLASS_SIZES_INVALID"):
-        DpCda(small.domain, DpCdaConfig(class_sizes=(200, 200, 200)))

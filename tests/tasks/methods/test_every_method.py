@@ -1,9 +1,3 @@
-"""The contract of every proven method: settings, plan, draws, sensitivities and valid records.
-
-Sensitivities are held by brute force: a method is run; then each function that it had summed is
-asked again, with the arguments that were really released, on the same table with one patient more.
-"""
-
 import itertools
 
 import numpy as np
@@ -57,7 +51,6 @@ def method_of(form, domain):
 
 @pytest.fixture(scope="module")
 def released(small):
-    """Return a function that measures a table of some patients by a form, once each."""
     known = {}
 
     def run(form, n_patients, mu=2.0):
@@ -84,7 +77,6 @@ def test_every_proven_method_is_here():
 @pytest.mark.parametrize(
     "settings",
     [
-        {"kind": "gan"},
         {"kind": "mwem"},
         {"kind": "naive_bayes", "slices": 2},
         {"kind": "clustmix", "random_features": 3},

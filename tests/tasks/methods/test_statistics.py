@@ -1,5 +1,3 @@
-"""Exact statistics: slow references, independence of shards, and brute-force sensitivity."""
-
 import inspect
 import math
 from fractions import Fraction

@@ -1,5 +1,3 @@
-"""Records out of mixtures: variances by theory, shares by hand, drawn columns by frequency."""
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,5 +1,3 @@
-"""Records as vectors and back: every code survives, and whatever comes back is valid."""
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,5 +1,3 @@
-"""A made-up release: a schema, synthetic rows drawn from nothing, and a manifest."""
-
 import numpy as np
 import pandas as pd
 import pytest

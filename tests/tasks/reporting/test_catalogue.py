@@ -1,5 +1,3 @@
-"""Every site file's bundle is an entry that the official validators take, with no count of rows."""
-
 import json
 import math
 import re
@@ -51,7 +49,6 @@ DECLARED = {
 
 
 def bundle_of(site, folder, *, n_rows=12):
-    """Write the bundle of a site file whose rows are drawn from nothing."""
     job = job_of(site, RELEASE_ID)
     rng = np.random.default_rng(3)
     domain = domain_of(job.table_schema)
@@ -115,7 +112,6 @@ SITE_FILES = {path.stem: lambda path=path: load_site(path) for path in SITES} | 
 
 @pytest.fixture(scope="module", params=SITE_FILES)
 def made(request, tmp_path_factory):
-    """The folder of a bundle, its site file and its rows; images are small ones."""
     folder, site = tmp_path_factory.mktemp(request.param), SITE_FILES[request.param]()
     if site.table_schema.image is not None:
         declared = site.table_schema.model_dump()

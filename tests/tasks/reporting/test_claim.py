@@ -1,5 +1,3 @@
-"""The guarantee in plain words: exact, never understated, and marked where it is not proven."""
-
 import math
 from decimal import Decimal
 from statistics import NormalDist

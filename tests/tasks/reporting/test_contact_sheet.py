@@ -1,5 +1,3 @@
-"""The contact sheet: the mean and the first images of each class, the same bytes each time."""
-
 import io
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Every method is described in the report, in steps of its own."""
-
 from types import SimpleNamespace
 
 import pytest
@@ -25,12 +23,6 @@ def test_every_method_has_steps_of_its_own(kind):
     for title, text in own:
         assert title[0].isupper()
         assert text.endswith(".")
-
-
-def test_unknown_methods_have_general_steps():
-    first, general, last = steps(manifest_of("another"))
-    assert (first, general, last) == ("Encode", "Measure and synthesise", "Decode and check")
-    assert "Images" in steps(manifest_of("clustmix"), images=True)["Anonymise"]
 
 
 def test_a_repeated_draw_is_one_row_of_the_table_of_noise():

@@ -1,5 +1,3 @@
-"""The page and the card: complete, self-contained, and closed to hostile names."""
-
 import re
 
 import numpy as np
@@ -179,7 +177,6 @@ names = titles.filter(
 
 
 def page_and_card(make_manifest, numeric, categorical, label, levels, missing, title):
-    """Page and card of a release whose columns, levels and title have these names."""
     first, second = levels
     schema = TableSchema(
         columns=(

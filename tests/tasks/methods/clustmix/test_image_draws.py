@@ -1,5 +1,3 @@
-"""The draws of ClustMix on images: against their definition, and against every neighbour."""
-
 from dataclasses import replace
 
 import numpy as np
@@ -44,7 +42,6 @@ RNG = np.random.default_rng(0)
 
 
 def rows_of(patients):
-    """Rows of patients, each a list of (codes, label)."""
     n_columns = len(patients[0][0][0])
     return encode([AuditPatient(records=tuple(p), fold=0) for p in patients], n_columns=n_columns)
 
@@ -73,7 +70,6 @@ def neighbours(n_columns):
 
 @pytest.fixture(scope="module")
 def drawn():
-    """The plan, what was summed with which released arguments, and what was released."""
     return drawn_by(METHOD, rows_of(made_up(40, 0)), mu=1.0)
 
 

@@ -1,5 +1,3 @@
-"""Tables of a release: exact without noise, consistent, with intervals that hold at their rate."""
-
 from collections import defaultdict
 from dataclasses import replace
 
@@ -34,7 +32,6 @@ def cohort():
 
 
 def tables_of(rows, noise, *, mu):
-    """Make the first two draws of a measurement, and the tables of what they have sealed."""
     method = TableClustMix(DOMAIN, QUICK)
     kept, plan, released = {}, method.plan(mu=mu), {}
     curator = curator_of(method, [rows], noise, mu=mu, seal=kept.__setitem__)
@@ -49,7 +46,6 @@ def tables_of(rows, noise, *, mu):
 
 
 def true_shares(rows, table):
-    """Count the weights of patients, cell by cell."""
     columns = [rows.label if c == LABEL else rows.codes[:, c] for c in table.columns]
     masks = [
         np.stack([np.isin(column, group) for group in groups], axis=1)

@@ -33,7 +33,6 @@ def mixture_of(layout, n_components, seed):
 
 
 def exact_targets(layout, mixture, groups=None):
-    """What noiseless draws of a mixture lead to."""
     groups = np.concatenate([np.arange(k) for k in layout.n_codes]) if groups is None else groups
     sizes = tuple(int(groups[layout.block(j)].max()) + 1 for j in range(layout.n_columns))
     used = ~np.eye(layout.n_columns, dtype=bool)

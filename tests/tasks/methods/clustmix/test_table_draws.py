@@ -1,5 +1,3 @@
-"""The draws of ClustMix on tables: against their definition, and against every neighbour."""
-
 import itertools
 
 import numpy as np
@@ -48,7 +46,6 @@ def rows_of(some):
 
 @pytest.fixture(scope="module")
 def drawn():
-    """Functions that were summed, with the arguments that were really released, by statistic."""
     plan, seen, _ = drawn_by(METHOD, rows_of(patients(40, 0)), mu=1.0)
     return plan, seen
 

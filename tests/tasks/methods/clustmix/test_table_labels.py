@@ -1,5 +1,3 @@
-"""Features and model of the labels: what they must give where it is known."""
-
 import numpy as np
 import pytest
 from measuring import domain_with

@@ -1,5 +1,3 @@
-"""ClustMix on tables as a whole, on made-up tables."""
-
 from dataclasses import replace
 
 import measuring
@@ -58,21 +56,7 @@ def sampled(method, released):
     return method.sample(released, n_rows=20_000, rng=np.random.default_rng(2))
 
 
-def test_shares_of_columns_and_labels_are_near_the_truth(rows, sampled):
-    codes, labels = sampled
-    assert (codes.shape, codes.dtype, labels.dtype) == ((20_000, 5), np.uint16, np.uint16)
-    for column, width in enumerate(DOMAIN.n_codes):
-        real, made = (
-            np.bincount(some[:, column], minlength=width) / len(some)
-            for some in (rows.codes, codes)
-        )
-        assert 0.5 * np.abs(real - made).sum() < 0.015
-    real, made = (np.bincount(some, minlength=3) / len(some) for some in (rows.label, labels))
-    assert np.abs(real - made).max() < 0.005
-
-
 def pair_distance(rows, codes, first, second):
-    """Total variation between the tables of two columns."""
     real, made = (
         np.histogram2d(some[:, first], some[:, second], bins=(np.arange(7), np.arange(7)))[0]
         / len(some)

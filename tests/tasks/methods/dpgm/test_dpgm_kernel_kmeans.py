@@ -1,5 +1,3 @@
-"""Private k-means and means of clusters: slow references, neighbours, post-processing."""
-
 import math
 from dataclasses import replace
 from fractions import Fraction
@@ -28,7 +26,6 @@ FORMS = [
 
 
 def clustering_of(small, form, seed):
-    """Centres as a release could have them, the last one not alive."""
     clustering = small.clustering(
         small.embedding(public_seed=5, **form), np.random.default_rng(seed)
     )

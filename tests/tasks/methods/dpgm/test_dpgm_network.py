@@ -1,5 +1,3 @@
-"""The networks of DPGM: sums of clipped gradients of any, and each against its definition."""
-
 import itertools
 
 import jax

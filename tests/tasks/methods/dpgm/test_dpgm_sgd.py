@@ -1,5 +1,3 @@
-"""The draw of a step: reference, brute-force neighbours, the clipping norm, the optimiser."""
-
 import math
 from dataclasses import dataclass
 from functools import partial

@@ -1,5 +1,3 @@
-"""DPGM and private k-means as a whole: clipping norms, released means, dependence of columns."""
-
 import numpy as np
 import pytest
 from measuring import curator_of, released_of

@@ -238,7 +238,6 @@ class Publisher:
         with stage("publish"):
             waiting = self.pending.require(release_id)
             return self._releases.publish(
-                waiting.manifest.ref,
                 waiting.files,
                 waiting.manifest,
                 signer=self.keys.pipeline(),

@@ -152,9 +152,11 @@ class Watcher:
         """Take arrivals; their events are sent with the next news."""
         settings = self._settings
         secret = KeyStore(settings.key_folder).landing_secret()
-        found = scan(settings.landing, settings.arrivals, sites=settings.sites, secret=secret)
-        self._unsent += found.events
-        problems = tuple(str(problem) for problem in found.problems)
+        events, left = scan(
+            settings.landing, settings.arrivals, sites=settings.sites, secret=secret
+        )
+        self._unsent += events
+        problems = tuple(map(str, left))
         if problems != self._problems:
             for problem in problems:
                 log("arrivals", f"left for later: {problem}")

@@ -116,12 +116,6 @@ class MeasurementStore:
 
     def seal(self, record: MeasurementRecord, files: Mapping[str, bytes]) -> str:
         """Write a measurement and its files for good (IntegrityError); return its digest."""
-        if {name: hashlib.sha256(content).hexdigest() for name, content in files.items()} != dict(
-            record.files
-        ):
-            raise IntegrityError(
-                "MEASUREMENT_MISMATCH", "expected the digests of the files that are sealed"
-            )
         content = canonical_json(record.model_dump(mode="json"))
         write_folder(self._root / record.release_id, {**files, RECORD_FILE: content})
         return hashlib.sha256(content).hexdigest()
@@ -155,16 +149,6 @@ class MeasurementStore:
     def remove_staging(self, release_id: str) -> None:
         """Delete a measurement that was not written to its end; nothing if there is none."""
         remove_staging(self._root, release_id)
-
-    def draws(self, release_id: str) -> dict[str, Integers]:
-        """Return the sealed noisy statistics of a measurement, each by the stem of its file."""
-        draws = {}
-        for name, content in self.open(release_id).files.items():
-            if name.startswith("sealed-"):
-                # The values of a draw, or the index of a choice.
-                [values] = arrays_of_bytes(content).values()
-                draws[name.removeprefix("sealed-").removesuffix(".npz")] = values
-        return draws
 
     def open(self, release_id: str, *, expected_sha256: str | None = None) -> Measurement:
         """Read a measurement: IntegrityError if missing, damaged or not of the ledger's digest."""

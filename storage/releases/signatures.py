@@ -101,29 +101,19 @@ class Signature(SignedDocument):
     manifest: FileDigest
 
 
-def is_reason(text: str) -> bool:
-    """Return whether a text is one line of 1 to 200 printable characters, no blank at its ends."""
-    return 0 < len(text) <= MAX_REASON_CHARACTERS and text.isprintable() and text == text.strip()
+def check_reason(text: str) -> str:
+    """Return a reason: one line of 1 to 200 printable characters, no blank at its ends."""
+    if 0 < len(text) <= MAX_REASON_CHARACTERS and text.isprintable() and text == text.strip():
+        return text
+    raise ConfigurationError(
+        "REASON_INVALID",
+        f"expected a reason of 1 to {MAX_REASON_CHARACTERS} printable characters on one "
+        "line, found something else; write why, for anybody to read",
+    )
 
 
-def require_reason(text: str) -> None:
-    """Refuse a reason for which `is_reason` does not hold (``REASON_INVALID``)."""
-    if not is_reason(text):
-        raise ConfigurationError(
-            "REASON_INVALID",
-            f"expected a reason of 1 to {MAX_REASON_CHARACTERS} printable characters on one "
-            "line, found something else; write why, for anybody to read",
-        )
-
-
-def _one_line(text: str) -> str:
-    if not is_reason(text):
-        raise ValueError("expected one line of 1 to 200 printable characters")
-    return text
-
-
-Reason = Annotated[str, AfterValidator(_one_line)]
-"""Text for which `is_reason` holds."""
+Reason = Annotated[str, AfterValidator(check_reason)]
+"""Text that `check_reason` returns."""
 
 
 class ApprovalStatement(Record):
@@ -146,7 +136,6 @@ class ApprovalStatement(Record):
     @classmethod
     def of(cls, manifest: Manifest, *, decision: Literal["approve", "reject"], reason: str) -> Self:
         """Return the decision of today about a release that waits (ConfigurationError)."""
-        require_reason(reason)
         if not manifest.needs_approval or manifest.requester is None:
             raise ConfigurationError(
                 "APPROVAL_UNEXPECTED",

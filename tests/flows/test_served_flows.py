@@ -188,7 +188,7 @@ def arrive(landing):
     secret = site_of_installation().keys.landing_secret()
     write_ready_file(table, build_ready_file(table, dataset="made-up", secret=secret))
     (arrival,) = scan(load_settings()).accepted
-    return arrival.arrival_id
+    return arrival["arrival"]
 
 
 def left_of_arrivals():

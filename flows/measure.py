@@ -1,9 +1,12 @@
 """The measurement of a cohort as a run of an orchestrator, which ends without a private row."""
 
+from functools import partial
+
 from prefect import flow
 from prefect.client.schemas.objects import State
 
 from flows import serving
+from flows.events import emit, release_event
 from flows.installation import Installation
 from flows.measurement import measure
 from flows.publication import refuse_withheld
@@ -29,7 +32,8 @@ def measure_cohort(request: ReleaseRequest) -> State[None]:
     The run ends Completed; Refused or Withheld, which are ordinary ends; or Failed. Its message is
     public. No exception leaves the flow, because the orchestrator would pickle it to disk.
     """
-    return serving.run("measure", request, _measure_for_page)
+    about = (request.dataset, request.release_id)
+    return serving.run("measure", about, partial(_measure_for_page, request))
 
 
 def _measure_for_page(request: ReleaseRequest, here: Installation) -> Ending:
@@ -58,6 +62,7 @@ def _measure_for_page(request: ReleaseRequest, here: Installation) -> Ending:
             text = f"{job.ref}: this table was measured before, as {entry.release_id}"
             return Ending(text=f"{text}, which is {entry.state.value}; nothing is charged")
         if here.publisher.published_as_asked(entry.entry_id, job.asked) is None:
-            serving.ask_for_publication(entry)
+            # From a measurement that was sealed in an earlier run.
+            emit([release_event("measurement.sealed", entry.dataset, entry.release_id)])
         text = f"{job.ref}: this table was released before, as {entry.release_id}"
         return Ending(text=f"{text}; nothing is charged")

@@ -49,13 +49,8 @@ check_source = guarded_stage("check-source")(source.check_source)
 plan_measurement = guarded_stage("plan")(checked_plan)
 identify = guarded_stage("identify")(Tables.key)
 reserve = guarded_stage("reserve")(Entries.reserve)
-ingest = guarded_task(name="ingest")(ingest_steps.ingest)
-
-
-@guarded_stage("clean-up")
-def clean_up(janitor: Janitor) -> None:
-    """Close and delete what dead runs have left, before a run reserves a budget."""
-    janitor.clean_up()
+ingest = guarded_task("ingest")(ingest_steps.ingest)
+clean_up = guarded_stage("clean-up")(Janitor.clean_up)
 
 
 class Seals:

@@ -18,7 +18,7 @@ from storage.settings import Settings
 from tasks.execution.runtime import Failed, PipelineError, guarded_task, with_private_log
 from tasks.steps.job import ReleaseJob
 
-publish = guarded_task(name="publish")(Publisher.answer)
+publish = guarded_task("publish")(Publisher.answer)
 
 _reports: ContextVar[list[ReleaseOutcome | Failed]] = ContextVar("reports")
 """Results of the flow, for `run_release`; the state of the flow holds public text only."""

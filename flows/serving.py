@@ -5,7 +5,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any
 from uuid import UUID
 
 from prefect import artifacts
@@ -31,19 +31,6 @@ from tasks.steps.bundle import REPORT_FILE
 from tasks.steps.entries import Entries
 from tasks.steps.janitor import Janitor
 
-
-class _Request(Protocol):
-    @property
-    def dataset(self) -> str:
-        """Name of the dataset."""
-
-    @property
-    def release_id(self) -> str:
-        """Id of the release."""
-
-
-R = TypeVar("R", bound=_Request)
-
 _STAGES = MappingProxyType({"measure": MEASURE, "publish": PUBLISH})
 
 
@@ -55,26 +42,26 @@ class Ending:
     name: str | None = None
 
 
-def run(step: str, request: R, body: Callable[[R, Installation], Ending]) -> State[None]:
+def run(step: str, about: tuple[str, str], body: Callable[[Installation], Ending]) -> State[None]:
     """Run the body of a flow and return the state in which it ends; nothing is raised.
 
-    A budget that does not allow a release, and a gate that withholds one, are ordinary ends: their
-    state has a name of its own and does not count as a failure.
+    It is about a dataset and the id of a release. A budget that does not allow a release, and a
+    gate that withholds one, are ordinary ends: their state has a name of its own and does not count
+    as a failure.
     """
 
     def run_body(settings: Settings) -> Ending:
         refuse_unsafe_orchestrator()
         require_fixed_places()
-        with runtime.listen_to_stages(_PageProgress(request, _STAGES[step])):
-            return body(request, Installation.open(settings))
+        with runtime.listen_to_stages(_PageProgress("/".join(about), _STAGES[step])):
+            return body(Installation.open(settings))
 
-    ending = runtime.with_private_log(step, request.release_id, run_body)
+    ending = runtime.with_private_log(step, about[1], run_body)
     if not isinstance(ending, runtime.Failed):
         return Completed(name=ending.name, message=ending.text)
     if ending.error_class is BudgetRefused:
         # The ledger knows nothing of a refusal: it has no entry.
         with suppress(ClustMixError):  # the state of the run says the same
-            about = (request.dataset, request.release_id)
             emit([release_event("release.refused", *about, reason=ending.code)])
     return ending.state()
 
@@ -139,11 +126,6 @@ def show_waiting(manifest: Manifest, folder: Path, changed: Sequence[str]) -> No
     _show(f"decision-{manifest.dataset}", f"{manifest.ref} waits for an officer", text)
 
 
-def ask_for_publication(entry: LedgerEntry) -> None:
-    """Ask for a publication from a measurement that was sealed in an earlier run."""
-    emit([release_event("measurement.sealed", entry.dataset, entry.release_id)])
-
-
 def _show_claims(manifest: Manifest) -> None:
     for name in ("guarantee", "gate"):
         text = render(f"{name}.md", manifest=manifest, claim=Claim(manifest))
@@ -153,14 +135,14 @@ def _show_claims(manifest: Manifest) -> None:
 class _PageProgress:
     """Shows on the page how far a run is: a bar, and a line of the log for each stage."""
 
-    def __init__(self, request: _Request, stages: Mapping[str, str]) -> None:
+    def __init__(self, name: str, stages: Mapping[str, str]) -> None:
         self._log = get_run_logger()
         self._stages = stages
         self._bar = _try(
             artifacts.create_progress_artifact,
             0.0,
-            key=f"progress-{request.dataset}",
-            description=f"Progress of {request.dataset}/{request.release_id}",
+            key=f"progress-{name.partition('/')[0]}",
+            description=f"Progress of {name}",
         )
 
     def __call__(self, name: str, seconds: float | None) -> None:

@@ -1,12 +1,12 @@
 """The stages of a run in words, as ``stages.toml`` lists them; some are ``train-03-of-20``."""
 
 import re
-import tomllib
 from collections.abc import Mapping
-from importlib import resources
 from types import MappingProxyType
 
-_LISTED = tomllib.loads(resources.files(__package__).joinpath("stages.toml").read_text("utf-8"))
+from storage.files.documents import listed
+
+_LISTED = listed("flows", "stages.toml")
 
 MEASURE: Mapping[str, str] = MappingProxyType(_LISTED["measure"])
 PUBLISH: Mapping[str, str] = MappingProxyType(_LISTED["publish"])

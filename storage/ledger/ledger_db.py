@@ -232,7 +232,7 @@ class LedgerDatabase:
 
     def history(self) -> tuple[LedgerEntry, ...]:
         """Return every row, in order: the audit trail."""
-        return self._journal.read().rows
+        return self._journal.read()[0]
 
     def balance(
         self,

@@ -169,7 +169,6 @@ def draw(
 def _run_as_task(
     method_stage: Stage, curator: Curator, released: dict[str, NDArray[Any]]
 ) -> dict[str, NDArray[Any]]:
-    """Run one stage of a method as a task of its own."""
     return guarded_stage(method_stage.name)(run_stage)(method_stage, curator, released)
 
 

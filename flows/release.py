@@ -68,7 +68,6 @@ def run_release(request: SiteRequest, job: ReleaseJob | None = None) -> ReleaseO
 
 
 def _release(request: SiteRequest, settings: Settings) -> ReleaseOutcome:
-    """Measure, or find that the same table was measured before; then publish."""
     job = _jobs.get(None) or load_job(request, sites=settings.sites, requester=settings.requester)
     here = Installation.open(settings)
     clean_up(here.janitor)

@@ -2,23 +2,20 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
 from prefect import artifacts
 from prefect.client.schemas.objects import State
 from prefect.logging import get_run_logger
-from prefect.states import Completed
 
 from flows.events import emit, release_event
 from flows.installation import Installation
 from flows.measurement import clean_up
 from flows.orchestrator import refuse_unsafe_orchestrator
 from flows.site.request import ReleaseRequest
-from flows.stages import MEASURE, PUBLISH, place_of, text_of
+from flows.stages import STEPS, place_of, text_of
 from privacy.errors import BudgetRefused, ClustMixError, Withheld
 from privacy.ledger import Balance, EntryState, LedgerEntry
 from storage.arrivals.arrival_store import ArrivalStore
@@ -31,18 +28,10 @@ from tasks.steps.bundle import REPORT_FILE
 from tasks.steps.entries import Entries
 from tasks.steps.janitor import Janitor
 
-_STAGES = MappingProxyType({"measure": MEASURE, "publish": PUBLISH})
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
-    """End of a run that did not fail: one public line, and a name if not Completed."""
-
-    text: str
-    name: str | None = None
-
-
-def run(step: str, about: tuple[str, str], body: Callable[[Installation], Ending]) -> State[None]:
+def run(
+    step: str, about: tuple[str, str], body: Callable[[Installation], State[None]]
+) -> State[None]:
     """Run the body of a flow and return the state in which it ends; nothing is raised.
 
     It is about a dataset and the id of a release. A budget that does not allow a release, and a
@@ -50,15 +39,15 @@ def run(step: str, about: tuple[str, str], body: Callable[[Installation], Ending
     as a failure.
     """
 
-    def run_body(settings: Settings) -> Ending:
+    def run_body(settings: Settings) -> State[None]:
         refuse_unsafe_orchestrator()
         require_fixed_places()
-        with runtime.listen_to_stages(_PageProgress("/".join(about), _STAGES[step])):
+        with runtime.listen_to_stages(_PageProgress("/".join(about), STEPS[step])):
             return body(Installation.open(settings))
 
     ending = runtime.with_private_log(step, about[1], run_body)
     if not isinstance(ending, runtime.Failed):
-        return Completed(name=ending.name, message=ending.text)
+        return ending
     if ending.error_class is BudgetRefused:
         # The ledger knows nothing of a refusal: it has no entry.
         with suppress(ClustMixError):  # the state of the run says the same

@@ -1,15 +1,15 @@
 """The stages of a run in words, as ``stages.toml`` lists them; some are ``train-03-of-20``."""
 
 import re
+import tomllib
 from collections.abc import Mapping
+from importlib import resources
 from types import MappingProxyType
 
-from storage.files.documents import listed
+_LISTED = tomllib.loads(resources.files(__package__).joinpath("stages.toml").read_text("utf-8"))
 
-_LISTED = listed("flows", "stages.toml")
-
-MEASURE: Mapping[str, str] = MappingProxyType(_LISTED["measure"])
-PUBLISH: Mapping[str, str] = MappingProxyType(_LISTED["publish"])
+STEPS: Mapping[str, Mapping[str, str]] = MappingProxyType(_LISTED)
+MEASURE, PUBLISH = STEPS["measure"], STEPS["publish"]
 STAGES: Mapping[str, str] = MappingProxyType({**MEASURE, **PUBLISH})
 
 _NUMBERED = re.compile(r"(?P<kind>.+)-(?P<number>[0-9]+)-of-(?P<total>[0-9]+)")

@@ -19,7 +19,7 @@ from uuid import UUID
 from pydantic import SecretStr
 
 from flows.events import OrchestratorError, every, orchestrator
-from flows.watching.schedules import TAG, our_deployments
+from flows.watching.schedules import TAG, full_name, our_deployments
 from privacy.errors import ClustMixError
 from storage.schema.plain_yaml import read_mapping, refusal
 from storage.settings import Settings
@@ -90,7 +90,7 @@ def deploy(settings: Settings, file: Path) -> Deployed:
         _prefect_deploy(file.resolve())
         for deployment_id in paused:
             client.pause_deployment(deployment_id)
-        found = {_name(client, deployment): deployment.id for deployment in our_deployments(client)}
+        found = {full_name(client, each): each.id for each in our_deployments(client)}
         if unread := names - found.keys():
             raise _failure(f"that Prefect leaves out {', '.join(sorted(unread))} of {file.name}")
         removed = sorted(found.keys() - names)
@@ -185,10 +185,6 @@ def _prefect_deploy(file: Path) -> None:
 def _failure(problem: str) -> OrchestratorError:
     line = refusal("", f"expected prefect deploy to register the deployments, found {problem}")
     return OrchestratorError("DEPLOY_FAILED", line.message)
-
-
-def _name(client: SyncPrefectClient, deployment: Any) -> str:
-    return f"{client.read_flow(deployment.flow_id).name}/{deployment.name}"
 
 
 def _put_notify_block(client: SyncPrefectClient, url: SecretStr | None) -> UUID | None:

@@ -17,6 +17,8 @@ from tasks.execution.runtime import PipelineError, guarded_item, unwrapped
 if TYPE_CHECKING:
     import distributed
 
+    _Submitted = tuple[distributed.Future[Any], "_Place"]
+
 S = TypeVar("S")
 T = TypeVar("T")
 R = TypeVar("R")
@@ -98,7 +100,7 @@ class DaskExecutor:
                     self._forget([submitted[number]])
                     place = self._place(kind, gpu=gpu)
                     submitted[number] = self._submit(kind, call, place)
-                submitted[number].future.release()
+                submitted[number][0].release()
                 yield result
         finally:
             # Also when the reader stopped at a failure: nothing of this run stays on the cluster.
@@ -112,18 +114,18 @@ class DaskExecutor:
             resources=place.resources,
             workers=None if place.addresses is None else sorted(place.addresses),
         )
-        return _Submitted(future, place)
+        return future, place
 
     def _outcome(self, submitted: _Submitted) -> tuple[str, object]:
         """Wait for an item; return an empty text and its result, or why there is none."""
-        future = submitted.future
+        future, place = submitted
         # Not from the function, which is guarded: an exception here is the cluster's own.
         while True:
             try:
                 future.exception(timeout=POLL_SECONDS)
                 break
             except TimeoutError:
-                if not submitted.place.has_worker(self._workers()):
+                if not place.has_worker(self._workers()):
                     return "NoWorker", None
             except Exception as error:
                 return type(error).__name__, None
@@ -136,7 +138,7 @@ class DaskExecutor:
     def _forget(self, submitted: list[_Submitted]) -> None:
         # A scheduler that is gone keeps nothing, and its error would hide the one on its way.
         with suppress(Exception):
-            self._client.cancel([one.future for one in submitted], force=True)
+            self._client.cancel([future for future, _ in submitted], force=True)
 
     def _place(self, kind: str, *, gpu: bool) -> _Place:
         """Wait for a worker of the sort that the work belongs on."""
@@ -192,12 +194,6 @@ class _Place:
         if self.resources is not None:
             return any(self.resources.keys() <= kinds for kinds in workers.values())
         return bool(workers if self.addresses is None else self.addresses & workers.keys())
-
-
-@dataclass(frozen=True, slots=True)
-class _Submitted:
-    future: distributed.Future[Any]
-    place: _Place
 
 
 def _place_on(sort: str, workers: Mapping[str, frozenset[str]], *, gpu: bool) -> _Place:

@@ -51,8 +51,6 @@ ORDINARY_ENDS = MappingProxyType({BudgetRefused: "Refused", Withheld: "Withheld"
 class PipelineError(ClustMixError):
     """A step failed for a reason that is not public; ``code`` is "step:ExceptionType"."""
 
-    exit_code = 1
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:

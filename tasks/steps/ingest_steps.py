@@ -101,7 +101,6 @@ def _refuse(
     workspace: PrivateWorkspace,
     diagnostics: DiagnosticsFile,
 ) -> None:
-    """Refuse a table without rows, and one that breaks a rule."""
     no_rows = np.empty(0, dtype=np.intp)  # they are in the diagnostics
     refuse_violations(
         [

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from storage.files.diagnostics import remove_old_diagnostics
+from storage.files.private import remove_staging, staged
 from storage.files.workspace import live_run_ids, purge_abandoned
 from storage.releases.measurements import MeasurementStore
 from storage.releases.pending import PendingBundles
@@ -43,7 +44,7 @@ class Janitor:
         own = self._entries.own()
         # The same holds for the folders that it writes. They are listed here and not taken from the
         # workspaces that are purged, since a clean-up may die too.
-        written = self._measurements.staged() | self._pending.release_ids()
+        written = staged(self._measurements.root) | self._pending.release_ids()
         live = live_run_ids(self._workspaces)
         for entry in own:
             if entry.release_id not in live:
@@ -51,8 +52,9 @@ class Janitor:
         waiting = {e.release_id for e in self._entries.all() if e.state in AFTER_SEAL}
         purge_abandoned(self._workspaces)
         for release_id in written - live:
-            self._measurements.remove_staging(release_id)
-            self._pending.remove_staging(release_id)
+            # A measurement, or a bundle, that was not written to its end.
+            remove_staging(self._measurements.root, release_id)
+            remove_staging(self._pending.root, release_id)
             if release_id not in waiting:
                 self._pending.remove(release_id)
         self._releases.clean_staging()

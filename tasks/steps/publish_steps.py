@@ -95,7 +95,6 @@ def _tables(
     rng: np.random.Generator,
     soft_labels: bool,
 ) -> dict[str, bytes]:
-    """Return the files of sampled rows, and those of the teacher."""
     frame = decode(rows.codes, rows.label, schema, rng=rng)
     return table_files(frame, schema, released=released) | teacher_files(
         synthesizer, released, schema, rows.codes, soft_labels=soft_labels

@@ -106,7 +106,7 @@ def test_sum_is_exact_or_refused_and_independent_of_the_order(terms, random):
     ],
 )
 def test_terms_of_another_form_are_refused(terms):
-    with pytest.raises(IntegrityError, match="^SUM_TERM: expected int64 arrays of one shape"):
+    with pytest.raises(IntegrityError, match=r"^SUM_TERM: expected int64 arrays of one shape"):
         sum_exactly(terms)
 
 

@@ -22,7 +22,8 @@ def decide(
     publisher.keys.require_officer(key.key_id)
     with _waiting(publisher, release_id) as waiting:
         manifest = publisher.pending_manifest(waiting)
-    return carry_out(publisher, release_id, _signed(manifest, key, decision, reason))
+    statement = ApprovalStatement.of(manifest, decision=decision, reason=reason)
+    return carry_out(publisher, release_id, sign_approval(statement, key))
 
 
 def carry_out(
@@ -64,8 +65,4 @@ def _waiting(publisher: Publisher, release_id: str) -> Iterator[LedgerEntry]:
 def sign(folder: Path, *, key: SigningKey, decision: Decision, reason: str) -> Approval:
     """Sign a decision about a bundle that waits, with nothing but a copy of its folder."""
     manifest = Manifest.from_bytes((folder / MANIFEST_FILE).read_bytes())
-    return _signed(manifest, key, decision, reason)
-
-
-def _signed(manifest: Manifest, key: SigningKey, decision: Decision, reason: str) -> Approval:
     return sign_approval(ApprovalStatement.of(manifest, decision=decision, reason=reason), key)

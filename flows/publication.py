@@ -253,14 +253,8 @@ class Publisher:
         revoked = list_beside(bundle)
         if revoked is None:
             return False
-        verified, trusted = self._verified(bundle), self.keys.pipeline_public()
-        try:
-            read_revocations(revoked, trusted=trusted).require_not_revoked(verified)
-        except IntegrityError as error:
-            if error.code == "RELEASE_REVOKED":
-                return True
-            raise
-        return False
+        listed = read_revocations(revoked, trusted=self.keys.pipeline_public())
+        return listed.of(self._verified(bundle)) is not None
 
     def _approval_of(self, entry: LedgerEntry) -> Approval:
         """Return the officer's signature of the release that paid, for its measurement."""

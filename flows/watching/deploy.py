@@ -202,7 +202,7 @@ def _put_notify_block(client: SyncPrefectClient, url: SecretStr | None) -> UUID 
 
 
 def _put_automations(client: SyncPrefectClient, wanted: Sequence[AutomationCore]) -> list[str]:
-    """Create or change automations, and remove others of ours, whose names are returned."""
+    """Create or change automations, and remove others of ours; return their names."""
     found = {one.name: one for one in every(client.read_automations) if one.name.startswith(PREFIX)}
     for automation in wanted:
         known = found.pop(automation.name, None)
@@ -212,15 +212,12 @@ def _put_automations(client: SyncPrefectClient, wanted: Sequence[AutomationCore]
         elif _content(known) != _content(automation):
             enabled = {"enabled": known.enabled}
             client.update_automation(known.id, automation.model_copy(update=enabled))
-    # Triggers of deployments are theirs.
-    left = [
-        one
-        for one in found.values()
-        if not any(hasattr(action, "deployment_id") for action in one.actions)
-    ]
-    for automation in left:
-        client.delete_automation(automation.id)
-    return [automation.name for automation in left]
+    for name, known in [*found.items()]:
+        if any(hasattr(action, "deployment_id") for action in known.actions):
+            del found[name]  # a trigger of a deployment, which is the deployment's
+        else:
+            client.delete_automation(known.id)
+    return [*found]
 
 
 def _automation(section: Mapping[str, Any], block: UUID | None) -> AutomationCore:

@@ -117,8 +117,8 @@ def read_cursor(folder: Path) -> Cursor | None:
 def notices(rows: tuple[LedgerEntry, ...], cursor: Cursor, *, owner: str) -> list[PublicEvent]:
     """Return the events about the rows after the watcher's place, in their order.
 
-    The rows are the whole journal; it is an IntegrityError if they do not contain that place, as
-    after a restore of an older copy. Only entries of the installation `owner` have events.
+    The rows are the whole journal; it is an IntegrityError if they lack that place. Only entries of
+    the installation `owner` have events.
 
     Privacy
     -------
@@ -216,10 +216,10 @@ def alerts(events: Iterable[PublicEvent]) -> list[dict[str, str | int]]:
 def take_up(
     client: SyncPrefectClient, started: Mapping[str, datetime], *, now: datetime
 ) -> list[str]:
-    """Schedule anew the runs that a worker took and did not start; return their names.
+    """Schedule anew the runs that a worker took and, as it died, never starts; return their names.
 
-    Their worker died, which nobody notes: a run stays pending for ever. `started` is the last start
-    of the worker of a pool; a run that was taken before it is not waited for as long as another.
+    `started` is the last start of the worker of a pool; a run that was taken before it is not
+    waited for as long as another.
     """
     from prefect.client.schemas.objects import StateType
     from prefect.states import Scheduled

@@ -102,11 +102,10 @@ def verify_bundle(
     Keys in `trusted` may sign a manifest; `officers` may approve: those in `trusted` if None, and
     then an officer could also sign a manifest, so give them apart where it is known who is who.
 
-    It is an IntegrityError if a signature is wrong or of an unknown key; if a file is missing,
-    extra, changed or not a regular file (names it); if the manifest is malformed (names the field);
-    if mu, rho or an epsilon differs from the one that the events give; if an approval is needed and
-    missing, or is not one of this release by somebody who may give it; or if the bundle should not
-    have been published.
+    It is an IntegrityError if a signature is wrong or of an unknown key; a file is missing, extra,
+    changed or not a regular file (names it); the manifest is malformed (names the field); mu, rho
+    or an epsilon is not what the events give; an approval is needed, and not one of this release by
+    somebody who may give it; or the bundle should not have been published.
     """
     if not trusted:
         raise ConfigurationError(

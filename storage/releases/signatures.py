@@ -194,12 +194,9 @@ def require_decision(
 ) -> PublicKey:
     """Check that an officer decided about this release, and return the officer's key.
 
-    The manifest is that of the release, or of a resample, which the approval of its original
-    covers. `signer` is the key of the pipeline.
-
-    It is an IntegrityError if the signature is wrong or its key unknown; if the decision is about
-    another charge, release, measurement, guarantee or requester; or if the requester or the
-    pipeline signed it.
+    The approval of a release covers its resamples. `signer` is the key of the pipeline. It is an
+    IntegrityError if the signature is wrong or its key unknown, if the decision is about another
+    charge, release, measurement, guarantee or requester, or if requester or pipeline signed it.
     """
     officer = approval.verify(officers)
     statement = approval.statement

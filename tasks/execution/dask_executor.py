@@ -42,13 +42,12 @@ POLL_SECONDS = 1.0
 class DaskExecutor:
     """Runs items on the workers of a Dask cluster, and again where a worker was lost.
 
-    The public name of the run is used in the keys of its items. A lost item is computed again, on
-    the workers that are left or come back. A function must therefore be deterministic and draw no
-    noise: noise is drawn by the caller, once, on the sums. Work is kept apart by what workers
-    offer: GPU items go to workers with the resource ``GPU``, one at a time each; everything else
-    goes to workers with ``CPU`` where there are any, else to those without ``GPU``. Work goes to
-    another sort of worker only where the cluster has none of its own, or none that comes back
-    within a minute. It is a PipelineError if workers were lost again and again, or all of them.
+    A lost item is computed again, on the workers that are left or come back. A function must
+    therefore be deterministic and draw no noise: noise is drawn by the caller, once, on the sums.
+    GPU items go to workers with the resource ``GPU``, one at a time each; everything else goes to
+    workers with ``CPU`` where there are any, else to those without ``GPU``. Work goes to another
+    sort of worker only where the cluster has none of its own, or none that comes back within a
+    minute. It is a PipelineError if workers were lost again and again, or all of them.
 
     Privacy
     -------

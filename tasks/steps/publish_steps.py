@@ -106,15 +106,15 @@ def noisy_counts(
 ) -> NoisyCounts | None:
     """Return sealed counts of codes by label of one of these statistics, or None; in patients."""
     drawn = measurement.noise_stddevs
-    name = next((n for n in names if n in drawn), None)
-    if name is None:
-        return None
-    return NoisyCounts.of_draw(
-        measurement.sealed_values(name),
-        noise_stddev=drawn[name],
-        domain=domain,
-        released=measurement.released,
-    )
+    for name in names:
+        if name in drawn:
+            return NoisyCounts.of_draw(
+                measurement.sealed_values(name),
+                noise_stddev=drawn[name],
+                domain=domain,
+                released=measurement.released,
+            )
+    return None
 
 
 def output_gate(

@@ -6,7 +6,6 @@ holds for another.
 """
 
 import base64
-import binascii
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -46,12 +45,9 @@ class SignedDocument(Document):
     @classmethod
     def _one_form(cls, signature: str) -> str:
         # The last digit holds four bits that base64 ignores.
-        try:
-            if base64.b64encode(base64.b64decode(signature)).decode("ascii") == signature:
-                return signature
-        except binascii.Error:
-            pass
-        raise ValueError("expected 64 bytes in base64")
+        if base64.b64encode(base64.b64decode(signature)).decode("ascii") != signature:
+            raise ValueError("expected 64 bytes in base64")
+        return signature
 
     @property
     def message(self) -> bytes:
@@ -141,16 +137,19 @@ class ApprovalStatement(Record):
                 "APPROVAL_UNEXPECTED",
                 f"release {manifest.ref} needs no approval; it is published as it is",
             )
-        return cls(
-            ledger_entry=manifest.ledger_entry,
-            release_id=manifest.release_id,
-            measurement_sha256=manifest.measurement_sha256,
-            guarantee=manifest.guarantee,
-            requester=manifest.requester,
-            decision=decision,
-            reason=reason,
-            decided_on=datetime.now(UTC).date(),
-        )
+        today = datetime.now(UTC).date()
+        return cls(**_decided(manifest), decision=decision, reason=reason, decided_on=today)
+
+
+def _decided(manifest: Manifest) -> dict[str, Any]:
+    """Return what a decision is about, by the field of the statement."""
+    return {
+        "ledger_entry": manifest.ledger_entry,
+        "release_id": manifest.resampled_from or manifest.release_id,
+        "measurement_sha256": manifest.measurement_sha256,
+        "guarantee": manifest.guarantee,
+        "requester": manifest.requester,
+    }
 
 
 class Approval(SignedDocument):
@@ -209,14 +208,7 @@ def require_decision(
                 f"APPROVER_IS_{code}",
                 f"file {APPROVAL_FILE} is signed by key {key_id}, which {what} to approve it",
             )
-    approved = {
-        "ledger_entry": manifest.ledger_entry,
-        "release_id": manifest.resampled_from or manifest.release_id,
-        "measurement_sha256": manifest.measurement_sha256,
-        "guarantee": manifest.guarantee,
-        "requester": manifest.requester,
-    }
-    for name, value in approved.items():
+    for name, value in _decided(manifest).items():
         if getattr(statement, name) != value:
             raise IntegrityError(
                 "APPROVAL_MISMATCH",

@@ -68,10 +68,6 @@ class Entries:
         """Return the latest row of each entry, in the order of reservation."""
         return self._ledger.entries()
 
-    def own(self) -> tuple[LedgerEntry, ...]:
-        """Return those that this installation runs."""
-        return tuple(entry for entry in self.all() if entry.owner == self.owner)
-
     def now(self, entry: LedgerEntry) -> LedgerEntry:
         """Return an entry as it is by now."""
         return self._ledger.entry(entry.entry_id)

@@ -32,7 +32,7 @@ class Janitor:
         """
         # Entries first: a run holds its workspace from before its reservation to after its last
         # transition, so an open entry that was seen here and has no live run is abandoned.
-        own = self.entries.own()
+        own = [entry for entry in self.entries.all() if entry.owner == self.entries.owner]
         # The same holds for the folders that it writes. They are listed here and not taken from the
         # workspaces that are purged, since a clean-up may die too.
         written = staged(self.measurements) | self.pending.release_ids()

@@ -44,6 +44,7 @@ def installation(installation, monkeypatch):
 def emitted(monkeypatch):
     events = []
     monkeypatch.setattr(serving, "emit", events.extend)
+    monkeypatch.setattr("flows.measure.emit", events.extend)
     return events
 
 

@@ -50,7 +50,12 @@ plan_measurement = guarded_stage("plan")(checked_plan)
 identify = guarded_stage("identify")(Tables.key)
 reserve = guarded_stage("reserve")(Entries.reserve)
 ingest = guarded_task("ingest")(ingest_steps.ingest)
-clean_up = guarded_stage("clean-up")(Janitor.clean_up)
+
+
+@guarded_stage("clean-up")
+def clean_up(janitor: Janitor) -> None:
+    """Close and delete what dead runs have left, before a run reserves a budget."""
+    janitor.clean_up()
 
 
 class Seals:

@@ -166,11 +166,10 @@ def _replayed(
     job: ReleaseJob, table: PlantedTable, store: MeasurementStore, answer: dict[str, Any]
 ) -> tuple[ReplayedDraw, ...]:
     """Replay what the command has sealed."""
-    record = store.open(answer["release_id"]).record
-    events = [event_from_dict(event) for event in record.events]
+    measurement = store.open(answer["release_id"])
+    events = [event_from_dict(event) for event in measurement.record.events]
     stated = {event.statistic: event for event in events if isinstance(event, Gaussian)}
-    draws = store.draws(answer["release_id"])
-    sealed = {name: draws[name.replace("_", "-")] for name in stated}
+    sealed = {name: measurement.sealed_values(name) for name in stated}
     return replay(job.synthesizer, mu=job.mu, table=table, sealed=sealed, stated=stated)
 
 

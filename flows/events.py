@@ -57,19 +57,18 @@ class PublicEvent:
     event_id: UUID | None = None
 
     def __post_init__(self) -> None:
-        wrong = next((key for key, value in self.payload.items() if not _is_public(value)), None)
+        wrong = [key for key, value in self.payload.items() if not _is_public(value)]
         if not _NAME.fullmatch(self.name) or not _WORD.fullmatch(self.resource_id):
-            wrong = "name or resource_id"
+            wrong.append("name or resource_id")
+        problem = (
+            f"expected ids, states and codes in an event, found another text in {', '.join(wrong)}"
+        )
         if unknown := sorted(set(self.payload) - _KEYS):
-            raise ConfigurationError(
-                "EVENT_REFUSED",
-                f"expected a payload of {', '.join(sorted(_KEYS))}, found the key {unknown[0]!r}",
+            problem = (
+                f"expected a payload of {', '.join(sorted(_KEYS))}, found the key {unknown[0]!r}"
             )
-        if wrong is not None:
-            raise ConfigurationError(
-                "EVENT_REFUSED",
-                f"expected ids, states and codes in an event, found another text in {wrong}",
-            )
+        if wrong or unknown:
+            raise ConfigurationError("EVENT_REFUSED", problem)
 
     def as_json(self) -> dict[str, Any]:
         """Return the event as the server takes it."""

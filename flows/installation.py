@@ -132,7 +132,7 @@ class Installation:
         )
         janitor = Janitor(
             entries=entries,
-            measurements=measurements,
+            measurements=measurements.root,
             pending=pending,
             releases=releases,
             workspaces=workspaces,

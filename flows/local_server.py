@@ -193,7 +193,6 @@ def _start(
 
 
 def _deploy(environment: Mapping[str, str]) -> None:
-    """Register the deployments, by the command that an operator uses."""
     done = subprocess.run(
         [sys.executable, "-m", "flows.cli", "deploy"],
         env=environment,

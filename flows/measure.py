@@ -1,13 +1,16 @@
 """The measurement of a cohort as a run of an orchestrator, which ends without a private row."""
 
+from functools import partial
+
 from prefect import flow
 from prefect.client.schemas.objects import State
+from prefect.states import Completed
 
 from flows import serving
+from flows.events import emit, release_event
 from flows.installation import Installation
 from flows.measurement import measure
 from flows.publication import refuse_withheld
-from flows.serving import Ending
 from flows.site.request import ReleaseRequest, load_job
 from privacy.ledger import EntryState
 
@@ -29,11 +32,11 @@ def measure_cohort(request: ReleaseRequest) -> State[None]:
     The run ends Completed; Refused or Withheld, which are ordinary ends; or Failed. Its message is
     public. No exception leaves the flow, because the orchestrator would pickle it to disk.
     """
-    return serving.run("measure", request, _measure_for_page)
+    about = (request.dataset, request.release_id)
+    return serving.run("measure", about, partial(_measure_for_page, request))
 
 
-def _measure_for_page(request: ReleaseRequest, here: Installation) -> Ending:
-    """Measure, and show the outcome on the page of the orchestrator."""
+def _measure_for_page(request: ReleaseRequest, here: Installation) -> State[None]:
     job = load_job(request, sites=here.sites, requester=here.requester)
     with serving.arrival_of(
         request, folder=here.arrivals, entries=here.entries, janitor=here.janitor
@@ -52,12 +55,13 @@ def _measure_for_page(request: ReleaseRequest, here: Installation) -> Ending:
         entry = measured.entry
         serving.show_budget(entry, here.entries.balance(entry, job.caps))
         if measured.created:
-            return Ending(text=f"sealed {job.ref}")
+            return Completed(message=f"sealed {job.ref}")
         refuse_withheld(entry)
         if entry.state is not EntryState.PUBLISHED:
             text = f"{job.ref}: this table was measured before, as {entry.release_id}"
-            return Ending(text=f"{text}, which is {entry.state.value}; nothing is charged")
+            return Completed(message=f"{text}, which is {entry.state.value}; nothing is charged")
         if here.publisher.published_as_asked(entry.entry_id, job.asked) is None:
-            serving.ask_for_publication(entry)
+            # From a measurement that was sealed in an earlier run.
+            emit([release_event("measurement.sealed", entry.dataset, entry.release_id)])
         text = f"{job.ref}: this table was released before, as {entry.release_id}"
-        return Ending(text=f"{text}; nothing is charged")
+        return Completed(message=f"{text}; nothing is charged")

@@ -49,7 +49,7 @@ check_source = guarded_stage("check-source")(source.check_source)
 plan_measurement = guarded_stage("plan")(checked_plan)
 identify = guarded_stage("identify")(Tables.key)
 reserve = guarded_stage("reserve")(Entries.reserve)
-ingest = guarded_task(name="ingest")(ingest_steps.ingest)
+ingest = guarded_task("ingest")(ingest_steps.ingest)
 
 
 @guarded_stage("clean-up")
@@ -173,7 +173,6 @@ def draw(
 def _run_as_task(
     method_stage: Stage, curator: Curator, released: dict[str, NDArray[Any]]
 ) -> dict[str, NDArray[Any]]:
-    """Run one stage of a method as a task of its own."""
     return guarded_stage(method_stage.name)(run_stage)(method_stage, curator, released)
 
 

@@ -167,7 +167,7 @@ class Publisher:
     def pending_manifest(self, entry: LedgerEntry, gate: dict[str, Any] | None = None) -> Manifest:
         """Return the manifest that waits, made again if lost; the caller holds the lock."""
         release_id = entry.release_id
-        if self.pending.find(release_id) is None:
+        if not self.pending.path(release_id).is_dir():
             self._prepare(self.entries.measurement(entry), release_id, gate=gate)
         return self.pending.require(release_id).manifest
 
@@ -209,7 +209,6 @@ class Publisher:
         soft_labels: bool = False,
         gate: dict[str, Any] | None = None,
     ) -> None:
-        """Make a bundle of a measurement, and keep it until it is published."""
         job = job_of_measurement(measurement, release_id)
         job = replace(job, rows=rows or job.rows, soft_labels=soft_labels or job.soft_labels)
         checked = self.entries.checked_before(measurement.record.ledger_entry, job.declarations)
@@ -238,7 +237,6 @@ class Publisher:
         with stage("publish"):
             waiting = self.pending.require(release_id)
             return self._releases.publish(
-                waiting.manifest.ref,
                 waiting.files,
                 waiting.manifest,
                 signer=self.keys.pipeline(),
@@ -255,14 +253,8 @@ class Publisher:
         revoked = list_beside(bundle)
         if revoked is None:
             return False
-        verified, trusted = self._verified(bundle), self.keys.pipeline_public()
-        try:
-            read_revocations(revoked, trusted=trusted).require_not_revoked(verified)
-        except IntegrityError as error:
-            if error.code == "RELEASE_REVOKED":
-                return True
-            raise
-        return False
+        listed = read_revocations(revoked, trusted=self.keys.pipeline_public())
+        return listed.of(self._verified(bundle)) is not None
 
     def _approval_of(self, entry: LedgerEntry) -> Approval:
         """Return the officer's signature of the release that paid, for its measurement."""
@@ -300,7 +292,6 @@ class Publisher:
 
 
 def _is_as_asked(manifest: Manifest, asked: RowsAsked) -> bool:
-    """Return True if a bundle has the requested rows and gate, and no condition."""
     soft = not asked.soft_labels or SOFT_LABELS_FILE in manifest.files
     gate = {"gate": manifest.request["gate"]} if "gate" in manifest.request else {}
     same = manifest.rows == asked.rows and gate == gate_stated(asked.gate)

@@ -1,16 +1,16 @@
 """The publication of a sealed measurement, as a run of its own. No table is read."""
 
+from functools import partial
 from pathlib import Path
 
 from prefect import flow
 from prefect.client.schemas.objects import State
+from prefect.states import Completed
 from pydantic import Field
 
-from flows import serving
-from flows.approval import Decisions
+from flows import approval, serving
 from flows.installation import Installation
 from flows.publication import Publisher, ReleaseOutcome, job_of_measurement
-from flows.serving import Ending
 from flows.site.request import NAME, RELEASE_ID, ReleaseRequest, load_job
 from privacy.errors import LedgerError
 from privacy.ledger import EntryState, LedgerEntry
@@ -24,8 +24,8 @@ from tasks.steps.job import ReleaseJob
 
 _UNSEALED = (EntryState.RESERVED, EntryState.EXECUTING, EntryState.VOID, EntryState.BURNED)
 
-publish = guarded_task(name="publish")(Publisher.answer)
-carry_out = guarded_task(name="carry-out-decision")(Decisions.carry_out)
+publish = guarded_task("publish")(Publisher.answer)
+carry_out = guarded_task("carry-out-decision")(approval.carry_out)
 
 
 class PublishRequest(Record):
@@ -71,11 +71,11 @@ def publish_measurement(request: PublishRequest) -> State[None]:
     The run ends Completed; Waiting, where an officer has to decide; Withheld, also where one has
     rejected; or Failed. Its message is public.
     """
-    return serving.run("publish", request, _publish_for_page)
+    about = (request.dataset, request.release_id)
+    return serving.run("publish", about, partial(_publish_for_page, request))
 
 
-def _publish_for_page(request: PublishRequest, here: Installation) -> Ending:
-    """Publish, or carry out a decision, and show the outcome on the page."""
+def _publish_for_page(request: PublishRequest, here: Installation) -> State[None]:
     entry = here.entries.of_release(request.release_id)
     if entry.dataset != request.dataset:
         raise LedgerError(
@@ -87,20 +87,22 @@ def _publish_for_page(request: PublishRequest, here: Installation) -> Ending:
         job = _job_of(entry, here.entries, sites=here.sites, requester=here.requester)
         outcome = publish(here.publisher, entry, job.asked)
     else:
-        approval = Approval.from_bytes(request.decision.strip().encode("utf-8"))
-        decided = carry_out(Decisions(here.publisher), request.release_id, approval)
+        signed = Approval.from_bytes(request.decision.strip().encode("utf-8"))
+        decided = carry_out(here.publisher, request.release_id, signed)
         if not isinstance(decided, ReleaseOutcome):
-            return Ending(name="Withheld", text=f"{decided.release_id}: rejected by an officer")
+            return Completed(
+                name="Withheld", message=f"{decided.release_id}: rejected by an officer"
+            )
         outcome = decided
     bundle = Path(outcome.bundle)
     manifest = Manifest.from_bytes((bundle / MANIFEST_FILE).read_bytes())
     if outcome.state == "published":
         serving.show_release(manifest, bundle, here.releases_url)
-        return Ending(text=f"published {manifest.ref}")
+        return Completed(message=f"published {manifest.ref}")
     declared = Declarations.of(here.entries.measurement(entry).record.site)
     changed = here.entries.changed_since_check(entry.entry_id, declared)
     serving.show_waiting(manifest, bundle, changed)
-    return Ending(name="Waiting", text=f"{manifest.ref} waits for an officer")
+    return Completed(name="Waiting", message=f"{manifest.ref} waits for an officer")
 
 
 def _job_of(

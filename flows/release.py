@@ -18,7 +18,7 @@ from storage.settings import Settings
 from tasks.execution.runtime import Failed, PipelineError, guarded_task, with_private_log
 from tasks.steps.job import ReleaseJob
 
-publish = guarded_task(name="publish")(Publisher.answer)
+publish = guarded_task("publish")(Publisher.answer)
 
 _reports: ContextVar[list[ReleaseOutcome | Failed]] = ContextVar("reports")
 """Results of the flow, for `run_release`; the state of the flow holds public text only."""
@@ -68,7 +68,6 @@ def run_release(request: SiteRequest, job: ReleaseJob | None = None) -> ReleaseO
 
 
 def _release(request: SiteRequest, settings: Settings) -> ReleaseOutcome:
-    """Measure, or find that the same table was measured before; then publish."""
     job = _jobs.get(None) or load_job(request, sites=settings.sites, requester=settings.requester)
     here = Installation.open(settings)
     clean_up(here.janitor)

@@ -16,7 +16,7 @@ from storage.keys.keys import SigningKey
 from storage.releases.manifest import Manifest
 from storage.releases.release_store import ReleaseStore, manifests_in
 from storage.releases.revocations import REVOKED_FILE, Revocation, list_revocations
-from storage.releases.signatures import require_reason
+from storage.releases.signatures import check_reason
 from tasks.steps.entries import Entries
 from tasks.steps.janitor import Janitor
 
@@ -53,7 +53,7 @@ def revoke(
     """
     entries, keys = publisher.entries, publisher.keys
     keys.require_officer(key.key_id)
-    require_reason(reason)
+    check_reason(reason)
     entry, falling = _falling(release_id, entries, releases, janitor)
     revocations = [
         Revocation(

@@ -9,7 +9,7 @@ import secrets
 from pathlib import Path
 
 from flows.supervisor import ServerError
-from storage.files.documents import Record, read_kept, write_kept
+from storage.files.documents import Record, listed, read_kept, write_kept
 from storage.settings import Settings
 from tasks.execution.runtime import safe_environment
 
@@ -102,30 +102,15 @@ def parts_environment(settings: Settings, folder: Path, addresses: Addresses) ->
     return {
         **environment,
         **safe_environment(),
+        **listed("flows", "server.toml"),
         **client_environment(folder, addresses),
         "TMPDIR": str(folder / TEMPORARY),
         "PREFECT_SERVER_DATABASE_CONNECTION_URL": (
             f"sqlite+aiosqlite:///{folder / ORCHESTRATOR_DATABASE}"
         ),
-        # SQLite lets one writer in at a time: on a busy machine the others wait.
-        "PREFECT_SERVER_DATABASE_TIMEOUT": "60",
-        "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT": "60",
         "PREFECT_SERVER_API_HOST": HOST,
         "PREFECT_SERVER_API_PORT": port,
         "PREFECT_SERVER_API_AUTH_STRING": kept_secret(folder, PASSWORD_FILE),
-        "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"{page},http://localhost:{port}",
-        # Without it the page of another port than 4200 still asks at 4200.
-        "PREFECT_SERVER_UI_API_URL": "/api",
-        # The first version of the page: the second one asks a company for its settings, which
-        # `flows.pages` lets no browser do.
-        "PREFECT_SERVER_UI_V2_ENABLED": "false",
-        # What runs leave in its database is deleted by age, events sooner than runs.
-        "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "true",
         "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": f"{KEPT_DAYS * 86_400}",
-        "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
-        "PREFECT_WORKER_QUERY_SECONDS": "2",
-        "PREFECT_RUNNER_POLL_FREQUENCY": "2",
-        # The shortest that Prefect takes: a run whose process was killed stops sending heartbeats.
-        "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
     }

@@ -2,23 +2,20 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any
 from uuid import UUID
 
 from prefect import artifacts
 from prefect.client.schemas.objects import State
 from prefect.logging import get_run_logger
-from prefect.states import Completed
 
 from flows.events import emit, release_event
 from flows.installation import Installation
 from flows.measurement import clean_up
 from flows.orchestrator import refuse_unsafe_orchestrator
 from flows.site.request import ReleaseRequest
-from flows.stages import MEASURE, PUBLISH, place_of, text_of
+from flows.stages import STEPS, place_of, text_of
 from privacy.errors import BudgetRefused, ClustMixError, Withheld
 from privacy.ledger import Balance, EntryState, LedgerEntry
 from storage.arrivals.arrival_store import ArrivalStore
@@ -32,49 +29,28 @@ from tasks.steps.entries import Entries
 from tasks.steps.janitor import Janitor
 
 
-class _Request(Protocol):
-    @property
-    def dataset(self) -> str:
-        """Name of the dataset."""
-
-    @property
-    def release_id(self) -> str:
-        """Id of the release."""
-
-
-R = TypeVar("R", bound=_Request)
-
-_STAGES = MappingProxyType({"measure": MEASURE, "publish": PUBLISH})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
-    """End of a run that did not fail: one public line, and a name if not Completed."""
-
-    text: str
-    name: str | None = None
-
-
-def run(step: str, request: R, body: Callable[[R, Installation], Ending]) -> State[None]:
+def run(
+    step: str, about: tuple[str, str], body: Callable[[Installation], State[None]]
+) -> State[None]:
     """Run the body of a flow and return the state in which it ends; nothing is raised.
 
-    A budget that does not allow a release, and a gate that withholds one, are ordinary ends: their
-    state has a name of its own and does not count as a failure.
+    It is about a dataset and the id of a release. A budget that does not allow a release, and a
+    gate that withholds one, are ordinary ends: their state has a name of its own and does not count
+    as a failure.
     """
 
-    def run_body(settings: Settings) -> Ending:
+    def run_body(settings: Settings) -> State[None]:
         refuse_unsafe_orchestrator()
         require_fixed_places()
-        with runtime.listen_to_stages(_PageProgress(request, _STAGES[step])):
-            return body(request, Installation.open(settings))
+        with runtime.listen_to_stages(_PageProgress("/".join(about), STEPS[step])):
+            return body(Installation.open(settings))
 
-    ending = runtime.with_private_log(step, request.release_id, run_body)
+    ending = runtime.with_private_log(step, about[1], run_body)
     if not isinstance(ending, runtime.Failed):
-        return Completed(name=ending.name, message=ending.text)
+        return ending
     if ending.error_class is BudgetRefused:
         # The ledger knows nothing of a refusal: it has no entry.
         with suppress(ClustMixError):  # the state of the run says the same
-            about = (request.dataset, request.release_id)
             emit([release_event("release.refused", *about, reason=ending.code)])
     return ending.state()
 
@@ -139,11 +115,6 @@ def show_waiting(manifest: Manifest, folder: Path, changed: Sequence[str]) -> No
     _show(f"decision-{manifest.dataset}", f"{manifest.ref} waits for an officer", text)
 
 
-def ask_for_publication(entry: LedgerEntry) -> None:
-    """Ask for a publication from a measurement that was sealed in an earlier run."""
-    emit([release_event("measurement.sealed", entry.dataset, entry.release_id)])
-
-
 def _show_claims(manifest: Manifest) -> None:
     for name in ("guarantee", "gate"):
         text = render(f"{name}.md", manifest=manifest, claim=Claim(manifest))
@@ -153,14 +124,14 @@ def _show_claims(manifest: Manifest) -> None:
 class _PageProgress:
     """Shows on the page how far a run is: a bar, and a line of the log for each stage."""
 
-    def __init__(self, request: _Request, stages: Mapping[str, str]) -> None:
+    def __init__(self, name: str, stages: Mapping[str, str]) -> None:
         self._log = get_run_logger()
         self._stages = stages
         self._bar = _try(
             artifacts.create_progress_artifact,
             0.0,
-            key=f"progress-{request.dataset}",
-            description=f"Progress of {request.dataset}/{request.release_id}",
+            key=f"progress-{name.partition('/')[0]}",
+            description=f"Progress of {name}",
         )
 
     def __call__(self, name: str, seconds: float | None) -> None:

@@ -8,8 +8,8 @@ from types import MappingProxyType
 
 _LISTED = tomllib.loads(resources.files(__package__).joinpath("stages.toml").read_text("utf-8"))
 
-MEASURE: Mapping[str, str] = MappingProxyType(_LISTED["measure"])
-PUBLISH: Mapping[str, str] = MappingProxyType(_LISTED["publish"])
+STEPS: Mapping[str, Mapping[str, str]] = MappingProxyType(_LISTED)
+MEASURE, PUBLISH = STEPS["measure"], STEPS["publish"]
 STAGES: Mapping[str, str] = MappingProxyType({**MEASURE, **PUBLISH})
 
 _NUMBERED = re.compile(r"(?P<kind>.+)-(?P<number>[0-9]+)-of-(?P<total>[0-9]+)")

@@ -49,8 +49,6 @@ _SPAWNED = re.compile(r"spawned: '([a-z0-9-]+)' with pid")
 class ServerError(ClustMixError):
     """The local server cannot be started or stopped as asked."""
 
-    exit_code = 1
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartState:
@@ -179,7 +177,6 @@ class Supervisor:
             psutil.wait_procs(found, timeout=_POLL_SECONDS)
 
     def _processes(self, names: Sequence[str] = ()) -> list[psutil.Process]:
-        """Return the living processes of these parts of the server, or of all."""
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):

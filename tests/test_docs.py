@@ -204,7 +204,7 @@ def test_every_refusal_of_an_arrival_is_explained():
 def test_every_end_and_artifact_of_a_run_is_explained():
     ends = {name for name in listed("## What an operator sees") if "-" not in name}
     assert {"Completed", "Waiting", "Failed", "Crashed", *ORDINARY_ENDS.values()} == ends
-    assert set(re.findall(r'Ending\(name="(\w+)"', source_of("flows"))) <= ends
+    assert set(re.findall(r'Completed\(name="(\w+)"', source_of("flows"))) <= ends
     text = OPERATE.split("## What an operator sees")[1].split("### Data of the orchestrator")[0]
     documented = set(re.findall(r"^- `([a-z]+)-DATASET`", text, flags=re.M))
     shown = set(re.findall(r'(?:key=|_show\()f"([a-z]+)-\{', source_of("flows")))

@@ -215,7 +215,6 @@ def _entered(
 
 
 def _officers(paths: list[Path]) -> list[SigningKey]:
-    """Read the keys of officers (NOT_AN_OFFICER)."""
     from storage.keys.key_store import KeyStore
     from storage.keys.keys import SigningKey
     from storage.settings import load_settings

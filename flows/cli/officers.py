@@ -27,15 +27,14 @@ def approve(
     The officer's key is not that of the requester; its public half is in the folder officers of the
     installation's keys. The reason is published with the signature.
     """
-    from flows.approval import Decisions
+    from flows.approval import decide
     from flows.publication import ReleaseOutcome
     from storage.keys.keys import SigningKey
 
     signer = SigningKey.read(key)
     with publishing() as here:
-        decided = Decisions(here.publisher).decide(
-            release, key=signer, decision="reject" if reject else "approve", reason=reason
-        )
+        decision: Literal["approve", "reject"] = "reject" if reject else "approve"
+        decided = decide(here.publisher, release, key=signer, decision=decision, reason=reason)
     if isinstance(decided, ReleaseOutcome):
         show_outcome(decided, explain=True)
     else:

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 app = Commands()
 
+_Fallback = Annotated[
+    Path | None,
+    option("SITE.yaml", "site file to use where the public dataset of the first is not at hand"),
+]
 _ADJACENCY_TEXTS = {"add_remove": "add or remove one patient", "replace_one": "replace one patient"}
 
 
@@ -33,12 +37,7 @@ _ADJACENCY_TEXTS = {"add_remove": "add or remove one patient", "replace_one": "r
 def release(
     site: SitePath,
     *,
-    fallback: Annotated[
-        Path | None,
-        option(
-            "SITE.yaml", "site file to use where the public dataset of the first is not at hand"
-        ),
-    ] = None,
+    fallback: _Fallback = None,
     new_draw: Annotated[
         bool,
         option(

@@ -25,41 +25,6 @@ _AHEAD = timedelta(minutes=5)
 _FAULTS_OF_ALL = ("LANDING_", "ARRIVALS_")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """A ready file that was refused, by error code; its dataset is ours or `UNKNOWN_DATASET`."""
-
-    dataset: str
-    reason: str
-
-    def event(self) -> PublicEvent:
-        """Return the event of the refusal."""
-        return PublicEvent(
-            name="arrival.refused",
-            resource_id=f"clustmix.dataset.{self.dataset}",
-            payload={"dataset": self.dataset, "reason": self.reason},
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScanReport:
-    """Outcome of one look into the landing place."""
-
-    accepted: tuple[Arrival, ...]
-    """One that was accepted just before a process died may be among them again."""
-    refused: tuple[Refusal, ...]
-    problems: tuple[ClustMixError, ...] = ()
-    """Reasons for which sound ready files were left for the next look."""
-
-    @property
-    def events(self) -> tuple[PublicEvent, ...]:
-        """Events for the orchestrator."""
-        return (
-            *(arrived(arrival) for arrival in self.accepted),
-            *(refusal.event() for refusal in self.refused),
-        )
-
-
 def arrived(arrival: Arrival) -> PublicEvent:
     """Return the event of an accepted arrival, with one id until a run of it fails or dies."""
     seed = f"clustmix:cohort.arrived:{arrival.arrival_id}:{arrival.failures}"
@@ -71,8 +36,13 @@ def arrived(arrival: Arrival) -> PublicEvent:
     )
 
 
-def scan(landing: str, arrivals: Path, *, sites: Path, secret: bytes) -> ScanReport:
+def scan(
+    landing: str, arrivals: Path, *, sites: Path, secret: bytes
+) -> tuple[list[PublicEvent], list[ClustMixError]]:
     """Accept or refuse every ready file that lies in the landing place.
+
+    Returns the events for the orchestrator, with one that may have been sent before where a process
+    died, and the reasons for which sound ready files were left for the next look.
 
     An accepted table is removed from the landing place once its copy is on the disk below
     `arrivals`. The ready file of a refused one is renamed, and ``refused.log`` in that folder gets
@@ -81,21 +51,19 @@ def scan(landing: str, arrivals: Path, *, sites: Path, secret: bytes) -> ScanRep
 
     Privacy
     -------
-    Reads tables to copy and hash them, and looks at no value. The report and its events hold ids
-    and codes; the names that the sender chose are in the log alone, which only its owner can read.
+    Reads tables to copy and hash them, and looks at no value. Events hold ids and codes; the names
+    that the sender chose are in the log alone, which only its owner can read.
     """
     place = LandingFolder(landing)
     store = ArrivalStore(arrivals)
     scanner = _Scanner(
         landing=place, store=store, sites=sites, secret=secret, log=arrivals / REFUSED_LOG
     )
-    accepted: list[Arrival] = []
-    refused: list[Refusal] = []
     problems: list[ClustMixError] = []
     with store.scanning():
         names = place.ready_names()
         # Of a process that died between acceptance and removal.
-        accepted += store.clear(place)
+        events = [arrived(arrival) for arrival in store.clear(place)]
         for name in names:
             try:
                 found = scanner.look_at(name)
@@ -104,11 +72,9 @@ def scan(landing: str, arrivals: Path, *, sites: Path, secret: bytes) -> ScanRep
                 if problem.code.startswith(_FAULTS_OF_ALL):
                     break
                 continue
-            if isinstance(found, Arrival):
-                accepted.append(found)
-            elif found is not None:
-                refused.append(found)
-    return ScanReport(accepted=tuple(accepted), refused=tuple(refused), problems=tuple(problems))
+            if found is not None:
+                events.append(found)
+    return events, problems
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +87,7 @@ class _Scanner:
     secret: bytes
     log: Path
 
-    def look_at(self, name: str) -> Arrival | Refusal | None:
+    def look_at(self, name: str) -> PublicEvent | None:
         """Accept or refuse one; None if it was there a moment ago and is not any more."""
         ready: ReadyFile | None = None
         try:
@@ -137,7 +103,7 @@ class _Scanner:
                 return None
             return self._refuse(name, ready, error)
         self.store.clear(self.landing)
-        return arrival
+        return arrived(arrival)
 
     def _max_age_hours(self, ready: ReadyFile) -> int:
         path = self.sites / f"{ready.dataset}.yaml"
@@ -157,14 +123,18 @@ class _Scanner:
             )
         return section.max_age_hours
 
-    def _refuse(self, name: str, ready: ReadyFile | None, error: InputError) -> Refusal | None:
+    def _refuse(self, name: str, ready: ReadyFile | None, error: InputError) -> PublicEvent:
         dataset = None if ready is None else ready.dataset
         is_ours = dataset is not None and (self.sites / f"{dataset}.yaml").is_file()
         # The log is written first: a process that dies here refuses, and logs, a second time.
         _log(self.log, name, dataset, error.code)
         self.landing.refuse(name)
         public = dataset if dataset is not None and is_ours else UNKNOWN_DATASET
-        return Refusal(dataset=public, reason=error.code)
+        return PublicEvent(
+            name="arrival.refused",
+            resource_id=f"clustmix.dataset.{public}",
+            payload={"dataset": public, "reason": error.code},
+        )
 
 
 def _require_young(ready: ReadyFile, max_age_hours: int) -> None:

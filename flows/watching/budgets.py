@@ -12,9 +12,6 @@ from privacy.ledger import EntryState, LedgerEntry, latest_entries
 from privacy.spending import Spending, time_text
 from storage.files.refs import new_release_id
 
-LOW_PERCENT = 20
-"""Below this the budget of a dataset is low."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetBudget:
@@ -24,11 +21,6 @@ class DatasetBudget:
     percent_left: int
     releases_left: int
     last_release: str | None = None
-
-    @property
-    def is_low(self) -> bool:
-        """True if the budget is below `LOW_PERCENT`."""
-        return self.percent_left < LOW_PERCENT
 
 
 def read_sites(folder: Path) -> tuple[dict[str, SiteFile], dict[str, str]]:

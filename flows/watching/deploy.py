@@ -19,7 +19,7 @@ from uuid import UUID
 from pydantic import SecretStr
 
 from flows.events import OrchestratorError, every, orchestrator
-from flows.watching.schedules import TAG, our_deployments
+from flows.watching.schedules import TAG, full_name, our_deployments
 from privacy.errors import ClustMixError
 from storage.schema.plain_yaml import read_mapping, refusal
 from storage.settings import Settings
@@ -90,7 +90,7 @@ def deploy(settings: Settings, file: Path) -> Deployed:
         _prefect_deploy(file.resolve())
         for deployment_id in paused:
             client.pause_deployment(deployment_id)
-        found = {_name(client, deployment): deployment.id for deployment in our_deployments(client)}
+        found = {full_name(client, each): each.id for each in our_deployments(client)}
         if unread := names - found.keys():
             raise _failure(f"that Prefect leaves out {', '.join(sorted(unread))} of {file.name}")
         removed = sorted(found.keys() - names)
@@ -187,10 +187,6 @@ def _failure(problem: str) -> OrchestratorError:
     return OrchestratorError("DEPLOY_FAILED", line.message)
 
 
-def _name(client: SyncPrefectClient, deployment: Any) -> str:
-    return f"{client.read_flow(deployment.flow_id).name}/{deployment.name}"
-
-
 def _put_notify_block(client: SyncPrefectClient, url: SecretStr | None) -> UUID | None:
     """Keep the address to notify on the server; without one, keep none there either."""
     from prefect.blocks.webhook import Webhook
@@ -206,7 +202,7 @@ def _put_notify_block(client: SyncPrefectClient, url: SecretStr | None) -> UUID 
 
 
 def _put_automations(client: SyncPrefectClient, wanted: Sequence[AutomationCore]) -> list[str]:
-    """Create or change automations, and remove others of ours, whose names are returned."""
+    """Create or change automations, and remove others of ours; return their names."""
     found = {one.name: one for one in every(client.read_automations) if one.name.startswith(PREFIX)}
     for automation in wanted:
         known = found.pop(automation.name, None)
@@ -216,15 +212,12 @@ def _put_automations(client: SyncPrefectClient, wanted: Sequence[AutomationCore]
         elif _content(known) != _content(automation):
             enabled = {"enabled": known.enabled}
             client.update_automation(known.id, automation.model_copy(update=enabled))
-    # Triggers of deployments are theirs.
-    left = [
-        one
-        for one in found.values()
-        if not any(hasattr(action, "deployment_id") for action in one.actions)
-    ]
-    for automation in left:
-        client.delete_automation(automation.id)
-    return [automation.name for automation in left]
+    for name, known in [*found.items()]:
+        if any(hasattr(action, "deployment_id") for action in known.actions):
+            del found[name]  # a trigger of a deployment, which is the deployment's
+        else:
+            client.delete_automation(known.id)
+    return [*found]
 
 
 def _automation(section: Mapping[str, Any], block: UUID | None) -> AutomationCore:

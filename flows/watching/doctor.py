@@ -145,7 +145,6 @@ def _officers(keys: Path) -> str:
 
 
 def _ledger(ledger: _Ledger, where: str, *, head: Path, file: Path, home: Path) -> str:
-    """Verify the journal, and that it has the row that was exported last."""
     if os.path.lexists(head.parent):
         ensure_private_directory(head.parent)
     # Before the journal, which may have grown since.
@@ -167,7 +166,6 @@ def _ledger(ledger: _Ledger, where: str, *, head: Path, file: Path, home: Path) 
 
 
 def _charges(ledger: _Ledger, measurements: Path, releases: Path) -> str:
-    """Check that the ledger has an entry for all that was sealed or published here."""
     opened = ledger()
     entries = tuple[LedgerEntry, ...] if opened is None else opened.entries
     require_known(MeasurementStore(measurements), ReleaseStore(releases), entries)

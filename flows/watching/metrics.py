@@ -129,7 +129,6 @@ class _Handler(WSGIRequestHandler):
 
 
 def _for_operator(app: Callable[..., Any], secret: str) -> Callable[..., Any]:
-    """Require the password of the page."""
     wanted = b"Basic " + base64.b64encode(secret.encode())
 
     def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Any:

@@ -26,7 +26,7 @@ from privacy.ledger import GENESIS_HASH, EntryState, LedgerEntry, latest_entries
 from privacy.spending import moment
 from storage.files.documents import Record, read_kept
 from storage.ledger.books import check_head
-from tasks.steps.entries import CHECK_FAILED, CHECK_PASSED
+from tasks.steps.entries import AFTER_SEAL, CHECK_FAILED, CHECK_PASSED
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -46,6 +46,9 @@ _STARTING = timedelta(minutes=10)
 _ORPHANED = timedelta(minutes=1)
 """Time that a run still has whose worker has died."""
 
+LOW_PERCENT = 20
+"""Below this the budget of a dataset is low."""
+
 CURSOR_FILE = "watcher.json"
 
 _EVENTS = MappingProxyType(
@@ -60,7 +63,6 @@ _EVENTS = MappingProxyType(
 )
 """Events of the states that somebody waits for. An entry that is void was not charged."""
 
-_TO_PUBLISH = (EntryState.SEALED, EntryState.APPROVED)
 _ALERTS = ("release.refused", "release.burned", "release.withheld", "release.waiting", "budget.low")
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_:-]{0,99}")
 _ID = re.compile(r"[ar]-[0-9]{8}-[0-9a-f]{8}")
@@ -115,8 +117,8 @@ def read_cursor(folder: Path) -> Cursor | None:
 def notices(rows: tuple[LedgerEntry, ...], cursor: Cursor, *, owner: str) -> list[PublicEvent]:
     """Return the events about the rows after the watcher's place, in their order.
 
-    The rows are the whole journal; it is an IntegrityError if they do not contain that place, as
-    after a restore of an older copy. Only entries of the installation `owner` have events.
+    The rows are the whole journal; it is an IntegrityError if they lack that place. Only entries of
+    the installation `owner` have events.
 
     Privacy
     -------
@@ -130,7 +132,7 @@ def notices(rows: tuple[LedgerEntry, ...], cursor: Cursor, *, owner: str) -> lis
         if name is None or row.owner != owner or row.code in (CHECK_PASSED, CHECK_FAILED):
             continue  # the person who made a check has its answer
         if row.state is EntryState.SEALED:
-            if latest[row.entry_id].state not in _TO_PUBLISH:
+            if latest[row.entry_id].state not in AFTER_SEAL:
                 continue  # nobody has to publish it any more
             if row.needs_approval and latest[row.entry_id].state is EntryState.SEALED:
                 events += [about(row, name), about(row, "release.waiting")]
@@ -183,7 +185,7 @@ def resend(
 
 def low_budgets(budgets: Iterable[DatasetBudget], cursor: Cursor) -> Outbox:
     """Return the events of budgets that have become low, once until they are not low any more."""
-    low = {budget.dataset: budget for budget in budgets if budget.is_low}
+    low = {budget.dataset: budget for budget in budgets if budget.percent_left < LOW_PERCENT}
     events = [
         PublicEvent(
             name="budget.low",
@@ -214,10 +216,10 @@ def alerts(events: Iterable[PublicEvent]) -> list[dict[str, str | int]]:
 def take_up(
     client: SyncPrefectClient, started: Mapping[str, datetime], *, now: datetime
 ) -> list[str]:
-    """Schedule anew the runs that a worker took and did not start; return their names.
+    """Schedule anew the runs that a worker took and, as it died, never starts; return their names.
 
-    Their worker died, which nobody notes: a run stays pending for ever. `started` is the last start
-    of the worker of a pool; a run that was taken before it is not waited for as long as another.
+    `started` is the last start of the worker of a pool; a run that was taken before it is not
+    waited for as long as another.
     """
     from prefect.client.schemas.objects import StateType
     from prefect.states import Scheduled
@@ -250,7 +252,7 @@ def unpublished(
         about(entry, "measurement.sealed")
         for entry in latest_entries(rows).values()
         if entry.owner == owner
-        and entry.state in _TO_PUBLISH
+        and entry.state in AFTER_SEAL
         and entry.release_id not in live
         and not (waits_for_officer(entry) and entry.release_id in made)
     ]
@@ -270,7 +272,6 @@ def _expected_ids(client: SyncPrefectClient, *, now: datetime) -> frozenset[str]
 
 
 def _runs(client: SyncPrefectClient, *states: StateType) -> list[FlowRun]:
-    """Return our runs in these states."""
     from prefect.client.schemas.filters import DeploymentFilter, FlowRunFilter
 
     chosen = FlowRunFilter.model_validate({"state": {"type": {"any_": [*states]}}})

@@ -55,16 +55,10 @@ def review_schedules(
                 continue
             seen[key] = last
             if not (paused or _is_newer(schedule, last) or _has_started(client, deployment, last)):
-                name = f"{client.read_flow(deployment.flow_id).name}/{deployment.name}"
+                own_id = event_id("schedule.missed", key, last.isoformat())
                 expected_at = last.strftime("%Y-%m-%dT%H:%M:%SZ")
-                missed.append(
-                    PublicEvent(
-                        name="schedule.missed",
-                        resource_id=f"clustmix.deployment.{name}",
-                        payload={"deployment": name, "expected_at": expected_at},
-                        event_id=event_id("schedule.missed", key, last.isoformat()),
-                    )
-                )
+                about = full_name(client, deployment)
+                missed.append(_event("schedule.missed", about, own_id, expected_at=expected_at))
     return missed, seen
 
 
@@ -87,14 +81,8 @@ def pause_exhausted(
             else:
                 waiting.append(key)
                 client.pause_deployment(deployment.id)
-                name = f"{client.read_flow(deployment.flow_id).name}/{deployment.name}"
-                events.append(
-                    PublicEvent(
-                        name="schedule.paused",
-                        resource_id=f"clustmix.deployment.{name}",
-                        payload={"deployment": name, "reason": "BUDGET_EXHAUSTED"},
-                    )
-                )
+                about = full_name(client, deployment)
+                events.append(_event("schedule.paused", about, reason="BUDGET_EXHAUSTED"))
         elif key in paused and deployment.paused:
             client.resume_deployment(deployment.id)
     return events, tuple(waiting)
@@ -103,6 +91,20 @@ def pause_exhausted(
 def event_id(*parts: str) -> UUID:
     """Return the id of an event, the same for the same parts."""
     return uuid5(NAMESPACE_URL, "urn:clustmix:event:" + "\n".join(parts))
+
+
+def full_name(client: SyncPrefectClient, deployment: DeploymentResponse) -> str:
+    """Return "flow/deployment"."""
+    return f"{client.read_flow(deployment.flow_id).name}/{deployment.name}"
+
+
+def _event(name: str, deployment: str, own_id: UUID | None = None, **more: str) -> PublicEvent:
+    return PublicEvent(
+        name=name,
+        resource_id=f"clustmix.deployment.{deployment}",
+        payload={"deployment": deployment, **more},
+        event_id=own_id,
+    )
 
 
 def our_deployments(client: SyncPrefectClient) -> list[DeploymentResponse]:

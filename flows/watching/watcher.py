@@ -152,9 +152,11 @@ class Watcher:
         """Take arrivals; their events are sent with the next news."""
         settings = self._settings
         secret = KeyStore(settings.key_folder).landing_secret()
-        found = scan(settings.landing, settings.arrivals, sites=settings.sites, secret=secret)
-        self._unsent += found.events
-        problems = tuple(str(problem) for problem in found.problems)
+        events, left = scan(
+            settings.landing, settings.arrivals, sites=settings.sites, secret=secret
+        )
+        self._unsent += events
+        problems = tuple(map(str, left))
         if problems != self._problems:
             for problem in problems:
                 log("arrivals", f"left for later: {problem}")
@@ -168,20 +170,16 @@ class Watcher:
             self._notify_of_new_rows()
 
     def _notify_of_new_rows(self) -> None:
-        cursor = self._cursor()
-        if self._nothing_new(cursor):
+        cursor, head = self._cursor(), HeadFile(self._settings.ledger_head_path).read()
+        # An exported head that has not moved: cheaper than to read the ledger.
+        same = head == (cursor.sequence, cursor.row_hash)
+        if same and time.monotonic() < self._read_again_at:
             return
         rows = self._rows()
         events = notices(rows, cursor, owner=installation_id(self._settings.home))
         place = {"sequence": rows[-1].sequence, "row_hash": rows[-1].hash} if rows else {}
         self._send(events, cursor.model_copy(update=place))
         self._read_again_at = time.monotonic() + UPKEEP_SECONDS
-
-    def _nothing_new(self, cursor: Cursor) -> bool:
-        """Return whether the exported head has not moved: cheaper than to read the ledger."""
-        head = HeadFile(self._settings.ledger_head_path).read()
-        place = (cursor.sequence, cursor.row_hash)
-        return head == place and time.monotonic() < self._read_again_at
 
     def _resend(self) -> None:
         settings = self._settings

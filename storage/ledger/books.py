@@ -215,7 +215,6 @@ class Books:
         return self._append(entry)
 
     def _append(self, entry: LedgerEntry) -> LedgerEntry:
-        """Append an entry as the next link of the chain."""
         entry = replace(
             entry,
             sequence=len(self.rows) + 1,

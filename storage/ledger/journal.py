@@ -6,7 +6,7 @@ The table, its statements and the order of steps are the same in both. `storage.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import BigInteger, Column, Connection, MetaData, Table, Text, create_engine
 from sqlalchemy.exc import SQLAlchemyError
@@ -35,11 +35,8 @@ JOURNAL = Table(
 """The table; in SQLite, which has no schemas, its name is ``journal`` alone."""
 
 
-class _Snapshot(NamedTuple):
-    """All rows of a journal, in order, and the time at which they were read."""
-
-    rows: tuple[LedgerEntry, ...]
-    now: str
+_Snapshot = tuple[tuple[LedgerEntry, ...], str]
+"""All rows of a journal, in order, and the time at which they were read."""
 
 
 class Journal(ABC):
@@ -122,7 +119,7 @@ class Journal(ABC):
         rows = tuple(entry_of(dict(row)) for row in found.mappings())
         now = read_clock(connection, self._CLOCK)
         # A clock that is set back shortens no window.
-        return _Snapshot(rows, max(now, rows[-1].recorded_at) if rows else now)
+        return rows, max(now, rows[-1].recorded_at) if rows else now
 
     def _check_intact(self, connection: Connection) -> None:
         if not self._is_intact(connection):

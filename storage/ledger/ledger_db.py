@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-
 _MAX_BYTES = 1_000
 
 
@@ -51,7 +50,7 @@ class HeadFile:
     def read(self) -> tuple[int, str] | None:
         """Return sequence and hash, or None before the first head.
 
-        A damaged file is an IntegrityError, a file that cannot be read a LedgerError.
+        A damaged file is an IntegrityError, one that cannot be read a LedgerError.
         """
         try:
             descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -77,8 +76,7 @@ class HeadFile:
     def write(self, sequence: int, row_hash: str) -> None:
         """Replace the head by a later one; keep the file if it holds a later one already.
 
-        The head is on disk when the call returns. It is a LedgerError if it cannot be written, and
-        a ConfigurationError if the folder is open to others.
+        It is a LedgerError if it cannot be written, a ConfigurationError if the folder is open.
         """
         try:
             private.ensure_private_directory(self._path.parent)
@@ -111,8 +109,7 @@ class Reservation:
 class LedgerDatabase:
     """The ledger of all cohorts of a site.
 
-    Threads and forked processes may share an instance: every operation opens its own connection.
-    The result of an operation is on disk when it returns.
+    Threads and forked processes may share an instance; results are on disk at return.
 
     `location` is the path of an SQLite file, made with mode 0600, or the ``postgresql://`` address
     of a database, which is a secret. `head_file`, in another folder, receives the head after every
@@ -148,10 +145,9 @@ class LedgerDatabase:
         entry is RESERVED. With `unless_burned` it is Withheld where the last charge of the dataset
         burned: a cause that persists must not spend the budget.
 
-        It is BudgetRefused, and nothing is recorded, if the amount does not fit under a cap. It is
-        a LedgerError if the release has an entry, if earlier requests of the cohort needed an
-        approval or had other neighbours, or if the key belongs to another charge; and an
-        IntegrityError if the exported head is gone.
+        It is BudgetRefused, and nothing is recorded, if the amount does not fit under a cap; a
+        LedgerError by `Books.reserve` and `Books.paid_for`, and an IntegrityError if the exported
+        head is gone.
         """
 
         def work(books: Books) -> Reservation:
@@ -184,9 +180,8 @@ class LedgerDatabase:
         or a remark of one line; `signers` are the key ids of people whose signatures the caller has
         verified.
 
-        It is a LedgerError if the entry does not exist or is in another state, if the rules forbid
-        the transition, or if SEALED lacks a digest or an approval its signer; and a
-        ConfigurationError if a text is malformed.
+        It is a LedgerError if the rules of `Books.move` forbid it, and a ConfigurationError if a
+        text is malformed.
         """
         return self._write(
             lambda books: books.move(
@@ -232,7 +227,7 @@ class LedgerDatabase:
 
     def history(self) -> tuple[LedgerEntry, ...]:
         """Return every row, in order: the audit trail."""
-        return self._journal.read().rows
+        return self._journal.read()[0]
 
     def balance(
         self,
@@ -261,9 +256,8 @@ class LedgerDatabase:
     def verify(self, expected_head: tuple[int, str] | None = None) -> None:
         """Check the triggers, the hash chain, every transition, amount, signature and cap.
 
-        The journal must contain the head of the head file, and `expected_head` if one that was
-        exported elsewhere is given: this reveals a journal that was restored from an older copy or
-        rewritten as a whole. The IntegrityError names the first row that is wrong.
+        The journal must contain the head of the head file, and `expected_head`, one that was
+        exported elsewhere, if given. The IntegrityError names the first row that is wrong.
         """
         exported = self._exported()
         rows, now = self._journal.read(checked=True)

@@ -102,11 +102,10 @@ def verify_bundle(
     Keys in `trusted` may sign a manifest; `officers` may approve: those in `trusted` if None, and
     then an officer could also sign a manifest, so give them apart where it is known who is who.
 
-    It is an IntegrityError if a signature is wrong or of an unknown key; if a file is missing,
-    extra, changed or not a regular file (names it); if the manifest is malformed (names the field);
-    if mu, rho or an epsilon differs from the one that the events give; if an approval is needed and
-    missing, or is not one of this release by somebody who may give it; or if the bundle should not
-    have been published.
+    It is an IntegrityError if a signature is wrong or of an unknown key; a file is missing, extra,
+    changed or not a regular file (names it); the manifest is malformed (names the field); mu, rho
+    or an epsilon is not what the events give; an approval is needed, and not one of this release by
+    somebody who may give it; or the bundle should not have been published.
     """
     if not trusted:
         raise ConfigurationError(
@@ -122,14 +121,12 @@ def verify_bundle(
     if digest_of(content) != signature.manifest:
         raise _changed(MANIFEST_FILE)
     manifest = Manifest.from_bytes(content)
-    documents = {MANIFEST_FILE, SIGNATURE_FILE} | (
-        {APPROVAL_FILE} if manifest.needs_approval else set()
-    )
-    present = {entry.name for entry in os.scandir(path)} - documents
-    for name in sorted(present - manifest.files.keys()):
+    documents = {MANIFEST_FILE, SIGNATURE_FILE, *([APPROVAL_FILE] * manifest.needs_approval)}
+    present, listed = {entry.name for entry in os.scandir(path)}, documents | manifest.files.keys()
+    for name in sorted(present - listed):
         shown = name if name.isprintable() else ascii(name)
         raise IntegrityError("FILE_EXTRA", f"file {shown} is not in the manifest; remove it")
-    for name in sorted(manifest.files.keys() - present):
+    for name in sorted(listed - present):
         raise IntegrityError("FILE_MISSING", f"file {name} is missing; get the release again")
     for name, expected in sorted(manifest.files.items()):
         if not has_digest(path / name, expected):
@@ -137,7 +134,7 @@ def verify_bundle(
     verify_claims(manifest)
     officer = approval = None
     if manifest.needs_approval:
-        approval = _read_approval(path)
+        approval = Approval.read(path / APPROVAL_FILE)
         officer = require_approval(
             approval, manifest, signer=signer, officers=trusted if officers is None else officers
         )
@@ -155,13 +152,3 @@ def _changed(name: str) -> IntegrityError:
     return IntegrityError(
         "FILE_CHANGED", f"file {name} differs from its digest; get the release again"
     )
-
-
-def _read_approval(path: Path) -> Approval:
-    if not os.path.lexists(path / APPROVAL_FILE):
-        raise IntegrityError(
-            "APPROVAL_MISSING",
-            f"expected the approval of an officer in file {APPROVAL_FILE}, found none; do not use "
-            "the release",
-        )
-    return Approval.read(path / APPROVAL_FILE)

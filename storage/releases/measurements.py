@@ -27,13 +27,7 @@ from privacy.gaussian import GaussianAccountant
 from privacy.ledger import LedgerEntry
 from privacy.parameters import Adjacency
 from storage.files.documents import Record, Sha256, canonical_json
-from storage.files.private import (
-    ensure_private_directory,
-    remove_staging,
-    staged,
-    write_durably,
-    write_folder,
-)
+from storage.files.private import ensure_private_directory, write_durably, write_folder
 from storage.files.workspace import read_npz, write_npz
 from storage.releases.manifest import Manifest
 from storage.releases.release_store import ReleaseStore, manifests_in
@@ -112,23 +106,17 @@ class MeasurementStore:
     """Folders ``<root>/<release_id>`` of sealed measurements, mode 0700, made on the first use."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self.root = root
 
     def seal(self, record: MeasurementRecord, files: Mapping[str, bytes]) -> str:
         """Write a measurement and its files for good (IntegrityError); return its digest."""
-        if {name: hashlib.sha256(content).hexdigest() for name, content in files.items()} != dict(
-            record.files
-        ):
-            raise IntegrityError(
-                "MEASUREMENT_MISMATCH", "expected the digests of the files that are sealed"
-            )
         content = canonical_json(record.model_dump(mode="json"))
-        write_folder(self._root / record.release_id, {**files, RECORD_FILE: content})
+        write_folder(self.root / record.release_id, {**files, RECORD_FILE: content})
         return hashlib.sha256(content).hexdigest()
 
     def check_writable(self, release_id: str, n_bytes: int) -> None:
         """Write so many bytes where a measurement will be, and delete them (ConfigurationError)."""
-        folder = ensure_private_directory(self._root) / f".staging-{release_id}-trial"
+        folder = ensure_private_directory(self.root) / f".staging-{release_id}-trial"
         try:
             folder.mkdir(mode=0o700)
             # Random ones: a file system that compresses would take zeros in no space.
@@ -136,7 +124,7 @@ class MeasurementStore:
         except OSError as error:
             raise ConfigurationError(
                 "SEAL_UNWRITABLE",
-                f"expected room for a measurement of {n_bytes:,} bytes at most in {self._root}, "
+                f"expected room for a measurement of {n_bytes:,} bytes at most in {self.root}, "
                 f"found: {error.strerror}; mend the limit of files (ulimit -f), the quota or the "
                 "free space; nothing is charged",
             ) from None
@@ -145,30 +133,11 @@ class MeasurementStore:
 
     def release_ids(self) -> frozenset[str]:
         """Return the releases that have a whole measurement here."""
-        folders = self._root.iterdir() if self._root.is_dir() else ()
-        return frozenset(path.name for path in folders if not path.name.startswith("."))
-
-    def staged(self) -> frozenset[str]:
-        """Return the releases whose measurement was being written when its run ended, or is."""
-        return staged(self._root)
-
-    def remove_staging(self, release_id: str) -> None:
-        """Delete a measurement that was not written to its end; nothing if there is none."""
-        remove_staging(self._root, release_id)
-
-    def draws(self, release_id: str) -> dict[str, Integers]:
-        """Return the sealed noisy statistics of a measurement, each by the stem of its file."""
-        draws = {}
-        for name, content in self.open(release_id).files.items():
-            if name.startswith("sealed-"):
-                # The values of a draw, or the index of a choice.
-                [values] = arrays_of_bytes(content).values()
-                draws[name.removeprefix("sealed-").removesuffix(".npz")] = values
-        return draws
+        return frozenset(path.name for path in self.root.glob("[!.]*"))
 
     def open(self, release_id: str, *, expected_sha256: str | None = None) -> Measurement:
         """Read a measurement: IntegrityError if missing, damaged or not of the ledger's digest."""
-        folder = self._root / release_id
+        folder = self.root / release_id
         try:
             content = (folder / RECORD_FILE).read_bytes()
             record = MeasurementRecord.model_validate_json(content)

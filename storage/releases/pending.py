@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from privacy.errors import IntegrityError
-from storage.files.private import remove_staging, staged, write_durably, write_folder
+from storage.files.private import staged, write_durably, write_folder
 from storage.releases.manifest import MANIFEST_FILE, Manifest
 from storage.releases.signatures import APPROVAL_FILE, Approval
 
@@ -25,11 +25,11 @@ class PendingBundles:
     """Folders ``<root>/<release_id>`` of mode 0700, made on the first use."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self.root = root
 
     def path(self, release_id: str) -> Path:
         """Return where the bundle of a release is, or would be."""
-        return self._root / release_id
+        return self.root / release_id
 
     def write(self, files: Mapping[str, bytes], manifest: Manifest) -> None:
         """Keep a bundle until it is published or rejected; a release has one (IntegrityError)."""
@@ -42,11 +42,15 @@ class PendingBundles:
         path.unlink(missing_ok=True)
         write_durably(path, approval.to_bytes())
 
-    def find(self, release_id: str) -> _PendingBundle | None:
-        """Return the bundle of a release, or None; a damaged one is an IntegrityError."""
+    def require(self, release_id: str) -> _PendingBundle:
+        """Return the bundle of a release (IntegrityError if there is none, or it is damaged)."""
         folder = self.path(release_id)
         if not folder.is_dir():
-            return None
+            raise IntegrityError(
+                "NOTHING_PENDING",
+                f"expected a bundle of {release_id} that waits to be published, found none; make "
+                "one from its measurement (clustmix publish --rows)",
+            )
         try:
             manifest = Manifest.from_bytes((folder / MANIFEST_FILE).read_bytes())
             files = {name: (folder / name).read_bytes() for name in manifest.files}
@@ -59,27 +63,9 @@ class PendingBundles:
                 raise _damaged(release_id)
         return _PendingBundle(files=files, manifest=manifest, approval=signed)
 
-    def require(self, release_id: str) -> _PendingBundle:
-        """Return the bundle of a release, which has one (IntegrityError)."""
-        found = self.find(release_id)
-        if found is None:
-            raise IntegrityError(
-                "NOTHING_PENDING",
-                f"expected a bundle of {release_id} that waits to be published, found none; make "
-                "one from its measurement (clustmix publish --rows)",
-            )
-        return found
-
     def release_ids(self) -> frozenset[str]:
         """Return the releases that have a bundle, or one that is being written."""
-        if not self._root.is_dir():
-            return frozenset()
-        whole = {path.name for path in self._root.iterdir() if not path.name.startswith(".")}
-        return staged(self._root) | whole
-
-    def remove_staging(self, release_id: str) -> None:
-        """Delete a bundle that was not written to its end; nothing if there is none."""
-        remove_staging(self._root, release_id)
+        return staged(self.root) | {path.name for path in self.root.glob("[!.]*")}
 
     def remove(self, release_id: str) -> None:
         """Delete a bundle that was published or rejected; nothing if there is none."""

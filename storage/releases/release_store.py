@@ -61,26 +61,16 @@ class ReleaseStore:
                 "mend its permissions or set CLUSTMIX_RELEASES to another folder",
             )
 
-    def make_root(self) -> None:
-        """Create the root, readable by everybody, if it is missing and `check_usable`."""
-        self.check_usable()
-        if not self.root.is_dir():
-            self.root.mkdir(parents=True, exist_ok=True)
-            self.root.chmod(0o755)
-
     def find(self, release_id: str) -> ReleaseRef | None:
         """Return the address of the release with this id, in whatever dataset it is, or None."""
-        for folder in sorted(self.root.iterdir()) if self.root.is_dir() else ():
-            if folder.name.startswith(".") or not folder.is_dir():
-                continue
-            ref = ReleaseRef(dataset=folder.name, release_id=release_id)
+        for folder in sorted(self.root.glob(f"[!.]*/{release_id}")):
+            ref = ReleaseRef(dataset=folder.parent.name, release_id=release_id)
             if self.path(ref).is_dir():
                 return ref
         return None
 
     def publish(
         self,
-        ref: ReleaseRef,
         files: Mapping[str, bytes],
         manifest: Manifest,
         *,
@@ -91,14 +81,13 @@ class ReleaseStore:
         """Publish a bundle and return its folder: all of it or, after a crash, none of it.
 
         The bundle is written to a staging folder of the same file system, verified there as a
-        reader would verify it, forced to the disk, dated to the day and renamed. The approval is
-        given if and only if the manifest needs one.
+        reader would verify it, forced to the disk, dated to the day and renamed.
 
         It is Withheld if `require_publishable` says so, and an IntegrityError if the release
-        exists, the manifest is of another one, or its reader would refuse it.
+        exists or its reader would refuse it.
         """
-        _refuse_mismatch(ref, files=files, manifest=manifest, approval=approval)
-        content = manifest.to_bytes()
+        require_publishable(manifest)
+        ref, content = manifest.ref, manifest.to_bytes()
         documents = {
             MANIFEST_FILE: content,
             SIGNATURE_FILE: Signature.signed(signer, manifest=digest_of(content)).to_bytes(),
@@ -151,7 +140,10 @@ class ReleaseStore:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Let one process publish, clean or revoke, so that none meets another halfway."""
-        self.make_root()
+        self.check_usable()
+        if not self.root.is_dir():
+            self.root.mkdir(parents=True, exist_ok=True)
+            self.root.chmod(0o755)
         with file_locked(self.root / _LOCK_FILE):
             yield
 
@@ -161,30 +153,6 @@ def _date_to_the_day(folder: Path, day: date) -> None:
     midnight = datetime.combine(day, time(), UTC).timestamp()
     for path in (*folder.iterdir(), folder):
         os.utime(path, (midnight, midnight))
-
-
-def _refuse_mismatch(
-    ref: ReleaseRef,
-    *,
-    files: Mapping[str, bytes],
-    manifest: Manifest,
-    approval: Approval | None,
-) -> None:
-    require_publishable(manifest)
-    if manifest.ref != ref:
-        raise IntegrityError(
-            "MANIFEST_MISMATCH", f"the manifest is not that of release {ref}; rebuild it"
-        )
-    if files.keys() != manifest.files.keys():
-        raise IntegrityError(
-            "MANIFEST_MISMATCH",
-            "the manifest must list exactly the files of the bundle; rebuild it",
-        )
-    if approval is not None and not manifest.needs_approval:
-        raise IntegrityError(
-            "APPROVAL_UNEXPECTED",
-            "the manifest says that no approval is needed; rebuild it or leave that out",
-        )
 
 
 def manifests_in(store: ReleaseStore) -> Iterator[Manifest]:

@@ -55,23 +55,28 @@ class _RevocationList(SignedDocument):
             raise ValueError("a release is listed twice")
         return self
 
+    def of(self, bundle: VerifiedBundle) -> Revocation | None:
+        """Return the revocation of a release, or of the one that it was sampled from, or None."""
+        # Also of one that was sampled while its origin was being taken back.
+        ids = (bundle.manifest.release_id, bundle.manifest.resampled_from)
+        for item in self.revocations:
+            if item.release_id in ids or item.manifest_sha256 == bundle.manifest_sha256:
+                return item
+        return None
+
     def require_not_revoked(self, bundle: VerifiedBundle) -> None:
         """Refuse a revoked release, and a resample of one (``RELEASE_REVOKED``)."""
-        manifest = bundle.manifest
-        own, origin = manifest.release_id, manifest.resampled_from
-        for item in self.revocations:
-            if item.release_id == own or item.manifest_sha256 == bundle.manifest_sha256:
-                whose = f"release {own}"
-            elif item.release_id == origin:
-                # Also one that was made while its origin was being taken back.
-                whose = f"release {origin}, which {own} was sampled from,"
-            else:
-                continue
-            raise IntegrityError(
-                "RELEASE_REVOKED",
-                f"{whose} was revoked on {item.revoked_on}: {item.reason}; do not use it, and "
-                "delete your copies",
-            )
+        item, manifest = self.of(bundle), bundle.manifest
+        if item is None:
+            return
+        whose = f"release {manifest.release_id}"
+        if item.release_id == manifest.resampled_from:
+            whose = f"release {item.release_id}, which {manifest.release_id} was sampled from,"
+        raise IntegrityError(
+            "RELEASE_REVOKED",
+            f"{whose} was revoked on {item.revoked_on}: {item.reason}; do not use it, and "
+            "delete your copies",
+        )
 
 
 def read_revocations(path: Path, *, trusted: Sequence[PublicKey]) -> _RevocationList:

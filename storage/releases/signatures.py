@@ -6,7 +6,6 @@ holds for another.
 """
 
 import base64
-import binascii
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -46,12 +45,9 @@ class SignedDocument(Document):
     @classmethod
     def _one_form(cls, signature: str) -> str:
         # The last digit holds four bits that base64 ignores.
-        try:
-            if base64.b64encode(base64.b64decode(signature)).decode("ascii") == signature:
-                return signature
-        except binascii.Error:
-            pass
-        raise ValueError("expected 64 bytes in base64")
+        if base64.b64encode(base64.b64decode(signature)).decode("ascii") != signature:
+            raise ValueError("expected 64 bytes in base64")
+        return signature
 
     @property
     def message(self) -> bytes:
@@ -101,29 +97,19 @@ class Signature(SignedDocument):
     manifest: FileDigest
 
 
-def is_reason(text: str) -> bool:
-    """Return whether a text is one line of 1 to 200 printable characters, no blank at its ends."""
-    return 0 < len(text) <= MAX_REASON_CHARACTERS and text.isprintable() and text == text.strip()
+def check_reason(text: str) -> str:
+    """Return a reason: one line of 1 to 200 printable characters, no blank at its ends."""
+    if 0 < len(text) <= MAX_REASON_CHARACTERS and text.isprintable() and text == text.strip():
+        return text
+    raise ConfigurationError(
+        "REASON_INVALID",
+        f"expected a reason of 1 to {MAX_REASON_CHARACTERS} printable characters on one "
+        "line, found something else; write why, for anybody to read",
+    )
 
 
-def require_reason(text: str) -> None:
-    """Refuse a reason for which `is_reason` does not hold (``REASON_INVALID``)."""
-    if not is_reason(text):
-        raise ConfigurationError(
-            "REASON_INVALID",
-            f"expected a reason of 1 to {MAX_REASON_CHARACTERS} printable characters on one "
-            "line, found something else; write why, for anybody to read",
-        )
-
-
-def _one_line(text: str) -> str:
-    if not is_reason(text):
-        raise ValueError("expected one line of 1 to 200 printable characters")
-    return text
-
-
-Reason = Annotated[str, AfterValidator(_one_line)]
-"""Text for which `is_reason` holds."""
+Reason = Annotated[str, AfterValidator(check_reason)]
+"""Text that `check_reason` returns."""
 
 
 class ApprovalStatement(Record):
@@ -146,22 +132,24 @@ class ApprovalStatement(Record):
     @classmethod
     def of(cls, manifest: Manifest, *, decision: Literal["approve", "reject"], reason: str) -> Self:
         """Return the decision of today about a release that waits (ConfigurationError)."""
-        require_reason(reason)
         if not manifest.needs_approval or manifest.requester is None:
             raise ConfigurationError(
                 "APPROVAL_UNEXPECTED",
                 f"release {manifest.ref} needs no approval; it is published as it is",
             )
-        return cls(
-            ledger_entry=manifest.ledger_entry,
-            release_id=manifest.release_id,
-            measurement_sha256=manifest.measurement_sha256,
-            guarantee=manifest.guarantee,
-            requester=manifest.requester,
-            decision=decision,
-            reason=reason,
-            decided_on=datetime.now(UTC).date(),
-        )
+        today = datetime.now(UTC).date()
+        return cls(**_decided(manifest), decision=decision, reason=reason, decided_on=today)
+
+
+def _decided(manifest: Manifest) -> dict[str, Any]:
+    """Return what a decision is about, by the field of the statement."""
+    return {
+        "ledger_entry": manifest.ledger_entry,
+        "release_id": manifest.resampled_from or manifest.release_id,
+        "measurement_sha256": manifest.measurement_sha256,
+        "guarantee": manifest.guarantee,
+        "requester": manifest.requester,
+    }
 
 
 class Approval(SignedDocument):
@@ -205,12 +193,9 @@ def require_decision(
 ) -> PublicKey:
     """Check that an officer decided about this release, and return the officer's key.
 
-    The manifest is that of the release, or of a resample, which the approval of its original
-    covers. `signer` is the key of the pipeline.
-
-    It is an IntegrityError if the signature is wrong or its key unknown; if the decision is about
-    another charge, release, measurement, guarantee or requester; or if the requester or the
-    pipeline signed it.
+    The approval of a release covers its resamples. `signer` is the key of the pipeline. It is an
+    IntegrityError if the signature is wrong or its key unknown, if the decision is about another
+    charge, release, measurement, guarantee or requester, or if requester or pipeline signed it.
     """
     officer = approval.verify(officers)
     statement = approval.statement
@@ -223,14 +208,7 @@ def require_decision(
                 f"APPROVER_IS_{code}",
                 f"file {APPROVAL_FILE} is signed by key {key_id}, which {what} to approve it",
             )
-    approved = {
-        "ledger_entry": manifest.ledger_entry,
-        "release_id": manifest.resampled_from or manifest.release_id,
-        "measurement_sha256": manifest.measurement_sha256,
-        "guarantee": manifest.guarantee,
-        "requester": manifest.requester,
-    }
-    for name, value in approved.items():
+    for name, value in _decided(manifest).items():
         if getattr(statement, name) != value:
             raise IntegrityError(
                 "APPROVAL_MISMATCH",

@@ -18,42 +18,13 @@ from distributed.security import Security
 from tornado.ioloop import IOLoop, PeriodicCallback
 
 from privacy.errors import ConfigurationError
+from storage.files.documents import listed
 from storage.files.private import ensure_private_directory
 from storage.files.workspace import forbid_core_dumps
 
-# One thread each, since the workers together fill the cores; no share of the GPU taken ahead.
-_WORKER_ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
-    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-    "DO_NOT_TRACK": "1",
-}
-
 _LOOK_MILLISECONDS = 1_000
 
-CLUSTER_SETTINGS = {
-    # Private arrays stay in memory: no spilling, whatever the memory.
-    "distributed.worker.memory.target": False,
-    "distributed.worker.memory.spill": False,
-    "distributed.worker.memory.pause": False,
-    "distributed.worker.memory.terminate": False,
-    "distributed.nanny.pre-spawn-environ": _WORKER_ENVIRONMENT,
-    # What a lost worker was at is given out again by `tasks.execution.dask_executor`, which
-    # counts the tries.
-    "distributed.scheduler.allowed-failures": 0,
-    # A worker may take long to start anew on a busy machine; its nanny is not given up meanwhile.
-    "distributed.deploy.lost-worker-timeout": "1 hour",
-    # Scheduler and workers open an HTTP port even without a dashboard, and it asks for no
-    # certificate: without routes it answers nothing.
-    "distributed.scheduler.http.routes": [],
-    "distributed.worker.http.routes": [],
-    # Nothing about the run is kept.
-    "distributed.diagnostics.nvml": False,
-    "distributed.admin.log-length": 0,
-    "distributed.admin.low-level-log-length": 0,
-}
+CLUSTER_SETTINGS = listed("tasks.execution", "cluster.toml")
 """Dask settings of every process of a cluster that computes on private rows."""
 
 Unsafe = tuple[str, str, str]

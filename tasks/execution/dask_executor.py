@@ -17,6 +17,8 @@ from tasks.execution.runtime import PipelineError, guarded_item, unwrapped
 if TYPE_CHECKING:
     import distributed
 
+    _Submitted = tuple[distributed.Future[Any], "_Place"]
+
 S = TypeVar("S")
 T = TypeVar("T")
 R = TypeVar("R")
@@ -40,13 +42,12 @@ POLL_SECONDS = 1.0
 class DaskExecutor:
     """Runs items on the workers of a Dask cluster, and again where a worker was lost.
 
-    The public name of the run is used in the keys of its items. A lost item is computed again, on
-    the workers that are left or come back. A function must therefore be deterministic and draw no
-    noise: noise is drawn by the caller, once, on the sums. Work is kept apart by what workers
-    offer: GPU items go to workers with the resource ``GPU``, one at a time each; everything else
-    goes to workers with ``CPU`` where there are any, else to those without ``GPU``. Work goes to
-    another sort of worker only where the cluster has none of its own, or none that comes back
-    within a minute. It is a PipelineError if workers were lost again and again, or all of them.
+    A lost item is computed again, on the workers that are left or come back. A function must
+    therefore be deterministic and draw no noise: noise is drawn by the caller, once, on the sums.
+    GPU items go to workers with the resource ``GPU``, one at a time each; everything else goes to
+    workers with ``CPU`` where there are any, else to those without ``GPU``. Work goes to another
+    sort of worker only where the cluster has none of its own, or none that comes back within a
+    minute. It is a PipelineError if workers were lost again and again, or all of them.
 
     Privacy
     -------
@@ -98,7 +99,7 @@ class DaskExecutor:
                     self._forget([submitted[number]])
                     place = self._place(kind, gpu=gpu)
                     submitted[number] = self._submit(kind, call, place)
-                submitted[number].future.release()
+                submitted[number][0].release()
                 yield result
         finally:
             # Also when the reader stopped at a failure: nothing of this run stays on the cluster.
@@ -112,18 +113,18 @@ class DaskExecutor:
             resources=place.resources,
             workers=None if place.addresses is None else sorted(place.addresses),
         )
-        return _Submitted(future, place)
+        return future, place
 
     def _outcome(self, submitted: _Submitted) -> tuple[str, object]:
         """Wait for an item; return an empty text and its result, or why there is none."""
-        future = submitted.future
+        future, place = submitted
         # Not from the function, which is guarded: an exception here is the cluster's own.
         while True:
             try:
                 future.exception(timeout=POLL_SECONDS)
                 break
             except TimeoutError:
-                if not submitted.place.has_worker(self._workers()):
+                if not place.has_worker(self._workers()):
                     return "NoWorker", None
             except Exception as error:
                 return type(error).__name__, None
@@ -136,7 +137,7 @@ class DaskExecutor:
     def _forget(self, submitted: list[_Submitted]) -> None:
         # A scheduler that is gone keeps nothing, and its error would hide the one on its way.
         with suppress(Exception):
-            self._client.cancel([one.future for one in submitted], force=True)
+            self._client.cancel([future for future, _ in submitted], force=True)
 
     def _place(self, kind: str, *, gpu: bool) -> _Place:
         """Wait for a worker of the sort that the work belongs on."""
@@ -192,12 +193,6 @@ class _Place:
         if self.resources is not None:
             return any(self.resources.keys() <= kinds for kinds in workers.values())
         return bool(workers if self.addresses is None else self.addresses & workers.keys())
-
-
-@dataclass(frozen=True, slots=True)
-class _Submitted:
-    future: distributed.Future[Any]
-    place: _Place
 
 
 def _place_on(sort: str, workers: Mapping[str, frozenset[str]], *, gpu: bool) -> _Place:

@@ -72,17 +72,18 @@ def sum_exactly(terms: Iterable[object]) -> Integers:
     """Add int64 arrays; overflow, or a term of another form, is an IntegrityError."""
     total: Integers | None = None
     for term in terms:
-        if not isinstance(term, np.ndarray) or term.dtype != np.int64:
+        shape = None if total is None else total.shape
+        if (
+            not isinstance(term, np.ndarray)
+            or term.dtype != np.int64
+            or shape not in (None, term.shape)
+        ):
             raise IntegrityError(
-                "SUM_TERM", "expected int64 arrays from a function that is summed; fix the function"
+                "SUM_TERM", "expected int64 arrays of one shape from a function that is summed"
             )
         if total is None:
             total = term.copy()
             continue
-        if term.shape != total.shape:
-            raise IntegrityError(
-                "SUM_TERM", "expected the same shape from every shard; fix the function"
-            )
         added = total + term
         # Two's complement: an overflow happened where both summands differ from the sum in sign.
         if np.any(((total ^ added) & (term ^ added)) < 0):

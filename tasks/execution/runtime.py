@@ -11,7 +11,6 @@ import functools
 import os
 import sys
 import time
-import tomllib
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -19,12 +18,12 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from privacy.errors import BudgetRefused, ClustMixError, ConfigurationError, Withheld
+from storage.files.documents import listed
 from storage.files.private import ensure_private_directory, open_private
 from storage.settings import Settings, load_settings
 
@@ -43,10 +42,7 @@ Listener = Callable[[str, float | None], None]
 _listener: ContextVar[Listener | None] = ContextVar("stage_listener", default=None)
 _private_directory: ContextVar[Path | None] = ContextVar("private_directory", default=None)
 
-_VARIABLES = tomllib.loads(
-    resources.files(__package__).joinpath("environment.toml").read_text("utf-8")
-)
-
+_VARIABLES = listed(__name__.rpartition(".")[0], "environment.toml")
 
 ORDINARY_ENDS = MappingProxyType({BudgetRefused: "Refused", Withheld: "Withheld"})
 """Names of the ends of a run that stopped and did not fail."""
@@ -54,8 +50,6 @@ ORDINARY_ENDS = MappingProxyType({BudgetRefused: "Refused", Withheld: "Withheld"
 
 class PipelineError(ClustMixError):
     """A step failed for a reason that is not public; ``code`` is "step:ExceptionType"."""
-
-    exit_code = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +145,7 @@ def private_log(step: str, text: str) -> None:
         log.write(entry.encode("utf-8", "backslashreplace"))
 
 
-def guarded_task(*, name: str | None = None) -> Callable[[Callable[P, R]], Task[P, R]]:
+def guarded_task(name: str) -> Callable[[Callable[P, R]], Task[P, R]]:
     """Make a Prefect task whose failures say which step failed and nothing else.
 
     Nothing is cached, persisted or tried again: a step that draws noise must not draw twice. The
@@ -167,14 +161,12 @@ def guarded_task(*, name: str | None = None) -> Callable[[Callable[P, R]], Task[
     from prefect.cache_policies import NO_CACHE
 
     def decorate(function: Callable[P, R]) -> Task[P, R]:
-        step = name or _step_name(function)
-
         @functools.wraps(function)
         def run(*args: P.args, **kwargs: P.kwargs) -> R:
-            return unwrapped(guarded_call(step, function, *args, **kwargs))
+            return unwrapped(guarded_call(name, function, *args, **kwargs))
 
         return task(
-            name=step, persist_result=False, cache_policy=NO_CACHE, retries=0, log_prints=False
+            name=name, persist_result=False, cache_policy=NO_CACHE, retries=0, log_prints=False
         )(run)
 
     return decorate
@@ -272,6 +264,6 @@ def guarded_stage(name: str) -> Callable[[Callable[P, R]], Task[P, R]]:
             with stage(name):
                 return function(*args, **kwargs)
 
-        return guarded_task(name=name)(run)
+        return guarded_task(name)(run)
 
     return decorate

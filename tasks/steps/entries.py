@@ -68,10 +68,6 @@ class Entries:
         """Return the latest row of each entry, in the order of reservation."""
         return self._ledger.entries()
 
-    def own(self) -> tuple[LedgerEntry, ...]:
-        """Return those that this installation runs."""
-        return tuple(entry for entry in self.all() if entry.owner == self.owner)
-
     def now(self, entry: LedgerEntry) -> LedgerEntry:
         """Return an entry as it is by now."""
         return self._ledger.entry(entry.entry_id)
@@ -131,7 +127,8 @@ class Entries:
             live = live_run_ids(self._workspaces)
             if reservation.created or not _runs(entry, live):
                 return reservation
-            if self._is_own_and_dead(entry, live):
+            dead = entry.owner == self.owner and entry.release_id not in live
+            if dead and entry.state in _BEFORE_SEAL:
                 self.close_dead(entry)
                 continue
             if time.monotonic() > give_up:
@@ -148,12 +145,8 @@ class Entries:
 
         The row holds the tag of the table, by which `checked_before` finds checks of it.
         """
-        self._ledger.transition(
-            entry.entry_id,
-            EntryState.EXECUTING,
-            expected_from=EntryState.RESERVED,
-            note=f"CHECKED{TABLE_TAG}{table}",
-        )
+        note = f"CHECKED{TABLE_TAG}{table}"
+        self.advance(entry.entry_id, EntryState.EXECUTING, note=note)
 
     def advance(
         self,
@@ -186,12 +179,14 @@ class Entries:
         except InputError as error:
             with suppress(ClustMixError, OSError):  # the next clean-up gives back what this did not
                 declared.keep(self._declarations)
-                self._end_check(entry, declared, note=f"{error.code}{TABLE_TAG}{table}")
+                note = f"{error.code}{TABLE_TAG}{table}"
+                self.advance(entry.entry_id, EntryState.VOID, digest=declared.sha256, note=note)
             raise
 
     def pass_check(self, entry: LedgerEntry, declared: Declarations) -> None:
         """Give back what was reserved for a check alone, which the rows have passed."""
-        self._end_check(entry, declared, note=CHECK_PASSED)
+        note = CHECK_PASSED
+        self.advance(entry.entry_id, EntryState.VOID, digest=declared.sha256, note=note)
 
     def checked_before(self, entry_id: str, declared: Declarations) -> tuple[str, ...]:
         """Return digests of other declarations by which rows of these patients were checked.
@@ -214,9 +209,6 @@ class Entries:
         """Return the lines of the declarations that differ from those of the last check."""
         checked = self.checked_before(entry_id, declared)
         return declared.changed_since(self._declarations, checked[-1]) if checked else ()
-
-    def _end_check(self, entry: LedgerEntry, declared: Declarations, *, note: str) -> None:
-        self.advance(entry.entry_id, EntryState.VOID, digest=declared.sha256, note=note)
 
     @contextmanager
     def closing(self, entry: LedgerEntry) -> Iterator[None]:
@@ -294,13 +286,6 @@ class Entries:
             # Another process has moved it in the meantime, or its run has.
             if error.code != "STATE_CHANGED":
                 raise
-
-    def _is_own_and_dead(self, entry: LedgerEntry, live: Collection[str]) -> bool:
-        return (
-            entry.state in _BEFORE_SEAL
-            and entry.owner == self.owner
-            and entry.release_id not in live
-        )
 
     def _sealed_digest(self, entry: LedgerEntry) -> str | None:
         """Return the digest of an entry's measurement if it is whole and its own."""

@@ -56,7 +56,16 @@ def ingest(
             executor=executor,
         )
     with stage("input-gate"):
-        _refuse(broken, workspace, diagnostics)
+        no_rows = np.empty(0, dtype=np.intp)  # they are in the diagnostics
+        refuse_violations(
+            [
+                Violation(rule=rule, column=column, rows=no_rows)
+                for column, rule in dict.fromkeys(chain(*broken))
+            ],
+            diagnostics=f"{diagnostics.pointer} (restricted; folder diagnostics of CLUSTMIX_HOME)",
+        )
+        if not pieces.has_rows(workspace.folder, len(broken)):
+            raise InputError("EMPTY_TABLE", "expected rows in the source, found an empty table")
     with stage("bound-contributions"):
         return bound(rules, workspace, len(broken), executor)
 
@@ -94,24 +103,6 @@ def _read(
     if unreadable is not None:
         raise unreadable
     return broken
-
-
-def _refuse(
-    broken: Sequence[pieces.BrokenRules],
-    workspace: PrivateWorkspace,
-    diagnostics: DiagnosticsFile,
-) -> None:
-    """Refuse a table without rows, and one that breaks a rule."""
-    no_rows = np.empty(0, dtype=np.intp)  # they are in the diagnostics
-    refuse_violations(
-        [
-            Violation(rule=rule, column=column, rows=no_rows)
-            for column, rule in dict.fromkeys(chain(*broken))
-        ],
-        diagnostics=f"{diagnostics.pointer} (restricted; folder diagnostics of CLUSTMIX_HOME)",
-    )
-    if not pieces.has_rows(workspace.folder, len(broken)):
-        raise InputError("EMPTY_TABLE", "expected rows in the source, found an empty table")
 
 
 def bound(

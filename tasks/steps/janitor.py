@@ -1,34 +1,26 @@
 """Cleans up after dead runs: closes their entries and deletes what they have left."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from storage.files.diagnostics import remove_old_diagnostics
+from storage.files.private import remove_staging, staged
 from storage.files.workspace import live_run_ids, purge_abandoned
-from storage.releases.measurements import MeasurementStore
 from storage.releases.pending import PendingBundles
 from storage.releases.release_store import ReleaseStore
 from tasks.steps.entries import AFTER_SEAL, Entries
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Janitor:
     """Looks after the entries and folders of the runs of one installation."""
 
-    def __init__(
-        self,
-        *,
-        entries: Entries,
-        measurements: MeasurementStore,
-        pending: PendingBundles,
-        releases: ReleaseStore,
-        workspaces: Path,
-        diagnostics: Path,
-    ) -> None:
-        self._entries = entries
-        self._measurements = measurements
-        self._pending = pending
-        self._releases = releases
-        self._workspaces = workspaces
-        self._diagnostics = diagnostics
+    entries: Entries
+    measurements: Path
+    pending: PendingBundles
+    releases: ReleaseStore
+    workspaces: Path
+    diagnostics: Path
 
     def clean_up(self) -> None:
         """Close the entries of dead runs and delete what they left.
@@ -40,20 +32,21 @@ class Janitor:
         """
         # Entries first: a run holds its workspace from before its reservation to after its last
         # transition, so an open entry that was seen here and has no live run is abandoned.
-        own = self._entries.own()
+        own = [entry for entry in self.entries.all() if entry.owner == self.entries.owner]
         # The same holds for the folders that it writes. They are listed here and not taken from the
         # workspaces that are purged, since a clean-up may die too.
-        written = self._measurements.staged() | self._pending.release_ids()
-        live = live_run_ids(self._workspaces)
+        written = staged(self.measurements) | self.pending.release_ids()
+        live = live_run_ids(self.workspaces)
         for entry in own:
             if entry.release_id not in live:
-                self._entries.close_dead(entry)
-        waiting = {e.release_id for e in self._entries.all() if e.state in AFTER_SEAL}
-        purge_abandoned(self._workspaces)
+                self.entries.close_dead(entry)
+        waiting = {e.release_id for e in self.entries.all() if e.state in AFTER_SEAL}
+        purge_abandoned(self.workspaces)
         for release_id in written - live:
-            self._measurements.remove_staging(release_id)
-            self._pending.remove_staging(release_id)
+            # A measurement, or a bundle, that was not written to its end.
+            remove_staging(self.measurements, release_id)
+            remove_staging(self.pending.root, release_id)
             if release_id not in waiting:
-                self._pending.remove(release_id)
-        self._releases.clean_staging()
-        remove_old_diagnostics(self._diagnostics)
+                self.pending.remove(release_id)
+        self.releases.clean_staging()
+        remove_old_diagnostics(self.diagnostics)

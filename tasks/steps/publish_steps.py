@@ -95,7 +95,6 @@ def _tables(
     rng: np.random.Generator,
     soft_labels: bool,
 ) -> dict[str, bytes]:
-    """Return the files of sampled rows, and those of the teacher."""
     frame = decode(rows.codes, rows.label, schema, rng=rng)
     return table_files(frame, schema, released=released) | teacher_files(
         synthesizer, released, schema, rows.codes, soft_labels=soft_labels
@@ -107,15 +106,15 @@ def noisy_counts(
 ) -> NoisyCounts | None:
     """Return sealed counts of codes by label of one of these statistics, or None; in patients."""
     drawn = measurement.noise_stddevs
-    name = next((n for n in names if n in drawn), None)
-    if name is None:
-        return None
-    return NoisyCounts.of_draw(
-        measurement.sealed_values(name),
-        noise_stddev=drawn[name],
-        domain=domain,
-        released=measurement.released,
-    )
+    for name in names:
+        if name in drawn:
+            return NoisyCounts.of_draw(
+                measurement.sealed_values(name),
+                noise_stddev=drawn[name],
+                domain=domain,
+                released=measurement.released,
+            )
+    return None
 
 
 def output_gate(

@@ -84,9 +84,7 @@ def test_decision_that_died_is_finished(tmp_path, installation, monkeypatch, pla
     assert installation.damages() == []
 
     if state == "sealed":
-        outcome = site.decisions.decide(
-            run.release_id, decision="approve", key=officer, reason="as agreed"
-        )
+        outcome = site.decide(run.release_id, decision="approve", key=officer, reason="as agreed")
     else:
         outcome = site.publisher.publish(run.release_id)
     assert outcome.state == "published"

@@ -37,7 +37,7 @@ def test_release_waits_and_the_officer_sees_it(waiting, site):
 
 def test_approved_release_is_published_as_it_was_seen(waiting, site, officer, installation):
     seen = {path.name: path.read_bytes() for path in Path(waiting.bundle).iterdir()}
-    outcome = site.decisions.decide(
+    outcome = site.decide(
         waiting.release_id, decision="approve", key=officer, reason="within the protocol"
     )
     assert outcome.state == "published"
@@ -64,13 +64,13 @@ def test_approved_release_is_published_as_it_was_seen(waiting, site, officer, in
 
 
 def test_requester_cannot_approve(site, person, requester, waiting):
-    decisions, stranger = site.decisions, person("stranger")
+    decide, stranger = site.decide, person("stranger")
     with pytest.raises(ConfigurationError, match=f"NOT_AN_OFFICER: .* found {stranger.key_id}"):
-        decisions.decide(waiting.release_id, decision="approve", key=stranger, reason="why not")
+        decide(waiting.release_id, decision="approve", key=stranger, reason="why not")
     requester.public.write(site.settings.key_folder / "officers" / "engineer.pub")
     for decision in ("approve", "reject"):
         with pytest.raises(ConfigurationError, match="APPROVER_IS_REQUESTER: expected the key of"):
-            decisions.decide(waiting.release_id, decision=decision, key=requester, reason="mine")
+            decide(waiting.release_id, decision=decision, key=requester, reason="mine")
     assert [entry.state.value for entry in site.ledger.entries()] == ["sealed"]
 
 
@@ -93,11 +93,10 @@ def test_rejected_release_is_never_published_and_stays_charged(
     assert entry.signers == (officer.key_id,)
     assert site.ledger.balance("made-up").spent_rho == before
     assert not Path(waiting.bundle).exists()
-    decisions = site.decisions
     for decision in ("approve", "reject"):
         again = f"NOTHING_TO_DECIDE: .* found {waiting.release_id} withheld"
         with pytest.raises(LedgerError, match=again):
-            decisions.decide(waiting.release_id, decision=decision, key=officer, reason="again")
+            site.decide(waiting.release_id, decision=decision, key=officer, reason="again")
 
 
 def test_approval_cannot_be_turned_off(installation, waiting):
@@ -118,9 +117,7 @@ def test_other_rows_than_the_officer_saw_are_refused(waiting, site, officer):
         before = path.read_bytes()
         path.write_bytes(content)
         with pytest.raises(IntegrityError, match=message):
-            site.decisions.decide(
-                waiting.release_id, decision="approve", key=officer, reason="agreed"
-            )
+            site.decide(waiting.release_id, decision="approve", key=officer, reason="agreed")
         path.write_bytes(before)
 
     rows = Path(waiting.bundle) / "synthetic.csv"

@@ -42,6 +42,7 @@ def installation(installation, monkeypatch):
 def emitted(monkeypatch):
     events = []
     monkeypatch.setattr(serving, "emit", events.extend)
+    monkeypatch.setattr("flows.measure.emit", events.extend)
     return events
 
 
@@ -184,7 +185,7 @@ def arrive(landing):
     secret = site_of_installation().keys.landing_secret()
     write_ready_file(table, build_ready_file(table, dataset="made-up", secret=secret))
     (arrival,) = scan(load_settings()).accepted
-    return arrival.arrival_id
+    return arrival["arrival"]
 
 
 def left_of_arrivals():

@@ -179,7 +179,7 @@ def decide_and_die(environment, decision, release_id, key_file, death):
 
     os.environ.update(environment)
     key, opened = SigningKey.read(Path(key_file)), Stores(load_settings())
-    approve = functools.partial(opened.decisions.decide, decision="approve")
+    approve = functools.partial(opened.decide, decision="approve")
     decide = {"approve": approve, "revoke": opened.revoke}[decision]
     with announcing(lambda place: death(place, 1)):
         decide(release_id, key=key, reason="as agreed")

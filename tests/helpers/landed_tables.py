@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import yaml
 from failing_disk import no_space
@@ -70,7 +71,12 @@ def scan(settings):
     from storage.keys.key_store import KeyStore
 
     secret = KeyStore(settings.key_folder).landing_secret()
-    return arrivals.scan(settings.landing, settings.arrivals, sites=settings.sites, secret=secret)
+    events, problems = arrivals.scan(
+        settings.landing, settings.arrivals, sites=settings.sites, secret=secret
+    )
+    accepted = [event.payload for event in events if event.name == "cohort.arrived"]
+    refused = [event.payload for event in events if event.name == "arrival.refused"]
+    return SimpleNamespace(events=events, accepted=accepted, refused=refused, problems=problems)
 
 
 def write_site(folder, dataset, kind, **more):

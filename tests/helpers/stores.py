@@ -1,8 +1,9 @@
 """What an installation keeps, opened for a test to look into."""
 
 from dataclasses import dataclass
+from functools import partial
 
-from flows.approval import Decisions
+from flows.approval import decide
 from flows.installation import Installation
 from flows.revocation import revoke
 from storage.files.private import ensure_private_directory
@@ -22,7 +23,7 @@ class Stores:
     opened = property(lambda self: Installation.open(self.settings))
     entries = property(lambda self: self.opened.entries)
     publisher = property(lambda self: self.opened.publisher)
-    decisions = property(lambda self: Decisions(self.publisher))
+    decide = property(lambda self: partial(decide, self.publisher))
     clean_up = property(lambda self: self.opened.janitor.clean_up)
 
     def revoke(self, release_id, *, key, reason):

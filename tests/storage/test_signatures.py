@@ -119,10 +119,11 @@ REFUSED = {
             for field, value in (
                 ("ledger_entry", ""), ("release_id", "../x"), ("measurement_sha256", "abc"),
                 ("guarantee", "x" * 10_001), ("requester", None), ("requester", "anna"),
-                ("decision", "maybe"), ("reason", "two\nlines"), ("decided_on", "today"),
+                ("decision", "maybe"), ("decided_on", "today"),
                 ("epsilon", 1.0),
             )
         ),
+        (stated(reason="two\nlines"), "expected a reason of 1 to 200 printable characters"),
     ],
     _RevocationList: [
         (b"", "field '': Invalid JSON: .*; get the list again from the publisher"),

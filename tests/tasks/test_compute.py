@@ -93,18 +93,18 @@ def test_sum_is_exact_or_refused_and_independent_of_the_order(terms, random):
 
 
 @pytest.mark.parametrize(
-    ("terms", "message"),
+    "terms",
     [
-        ([np.zeros(2)], "expected int64 arrays from a function that is summed"),
-        ([3], "expected int64 arrays"),
-        ([{"a": np.zeros(1, np.int64)}], "expected int64 arrays"),
-        ([np.zeros(2, np.int64), np.zeros(3, np.int64)], "expected the same shape"),
+        [np.zeros(2)],
+        [3],
+        [{"a": np.zeros(1, np.int64)}],
+        [np.zeros(2, np.int64), np.zeros(3, np.int64)],
         # numpy would broadcast it
-        ([np.zeros((2, 2), np.int64), np.zeros(2, np.int64)], "the same shape"),
+        [np.zeros((2, 2), np.int64), np.zeros(2, np.int64)],
     ],
 )
-def test_terms_of_another_form_are_refused(terms, message):
-    with pytest.raises(IntegrityError, match=f"^SUM_TERM: .*{message}"):
+def test_terms_of_another_form_are_refused(terms):
+    with pytest.raises(IntegrityError, match=r"^SUM_TERM: expected int64 arrays of one shape"):
         sum_exactly(terms)
 
 

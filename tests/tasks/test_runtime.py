@@ -38,7 +38,7 @@ def links_of(error):
 
 
 def test_a_private_failure_leaves_step_and_type(tmp_path):
-    task = guarded_task(name="encode")(fail_with_canary)
+    task = guarded_task("encode")(fail_with_canary)
     with private_log_directory(tmp_path / "log"), pytest.raises(PipelineError) as caught:
         task.fn(CANARY)
     expected = "encode:ValueError: the step stopped; the private log of this run has the traceback"
@@ -58,7 +58,7 @@ def test_a_private_failure_leaves_step_and_type(tmp_path):
 def test_a_public_failure_leaves_as_it_is_without_its_history():
     refusal = BudgetRefused("BUDGET_EXCEEDED", "no release like this one is left")
     with pytest.raises(BudgetRefused) as caught:
-        guarded_task()(fail_with_canary).fn(CANARY, refusal=refusal)
+        guarded_task("fail_with_canary")(fail_with_canary).fn(CANARY, refusal=refusal)
     assert str(caught.value) == "BUDGET_EXCEEDED: no release like this one is left"
     assert caught.value.exit_code == 3
     assert links_of(caught.value) == [None, None, None]
@@ -67,7 +67,7 @@ def test_a_public_failure_leaves_as_it_is_without_its_history():
 def test_a_task_is_never_cached_persisted_or_tried_again():
     from prefect.cache_policies import NO_CACHE
 
-    task = guarded_task(name="noise")(fail_with_canary)
+    task = guarded_task("noise")(fail_with_canary)
     assert (task.persist_result, task.cache_policy, task.retries) == (False, NO_CACHE, 0)
     assert (task.log_prints, task.name) == (False, "noise")
 
@@ -76,7 +76,7 @@ def test_warnings_of_a_step_go_to_the_private_log(tmp_path, capfd):
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         with private_log_directory(tmp_path / "log"):
-            assert guarded_task()(warn_with_canary).fn(CANARY) == "done"
+            assert guarded_task("warn_with_canary")(warn_with_canary).fn(CANARY) == "done"
     text = (tmp_path / "log" / PRIVATE_LOG_NAME).read_text(encoding="utf-8")
     assert f"warn_with_canary\nRuntimeWarning: not converged at {CANARY}" in text
     assert CANARY not in "".join(capfd.readouterr())

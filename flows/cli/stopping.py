@@ -19,7 +19,7 @@ from flows.cli import terminal
 from privacy.errors import ClustMixError
 from privacy.ledger import EntryState, latest_entries
 
-UNWIND_SECONDS, LEDGER_SECONDS = 2.5, 1.0
+UNWIND_SECONDS, LEDGER_SECONDS = 2.5, 2.0
 """Time for the command to close what it holds, and for the ledger to say what it was charged."""
 
 _POLL_SECONDS = 0.1

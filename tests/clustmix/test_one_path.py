@@ -34,7 +34,7 @@ def test_the_same_noise_gives_the_same_release(tmp_path, monkeypatch, method):
     made.install(monkeypatch, tmp_path)
     published = {}
 
-    def keep(store, ref, files, manifest, **signatures):
+    def keep(store, files, manifest, **signatures):
         published.update(files, events=manifest.events)
         raise Withheld("KEPT", "kept by the test")
 

@@ -101,7 +101,7 @@ def test_a_head_that_is_gone_is_said_until_officers_begin_another(
     with pytest.raises(IntegrityError, match="LEDGER_HEAD_GONE"):
         release(after_a_release)
     # Nor does a step of a charge that stands put another in its place.
-    [entry] = site.entries.own()
+    [entry] = site.entries.all()
     key = person("carl", is_officer=True)
     site.revoke(entry.release_id, key=key, reason="wrong table")
     assert "FAIL  ledger" in run(capsys, "doctor")[1]

@@ -63,7 +63,7 @@ def run_with(tmp_path_factory, site):
             kept.shards = [ShardFile(path).load() for path in paths]
             return paths
 
-        def keep_files(store, ref, files, manifest, **signatures):
+        def keep_files(store, files, manifest, **signatures):
             kept.files = {**files, MANIFEST_FILE: manifest.to_bytes()}
             raise Withheld("KEPT", "kept by the test")
 

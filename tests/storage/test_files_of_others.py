@@ -189,7 +189,7 @@ def test_an_empty_slope_is_refused_with_its_rule(tmp_path, element):
 
 
 CSV = b"a,b\n" + b"".join(b"%d,%d\n" % (n, n * n) for n in range(50_000))
-PACKED = gzip.compress(CSV)
+PACKED = gzip.compress(CSV, mtime=0)
 PATIENT = b'{"resourceType": "Patient", "id": "p"}\n'
 FORMS = {
     "a.csv": [
@@ -205,16 +205,16 @@ FORMS = {
             "expected csv in gzip, as the name ends in .gz, found another form; correct the name",
         ),
         (b"PK\x03\x04", "csv in gzip, as the name ends in .gz, found a zip archive"),
-        (gzip.compress(b"PAR1"), "expected csv in gzip, .*, found Parquet"),
+        (gzip.compress(b"PAR1", mtime=0), "expected csv in gzip, .*, found Parquet"),
         (PACKED[: len(PACKED) // 2], "a compressed file is cut off or damaged"),
         (PACKED[:-8] + bytes(8), "a compressed file is cut off or damaged"),
         (PACKED[:15], "a compressed file is cut off or damaged"),
     ],
     "a.parquet": [(CSV, "expected parquet, found another form"), (PACKED, "parquet, found gzip")],
-    "a.ndjson": [(gzip.compress(PATIENT), "expected ndjson, found gzip; give")],
+    "a.ndjson": [(gzip.compress(PATIENT, mtime=0), "expected ndjson, found gzip; give")],
     "a.ndjson.gz": [
         (PATIENT, "expected ndjson in gzip, as the name ends in .gz, found another form"),
-        (gzip.compress(PATIENT * 9)[:-9], "a compressed file is cut off or damaged"),
+        (gzip.compress(PATIENT * 9, mtime=0)[:-9], "a compressed file is cut off or damaged"),
     ],
 }
 

@@ -385,7 +385,8 @@ def postgres(monkeypatch):
 @pytest.mark.parametrize("examples", [20, pytest.param(600, marks=pytest.mark.integration)])
 @pytest.mark.parametrize("kind", ["csv", "parquet", "hive", "sqlite", "duckdb"])
 def test_rows_and_patients_are_read_as_if_alone(kind, examples, sources):
-    search(kind, sources, examples)
+    # Each example of DuckDB opens a database of its own, which takes a third of a second.
+    search(kind, sources, min(examples, 150) if kind == "duckdb" else examples)
 
 
 @pytest.mark.integration

@@ -78,7 +78,7 @@ class Progress(progress.Progress):
         began = time.monotonic()
         while self._ended is not None and not self._ended.wait(_EVERY):
             task, seconds = self.tasks[self._task], time.monotonic() - began
-            done = "" if not task.total else f"{100 * task.completed / task.total:3.0f} %  "
+            done = f"{task.percentage:3.0f} %  " if task.total else ""
             self.line(f"  {done}{seconds:5.0f} s  {task.description}")
 
     def expect(self, total: float) -> None:

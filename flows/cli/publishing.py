@@ -113,7 +113,8 @@ def verify(
             "Verified": f"{manifest.dataset}/{manifest.release_id}: {len(manifest.files)} files as "
             "the manifest states them, epsilon as its events give it",
             "Manifest": f"SHA-256 {verified.manifest_sha256}",
-            "Signed": f"by the pipeline with key {verified.signer}",
+            "Signed": f"by the pipeline with key {verified.signer}"
+            + (" of this installation" if key is None else ""),
             "Approved": approver and f"by the officer with key {approver}: {verified.reason}",
             "Revoked": not_on
             or "not checked, no list of revocations is here (--revoked names one)",

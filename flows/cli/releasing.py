@@ -133,7 +133,9 @@ def check(
                 workplace=here.workplace,
             )
     answer: dict[str, Any] = {"dataset": job.ref.dataset, "passed": checked is None}
-    shown: list[Any] = [f"the table of {job.ref.dataset} passes; nothing is charged"]
+    # The same words for every table that passes: what was clipped is for its owner alone.
+    more = "" if show else "; add --show to see what is clipped, missing or sent to other"
+    shown: list[Any] = [f"the table of {job.ref.dataset} passes; nothing is charged{more}"]
     failed = None if checked is None else checked.error()
     if show and (failed is None or failed.code == CHECK_FAILED):
         from flows.cli.summary import show_summary

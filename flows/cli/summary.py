@@ -14,7 +14,8 @@ def show_summary(records: Sequence[Mapping[str, Any]]) -> None:
         [one["column"], _shares(one["shares"]) or _shares({"": one["share"]}), one["seen"]]
         for one in faults
     ]
-    terminal.table(rows, ("column", "cells", "seen"))
+    if faults:
+        terminal.table(rows, ("column", "cells", "seen"))
     fine = [f"{name} ({_shares(own)})".removesuffix(" ()") for name, own in last["fine"].items()]
     text = f"nothing to mend in {len(fine)}: {', '.join(fine)}"
     terminal.line(textwrap.fill(text, terminal.WIDTH, subsequent_indent="  "))

@@ -95,7 +95,7 @@ def test_all_faults_together_are_seen_and_the_changes_make_the_table_pass(desk):
     desk.site["schema"] |= {"columns": [*own.values()], "ignore": ["note", "weight"]}
     TableSchema.model_validate(desk.site["schema"])
     lines = shown(desk)
-    assert lines[2].startswith(f"nothing to mend in {len(own) + 2}: ")
+    assert lines[1].startswith(f"nothing to mend in {len(own) + 2}: ")
 
 
 def test_a_cell_that_only_the_table_has_is_not_proposed(desk):

@@ -71,7 +71,7 @@ def check_table(job: ReleaseJob, *, entries: Entries, tables: Tables, workplace:
                 counted = tallied_cells(workspace.folder)
                 summary = summary_of(counted, rules.row_schema, job.unit.column)
                 diagnostics.begin_with(summary)
-            entries.pass_check(entry, job.declarations)
+            entries.end_check(entry, job.declarations, table)
 
 
 def _failed(dataset: str, file: str) -> InputError:

@@ -105,7 +105,7 @@ def check(
     Every row is read and checked against the declared rules. A summary of each column (cells that
     were clipped, sent to other, missing or undeclared, and what would mend it) and violations are
     written to a restricted file, and appear nowhere else without --show. The ledger records the
-    check; if the declarations change after a check that failed, the data card says so. Whether a
+    check; if the declarations change after a check, passed or not, the data card says so. Whether a
     table passes is internal.
     """
     from flows.cli.progress import Progress

@@ -17,7 +17,7 @@ from multiprocessing import resource_tracker
 
 from flows.cli import terminal
 from privacy.errors import ClustMixError
-from privacy.ledger import EntryState, latest_entries
+from privacy.ledger import EntryState
 
 UNWIND_SECONDS, LEDGER_SECONDS = 2.5, 2.0
 """Time for the command to close what it holds, and for the ledger to say what it was charged."""
@@ -82,12 +82,12 @@ def _read_charge(said: list[str]) -> None:
     settings = load_settings()
     state = None
     if _releases and (settings.ledger_url is not None or settings.ledger_path.exists()):
-        for entry in latest_entries(open_ledger(settings).history()).values():
+        for entry in open_ledger(settings).entries():
             state = entry.state if entry.release_id == _releases[-1] else state
     if state in (None, EntryState.RESERVED, EntryState.VOID):
         said.append("nothing is charged")
     elif state in (EntryState.EXECUTING, EntryState.BURNED):
-        said.append("its charge stands, and a new run is charged again")
+        said.append("its charge stands; the next release needs --again and pays anew")
     else:
         said.append("its charge stands; without --new-draw the command goes on at no cost")
 

@@ -134,7 +134,7 @@ def notices(rows: tuple[LedgerEntry, ...], cursor: Cursor, *, owner: str) -> lis
         if row.state is EntryState.SEALED:
             if latest[row.entry_id].state not in AFTER_SEAL:
                 continue  # nobody has to publish it any more
-            if row.needs_approval and latest[row.entry_id].state is EntryState.SEALED:
+            if waits_for_officer(latest[row.entry_id]):
                 events += [about(row, name), about(row, "release.waiting")]
                 continue
         events.append(about(row, name))

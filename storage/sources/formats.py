@@ -204,14 +204,13 @@ def executed(source: SqlSource) -> Iterator[sa.CursorResult[tuple[object, ...]]]
     if place.drivername == "postgresql":  # the driver that is installed
         place = place.set(drivername="postgresql+psycopg")
     engine = sa.create_engine(place, poolclass=sa.NullPool, hide_parameters=True)
-    late = threading.Timer(0, bool)
+    late = threading.Timer(_LONG_SECONDS, _say_why_it_is_long, [engine, source])
     try:
         # SQLite would create an empty database under a mistyped name.
         if engine.dialect.name == "sqlite" and not Path(engine.url.database or "").is_file():
             raise refusal("SOURCE_MISSING sqlite")
         # A read-only mode is a second barrier behind the check of the query.
         _check_database(engine, source)
-        late = threading.Timer(_LONG_SECONDS, _say_why_it_is_long, [engine, source])
         late.daemon = True
         options = {"postgresql_readonly": True} if engine.dialect.name == "postgresql" else {}
         with engine.execution_options(**options).connect() as connection:

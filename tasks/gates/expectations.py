@@ -5,7 +5,6 @@ The source is held against them by the encoder, and against the owner's own rule
 cover that one bit.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
@@ -94,12 +93,9 @@ def output_gate(frame: pd.DataFrame, schema: TableSchema, rows: int) -> GateRepo
     """
     if not frame.columns.is_unique or not all(isinstance(name, str) for name in frame.columns):
         return GateReport(checks=(GateCheck(name="columns", column=None, passed=False),))
-    return _report(judged(release_rules(frame, schema, rows)))
-
-
-def _report(checks: Iterable[tuple[str, str | None, bool]]) -> GateReport:
     return GateReport(
         checks=tuple(
-            GateCheck(name=name, column=column, passed=passed) for name, column, passed in checks
+            GateCheck(name=name, column=column, passed=passed)
+            for name, column, passed in judged(release_rules(frame, schema, rows))
         )
     )

@@ -117,7 +117,10 @@ def _declaration(manifest: Manifest) -> str:
     """Return when the columns were declared, and the number of corrections after a check."""
     n_checks = manifest.corrected_after_checks
     if not n_checks:
-        return "Declared before a record was measured; no failed check of this table is recorded."
+        return (
+            "Declared before a record was measured; no failed check of this table is recorded, and "
+            "none by other declarations."
+        )
     return (
         "Declared before a record was measured. Declarations were corrected after "
         f"{n_checks} check{'s' * (n_checks > 1)} of the table, which show its owner how records "

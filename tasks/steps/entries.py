@@ -169,23 +169,24 @@ class Entries:
 
     @contextmanager
     def checking(self, entry: LedgerEntry, declared: Declarations, table: str) -> Iterator[None]:
-        """Give back what was reserved where the rows break a declared rule (InputError).
-
-        The row of the ledger says when, who asked, what was declared, by its digest, and of which
-        table, by its tag.
-        """
+        """Give back what was reserved where the rows break a declared rule (InputError)."""
         try:
             yield
         except InputError as error:
             with suppress(ClustMixError, OSError):  # the next clean-up gives back what this did not
-                declared.keep(self._declarations)
-                note = f"{error.code}{TABLE_TAG}{table}"
-                self.advance(entry.entry_id, EntryState.VOID, digest=declared.sha256, note=note)
+                self.end_check(entry, declared, table, code=error.code)
             raise
 
-    def pass_check(self, entry: LedgerEntry, declared: Declarations) -> None:
-        """Give back what was reserved for a check alone, which the rows have passed."""
-        note = CHECK_PASSED
+    def end_check(
+        self, entry: LedgerEntry, declared: Declarations, table: str, *, code: str = CHECK_PASSED
+    ) -> None:
+        """Give back what was reserved for a check alone.
+
+        The row of the ledger says when, who asked, what was declared, by its digest, and of which
+        table, by its tag.
+        """
+        declared.keep(self._declarations)
+        note = f"{code}{TABLE_TAG}{table}"
         self.advance(entry.entry_id, EntryState.VOID, digest=declared.sha256, note=note)
 
     def checked_before(self, entry_id: str, declared: Declarations) -> tuple[str, ...]:

@@ -157,11 +157,12 @@ def _arrow_table(frame: Any) -> pa.Table:
     if hasattr(frame, "__arrow_c_stream__"):
         try:
             table = pa.table(frame)
-        except pa.ArrowException as error:
+        except Exception:  # its text, and its type, may come from the cells
+            table = None
+        if table is None:
             raise ConfigurationError(
-                "FRAME_TYPE",
-                f"expected columns of types that Arrow has, found another ({error}); cast it",
-            ) from None
+                "FRAME_TYPE", "expected columns of types that Arrow has, found another; cast it"
+            )
         # An index without a name is no column, as it is none in pandas.
         return table.drop_columns(list(filter(_INDEX.fullmatch, table.column_names)))
     if hasattr(frame, "__dataframe__"):

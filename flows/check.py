@@ -14,7 +14,7 @@ from tasks.ingest.findings import summary_of
 from tasks.ingest.pieces import tallied_cells
 from tasks.ingest.tallies import tally
 from tasks.steps import ingest_steps, source
-from tasks.steps.entries import CHECK_FAILED, Entries
+from tasks.steps.entries import CHECK_FAILED, CHECK_PASSED, Entries
 from tasks.steps.job import ReleaseJob
 from tasks.steps.source import Tables
 
@@ -53,25 +53,31 @@ def check_table(job: ReleaseJob, *, entries: Entries, tables: Tables, workplace:
             method_version=job.method_version,
         )
         entry = entries.reserve(job.charge(key, owner=entries.owner), new_draw=True).entry
-        with entries.closing(entry), entries.checking(entry, job.declarations, table):
-            rules = replace(job.rules, tally=tally)
+        rules, refusal = replace(job.rules, tally=tally), None
+        with entries.closing(entry):
             try:
-                ingest_steps.ingest(
-                    job.columns_to_read,
-                    rules,
-                    reader,
-                    workspace=workspace,
-                    diagnostics=diagnostics,
-                    executor=executor,
-                )
-            except InputError as error:
-                diagnostics.add("", error.message, (), ())
-                raise _failed(job.ref.dataset, diagnostics.pointer) from None
-            finally:
-                counted = tallied_cells(workspace.folder)
-                summary = summary_of(counted, rules.row_schema, job.unit.column)
-                diagnostics.begin_with(summary)
-            entries.end_check(entry, job.declarations, table)
+                try:
+                    ingest_steps.ingest(
+                        job.columns_to_read,
+                        rules,
+                        reader,
+                        workspace=workspace,
+                        diagnostics=diagnostics,
+                        executor=executor,
+                    )
+                except InputError as error:
+                    refusal = error
+                code = CHECK_PASSED if refusal is None else CHECK_FAILED
+                entries.end_check(entry, job.declarations, table, code=code)
+            except BaseException:
+                diagnostics.remove()  # nobody learns of rows by a check that the ledger lacks
+                raise
+        if refusal is not None:
+            diagnostics.add("", refusal.message, (), ())
+        counted = tallied_cells(workspace.folder)
+        diagnostics.begin_with(summary_of(counted, rules.row_schema, job.unit.column))
+        if refusal is not None:
+            raise _failed(job.ref.dataset, diagnostics.pointer)
 
 
 def _failed(dataset: str, file: str) -> InputError:

@@ -82,10 +82,12 @@ class PrivacyUnit:
 
     def spelled(self, key: str) -> str | None:
         """Return a key in its one spelling, from that key alone; None if it is no key."""
-        if "nfc" in self.key_normal:
-            key = unicodedata.normalize("NFC", key)
+        if "nfc" in self.key_normal:  # decomposed first, as a small letter may have other parts
+            key = unicodedata.normalize("NFD", key)
         if "lower" in self.key_normal:
             key = key.casefold()
+        if "nfc" in self.key_normal:
+            key = unicodedata.normalize("NFC", key)
         if "strip_zeros" in self.key_normal:
             key = key.lstrip("0") or "0"
         return key if self.key_pattern is None or re.fullmatch(self.key_pattern, key) else None

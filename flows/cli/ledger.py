@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 app = Commands(
     name="ledger",
     help="Show or verify the budget ledger.\n\nShow what each dataset has spent of its budget, or "
-    "verify the ledger. It adds up rho (--verbose), which is a sum over releases; epsilon is not.",
+    "verify the ledger. Amounts are kept in rho (--verbose), which adds up over releases.",
 )
 
 

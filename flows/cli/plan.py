@@ -20,9 +20,9 @@ _ERRORS = (
     "noise in the counts by label, in patients, exceeded once in 20 times; in a release, other "
     "counts make those of bins smaller"
 )
-_DROWNED = (
-    "columns whose bins or levels would each have fewer patients than the error of one, were they "
-    "equally frequent; declare fewer of them"
+_LOST = (
+    "columns whose bins or levels, were they equally frequent, would each have fewer patients than "
+    "the error of one; declare fewer of them. Rare ones are lost in noise sooner"
 )
 _NO_COUNTS = "{} draws no counts by label, so these errors do not exist; --simulate tries releases"
 
@@ -82,7 +82,7 @@ def plan(
             "Guarantee": f"epsilon as above, delta {job.parameters.delta:g}, {job.method.kind}",
             "Warning": job.caution,
             "Errors": _ERRORS,
-            "Drowned": _DROWNED,
+            "Lost": _LOST,
             "Dashes": None if prospects[0].code_error else _NO_COUNTS.format(job.method.kind),
             "Simulated": _simulated(tried),
         },
@@ -111,7 +111,7 @@ def _show(
                 *(() if utility is None else (f"{utility.auc:.3f}", f"{utility.one_way:.3f}")),
             )
         )
-    header = ("epsilon", ">releases", ">label +-", ">bin +-", ">of all", ">drowned columns")
+    header = ("epsilon", ">releases", ">label +-", ">bin +-", ">of all", ">lost in noise")
     terminal.table(rows, (*header, *((">AUC", ">distance") if tried else ())))
 
 

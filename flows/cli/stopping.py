@@ -1,6 +1,6 @@
 """The end of a command that is stopped from the keyboard: soon, in one line about the charge.
 
-Libraries catch an interrupt, wait for their workers, or print what they were at. So the interrupt
+Libraries catch an interrupt, wait for their workers, or print where they were. So the interrupt
 is kept from every thread and every process that the command starts, and taken by a thread of its
 own, which asks the command to end and does not wait for long.
 """
@@ -93,7 +93,7 @@ def _read_charge(said: list[str]) -> None:
 
 
 def _end(error: ClustMixError, errors: int, as_json: bool) -> None:
-    """Say so and end, with every process that this one has started."""
+    """Print the failure, then end this process and every process that it has started."""
     import psutil
 
     for child in psutil.Process().children(recursive=True):

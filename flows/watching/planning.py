@@ -121,7 +121,7 @@ class Planning:
         columns, epsilon = self._job.table_schema.columns, self._job.parameters.epsilon
         asked = next(each for each in prospects if each.epsilon == epsilon)
         if asked.code_error is None:
-            return f"none, as {self._job.method.kind} counts no bins and levels"
+            return f"none: method {self._job.method.kind} counts no bins or levels"
         n, drowned = len(columns), asked.drowned
         text = f"at epsilon {epsilon:g} this table carries {n - len(drowned)} of {n} columns"
         room = (

@@ -1,7 +1,7 @@
-"""Scheduled runs that did not start.
+"""Schedules: runs that did not start, and deployments that wait for a budget.
 
-The orchestrator does not report them: a schedule that it fails to work off creates no run, and an
-automation cannot see the absence of a run.
+The orchestrator does not report missed runs: a schedule that it fails to work off creates no run,
+and an automation cannot see the absence of a run.
 """
 
 from __future__ import annotations

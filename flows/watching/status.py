@@ -91,7 +91,7 @@ class Status:
 
 
 def collect(settings: Settings, *, whole: bool = True) -> Status:
-    """Gather the status of an installation and make nothing; unless it is whole, of `up` alone."""
+    """Gather the status of an installation without changing it; only `up` if it is not `whole`."""
     status = Status()
     watched = a_watcher_runs(settings.server_home)
     if orchestrator_is_served() or (settings.server_home / ADDRESSES_FILE).exists():

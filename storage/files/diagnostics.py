@@ -74,6 +74,10 @@ class DiagnosticsFile:
                     self.add(record["column"], record["rule"], numbers, values)
             path.unlink()
 
+    def remove(self) -> None:
+        """Delete the file, if it was begun."""
+        self._path.unlink(missing_ok=True)
+
     def begin_with(self, summary: Iterable[Mapping[str, Any]]) -> None:
         """Put records before everything that was added; the first lines are the most read."""
         added = self._path.read_bytes() if self._path.exists() else b""

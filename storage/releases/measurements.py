@@ -171,7 +171,7 @@ def unknown_charges(
     for drawn in everything:
         if drawn.ledger_entry in ids | found.keys():
             continue
-        budget = drawn.site.get("budget") if isinstance(drawn, MeasurementRecord) else None
+        budget = drawn.site.get("budget") if isinstance(drawn, MeasurementRecord) else drawn.request
         named = budget.get("cohort") if isinstance(budget, dict) else None
         events = Composed(events=tuple(map(event_from_dict, drawn.events)))
         rho = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(events).rho

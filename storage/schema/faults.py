@@ -69,7 +69,7 @@ def one_line(error: ValidationError, data: dict[Any, Any]) -> str:
 
 
 def faults_of(error: ValidationError, data: dict[Any, Any]) -> Iterator[tuple[Location, str, Any]]:
-    """Give the same one by one, each with its location in the file and pydantic's own words."""
+    """Yield each fault with its location in the file, its text and pydantic's own words."""
     seen: set[Location] = set()
     wholes: set[Location] = set()
     for one in error.errors(include_url=False):

@@ -41,7 +41,7 @@ def read_mapping(path: Path) -> dict[Any, Any]:
 
 
 def read_nodes(path: Path) -> tuple[yaml.Node, Callable[[], dict[Any, Any]]]:
-    """Read its nodes, which have marks, and return them with a function that makes the mapping."""
+    """Read the nodes of a mapping, with their marks, and a function that makes the mapping."""
     return _parse(_read(path), path)
 
 
@@ -53,7 +53,7 @@ def constructed(text: str | bytes) -> Any:
 def refusal(code: str, text: str, faults: Sequence[str] = ()) -> ConfigurationError:
     """Return an error of one printable line, whatever text the file contributes.
 
-    Several faults also stay a line each, for who shows them so.
+    Several faults also stay one line each, for callers that list them.
     """
     error = ConfigurationError(code, _printable(text + SEPARATOR.join(faults)))
     if len(faults) > 1:

@@ -183,8 +183,11 @@ def sql_is_read(kind: str) -> bool:
 
 
 def type_refused(column: str, kind: str) -> ClustMixError:
-    """Return the error for a column of a type that is not read."""
-    return refusal("COLUMN_TYPE", column=column, kind=kind)
+    """Return the error for a column of a type that is not read.
+
+    The text of a type may list levels, which were made from the rows, in its brackets.
+    """
+    return refusal("COLUMN_TYPE", column=column, kind=re.split(r"[(\[<]", kind)[0] or kind[:1])
 
 
 def _texts(cells: pd.Series) -> list[str | None]:

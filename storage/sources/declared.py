@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from storage.files.documents import KEPT
+from storage.schema.columns import left_out
 from storage.sources.declared_fhir import PATIENT, FhirSource
 from storage.sources.declared_images import PATIENT_TAG, DicomSource, PngSource
 from storage.sources.omop import PERSON, OmopSource
@@ -55,11 +56,9 @@ class CsvSource(_FileSource):
     """One character."""
     encoding: str = "utf-8"
     """Name of a text encoding."""
-    decimal: Literal[".", ","] = Field(default=".", exclude_if=lambda mark: mark == ".")
+    decimal: Literal[".", ","] = left_out(".")
     """Decimal mark of the columns of numbers."""
-    thousands: Literal[".", ",", " ", "'"] | None = Field(
-        default=None, exclude_if=lambda mark: mark is None
-    )
+    thousands: Literal[".", ",", " ", "'"] | None = left_out()
     """Mark of thousands."""
 
     @field_validator("delimiter")

@@ -167,9 +167,9 @@ def _problem(one: Any, read: Cells, released: Cells) -> str:
     """Return the fault of an expectation, or the empty text."""
     meta = one.get("meta") or {} if isinstance(one, dict) else None
     if not isinstance(meta, dict) or not isinstance(one.get("kwargs"), dict):
-        return "expected type, kwargs and meta"
+        return "expected an object with type, kwargs and meta"
     if str(one.get("type")) not in _KINDS:
-        return "it needs more than the rows of one table, or is none of Great Expectations 1.24"
+        return "expected an expectation of Great Expectations 1.24 on the rows of one table"
     if stray := [*sorted(set(one) - _KEYS), *(k for k in _REFUSED if one["kwargs"].get(k))]:
         return f"{stray[0][:80]} is refused; leave it out"
     if '"$PARAMETER"' in json.dumps(one["kwargs"]):

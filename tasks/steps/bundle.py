@@ -100,6 +100,7 @@ def _facts(job: ReleaseJob, measurement: Measurement) -> dict[str, Any]:
             "delta": delta,
             "adjacency": adjacency.value,
             "lifetime_epsilon": job.lifetime_epsilon,
+            **({"cohort": job.cohort} if job.cohort != job.ref.dataset else {}),
             "rows": job.rows,
             **gate_stated(job.asked.gate),
         },

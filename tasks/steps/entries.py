@@ -178,16 +178,16 @@ class Entries:
             raise
 
     def end_check(
-        self, entry: LedgerEntry, declared: Declarations, table: str, *, code: str = CHECK_PASSED
+        self, entry: LedgerEntry, declared: Declarations, table: str, *, code: str
     ) -> None:
         """Give back what was reserved for a check alone.
 
         The row of the ledger says when, who asked, what was declared, by its digest, and of which
         table, by its tag.
         """
-        declared.keep(self._declarations)
         note = f"{code}{TABLE_TAG}{table}"
         self.advance(entry.entry_id, EntryState.VOID, digest=declared.sha256, note=note)
+        declared.keep(self._declarations)
 
     def checked_before(self, entry_id: str, declared: Declarations) -> tuple[str, ...]:
         """Return digests of other declarations by which rows of these patients were checked.

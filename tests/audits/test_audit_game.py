@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from audits import game
-from audits.pairs import AUDIT_DOMAIN, neighbour_pairs
+from audits.pairs import AUDIT_DOMAIN, AuditPatient, neighbour_pairs
 from audits.subjects import PatientCount, subject_of
 from benchmarks.seeded_noise import SeededNoise
 from privacy.randomness import OperatingSystemNoise
@@ -61,3 +61,20 @@ def test_ratios_of_a_count_have_the_moments_that_its_budget_says():
     for values, mean in ((scores.absent[:, 0], -(mu**2) / 2), (scores.present[:, 0], mu**2 / 2)):
         assert abs(values.mean() - mean) < 5 * mu / np.sqrt(runs)
         assert abs(values.std() / mu - 1) < 5 / np.sqrt(2 * runs)
+
+
+def test_noise_is_in_standard_deviations_and_counts_are_of_the_patients_first_record():
+    sums = {name: np.array(two) for name, two in (("absent", [0, 10]), ("present", [0, 0]))}
+    draw = game.Draw(name="count", values=np.array([120, 70]), noise_stddev=60.0, **sums)
+    seen = game.Transcript(
+        draws=(draw,),
+        codes=np.array([(2, 1), (2, 0), (2, 1), (0, 0)]),
+        labels=np.array([1, 1, 0, 1]),
+        patient=AuditPatient(records=(((2, 1), 1),), fold=0),
+    )
+    assert game.noise_sizes(seen) == {"size of the noise": pytest.approx(2.0**2 + 1.0**2)}
+    assert game.synthetic_counts(seen) == {
+        "synthetic rows with the label": 3.0,
+        "synthetic codes of the patient": 3.0,
+        "synthetic copies of the patient": 1.0,
+    }

@@ -169,3 +169,13 @@ def test_only_the_audit_command_can_compute_the_noise():
         if "import ReplayedDraw, check_replayable, replay" in path.read_text(encoding="utf-8")
     }
     assert replaying == {"generated_release.py"}
+
+
+def test_half_of_the_noise_is_found_twice():
+    found = audited(planted(WIDE, 4000), epsilon=1.0, noise=HalvedNoise)
+    assert found.measurement.epsilon > 1.0
+    assert not found.residual.as_stated
+    assert found.residual.ratio == pytest.approx(0.5, abs=0.02)
+    written = found.to_dict()
+    assert written["verdict"] == "ABOVE THE CLAIM"
+    assert written["noise_as_stated"] is False

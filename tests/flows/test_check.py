@@ -8,10 +8,12 @@ import made_up_release as made
 import pytest
 from desks import CANARY, HOME
 
+from flows import check
 from flows.installation import Installation
 from flows.site.request import job_of
 from flows.site.site_file import load_site
 from flows.watching.outbox import Cursor, notices
+from privacy.errors import InputError
 from privacy.ledger import GENESIS_HASH
 from storage.files.diagnostics import KEPT_DAYS, MAX_BYTES, DiagnosticsFile, remove_old_diagnostics
 from storage.ledger.ledger_db import LedgerDatabase
@@ -158,3 +160,19 @@ def test_what_was_written_of_broken_rows_is_bounded_and_does_not_stay(tmp_path):
     os.utime(tmp_path / "r.jsonl", (old, old))
     remove_old_diagnostics(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["new.jsonl"]
+
+
+def test_a_check_that_stops_leaves_no_file_that_the_ledger_does_not_know(desk, monkeypatch):
+    spoil(desk, smoker=CANARY)
+    whole = check.ingest_steps.ingest
+
+    def stops(*arguments, **named):
+        with pytest.raises(InputError):
+            whole(*arguments, **named)
+        raise OSError
+
+    monkeypatch.setattr(check.ingest_steps, "ingest", stops)
+    assert desk.run("check") == 1
+    [entry] = entries(desk)
+    assert (entry.state.value, entry.digest) == ("void", None)
+    assert not (HOME / "diagnostics" / f"{entry.release_id}.jsonl").exists()

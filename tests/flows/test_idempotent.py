@@ -1,7 +1,10 @@
 import json
 import os
 import re
+import shutil
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 from unittest import mock
 
@@ -12,6 +15,8 @@ import pytest
 import yaml
 
 from flows.cli import main
+from flows.site.request import job_of
+from flows.site.site_file import load_site
 from privacy.errors import ClustMixError
 from tasks.steps import entries, janitor, publish_steps, source
 from tasks.steps.job import ReleaseJob
@@ -192,3 +197,45 @@ def test_a_database_is_measured_at_every_release(installation, monkeypatch, kind
     first, second = made.release_without_engine(site), made.release_without_engine(site)
     assert not second.reused
     assert first.release_id != second.release_id
+
+
+def test_an_upgrade_charges_nobody(after_a_release, site, released, tmp_path):
+    upgraded = tmp_path / "upgraded"
+    for package in ("clustmix", "flows", "privacy", "storage", "tasks"):
+        shutil.copytree(ROOT / package, upgraded / package, ignore=shutil.ignore_patterns("*.pyc"))
+    for module in upgraded.rglob("*.py"):
+        module.write_text(module.read_text() + "\n# Another comment.\n")
+    program = (
+        "import pathlib, sys, flows, made_up_release as made; "
+        f"assert flows.__file__.startswith({str(upgraded)!r}); "
+        "print(made.release_without_engine(pathlib.Path(sys.argv[1])).release_id)"
+    )
+    path = os.pathsep.join([str(upgraded), str(ROOT / "tests" / "helpers")])
+    ran = subprocess.run(
+        [sys.executable, "-c", program, str(after_a_release / "site.yaml")],
+        env={**made.process_environment(after_a_release, dask_workers=0), "PYTHONPATH": path},
+        cwd=upgraded, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stdout.split()) == (0, [released.release_id]), ran.stderr
+    assert len(site.ledger.entries()) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"title": "Another title"},
+        {"rows": 451},
+        {"catalogue": {"purpose": "Another purpose", "keywords": ["wards"]}},
+        {"lifetime_epsilon": 40.0},
+        {"public_benchmark_data": True},
+        {"arrival": {"max_age_hours": 2}},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_what_shapes_no_measurement_has_the_same_key(tmp_path, change):
+    before, after = (
+        job_of(load_site(made.write_site(tmp_path, **changes)), "r-20260101-00000000")
+        for changes in ({}, change)
+    )
+    assert before.site != after.site
+    assert before.measurement_settings == after.measurement_settings

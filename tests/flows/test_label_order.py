@@ -1,3 +1,5 @@
+from unittest import mock
+
 import made_up_release as made
 import pandas as pd
 import pytest
@@ -5,9 +7,10 @@ from stores import Stores
 
 from flows.publication import job_of_measurement
 from flows.site.site_file import SiteFile
-from privacy.errors import IntegrityError
+from privacy.errors import IntegrityError, Withheld
 from storage.schema.vocabulary import Vocabulary
 from storage.settings import load_settings
+from tasks.steps import publish_steps
 
 # Against the alphabet, and more survive than die.
 LEVELS = [{"name": "survived", "values": ["n"]}, {"name": "died", "values": ["y"]}]
@@ -56,3 +59,21 @@ def test_a_schema_that_differs_from_the_vocabulary_is_refused_by_name():
         other = type(schema).model_validate({**SCHEMA, **change})
         with pytest.raises(IntegrityError, match=f"VOCABULARY_MISMATCH: {name}: "):
             vocabulary.require(other)
+
+
+def test_a_fault_between_measurement_and_file_is_withheld_and_costs_nothing_more(
+    site_file, installation
+):
+    def turned(codes, label, schema, *, rng):
+        frame = decode(codes, label, schema, rng=rng)
+        return frame.assign(died=frame["died"].replace({"died": "survived", "survived": "died"}))
+
+    decode = publish_steps.decode
+    with (
+        mock.patch.object(publish_steps, "decode", turned),
+        pytest.raises(Withheld, match="label shares: died"),
+    ):
+        made.release_without_engine(site_file)
+    assert not list((installation / "releases").glob("*/*/manifest.json"))
+    outcome = made.release_without_engine(site_file)
+    assert outcome.charged_rho == "0"

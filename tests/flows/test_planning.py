@@ -82,7 +82,7 @@ def test_the_verdict_follows_from_the_table_below_it(path):
     by_dpgm = yaml.safe_load(path.read_text()) | {"method": {"kind": "dpgm"}}
     path.write_text(yaml.safe_dump(by_dpgm))
     other = Planning(job(path))
-    assert other.verdict(other.prospects()) == "none, as dpgm counts no bins and levels"
+    assert other.verdict(other.prospects()) == "none: method dpgm counts no bins or levels"
 
 
 def test_the_command_reads_no_table_and_draws(path, capsys):
@@ -94,7 +94,7 @@ def test_the_command_reads_no_table_and_draws(path, capsys):
     assert drawing.read_bytes().startswith(b"<?xml")
     assert main(["plan", str(path)]) == 0
     shown = capsys.readouterr().out
-    assert shown.index("Verdict:") < shown.index("1 (declared)") < shown.index("Drowned:")
+    assert shown.index("Verdict:") < shown.index("1 (declared)") < shown.index("Lost:")
     assert "so these errors do not exist" not in shown
     site = yaml.safe_load(path.read_text("utf-8"))
     path.write_text(yaml.safe_dump({**site, "method": {"kind": "dp_cda"}}), "utf-8")

@@ -128,3 +128,16 @@ def test_a_run_that_the_ledger_saw_begin_is_charged_although_it_was_reserved(
     again = made.release_without_engine(site_file)
     assert (again.reused, again.release_id) == (True, first.release_id)
     assert [entry.state.value for entry in site.ledger.entries()] == ["published"]
+
+
+def test_what_only_the_bundle_is_left_of_is_charged_to_its_cohort(
+    installation, capsys, monkeypatch
+):
+    monkeypatch.chdir(installation)
+    budget = {"cohort": "heart"}
+    released = made.release_without_engine(made.write_site(installation, budget=budget)).release_id
+    shutil.rmtree(installation / "home")
+    shutil.rmtree(installation / "home-head")
+    with pytest.raises(IntegrityError, match="LEDGER_INCOMPLETE"):
+        release(installation)
+    assert f"  {released}  heart " in run(capsys, "ledger", "restore")[1]

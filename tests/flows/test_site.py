@@ -107,6 +107,18 @@ PART = {"scheme": "s", "parts": 2, "part": 0}
             "privacy_unit.partition: expected part below parts, as the first part is 0",
         ),
         ("budget.window", {"days": 30, "epsilon": 0.5}, f"budget.window.epsilon: {POSSIBLE}"),
+        ("budget.lifetime_epsilon", 0.5, f"budget.lifetime_epsilon: {POSSIBLE}"),
+        (
+            "approval",
+            "officers",
+            "approval: expected 'none' or 'officer'; did you mean officer?",
+        ),
+        (
+            "privacy_unit.column",
+            "age",
+            "privacy_unit.column: expected a column outside schema.columns, labels and "
+            "schema.ignore; the patient column is never released",
+        ),
         (
             "schema.columns.1.levels",
             [True],

@@ -220,3 +220,13 @@ def test_there_is_one_watcher_and_a_signal_ends_it_between_two_looks(site, tmp_p
         process.wait()
     assert log.read_text().endswith("Z watch: ends\n")
     assert not a_watcher_runs(home)
+
+
+def test_dead_runs_are_closed_and_told(site, server):
+    enter(site, EntryState.EXECUTING)
+    assert main(["watch", "--once"]) == 0
+    assert [entry.state for entry in site.ledger.entries()] == [EntryState.BURNED]
+    assert main(["watch", "--once"]) == 0
+    assert [(event.name, event.payload["reason"]) for event in server.told] == [
+        ("release.burned", "ABANDONED")
+    ]

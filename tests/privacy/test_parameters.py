@@ -1,4 +1,5 @@
 import math
+from unicodedata import normalize
 
 import pytest
 
@@ -29,3 +30,11 @@ def test_delta_outside_its_range_is_refused(delta):
 def test_a_unit_that_cannot_be_enforced_is_refused(column, max_rows, message):
     with pytest.raises(ConfigurationError, match=message):
         PrivacyUnit(column=column, max_rows=max_rows)
+
+
+@pytest.mark.parametrize("key", ["\u0390", "\u03b0", "\u1fd2", "\u1fe2", "Stra\u00dfe", "e\u0301A"])
+def test_a_key_has_one_spelling_in_any_case_and_form(key):
+    unit = PrivacyUnit(column="patient", max_rows=1, key_normal=("nfc", "lower"))
+    forms = {normalize(form, text) for text in (key, key.upper()) for form in ("NFC", "NFD")}
+    assert len({unit.spelled(form) for form in forms}) == 1
+    assert unit.spelled(unit.spelled(key)) == unit.spelled(key)

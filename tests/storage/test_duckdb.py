@@ -11,6 +11,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from privacy.errors import ConfigurationError, InputError
+from storage.files.workspace import purge_abandoned
 from storage.sources.cohorts import CohortReader
 from storage.sources.declared import Source
 
@@ -231,3 +232,20 @@ def test_a_wrong_place_is_refused(place):
         TypeAdapter(Source).validate_python(
             {"kind": "duckdb", "query": "SELECT * FROM stays", **place}
         )
+
+
+@pytest.mark.parametrize("form", ["sex[]", "STRUCT(one sex)", "MAP(INTEGER, sex)"])
+def test_the_name_of_a_refused_type_lists_no_level(database, form):
+    file = database("CREATE TYPE sex AS ENUM ('Anna-p0')", f"CREATE TABLE stays (a {form})")
+    assert "Anna" not in refused("SELECT a FROM stays", **file).message
+
+
+def test_a_clean_up_beside_it_leaves_a_query_its_folder(database, tmp_path):
+    file = database("CREATE TABLE stays AS SELECT range AS a FROM range(4)")
+    root = tmp_path / "private"
+    chunks = CohortReader(source("SELECT a FROM stays", **file), scratch=root).chunks(["a"], 2)
+    next(chunks)
+    purge_abandoned(root)
+    assert len(list(root.glob("duckdb-*"))) == 1
+    assert sum(map(len, chunks)) == 2
+    assert not list(root.glob("duckdb-*"))

@@ -6,7 +6,7 @@ reaches nothing else, and nothing is installed. `storage.sources.cohorts` guards
 
 import os
 import re
-import tempfile
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from privacy.errors import extra
 from storage.files.documents import listed, refusals
-from storage.files.private import ensure_private_directory
+from storage.files.workspace import PrivateWorkspace
 from storage.settings import load_settings
 from storage.sources.formats import folded, in_quotes
 from storage.sources.reading import SourceTable
@@ -59,15 +59,18 @@ class DuckdbTables(SourceTable):
         """Yield the result of the query, which is computed while it is read."""
         with extra("hospital"):
             import duckdb
-        private = ensure_private_directory(self._scratch or load_settings().private_root)
+        root = self._scratch or load_settings().private_root
         places = {
             name: (kind, place if place.startswith(_S3) else str(Path(place).absolute()))
             for name, declared in self._source.tables.items()
             for kind, place in declared.items()
         }
         with (
-            tempfile.TemporaryDirectory(prefix=".duckdb-", dir=private) as spilt,
-            duckdb.connect(config=_LISTED["settings"] | {"temp_directory": spilt}) as connection,
+            # A locked folder, which a clean-up leaves alone until this process ends.
+            PrivateWorkspace.create(root, f"duckdb-{secrets.token_hex(8)}") as spilt,
+            duckdb.connect(
+                config=_LISTED["settings"] | {"temp_directory": str(spilt.folder)}
+            ) as connection,
         ):
             connection.execute("SET TimeZone = 'UTC'")  # times with a zone become dates by it
             scans = self._of_database(connection) if self._source.database else {}

@@ -4,6 +4,7 @@ from measuring import released_of
 from pydantic import ValidationError
 
 from benchmarks.seeded_noise import SeededNoise
+from privacy.errors import ConfigurationError
 from privacy.events import Gaussian
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.vectors import VectorMap
@@ -81,3 +82,10 @@ def test_class_sizes_are_declared_or_equal_and_not_below_the_order():
             match=r"as many patients as order_of_mixture.*; lower order_of_mixture, or join or",
         ):
             DpCdaConfig(class_sizes=sizes, order_of_mixture=80)
+
+
+def test_mixtures_that_fill_the_memory_are_refused(small, monkeypatch):
+    monkeypatch.setattr("tasks.methods.dp_cda.dp_cda.MAX_VALUES", 31)
+    config = DpCdaConfig(declared_patients=40, order_of_mixture=5, one_hot_levels=0)
+    with pytest.raises(ConfigurationError, match=r"MIXTURES_TOO_MANY: .* at most 31 numbers"):
+        DpCda(small.domain, config)

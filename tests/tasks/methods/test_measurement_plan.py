@@ -1,4 +1,5 @@
 import math
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -9,9 +10,9 @@ from hypothesis import strategies as st
 from privacy.errors import IntegrityError
 from privacy.events import Composed
 from privacy.gaussian import GaussianAccountant
-from privacy.parameters import Adjacency
+from privacy.parameters import Adjacency, PrivacyParameters
 from tasks.measurement.measurement_plan import SumRequest, plan_measurement
-from tasks.measurement.method import budget_left
+from tasks.measurement.method import budget_left, checked_plan
 from tasks.methods.clustmix.tables.table_clustmix import TableClustMix
 
 ACCOUNTANT = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
@@ -77,3 +78,18 @@ def test_budget_left_is_what_draws_leave_and_foreign_draws_are_refused(small):
     ):
         with pytest.raises(IntegrityError, match="expected exactly the planned draws so far"):
             left(*happened)
+
+
+@pytest.mark.parametrize(
+    ("times", "refused"),
+    [(1.0, nullcontext()), (1.01, pytest.raises(IntegrityError, match="PLAN_OVER_BUDGET"))],
+)
+def test_a_plan_above_its_budget_is_refused(times, refused):
+    def plan(mu):
+        return plan_measurement([request("a", 1.0)], mu=mu * times)
+
+    parameters = PrivacyParameters(epsilon=1.0, delta=1e-6)
+    with refused:
+        checked_plan(
+            SimpleNamespace(plan=plan), parameters=parameters, adjacency=Adjacency.ADD_REMOVE
+        )

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from measuring import curator_of, domain_with, in_shards, rows_with
@@ -5,10 +7,13 @@ from measuring import sampled as valid_records
 
 from benchmarks.seeded_noise import SeededNoise
 from tasks.measurement.method import measure
+from tasks.methods.clustmix.clustmix import clustmix
+from tasks.methods.clustmix.clustmix_settings import ClustMixConfig
 from tasks.methods.clustmix.images import image_rule as rule
 from tasks.methods.clustmix.images.image_clustmix import ImageClustMix
 from tasks.methods.clustmix.images.image_layout import ImageLayout
 from tasks.methods.clustmix.images.variation import warped
+from tasks.methods.clustmix.tables.table_clustmix import TableClustMix
 
 
 def domain_of(side=12, channels=1, levels=256, labels=3, patients=2_000):
@@ -125,3 +130,10 @@ def test_no_variation_leaves_images_as_they_are():
     found = warped(images, np.zeros(3), np.random.default_rng(1))
     np.testing.assert_allclose(found, images, atol=2e-3)
     assert ImageClustMix(DOMAIN, variation=0.0)._rule(1.0).warps == (0.0, 0.0)
+
+
+def test_the_kind_of_data_decides_the_form():
+    config = ClustMixConfig(variation=0.5)
+    table = replace(DOMAIN, image=None)
+    assert clustmix(DOMAIN, config) == ImageClustMix(DOMAIN, 0.5)
+    assert clustmix(table, config) == TableClustMix(table)

@@ -83,6 +83,9 @@ def test_the_run_ends_where_no_worker_is_left(tmp_path, monkeypatch):
             executor.map(shard_functions.square, [3])
 
 
+# distributed drops its end of a connection to a worker that is killed while it opens.
+@pytest.mark.filterwarnings("ignore:.*unclosed <ssl.SSLSocket:ResourceWarning")
+@pytest.mark.filterwarnings("ignore:.*<ssl.SSLSocket:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("n_workers", [1, 2])
 def test_what_a_killed_worker_was_at_is_computed_again(tmp_path, n_workers):
     shards = [tmp_path / f"{number}.npy" for number in range(5)]

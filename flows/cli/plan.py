@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from flows.watching.planning import Planning, Prospect
     from flows.watching.simulation import Utility
 
-_RELEASES = "within the lifetime budget, if the ledger holds none yet (clustmix ledger show)"
+_RELEASES = (
+    "within the lifetime budget, if the ledger holds none yet (clustmix ledger show); losses add "
+    "up more slowly than their epsilons"
+)
 _ERRORS = (
     "noise in the counts of a label and of a bin by label, in patients and in percent of all, "
     "exceeded once in 20 times; in a release, other counts make those of bins smaller"

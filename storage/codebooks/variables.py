@@ -99,7 +99,9 @@ def variable(
         if upper - lower < _MAX_SPELLED_OUT and lower.is_integer() and upper.is_integer():
             kept = tuple((str(code), "") for code in range(int(lower), int(upper) + 1))
         lower = upper = None
-    if len(kept) == 1:
+    if len(kept) == 1 and absent and found == "categorical":
+        absent, kept = (), levels  # the column says whether something is missing
+    elif len(kept) == 1:
         kept = ()
     if len({code for code, _ in kept}) < len(kept):
         raise codebook_refusal("LEVELS", f"{place}: expected each level once")

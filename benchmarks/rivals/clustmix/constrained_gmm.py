@@ -7,7 +7,7 @@ the minimum and uniform above. Expectation-maximisation alternates
   flow from rows to clusters;
 * estimation: mean and one variance per cluster.
 
-When time runs out the paper falls back to constrained k-means: here, to one assignment by distances.
+When time runs out the paper falls back to constrained k-means: here one assignment by distances.
 
 Flaw C4: memberships are an optimum over all rows. Replacing a single record can move whole blocks
 between clusters and shift their means by a constant, not by one over the cluster size.

@@ -123,7 +123,9 @@ def main_of(suite: str, arguments: Sequence[str] | None) -> int:
     return print_row(measured(run, site_document(run.dataset)))
 
 
-def measured(run: Run, document: dict[str, Any], *, settings: dict[str, Any] | None = None) -> ResultRow:
+def measured(
+    run: Run, document: dict[str, Any], *, settings: dict[str, Any] | None = None
+) -> ResultRow:
     """Split a table, make rows of the one part, and score them by the other."""
     with tempfile.TemporaryDirectory(prefix="clustmix-bench-") as name:
         folder = Path(name)

@@ -122,7 +122,9 @@ class ResultRow:
         if self.source == BUNDLE and self.analysis != "proven":
             raise ValueError("expected a bundle of the proven analysis: no other is published")
         noisy = self.analysis != "none"
-        if not self.outcome and {self.epsilon is None, self.delta is None, not noisy} != {not noisy}:
+        if not self.outcome and {self.epsilon is None, self.delta is None, not noisy} != {
+            not noisy
+        }:
             raise ValueError("expected an epsilon and a delta for every analysis but none")
 
     @property

@@ -277,9 +277,7 @@ def score(
     if len(np.unique(real.label)) < 2:
         raise ValueError("expected real rows of two label levels or more, to judge a bundle by")
     model = fitted(synthetic, images=images, trees=trees)
-    probability = predicted(
-        synthetic, real, len(levels), images=images, trees=trees, model=model
-    )
+    probability = predicted(synthetic, real, len(levels), images=images, trees=trees, model=model)
     others = {}
     for number in range(1, 1 + len(schema.get("more_labels", ()))):
         made, kept, declared = views(bundle, table, number)

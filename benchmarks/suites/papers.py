@@ -7,10 +7,8 @@ take here, ``--rows`` says how many are read; CIFAR-10, call records and transit
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from collections.abc import Sequence
-from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ from typing import Any
 import yaml
 
 from benchmarks.jobs import Job
-from benchmarks.results import ResultRow
+from benchmarks.results import ResultRow, print_row
 
 SHAPES = {"mnist": (10, 784), "adult": (2, 14)}
 """Classes and features of the noise of Eq. 8."""
@@ -82,8 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.add_argument(f"--{name}")
     parser.add_argument("--epsilon", type=float)
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
-    print(json.dumps(asdict(row_of(parser.parse_args(arguments)))))
-    return 0
+    return print_row(row_of(parser.parse_args(arguments)))
 
 
 if __name__ == "__main__":

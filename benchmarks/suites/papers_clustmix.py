@@ -68,11 +68,10 @@ def as_authors_score(
     return {AUC: round(float(auc), 5), "accuracy_as_its_authors_score": round(right, 5)}
 
 
-def coded(site: SiteFile, rows: int | None = None) -> tuple[Floats, Labels]:
-    """Return the rows as codes over the largest code, in [0, 1], and labels; or so many of them."""
+def coded(site: SiteFile) -> tuple[Floats, Labels]:
+    """Return the rows as codes over the largest code, in [0, 1], and their labels."""
     codes, labels = read_records(site, one_of_each=False)
-    chosen = np.random.default_rng(0).permutation(len(labels))[:rows]
-    return codes[chosen] / largest_codes(site), labels[chosen].astype(np.int64)
+    return codes / largest_codes(site), labels.astype(np.int64)
 
 
 def largest_codes(site: SiteFile) -> Floats:
@@ -122,14 +121,14 @@ def table_row(
     """Measure one cell of Table 1 by both scores; the real rows where there is no epsilon."""
     with TemporaryDirectory(prefix="clustmix-papers-") as name:
         folder = Path(name)
-        document, test, n_rows = divided(site_document(dataset), seed, folder)
+        document, test, n_rows = divided(site_document(dataset), seed, folder, rows=rows)
         site = write_site(document, folder / "site.yaml")
         tested = {**document, "source": {"kind": "parquet", "path": str(test)}}
-        train, real = coded(site, rows), coded(write_site(tested, folder / "test.yaml"))
+        train, real = coded(site), coded(write_site(tested, folder / "test.yaml"))
         row = ResultRow(
             dataset=site.dataset, method="real", analysis="none", epsilon=None, delta=None,
             seed=seed, source=IN_PROCESS, rows=n_rows, columns=train[0].shape[1] + 1,
-            settings={"part": "table", "rows_read": len(train[1])},
+            settings={"part": "table"} | ({"rows_of_the_table": rows} if rows else {}),
         )  # fmt: skip
         share = round(float((real[1] == real[1].max()).mean()), 5)
         if epsilon is None:

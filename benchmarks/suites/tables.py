@@ -30,7 +30,12 @@ AT_ONE = ("breast-cancer", "diabetes130-length-of-stay", "physionet2012-length-o
           "physionet2012-last-values")  # fmt: skip
 """Tables at an epsilon of one alone."""
 
-FEW = {"census-income": 2, "isolet-vowels": 2, "breast-cancer": 3, "physionet2012-length-of-stay": 3}
+FEW = {
+    "census-income": 2,
+    "isolet-vowels": 2,
+    "breast-cancer": 3,
+    "physionet2012-length-of-stay": 3,
+}
 """Splits of tables that are slow, or small; those of all others are five."""
 
 AIM_SECONDS = 6_000

@@ -52,6 +52,7 @@ TEN = ("AGEP", "SEX", "MSP", "RAC1P", "HOUSING_TYPE", "OWN_RENT", "EDU", "PINCP_
 LEFT_OUT_OF_21 = ("INDP", "PWGTP", "WGTP")
 METHODS = {"clustmix": clustmix.ClustMix, "naive_bayes": clustmix.NaiveBayes}
 EPSILONS, DRAWS, DELTA = (1, 10), 5, 1e-5
+N_ROWS = 27_253
 LIMITS = {"aim": 7200}
 """Seconds of a method that takes long; else half an hour."""
 
@@ -187,7 +188,7 @@ def measured_tables(
 
     The rest of the plan is drawn as well, and its fit is cut short, as nobody uses it.
     """
-    unit = PrivacyUnit(column=None, max_rows_per_patient=1)
+    unit = PrivacyUnit(column=None, max_rows=1)
     domain = replace(domain_of(schema), patients=site_document(SITE)["patients"])
     method = TableClustMix(domain, Effort(starts=1, steps=1))
     parameters = PrivacyParameters(epsilon=epsilon, delta=DELTA)
@@ -209,7 +210,7 @@ def measured_tables(
     n_codes = peers.n_codes_of(schema)
     arrays: dict[str, Any] = {}
     for table in (one for one in tables if one.estimates is not None):
-        place = len(arrays)
+        place = sum(name.startswith("columns_") for name in arrays)
         columns = [len(n_codes) - 1 if column == LABEL else column for column in table.columns]
         arrays |= {
             f"columns_{place}": np.array(columns),
@@ -280,7 +281,9 @@ def row_of(
         delta=DELTA,
         seed=draw,
         source=IN_PROCESS if method in METHODS else PEER,
+        rows=N_ROWS,
         columns=features,
+        rows_out=N_ROWS,
         settings={"features": features, "rules": rules},
         figures=figures,
         **used,

@@ -31,7 +31,7 @@ def regression_error(dataset: object, folder: Path) -> float:
     """Return the mean error of the slope of PINCP_DECILE on EDU, over all and eight groups."""
     from sdnist.metrics.regression import LinearRegressionMetric
     from sdnist.report.score.utility.linear_regression import LinearRegressionReport
-    from sdnist.utils import df_filter, to_num
+    from sdnist.utils import df_filter
 
     class Slopes(LinearRegressionReport):
         """The groups of the report; computes nothing by itself."""

@@ -99,7 +99,7 @@ def verdicts(stored: Stored) -> list[Table]:
 def fairness(stored: Stored) -> list[Table]:
     """AUC by sex and age, and agreement of importances, of releases beside real rows."""
     lines = []
-    known = [row for row in stored.of("tables") if "importance_agreement" in row.figures]
+    known = [row for row in stored.of("groups") if "importance_agreement" in row.figures]
     for (name, method, epsilon), group in grouped(known, "dataset", "method", "epsilon").items():
         groups = list(
             dict.fromkeys(k for row in group for k in row.figures if k.startswith("auc, "))

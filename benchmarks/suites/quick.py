@@ -24,7 +24,7 @@ def jobs() -> list[Job]:
         for entry in METHODS
         for name in (TABLES[:1] if entry.kind in SLOW else TABLES)
     ]
-    return [run.job("quick", limit_seconds=300) for run in runs]
+    return [run.job("quick", limit_seconds=600) for run in runs]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -104,7 +104,7 @@ def rivals_of_3a(stored: Stored) -> list[Table]:
 
 def figures_of_3a(stored: Stored) -> Parts:
     """3A, Figures 1 to 3: toy points, the noise of Eq. 8, digits at three budgets."""
-    parts: Parts = []
+    parts: list[Table | str] = []
     toys = stored.of("papers", part="toy")
     if toys:
         panels = []
@@ -253,7 +253,7 @@ def dp_cda_table_3(stored: Stored) -> list[Table]:
 
 def dpgm(stored: Stored) -> Parts:
     """DPGM: accuracy of clusters (Figure 3), and errors of counting queries (Figures 5 and 6)."""
-    parts: Parts = []
+    parts: list[Table | str] = []
     clusters = [row for row in stored.of("papers") if "clustering_accuracy" in row.figures]
     if clusters:
         panel = plots.Panel(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 from statistics import mean, stdev
 
@@ -27,7 +28,7 @@ OWN, YARDSTICK = "clustmix", "naive_bayes"
 IN_PLOT = {"adult": "Adult", "nhanes-2009-2012": "NHANES", "cardiotocography": "Cardiotocography"}
 IMAGES = ("mnist", "fashion-mnist")
 
-Parts = list[Table | str]
+Parts = Sequence[Table | str]
 """Tables, and plots as SVG."""
 
 

@@ -71,7 +71,7 @@ def _images(stored: Stored) -> Parts:
     ]
 
 
-SECTIONS: tuple[tuple[str, str, Callable[[Stored], Parts]], ...] = (
+SECTIONS: Sequence[tuple[str, str, Callable[[Stored], Parts]]] = (
     ("3A", "Madl, Xu, Choudhury and Howard. The form as printed has an epsilon that is claimed and "
      "not proven. From the file: the score of the released file as a reader has it. Its authors' "
      "score takes codes as numbers.",

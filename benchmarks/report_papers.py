@@ -303,8 +303,10 @@ def dpgm(stored: Stored) -> Parts:
     return parts
 
 
-def _curves(rows: list[ResultRow], fact: str, value: Any) -> dict[str, list[tuple[float, ...]]]:
-    found: dict[str, list[tuple[float, ...]]] = {}
+def _curves(
+    rows: list[ResultRow], fact: str, value: Any
+) -> dict[str, list[tuple[float, float, float]]]:
+    found: dict[str, list[tuple[float, float, float]]] = {}
     for (name, epsilon), group in sorted(grouped(rows, fact, "epsilon").items()):
         values = [value(row) for row in group]
         bar = stdev(values) if len(values) > 1 else 0.0
@@ -365,8 +367,8 @@ def image_anchors(stored: Stored) -> list[Table]:
             for paper in ("DPImageBench", "DPDM"):
                 for one in stored.figures(paper=paper, dataset=data, epsilon=epsilon):
                     how = one.get("settings", {}).get("classifier", "mean of three networks")
-                    cells = (data, f"{epsilon:g}", f"{one['method']} ({paper})", how)
-                    lines.append(Line(cells=(*cells, f"{one['value']:.3f}")))
+                    of_paper = (data, f"{epsilon:g}", f"{one['method']} ({paper})", how)
+                    lines.append(Line(cells=(*of_paper, f"{one['value']:.3f}")))
     header = ("images", "epsilon", "method", "trained on the release", "accuracy")
     title = "DPImageBench and DPDM, as printed, beside ours"
     return [Table(header=header, lines=tuple(lines), title=title)] if stored.of("images") else []

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from itertools import pairwise
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -24,7 +25,7 @@ INK, QUIET, LINES = "#1f2328", "#59636e", "#d8dee4"
 _INK_OF = {INK: "#e6edf3", QUIET: "#a5afb9", LINES: "#30363d"}
 _INK_OF |= dict(zip(COLOURS, DARK, strict=True))
 
-_SETTINGS = {
+_SETTINGS: Any = {
     "svg.fonttype": "none", "svg.hashsalt": "clustmix", "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"], "font.size": 9, "axes.edgecolor": LINES,
     "text.color": INK, "axes.labelcolor": QUIET, "xtick.color": QUIET, "ytick.color": QUIET,
@@ -95,7 +96,7 @@ def curves(
     names = list(dict.fromkeys(name for panel in panels for name in panel.curves))
 
     def draw(axes: list[Axes], figure: Figure) -> None:
-        handles: dict[str, object] = {}
+        handles: dict[str, Any] = {}
         for one, panel in zip(axes, panels, strict=True):
             one.set_title(panel.title, fontsize=10, loc="left", fontweight="bold")
             ticks = sorted({x for points in panel.curves.values() for x, _, _ in points})

@@ -106,15 +106,15 @@ def fairness(stored: Stored) -> list[Table]:
             dict.fromkeys(k for row in group for k in row.figures if k.startswith("auc, "))
         )
         by = "; ".join(f"{k.removeprefix('auc, ')} {figure(values_of(group, k))}" for k in groups)
-        cells = (
+        cells = [
             name,
             NAMES.get(method, method),
             epsilon_text(epsilon),
             shown(group, "auc"),
             by or "-",
-        )
-        cells += (shown(group, "importance_agreement"), shown(group, "calibration_error"))
-        cells += (shown(group, "calibration_by_chance"),)
+        ]
+        keys = ("importance_agreement", "calibration_error", "calibration_by_chance")
+        cells += [shown(group, key) for key in keys]
         lines.append(line(cells, group))
     title = "Who is served: held-out AUC by group, importances (Spearman), calibration"
     header = ("table", "method", "epsilon", "AUC", "AUC by group", "importances",

@@ -83,8 +83,7 @@ $(PEERS)/%/.installed: benchmarks/peers-%.txt
 	@$(@D)/bin/python -m pip --disable-pip-version-check -qq install --no-deps -r $<
 	@touch $@
 
-peers: $(STAMP) $(PEERS)/aim/.installed $(PEERS)/pgm/.installed ## Measure AIM and a junction tree beside ClustMix (hours)
-	@nice -n 15 $(BIN)/python -m benchmarks.peers
+peers: $(PEERS)/dpmm/.installed $(PEERS)/mbi/.installed $(PEERS)/sdnist/.installed ## Install the programs that stand beside ClustMix in the benchmarks
 
 house: $(STAMP) ## Count lines, arrows between folders and what is handed on whole
 	@$(BIN)/python -m benchmarks.house --list

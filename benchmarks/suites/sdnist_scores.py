@@ -1,6 +1,6 @@
-"""Scores of synthetic rows by NIST's own program: ``python -m benchmarks.suites.sdnist_scores DATA ROWS [MORE]``.
+"""Scores of synthetic rows by NIST's own program.
 
-Runs with the packages of ``peers-sdnist.txt`` and imports nothing of ours. The metrics are classes
+``python -m benchmarks.suites.sdnist_scores DATA ROWS [MORE]`` runs with the packages of ``peers-sdnist.txt`` and imports nothing of ours. The metrics are classes
 of ``sdnist``, called as its report calls them, without its plots; DATA has the real rows and the
 dictionaries. Of MORE rows of the same fit it takes the k-marginal alone. Prints one JSON object.
 """
@@ -31,7 +31,7 @@ def regression_error(dataset: Any, folder: Path) -> float:
     """Return the mean error of the slope of PINCP_DECILE on EDU, over all and eight groups."""
     from sdnist.metrics.regression import LinearRegressionMetric
     from sdnist.report.score.utility.linear_regression import LinearRegressionReport
-    from sdnist.utils import df_filter, to_num
+    from sdnist.utils import df_filter
 
     class Slopes(LinearRegressionReport):
         """The groups of the report; computes nothing by itself."""

@@ -49,18 +49,7 @@ from tasks.measurement.record_rules import LABEL, MAX_COMBINATIONS
 from tasks.methods.clustmix.tables.table_clustmix import Effort, TableClustMix
 
 SITE = "nist-national2019"
-TEN = (
-    "AGEP",
-    "SEX",
-    "MSP",
-    "RAC1P",
-    "HOUSING_TYPE",
-    "OWN_RENT",
-    "EDU",
-    "PINCP_DECILE",
-    "DVET",
-    "DEYE",
-)
+TEN = tuple("AGEP SEX MSP RAC1P HOUSING_TYPE OWN_RENT EDU PINCP_DECILE DVET DEYE".split())
 LEFT_OUT_OF_21 = ("INDP", "PWGTP", "WGTP")
 METHODS = {"clustmix": clustmix.ClustMix, "naive_bayes": clustmix.NaiveBayes}
 EPSILONS, DRAWS, DELTA = (1, 10), 5, 1e-5

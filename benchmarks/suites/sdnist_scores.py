@@ -1,8 +1,9 @@
 """Scores of synthetic rows by NIST's own program.
 
-``python -m benchmarks.suites.sdnist_scores DATA ROWS [MORE]`` runs with the packages of ``peers-sdnist.txt`` and imports nothing of ours. The metrics are classes
-of ``sdnist``, called as its report calls them, without its plots; DATA has the real rows and the
-dictionaries. Of MORE rows of the same fit it takes the k-marginal alone. Prints one JSON object.
+``python -m benchmarks.suites.sdnist_scores DATA ROWS [MORE]`` runs with the packages of
+``peers-sdnist.txt`` and imports nothing of ours. The metrics are classes of ``sdnist``, called as
+its report calls them, without its plots; DATA has the real rows and the dictionaries. Of MORE rows
+of the same fit it takes the k-marginal alone. Prints one JSON object.
 """
 
 from __future__ import annotations

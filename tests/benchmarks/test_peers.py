@@ -2,25 +2,48 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import peer_exchange, peers
-from benchmarks.tables import site_document, write_site
+from benchmarks import peer_exchange, peer_mbi, peers
+from benchmarks.suites import nist
+from tasks.ingest.encoding import domain_of
 
 
 def test_a_peer_gets_codes_of_the_schema_and_hands_back_no_others(tmp_path):
-    site = write_site(site_document("rotterdam"), tmp_path / "site.yaml")
-    schema = site.table_schema
-    cells = {"year": ["1990", "2400"], "age": "60", "size": "<=20", "death": ["1", "0"]}
-    rows = pd.DataFrame({name: cells.get(name, "1") for name in site.columns_to_read})
-    codes = peers.coded(rows, schema)
-    assert (codes[:, 0].tolist(), codes[:, -1].tolist()) == ([6, 7], [0, 1])
-    request = peer_exchange.Request(
-        n_codes=peers.n_codes_of(schema), epsilon=1.0, delta=1e-6, rows_out=4
-    )
+    schema = nist.schema_of(10, rules=False)
+    cells = {"AGEP": ["2", "99"], "PINCP_DECILE": ["N", "9"]}
+    rows = pd.DataFrame({name: cells.get(name, "1") for name in schema.released_columns})
+    request, codes = nist.request_of(schema, 1.0, 2), peers.coded(rows, schema)
+    assert (codes[:, 0].tolist(), codes[:, -1].tolist()) == ([0, 21], [0, 10])
+    assert nist.decoded(codes, schema)["PINCP_DECILE"].tolist() == ["N", "9"]
     peer_exchange.write_request(tmp_path, request, codes)
     assert peer_exchange.read_request(tmp_path)[0] == request
-    made = np.ones((request.rows_out, codes.shape[1]), dtype=np.uint16)
-    peer_exchange.write_made(tmp_path, made, request)
-    assert np.array_equal(peer_exchange.read_made(tmp_path, request), made)
-    peer_exchange.write_made(tmp_path, made + 1, request)
+    peer_exchange.write_made(tmp_path, codes, request)
+    assert np.array_equal(peer_exchange.read_made(tmp_path, request), codes)
+    peer_exchange.write_made(tmp_path, codes + 1, request)
     with pytest.raises(ValueError, match="declared schema"):
         peer_exchange.read_made(tmp_path, request)
+
+
+@pytest.mark.parametrize("features", [10, 21, 24])
+def test_constraints_of_a_part_of_the_columns_are_those_that_a_release_takes(features):
+    plain, ruled = (domain_of(nist.schema_of(features, rules=rules)) for rules in (False, True))
+    assert len(plain.column_names) + 1 == features
+    assert plain.rules is None
+    assert ruled.rules.all_listed
+    young = np.zeros((1, features - 1), dtype=np.uint16)
+    young[0, plain.column_names.index("MSP")] = 1
+    assert ruled.rules.broken(young, np.zeros(1, dtype=np.uint16)).all()
+
+
+def test_an_epsilon_has_a_job_of_every_method_and_no_job_comes_twice():
+    words = [job.words for job in nist.jobs()]
+    assert len(words) == len(set(words)) == 180
+    assert words[0].endswith("--features 10 --method clustmix --epsilon 1 --draw 0")
+
+
+def test_groups_of_codes_are_a_linear_query():
+    class Table:
+        def datavector(self, *, flatten):
+            return np.arange(6.0).reshape(2, 3)
+
+    joins = np.array([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
+    assert peer_mbi.Joined((np.eye(2), joins))(Table()).tolist() == [2.0, 1.0, 8.0, 4.0]

@@ -14,13 +14,14 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from benchmarks.bundle_rows import MISSING, label_of, mapped
 from benchmarks.jobs import Job
@@ -85,6 +86,7 @@ class Run:
         words = [f"benchmarks.suites.{suite}", "--dataset", self.dataset, "--method", self.method]
         words += ["--form", self.form] if self.form != "proven" else []
         words += ["--epsilon", f"{self.epsilon:g}"] if self.epsilon is not None else []
+        words += ["--delta", f"{self.delta:g}"] if self.delta is not None else []
         words += ["--rows", str(self.rows)] if self.rows is not None else []
         words += [counted, str(self.seed)]
         words += ["--look", str(self.look)] if self.look is not None else []
@@ -111,6 +113,7 @@ def asked(suite: str, arguments: Sequence[str] | None, *, counted: str = "--spli
     parser.add_argument("--method", required=True)
     parser.add_argument("--form", choices=FORMS, default="proven")
     parser.add_argument("--epsilon", type=float)
+    parser.add_argument("--delta", type=float)
     parser.add_argument("--rows", type=int)
     parser.add_argument(counted, type=int, default=0, dest="seed")
     parser.add_argument("--look", type=int, help="of rows that an earlier program made")
@@ -124,9 +127,15 @@ def main_of(suite: str, arguments: Sequence[str] | None) -> int:
 
 
 def measured(
-    run: Run, document: dict[str, Any], *, settings: dict[str, Any] | None = None
+    run: Run,
+    document: dict[str, Any],
+    *,
+    look_at: Callable[[pd.DataFrame], None] | None = None,
 ) -> ResultRow:
-    """Split a table, make rows of the one part, and score them by the other."""
+    """Split a table, make rows of the one part, and score them by the other.
+
+    ``look_at`` is called with the rows that were made.
+    """
     with tempfile.TemporaryDirectory(prefix="clustmix-bench-") as name:
         folder = Path(name)
         document, test, rows = divided(run.changed(document), run.seed, folder, rows=run.rows)
@@ -141,7 +150,7 @@ def measured(
             "seed": run.seed,
             "rows": rows,
             "columns": len(site.columns_to_read),
-            "settings": {**noted, **(settings or {})},
+            "settings": noted,
         }
         if run.method == "real":
             bundle = real_rows(site, folder)
@@ -152,6 +161,8 @@ def measured(
         else:
             bundle, cost = released(site, folder, run)
             facts |= {"source": BUNDLE if run.form == "proven" else BENCHMARK_OUTPUT, **cost}
+        if look_at is not None:
+            look_at(pd.read_parquet(bundle / "synthetic.parquet"))
         train = None if site.table_schema.image else Path(document["source"]["path"])
         return ResultRow(**facts, **scored(bundle, test, train))
 

@@ -32,8 +32,8 @@ from tasks.execution.runtime import configure_prefect
 
 ROOT = Path(__file__).resolve().parents[1]
 SUITES = (
-    "quick", "tables", "images", "nist", "papers", "rivals", "distill", "structure", "figures",
-    "parts", "clustering", "queries", "sizes",
+    "quick", "tables", "images", "nist", "papers", "rivals", "distill", "structure", "points",
+    "parts", "sizes",
 )  # fmt: skip
 """In the order in which they run."""
 
@@ -68,8 +68,8 @@ def missing(jobs: Iterable[Job], folder: Path, *, again: bool = False) -> list[J
     jobs = list({job.words: job for job in jobs}.values())
     known = {
         row.command
-        for suite in {job.suite for job in jobs}
-        for row in read_rows(folder / f"{suite}.json")
+        for path in folder.glob("*.json")
+        for row in read_rows(path)
         if not (again and row.outcome)
     }
     return [job for job in jobs if job.words not in known]

@@ -3,11 +3,10 @@
 Sampled points are images of the density. Optimised ones start there and take `STEPS` steps of Adam
 on the loss of kernel inducing points (Eq. 5 of the 3A paper) over other released images with their
 labels, in the leading directions of the scattering features; the whitening is then fitted to them.
-Nothing of that looks at a row. Two measurements in one process share the noise of all draws but for
-what the map changes in them; what counts is the accuracy of the teacher on the test images.
+Nothing of that looks at a row. The two forms of a draw share their noise, which has a seed here;
+what counts is the accuracy of the teacher on the test images.
 
-``python -m benchmarks.image_points [--dataset NAME] [--epsilon E] [--run N]`` measures what
-`RESULT_FILE` lacks.
+``python -m benchmarks.suites.points --dataset NAME --epsilon E --points FORM --draw N``
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.results import IN_PROCESS, RESULTS, ResultRow, keep_rows, read_rows, run_table
+from benchmarks.jobs import Job
+from benchmarks.results import IN_PROCESS, ResultRow, print_row
 from benchmarks.rivals.clustmix.kip import centred_one_hot, optimise, ridge_solve
 from benchmarks.seeded_noise import SeededNoise
 from benchmarks.tables import read_images
@@ -37,15 +36,13 @@ from tasks.methods.clustmix.images.image_clustmix import ImageClustMix
 from tasks.methods.clustmix.images.scattering import feature_bound, scatter
 from tasks.methods.clustmix.images.teacher import ReleasedTeacher, Whitening
 
-RESULT_FILE = RESULTS / "image_points.json"
-DATASETS, EPSILONS, RUNS, DELTA = ("mnist", "fashion_mnist"), (0.2, 1.0, 10.0), (0, 1), 1e-5
+DATASETS, EPSILONS, DRAWS, DELTA = ("mnist", "fashion_mnist"), (0.2, 1.0, 10.0), (0, 1), 1e-5
 STEPS, RATE, RIDGE, DIRECTIONS, TARGETS = 40, 0.02, 1e-2, 600, 3_000
 SIDE, LABELS, SHARD, BATCH = 28, 10, 10_000, 500
 
 Images = tuple[NDArray[np.uint16], NDArray[np.uint16]]
 
 
-@cache
 def images_of(name: str, part: str) -> Images:
     """Pixels (n, 784) and labels (n,) of a public dataset."""
     pixels, labels = read_images(find(name if part == "train" else f"{name}_test"))
@@ -156,25 +153,27 @@ def measured(name: str, epsilon: float, run: int, form: str) -> ResultRow:
     )
 
 
+def jobs() -> list[Job]:
+    """Return the jobs; two draws at an epsilon of one, and one at the others."""
+    words = [
+        ("--dataset", name, "--epsilon", f"{epsilon:g}", "--points", form, "--draw", str(draw))
+        for draw in DRAWS
+        for epsilon in EPSILONS
+        for name in DATASETS
+        for form in FORMS
+        if draw == 0 or epsilon == EPSILONS[0]
+    ]
+    return [Job(suite="points", command=("benchmarks.suites.points", *one)) for one in words]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="benchmarks.image_points", description=__doc__)
-    parser.add_argument("--dataset", action="append", choices=DATASETS, help="repeatable")
-    parser.add_argument("--epsilon", action="append", type=float, help="repeatable")
-    parser.add_argument("--run", action="append", type=int, choices=RUNS, help="repeatable")
+    parser = argparse.ArgumentParser(prog="benchmarks.suites.points", description=__doc__)
+    parser.add_argument("--dataset", choices=DATASETS, required=True)
+    parser.add_argument("--epsilon", type=float, required=True)
+    parser.add_argument("--points", choices=FORMS, required=True)
+    parser.add_argument("--draw", type=int, default=0)
     options = parser.parse_args(arguments)
-    known = {
-        (row.dataset, row.epsilon, row.seed, str(row.settings)) for row in read_rows(RESULT_FILE)
-    }
-    for run in options.run or RUNS:
-        for epsilon in options.epsilon or EPSILONS:
-            for name in options.dataset or DATASETS:
-                for form in FORMS:
-                    if (name, epsilon, run, str({"points": form})) not in known:
-                        row = measured(name, epsilon, run, form)
-                        keep_rows(RESULT_FILE, [row])
-                        print(name, epsilon, run, form, row.teacher_accuracy, file=sys.stderr)
-    print(run_table(read_rows(RESULT_FILE)))
-    return 0
+    return print_row(measured(options.dataset, options.epsilon, options.draw, options.points))
 
 
 if __name__ == "__main__":

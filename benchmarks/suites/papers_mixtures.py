@@ -40,7 +40,7 @@ def images_of(dataset: str) -> Any:
 
 
 def released(
-    dataset: str, form: str, order: int, epsilon: float | None, n_images: int, seed: int
+    dataset: str, form: str, order: int, epsilon: float | None, *, n_images: int, seed: int
 ) -> Made:
     """Make so many mixtures by Algorithm 1 of DP-CDA, or by DPMix."""
     (pixels, labels), (test, _) = images_of(dataset)
@@ -100,7 +100,7 @@ def mixtures_row(
     n_images = n_images or (180_000 if noisy else 60_000)
     epochs = (2 if noisy else 1) if epochs is None else epochs
     wall, cpu = time.perf_counter(), time.process_time()
-    made = released(dataset, form, order, epsilon, n_images, seed)
+    made = released(dataset, form, order, epsilon, n_images=n_images, seed=seed)
     answers = images_of(dataset)[1][1]
     images, labels, _, test = made
     figures, best = linear_accuracies(made, answers), None

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
-from benchmarks import report, runner
+PROGRAMS = {"run": "benchmarks.runner", "report": "benchmarks.report"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
-    programs = {"run": runner.main, "report": report.main}
-    if words[:1] and words[0] in programs:
-        return programs[words[0]](words[1:])
-    print(f"{__doc__}\n\n{runner.__doc__}\n\n{report.__doc__}")
+    if words[:1] and words[0] in PROGRAMS:
+        return int(import_module(PROGRAMS[words[0]]).main(words[1:]))
+    print(f"{__doc__}\n\n  run --help\n  report --help")
     return int(words not in (["-h"], ["--help"]))
 
 

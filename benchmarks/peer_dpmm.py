@@ -1,11 +1,12 @@
-"""AIM as the package ``dpmm`` has it, at its defaults: ``python -m benchmarks.peer_aim FOLDER``.
+"""AIM and MST as the package ``dpmm`` has them: ``python -m benchmarks.peer_dpmm FOLDER KIND``.
 
-Runs with the packages of ``peers-aim.txt`` and imports nothing of the pipeline. The model is given
+Runs with the packages of ``peers-dpmm.txt`` and imports nothing of the pipeline. The model is given
 codes of the declared schema and their numbers, so it reads no bound and no level from the rows.
 
 McKenna, Mullins, Sheldon and Miklau, "AIM: an adaptive and iterative mechanism for differentially
-private synthetic data", 2022. One worker process instead of one less than there are processors is
-the only setting that is not a default; it decides what runs where and nothing else.
+private synthetic data", 2022; McKenna, Miklau and Sheldon, "Winning the NIST contest", 2021. One
+worker process instead of one less than there are processors is the only setting that is not a
+default; it decides what runs where and nothing else.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ import numpy as np
 from benchmarks.peer_exchange import read_request, write_made
 
 
-def main(folder: Path) -> None:
-    """Fit AIM to the rows of a request and make new ones."""
+def main(folder: Path, kind: str) -> None:
+    """Fit a model to the rows of a request and make new ones."""
     import pandas as pd
     from dpmm.models.aim import AIMGM
+    from dpmm.models.mst import MSTGM
 
     request, codes = read_request(folder)
     names = [f"c{place}" for place in range(len(request.n_codes))]
     frame = pd.DataFrame(codes.astype(np.int64), columns=names)
-    model = AIMGM(
+    model = {"aim": AIMGM, "mst": MSTGM}[kind](
         epsilon=request.epsilon,
         delta=request.delta,
         domain=dict(zip(names, request.n_codes, strict=True)),
@@ -39,4 +41,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -48,18 +48,7 @@ from tasks.measurement.record_rules import LABEL, MAX_COMBINATIONS
 from tasks.methods.clustmix.tables.table_clustmix import Effort, TableClustMix
 
 SITE = "nist-national2019"
-TEN = (
-    "AGEP",
-    "SEX",
-    "MSP",
-    "RAC1P",
-    "HOUSING_TYPE",
-    "OWN_RENT",
-    "EDU",
-    "PINCP_DECILE",
-    "DVET",
-    "DEYE",
-)
+TEN = ("AGEP", "SEX", "MSP", "RAC1P", "HOUSING_TYPE", "OWN_RENT", "EDU", "PINCP_DECILE", "DVET", "DEYE")
 LEFT_OUT_OF_21 = ("INDP", "PWGTP", "WGTP")
 METHODS = {"clustmix": clustmix.ClustMix, "naive_bayes": clustmix.NaiveBayes}
 EPSILONS, DRAWS, DELTA = (1, 10), 5, 1e-5
@@ -105,9 +94,7 @@ def schema_of(features: int, *, rules: bool) -> clustmix.Schema:
     declared = copy.deepcopy(site_document(SITE)["schema"])
     columns = {column["name"]: column for column in declared["columns"]}
     area = declared["label"]
-    kept = {10: TEN, 21: [n for n in columns if n not in LEFT_OUT_OF_21], 24: list(columns)}[
-        features
-    ]
+    kept = {10: TEN, 21: [n for n in columns if n not in LEFT_OUT_OF_21], 24: list(columns)}[features]
     label = area
     if features == 10:
         levels = columns["PINCP_DECILE"]["levels"]
@@ -140,10 +127,7 @@ def _on(names: set[str], constraints: Iterable[dict[str, Any]]) -> Iterable[dict
 
 def _columns(constraint: dict[str, Any]) -> set[str]:
     named = re.findall(r"[A-Z_]+", constraint.get("holds", ""))
-    return {
-        *named,
-        *(name for key in ("when", "then", "never") for name in constraint.get(key, ())),
-    }
+    return {*named, *(name for key in ("when", "then", "never") for name in constraint.get(key, ()))}
 
 
 def _listed(constraints: Iterable[dict[str, Any]], sizes: dict[str, int]) -> list[dict[str, Any]]:
@@ -197,7 +181,9 @@ def decoded(made: Any, schema: clustmix.Schema) -> pd.DataFrame:
     return decode(made[:, :-1], made[:, -1], schema, rng=np.random.default_rng())
 
 
-def measured_tables(schema: clustmix.Schema, epsilon: float, rows: pd.DataFrame) -> dict[str, Any]:
+def measured_tables(
+    schema: clustmix.Schema, epsilon: float, rows: pd.DataFrame
+) -> dict[str, Any]:
     """Measure the tables of ClustMix, by its plan; return them as `peer_mbi` reads them.
 
     The rest of the plan is drawn as well, and its fit is cut short, as nobody uses it.
@@ -262,7 +248,9 @@ def run(features: int, method: str, epsilon: float, draw: int, *, rules: bool) -
                 "cpu_seconds": round(process_time() - cpu, 3),
             }
         else:
-            made, used = of_peer(method, schema, epsilon=epsilon, rows=rows, folder=Path(name))
+            made, used = of_peer(
+                method, schema, epsilon=epsilon, rows=rows, folder=Path(name)
+            )
         return row_of(
             features,
             method,

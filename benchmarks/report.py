@@ -114,24 +114,27 @@ table{border-collapse:collapse;font-size:13px;font-variant-numeric:tabular-nums;
 overflow-x:auto;margin:0 0 1.5rem}
 th,td{padding:.25rem .6rem;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
 th{white-space:normal;vertical-align:bottom}
-th:first-child,td:first-child,th:nth-child(2),td:nth-child(2){text-align:left}th{font-weight:600}
+th:first-child,td:first-child,th:nth-child(2),td:nth-child(2),.l{text-align:left}th{font-weight:600}
 td.w{white-space:normal;text-align:left;min-width:18rem}
 details{display:inline}summary{cursor:pointer;color:var(--quiet)}
 details.t{display:block}.t>summary{font-weight:600;font-size:14px;padding:.6rem 0;color:inherit}
 code{font-size:12px}
-pre{font-size:12px;text-align:left;margin:.3rem 0}svg{max-width:100%;height:auto}
+pre{font-size:12px;text-align:left;margin:.3rem 0}svg{display:block;max-width:100%;height:auto}
 figure{display:inline-block;margin:0 1rem 1rem 0}figure img{width:420px;image-rendering:pixelated}
 figcaption,.quiet{color:var(--quiet);font-size:13px}nav a{margin-right:1rem}
 """
 
 
 def _html_table(table: Table) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in table.header)
+    columns = zip(*(one.cells for one in table.lines), strict=True)
+    kinds = [" class=l" * any(re.search("[a-z]{3}", cell) for cell in one) for one in columns]
+    named = zip(table.header, kinds, strict=True)
+    head = "".join(f"<th{kind}>{escape(name)}</th>" for name, kind in named)
     lines = []
     for one in table.lines:
         cells = "".join(
-            f'<td class="w">{escape(cell)}</td>' if len(cell) > 48 else f"<td>{escape(cell)}</td>"
-            for cell in one.cells
+            f"<td{' class=w' if len(cell) > 48 else kind}>{escape(cell)}</td>"
+            for cell, kind in zip(one.cells, kinds, strict=True)
         )
         words = "\n".join(map(escape, one.commands))
         n = len(one.commands)

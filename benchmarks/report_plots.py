@@ -98,7 +98,8 @@ def curves(
     def draw(axes: list[Axes], figure: Figure) -> None:
         handles: dict[str, Any] = {}
         for one, panel in zip(axes, panels, strict=True):
-            one.set_title(panel.title, fontsize=10, loc="left", fontweight="bold")
+            size = 10 if columns < 4 else 8.5
+            one.set_title(panel.title, fontsize=size, loc="left", fontweight="bold")
             ticks = sorted({x for points in panel.curves.values() for x, _, _ in points})
             for name, points in panel.curves.items():
                 place = names.index(name)
@@ -128,10 +129,11 @@ def curves(
             one.set_ylabel(value)
         figure.legend(
             list(handles.values()), list(handles), loc="outside upper left", fontsize=9,
-            ncols=min(5, 2 * min(columns, len(panels))),
+            ncols=2 if len(panels) == 1 else min(5, 2 * columns),
         )  # fmt: skip
 
-    return _drawn((3.1, 2.5), max(min(columns, len(panels)), 1), draw, len(panels))
+    size = (4.6, 2.9) if len(panels) == 1 else (3.1, 2.5)
+    return _drawn(size, max(min(columns, len(panels)), 1), draw, len(panels))
 
 
 def dots(
@@ -167,20 +169,25 @@ def places(
     def draw(axes: list[Axes], _: Figure) -> None:
         for one, (title, marks) in zip(axes, panels, strict=True):
             one.set_title(title, fontsize=10, loc="left", fontweight="bold")
-            for place, (name, (x, y)) in enumerate(marks.items()):
-                one.plot([x], [y], MARKS[place % 6], color=COLOURS[place % 6], markersize=6)
+            heights = [y for _, y in marks.values()]
+            gap = (max(heights) - min(heights) or 1.0) / 18
+            above = -1.0
+            ordered = sorted(marks.items(), key=lambda mark: mark[1][1])
+            for place, (name, (x, y)) in enumerate(ordered):
+                colour, above = COLOURS[place % 6], max(y, above + gap)
+                one.plot([x], [y], MARKS[place % 6], color=colour, markersize=6)
                 one.annotate(
-                    name, (x, y), xytext=(6, 4), textcoords="offset points", fontsize=8,
-                    color=COLOURS[place % 6],
+                    name, (x, y), (x * 1.15, above), fontsize=8, color=colour, va="center",
+                    arrowprops={"arrowstyle": "-", "color": LINES, "shrinkA": 0, "shrinkB": 3},
                 )  # fmt: skip
             one.set_xscale("log")
-            one.margins(x=0.25, y=0.15)
+            one.margins(x=0.3, y=0.1)
             one.grid(linewidth=0.6)
             one.tick_params(length=0, which="both")
             one.set_xlabel(across)
         axes[0].set_ylabel(value)
 
-    return _drawn((4.6, 3.2), len(panels), draw, len(panels))
+    return _drawn((5.2, 4.2), len(panels), draw, len(panels))
 
 
 def scatters(

@@ -22,6 +22,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from benchmarks.jobs import Job
 from benchmarks.results import IN_PROCESS, RESULTS, ResultRow, keep_rows, read_rows
@@ -167,7 +168,7 @@ def run(jobs: Sequence[Job], folder: Path, *, workers: int) -> int:
                 return _kept((future.result() for future in ends), folder, len(jobs), workers)
 
         by_words = {job.words: job for job in jobs}
-        runner = ThreadPoolTaskRunner(max_workers=workers)
+        runner: Any = ThreadPoolTaskRunner(max_workers=workers)
         with nullcontext() if port is None else answering(port):
             return benchmarks.with_options(task_runner=runner)()
 

@@ -201,8 +201,8 @@ def divided(
     if isinstance(site.source, ParquetSource) and site.table_schema.image is not None:
         train_file, test_file = _image_files(site.source, folder)
         found = pq.read_metadata(train_file).num_rows
-        source = {"kind": "parquet", "path": str(train_file)}
-        return {**document, "source": source}, test_file, found
+        images = {"kind": "parquet", "path": str(train_file)}
+        return {**document, "source": images}, test_file, found
     frame = read_table(site)
     frame = frame if rows is None else frame.sample(min(rows, len(frame)), random_state=0)
     train, test = split(frame, site, seed or 0)

@@ -75,7 +75,7 @@ def document(rule: str, table: Path) -> dict[str, Any]:
         "public_benchmark_data": True,
         "patients": N_ROWS,
         "source": {"kind": "csv", "path": str(table)},
-        "privacy_unit": {"column": None},
+        "privacy_unit": {"column": None, "max_rows_per_patient": 1},
         "privacy": {"epsilon": 1.0, "delta": 1e-5},
         "budget": {"lifetime_epsilon": 10.0},
         "method": {"kind": "clustmix"},

@@ -129,7 +129,7 @@ def curves(
             one.set_ylabel(value)
         figure.legend(
             list(handles.values()), list(handles), loc="outside upper left", fontsize=9,
-            ncols=2 if len(panels) == 1 else min(5, 2 * columns),
+            ncols=(2, 3, 5)[min(len(panels), columns, 3) - 1],
         )  # fmt: skip
 
     size = (4.6, 2.9) if len(panels) == 1 else (3.1, 2.5)
@@ -169,15 +169,19 @@ def places(
     def draw(axes: list[Axes], _: Figure) -> None:
         for one, (title, marks) in zip(axes, panels, strict=True):
             one.set_title(title, fontsize=10, loc="left", fontweight="bold")
-            heights = [y for _, y in marks.values()]
-            gap = (max(heights) - min(heights) or 1.0) / 18
-            above = -1.0
             ordered = sorted(marks.items(), key=lambda mark: mark[1][1])
-            for place, (name, (x, y)) in enumerate(ordered):
-                colour, above = COLOURS[place % 6], max(y, above + gap)
+            heights = np.array([y for _, (_, y) in ordered])
+            gap = (np.ptp(heights) or 1.0) / 18
+            for i in range(1, len(heights)):  # labels that would meet go up, and not beyond the top
+                heights[i] = max(heights[i], heights[i - 1] + gap)
+            heights[-1] = min(heights[-1], ordered[-1][1][1] + gap)
+            for i in range(len(heights) - 2, -1, -1):
+                heights[i] = min(heights[i], heights[i + 1] - gap)
+            for place, ((name, (x, y)), height) in enumerate(zip(ordered, heights, strict=True)):
+                colour = COLOURS[place % 6]
                 one.plot([x], [y], MARKS[place % 6], color=colour, markersize=6)
                 one.annotate(
-                    name, (x, y), (x * 1.15, above), fontsize=8, color=colour, va="center",
+                    name, (x, y), (x * 1.2, height), fontsize=8, color=colour, va="center",
                     arrowprops={"arrowstyle": "-", "color": LINES, "shrinkA": 0, "shrinkB": 3},
                 )  # fmt: skip
             one.set_xscale("log")

@@ -170,6 +170,7 @@ def table_of(
         *METRICS, *dict.fromkeys(name for row in every for name in row.figures), "cpu_seconds",
     ]  # fmt: skip
     columns = [name for name in named if values_of(every, name)]
+    ended = any(row.outcome for row in every)
     keys = list(dict.fromkeys(k for group in groups for k in json.loads(group[3])))
     lines = [
         line(
@@ -178,6 +179,7 @@ def table_of(
                 *(_setting(json.loads(text).get(k)) for k in keys),
                 str(len(group)),
                 *(shown(group, name) for name in columns),
+                *((group[0].outcome or "-",) if ended else ()),
             ),
             group,
         )
@@ -185,6 +187,7 @@ def table_of(
     ]  # fmt: skip
     titles = (TITLES.get(name, name.replace("_", " ")) for name in columns)
     header = ("data", "method", "epsilon", *(k.replace("_", " ") for k in keys), "runs", *titles)
+    header += ("outcome",) if ended else ()
     return [Table(header=header, lines=tuple(lines), title=title)]
 
 

@@ -31,6 +31,7 @@ class Joined:
     joins: tuple[np.ndarray, ...]
 
     def __call__(self, table: Any) -> Any:
+        """Return the counts of groups, flat."""
         found = self.joins[0] @ table.datavector(flatten=False).reshape(self.joins[0].shape[1], -1)
         if len(self.joins) == 2:
             found = found @ self.joins[1].T
@@ -49,7 +50,7 @@ def main(folder: Path) -> None:
     request, _ = read_request(folder)
     names = [f"c{place}" for place in range(len(request.n_codes))]
     measured = []
-    with np.load(folder / TABLES) as arrays:
+    with np.load(folder / TABLES) as arrays:  # noqa: TID251, arrays of our own, no pickles
         for place in range(sum(name.startswith("columns_") for name in arrays)):
             columns = [int(column) for column in arrays[f"columns_{place}"]]
             joins = tuple(arrays[f"joins_{place}_{side}"] for side in range(len(columns)))

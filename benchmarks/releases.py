@@ -1,4 +1,4 @@
-"""One release by the program that users run, or one rival or peer, scored from files by another process.
+"""One release by the program that users run, or one rival or peer, scored from its files.
 
 A table is split by patient. The training part is written to a file of its own, the site file is
 pointed at it, and ``clustmix release`` runs on it in an empty home; of a rival
@@ -25,6 +25,8 @@ import pandas as pd
 
 from benchmarks.bundle_rows import MISSING, label_of, mapped
 from benchmarks.jobs import Job
+from benchmarks.peer_exchange import Request
+from benchmarks.peers import coded, made_by, n_codes_of
 from benchmarks.process_memory import MeasuredCommand, run_measured
 from benchmarks.results import (
     BENCHMARK_OUTPUT,
@@ -195,9 +197,6 @@ def released(site: SiteFile, folder: Path, run: Run) -> tuple[Path, dict[str, An
 
 def peer_rows(kind: str, site: SiteFile, seed: int, folder: Path) -> tuple[Path, dict[str, Any]]:
     """Let a peer make rows from those of a site file; return them as a bundle, and the costs."""
-    from benchmarks.peer_exchange import Request
-    from benchmarks.peers import coded, made_by, n_codes_of
-
     if site.unit.max_rows != 1:
         raise ValueError("expected patients of one row: what a peer protects is one row")
     schema, privacy = site.table_schema, site.privacy

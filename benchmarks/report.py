@@ -71,16 +71,16 @@ def _images(stored: Stored) -> Parts:
     ]
 
 
-SECTIONS: tuple[tuple[str, str, Callable[[Stored], Parts]], ...] = (
+SECTIONS: Sequence[tuple[str, str, Callable[[Stored], Parts]]] = (
     ("3A", "Madl, Xu, Choudhury and Howard. The form as printed has an epsilon that is claimed and "
-     "not proven. “From the file” scores the released file as a reader has it; “its authors’ "
-     "score” takes codes as numbers.",
+     "not proven. From the file: the score of the released file as a reader has it. Its authors' "
+     "score takes codes as numbers.",
      lambda s: [*papers.approximate_adapt_anonymise(s), *papers.rivals_of_3a(s),
                 *papers.figures_of_3a(s)]),
     ("DP-CDA", "Saha, Tonoy and Imtiaz. Epsilon is claimed and not proven.", papers.dp_cda),
     ("DPGM", "Acs, Melis, Castelluccia and De Cristofaro. Variants of DPGM, DP k-means and naive "
      "Bayes are proven; MWEM is not.", papers.dpgm),
-    ("NIST Diverse Communities", "Scored by NIST’s own program. Printed figures of AIM and MST "
+    ("NIST Diverse Communities", "Scored by NIST's own program. Printed figures of AIM and MST "
      "include a share of epsilon for preprocessing.", papers.nist),
     ("Tables", "AUC of LightGBM trained on a release, on held-out real rows. Error bars and ± are "
      "standard deviations over splits.", _tables),
@@ -95,11 +95,14 @@ SECTIONS: tuple[tuple[str, str, Callable[[Stored], Parts]], ...] = (
     ("Parts of the method", "Releases of ClustMix without one of their parts.",
      lambda s: [sections.parts(s), *sections.points(s)]),
     ("Quick suite", "5,000 rows, one draw.", lambda s: table_of(
-        s.of("quick"), ("auc", "accuracy", "log_loss", "tvd_1way", "tvd_2way", "importance_agreement",
+        s.of("quick"), ("auc", "accuracy", "log_loss", "tvd_2way", "importance_agreement",
                         "cpu_seconds"))),
     ("Cost", "The whole command on two cores.", lambda s: [sections.cost(s)]),
     ("Without a figure", "Jobs that failed, or were ended at their limit.", papers.outcomes),
 )  # fmt: skip
+
+LONG = 30
+"""Lines of a table that is folded."""
 
 STYLE = """
 :root{color-scheme:light dark;--line:#d8dee4;--quiet:#59636e}
@@ -110,10 +113,12 @@ h1,h2{line-height:1.2}h2{border-top:1px solid var(--line);margin-top:2.5rem;padd
 table{border-collapse:collapse;font-size:13px;font-variant-numeric:tabular-nums;display:block;
 overflow-x:auto;margin:0 0 1.5rem}
 th,td{padding:.25rem .6rem;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
+th{white-space:normal;vertical-align:bottom}
 th:first-child,td:first-child,th:nth-child(2),td:nth-child(2){text-align:left}th{font-weight:600}
 td.w{white-space:normal;text-align:left;min-width:18rem}
-caption{text-align:left;font-weight:600;font-size:14px;padding:.6rem 0}
-details{display:inline}summary{cursor:pointer;color:var(--quiet)}code{font-size:12px}
+details{display:inline}summary{cursor:pointer;color:var(--quiet)}
+details.t{display:block}.t>summary{font-weight:600;font-size:14px;padding:.6rem 0;color:inherit}
+code{font-size:12px}
 pre{font-size:12px;text-align:left;margin:.3rem 0}svg{max-width:100%;height:auto}
 figure{display:inline-block;margin:0 1rem 1rem 0}figure img{width:420px;image-rendering:pixelated}
 figcaption,.quiet{color:var(--quiet);font-size:13px}nav a{margin-right:1rem}
@@ -133,17 +138,20 @@ def _html_table(table: Table) -> str:
         more = f"<details><summary>{n}</summary><pre>{words}</pre></details>" if n else ""
         lines.append(f"<tr>{cells}<td>{more}</td></tr>")
     body = "\n".join(lines)
-    return (
-        f"<table><caption>{escape(table.title)}</caption><thead><tr>{head}<th>commands</th></tr>"
-        f"</thead><tbody>\n{body}\n</tbody></table>\n"
+    found = (
+        f"<table><thead><tr>{head}<th>commands</th></tr></thead><tbody>\n{body}\n</tbody></table>"
     )
+    is_open = " open" if len(lines) <= LONG else ""
+    title = f"{escape(table.title)} ({len(lines)} lines)" if not is_open else escape(table.title)
+    return f'<details class="t"{is_open}><summary>{title}</summary>\n{found}</details>\n'
 
 
 def html_page(stored: Stored) -> str:
     """Return the page of everything."""
     links, body = [], []
     for title, text, parts_of in SECTIONS:
-        parts = [part for part in parts_of(stored) if not isinstance(part, Table) or part.lines]
+        found = parts_of(stored)
+        parts = [part for part in found if (part.lines if isinstance(part, Table) else part)]
         if parts:
             anchor = re.sub(r"\W+", "-", title.lower())
             links.append(f'<a href="#{anchor}">{title}</a>')

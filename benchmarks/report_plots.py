@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
+from itertools import pairwise
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -20,9 +22,10 @@ COLOURS = ("#0969da", "#bc4c00", "#8250df", "#1a7f37", "#9a6700", "#bf3989")
 DARK = ("#58a6ff", "#f0883e", "#bc8cff", "#3fb950", "#d29922", "#f778ba")
 MARKS = ("o", "s", "D", "^", "v", "P")
 INK, QUIET, LINES = "#1f2328", "#59636e", "#d8dee4"
-_INK_OF = {INK: "#e6edf3", QUIET: "#a5afb9", LINES: "#30363d", **dict(zip(COLOURS, DARK, strict=True))}
+_INK_OF = {INK: "#e6edf3", QUIET: "#a5afb9", LINES: "#30363d"}
+_INK_OF |= dict(zip(COLOURS, DARK, strict=True))
 
-_SETTINGS = {
+_SETTINGS: Any = {
     "svg.fonttype": "none", "svg.hashsalt": "clustmix", "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"], "font.size": 9, "axes.edgecolor": LINES,
     "text.color": INK, "axes.labelcolor": QUIET, "xtick.color": QUIET, "ytick.color": QUIET,
@@ -47,7 +50,12 @@ class Panel:
 def _drawn(
     size: tuple[float, float], columns: int, draw: Callable[[list[Axes], Figure], None], n: int
 ) -> str:
-    """Draw `n` panels, and return them as SVG with the colours of both kinds of pages."""
+    """Draw `n` panels, and return them as SVG with the colours of both kinds of pages.
+
+    No panel is no picture.
+    """
+    if not n:
+        return ""
     with mpl.rc_context(_SETTINGS):
         rows = -(-n // columns)
         figure = Figure(figsize=(size[0] * columns, size[1] * rows + 0.5), layout="constrained")
@@ -57,7 +65,7 @@ def _drawn(
             one.set_visible(False)
         draw(axes[:n], figure)
         file = BytesIO()
-        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
     text = file.getvalue().decode("utf-8")
     text = text[text.index("<svg") :]
     names = {colour: f"var(--c{place})" for place, colour in enumerate(_INK_OF)}
@@ -88,13 +96,14 @@ def curves(
     names = list(dict.fromkeys(name for panel in panels for name in panel.curves))
 
     def draw(axes: list[Axes], figure: Figure) -> None:
-        handles: dict[str, object] = {}
+        handles: dict[str, Any] = {}
         for one, panel in zip(axes, panels, strict=True):
             one.set_title(panel.title, fontsize=10, loc="left", fontweight="bold")
             ticks = sorted({x for points in panel.curves.values() for x, _, _ in points})
             for name, points in panel.curves.items():
                 place = names.index(name)
                 x, y, bar = (np.array(part) for part in zip(*points, strict=True))
+                x = x * 1.05**place if bar.any() and logarithmic else x  # bars stand side by side
                 handles[name] = one.errorbar(
                     x, y, yerr=bar if bar.any() else None, label=name, capsize=2.5, markersize=4.5,
                     color=COLOURS[place % len(COLOURS)], marker=MARKS[place % len(MARKS)],
@@ -104,7 +113,8 @@ def curves(
                 handles[level] = one.axhline(panel.level, color=QUIET, linestyle=(0, (4, 3)))
             if logarithmic:
                 one.set_xscale("log")
-                shown = ticks if len(ticks) < 9 else ticks[::2]
+                shown = ticks[:1]
+                shown += [t for a, t in pairwise(ticks) if t / a > 1.6 and t / shown[-1] > 1.6]
                 one.set_xticks(shown, [f"{tick:g}" for tick in shown])
                 one.set_xticks([], minor=True)
             if logarithmic_value:
@@ -117,13 +127,16 @@ def curves(
         for one in axes[::columns]:
             one.set_ylabel(value)
         figure.legend(
-            list(handles.values()), list(handles), loc="outside upper left", ncols=5, fontsize=9
-        )
+            list(handles.values()), list(handles), loc="outside upper left", fontsize=9,
+            ncols=min(5, 2 * min(columns, len(panels))),
+        )  # fmt: skip
 
-    return _drawn((3.1, 2.5), min(columns, len(panels)), draw, len(panels))
+    return _drawn((3.1, 2.5), max(min(columns, len(panels)), 1), draw, len(panels))
 
 
-def dots(rows: Sequence[tuple[str, Sequence[float]]], names: Sequence[str], *, bottom: float) -> str:
+def dots(
+    rows: Sequence[tuple[str, Sequence[float]]], names: Sequence[str], *, bottom: float
+) -> str:
     """Draw rows of marks on one scale from `bottom` to 1, one mark for each name."""
 
     def draw(axes: list[Axes], figure: Figure) -> None:
@@ -143,7 +156,7 @@ def dots(rows: Sequence[tuple[str, Sequence[float]]], names: Sequence[str], *, b
         one.set_axisbelow(True)
         figure.legend(loc="outside upper left", ncols=4, fontsize=9)
 
-    return _drawn((8.2, 0.24 * len(rows) + 0.3), 1, draw, 1)
+    return _drawn((8.2, 0.24 * len(rows) + 0.3), 1, draw, int(bool(rows)))
 
 
 def places(

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import chain
 from statistics import mean, stdev
 
 from benchmarks import report_plots as plots
 from benchmarks.results import ResultRow
 from benchmarks.stored_rows import (
-    NAMES, Line, Stored, Table, epsilon_text, figure, grouped, line, name_of, shown, table_of,
+    NAMES,
+    Line,
+    Stored,
+    Table,
+    epsilon_text,
+    figure,
+    grouped,
+    line,
+    name_of,
+    shown,
+    table_of,
     values_of,
 )  # fmt: skip
 
@@ -16,7 +28,7 @@ OWN, YARDSTICK = "clustmix", "naive_bayes"
 IN_PLOT = {"adult": "Adult", "nhanes-2009-2012": "NHANES", "cardiotocography": "Cardiotocography"}
 IMAGES = ("mnist", "fashion-mnist")
 
-Parts = list[Table | str]
+Parts = Sequence[Table | str]
 """Tables, and plots as SVG."""
 
 
@@ -54,9 +66,9 @@ def probabilities(stored: Stored) -> Table:
         cells = [figure(values_of(group, "log_loss"), 2) for group in groups]
         cells += [figure(values_of(groups[i], "calibration_error"), 2) for i in (0, 2)]
         cells = [cell.split("±")[0] for cell in cells]
-        lines.append(line((name, *cells, str(len(groups[0]))), sum(groups, [])))
-    heads = ("ClustMix", "naive Bayes", "real rows", "calibration error of ClustMix", "of real rows",
-             "splits")  # fmt: skip
+        lines.append(line((name, *cells, str(len(groups[0]))), chain(*groups)))
+    heads = ("ClustMix", "naive Bayes", "real rows", "calibration error of ClustMix",
+             "of real rows", "splits")  # fmt: skip
     return Table(header=("log-loss", *heads), lines=tuple(lines), title="Probabilities, epsilon 1")
 
 
@@ -88,19 +100,25 @@ def verdicts(stored: Stored) -> list[Table]:
 def fairness(stored: Stored) -> list[Table]:
     """AUC by sex and age, and agreement of importances, of releases beside real rows."""
     lines = []
-    known = [row for row in stored.of("tables") if "importance_agreement" in row.figures]
+    known = [row for row in stored.of("groups") if "importance_agreement" in row.figures]
     for (name, method, epsilon), group in grouped(known, "dataset", "method", "epsilon").items():
-        groups = list(dict.fromkeys(k for row in group for k in row.figures if k.startswith("auc, ")))
-        by = "; ".join(
-            f"{k.removeprefix('auc, ')} {figure(values_of(group, k))}" for k in groups
+        groups = list(
+            dict.fromkeys(k for row in group for k in row.figures if k.startswith("auc, "))
         )
-        cells = (name, NAMES.get(method, method), epsilon_text(epsilon), shown(group, "auc"), by or "-")
-        cells += (shown(group, "importance_agreement"), shown(group, "calibration_error"))
-        cells += (shown(group, "calibration_by_chance"),)
+        by = "; ".join(f"{k.removeprefix('auc, ')} {figure(values_of(group, k))}" for k in groups)
+        cells = [
+            name,
+            NAMES.get(method, method),
+            epsilon_text(epsilon),
+            shown(group, "auc"),
+            by or "-",
+        ]
+        keys = ("importance_agreement", "calibration_error", "calibration_by_chance")
+        cells += [shown(group, key) for key in keys]
         lines.append(line(cells, group))
     title = "Who is served: held-out AUC by group, importances (Spearman), calibration"
-    header = ("table", "method", "epsilon", "AUC", "AUC by group", "importances", "calibration error",
-              "by chance")  # fmt: skip
+    header = ("table", "method", "epsilon", "AUC", "AUC by group", "importances",
+              "calibration error", "by chance")  # fmt: skip
     return [Table(header=header, lines=tuple(lines), title=title)] if lines else []
 
 
@@ -123,22 +141,18 @@ def peers(stored: Stored) -> Table:
 def auc_plot(stored: Stored, names: dict[str, str] | None = None, columns: int = 3) -> str:
     """Draw AUC against epsilon with error bars."""
     panels = []
-    for dataset, name in (names or IN_PLOT).items():
+    for dataset, name in (IN_PLOT if names is None else names).items():
         curves = {}
         for method in (OWN, YARDSTICK, "aim"):
             found = [(e, values_of(runs(stored, dataset, method, e), "auc")) for e in EPSILONS]
-            points = [
-                (e, mean(v), stdev(v) if len(v) > 1 else 0.0) for e, v in found if v
-            ]
+            points = [(e, mean(v), stdev(v) if len(v) > 1 else 0.0) for e, v in found if v]
             if points:
                 curves[NAMES[method]] = points
         real = runs(stored, dataset, "real", None)
-        rows = runs(stored, dataset, OWN, 1.0)[0].rows or 0
+        rows = max(values_of(runs(stored, dataset, OWN, 1.0), "rows"), default=0)
         level = mean(values_of(real, "auc")) if real else None
         panels.append(plots.Panel(title=f"{name}, {rows:,} rows", curves=curves, level=level))
-    return plots.curves(
-        panels, across="epsilon", value="AUC", columns=columns, bounds=(0.5, 1.0)
-    )
+    return plots.curves(panels, across="epsilon", value="AUC", columns=columns, bounds=(0.5, 1.0))
 
 
 def tables_plot(stored: Stored) -> str:
@@ -190,7 +204,7 @@ def images(stored: Stored) -> Table:
             keys = ("cnn_accuracy", "accuracy", "teacher_accuracy")
             shown_epsilon = f"{epsilon:g}" if epsilon else "real images"
             cells = (name, shown_epsilon, *(shown(group, k) for k in keys), str(len(group)))
-            lines.append(line(cells, group))
+            lines += [line(cells, group)] if group else []
     heads = ("network", "logistic regression", "released classifier", "releases")
     return Table(header=("images", "epsilon", *heads), lines=tuple(lines), title="Images")
 
@@ -210,7 +224,9 @@ def image_plot(stored: Stored) -> str:
                     bar = stdev(found) if len(found) > 1 else 0.0
                     curves.setdefault(title, []).append((epsilon, mean(found), bar))
         real = values_of(stored.of("images", dataset=name, method="real"), "cnn_accuracy")
-        panels.append(plots.Panel(title=name, curves=curves, level=mean(real) if real else None))
+        if curves:
+            level = mean(real) if real else None
+            panels.append(plots.Panel(title=name, curves=curves, level=level))
     return plots.curves(
         panels, across="epsilon", value="accuracy", level="network trained on real images"
     )
@@ -256,7 +272,9 @@ def parts(stored: Stored) -> Table:
 def points(stored: Stored) -> list[Table]:
     """Accuracy of the released classifier of images with sampled and with optimised points."""
     names = ("teacher_accuracy", "cpu_seconds")
-    return table_of(stored.of("points"), names, title="Inducing points sampled, and optimised by KIP")
+    return table_of(
+        stored.of("points"), names, title="Inducing points sampled, and optimised by KIP"
+    )
 
 
 def structure(stored: Stored) -> list[Table]:

@@ -32,8 +32,8 @@ from tasks.execution.runtime import configure_prefect
 
 ROOT = Path(__file__).resolve().parents[1]
 SUITES = (
-    "quick", "tables", "images", "nist", "papers", "rivals", "distill", "structure", "points",
-    "parts", "sizes",
+    "quick", "tables", "images", "nist", "papers", "rivals", "distill", "structure", "groups",
+    "points", "parts", "sizes",
 )  # fmt: skip
 """In the order in which they run."""
 

@@ -221,7 +221,13 @@ def teacher_accuracy(bundle: Path, real: View, levels: Sequence[str]) -> float |
 
 
 def network_figures(bundle: Path, synthetic: View, real: View, levels: Sequence[str]) -> Document:
-    """Return what networks say of images: `score` names the figures."""
+    """Return what networks say of images.
+
+    ``cnn_accuracy`` is of `benchmarks.small_network`, ``paper_cnn_accuracy`` of
+    `benchmarks.convolutional`, ``teacher_accuracy`` of the classifier in the bundle, and
+    ``read_as_class`` the share of the released images that a network of the real ones reads as
+    their label.
+    """
     train, n = synthetic.labelled(), len(levels)
     paper = real.shape == PAPER_SHAPE
     taught = teacher_accuracy(bundle, real, levels)
@@ -262,15 +268,11 @@ def score(
         Share of each level, real and synthetic; AUC of each level against the rest and their mean
         (of two levels, that of the positive one), accuracy, log loss and calibration error on the
         real rows of a classifier trained on the bundle, and what that error would be if all that it
-        says were true; mean total variation distance of columns
-        and of pairs of columns, label included; the five worst columns. Of images, where networks
-        are asked for, ``cnn_accuracy`` of `benchmarks.small_network` and ``paper_cnn_accuracy`` of
-        `benchmarks.convolutional`; ``teacher_accuracy`` of the classifier in the bundle; and
-        ``read_as_class``, the share of the synthetic images whose label is found by a small network
-        trained on the real ones. Of tables ``by_group``, the AUC by sex and age where they have such
-        columns, and ``importance_agreement``. Of items ``query_error``. None where it does not apply. Of a
-        release with several labels all is said of the first; of each other one, by its name, AUC,
-        accuracy and log loss.
+        says were true; mean distances of columns and of pairs of columns, label included; the five
+        worst columns. Of images, where networks are asked for, the figures of `network_figures`.
+        Of tables ``by_group``, the AUC by sex and age, and ``importance_agreement``. Of items
+        ``query_error``. Of each further label, by its name, AUC, accuracy and log loss. None where
+        a figure does not apply.
     """
     synthetic, real, schema = views(bundle, table)
     levels, images = label_levels(schema["label"]), bool(schema.get("image"))

@@ -32,8 +32,7 @@ def jobs() -> list[Job]:
         for name in DATASETS
     ]
     runs += [
-        Run(dataset="mnist", method=entry.kind, epsilon=1.0, delta=OTHER_DELTA)
-        for entry in METHODS
+        Run(dataset="mnist", method=entry.kind, epsilon=1.0, delta=OTHER_DELTA) for entry in METHODS
     ]
     runs += [
         Run(dataset="mnist", method=kind, form=form, epsilon=10.0)

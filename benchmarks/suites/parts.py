@@ -46,39 +46,36 @@ DATASETS, SPLITS, ROWS_OUT = ("adult", "flchain"), range(4), 100_000
 NOTHING = 1e-6
 
 Array = NDArray[np.float64]
-Split = Callable[[rule.Shares], rule.Shares]
 
 
-def _without_pairs(shares: rule.Shares) -> rule.Shares:
-    given = shares.pair_tables - NOTHING
-    return replace(shares, pair_tables=NOTHING, label_counts=shares.label_counts + given)
-
-
-def _without_one_ways(shares: rule.Shares) -> rule.Shares:
-    return replace(shares, one_ways=NOTHING)
-
-
-def _without_rounds(shares: rule.Shares) -> rule.Shares:
-    given = shares.rounds * (shares.residuals - NOTHING) + shares.kernel
-    return replace(shares, residuals=NOTHING, kernel=0.0, label_counts=shares.label_counts + given)
-
-
-def _in_two_rounds(shares: rule.Shares) -> rule.Shares:
-    return replace(shares, residuals=shares.residuals * shares.rounds / 2.0, rounds=2)
-
-
-def _without_kernel(shares: rule.Shares) -> rule.Shares:
-    return replace(shares, kernel=0.0, residuals=shares.residuals + shares.kernel / 2.0)
-
-
-def _without_counts(shares: rule.Shares) -> rule.Shares:
-    given = shares.label_counts - NOTHING
-    return replace(
-        shares,
+SHARES: dict[str, Callable[[rule.Shares], rule.Shares]] = {
+    "without-pair-tables": lambda s: replace(
+        s, pair_tables=NOTHING, label_counts=s.label_counts + s.pair_tables
+    ),
+    "without-one-ways": lambda s: replace(s, one_ways=NOTHING),
+    "without-counts-by-label": lambda s: replace(
+        s,
         label_counts=NOTHING,
-        pair_tables=shares.pair_tables + given / 2.0,
-        residuals=shares.residuals + given / 4.0,
-    )
+        pair_tables=s.pair_tables + s.label_counts / 2.0,
+        residuals=s.residuals + s.label_counts / 4.0,
+    ),
+    "without-kernel-features": lambda s: replace(
+        s, kernel=0.0, residuals=s.residuals + s.kernel / 2.0
+    ),
+    "without-residuals-and-kernel": lambda s: replace(
+        s,
+        residuals=NOTHING,
+        kernel=0.0,
+        label_counts=s.label_counts + s.rounds * s.residuals + s.kernel,
+    ),
+    "two-rounds": lambda s: replace(s, residuals=s.residuals * s.rounds / 2.0, rounds=2),
+}
+"""Rules that split the budget otherwise."""
+
+
+def _of_shares(change: Callable[[rule.Shares], rule.Shares]) -> dict[tuple[Any, str], Any]:
+    known = rule.shares_of
+    return {(rule, "shares_of"): lambda *args, **kwargs: change(known(*args, **kwargs))}
 
 
 def optimised_points(embedded: Array, n_points: int) -> Array:
@@ -118,20 +115,10 @@ def independent_labels(probabilities: Array, rng: np.random.Generator) -> NDArra
     return (rng.random((len(upto), 1)) > upto).sum(axis=1).astype(np.uint16)
 
 
-def _of_shares(change: Split) -> dict[tuple[Any, str], Any]:
-    known = rule.shares_of
-    return {(rule, "shares_of"): lambda *args, **kwargs: change(known(*args, **kwargs))}
-
-
 VARIANTS: dict[str, dict[tuple[Any, str], Any]] = {
     "whole": {},
-    "without-pair-tables": _of_shares(_without_pairs),
-    "without-one-ways": _of_shares(_without_one_ways),
-    "without-counts-by-label": _of_shares(_without_counts),
-    "without-kernel-features": _of_shares(_without_kernel),
+    **{name: _of_shares(change) for name, change in SHARES.items()},
     "points-by-pivoted-cholesky": {(kernel_features, "inducing_points"): optimised_points},
-    "without-residuals-and-kernel": _of_shares(_without_rounds),
-    "two-rounds": _of_shares(_in_two_rounds),
     "labels-and-codes-by-chance": {
         (sampler, "sample_codes"): independent_codes,
         (sampler, "systematic_labels"): independent_labels,

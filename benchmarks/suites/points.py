@@ -15,6 +15,7 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -23,14 +24,16 @@ from numpy.typing import NDArray
 
 from benchmarks.jobs import Job
 from benchmarks.results import IN_PROCESS, ResultRow, print_row
+from benchmarks.rivals.__main__ import site_of
 from benchmarks.rivals.clustmix.kip import centred_one_hot, optimise, ridge_solve
 from benchmarks.seeded_noise import SeededNoise
 from benchmarks.tables import read_images
 from privacy.calibration import release_mu
 from privacy.parameters import Adjacency, PrivacyParameters
 from storage.public_data.datasets import find
+from tasks.ingest.encoding import domain_of
 from tasks.measurement.curator import Curator
-from tasks.measurement.encoded import N_FOLDS, EncodedRows, EncodingDomain
+from tasks.measurement.encoded import N_FOLDS, EncodedRows
 from tasks.measurement.method import measure
 from tasks.methods.clustmix.images.image_clustmix import ImageClustMix
 from tasks.methods.clustmix.images.scattering import feature_bound, scatter
@@ -39,28 +42,6 @@ from tasks.methods.clustmix.images.teacher import ReleasedTeacher, Whitening
 DATASETS, EPSILONS, DRAWS, DELTA = ("mnist", "fashion_mnist"), (0.2, 1.0, 10.0), (0, 1), 1e-5
 STEPS, RATE, RIDGE, DIRECTIONS, TARGETS = 40, 0.02, 1e-2, 600, 3_000
 SIDE, LABELS, SHARD, BATCH = 28, 10, 10_000, 500
-
-Images = tuple[NDArray[np.uint16], NDArray[np.uint16]]
-
-
-def images_of(name: str, part: str) -> Images:
-    """Pixels (n, 784) and labels (n,) of a public dataset."""
-    pixels, labels = read_images(find(name if part == "train" else f"{name}_test"))
-    return pixels.astype(np.uint16), labels.astype(np.uint16)
-
-
-def domain(n_images: int) -> EncodingDomain:
-    """Return the public shape of 28 x 28 pixels of 256 levels and ten labels."""
-    n_pixels = SIDE * SIDE
-    return EncodingDomain(
-        column_names=tuple(map(str, range(n_pixels))),
-        n_codes=(256,) * n_pixels,
-        has_missing=(False,) * n_pixels,
-        numeric=(True,) * n_pixels,
-        label_levels=tuple(map(str, range(LABELS))),
-        patients=n_images,
-        image=(SIDE, SIDE, 1),
-    )
 
 
 def optimised(
@@ -117,8 +98,12 @@ FORMS = {"sampled": ImageClustMix, "optimised": OptimisedClustMix}
 
 def measured(name: str, epsilon: float, run: int, form: str) -> ResultRow:
     """Measure images once, and score the teacher by the test images."""
-    (pixels, labels), (others, answers) = images_of(name, "train"), images_of(name, "test")
-    method = FORMS[form](domain(len(labels)))
+    (pixels, labels), (others, answers) = (
+        tuple(part.astype(np.uint16) for part in read_images(find(name + end)))
+        for end in ("", "_test")
+    )
+    domain = domain_of(site_of(name.replace("_", "-")).table_schema)
+    method = FORMS[form](replace(domain, patients=len(labels)))
     mu = release_mu(PrivacyParameters(epsilon=epsilon, delta=DELTA), adjacency=Adjacency.ADD_REMOVE)
     shards = [
         EncodedRows(

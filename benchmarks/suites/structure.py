@@ -28,7 +28,7 @@ N_ROWS, N_COLUMNS, FLIPPED, DRAWS = 20_000, 10, 0.1, range(3)
 RULES = {"copied-label": 1, "xor-label-2": 2, "xor-label-3": 3, "xor-columns": 2}
 """Columns that a rule reads."""
 
-METHODS = ("clustmix", "naive_bayes", "dpgm", "dp_cda")
+METHODS = ("clustmix", "naive_bayes")
 EPSILONS = (1.0, 10.0)
 
 

@@ -12,5 +12,5 @@ if __name__ == "__main__":
     time.sleep(60 if number == 1 else 0.3)
     assert number != 2, "this one fails"
     assert number != 3, "it has no environment; make it with: make peers"
-    print("what a library prints")
+    sys.stdout.write("what a library prints\n")
     print_row(ResultRow(dataset="tiny", seed=number, auc=number / 100, **REAL))

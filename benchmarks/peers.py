@@ -26,6 +26,7 @@ from tasks.ingest.violations import refuse_violations
 ENVIRONMENTS = ROOT / ".venv-peers"
 PROGRAMS = {
     "aim": ("dpmm", "benchmarks.peer_dpmm"),
+    "aim_reduced": ("dpmm", "benchmarks.peer_dpmm"),
     "mst": ("dpmm", "benchmarks.peer_dpmm"),
     "mbi": ("mbi", "benchmarks.peer_mbi"),
 }

@@ -97,7 +97,7 @@ def scores(rows: Path, root: Path, folder: Path) -> dict[str, float]:
     }
 
 
-def main(source: Path, rows: Path, more: Path | None) -> None:
+def main(source: Path, rows: Path, more: Path | None = None) -> None:
     """Print the scores of one or two files of rows."""
     with tempfile.TemporaryDirectory(prefix="clustmix-nist-") as name:
         folder = Path(name)
@@ -109,4 +109,5 @@ def main(source: Path, rows: Path, more: Path | None) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:3]), Path(sys.argv[3]) if len(sys.argv) > 3 else None)
+    source, *files = map(Path, sys.argv[1:])
+    main(source, *files)

@@ -306,3 +306,21 @@ def cost(stored: Stored) -> Table:
     ]
     header = ("release of", "rows read", "columns", "wall seconds", "peak MiB")
     return Table(header=header, lines=tuple(lines), title="Time and memory")
+
+
+def distilled(stored: Stored) -> list[Table]:
+    """Scores of models of a few distilled points, of as many random rows, and of all rows."""
+    lines = []
+    for row in stored.of("distill"):
+        for name in row.figures:
+            n, _, kind = name.partition(" ")
+            if kind != "points, ridge":
+                continue
+            keys = (name, f"{n} points, trees", f"{n} random rows, ridge",
+                    f"{n} random rows, trees", "all rows, trees", f"{n} points, seconds")  # fmt: skip
+            cells = [row.dataset, n, *(figure([row.figures.get(key)]) for key in keys)]
+            lines.append(line([*cells, row.settings.get("device", "-")], [row]))
+    header = ("data", "points", "ridge", "trees", "random rows, ridge", "random rows, trees",
+              "all rows, trees", "seconds", "device")  # fmt: skip
+    title = "AUC for two labels, else accuracy, of models of distilled points"
+    return [Table(header=header, lines=tuple(lines), title=title)] if lines else []

@@ -179,8 +179,7 @@ def query_error(synthetic: View, real: View) -> float:
     queries = draw_query_sets(
         n_items=n_items, max_length=LONGEST_QUERY, rng=rng, n_queries=N_QUERIES, n_sets=1
     )
-    tables = ((view.codes == 1) for view in (real, synthetic))
-    return float(query_set_errors(*tables, queries)[0])
+    return float(query_set_errors(real.codes == 1, synthetic.codes == 1, queries)[0])
 
 
 def network_accuracy(train: View, test: View, n_labels: int) -> float:

@@ -59,7 +59,7 @@ def released(
     train, other = (part.astype(np.float32) / 255 for part in (pixels, test))
     z_score = ZScore.of(train)
     scaled, other = (clip_rows(z_score.apply(part), l2_clip_norm=clip) for part in (train, other))
-    noise = parameters and theorem_1_noise(
+    noise = None if parameters is None else theorem_1_noise(
         parameters, order=order, n_records=len(scaled), n_outputs=n_images,
         l2_clip_norm=clip, label_share=LABEL_SHARE,
     )  # fmt: skip

@@ -30,7 +30,7 @@ TABLES: dict[str, Callable[[Stored], Table | list[Table]]] = {
     "dp_cda": papers.dp_cda_best,
     "parts": sections.parts,
     "cost": sections.cost,
-    "nist": papers.nist,
+    "nist": papers.nist_brief,
     "distilled": sections.distilled,
     "three_a": papers.approximate_adapt_anonymise,
 }

@@ -316,8 +316,9 @@ def distilled(stored: Stored) -> list[Table]:
             n, _, kind = name.partition(" ")
             if kind != "points, ridge":
                 continue
-            keys = (name, f"{n} points, trees", f"{n} random rows, ridge",
-                    f"{n} random rows, trees", "all rows, trees", f"{n} points, seconds")  # fmt: skip
+            named = ("points, trees", "random rows, ridge", "random rows, trees")
+            keys = [name, *(f"{n} {key}" for key in named), "all rows, trees"]
+            keys.append(f"{n} points, seconds")
             cells = [row.dataset, n, *(figure([row.figures.get(key)]) for key in keys)]
             lines.append(line([*cells, row.settings.get("device", "-")], [row]))
     header = ("data", "points", "ridge", "trees", "random rows, ridge", "random rows, trees",

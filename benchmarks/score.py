@@ -29,8 +29,9 @@ from sklearn.metrics import roc_auc_score
 
 from benchmarks.bundle_rows import Document, View, label_levels, read_rows, table_view, views
 from benchmarks.marginal_distance import MarginalDistance, marginal_distance
+from benchmarks.query_sets import draw_query_sets, query_set_errors
 
-N_QUERIES, LONGEST_QUERY, QUERY_SEED, SANITY_SHARE = 1_000, 5, 20_190_627, 0.001
+N_QUERIES, LONGEST_QUERY, QUERY_SEED = 1_000, 5, 20_190_627
 TREES = 200
 SEX = ("sex", "gender", "male")
 """Names of columns of the sex of a patient, in lower case."""
@@ -174,15 +175,11 @@ def calibration_by_chance(probability: NDArray[np.float64]) -> float:
 
 def query_error(synthetic: View, real: View) -> float:
     """Mean relative error of counting queries: how many records hold all of one to five items."""
-    rng = np.random.default_rng(QUERY_SEED)
-    n_items = real.codes.shape[1]
-    records = [(view.codes == 1).T for view in (synthetic, real)]
-    errors = []
-    for length in rng.integers(1, LONGEST_QUERY, size=N_QUERIES, endpoint=True):
-        query = rng.choice(n_items, size=length, replace=False)
-        made, true = (has[query].all(axis=0).mean() for has in records)
-        errors.append(abs(made - true) / max(true, SANITY_SHARE))
-    return float(np.mean(errors))
+    rng, n_items = np.random.default_rng(QUERY_SEED), real.codes.shape[1]
+    queries = draw_query_sets(
+        n_items=n_items, max_length=LONGEST_QUERY, rng=rng, n_queries=N_QUERIES, n_sets=1
+    )
+    return float(query_set_errors(real.codes == 1, synthetic.codes == 1, queries)[0])
 
 
 def network_accuracy(train: View, test: View, n_labels: int) -> float:

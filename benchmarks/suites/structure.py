@@ -1,4 +1,4 @@
-"""Rules that no pair of columns shows: tables of XOR, on which a method of pairs has to lose.
+"""Rules that no pair of columns shows: tables of XOR, on which a method of pairs should lose.
 
 Ten columns of zeros and ones, drawn evenly. The label is a column, the XOR of two or of three
 columns, each turned round in a tenth of the rows; or the third column is the XOR of the first two,

@@ -24,7 +24,7 @@ from jax import Array
 
 from benchmarks.results import Requirement, requirement_table
 from benchmarks.rivals.clustmix.kip import centred_one_hot, ridge_solve
-from benchmarks.rivals.clustmix.tangent_kernels import tangent_kernel
+from tasks.distillation.tangent_kernels import tangent_kernel
 
 ROWS, POINTS, FEATURES, CLASSES, BATCH = 60_000, 1_000, 784, 10, 20_000
 DEPTH, RIDGE, REPEATS, ASKED = 2, 1.0, 3, 2.0

@@ -16,6 +16,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeAlias
 
+from privacy.errors import extra
+
 Kernel: TypeAlias = Callable[[Any, Any], Any]
 """Rows x (n, d) and y (m, d) to the kernel matrix (n, m), differentiable in both."""
 
@@ -81,6 +83,7 @@ def _stax() -> Any:
     # Its experiments need tensorflow.
     experiments = types.ModuleType("neural_tangents.experimental")
     sys.modules.setdefault("neural_tangents.experimental", experiments)
-    from neural_tangents import stax
+    with extra("distill"):
+        from neural_tangents import stax
 
-    return stax
+        return stax

@@ -129,6 +129,7 @@ def job_of(site: SiteFile, release_id: str, *, requester: str | None = None) -> 
         method=site.method,
         rows=site.n_rows,
         soft_labels=site.soft_labels,
+        points=None if site.distill is None else site.distill.points,
         patients=site.patients,
         site=site.model_dump(mode="json", by_alias=True),
     )
@@ -154,4 +155,9 @@ def asked_job(request: ReleaseRequest, site: SiteFile, *, requester: str | None)
             "has to approve; give --key (clustmix keygen makes one), or CLUSTMIX_REQUESTER where "
             "the orchestrator asks",
         )
+    if site.distill is not None:
+        # A missing package is noticed before the charge.
+        from tasks.distillation.tangent_kernels import tangent_kernel
+
+        tangent_kernel(depth=1)
     return job_of(site, request.release_id, requester=requester)

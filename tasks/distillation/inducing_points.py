@@ -1,18 +1,14 @@
 """Kernel inducing points: a few labelled points from which kernel ridge regression predicts.
 
 Points and labels move by Adam along the loss of kernel ridge regression on batches of rows (Eq. 5
-of the 3A paper, which is Eq. 6 with alpha 0), inside the unit box. Slices of the rows have points
-of their own, so that each is a task; the labels of all points together are then solved for.
-
-Everything is in float64 and a function of its arguments: on one kind of machine the same bytes.
+of the 3A paper, or Eq. 6 with alpha 0), inside the unit box. Slices of the rows have points of
+their own; the labels of all points together are then solved for. Everything is in float64 and a
+function of its arguments: on one kind of machine the same bytes.
 
 Source: Nguyen, Chen and Lee, "Dataset meta-learning from kernel ridge-regression", 2020.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -30,10 +26,8 @@ from tasks.distillation.tangent_kernels import Kernel, tangent_kernel
 RIDGE = 0.1
 """Ridge of the regression, in parts of the mean diagonal of the kernel of the points."""
 
-STEPS, BATCH, RATE = 200, 500, 0.02
-
+_STEPS, _BATCH, _RATE = 200, 500, 0.02
 _BLOCK, _JITTER = 200, 1e-9
-_WEIGHT_STD, _BIAS_STD = 2.0**0.5, 0.1
 _REPEATABLE = {
     # One thread a product: with several, the last bits depend on the number of processors.
     "cpu": {"xla_cpu_multi_thread_eigen": False},
@@ -41,23 +35,10 @@ _REPEATABLE = {
 }
 
 Image = tuple[int, int, int] | None
-"""Rows, columns and channels of images, whose kernel is convolutional; else fully connected."""
+"""Rows, columns and channels of images, whose kernel is convolutional; without, dense."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slice:
-    """Rows (n, d), in units of `unit`, with labels (n, C), and how many points stand for them.
-
-    The points begin as rows, spread over the labels as the rows are; with the seed, which is
-    public, come the rows of each step.
-    """
-
-    rows: NDArray[np.uint8]
-    unit: float
-    labels: Floats
-    n_points: int
-    seed: tuple[int, ...]
-    image: Image = None
+Slice = tuple[NDArray[np.uint8], Floats, int, tuple[int, ...]]
+"""Rows (n, d) with labels (n, C), the number of their points, and a public seed of batches."""
 
 
 def platform(_: object = None) -> str:
@@ -65,75 +46,84 @@ def platform(_: object = None) -> str:
     return str(jax.default_backend())
 
 
+@cache
+def kernel_of(image: Image) -> Kernel:
+    """Return the tangent kernel of a network with one hidden layer."""
+    return tangent_kernel(depth=1, weight_std=2.0**0.5, bias_std=0.1, image=image)
+
+
 def loss(points: Array, labels: Array, rows: Array, wanted: Array, *, kernel: Kernel) -> Array:
     """Return half the mean squared error, at rows, of ridge regression on the labelled points."""
     gram = kernel(points, points)
-    factor = cho_factor(gram + _ridge(gram), lower=True)
+    factor = cho_factor(gram + ridge_of(gram), lower=True)
     found = kernel(rows, points) @ cho_solve(factor, labels)
     return 0.5 * jnp.mean(jnp.sum((wanted - found) ** 2, axis=1))
 
 
-def optimised(task: Slice) -> Floats:
-    """Return the points (n_points, d) of a slice, moved to where they predict its rows best."""
-    n_rows = len(task.rows)
-    by_label = np.argsort(task.labels.argmax(axis=1), kind="stable")
-    first = by_label[np.linspace(0, n_rows - 1, task.n_points).round().astype(np.int64)]
-    batches = np.random.default_rng(task.seed).integers(n_rows, size=(STEPS, min(BATCH, n_rows)))
-    with jax.enable_x64(True):
-        rows, labels = jnp.asarray(task.rows), jnp.asarray(task.labels)
-        start = (rows[first] * task.unit, labels[first])
-        move = _descent(task.image, platform())
-        return np.asarray(move(start, rows, labels, jnp.asarray(batches), task.unit))
-
-
-def best_labels(points: Floats, rows: Slice) -> Floats:
-    """Return the labels (p, C) of points (p, d) whose regression predicts the rows best.
-
-    The loss at all rows is quadratic in the labels. It is minimised with the norm of the regression
-    as a penalty, weighted by the ridge.
-    """
-    with jax.enable_x64(True):
-        terms, at = _normal_terms(rows.image, platform()), jnp.asarray(points)
-        products, right = np.zeros((len(at), len(at))), np.zeros((len(at), rows.labels.shape[1]))
-        for first in range(0, len(rows.rows), _BLOCK):
-            block = slice(first, first + _BLOCK)
-            product, part = terms(at, rows.rows[block] * rows.unit, rows.labels[block])
-            products, right = products + np.asarray(product), right + np.asarray(part)
-        gram = np.asarray(jax.jit(kernel_of(rows.image))(at, at))
-    ridge = np.asarray(_ridge(gram))
-    normal = products + ridge[0, 0] * gram
-    normal += _JITTER * np.trace(normal) / len(normal) * np.eye(len(normal))
-    solved: Floats = (gram + ridge) @ np.linalg.solve(normal, right)
-    return solved
-
-
-@cache
-def kernel_of(image: Image) -> Kernel:
-    """Return the tangent kernel of a network with one hidden layer."""
-    return tangent_kernel(depth=1, weight_std=_WEIGHT_STD, bias_std=_BIAS_STD, image=image)
-
-
-def _ridge(gram: Any) -> Any:
+def ridge_of(gram: Any) -> Any:
+    """Return the matrix that is added to the kernel of points with themselves."""
     return RIDGE * jnp.mean(jnp.diag(gram)) * jnp.eye(len(gram), dtype=gram.dtype)
 
 
+def optimised(task: Slice, *, unit: float, image: Image) -> Floats:
+    """Return points (p, d), between 0 and 1, that predict the labels of the rows, in units.
+
+    They begin as rows that are spread over the labels as all rows are.
+    """
+    rows, labels, n_points, seed = task
+    by_label = np.argsort(labels.argmax(axis=1), kind="stable")
+    first = by_label[np.linspace(0, len(rows) - 1, n_points).round().astype(np.int64)]
+    batches = np.random.default_rng(seed).integers(len(rows), size=(_STEPS, _BATCH))
+    with jax.enable_x64(True):
+        start = (jnp.asarray(rows[first] * unit), jnp.asarray(labels[first]))
+        move = _descent(image, platform())
+        return np.asarray(move(start, (jnp.asarray(rows), jnp.asarray(labels)), batches, unit))
+
+
+def best_labels(
+    points: Floats, *, rows: NDArray[np.uint8], labels: Floats, unit: float, image: Image
+) -> Floats:
+    """Return the labels (p, C) of points (p, d) whose regression predicts the rows best.
+
+    The loss at all rows is quadratic in them. It is minimised with the norm of the regression as a
+    penalty, of the weight of the ridge.
+    """
+    with jax.enable_x64(True):
+        terms, solve = _solution(image, platform())
+        total = [np.zeros((len(points), n)) for n in (len(points), labels.shape[1])]
+        for first in range(0, len(rows), _BLOCK):
+            block = slice(first, first + _BLOCK)
+            parts = terms(points, rows[block] * unit, labels[block])
+            total = [whole + np.asarray(part) for whole, part in zip(total, parts, strict=True)]
+        return np.asarray(solve(points, *total))
+
+
 @cache
-def _normal_terms(image: Image, device: str) -> Callable[..., tuple[Array, Array]]:
+def _solution(image: Image, device: str) -> tuple[Callable[..., Any], Callable[..., Array]]:
     kernel = kernel_of(image)
 
     def terms(points: Array, rows: Array, labels: Array) -> tuple[Array, Array]:
         crossed = kernel(rows, points)
         return crossed.T @ crossed, crossed.T @ labels
 
-    return jax.jit(terms, compiler_options=_REPEATABLE.get(device))
+    def solve(points: Array, products: Array, right: Array) -> Array:
+        gram = kernel(points, points)
+        ridge = ridge_of(gram)
+        normal = products + ridge @ gram
+        floor = _JITTER * jnp.mean(jnp.diag(normal)) * jnp.eye(len(normal))
+        return (gram + ridge) @ jnp.linalg.solve(normal + floor, right)
+
+    options = _REPEATABLE.get(device)
+    return jax.jit(terms, compiler_options=options), jax.jit(solve, compiler_options=options)
 
 
 @cache
 def _descent(image: Image, device: str) -> Callable[..., Array]:
     kernel = kernel_of(image)
 
-    def move(start: Any, rows: Array, labels: Array, batches: Array, unit: Array) -> Array:
-        adam = optax.adam(optax.cosine_decay_schedule(RATE, len(batches)))
+    def move(start: Any, targets: Any, batches: Array, unit: Array) -> Array:
+        rows, labels = targets
+        adam = optax.adam(optax.cosine_decay_schedule(_RATE, len(batches)))
 
         def step(carry: Any, batch: Array) -> tuple[Any, None]:
             labelled, moments = carry

@@ -12,8 +12,8 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from privacy.arrays import Codes, Floats32
 from storage.schema.columns import Column, NumericColumn, number_of
 from storage.schema.table import TableSchema
 from tasks.distillation.inducing_points import best_labels, optimised, platform
@@ -26,6 +26,9 @@ MOST_ROWS = 20_000
 
 _POINTS_OF_A_SLICE, _MOST_CELLS, _WHITE = 100, 40_000_000, 255
 
+_Feature = tuple[str, Floats32]
+"""Name of a feature, and its value for each code of a column."""
+
 
 def distilled(
     rows: CodedTable, schema: TableSchema, points: int, executor: Executor = IN_PROCESS
@@ -36,45 +39,47 @@ def distilled(
     """
     content = rows.codes.astype("<u2").tobytes() + rows.label.astype("<u2").tobytes()
     seed = tuple(hashlib.sha256(content).digest())
-    image, own = schema.image, [list(features(column)) for column in schema.columns]
-    if image is not None:
-        levels = np.array(image.levels, dtype=np.uint8)
-        own = [[(f"`{name}` / {_WHITE}", levels)] for name in schema.column_names]
-    names = [name for of_column in own for name, _ in of_column]
-    most = max(points, min(MOST_ROWS, _MOST_CELLS // len(names)))
+    most = max(points, min(MOST_ROWS, _MOST_CELLS // sum(map(len, _tables(schema)))))
     chosen = np.random.default_rng(seed).permutation(len(rows.label))[:most]
-    columns = rows.codes[chosen].T
-    values = np.stack(
-        [table[codes] for codes, two in zip(columns, own, strict=True) for _, table in two], axis=1
-    )
-    labels = np.eye(len(schema.labels.level_names))[rows.label[chosen]]
-    share = labels.mean(axis=0)
-    about = {
-        "unit": 1.0 if image is None else 1.0 / _WHITE,
-        # On a processor the convolutional kernel takes hours.
-        "image": image.shape
-        if image and executor.map(platform, [None], gpu=True) == ["gpu"]
-        else None,
-    }
-    n_points = min(points, len(chosen))
+    names, values = encoded(rows.codes[chosen], schema)
+    every = np.eye(len(schema.labels.level_names))[rows.label[chosen]]
+    share = every.mean(axis=0)
+    labels, n_points = every - share, min(points, len(chosen))
+    # On a processor the convolutional kernel takes hours.
+    convolved = schema.image and executor.map(platform, [None], gpu=True) == ["gpu"]
+    image = schema.image.shape if schema.image and convolved else None
     n_slices = max(1, round(n_points / _POINTS_OF_A_SLICE))
     tasks = [
-        (values[k::n_slices], labels[k::n_slices] - share, len(part), (*seed, k))
+        (values[k::n_slices], labels[k::n_slices], len(part), (*seed, k))
         for k, part in enumerate(np.array_split(np.arange(n_points), n_slices))
     ]
-    moved = np.concatenate(executor.map(partial(optimised, **about), tasks, gpu=True))
-    solve = partial(best_labels, rows=values, labels=labels - share, **about)
+    moved = np.concatenate(executor.map(partial(optimised, image=image), tasks, gpu=True))
+    solve = partial(best_labels, rows=values, labels=labels, image=image)
     [soft] = executor.map(solve, [moved], gpu=True)
     found = np.hstack([moved, soft + share]).astype(np.float32)
     return pd.DataFrame(found, columns=[*names, *_label_names(schema)])
 
 
-def features(column: Column) -> Iterator[tuple[str, NDArray[np.uint8]]]:
+def encoded(codes: Codes, schema: TableSchema) -> tuple[list[str], Floats32]:
+    """Return the names (d,) of the features, and those (n, d) of rows; each row by itself."""
+    tables = _tables(schema)
+    values = [table[own] for own, part in zip(codes.T, tables, strict=True) for _, table in part]
+    return [name for part in tables for name, _ in part], np.stack(values, axis=1)
+
+
+def _tables(schema: TableSchema) -> list[list[_Feature]]:
+    if schema.image is None:
+        return [list(features(column)) for column in schema.columns]
+    white = np.array(schema.image.levels, dtype=np.float32) / np.float32(_WHITE)
+    return [[(f"`{name}` / {_WHITE}", white)] for name in schema.column_names]
+
+
+def features(column: Column) -> Iterator[_Feature]:
     """Yield the features of a column, each with its value for every code: levels, bins reached."""
     name = f"`{column.name}`"
     if not isinstance(column, NumericColumn):
         absent = () if column.nullable else column.missing[:1]
-        known = np.eye(column.n_codes, dtype=np.uint8)
+        known = np.eye(column.n_codes, dtype=np.float32)
         for level, is_it in zip((*column.levels, *absent), known, strict=False):
             yield f"{name} == {level!r}", is_it
         return
@@ -84,11 +89,11 @@ def features(column: Column) -> Iterator[tuple[str, NDArray[np.uint8]]]:
     values = np.array([*starts, *absent_value])
     # True wherever there is a number.
     if code is not None and code > column.upper:
-        yield f"{name} <= {column.upper:.10g}", (values <= column.upper).astype(np.uint8)
+        yield f"{name} <= {column.upper:.10g}", (values <= column.upper).astype(np.float32)
     elif column.has_missing:
-        yield f"{name} >= {column.lower:.10g}", (values >= column.lower).astype(np.uint8)
+        yield f"{name} >= {column.lower:.10g}", (values >= column.lower).astype(np.float32)
     for start in starts[1:]:
-        yield f"{name} >= {start:.{column.grid_decimals}f}", (values >= start).astype(np.uint8)
+        yield f"{name} >= {start:.{column.grid_decimals}f}", (values >= start).astype(np.float32)
 
 
 def _label_names(schema: TableSchema) -> list[str]:

@@ -18,9 +18,8 @@ import numpy as np
 import optax
 from jax import Array
 from jax.scipy.linalg import cho_factor, cho_solve
-from numpy.typing import NDArray
 
-from privacy.arrays import Floats
+from privacy.arrays import Floats, Floats32
 from tasks.distillation.tangent_kernels import Kernel, tangent_kernel
 
 RIDGE = 0.1
@@ -28,7 +27,7 @@ RIDGE = 0.1
 
 _STEPS, _BATCH, _RATE = 200, 500, 0.02
 _BLOCK, _JITTER = 200, 1e-9
-_REPEATABLE = {
+_REPEATABLE: dict[str, dict[str, Any]] = {
     # One thread a product: with several, the last bits depend on the number of processors.
     "cpu": {"xla_cpu_multi_thread_eigen": False},
     "gpu": {"xla_gpu_deterministic_ops": True, "xla_gpu_autotune_level": 0},
@@ -37,7 +36,7 @@ _REPEATABLE = {
 Image = tuple[int, int, int] | None
 """Rows, columns and channels of images, whose kernel is convolutional; without, dense."""
 
-Slice = tuple[NDArray[np.uint8], Floats, int, tuple[int, ...]]
+Slice = tuple[Floats32, Floats, int, tuple[int, ...]]
 """Rows (n, d) with labels (n, C), the number of their points, and a public seed of batches."""
 
 
@@ -65,8 +64,8 @@ def ridge_of(gram: Any) -> Any:
     return RIDGE * jnp.mean(jnp.diag(gram)) * jnp.eye(len(gram), dtype=gram.dtype)
 
 
-def optimised(task: Slice, *, unit: float, image: Image) -> Floats:
-    """Return points (p, d), between 0 and 1, that predict the labels of the rows, in units.
+def optimised(task: Slice, *, image: Image) -> Floats:
+    """Return points (p, d), between 0 and 1, that predict the labels of the rows.
 
     They begin as rows that are spread over the labels as all rows are.
     """
@@ -75,14 +74,12 @@ def optimised(task: Slice, *, unit: float, image: Image) -> Floats:
     first = by_label[np.linspace(0, len(rows) - 1, n_points).round().astype(np.int64)]
     batches = np.random.default_rng(seed).integers(len(rows), size=(_STEPS, _BATCH))
     with jax.enable_x64(True):
-        start = (jnp.asarray(rows[first] * unit), jnp.asarray(labels[first]))
+        start = (jnp.asarray(rows[first], jnp.float64), jnp.asarray(labels[first]))
         move = _descent(image, platform())
-        return np.asarray(move(start, (jnp.asarray(rows), jnp.asarray(labels)), batches, unit))
+        return np.asarray(move(start, (jnp.asarray(rows), jnp.asarray(labels)), batches))
 
 
-def best_labels(
-    points: Floats, *, rows: NDArray[np.uint8], labels: Floats, unit: float, image: Image
-) -> Floats:
+def best_labels(points: Floats, *, rows: Floats32, labels: Floats, image: Image) -> Floats:
     """Return the labels (p, C) of points (p, d) whose regression predicts the rows best.
 
     The loss at all rows is quadratic in them. It is minimised with the norm of the regression as a
@@ -93,7 +90,7 @@ def best_labels(
         total = [np.zeros((len(points), n)) for n in (len(points), labels.shape[1])]
         for first in range(0, len(rows), _BLOCK):
             block = slice(first, first + _BLOCK)
-            parts = terms(points, rows[block] * unit, labels[block])
+            parts = terms(points, jnp.asarray(rows[block], jnp.float64), labels[block])
             total = [whole + np.asarray(part) for whole, part in zip(total, parts, strict=True)]
         return np.asarray(solve(points, *total))
 
@@ -106,7 +103,7 @@ def _solution(image: Image, device: str) -> tuple[Callable[..., Any], Callable[.
         crossed = kernel(rows, points)
         return crossed.T @ crossed, crossed.T @ labels
 
-    def solve(points: Array, products: Array, right: Array) -> Array:
+    def solve(points: Array, products: Array, right: Array) -> Any:
         gram = kernel(points, points)
         ridge = ridge_of(gram)
         normal = products + ridge @ gram
@@ -121,21 +118,23 @@ def _solution(image: Image, device: str) -> tuple[Callable[..., Any], Callable[.
 def _descent(image: Image, device: str) -> Callable[..., Array]:
     kernel = kernel_of(image)
 
-    def move(start: Any, targets: Any, batches: Array, unit: Array) -> Array:
+    def move(start: Any, targets: Any, batches: Array) -> Array:
         rows, labels = targets
         adam = optax.adam(optax.cosine_decay_schedule(_RATE, len(batches)))
 
         def step(carry: Any, batch: Array) -> tuple[Any, None]:
             labelled, moments = carry
-            gradient = jax.grad(
-                lambda one: loss(*one, rows[batch] * unit, labels[batch], kernel=kernel)
-            )(labelled)
+            some, wanted = rows[batch].astype(jnp.float64), labels[batch]
+            gradient = jax.grad(lambda one: loss(one[0], one[1], some, wanted, kernel=kernel))(
+                labelled
+            )
             updates, moments = adam.update(gradient, moments)
-            points, own = optax.apply_updates(labelled, updates)
-            return ((jnp.clip(points, 0.0, 1.0), own), moments), None
+            points, soft = optax.apply_updates(labelled, updates)
+            return ((jnp.clip(points, 0.0, 1.0), soft), moments), None
 
         (ended, _), _ = jax.lax.scan(step, (start, adam.init(start)), batches)
         points: Array = ended[0]
         return points
 
-    return jax.jit(move, compiler_options=_REPEATABLE.get(device))
+    descent: Callable[..., Array] = jax.jit(move, compiler_options=_REPEATABLE.get(device))
+    return descent

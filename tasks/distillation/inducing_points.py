@@ -8,7 +8,8 @@ function of its arguments: on one kind of machine the same bytes.
 Source: Nguyen, Chen and Lee, "Dataset meta-learning from kernel ridge-regression", 2020.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 import optax
 from jax import Array
 from jax.scipy.linalg import cho_factor, cho_solve
+from threadpoolctl import threadpool_limits
 
 from privacy.arrays import Floats, Floats32
 from tasks.distillation.tangent_kernels import Kernel, tangent_kernel
@@ -28,7 +30,6 @@ RIDGE = 0.1
 _STEPS, _BATCH, _RATE = 200, 500, 0.02
 _BLOCK, _JITTER = 200, 1e-9
 _REPEATABLE: dict[str, dict[str, Any]] = {
-    # One thread a product: with several, the last bits depend on the number of processors.
     "cpu": {"xla_cpu_multi_thread_eigen": False},
     "gpu": {"xla_gpu_deterministic_ops": True, "xla_gpu_autotune_level": 0},
 }
@@ -73,7 +74,7 @@ def optimised(task: Slice, *, image: Image) -> Floats:
     by_label = np.argsort(labels.argmax(axis=1), kind="stable")
     first = by_label[np.linspace(0, len(rows) - 1, n_points).round().astype(np.int64)]
     batches = np.random.default_rng(seed).integers(len(rows), size=(_STEPS, _BATCH))
-    with jax.enable_x64(True):
+    with _one_thread():
         start = (jnp.asarray(rows[first], jnp.float64), jnp.asarray(labels[first]))
         move = _descent(image, platform())
         return np.asarray(move(start, (jnp.asarray(rows), jnp.asarray(labels)), batches))
@@ -85,7 +86,7 @@ def best_labels(points: Floats, *, rows: Floats32, labels: Floats, image: Image)
     The loss at all rows is quadratic in them. It is minimised with the norm of the regression as a
     penalty, of the weight of the ridge.
     """
-    with jax.enable_x64(True):
+    with _one_thread():
         terms, solve = _solution(image, platform())
         total = [np.zeros((len(points), n)) for n in (len(points), labels.shape[1])]
         for first in range(0, len(rows), _BLOCK):
@@ -93,6 +94,13 @@ def best_labels(points: Floats, *, rows: Floats32, labels: Floats, image: Image)
             parts = terms(points, jnp.asarray(rows[block], jnp.float64), labels[block])
             total = [whole + np.asarray(part) for whole, part in zip(total, parts, strict=True)]
         return np.asarray(solve(points, *total))
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute in float64; with several threads the last bits depend on the machine."""
+    with jax.enable_x64(True), threadpool_limits(1, user_api="blas"):
+        yield
 
 
 @cache

@@ -221,12 +221,8 @@ class Publisher:
         gate: dict[str, Any] | None = None,
     ) -> None:
         job = job_of_measurement(measurement, release_id)
-        job = replace(
-            job,
-            rows=rows or job.rows,
-            soft_labels=soft_labels or job.soft_labels,
-            points=points or job.points,
-        )
+        job = replace(job, rows=rows or job.rows, points=points or job.points)
+        job = replace(job, soft_labels=soft_labels or job.soft_labels)
         checked = self.entries.checked_before(measurement.record.ledger_entry, job.declarations)
         job = job if gate is None else replace(job, site={**job.site, "gate": gate})
         files, manifest = publish_steps.prepare(

@@ -123,10 +123,10 @@ def _solution(image: Image, device: str) -> tuple[Callable[..., Any], Callable[.
 
 
 @cache
-def _descent(image: Image, device: str) -> Callable[..., Array]:
+def _descent(image: Image, device: str) -> Any:
     kernel = kernel_of(image)
 
-    def move(start: Any, targets: Any, batches: Array) -> Array:
+    def move(start: Any, targets: Any, batches: Array) -> Any:
         rows, labels = targets
         adam = optax.adam(optax.cosine_decay_schedule(_RATE, len(batches)))
 
@@ -141,8 +141,6 @@ def _descent(image: Image, device: str) -> Callable[..., Array]:
             return ((jnp.clip(points, 0.0, 1.0), soft), moments), None
 
         (ended, _), _ = jax.lax.scan(step, (start, adam.init(start)), batches)
-        points: Array = ended[0]
-        return points
+        return ended[0]
 
-    descent: Callable[..., Array] = jax.jit(move, compiler_options=_REPEATABLE.get(device))
-    return descent
+    return jax.jit(move, compiler_options=_REPEATABLE.get(device))

@@ -107,13 +107,8 @@ class ReleaseJob:
     def asked(self) -> RowsAsked:
         """The part of the job that shapes no measurement."""
         gate = self.site.get("gate", {})
-        return RowsAsked(
-            rows=self.rows,
-            soft_labels=self.soft_labels,
-            points=self.points,
-            caps=self.caps,
-            gate=gate,
-        )
+        more: dict[str, Any] = {"soft_labels": self.soft_labels, "points": self.points}
+        return RowsAsked(rows=self.rows, caps=self.caps, gate=gate, **more)
 
     def reading(self, table: Path | None) -> ReleaseJob:
         """Return the job with another file as its table; None leaves it as it is."""

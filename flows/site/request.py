@@ -1,6 +1,7 @@
 """The request of a release, public, as the orchestrator stores it."""
 
 from decimal import Decimal
+from importlib import import_module
 from pathlib import Path
 
 from pydantic import Field
@@ -157,7 +158,5 @@ def asked_job(request: ReleaseRequest, site: SiteFile, *, requester: str | None)
         )
     if site.distill is not None:
         # A missing package is noticed before the charge.
-        from tasks.distillation.tangent_kernels import tangent_kernel
-
-        tangent_kernel(depth=1)
+        import_module("tasks.distillation.tangent_kernels").tangent_kernel(depth=1)
     return job_of(site, request.release_id, requester=requester)

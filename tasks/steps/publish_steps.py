@@ -6,6 +6,7 @@ Everything here reads released values and public settings only, and draws no noi
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from importlib import import_module
 
 import numpy as np
 
@@ -106,10 +107,9 @@ def _distilled(
 ) -> dict[str, bytes]:
     if points is None:
         return {}
-    from tasks.distillation.distilled_rows import DISTILLED_FILE, distilled
-
     with stage("distill"), executor() as workers:
-        return {DISTILLED_FILE: parquet_of(distilled(rows, schema, points, workers))}
+        part = import_module("tasks.distillation.distilled_rows")  # it needs the extra distill
+        return {part.DISTILLED_FILE: parquet_of(part.distilled(rows, schema, points, workers))}
 
 
 def _tables(

@@ -78,6 +78,8 @@ class ResultRow:
     peak_rss_mib, peak_pss_mib
         Peak resident memory, summed over the processes of the command; in the second, shared
         pages count once.
+    suite, command
+        Name of the suite, and the command as typed: no two rows share it.
     """
 
     dataset: str
@@ -106,6 +108,8 @@ class ResultRow:
     stage_seconds: dict[str, float] = field(default_factory=dict)
     peak_rss_mib: float | None = None
     peak_pss_mib: float | None = None
+    suite: str | None = None
+    command: str | None = None
 
     def __post_init__(self) -> None:
         if self.analysis not in GUARANTEES or self.source not in SOURCES:

@@ -43,8 +43,8 @@ MOST_CELLS = 80_000_000
 
 def jobs() -> list[Job]:
     """Return a job for each table."""
-    command = "benchmarks.suites.distill"
-    return [Job(suite="distill", command=(command, "--site", site)) for site in SITES]
+    module = "benchmarks.suites.distill"
+    return [Job(suite="distill", command=(module, "--site", site)) for site in SITES]
 
 
 class Judge:
@@ -114,17 +114,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         figures |= judge.figures(f"{n} random rows", x[:n].astype(np.float64), y[:n], soft=False)
         figures[f"{n} points, seconds"] = round(seconds, 1)
     row = ResultRow(
-        **{"dataset": name, "method": site.method.kind, "analysis": "proven", "source": BUNDLE},
-        epsilon=site.privacy.epsilon,
-        delta=site.privacy.delta,
-        seed=SPLIT,
-        rows=n_rows,
-        columns=len(schema.columns),
-        rows_out=len(rows.label),
-        settings={"device": platform()},
-        figures=figures,
+        dataset=name, method=site.method.kind, analysis="proven", source=BUNDLE, seed=SPLIT,
+        epsilon=site.privacy.epsilon, delta=site.privacy.delta, rows=n_rows, figures=figures,
+        columns=len(schema.columns), rows_out=len(rows.label), settings={"device": platform()},
         wall_seconds=round(used.wall_seconds, 1),
-    )
+    )  # fmt: skip
     print(json.dumps(asdict(row)))
     return 0
 

@@ -7,6 +7,8 @@ import pandas as pd
 import pytest
 from made_up_release import SCHEMA
 
+from clustmix import NaiveBayes, Schema
+from privacy.errors import ConfigurationError
 from storage.schema.columns import CategoricalColumn, NumericColumn
 from storage.schema.table import TableSchema
 from tasks.distillation import inducing_points
@@ -120,3 +122,13 @@ def test_the_same_rows_give_the_same_bytes_on_any_executor(executor):
     found = distilled(rows, schema, 160, executor)
     assert found.shape == (160, len(encoded(rows.codes, schema)[0]) + 2)
     pd.testing.assert_frame_equal(found, distilled(rows, schema, 160), check_exact=True)
+
+
+def test_a_fitted_model_distils_what_it_samples():
+    schema = Schema(items=("tea",), label={"name": "y", "levels": {"no": (), "yes": ()}})
+    frame = pd.DataFrame({"tea": [0, 1] * 500, "y": ["no", "yes"] * 500})
+    model = NaiveBayes(schema, epsilon=1.0, delta=1e-6).fit(frame)
+    points = model.distill(10)
+    assert points.shape == (10, 4) and points.attrs["guarantee"] == model.guarantee_.statement
+    with pytest.raises(ConfigurationError, match="10 to 2,000"):
+        model.distill(9)

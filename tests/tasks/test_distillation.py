@@ -129,6 +129,7 @@ def test_a_fitted_model_distils_what_it_samples():
     frame = pd.DataFrame({"tea": [0, 1] * 500, "y": ["no", "yes"] * 500})
     model = NaiveBayes(schema, epsilon=1.0, delta=1e-6).fit(frame)
     points = model.distill(10)
-    assert points.shape == (10, 4) and points.attrs["guarantee"] == model.guarantee_.statement
+    assert points.shape == (10, 4)
+    assert points.attrs["guarantee"] == model.guarantee_.statement
     with pytest.raises(ConfigurationError, match="10 to 2,000"):
         model.distill(9)

@@ -93,7 +93,7 @@ house: $(STAMP) ## Count lines, arrows between folders and what is handed on who
 	@$(BIN)/python -m benchmarks.house --list
 
 lock: ## Write requirements.lock anew from pyproject.toml (needs uv on the PATH)
-	@uv pip compile pyproject.toml --extra server --extra rivals --extra audit --extra s3 --extra hospital --group dev \
+	@uv pip compile pyproject.toml --extra server --extra distill --extra rivals --extra audit --extra s3 --extra hospital --group dev \
 	  --output-file requirements.lock \
 	  --python-version 3.11 --python-platform x86_64-manylinux_2_28 --generate-hashes \
 	  --no-strip-extras --no-annotate --no-header --no-emit-index-url --no-emit-find-links --quiet

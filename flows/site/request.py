@@ -1,6 +1,7 @@
 """The request of a release, public, as the orchestrator stores it."""
 
 from decimal import Decimal
+from importlib import import_module
 from pathlib import Path
 
 from pydantic import Field
@@ -129,6 +130,7 @@ def job_of(site: SiteFile, release_id: str, *, requester: str | None = None) -> 
         method=site.method,
         rows=site.n_rows,
         soft_labels=site.soft_labels,
+        points=None if site.distill is None else site.distill.points,
         patients=site.patients,
         site=site.model_dump(mode="json", by_alias=True),
     )
@@ -154,4 +156,7 @@ def asked_job(request: ReleaseRequest, site: SiteFile, *, requester: str | None)
             "has to approve; give --key (clustmix keygen makes one), or CLUSTMIX_REQUESTER where "
             "the orchestrator asks",
         )
+    if site.distill is not None:
+        # A missing package is noticed before the charge.
+        import_module("tasks.distillation.tangent_kernels").tangent_kernel(depth=1)
     return job_of(site, request.release_id, requester=requester)

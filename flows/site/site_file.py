@@ -39,6 +39,9 @@ from tasks.steps.job import MethodConfig
 _MOST_ROWS, _MOST_VALUES = 250_000, 50_000_000
 """Rows cost no privacy, and a classifier needs many to see through the chance in a label."""
 
+_MOST_CODES = 16_000
+"""Most features of a distilled point: it has one for each level and bin."""
+
 
 def _name(text: str) -> str:
     try:
@@ -167,6 +170,17 @@ class _Gate(Declaration):
     """Add its documentation page of the synthetic rows, ``expectations.html``."""
 
 
+class _Distill(Declaration):
+    """Few points with soft labels from which a model learns as from the released rows.
+
+    `distilled.parquet` of the bundle: computed from its rows, so that it costs no budget. Needs
+    the extra ``distill``.
+    """
+
+    points: Annotated[StrictInt, Field(ge=10, le=2_000)]
+    """Number of points."""
+
+
 class SiteFile(Declaration):
     """A site file."""
 
@@ -192,6 +206,8 @@ class SiteFile(Declaration):
     soft_labels: StrictBool = False
     """Release the teacher's probability of every label of each image in ``soft_labels.parquet``,
     for images by ``clustmix``. It costs no budget and is no part of the measurement."""
+    distill: _Distill | None = left_out()
+    """Add few points with soft labels that stand for the synthetic rows."""
     patients: Annotated[StrictInt, Field(ge=1, le=10_000_000_000)] | None = left_out()
     """Approximate number of patients: public, rounded, and no count of the table. It sets the split
     of the budget, 10,000 if left out; the guarantee does not depend on it."""
@@ -253,6 +269,13 @@ class SiteFile(Declaration):
                 "soft_labels: expected schema.image and method.kind clustmix, which alone has a "
                 "teacher; leave it out"
             )
+        if self.distill is not None and schema.image is None:
+            n_codes = sum(column.n_codes for column in schema.columns)
+            if n_codes > _MOST_CODES:
+                yield (
+                    f"distill: expected at most {_MOST_CODES:,} levels and bins of all columns, "
+                    f"found {n_codes:,}; leave it out"
+                )
         if self.gate is not None and not kept:
             from tasks.gates.suites import cells_of, refusals
 

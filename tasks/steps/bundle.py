@@ -102,6 +102,7 @@ def _facts(job: ReleaseJob, measurement: Measurement) -> dict[str, Any]:
             "lifetime_epsilon": job.lifetime_epsilon,
             **({"cohort": job.cohort} if job.cohort != job.ref.dataset else {}),
             "rows": job.rows,
+            **({} if job.points is None else {"distilled_points": job.points}),
             **gate_stated(job.asked.gate),
         },
         "code_version": version("clustmix"),

@@ -44,6 +44,7 @@ class RowsAsked:
 
     rows: int
     soft_labels: bool
+    points: int | None
     caps: Caps
     gate: dict[str, Any]
 
@@ -55,7 +56,8 @@ class ReleaseJob:
     The cohort is the patients whose budget pays, also for other datasets; its lifetime epsilon is
     as declared, the caps are in the currency of the ledger. The partition is the part of the
     patients that is read, None for all; the requester the key id of who asked; the number of
-    patients, if any, a declared one. The site is the site file as JSON values.
+    patients, if any, a declared one; the points those of a distillation, if any. The site is the
+    site file as JSON values.
     """
 
     ref: ReleaseRef
@@ -76,6 +78,7 @@ class ReleaseJob:
     method: MethodConfig
     rows: int
     soft_labels: bool = False
+    points: int | None = None
     patients: int | None = None
     site: dict[str, Any]
 
@@ -104,7 +107,8 @@ class ReleaseJob:
     def asked(self) -> RowsAsked:
         """The part of the job that shapes no measurement."""
         gate = self.site.get("gate", {})
-        return RowsAsked(rows=self.rows, soft_labels=self.soft_labels, caps=self.caps, gate=gate)
+        more: dict[str, Any] = {"soft_labels": self.soft_labels, "points": self.points}
+        return RowsAsked(rows=self.rows, caps=self.caps, gate=gate, **more)
 
     def reading(self, table: Path | None) -> ReleaseJob:
         """Return the job with another file as its table; None leaves it as it is."""

@@ -11,9 +11,9 @@ import numpy as np
 from benchmarks.rivals.clustmix.claimed_noise import noise_sigma
 from benchmarks.rivals.clustmix.constrained_gmm import cluster_means, constrained_gmm
 from benchmarks.rivals.clustmix.kip import Loss, centred_one_hot, optimise, raw_loss
-from benchmarks.rivals.clustmix.tangent_kernels import tangent_kernel
 from privacy.arrays import Floats, Indices
 from privacy.parameters import PrivacyParameters
+from tasks.distillation.tangent_kernels import tangent_kernel
 
 if TYPE_CHECKING:
     from benchmarks.rivals.clustmix.algorithm import ClustMixSettings

@@ -1,12 +1,10 @@
-"""Neural tangent kernels of networks of infinite width, by neural-tangents: its only adapter.
+"""Tangent kernels of networks of infinite width, by neural-tangents: its only adapter.
 
-neural-tangents 0.6.5 is the last release. It imports names that jax has moved since, which are put
-back before it is imported, and tensorflow for a part that is not used here.
+Version 0.6.5 is the last. It imports names that jax has moved since, which are put back before it
+is imported, and tensorflow for a part that is not used here.
 
-References
-----------
-Jacot, Gabriel and Hongler (2018), "Neural tangent kernel: convergence and generalization in neural
-networks". Novak et al. (2020), "Neural Tangents: fast and easy infinite neural networks in Python".
+Source: Jacot, Gabriel and Hongler, "Neural tangent kernel", 2018; Novak et al., "Neural Tangents",
+2020.
 """
 
 import importlib
@@ -16,10 +14,10 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeAlias
 
+from privacy.errors import extra
+
 Kernel: TypeAlias = Callable[[Any, Any], Any]
 """Rows x (n, d) and y (m, d) to the kernel matrix (n, m), differentiable in both."""
-
-_FILTER = (3, 3)
 
 
 def tangent_kernel(
@@ -31,25 +29,18 @@ def tangent_kernel(
 ) -> Kernel:
     """Return the tangent kernel of a ReLU network with `depth` hidden layers and one output.
 
-    Parameters
-    ----------
-    depth
-        Hidden layers; the kernel is linear without any.
-    weight_std, bias_std
-        Of the standard normal weights and biases, in the NTK parameterisation.
-    image
-        Height, width and channels: the hidden layers are convolutions of 3 x 3 pixels, with zeros
-        around the image, and rows are images, pixel by pixel. The layers are dense if None.
+    Weights and biases are normal, in the NTK parameterisation. With an image (height, width and
+    channels) hidden layers are convolutions of 3 x 3 pixels, with zeros around the image, and rows
+    are images, pixel by pixel; otherwise they are dense. Needs the extra ``distill``.
     """
-    stax = _stax()
-    scales = {"W_std": weight_std, "b_std": bias_std}
+    stax, scales = _stax(), {"W_std": weight_std, "b_std": bias_std}
     hidden = [
         layer
         for _ in range(depth)
         for layer in (
             stax.Dense(1, **scales)
             if image is None
-            else stax.Conv(1, _FILTER, padding="SAME", **scales),
+            else stax.Conv(1, (3, 3), padding="SAME", **scales),
             stax.Relu(),
         )
     ]
@@ -75,12 +66,12 @@ def _stax() -> Any:
     if not hasattr(rules, "zeros_like_p"):
         rules.zeros_like_p = extended.Primitive("zeros_like_removed")
     inner = importlib.import_module("jax._src.util")
-    moved = types.ModuleType("jax.util")
-    moved.safe_map, moved.safe_zip = inner.safe_map, inner.safe_zip  # type: ignore[attr-defined]
+    moved: Any = types.ModuleType("jax.util")
+    moved.safe_map, moved.safe_zip = inner.safe_map, inner.safe_zip
     sys.modules.setdefault("jax.util", moved)
     # Its experiments need tensorflow.
     experiments = types.ModuleType("neural_tangents.experimental")
     sys.modules.setdefault("neural_tangents.experimental", experiments)
-    from neural_tangents import stax
-
+    with extra("distill"):
+        from neural_tangents import stax
     return stax

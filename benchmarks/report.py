@@ -92,8 +92,9 @@ SECTIONS: Sequence[tuple[str, str, Callable[[Stored], Parts]]] = (
      "include a share of epsilon for preprocessing.", papers.nist),
     ("Tables", "AUC of LightGBM trained on a release, on held-out real rows. Error bars and ± are "
      "standard deviations over splits.", _tables),
-    ("Rules of several columns", "XOR shows in no pair of columns. A rule of the label and "
-     "columns can be seen by a model of the label; a rule of columns alone by no method of pairs.", sections.structure),
+    ("Rules of several columns", "XOR shows in no pair of columns. A model of the label can see "
+     "a rule of the label and columns; no method of pairs sees a rule of columns alone.",
+     sections.structure),
     ("Images", "DPImageBench trains three large networks for longer; ours is a small one. The "
      "protocols differ.", _images),
     ("Rivals", "Programs of others on the same splits, each with a limit of time.",

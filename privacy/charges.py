@@ -7,7 +7,7 @@ advance (Smith and Thakurta, "Fully adaptive composition for Gaussian differenti
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from decimal import ROUND_CEILING, Decimal
 
 from privacy.errors import ConfigurationError
@@ -22,9 +22,14 @@ MAX_RHO = Decimal(1_000_000)
 
 MAX_WINDOW_DAYS = 36_500
 MAX_PARTS = 1_000
+MAX_TIMES = 100
+"""Most releases by entry that one patient may be in."""
 
 _KEY_ID = re.compile(r"[0-9a-f]{16}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+
+PERIOD = r"[0-9]{4}(-(0[1-9]|1[0-2]|Q[1-4]|W[0-5][0-9]))?"
+"""Name of a year, or of a month, quarter or ISO week of one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,24 +66,48 @@ class Caps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """One of several disjoint sets of patients.
+    """One of several sets of patients; a patient is in at most `at_most` of them.
 
-    A keyed hash of a patient's own id gives the part, so that a patient contributes to the sums of
-    one part alone. `scheme` names the rule that divides the patients into 2 to 1000 `parts`, which
-    count from 0 (ConfigurationError).
+    By hash, a keyed hash of a patient's own id gives the part, so that a patient contributes to the
+    sums of one part alone. `scheme` names the rule that divides the patients into 2 to 1000
+    `parts`, which count from 0. By entry `parts` is None and `part` a period; each charge is a set
+    of its own, since a `register` keeps who was read. It is a ConfigurationError if malformed.
     """
 
     scheme: str
-    parts: int
-    part: int
+    parts: int | None
+    part: int | str
+    at_most: int = 1
+    register: str = field(default="", compare=False)
+
+    @property
+    def by_entry(self) -> bool:
+        """True if a register keeps the patients of the sets apart."""
+        return self.parts is None
+
+    @property
+    def split(self) -> tuple[str, int, int, str]:
+        """The sets among which a patient is in `at_most`."""
+        return (self.scheme, self.parts or 0, self.at_most, self.register)
 
     def __post_init__(self) -> None:
         check_text("scheme", self.scheme)
+        if self.parts is None:
+            period = isinstance(self.part, str) and re.fullmatch(PERIOD, self.part)
+            if not period or not 1 <= self.at_most <= MAX_TIMES:
+                raise ConfigurationError(
+                    "PARTITION_INVALID",
+                    f"expected a period and at most 1 to {MAX_TIMES} releases of a patient, found "
+                    f"{self.part!r} and {self.at_most!r}",
+                )
+            return
         numbers = (self.parts, self.part)
         if (
-            any(type(number) is not int for number in numbers)
+            not isinstance(self.part, int)
+            or any(type(number) is not int for number in numbers)
             or not 2 <= self.parts <= MAX_PARTS
             or not 0 <= self.part < self.parts
+            or (self.at_most, self.register) != (1, "")
         ):
             raise ConfigurationError(
                 "PARTITION_INVALID",
@@ -87,6 +116,8 @@ class Partition:
             )
 
     def __str__(self) -> str:
+        if self.by_entry:
+            return f"patients of period {self.part} of scheme {self.scheme!r}"
         return f"part {self.part} of {self.parts} of scheme {self.scheme!r}"
 
 
@@ -98,6 +129,12 @@ def unit_in_words(unit: PrivacyUnit, partition: Partition | None = None) -> str:
     words = f"one patient, named by column {unit.column}{spelling}"
     if partition is None:
         return words
+    if partition.by_entry:
+        most = "one" if partition.at_most == 1 else str(partition.at_most)
+        return (
+            f"{words}, who entered in {partition.part}; each patient is in at most {most} of these "
+            "releases"
+        )
     return f"{words}, in part {partition.part} of {partition.parts} of the split {partition.scheme}"
 
 

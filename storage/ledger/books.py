@@ -5,7 +5,7 @@ a head that was exported before reveals it (`check_head`).
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from types import MappingProxyType
@@ -16,6 +16,7 @@ from privacy.charges import (
     MAX_RHO,
     Caps,
     Charge,
+    ChargeColumns,
     check_digest,
     check_text,
     checked_rho,
@@ -41,6 +42,12 @@ _UNCHAINED: Mapping[str, Any] = MappingProxyType(
 def unknown(entry_id: str) -> LedgerError:
     """Return the error for an entry that does not exist."""
     return LedgerError("ENTRY_UNKNOWN", f"expected an entry, found no {entry_id!r}")
+
+
+def _series(charge: ChargeColumns) -> Hashable:
+    """Return the releases among which one that burned stops the next."""
+    part = charge.partition
+    return charge.dataset, part.split if part is not None and part.by_entry else part
 
 
 def check_head(rows: Sequence[LedgerEntry], head: tuple[int, str] | None) -> None:
@@ -104,9 +111,12 @@ class Books:
         return entry_paid_for(charge, self.rows)
 
     def check_not_burned(self, charge: Charge) -> None:
-        """Withhold a charge if the last one of its dataset, or of the same part of it, burned."""
-        asked = (charge.dataset, charge.partition)
-        own = [e for e in self._latest.values() if (e.dataset, e.partition) == asked and e.counts]
+        """Withhold a charge if the last one of its dataset, or of the same part of it, burned.
+
+        By entry any period counts: the patients of a run that burns are read, and lost.
+        """
+        asked = _series(charge)
+        own = [each for each in self._latest.values() if _series(each) == asked and each.counts]
         if own and own[-1].state is EntryState.BURNED:
             raise Withheld(
                 "BURNED_BEFORE",
@@ -114,6 +124,27 @@ class Books:
                 f"({own[-1].note}), and its charge stands; once its cause is mended, ask with "
                 "--again (again in the form), which is charged again; nothing is charged now",
             )
+
+    def check_period_unread(self, charge: Charge) -> None:
+        """Refuse a second charge for a period: its patients are read, but for those who came late.
+
+        The same request was answered before by its own measurement (LedgerError).
+        """
+        for each in self._latest.values():
+            if (
+                charge.partition is not None
+                and each.partition is not None
+                and charge.partition.by_entry
+                and each.partition.part == charge.partition.part
+                and (each.cohort, each.dataset) == (charge.cohort, charge.dataset)
+                and each.state not in (EntryState.VOID, EntryState.BURNED)
+            ):
+                raise LedgerError(
+                    "PERIOD_READ",
+                    f"release {each.release_id} has read the patients of {charge.partition.part}, "
+                    "with other settings; publish from it (clustmix publish --rows), or ask with "
+                    "--new-draw for a release of the patients who came late; nothing is charged",
+                )
 
     def reserve(self, charge: Charge, *, entry_id: str) -> LedgerEntry:
         """Charge a release with a new entry."""

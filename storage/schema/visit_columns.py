@@ -1,11 +1,32 @@
-"""Declaration of the first visits of a patient as columns of one row."""
+"""Declarations of patients over time: first visits as columns of one row, releases by entry."""
 
+import re
+from datetime import date, datetime, timedelta
 from typing import Annotated, Literal, Self
+from zoneinfo import ZoneInfo
 
-from pydantic import Field, StrictInt, model_validator
+from pydantic import AfterValidator, Field, StrictInt, model_validator
 
+from privacy.charges import MAX_TIMES
 from storage.schema.columns import Column, Declaration, Name, in_short
 from storage.schema.table import TableSchema
+
+PERIOD_KEY = "period"
+"""Setting of a measurement by entry, whose request is the same for any content of the table."""
+
+_FORMS = {"week": r"\d{4}-W\d\d", "month": r"\d{4}-\d\d", "quarter": r"\d{4}-Q\d", "year": r"\d{4}"}
+
+
+def _zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (ValueError, OSError):  # a zone that is not there is a KeyError of ZoneInfo's own
+        raise ValueError("expected the name of a time zone, such as Europe/Berlin") from None
+    return name
+
+
+TimeZone = Annotated[str, AfterValidator(_zone)]
+"""Name of a time zone that this machine knows."""
 
 
 class VisitColumns(Declaration):
@@ -95,3 +116,54 @@ class VisitColumns(Declaration):
             problem = f"expected no constraint of {in_short(ruled)}"
         if problem is not None:
             raise ValueError(f"privacy_unit.visits: {problem}")
+
+
+class ByEntry(Declaration):
+    """The patients who entered in the period of a release and were not read before.
+
+    A patient enters in the period of the first row, by the date in ``column``; with ``at_most`` 2,
+    in the first two periods that have a row, and so on. A release reads all rows of its patients. A
+    run is of the last period that has ended, or of ``clustmix release --period 2026-03``. Periods
+    are named 2026-W09, 2026-03, 2026-Q1, 2026. A period without patients is released all the same.
+    """
+
+    by: Literal["entry"]
+    """Parts by entry."""
+    column: Name
+    """Column with a date, or a date and a time, as ISO 8601 writes it, in every row."""
+    every: Literal["week", "month", "quarter", "year"]
+    """Length of a period. Weeks are those of ISO 8601."""
+    timezone: TimeZone = "UTC"
+    """Zone of the calendar. Times with an offset are converted to it; others are of it."""
+    at_most: Annotated[StrictInt, Field(ge=1, le=MAX_TIMES)] = 1
+    """Most releases in which one patient is read. The ledger charges as many."""
+
+    def period_of(self, text: str) -> str | None:
+        """Return the period of a date or time, None for any other text."""
+        try:
+            moment = datetime.fromisoformat(text)
+            if moment.tzinfo is not None:
+                moment = moment.astimezone(ZoneInfo(self.timezone))
+        except (ValueError, OverflowError):
+            return None
+        return self._period(moment.date())
+
+    def last_period(self, now: datetime) -> str:
+        """Return the last period that has ended."""
+        day = now.astimezone(ZoneInfo(self.timezone)).date()
+        current = self._period(day)
+        while self._period(day) == current:
+            day -= timedelta(days=1)
+        return self._period(day)
+
+    def names(self, period: str) -> bool:
+        """Return whether a text has the form of a period's name."""
+        return re.fullmatch(_FORMS[self.every], period) is not None
+
+    def _period(self, day: date) -> str:
+        if self.every == "week":
+            year, week, _ = day.isocalendar()
+            return f"{year:04d}-W{week:02d}"
+        if self.every == "quarter":
+            return f"{day.year:04d}-Q{(day.month + 2) // 3}"
+        return f"{day.year:04d}" + (f"-{day.month:02d}" if self.every == "month" else "")

@@ -17,6 +17,7 @@ import numpy as np
 from privacy.errors import InputError
 from storage.files.diagnostics import DiagnosticsFile
 from storage.files.workspace import PrivateWorkspace
+from storage.ledger.register import PatientRegister
 from storage.sources.cohorts import CohortReader
 from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.execution.runtime import stage
@@ -37,8 +38,11 @@ def ingest(
     workspace: PrivateWorkspace,
     diagnostics: DiagnosticsFile,
     executor: Executor = IN_PROCESS,
+    register: PatientRegister | None = None,
 ) -> tuple[Path, ...]:
     """Read, check and encode the cohort into shards.
+
+    By entry, the register chooses the patients of the period who are read.
 
     The executor reads a Parquet source and bounds contributions; its workers reach the workspace
     under the same path, and the shards are the same bytes on any. They come in order; some may hold
@@ -46,7 +50,18 @@ def ingest(
     was read, or breaks a rule of the schema. The message names column and rule; rows and values go
     to the diagnostics file.
     """
+    where = f"{diagnostics.pointer} (restricted; folder diagnostics of CLUSTMIX_HOME)"
     with stage("ingest"):
+        if rules.entry is not None and rules.partition is not None and register is not None:
+            own = dict.fromkeys((str(rules.unit.column), rules.entry.column))
+            frames = reader.chunks(tuple(own))
+            first, undated = pieces.first_periods(frames, rules.unit, rules.entry, diagnostics)
+            refuse_violations(undated, diagnostics=where)
+            if not first:
+                raise _empty()
+            period = rules.partition.part
+            entered = register.choose(name for name, periods in first.items() if period in periods)
+            pieces.write_entrants(workspace.folder, entered)
         broken = _read(
             columns,
             rules,
@@ -62,12 +77,16 @@ def ingest(
                 Violation(rule=rule, column=column, rows=no_rows)
                 for column, rule in dict.fromkeys(chain(*broken))
             ],
-            diagnostics=f"{diagnostics.pointer} (restricted; folder diagnostics of CLUSTMIX_HOME)",
+            diagnostics=where,
         )
         if not pieces.has_rows(workspace.folder, len(broken)):
-            raise InputError("EMPTY_TABLE", "expected rows in the source, found an empty table")
+            raise _empty()
     with stage("bound-contributions"):
         return bound(rules, workspace, len(broken), executor)
+
+
+def _empty() -> InputError:
+    return InputError("EMPTY_TABLE", "expected rows in the source, found an empty table")
 
 
 def _read(
@@ -114,5 +133,6 @@ def bound(
     )
     levels = executor.map(bound_one, range(N_SHARDS))
     pieces.remove_pieces(workspace.folder)
-    require_levels(levels, rules.schema)
+    if rules.entry is None:  # whether a period is released depends on no patient
+        require_levels(levels, rules.schema)
     return tuple(pieces.shard_path(workspace.folder, shard) for shard in range(N_SHARDS))

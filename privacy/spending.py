@@ -119,10 +119,10 @@ class Spending:
             )
             raise BudgetRefused(
                 "BUDGET_EXCEEDED",
-                f"expected at most rho {tightest.left_rho:f}, what is left of the {tightest.name} "
-                f"cap {tightest.cap_rho:f} of {tightest.scope}{payer}, found a request for "
-                f"{charge.rho:f}; at delta {charge.delta:g} an epsilon of at most {epsilon:g} "
-                f"fits, and {tightest.left_rho // charge.rho} releases like this one are left"
+                f"expected an epsilon of at most {epsilon:g} at delta {charge.delta:g}, which the "
+                f"{tightest.name} cap of {tightest.scope} still allows{payer}, found a request "
+                f"for {charge.epsilon:g}; no release like this one is left (rho "
+                f"{tightest.left_rho:f} of {tightest.cap_rho:f} left, {charge.rho:f} asked)"
                 f"{raised if asked > tightest.cap_rho else ''}",
             )
 

@@ -31,7 +31,7 @@ def show(
     *,
     cohort: Annotated[str | None, option("NAME", "show this cohort only")] = None,
     verbose: Annotated[
-        bool, option(None, "amounts in rho, and entries that were given back", "--verbose")
+        bool, option(None, "amounts in rho, and entries that cost nothing", "--verbose")
     ] = False,
 ) -> None:
     """List releases and the remaining budget.
@@ -65,7 +65,7 @@ def show(
             n_shown = len(header) - (not verbose)
             terminal.table([row[:n_shown] for row in rows], header[:n_shown])
             if len(shown) < len(own):
-                terminal.line(f"  {len(own) - len(shown)} given back (--verbose lists them)")
+                terminal.line(f"  {len(own) - len(shown)} that cost nothing (--verbose lists them)")
 
     terminal.answer({"balances": left, "entries": entries}, show_all)
 

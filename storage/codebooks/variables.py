@@ -38,7 +38,8 @@ class Variable:
     """One column as a codebook describes it; unknown facts are empty or None.
 
     `kind` ``"ignore"`` is an identifier, a date or free text; `missing` are raw codes; a `required`
-    column has no empty cell; an `optional` one may be left out of a table. `decimals` are declared.
+    column has no empty cell; an `optional` one may be left out of a table. `decimals` are declared;
+    `unread` are the unknown headings of its sheet.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Variable:
     required: bool | None = None
     decimals: int | None = None
     optional: bool = False
+    unread: tuple[str, ...] = ()
 
     @property
     def decimals_of_bounds(self) -> int:

@@ -144,7 +144,7 @@ def test_every_cap_can_be_lowered_and_never_raised():
         granted(spending, charge(1, caps=high))
         low = replace(high, **{name: Decimal("0.2")})
         granted(spending, charge(2, caps=low))
-        expected = f"left of the {name.removesuffix('_rho')} cap 0.200000000000 of"
+        expected = f"which the {name.removesuffix('_rho')} cap of"
         assert expected in refusal(spending, charge(3, caps=high))
         # It stays although the entry that named it is void.
         for number in (1, 2):
@@ -158,11 +158,11 @@ def test_windows_of_two_lengths_hold_both():
     spending = Spending()
     granted(spending, charge(1, caps=week))
     refused = refusal(spending, charge(2, caps=week, rho=Decimal("0.11")))
-    assert "at most rho 0.100000000000, what is left of the window cap 0.200000000000 of" in refused
+    assert "(rho 0.100000000000 of 0.200000000000 left" in refused
     granted(spending, charge(2, caps=month))
-    assert "of cohort 'adult' in 7 days, found" in refusal(spending, charge(3, caps=month))
+    assert "of cohort 'adult' in 7 days still" in refusal(spending, charge(3, caps=month))
     granted(spending, charge(3, caps=month), day=8)
-    assert "of cohort 'adult' in 30 days, found" in refusal(spending, charge(4, caps=week), day=9)
+    assert "of cohort 'adult' in 30 days still" in refusal(spending, charge(4, caps=week), day=9)
 
 
 def part(number, scheme="hash", parts=4):
@@ -173,10 +173,9 @@ def test_parts_of_one_partition_pay_side_by_side():
     spending = Spending()
     granted(spending, *(charge(n, rho=Decimal("0.3"), partition=part(n)) for n in range(4)))
     assert refusal(spending, charge(9, rho=RHO_STEP, partition=part(2))) == (
-        "BUDGET_EXCEEDED: expected at most rho 0, what is left of the lifetime cap "
-        "0.300000000000 of cohort 'adult' for part 2 of 4 of scheme 'hash', found a request for "
-        "0.000000000001; at delta 1e-06 an epsilon of at most 0 fits, and 0 releases like this "
-        "one are left"
+        "BUDGET_EXCEEDED: expected an epsilon of at most 0 at delta 1e-06, which the lifetime cap "
+        "of cohort 'adult' still allows for part 2 of 4 of scheme 'hash', found a request for 1; "
+        "no release like this one is left (rho 0 of 0.300000000000 left, 0.000000000001 asked)"
     )
     # The whole cohort holds every part, and another partition cuts the same patients.
     refusal(spending, charge(9, rho=RHO_STEP))
@@ -189,7 +188,7 @@ def test_above_the_cap_no_part_may_spend():
     granted(spending, charge(1, rho=Decimal("0.2"), partition=part(0)))
     spending.record(adjusted("0.2"))
     # Part 1 itself has spent 0.2 of 0.3, but the sum that the cap bounds is 0.4.
-    assert "at most rho 0, what" in refusal(spending, charge(2, partition=part(1)))
+    assert "(rho 0 of 0.300000000000 left" in refusal(spending, charge(2, partition=part(1)))
     balance = spending.balance("adult", dataset=None, partition=part(1), caps=None, now=at(0))
     assert (balance.spent_rho, balance.remaining_rho) == (Decimal("0.2"), 0)
 
@@ -197,17 +196,17 @@ def test_above_the_cap_no_part_may_spend():
 def test_an_adjustment_counts_under_every_cap_of_its_cohort():
     caps = Caps(lifetime_rho=Decimal(9), dataset_rho=Decimal("0.2"))
     spending = Spending([adjusted("0.15")])
-    assert "left of the dataset cap" in refusal(spending, charge(1, caps=caps))
-    assert "left of the dataset cap" in refusal(spending, charge(1, caps=caps, dataset="another"))
+    assert "which the dataset cap of" in refusal(spending, charge(1, caps=caps))
+    assert "which the dataset cap of" in refusal(spending, charge(1, caps=caps, dataset="another"))
     granted(spending, charge(1, caps=caps, cohort="others"))
     # The dataset now draws on both cohorts: 0.1 there, 0.15 here.
-    assert "at most rho 0, what is left of the dataset" in refusal(
+    assert "an epsilon of at most 0 at delta 1e-06, which the dataset" in refusal(
         spending, charge(2, caps=caps, rho=Decimal("0.01"))
     )
     window = Caps(lifetime_rho=Decimal(9), window_rho=Decimal("0.2"), window_days=7)
-    assert "left of the window cap" in refusal(Spending([adjusted("0.15")]), charge(1, caps=window))
+    assert "which the window cap" in refusal(Spending([adjusted("0.15")]), charge(1, caps=window))
     lifetime = Caps(lifetime_rho=Decimal("0.2"))
-    assert "left of the lifetime" in refusal(Spending([adjusted("0.15")]), charge(1, caps=lifetime))
+    assert "which the lifetime" in refusal(Spending([adjusted("0.15")]), charge(1, caps=lifetime))
     balance = Spending([adjusted("0.15")]).balance(
         "adult", dataset=None, partition=None, caps=None, now=at(0)
     )

@@ -56,6 +56,10 @@ def test_a_sheet_is_read_below_its_title(tmp_path, write):
     assert (found["sex"].kind, found["sex"].missing) == ("categorical", ("9",))
     assert found["ward"].levels == (("A", ""), ("B, the old one", ""))
     assert [code for code, _ in found["pain"].levels] == ["0", "1", "2", "3"]
+    assert age.unread == ()
+    other = tmp_path / "german.csv"
+    other.write_text("Merkmal,Typ,Bemerkung\nalter,integer,x\n")
+    assert read_codebook(other)["alter"].unread == ("Bemerkung",)
 
 
 REDCAP = [

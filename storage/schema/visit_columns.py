@@ -14,7 +14,7 @@ from storage.schema.table import TableSchema
 PERIOD_KEY = "period"
 """Setting of a measurement by entry, whose request is the same for any content of the table."""
 
-_FORMS = {"week": r"\d{4}-W\d\d", "month": r"\d{4}-\d\d", "quarter": r"\d{4}-Q\d", "year": r"\d{4}"}
+_FORMS = {"week": "-W[0-5][0-9]", "month": "-(0[1-9]|1[0-2])", "quarter": "-Q[1-4]", "year": ""}
 
 
 def _zone(name: str) -> str:
@@ -158,7 +158,7 @@ class ByEntry(Declaration):
 
     def names(self, period: str) -> bool:
         """Return whether a text has the form of a period's name."""
-        return re.fullmatch(_FORMS[self.every], period) is not None
+        return re.fullmatch("[0-9]{4}" + _FORMS[self.every], period) is not None
 
     def _period(self, day: date) -> str:
         if self.every == "week":

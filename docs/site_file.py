@@ -40,9 +40,9 @@ NOTES = {
     "hundreds of columns at once.",
     "schema.constraints": _text("constraints.md"),
     "privacy_unit.visits": _text("visits.md"),
-    "privacy_unit.partition, by hash": "The ledger counts the largest sum of a part and not the sum over "
-    "all parts; other schemes, numbers of parts, datasets, patient columns and forms of keys add "
-    "up. Declare `key`. Only with `adjacency: add_remove`.",
+    "privacy_unit.partition, by hash": "The ledger counts the largest sum of a part and not the "
+    "sum over all parts; other schemes, numbers of parts, datasets, patient columns and forms of "
+    "keys add up. Declare `key`. Only with `adjacency: add_remove`.",
     "gate": "[An example](site-file/suite.json).",
     "arrival": "[New tables arrive](operate.md#new-tables-arrive) has the procedure. The key may "
     "be empty (`arrival: {}`).",

@@ -81,9 +81,9 @@ class Partition:
     register: str = field(default="", compare=False)
 
     @property
-    def by_entry(self) -> bool:
-        """True if a register keeps the patients of the sets apart."""
-        return self.parts is None
+    def period(self) -> str | None:
+        """Period of entry; None for a part by hash."""
+        return str(self.part) if self.parts is None else None
 
     @property
     def split(self) -> tuple[str, int, int, str]:
@@ -92,31 +92,22 @@ class Partition:
 
     def __post_init__(self) -> None:
         check_text("scheme", self.scheme)
-        if self.parts is None:
-            period = isinstance(self.part, str) and re.fullmatch(PERIOD, self.part)
-            if not period or not 1 <= self.at_most <= MAX_TIMES:
-                raise ConfigurationError(
-                    "PARTITION_INVALID",
-                    f"expected a period and at most 1 to {MAX_TIMES} releases of a patient, found "
-                    f"{self.part!r} and {self.at_most!r}",
-                )
-            return
-        numbers = (self.parts, self.part)
-        if (
-            not isinstance(self.part, int)
-            or any(type(number) is not int for number in numbers)
-            or not 2 <= self.parts <= MAX_PARTS
-            or not 0 <= self.part < self.parts
-            or (self.at_most, self.register) != (1, "")
-        ):
+        by_entry = self.parts is None and re.fullmatch(PERIOD, str(self.part)) is not None
+        by_hash = (
+            type(self.parts) is type(self.part) is int
+            and 2 <= self.parts <= MAX_PARTS
+            and 0 <= self.part < self.parts
+            and self.at_most == 1
+        )
+        if not (by_hash or (by_entry and 1 <= self.at_most <= MAX_TIMES)):
             raise ConfigurationError(
                 "PARTITION_INVALID",
-                f"expected 2 to {MAX_PARTS} parts and a part that counts from 0, found part "
-                f"{self.part!r} of {self.parts!r}",
+                f"expected 2 to {MAX_PARTS} parts and a part that counts from 0, or a period, "
+                f"found part {self.part!r} of {self.parts!r}",
             )
 
     def __str__(self) -> str:
-        if self.by_entry:
+        if self.period is not None:
             return f"patients of period {self.part} of scheme {self.scheme!r}"
         return f"part {self.part} of {self.parts} of scheme {self.scheme!r}"
 
@@ -129,7 +120,7 @@ def unit_in_words(unit: PrivacyUnit, partition: Partition | None = None) -> str:
     words = f"one patient, named by column {unit.column}{spelling}"
     if partition is None:
         return words
-    if partition.by_entry:
+    if partition.period is not None:
         most = "one" if partition.at_most == 1 else str(partition.at_most)
         return (
             f"{words}, who entered in {partition.part}; each patient is in at most {most} of these "

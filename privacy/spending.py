@@ -143,7 +143,7 @@ class Spending:
             return Balance(spent_rho=spent, cap_rho=None)
         left = min(limit.left_rho for limit in limits)
         # The next patients by entry are new: some may have paid all that, and still they may pay.
-        by_entry = partition is not None and partition.by_entry
+        by_entry = partition is not None and partition.period is not None
         spent = lifetime.worst_rho if by_entry else lifetime.spent_rho
         return Balance(
             spent_rho=spent,
@@ -226,14 +226,14 @@ def composed_rho(
             whole += row.rho
         else:
             split, part = row.partition.split, row.partition.part
-            parts[split][row.entry_id if row.partition.by_entry else part] += row.rho
+            parts[split][part if row.partition.period is None else row.entry_id] += row.rho
     largest = {key: sorted(sums.values(), reverse=True)[: key[2]] for key, sums in parts.items()}
     worst = whole + sum((sum(sums) for sums in largest.values()), start=Decimal(0))
     if partition is None:
         return worst, worst
     top = largest.get(partition.split, [])
     own = parts[partition.split][partition.part]
-    if partition.by_entry:
+    if partition.period is not None:
         own = sum(top[: partition.at_most - 1], start=Decimal(0))
     return worst - sum(top, start=Decimal(0)) + own, worst
 

@@ -34,7 +34,7 @@ from storage.schema.columns import (
 from storage.schema.declarations import CatalogueEntry
 from storage.schema.faults import read_declared
 from storage.schema.table import TableSchema
-from storage.schema.visit_columns import ByEntry, VisitColumns
+from storage.schema.visit_columns import ByEntry, TimeZone, VisitColumns
 from storage.sources.declared import Source, check_source_unit
 from tasks.steps.job import MethodConfig
 
@@ -148,6 +148,15 @@ class _Budget(Declaration):
     """Cap of the cohort within any period of days."""
 
 
+class _Schedule(Declaration):
+    """Times of releases by the orchestrator; ``clustmix deploy`` registers them."""
+
+    cron: Annotated[str, Field(pattern=r"^\S+( \S+){4}$")]
+    """Minute, hour, day, month and day of the week, as cron has them."""
+    timezone: TimeZone = "UTC"
+    """Zone of these times."""
+
+
 class _Arrival(Declaration):
     """Rules for a table that arrives in the landing folder."""
 
@@ -218,6 +227,8 @@ class SiteFile(Declaration):
     """Facts about the table and its publisher for the catalogue entries of a bundle."""
     gate: _Gate | None = left_out()
     """Expectations of your own at both gates."""
+    schedule: _Schedule | None = left_out()
+    """Times of releases by the orchestrator."""
     arrival: _Arrival | None = None
     """Accept tables in the landing folder: each replaces ``source.path`` and starts a release, for
     kinds csv and parquet. Arrivals are refused if left out."""

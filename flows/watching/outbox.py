@@ -203,6 +203,20 @@ def low_budgets(budgets: Iterable[DatasetBudget], cursor: Cursor) -> Outbox:
     return events, cursor.model_copy(update={"low": tuple(sorted(low))})
 
 
+def overdue_releases(budgets: Iterable[DatasetBudget]) -> list[PublicEvent]:
+    """Return the events of releases that are overdue; the server takes note of each id once."""
+    return [
+        PublicEvent(
+            name="release.overdue",
+            resource_id=f"clustmix.dataset.{one.dataset}",
+            payload={"dataset": one.dataset, "expected_at": f"{one.overdue:%Y-%m-%dT%H:%M:%SZ}"},
+            event_id=event_id("release.overdue", one.dataset, f"{one.overdue}"),
+        )
+        for one in budgets
+        if one.overdue is not None
+    ]
+
+
 def alerts(events: Iterable[PublicEvent]) -> list[dict[str, str | int]]:
     """Return the events that a person waits for, in the form that automations give them."""
     found: list[dict[str, str | int]] = []

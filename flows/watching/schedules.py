@@ -7,23 +7,30 @@ and an automation cannot see the absence of a run.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from flows.events import PublicEvent, every
+from privacy.ledger import EntryState, LedgerEntry
+from privacy.spending import moment
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import DeploymentSchedule
     from prefect.client.schemas.responses import DeploymentResponse
 
+    from storage.schema.visit_columns import ByEntry
+
 TAG = "clustmix"
 """Marks our deployments on a server that others use too."""
 
 GRACE = timedelta(minutes=15)
 """Delay after which a run that has not started is missed."""
+
+OVERDUE = timedelta(days=1)
+"""Delay after which a release that is not there is overdue."""
 
 _WINDOWS = tuple(timedelta(hours=hours) for hours in (1, 24, 8 * 24, 32 * 24, 400 * 24))
 """Windows in which an occurrence is looked for; frequent schedules are found in the first ones."""
@@ -129,6 +136,38 @@ def last_occurrence(schedule: Any, *, before: datetime) -> datetime | None:
             last = max(past)
             return datetime.fromtimestamp(last.timestamp(), UTC)
     return None
+
+
+def overdue(
+    client: SyncPrefectClient | None,
+    schedule: Mapping[str, str],
+    entry: ByEntry | None,
+    rows: Sequence[LedgerEntry],
+) -> datetime | None:
+    """Return the time of the last scheduled release, if a day later it is not there.
+
+    The rows are those of its dataset in the journal; before the first nothing is overdue. By entry
+    the release is of a period; otherwise a run may have found an unchanged table, of which the
+    server alone knows.
+    """
+    from prefect.client.schemas.filters import FlowRunFilter
+    from prefect.client.schemas.schedules import CronSchedule
+
+    last = last_occurrence(CronSchedule(**schedule), before=datetime.now(UTC) - OVERDUE)
+    if last is None or not rows or moment(rows[0].recorded_at) > last:
+        return None
+    for row in rows:
+        part = None if row.partition is None else row.partition.part
+        is_it = part == entry.last_period(last) if entry else moment(row.recorded_at) >= last
+        if is_it and row.state is EntryState.SEALED:
+            return None
+    if client is not None and entry is None:
+        done = {"state": {"type": {"any_": ["COMPLETED"]}}, "name": {"like_": rows[0].dataset}}
+        done |= {"expected_start_time": {"after_": last - _TOLERANCE}}
+        runs = client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(done))
+        if any(run.name.startswith(f"{rows[0].dataset}/") for run in runs):
+            return None
+    return last
 
 
 def _is_newer(schedule: DeploymentSchedule, occurrence: datetime) -> bool:

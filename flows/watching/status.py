@@ -6,7 +6,7 @@ import json
 import re
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -124,7 +124,9 @@ def collect(settings: Settings, *, whole: bool = True) -> Status:
             rows = ledger.history()
             status.report("ledger", True, f"{len(rows)} rows, verified")
         if whole:
-            _look_at_entries(rows, settings.sites, status)
+            is_there, seconds = status.up.get(DATABASE, False), _ANSWER_SECONDS
+            with orchestrator(timeout_seconds=seconds) if is_there else nullcontext() as client:
+                _look_at_entries(rows, settings.sites, status, client)
     with _asking(status, "arrivals"):
         if whole and settings.arrivals.exists():
             status.refused_arrivals += _refused_arrivals(settings.arrivals / REFUSED_LOG)
@@ -227,9 +229,15 @@ def _look_at_cluster(address: str, status: Status) -> None:
         status.report("cluster", True, "its scheduler answers")
 
 
-def _look_at_entries(rows: tuple[LedgerEntry, ...], folder: Path, status: Status) -> None:
+def _look_at_entries(
+    rows: tuple[LedgerEntry, ...], folder: Path, status: Status, client: SyncPrefectClient | None
+) -> None:
     sites, faults = read_sites(folder)
-    status.datasets += budgets(sites, rows)
+    status.datasets += budgets(sites, rows, client)
+    for late in status.datasets:
+        if late.overdue is not None:
+            text = f"overdue: expected at {late.overdue:%Y-%m-%d %H:%M} UTC by its schedule"
+            status.parts.append(Finding(f"release of {late.dataset}", False, text))
     for name, code in faults.items():
         status.parts.append(Finding(f"site file {name}", False, code))
     entries = latest_entries(rows).values()

@@ -32,6 +32,7 @@ from flows.watching.outbox import (
     alerts,
     low_budgets,
     notices,
+    overdue_releases,
     read_cursor,
     resend,
     take_up,
@@ -204,7 +205,8 @@ class Watcher:
         cursor = self._cursor()
         with self._orchestrator() as client:
             events, known = review_schedules(client, cursor.missed, now=_now())
-        self._send(events, cursor.model_copy(update={"missed": known}))
+            found = budgets(read_sites(self._settings.sites)[0], self._rows(), client)
+        self._send([*events, *overdue_releases(found)], cursor.model_copy(update={"missed": known}))
 
     def _notify_of_low_budgets(self) -> None:
         sites, faults = read_sites(self._settings.sites)

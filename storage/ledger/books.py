@@ -47,7 +47,7 @@ def unknown(entry_id: str) -> LedgerError:
 def _series(charge: ChargeColumns) -> Hashable:
     """Return the releases among which one that burned stops the next."""
     part = charge.partition
-    return charge.dataset, part.split if part is not None and part.by_entry else part
+    return charge.dataset, part.split if part and part.period else part
 
 
 def check_head(rows: Sequence[LedgerEntry], head: tuple[int, str] | None) -> None:
@@ -126,19 +126,12 @@ class Books:
             )
 
     def check_period_unread(self, charge: Charge) -> None:
-        """Refuse a second charge for a period: its patients are read, but for those who came late.
-
-        The same request was answered before by its own measurement (LedgerError).
-        """
+        """Refuse a second charge for a period, whose patients are read (LedgerError)."""
+        asked = (charge.cohort, charge.dataset, charge.partition and charge.partition.part)
         for each in self._latest.values():
-            if (
-                charge.partition is not None
-                and each.partition is not None
-                and charge.partition.by_entry
-                and each.partition.part == charge.partition.part
-                and (each.cohort, each.dataset) == (charge.cohort, charge.dataset)
-                and each.state not in (EntryState.VOID, EntryState.BURNED)
-            ):
+            paid = (each.cohort, each.dataset, each.partition and each.partition.part)
+            over = each.state in (EntryState.VOID, EntryState.BURNED)
+            if charge.partition and charge.partition.period and paid == asked and not over:
                 raise LedgerError(
                     "PERIOD_READ",
                     f"release {each.release_id} has read the patients of {charge.partition.part}, "

@@ -84,7 +84,7 @@ def columns_of(entry: LedgerEntry) -> dict[str, Any]:
     columns |= {column: _text(getattr(entry.caps, name)) for column, name in _CAPS.items()}
     part = entry.partition
     columns |= {column: _text(getattr(part, name, None)) for column, name in _PART.items()}
-    if part is not None and part.by_entry:
+    if part is not None and part.period is not None:
         columns["partition_parts"] = f"at most {part.at_most} in register {part.register}"
     return columns
 

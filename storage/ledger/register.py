@@ -1,11 +1,9 @@
 """The register of an installation: keyed digests of the patients whom runs by entry have read.
 
-It is one private file beside the ledger. A run adds its patients before a row of them is counted,
-and they stay, however the run ends: read is read. The row of the ledger with which a run begins to
-measure holds the head of the register, so that a register older than the ledger is noticed.
-
-A register has a random id, which names the parts in the ledger. Patients of a lost register are not
-known to the next one, and so the charges of the two add up.
+One private file beside the ledger. Patients are added before a row of them is counted, and stay,
+however the run ends. The row of the ledger with which a run begins holds the head of the register,
+so that an older one is noticed. Parts in the ledger name their register by a random id: patients of
+a lost one are not known to the next, so the charges of the two add up.
 """
 
 import hashlib
@@ -40,13 +38,11 @@ class _Heading(Record):
 
 
 class PatientRegister:
-    """The register, read whole, and the charge of a run that holds its lock.
-
-    `secret` keys the digests. A damaged file is an IntegrityError.
+    """The register, read whole (IntegrityError), and the charge of a run that holds its lock.
 
     Privacy
     -------
-    Private: with the key, it shows whether a patient was read. Whether `choose` takes a patient
+    Private: with the secret, it shows whether a patient was read. Whether `choose` takes a patient
     depends on what was kept of that patient alone.
     """
 
@@ -58,29 +54,25 @@ class PatientRegister:
         with os.fdopen(open_regular(path), "rb") as handle:
             first, _, rest = handle.read().partition(b"\n")
         try:
-            self._heading = _Heading.model_validate_json(first)
-            ends = [0]
+            self._heading, ends = _Heading.model_validate_json(first), [0]
             for run in self._heading.runs:
                 ends.append(ends[-1] + run.patients * _DIGEST_BYTES)
             if ends[-1] != len(rest):
                 raise ValueError("another length")
         except ValueError:
-            raise IntegrityError(
-                "REGISTER_DAMAGED",
-                f"expected the register of patients in {path.name}, found something else; restore "
-                "its latest copy, or begin another (clustmix ledger restore)",
-            ) from None
-        self._kept = [rest[a:b] for a, b in pairwise(ends)]
+            raise _unusable("REGISTER_DAMAGED", f"{path}, found something else") from None
+        self._kept = [rest[begin:end] for begin, end in pairwise(ends)]
 
     @property
     def register_id(self) -> str:
-        """The id, 16 hexadecimal digits."""
-        return self._heading.register_id
+        """The id in the ledger, another under another key: its digests know nobody of before."""
+        own = self._heading.register_id.encode()
+        return hashlib.blake2b(own, key=self._secret, digest_size=8).hexdigest()
 
     @property
     def heads(self) -> tuple[str, ...]:
-        """Hash of the register after each run: of all runs up to it, with their patients."""
-        last, found = hashlib.sha256(self.register_id.encode()).hexdigest(), []
+        """Hash after each run: of all runs up to it, with their patients."""
+        last, found = self._heading.register_id, []
         for run, digests in zip(self._heading.runs, self._kept, strict=True):
             last = hashlib.sha256(f"{last}{run.model_dump_json()}".encode() + digests).hexdigest()
             found.append(last)
@@ -97,18 +89,20 @@ class PatientRegister:
         wanted = {self._digest(f"{self._cohort}\0{part.scheme}\0{name}"): name for name in names}
         times, here = Counter[bytes](), set[bytes]()
         for run, digests in zip(self._heading.runs, self._kept, strict=True):
-            known = wanted.keys() & set(_split(digests))
+            ends = range(0, len(digests), _DIGEST_BYTES)
+            known = wanted.keys() & {digests[at : at + _DIGEST_BYTES] for at in ends}
             times.update(known)
             here |= known if run.period == part.part else set()
-        chosen = [each for each in wanted if times[each] < part.at_most and each not in here]
+        chosen = (each for each in wanted if times[each] < part.at_most and each not in here)
         self._chosen = frozenset(chosen)
-        return frozenset(wanted[each] for each in chosen)
+        return frozenset(wanted[each] for each in self._chosen)
 
     def keep(self, entry_id: str) -> str:
         """Keep the chosen patients as read by an entry; return the head. On disk at return."""
         period = "" if self._part is None else str(self._part.part)
         run = _Run(entry=entry_id, period=period, patients=len(self._chosen))
-        self._heading = _Heading(register_id=self.register_id, runs=(*self._heading.runs, run))
+        own, runs = self._heading.register_id, self._heading.runs
+        self._heading = _Heading(register_id=own, runs=(*runs, run))
         self._kept.append(b"".join(sorted(self._chosen)))
         first = self._heading.model_dump_json().encode() + b"\n"
         replace_durably(self._path, first + b"".join(self._kept))
@@ -127,41 +121,34 @@ def open_register(
     owner: str,
     charge: ChargeColumns | None = None,
 ) -> PatientRegister:
-    """Open the register that a ledger knows, or begin the first one, under its lock.
+    """Open the register that a ledger, of these rows, knows, or begin the first, under its lock.
 
-    The rows are the whole journal. A register that is lost, or older than the ledger, is an
-    IntegrityError: patients would be read again.
+    A register that is lost, or older than the ledger, is an IntegrityError.
     """
-    own = [r for r in rows if r.partition is not None and r.partition.by_entry]
+    by_entry = [row for row in rows if row.partition is not None and row.partition.period]
     if not os.path.lexists(path):
-        if any(row.owner == owner for row in own):
+        if any(row.owner == owner for row in by_entry):
             raise _unusable("REGISTER_LOST", f"{path}, found none")
         begin_register(path)
     register = PatientRegister(path, secret, charge)
-    heads = set(register.heads)
-    for row in own:
+    heads = {None, *register.heads}
+    for row in by_entry:
         known = row.partition is not None and row.partition.register == register.register_id
-        if known and row.state is EntryState.EXECUTING and row.digest not in heads:
-            raise _unusable(
-                "REGISTER_OLD", f"{path} with the patients of {row.release_id}, found it older"
-            )
+        if known and (row.digest if row.state is EntryState.EXECUTING else None) not in heads:
+            raise _unusable("REGISTER_OLD", f"{path} with {row.release_id}, found an older one")
     return register
 
 
 def begin_register(path: Path) -> None:
     """Begin a register, in place of another one if there is one."""
-    first = _Heading(register_id=os.urandom(8).hex()).model_dump_json().encode()
-    replace_durably(path, first + b"\n")
+    heading = _Heading(register_id=os.urandom(8).hex())
+    replace_durably(path, heading.model_dump_json().encode() + b"\n")
 
 
 def _unusable(code: str, what: str) -> IntegrityError:
     return IntegrityError(
         code,
-        f"expected the register of patients at {what}: patients would be read twice; restore its "
+        f"expected the register of patients at {what}: patients could be read twice; restore its "
         "latest copy, or have two officers begin another, whose charges add up with the earlier "
         "ones (clustmix ledger restore); nothing is charged",
     )
-
-
-def _split(digests: bytes) -> list[bytes]:
-    return [digests[at : at + _DIGEST_BYTES] for at in range(0, len(digests), _DIGEST_BYTES)]

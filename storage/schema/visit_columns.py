@@ -20,7 +20,7 @@ _FORMS = {"week": "-W[0-5][0-9]", "month": "-(0[1-9]|1[0-2])", "quarter": "-Q[1-
 def _zone(name: str) -> str:
     try:
         ZoneInfo(name)
-    except (ValueError, OSError):  # a zone that is not there is a KeyError of ZoneInfo's own
+    except (KeyError, ValueError, OSError):
         raise ValueError("expected the name of a time zone, such as Europe/Berlin") from None
     return name
 

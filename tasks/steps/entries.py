@@ -156,7 +156,7 @@ class Entries:
 
         It is an IntegrityError if the register is lost, or older than the ledger.
         """
-        if charge.partition is None or not charge.partition.by_entry:
+        if charge.partition is None or charge.partition.period is None:
             yield None
             return
         with file_locked(self._register.with_name(f"{self._register.name}.lock")):

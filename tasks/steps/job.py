@@ -93,8 +93,7 @@ class ReleaseJob:
     @property
     def period(self) -> str | None:
         """Period of the patients who are read, if by entry."""
-        by_entry = self.partition is not None and self.partition.by_entry
-        return str(self.partition.part) if self.partition is not None and by_entry else None
+        return None if self.partition is None else self.partition.period
 
     @property
     def measurement_settings(self) -> dict[str, Any]:

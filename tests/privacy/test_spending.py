@@ -33,10 +33,10 @@ def spent_by_patients(rows, payer=None):
 
     By entry, of every choice of as many charges as a register lets one patient be in.
     """
-    split = [row for row in rows if row.partition and not row.partition.by_entry]
-    asked = [row.partition for row in split] + [payer] * bool(payer and not payer.by_entry)
+    split = [row for row in rows if row.partition and row.partition.parts]
+    asked = [row.partition for row in split] + [payer] * bool(payer and payer.parts)
     schemes = sorted({(part.scheme, part.parts) for part in asked})
-    entered = {row.partition.split for row in rows if row.partition and row.partition.by_entry}
+    entered = {row.partition.split for row in rows if row.partition and row.partition.period}
     most = Fraction(0)
     for choice in itertools.product(*(range(parts) for _, parts in schemes)):
         patient = dict(zip(schemes, choice, strict=True))

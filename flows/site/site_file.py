@@ -97,7 +97,7 @@ class _Unit(Declaration):
     key: _Key | None = left_out()
     """Its form; without it ``7`` and ``07`` are two patients."""
     partition: AnyPartition | None = None
-    """Part of the patients that is read, by a hash of their keys or by the period of entry."""
+    """Part of the patients that is read."""
     visits: VisitColumns | None = left_out()
     """The first visits of a patient as columns of one row."""
 

@@ -119,24 +119,23 @@ class VisitColumns(Declaration):
 
 
 class ByEntry(Declaration):
-    """The patients who entered in the period of a release and were not read before.
+    """The patients who enter in the period of a release, each read once.
 
-    A patient enters in the period of the first row, by the date in ``column``; with ``at_most`` 2,
-    in the first two periods that have a row, and so on. A release reads all rows of its patients. A
-    run is of the last period that has ended, or of ``clustmix release --period 2026-03``. Periods
-    are named 2026-W09, 2026-03, 2026-Q1, 2026. A period without patients is released all the same.
+    A patient enters with the first row; with ``at_most`` 2, in the first two periods of a row. All
+    rows of a patient are read. A run is of the last period that has ended, or of ``--period``:
+    2026-W09, 2026-03, 2026-Q1 or 2026.
     """
 
     by: Literal["entry"]
     """Parts by entry."""
     column: Name
-    """Column with a date, or a date and a time, as ISO 8601 writes it, in every row."""
+    """Column with a date or a time of ISO 8601 in every row."""
     every: Literal["week", "month", "quarter", "year"]
-    """Length of a period. Weeks are those of ISO 8601."""
+    """Length of a period."""
     timezone: TimeZone = "UTC"
-    """Zone of the calendar. Times with an offset are converted to it; others are of it."""
+    """Zone of the calendar, to which times with an offset are converted."""
     at_most: Annotated[StrictInt, Field(ge=1, le=MAX_TIMES)] = 1
-    """Most releases in which one patient is read. The ledger charges as many."""
+    """Most releases in which a patient is read; as many are charged."""
 
     def period_of(self, text: str) -> str | None:
         """Return the period of a date or time, None for any other text."""

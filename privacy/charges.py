@@ -22,14 +22,9 @@ MAX_RHO = Decimal(1_000_000)
 
 MAX_WINDOW_DAYS = 36_500
 MAX_PARTS = 1_000
-MAX_TIMES = 100
-"""Most releases by entry that one patient may be in."""
 
 _KEY_ID = re.compile(r"[0-9a-f]{16}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-
-PERIOD = r"[0-9]{4}(-(0[1-9]|1[0-2]|Q[1-4]|W[0-5][0-9]))?"
-"""Name of a year, or of a month, quarter or ISO week of one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +63,9 @@ class Caps:
 class Partition:
     """One of several sets of patients; a patient is in at most `at_most` of them.
 
-    By hash, a keyed hash of a patient's own id gives the part, so that a patient contributes to the
-    sums of one part alone. `scheme` names the rule that divides the patients into 2 to 1000
-    `parts`, which count from 0. By entry `parts` is None and `part` a period; each charge is a set
-    of its own, since a `register` keeps who was read. It is a ConfigurationError if malformed.
+    A keyed hash of a patient's own id gives the part. `scheme` names the rule that divides the
+    patients into 2 to 1000 `parts`, which count from 0 (ConfigurationError). By entry `parts` is
+    None and `part` a period; each charge is a set of its own, as a `register` keeps who was read.
     """
 
     scheme: str
@@ -92,14 +86,14 @@ class Partition:
 
     def __post_init__(self) -> None:
         check_text("scheme", self.scheme)
-        by_entry = self.parts is None and re.fullmatch(PERIOD, str(self.part)) is not None
+        by_entry = self.parts is None and type(self.part) is str and self.at_most >= 1
         by_hash = (
             type(self.parts) is type(self.part) is int
             and 2 <= self.parts <= MAX_PARTS
             and 0 <= self.part < self.parts
             and self.at_most == 1
         )
-        if not (by_hash or (by_entry and 1 <= self.at_most <= MAX_TIMES)):
+        if not by_hash and not by_entry:
             raise ConfigurationError(
                 "PARTITION_INVALID",
                 f"expected 2 to {MAX_PARTS} parts and a part that counts from 0, or a period, "

@@ -70,8 +70,7 @@ class ReleaseRequest(Record):
     period: str | None = Field(
         default=None,
         title="Period",
-        description="Period of a release by entry, such as 2026-03. Left out: the last one that "
-        "has ended.",
+        description="Period of a release by entry, as 2026-03. Left out: the last that has ended.",
         json_schema_extra={"position": 5},
     )
 
@@ -175,13 +174,10 @@ def asked_job(request: ReleaseRequest, site: SiteFile, *, requester: str | None)
             "the orchestrator asks",
         )
     if request.period is not None:
-        entry = site.entry
-        last = "" if entry is None else entry.last_period(datetime.now(UTC))
-        if entry is None or not entry.names(request.period) or request.period > last:
-            form = "no period" if entry is None else f"a {entry.every} that has ended, up to {last}"
-            raise ConfigurationError(
-                "PERIOD_INVALID",
-                f"expected {form}, as privacy_unit.partition of {site.dataset} declares, found "
-                f"{request.period}",
-            )
+        expected, entry = "no period", site.entry
+        if entry is not None:
+            expected = f"a {entry.every} up to {entry.last_period(datetime.now(UTC))}, the last"
+        if entry is None or not entry.has_ended(request.period):
+            text = f"expected {expected}, by privacy_unit.partition, found {request.period}"
+            raise ConfigurationError("PERIOD_INVALID", text)
     return job_of(site, request.release_id, requester=requester, period=request.period)

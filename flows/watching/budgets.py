@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class DatasetBudget:
     """Remaining share of the scarcest cap, rounded down, and the number of releases it allows.
 
-    With a schedule: the time of its last release, if it is overdue, and what it costs in a year.
+    `overdue` is the time of a scheduled release that is not there, `year` the cost of a schedule.
     """
 
     dataset: str
@@ -54,10 +54,7 @@ def budgets(
     rows: tuple[LedgerEntry, ...],
     client: SyncPrefectClient | None = None,
 ) -> list[DatasetBudget]:
-    """Return the budget of each dataset that has a site file or an entry in the whole journal.
-
-    The server of a client knows of runs that the ledger lacks.
-    """
+    """Return the budget of each dataset that has a site file or an entry in the whole journal."""
     spending = Spending(rows)
     now = max(time_text(datetime.now(UTC)), rows[-1].recorded_at if rows else "")
     released = [e for e in latest_entries(rows).values() if e.state is not EntryState.ADJUSTED]

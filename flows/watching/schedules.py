@@ -146,9 +146,8 @@ def overdue(
 ) -> datetime | None:
     """Return the time of the last scheduled release, if a day later it is not there.
 
-    The rows are those of its dataset in the journal; before the first nothing is overdue. By entry
-    the release is of a period; otherwise a run may have found an unchanged table, of which the
-    server alone knows.
+    The rows are those of its dataset; before the first nothing is overdue. The release is of a
+    period, by entry; otherwise the server alone knows of a run that found an unchanged table.
     """
     from prefect.client.schemas.filters import FlowRunFilter
     from prefect.client.schemas.schedules import CronSchedule

@@ -5,7 +5,7 @@ a head that was exported before reveals it (`check_head`).
 """
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from types import MappingProxyType
@@ -42,12 +42,6 @@ _UNCHAINED: Mapping[str, Any] = MappingProxyType(
 def unknown(entry_id: str) -> LedgerError:
     """Return the error for an entry that does not exist."""
     return LedgerError("ENTRY_UNKNOWN", f"expected an entry, found no {entry_id!r}")
-
-
-def _series(charge: ChargeColumns) -> Hashable:
-    """Return the releases among which one that burned stops the next."""
-    part = charge.partition
-    return charge.dataset, part.split if part and part.period else part
 
 
 def check_head(rows: Sequence[LedgerEntry], head: tuple[int, str] | None) -> None:
@@ -115,8 +109,12 @@ class Books:
 
         By entry any period counts: the patients of a run that burns are read, and lost.
         """
-        asked = _series(charge)
-        own = [each for each in self._latest.values() if _series(each) == asked and each.counts]
+
+        def series(each: ChargeColumns) -> tuple[object, ...]:
+            part = each.partition
+            return each.dataset, part.split if part and part.period else part
+
+        own = [e for e in self._latest.values() if series(e) == series(charge) and e.counts]
         if own and own[-1].state is EntryState.BURNED:
             raise Withheld(
                 "BURNED_BEFORE",

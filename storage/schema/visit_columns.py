@@ -1,13 +1,12 @@
 """Declarations of patients over time: first visits as columns of one row, releases by entry."""
 
 import re
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Literal, Self
 from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, Field, StrictInt, model_validator
 
-from privacy.charges import MAX_TIMES
 from storage.schema.columns import Column, Declaration, Name, in_short
 from storage.schema.table import TableSchema
 
@@ -134,7 +133,7 @@ class ByEntry(Declaration):
     """Length of a period."""
     timezone: TimeZone = "UTC"
     """Zone of the calendar, to which times with an offset are converted."""
-    at_most: Annotated[StrictInt, Field(ge=1, le=MAX_TIMES)] = 1
+    at_most: Annotated[StrictInt, Field(ge=1, le=100)] = 1
     """Most releases in which a patient is read; as many are charged."""
 
     def period_of(self, text: str) -> str | None:
@@ -155,9 +154,10 @@ class ByEntry(Declaration):
             day -= timedelta(days=1)
         return self._period(day)
 
-    def names(self, period: str) -> bool:
-        """Return whether a text has the form of a period's name."""
-        return re.fullmatch("[0-9]{4}" + _FORMS[self.every], period) is not None
+    def has_ended(self, period: str) -> bool:
+        """Return whether a text names a period that has ended."""
+        named = re.fullmatch("[0-9]{4}" + _FORMS[self.every], period)
+        return named is not None and period <= self.last_period(datetime.now(UTC))
 
     def _period(self, day: date) -> str:
         if self.every == "week":

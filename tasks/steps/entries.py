@@ -163,9 +163,7 @@ class Entries:
             secret, rows = self._keys.ledger_secret(), self._ledger.history()
             yield open_register(self._register, secret, rows, owner=self.owner, charge=charge)
 
-    def begin(
-        self, entry: LedgerEntry, table: str, register: PatientRegister | None = None
-    ) -> None:
+    def begin(self, entry: LedgerEntry, table: str, register: PatientRegister | None) -> None:
         """Move an entry to EXECUTING: from here on its charge stands, whatever happens.
 
         The row holds the tag of the table, by which `checked_before` finds checks of it. Patients

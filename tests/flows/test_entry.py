@@ -1,6 +1,8 @@
 """Releases by entry. Canaries are counted from outside, in the sealed sums of each release."""
 
 import io
+import subprocess
+import sys
 import threading
 from collections import Counter
 from contextlib import suppress
@@ -16,7 +18,15 @@ from flows.cli import main
 from flows.installation import Installation
 from flows.site.request import job_of
 from flows.site.site_file import load_site
-from privacy.errors import ClustMixError, ConfigurationError, InputError, LedgerError, Withheld
+from privacy.errors import (
+    ClustMixError,
+    ConfigurationError,
+    InputError,
+    IntegrityError,
+    LedgerError,
+    Withheld,
+)
+from storage.public_data import datasets
 from storage.releases.measurements import MeasurementStore, sealed_file
 from storage.schema.visit_columns import ByEntry
 from storage.settings import load_settings
@@ -62,15 +72,15 @@ def write_site(folder, cohort, **changes):
     )
 
 
-def times_read(site):
+def times_read(site, others=()):
     """Return how often each canary is in the sealed sums of all releases together."""
     store, times = MeasurementStore(load_settings().measurements), Counter()
     for entry in site.ledger.entries():
         if entry.state.value != "void":
             files = store.open(entry.release_id).files
             with np.load(io.BytesIO(files[sealed_file(HISTOGRAMS)])) as arrays:
-                _, counts = counts_of(arrays["values"] / SUM_SCALE, [len(LEVELS)])
-            counts = np.rint(counts.sum(axis=0)[1:]).astype(int).tolist()
+                _, counts = counts_of(arrays["values"] / SUM_SCALE, [len(LEVELS), *others])
+            counts = np.rint(counts.sum(axis=0)[1 : len(LEVELS)]).astype(int).tolist()
             times.update({level: n for level, n in zip(LEVELS[1:], counts, strict=True) if n})
     return times
 
@@ -214,5 +224,71 @@ def test_periods_are_those_of_the_declared_calendar(installation):
     now = ByEntry(by="entry", column="at", every="month").last_period(datetime.now(UTC))
     assert job_of(load_site(path), "r-20250101-00000000").period == now
     for period in ("2025", "2025-Q1", "2025-13", "9999-01", "soon"):
-        with pytest.raises(ConfigurationError, match="PERIOD_INVALID: expected a month that has"):
+        with pytest.raises(ConfigurationError, match="PERIOD_INVALID: expected a month up to"):
             made.release_without_engine(path, period=period)
+
+
+def test_a_lost_register_stops_releases_until_officers_begin_another(
+    installation, site, person, capsys
+):
+    path = write_site(installation, patients(months=2))
+    made.release_without_engine(path, period="2025-01")
+    site.settings.register.unlink()
+    assert main(["doctor"]) == 1
+    assert "FAIL  register" in capsys.readouterr().out
+    with pytest.raises(IntegrityError, match="REGISTER_LOST"):
+        made.release_without_engine(path, period="2025-02")
+    for name in ("ada", "ben"):
+        person(name, is_officer=True)
+    keys = [f"--key={installation / 'people' / name}.key" for name in ("ada", "ben")]
+    assert main(["ledger", "restore", *keys]) == 0
+    made.release_without_engine(path, period="2025-02")
+    assert main(["doctor"]) == 0
+    assert site.ledger.balance("made-up").spent_rho == 2 * site.ledger.entries()[0].rho
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_two_years_of_diabetes_read_nobody_twice_and_cost_one_release(installation, site, capsys):
+    """Patients come back, runs are killed at random moments and asked again."""
+    rng = np.random.default_rng()
+    table = datasets.find("diabetes130", places=load_settings().data_places)
+    stays = pd.read_parquet(table, columns=["patient_nbr", "time_in_hospital", "readmitted"])
+    stays = stays.rename(columns={"patient_nbr": "patient", "readmitted": "died"})
+    number, names = pd.factorize(stays["patient"])
+    often = np.argsort(-np.bincount(number))[:N_CANARIES]  # canaries come back most often
+    who = dict(zip(often.tolist(), LEVELS[1:], strict=True))
+    month = rng.integers(0, 24, len(names))[number]
+    month = np.minimum(23, month + stays.groupby("patient").cumcount())
+    months = [f"{2023 + place // 12}-{place % 12 + 1:02d}" for place in range(24)]
+    stays["admitted"] = [f"{months[place]}-15" for place in month]
+    stays["who"] = [who.get(one, "none") for one in number]
+    days = {"name": "time_in_hospital", "kind": "integer", "lower": 1, "upper": 14, "bins": 14}
+    levels = {"no": ["NO"], "yes": ["<30", ">30"]}
+    schema = {"columns": [*SCHEMA["columns"], days], "label": {**SCHEMA["label"], "levels": levels}}
+    environment, ends = made.process_environment(installation, dask_workers=0), Counter()
+    for place, period in enumerate(months):
+        known = stays[stays["admitted"] < f"{period}-99"]
+        path = write_site(installation, known, schema=SCHEMA | schema)
+        if place % 3 == 1:
+            command = ["-m", "flows.cli", "release", str(path), "--period", period]
+            run = subprocess.Popen(
+                [sys.executable, *command], env=environment, stdout=-3, stderr=-3
+            )
+            with suppress(subprocess.TimeoutExpired):
+                run.wait(rng.uniform(4, 16))
+            run.kill()
+            ends[run.wait()] += 1
+            Installation.open(load_settings()).janitor.clean_up()
+        with suppress(Withheld):
+            made.release_without_engine(path, period=period, again=True)
+    states = Counter(entry.state.value for entry in site.ledger.entries())
+    times = times_read(site, [14])
+    with capsys.disabled():
+        print(f"\n  {dict(ends)} {dict(states)}, canaries read: {Counter(times.values())}")  # noqa: T201
+    assert set(times.values()) == {1}
+    assert len(times) == N_CANARIES or states["burned"]
+    released = {e.partition.part for e in site.ledger.entries() if e.state.value != "void"}
+    assert released == {*months}
+    assert site.ledger.balance("made-up").spent_rho == site.ledger.entries()[0].rho
+    site.ledger.verify()

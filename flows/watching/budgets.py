@@ -1,12 +1,9 @@
 """Remaining budget of each dataset, by its site file and by the ledger."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import ROUND_FLOOR, Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from flows.site.request import job_of
 from flows.site.site_file import SiteFile, load_site
@@ -16,9 +13,6 @@ from privacy.errors import ClustMixError
 from privacy.ledger import EntryState, LedgerEntry, latest_entries
 from privacy.spending import Spending, time_text
 from storage.files.refs import new_release_id
-
-if TYPE_CHECKING:
-    from prefect.client.orchestration import SyncPrefectClient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +43,7 @@ def read_sites(folder: Path) -> tuple[dict[str, SiteFile], dict[str, str]]:
     return sites, faults
 
 
-def budgets(
-    sites: dict[str, SiteFile],
-    rows: tuple[LedgerEntry, ...],
-    client: SyncPrefectClient | None = None,
-) -> list[DatasetBudget]:
+def budgets(sites: dict[str, SiteFile], rows: tuple[LedgerEntry, ...]) -> list[DatasetBudget]:
     """Return the budget of each dataset that has a site file or an entry in the whole journal."""
     spending = Spending(rows)
     now = max(time_text(datetime.now(UTC)), rows[-1].recorded_at if rows else "")
@@ -75,7 +65,7 @@ def budgets(
         late, year, own = None, "", sites.get(dataset)
         if own is not None and own.schedule is not None:
             when, made = own.schedule.model_dump(), [row for row in rows if row.dataset == dataset]
-            late = overdue(client, when, own.entry, made)
+            late = overdue(when, own.entry, made)
             balance = spending.balance(
                 cohort, dataset=dataset, partition=partition, caps=caps, now=now
             )

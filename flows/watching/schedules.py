@@ -139,34 +139,25 @@ def last_occurrence(schedule: Any, *, before: datetime) -> datetime | None:
 
 
 def overdue(
-    client: SyncPrefectClient | None,
-    schedule: Mapping[str, str],
-    entry: ByEntry | None,
-    rows: Sequence[LedgerEntry],
+    schedule: Mapping[str, str], entry: ByEntry | None, rows: Sequence[LedgerEntry]
 ) -> datetime | None:
     """Return the time of the last scheduled release, if a day later it is not there.
 
-    The rows are those of its dataset; before the first nothing is overdue. The release is of a
-    period, by entry; otherwise the server alone knows of a run that found an unchanged table.
+    The rows are those of its dataset; before the first nothing is overdue. By entry the release is
+    of a period. Otherwise one that has begun is looked for: a table may have stayed as it was.
     """
-    from prefect.client.schemas.filters import FlowRunFilter
     from prefect.client.schemas.schedules import CronSchedule
 
     last = last_occurrence(CronSchedule(**schedule), before=datetime.now(UTC) - OVERDUE)
     if last is None or not rows or moment(rows[0].recorded_at) > last:
         return None
-    for row in rows:
-        part = None if row.partition is None else row.partition.part
-        is_it = part == entry.last_period(last) if entry else moment(row.recorded_at) >= last
-        if is_it and row.state is EntryState.SEALED:
-            return None
-    if client is not None and entry is None:
-        done = {"state": {"type": {"any_": ["COMPLETED"]}}, "name": {"like_": rows[0].dataset}}
-        done |= {"expected_start_time": {"after_": last - _TOLERANCE}}
-        runs = client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(done))
-        if any(run.name.startswith(f"{rows[0].dataset}/") for run in runs):
-            return None
-    return last
+    if entry is None:
+        own = [row for row in rows if moment(row.recorded_at) >= last]
+    else:
+        period = entry.last_period(last)
+        own = [row for row in rows if row.partition and row.partition.part == period]
+    is_there = any(row.state is EntryState.SEALED for row in own) or not (own or entry)
+    return None if is_there else last
 
 
 def _is_newer(schedule: DeploymentSchedule, occurrence: datetime) -> bool:

@@ -6,7 +6,7 @@ import json
 import re
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +20,7 @@ from flows.watching.arrivals import REFUSED_LOG
 from flows.watching.budgets import DatasetBudget, budgets, read_sites
 from flows.watching.doctor import Finding
 from flows.watching.outbox import reason_of, waits_for_officer
-from flows.watching.schedules import our_deployments
+from flows.watching.schedules import our_deployments, review_schedules
 from flows.watching.watcher_lock import a_watcher_runs
 from privacy.errors import ClustMixError
 from privacy.ledger import EntryState, LedgerEntry, latest_entries
@@ -124,9 +124,7 @@ def collect(settings: Settings, *, whole: bool = True) -> Status:
             rows = ledger.history()
             status.report("ledger", True, f"{len(rows)} rows, verified")
         if whole:
-            is_there, seconds = status.up.get(DATABASE, False), _ANSWER_SECONDS
-            with orchestrator(timeout_seconds=seconds) if is_there else nullcontext() as client:
-                _look_at_entries(rows, settings.sites, status, client)
+            _look_at_entries(rows, settings.sites, status)
     with _asking(status, "arrivals"):
         if whole and settings.arrivals.exists():
             status.refused_arrivals += _refused_arrivals(settings.arrivals / REFUSED_LOG)
@@ -185,6 +183,9 @@ def _look_at_server(client: SyncPrefectClient, status: Status) -> None:
                 )
             ]
     status.next_runs.sort(key=lambda run: run.at)
+    for event in review_schedules(client, {}, now=now)[0]:
+        text = f"no run of {event.payload['expected_at']}"
+        status.parts.append(Finding(f"schedule {event.payload['deployment']}", False, text))
 
 
 def _run(run: FlowRun, flow: str, now: datetime) -> Item:
@@ -229,11 +230,9 @@ def _look_at_cluster(address: str, status: Status) -> None:
         status.report("cluster", True, "its scheduler answers")
 
 
-def _look_at_entries(
-    rows: tuple[LedgerEntry, ...], folder: Path, status: Status, client: SyncPrefectClient | None
-) -> None:
+def _look_at_entries(rows: tuple[LedgerEntry, ...], folder: Path, status: Status) -> None:
     sites, faults = read_sites(folder)
-    status.datasets += budgets(sites, rows, client)
+    status.datasets += budgets(sites, rows)
     for late in status.datasets:
         if late.overdue is not None:
             text = f"overdue: expected at {late.overdue:%Y-%m-%d %H:%M} UTC by its schedule"

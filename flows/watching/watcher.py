@@ -205,7 +205,7 @@ class Watcher:
         cursor = self._cursor()
         with self._orchestrator() as client:
             events, known = review_schedules(client, cursor.missed, now=_now())
-            found = budgets(read_sites(self._settings.sites)[0], self._rows(), client)
+        found = budgets(read_sites(self._settings.sites)[0], self._rows())
         late, told = overdue_releases(found, cursor.missed)
         self._send([*events, *late], cursor.model_copy(update={"missed": known | told}))
 

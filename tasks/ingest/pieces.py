@@ -41,7 +41,7 @@ from tasks.ingest.patient_rows import (
     unnamed_patients,
 )
 from tasks.ingest.shards import store_rows
-from tasks.ingest.violations import Rule, Violation
+from tasks.ingest.violations import Rule, Violation, refuse_violations
 from tasks.ingest.visits import first_visits, moments_of, unordered
 
 _ENTRANTS = "entrants.json"
@@ -233,8 +233,8 @@ def _batches_of(folder: Path, number: int) -> Path:
 
 def first_periods(
     frames: Iterable[pd.DataFrame], unit: PrivacyUnit, entry: ByEntry, diagnostics: DiagnosticsFile
-) -> tuple[dict[str, list[str]], tuple[Violation, ...]]:
-    """Return the first `at_most` periods of each patient, in their order, and broken rules.
+) -> dict[str, list[str]]:
+    """Return the first `at_most` periods of each patient, in order; a row without one is refused.
 
     Rows that name no patient are left out: they are refused in every part.
 
@@ -259,8 +259,9 @@ def first_periods(
             if period is not None and period not in known:
                 first[names[who]] = sorted([*known, period])[: entry.at_most]
     none = np.empty(0, dtype=np.intp)
-    found = (Violation(rule=rule, column=column, rows=none) for column, rule in broken)
-    return first, tuple(found)
+    found = [Violation(rule=rule, column=column, rows=none) for column, rule in broken]
+    refuse_violations(found, diagnostics=diagnostics.pointer)
+    return first
 
 
 def write_entrants(workspace: Path, names: Collection[str]) -> None:

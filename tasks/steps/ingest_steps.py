@@ -50,13 +50,11 @@ def ingest(
     was read, or breaks a rule of the schema. The message names column and rule; rows and values go
     to the diagnostics file.
     """
-    where = f"{diagnostics.pointer} (restricted; folder diagnostics of CLUSTMIX_HOME)"
     with stage("ingest"):
         if rules.entry is not None and rules.partition is not None and register is not None:
-            own = dict.fromkeys((str(rules.unit.column), rules.entry.column))
-            frames = reader.chunks(tuple(own))
-            first, undated = pieces.first_periods(frames, rules.unit, rules.entry, diagnostics)
-            refuse_violations(undated, diagnostics=where)
+            names = dict.fromkeys((str(rules.unit.column), rules.entry.column))
+            frames = reader.chunks(tuple(names))
+            first = pieces.first_periods(frames, rules.unit, rules.entry, diagnostics)
             if not first:
                 raise _empty()
             period = rules.partition.part
@@ -77,7 +75,7 @@ def ingest(
                 Violation(rule=rule, column=column, rows=no_rows)
                 for column, rule in dict.fromkeys(chain(*broken))
             ],
-            diagnostics=where,
+            diagnostics=f"{diagnostics.pointer} (restricted; folder diagnostics of CLUSTMIX_HOME)",
         )
         if not pieces.has_rows(workspace.folder, len(broken)):
             raise _empty()

@@ -66,9 +66,9 @@ def write_site(folder, cohort, **changes):
     return made.write_site(
         folder,
         cohort=cohort,
-        schema=SCHEMA,
+        lifetime_epsilon=500.0,
         privacy_unit={"partition": entry},
-        **{"privacy": {"epsilon": 200.0}, "budget": {"lifetime_epsilon": 500.0}, **changes},
+        **{"schema": SCHEMA, "privacy": {"epsilon": 200.0}, **changes},
     )
 
 

@@ -38,7 +38,7 @@ def scheduled(folder, **changes):
     return path.rename(folder / "sites" / "made-up.yaml")
 
 
-def released(site, *, days_ago, month=None):
+def released(site, *, days_ago, month=None, state=EntryState.PUBLISHED):
     """Charge and publish a release as if some days ago: of a month of entry, or of the table."""
     then = time_text(datetime.now(UTC) - timedelta(days=days_ago))
     part = (
@@ -48,7 +48,7 @@ def released(site, *, days_ago, month=None):
     )
     about = {"dataset": "made-up", "cohort": "made-up", "partition": part}
     with mock.patch.object(journal, "read_clock", return_value=then):
-        enter(site, EntryState.PUBLISHED, caps=Caps(lifetime_rho=Decimal("0.4")), **about)
+        enter(site, state, caps=Caps(lifetime_rho=Decimal("0.4")), **about)
 
 
 def looked_at(site, path):
@@ -64,6 +64,9 @@ def test_a_release_that_its_schedule_misses_is_an_event_and_a_failed_part(
     assert looked_at(site, path).overdue is None  # never released
     assert main(["status"]) == 0
     released(site, days_ago=90, month=by_entry and "2020-01")
+    if not by_entry:
+        assert looked_at(site, path).overdue is None  # the table may have stayed as it was
+    released(site, days_ago=0, month=by_entry and "2020-02", state=EntryState.BURNED)
     late = looked_at(site, path)
     assert late.overdue < datetime.now(UTC) - timedelta(days=1)
     assert late.overdue.astimezone(ZoneInfo("Europe/Berlin")).strftime("%d %H:%M") == "01 04:30"

@@ -50,9 +50,7 @@ class World:
 
     def periods(self):
         frame = pd.DataFrame(self.table, columns=["patient", "admitted"], dtype=object)
-        first, broken = first_periods([frame], UNIT, self.entry, DiagnosticsFile(self.path))
-        assert not broken
-        return first
+        return first_periods([frame], UNIT, self.entry, DiagnosticsFile(self.path))
 
     def run(self, period, end):
         number = len(self.books.rows)

@@ -205,13 +205,13 @@ def low_budgets(budgets: Iterable[DatasetBudget], cursor: Cursor) -> Outbox:
 
 
 def overdue_releases(
-    budgets: Iterable[DatasetBudget], told: Mapping[str, datetime]
+    budgets: Iterable[DatasetBudget], noted: Mapping[str, datetime]
 ) -> tuple[list[PublicEvent], dict[str, datetime]]:
     """Return the events of releases that are overdue, each once, and what to remember of them."""
     name, found = "release.overdue", list[PublicEvent]()
     late = {f"overdue {one.dataset}": one.overdue for one in budgets if one.overdue is not None}
     for key, at in late.items():
-        if told.get(key) != at:
+        if noted.get(key) != at:
             about = {"dataset": key.split()[1], "expected_at": f"{at:%Y-%m-%dT%H:%M:%SZ}"}
             place, own_id = f"clustmix.dataset.{key.split()[1]}", event_id(name, *about.values())
             found.append(PublicEvent(name, place, dict(about), own_id))

@@ -206,8 +206,8 @@ class Watcher:
         with self._orchestrator() as client:
             events, known = review_schedules(client, cursor.missed, now=_now())
         found = budgets(read_sites(self._settings.sites)[0], self._rows())
-        late, told = overdue_releases(found, cursor.missed)
-        self._send([*events, *late], cursor.model_copy(update={"missed": known | told}))
+        late, noted = overdue_releases(found, cursor.missed)
+        self._send([*events, *late], cursor.model_copy(update={"missed": known | noted}))
 
     def _notify_of_low_budgets(self) -> None:
         sites, faults = read_sites(self._settings.sites)

@@ -123,8 +123,8 @@ class Balance:
 
     `spent_rho` is the sum over all entries that count, with parallel composition over the parts of
     a partition. `cap_rho` is the smallest lifetime cap ever recorded, None before the first entry.
-    `tightest_rho` is the rest for the next release, if it is not that under the lifetime cap:
-    smaller under another cap (dataset, window), larger for new patients by entry.
+    `tightest_rho` is the rest for the next release, if not that of the lifetime cap: smaller by
+    another cap (dataset, window), larger for new patients by entry.
     """
 
     spent_rho: Decimal

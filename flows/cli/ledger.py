@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
@@ -193,15 +192,11 @@ def restore(
             reason = f"restored: release {each.release_id}"
             _entered(database, keys, {**charge, "reason": reason})
         database.export_head()
-        rows_now, register = database.history(), settings.register
+        known = KeyStore(settings.key_folder).ledger_secret(), database.history()
         try:
-            if os.path.lexists(register) or any(
-                r.partition and r.partition.period for r in rows_now
-            ):
-                own = KeyStore(settings.key_folder).ledger_secret(), rows_now
-                open_register(register, *own, owner=installation_id(settings.home))
+            open_register(settings.register, *known, owner=installation_id(settings.home))
         except IntegrityError:
-            begin_register(register)
+            begin_register(settings.register)
     written = "gone" if exported is None else f"row {exported[0]}"
     terminal.answer(
         {"lacking": lacking, "rows": rows, "exported_head": exported, "charged": bool(keys)},

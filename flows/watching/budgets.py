@@ -17,10 +17,7 @@ from storage.files.refs import new_release_id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetBudget:
-    """Remaining share of the scarcest cap, rounded down, and the number of releases it allows.
-
-    `overdue` is the time of a scheduled release that is not there, `year` the cost of a schedule.
-    """
+    """Share left of the scarcest cap, rounded down, and its releases; time and cost of a schedule."""
 
     dataset: str
     percent_left: int

@@ -143,18 +143,17 @@ def overdue(
 ) -> datetime | None:
     """Return the time of the last scheduled release, if a day later it is not there.
 
-    The rows are those of its dataset; before the first nothing is overdue. By entry the release is
-    of a period. Otherwise one that has begun is looked for: a table may have stayed as it was.
+    The rows are those of its dataset; before the first nothing is overdue. Unless it is of a
+    period, it must have begun: a table may have stayed as it was.
     """
     from prefect.client.schemas.schedules import CronSchedule
 
     last = last_occurrence(CronSchedule(**schedule), before=datetime.now(UTC) - OVERDUE)
     if last is None or not rows or moment(rows[0].recorded_at) > last:
         return None
-    if entry is None:
-        own = [row for row in rows if moment(row.recorded_at) >= last]
-    else:
-        period = entry.last_period(last)
+    period = None if entry is None else entry.last_period(last)
+    own = [row for row in rows if moment(row.recorded_at) >= last]
+    if period is not None:
         own = [row for row in rows if row.partition and row.partition.part == period]
     is_there = any(row.state is EntryState.SEALED for row in own) or not (own or entry)
     return None if is_there else last

@@ -105,13 +105,10 @@ class Books:
         return entry_paid_for(charge, self.rows)
 
     def check_not_burned(self, charge: Charge) -> None:
-        """Withhold a charge if the last one of its dataset, or of the same part of it, burned.
-
-        By entry any period counts: the patients of a run that burns are read, and lost.
-        """
+        """Withhold a charge if the last one of its dataset, or of the same part of it, burned."""
 
         def series(each: ChargeColumns) -> tuple[object, ...]:
-            part = each.partition
+            part = each.partition  # of any period: the patients of a run that burns are lost
             return each.dataset, part.split if part and part.period else part
 
         own = [e for e in self._latest.values() if series(e) == series(charge) and e.counts]

@@ -58,7 +58,6 @@ _CAPS = {
 }
 _PART = {f"partition_{name}": name for name in ("scheme", "parts", "part")}
 _BY_ENTRY = re.compile(r"at most ([0-9]+) in register ([0-9a-f]{16})")
-"""Text of the parts of a partition by entry."""
 _ENTRY = TypeAdapter(LedgerEntry)
 
 

@@ -38,13 +38,7 @@ class _Heading(Record):
 
 
 class PatientRegister:
-    """The register, read whole (IntegrityError), and the charge of a run that holds its lock.
-
-    Privacy
-    -------
-    Private: with the secret, it shows whether a patient was read. Whether `choose` takes a patient
-    depends on what was kept of that patient alone.
-    """
+    """The register, read whole (IntegrityError), and the charge of a run that holds its lock."""
 
     def __init__(self, path: Path, secret: bytes, charge: ChargeColumns | None = None) -> None:
         self._path, self._secret = path, secret
@@ -79,9 +73,13 @@ class PatientRegister:
         return tuple(found)
 
     def choose(self, names: Iterable[str]) -> frozenset[str]:
-        """Return those of the patients of the charge's period who may be read, for `keep`.
+        """Return those of the patients of a period who may be read, for `keep`.
 
         They were read fewer times than a patient may be, and not for this period.
+
+        Privacy
+        -------
+        Whether a patient is chosen depends on what was kept of that patient alone.
         """
         part = self._part
         if part is None:
@@ -101,8 +99,7 @@ class PatientRegister:
         """Keep the chosen patients as read by an entry; return the head. On disk at return."""
         period = "" if self._part is None else str(self._part.part)
         run = _Run(entry=entry_id, period=period, patients=len(self._chosen))
-        own, runs = self._heading.register_id, self._heading.runs
-        self._heading = _Heading(register_id=own, runs=(*runs, run))
+        self._heading = self._heading.model_copy(update={"runs": (*self._heading.runs, run)})
         self._kept.append(b"".join(sorted(self._chosen)))
         first = self._heading.model_dump_json().encode() + b"\n"
         replace_durably(self._path, first + b"".join(self._kept))
@@ -121,10 +118,7 @@ def open_register(
     owner: str,
     charge: ChargeColumns | None = None,
 ) -> PatientRegister:
-    """Open the register that a ledger, of these rows, knows, or begin the first, under its lock.
-
-    A register that is lost, or older than the ledger, is an IntegrityError.
-    """
+    """Open the register of a ledger, or begin the first; a lost or older one is refused."""
     by_entry = [row for row in rows if row.partition is not None and row.partition.period]
     if not os.path.lexists(path):
         if any(row.owner == owner for row in by_entry):

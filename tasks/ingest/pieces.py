@@ -54,8 +54,6 @@ BrokenRules: TypeAlias = tuple[tuple[str, str], ...]
 class IngestRules:
     """Public rules of an ingest; ``partition`` is the part of the patients that is read.
 
-    By ``entry``, that part is written to the workspace before (`write_entrants`).
-
     ``schema`` is that of the release; `row_schema` is that of a source row, which differs with
     `visits`. ``marks`` are those of numbers in a text file, None for the usual ones; ``suite`` is
     the owner's own, if any. A check also counts cells by ``tally``, for its owner
@@ -236,11 +234,7 @@ def first_periods(
 ) -> dict[str, list[str]]:
     """Return the first `at_most` periods of each patient, in order; a row without one is refused.
 
-    Rows that name no patient are left out: they are refused in every part.
-
-    Privacy
-    -------
-    The periods of a patient depend on that patient's rows alone.
+    They depend on the patient's rows alone. Rows that name no patient are refused later.
     """
     first: dict[str, list[str]] = {}
     broken: dict[tuple[str, str], None] = {}

@@ -152,10 +152,7 @@ class Entries:
 
     @contextmanager
     def reading(self, charge: ChargeColumns) -> Iterator[PatientRegister | None]:
-        """Hold the register of read patients, if the charge is by entry: one run at a time.
-
-        It is an IntegrityError if the register is lost, or older than the ledger.
-        """
+        """Hold the register of read patients, if the charge is by entry: one run at a time."""
         if charge.partition is None or charge.partition.period is None:
             yield None
             return

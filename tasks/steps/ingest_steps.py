@@ -40,9 +40,7 @@ def ingest(
     executor: Executor = IN_PROCESS,
     register: PatientRegister | None = None,
 ) -> tuple[Path, ...]:
-    """Read, check and encode the cohort into shards.
-
-    By entry, the register chooses the patients of the period who are read.
+    """Read, check and encode the cohort into shards; by entry, the patients of a register.
 
     The executor reads a Parquet source and bounds contributions; its workers reach the workspace
     under the same path, and the shards are the same bytes on any. They come in order; some may hold

@@ -17,7 +17,7 @@ from storage.files.refs import new_release_id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetBudget:
-    """Share left of the scarcest cap, rounded down, and its releases; time and cost of a schedule."""
+    """Share left of the scarcest cap, rounded down; releases for it; delay, cost of a schedule."""
 
     dataset: str
     percent_left: int

@@ -30,9 +30,7 @@ class _Run(Record):
     patients: NonNegativeInt
 
 
-class _Heading(Record):
-    """First line of the file; digests follow it, run by run."""
-
+class _Heading(Record):  # the first line of the file; digests follow it, run by run
     register_id: Text
     runs: tuple[_Run, ...] = ()
 

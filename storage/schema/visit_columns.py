@@ -25,7 +25,6 @@ def _zone(name: str) -> str:
 
 
 TimeZone = Annotated[str, AfterValidator(_zone)]
-"""Name of a time zone that this machine knows."""
 
 
 class VisitColumns(Declaration):

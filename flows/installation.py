@@ -143,6 +143,7 @@ class Installation:
             releases=releases,
             workspaces=workspaces,
             declarations=settings.declarations,
+            register=settings.register,
         )
         janitor = Janitor(
             entries=entries,

@@ -327,4 +327,5 @@ def job_of_measurement(measurement: Measurement, release_id: str) -> ReleaseJob:
     site_file = SiteFile.model_validate(
         measurement.record.site, by_name=False, by_alias=True, context=dict(KEPT)
     )
-    return job_of(site_file, release_id, requester=measurement.record.requester)
+    record = measurement.record
+    return job_of(site_file, release_id, requester=record.requester, period=record.period)

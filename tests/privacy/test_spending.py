@@ -29,32 +29,50 @@ def at(day):
 
 
 def spent_by_patients(rows, payer=None):
-    """Follow one patient of every kind, one for each choice of a part of every partition."""
-    schemes = sorted({(r.partition.scheme, r.partition.parts) for r in rows if r.partition})
-    if payer is not None and (payer.scheme, payer.parts) not in schemes:
-        schemes.append((payer.scheme, payer.parts))
+    """Follow one patient of every kind, one for each choice of a part of every partition.
+
+    By entry, of every choice of as many charges as a register lets one patient be in.
+    """
+    split = [row for row in rows if row.partition and row.partition.parts]
+    asked = [row.partition for row in split] + [payer] * bool(payer and payer.parts)
+    schemes = sorted({(part.scheme, part.parts) for part in asked})
+    entered = {row.partition.split for row in rows if row.partition and row.partition.period}
     most = Fraction(0)
     for choice in itertools.product(*(range(parts) for _, parts in schemes)):
         patient = dict(zip(schemes, choice, strict=True))
-        if payer is not None and patient[payer.scheme, payer.parts] != payer.part:
+        if payer in asked and patient[payer.scheme, payer.parts] != payer.part:
             continue
-        paid = (
-            Fraction(row.rho)
-            for row in rows
-            if row.partition is None
-            or patient[row.partition.scheme, row.partition.parts] == row.partition.part
-        )
-        most = max(most, sum(paid, start=Fraction(0)))
+        paid = sum((Fraction(row.rho) for row in rows if row.partition is None), Fraction(0))
+        for row in split:
+            if patient[row.partition.scheme, row.partition.parts] == row.partition.part:
+                paid += Fraction(row.rho)
+        for scheme in entered:
+            own = [Fraction(r.rho) for r in rows if r.partition and r.partition.split == scheme]
+            times = scheme[2] - (payer is not None and payer.split == scheme)
+            choices = itertools.combinations(own, min(times, len(own)))
+            paid += max(map(sum, choices), default=Fraction(0))
+        most = max(most, paid)
     return most
 
 
 amounts = st.integers(1, 30).map(lambda steps: steps * RHO_STEP) | st.sampled_from(
     [Decimal("0.1"), Decimal("0.2"), Decimal("0.3"), Decimal("0.7"), Decimal("1e-12")]
 )
-partitions = st.none() | st.builds(
-    lambda scheme, part: Partition(scheme=scheme, parts=2 if scheme == "a" else 3, part=part),
-    scheme=st.sampled_from("ab"),
-    part=st.integers(0, 1),
+partitions = (
+    st.none()
+    | st.builds(
+        lambda scheme, part: Partition(scheme=scheme, parts=2 if scheme == "a" else 3, part=part),
+        scheme=st.sampled_from("ab"),
+        part=st.integers(0, 1),
+    )
+    | st.builds(
+        lambda at_most, month, register: Partition(
+            scheme="e", parts=None, part=f"2025-0{month}", at_most=at_most, register=register * 16
+        ),
+        at_most=st.integers(1, 3),
+        month=st.integers(1, 2),
+        register=st.sampled_from("01"),
+    )
 )
 charges = st.builds(
     lambda number, rho, partition, dataset: charge(
@@ -69,7 +87,7 @@ charges = st.builds(
 
 @given(paid=st.lists(charges, max_size=12), payer=partitions)
 def test_the_sum_is_that_of_the_patient_who_pays_most(paid, payer):
-    rows = [row_of(one) for one in paid]
+    rows = [row_of(one, name=f"e-{place}") for place, one in enumerate(paid)]
     own, worst = composed_rho(rows, payer)
     assert Fraction(own) == spent_by_patients(rows, payer)
     assert Fraction(worst) == spent_by_patients(rows)

@@ -19,6 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import jax
 import lightgbm
 import numpy as np
 import pandas as pd
@@ -31,7 +32,6 @@ from benchmarks.results import BUNDLE, ResultRow
 from benchmarks.tables import divided, site_document, write_site
 from storage.schema.table import TableSchema
 from tasks.distillation.distilled_rows import distilled, encoded
-from tasks.distillation.inducing_points import platform
 from tasks.gates.agreement import CodedTable
 from tasks.ingest.encoding import encode_chunk
 
@@ -116,7 +116,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     row = ResultRow(
         dataset=name, method=site.method.kind, analysis="proven", source=BUNDLE, seed=SPLIT,
         epsilon=site.privacy.epsilon, delta=site.privacy.delta, rows=n_rows, figures=figures,
-        columns=len(schema.columns), rows_out=len(rows.label), settings={"device": platform()},
+        columns=len(schema.columns), rows_out=len(rows.label),
+        settings={"device": jax.default_backend()},
         wall_seconds=round(used.wall_seconds, 1),
     )  # fmt: skip
     print(json.dumps(asdict(row)))

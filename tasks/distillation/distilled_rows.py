@@ -16,7 +16,7 @@ import pandas as pd
 from privacy.arrays import Codes, Floats32
 from storage.schema.columns import Column, NumericColumn, number_of
 from storage.schema.table import TableSchema
-from tasks.distillation.inducing_points import best_labels, optimised, platform
+from tasks.distillation.inducing_points import best_labels, optimised
 from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.gates.agreement import CodedTable
 
@@ -45,17 +45,13 @@ def distilled(
     every = np.eye(len(schema.labels.level_names))[rows.label[chosen]]
     share = every.mean(axis=0)
     labels, n_points = every - share, min(points, len(chosen))
-    # On a processor the convolutional kernel takes hours.
-    convolved = schema.image and executor.map(platform, [None], gpu=True) == ["gpu"]
-    image = schema.image.shape if schema.image and convolved else None
     n_slices = max(1, round(n_points / _POINTS_OF_A_SLICE))
     tasks = [
         (values[k::n_slices], labels[k::n_slices], len(part), (*seed, k))
         for k, part in enumerate(np.array_split(np.arange(n_points), n_slices))
     ]
-    moved = np.concatenate(executor.map(partial(optimised, image=image), tasks, gpu=True))
-    solve = partial(best_labels, rows=values, labels=labels, image=image)
-    [soft] = executor.map(solve, [moved], gpu=True)
+    moved = np.concatenate(executor.map(optimised, tasks, gpu=True))
+    [soft] = executor.map(partial(best_labels, rows=values, labels=labels), [moved], gpu=True)
     found = np.hstack([moved, soft + share]).astype(np.float32)
     return pd.DataFrame(found, columns=[*names, *_label_names(schema)])
 

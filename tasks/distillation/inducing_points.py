@@ -34,22 +34,17 @@ _REPEATABLE: dict[str, dict[str, Any]] = {
     "gpu": {"xla_gpu_deterministic_ops": True, "xla_gpu_autotune_level": 0},
 }
 
-Image = tuple[int, int, int] | None
-"""Rows, columns and channels of images, whose kernel is convolutional; without, dense."""
-
 Slice = tuple[Floats32, Floats, int, tuple[int, ...]]
 """Rows (n, d) with labels (n, C), the number of their points, and a public seed of batches."""
 
 
-def platform(_: object = None) -> str:
-    """Return the kind of device that jax computes on here."""
-    return str(jax.default_backend())
-
-
 @cache
-def kernel_of(image: Image) -> Kernel:
-    """Return the tangent kernel of a network with one hidden layer."""
-    return tangent_kernel(depth=1, weight_std=2.0**0.5, bias_std=0.1, image=image)
+def kernel_of_network() -> Kernel:
+    """Return the tangent kernel of a dense network with one hidden layer.
+
+    Also for images: with a convolutional one points were no better, and a GPU was needed.
+    """
+    return tangent_kernel(depth=1, weight_std=2.0**0.5, bias_std=0.1)
 
 
 def loss(points: Array, labels: Array, rows: Array, wanted: Array, *, kernel: Kernel) -> Array:
@@ -65,7 +60,7 @@ def ridge_of(gram: Any) -> Any:
     return RIDGE * jnp.mean(jnp.diag(gram)) * jnp.eye(len(gram), dtype=gram.dtype)
 
 
-def optimised(task: Slice, *, image: Image) -> Floats:
+def optimised(task: Slice) -> Floats:
     """Return points (p, d), between 0 and 1, that predict the labels of the rows.
 
     They begin as rows that are spread over the labels as all rows are.
@@ -76,18 +71,18 @@ def optimised(task: Slice, *, image: Image) -> Floats:
     batches = np.random.default_rng(seed).integers(len(rows), size=(_STEPS, _BATCH))
     with _one_thread():
         start = (jnp.asarray(rows[first], jnp.float64), jnp.asarray(labels[first]))
-        move = _descent(image, platform())
+        move = _descent(jax.default_backend())
         return np.asarray(move(start, (jnp.asarray(rows), jnp.asarray(labels)), batches))
 
 
-def best_labels(points: Floats, *, rows: Floats32, labels: Floats, image: Image) -> Floats:
+def best_labels(points: Floats, *, rows: Floats32, labels: Floats) -> Floats:
     """Return the labels (p, C) of points (p, d) whose regression predicts the rows best.
 
     The loss at all rows is quadratic in them. It is minimised with the norm of the regression as a
     penalty, of the weight of the ridge.
     """
     with _one_thread():
-        terms, solve = _solution(image, platform())
+        terms, solve = _solution(jax.default_backend())
         total = [np.zeros((len(points), n)) for n in (len(points), labels.shape[1])]
         for first in range(0, len(rows), _BLOCK):
             block = slice(first, first + _BLOCK)
@@ -104,8 +99,8 @@ def _one_thread() -> Iterator[None]:
 
 
 @cache
-def _solution(image: Image, device: str) -> tuple[Callable[..., Any], Callable[..., Array]]:
-    kernel = kernel_of(image)
+def _solution(device: str) -> tuple[Callable[..., Any], Callable[..., Array]]:
+    kernel = kernel_of_network()
 
     def terms(points: Array, rows: Array, labels: Array) -> tuple[Array, Array]:
         crossed = kernel(rows, points)
@@ -123,8 +118,8 @@ def _solution(image: Image, device: str) -> tuple[Callable[..., Any], Callable[.
 
 
 @cache
-def _descent(image: Image, device: str) -> Any:
-    kernel = kernel_of(image)
+def _descent(device: str) -> Any:
+    kernel = kernel_of_network()
 
     def move(start: Any, targets: Any, batches: Array) -> Any:
         rows, labels = targets

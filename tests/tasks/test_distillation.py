@@ -13,7 +13,7 @@ from storage.schema.columns import CategoricalColumn, NumericColumn
 from storage.schema.table import TableSchema
 from tasks.distillation import inducing_points
 from tasks.distillation.distilled_rows import distilled, encoded, features
-from tasks.distillation.inducing_points import RIDGE, best_labels, kernel_of, loss
+from tasks.distillation.inducing_points import RIDGE, best_labels, kernel_of_network, loss
 from tasks.gates.agreement import CodedTable
 from tasks.ingest.encoding import decode
 
@@ -51,7 +51,7 @@ def problem():
 def test_loss_and_gradient_are_those_of_a_slow_reference(problem, kind, near):
     with jax.enable_x64(True):
         arrays = [jnp.asarray(array, kind) for array in problem]
-        of = jax.value_and_grad(lambda *all_of: loss(*all_of, kernel=kernel_of(None)), (0, 1))
+        of = jax.value_and_grad(lambda *all_of: loss(*all_of, kernel=kernel_of_network()), (0, 1))
         value, gradients = of(*arrays)
     assert value == pytest.approx(slow_loss(*problem), abs=near)
     step = 1e-6
@@ -68,7 +68,7 @@ def test_loss_and_gradient_are_those_of_a_slow_reference(problem, kind, near):
 def test_no_labels_of_the_points_predict_the_rows_better(problem, monkeypatch):
     points, labels, rows, wanted = problem
     monkeypatch.setattr(inducing_points, "_BLOCK", 7)
-    found = best_labels(points, rows=rows, labels=wanted, image=None)
+    found = best_labels(points, rows=rows, labels=wanted)
     gram, crossed = slow_kernel(points, points), slow_kernel(rows, points)
     ridge = RIDGE * np.trace(gram) / len(gram)
 

@@ -77,7 +77,7 @@ def approximate_adapt_anonymise(stored: Stored) -> list[Table]:
         cells += [_printed(printed_real), shown(real, key)]
         lines.append(line(cells, [*form, *tuned, *proven, *real]))
     header = ("data", "printed", "as printed, its authors' score", "as printed, from the file",
-              "best of 30 searched (not paid for)", "proven", "real rows, printed",
+              "best of a search (not paid for)", "proven", "real rows, printed",
               "real rows")  # fmt: skip
     title = "3A, Table 1, epsilon 1: AUC, of MNIST accuracy"
     return [Table(header=header, lines=tuple(lines), title=title)] if lines else []

@@ -22,7 +22,7 @@ _MIB = 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredCommand:
-    """What a finished command left and used, with all its processes.
+    """Outcome and resources of a finished command, with all its processes.
 
     Unlike wall time, processor time does not grow when others keep the machine busy. Of resident
     memory the largest sum at one moment is kept, of which proportional memory counts shared pages

@@ -56,7 +56,7 @@ _MORE = ("calibration_by_chance", "query_error", "paper_cnn_accuracy", "read_as_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What is run: one method on one split of a dataset, or one draw of it.
+    """One run: a method on one split of a dataset, or one draw of it.
 
     Parameters
     ----------

@@ -32,7 +32,7 @@ HERE = {
     "creditcard": "creditcard-subset", "mimic3-mortality": "physionet2012-mortality",
     "mimic3-length-of-stay": "physionet2012-length-of-stay",
 }  # fmt: skip
-"""What stands in for data that are not at hand."""
+"""Stand-ins for data that are not at hand."""
 
 RIVALS = {"DP-GAN": "dpgan", "PATE-GAN": "pategan", "ADS-GAN": "adsgan", "DP-MERF": "dp_merf"}
 AUTHORS = "auc_as_its_authors_score"

@@ -139,7 +139,7 @@ class ResultRow:
 
     @property
     def former(self) -> bool:
-        """Whether an earlier program made this row."""
+        """True if an earlier program made this row."""
         return FORMER in (self.command or "")
 
 

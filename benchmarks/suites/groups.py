@@ -1,4 +1,4 @@
-"""Who is served by a release: AUC by sex and age, importances and calibration, on one split each.
+"""AUC by sex and age, importances and calibration of a release, on one split each.
 
 The command is that of `benchmarks.suites.tables`; its earlier rows have no such figures.
 """

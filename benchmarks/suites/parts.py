@@ -1,4 +1,4 @@
-"""What each step and each draw of ClustMix on tables is worth: releases without it.
+"""Value of each step and draw of ClustMix on tables: releases without it.
 
 A draw that gets a millionth of the budget says nothing; what it would have got goes to the others.
 Every run is one measurement in this process with the noise of the operating system, on a training
@@ -125,7 +125,7 @@ VARIANTS: dict[str, dict[tuple[Any, str], Any]] = {
     },
     "naive-bayes": {},
 }
-"""What stands in the place of what, by name; naive Bayes is measured beside them."""
+"""Replacements of parts, by name; naive Bayes is measured beside them."""
 
 KEPT = ("auc", "accuracy", "log_loss", "calibration_error", "tvd_1way", "tvd_2way")
 

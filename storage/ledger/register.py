@@ -123,6 +123,9 @@ def open_register(
             raise _unusable("REGISTER_LOST", f"{path}, found none")
         begin_register(path)
     register = PatientRegister(path, secret, charge)
+    named = "" if charge is None or charge.partition is None else charge.partition.register
+    if named not in ("", register.register_id):  # officers began another since the charge
+        raise _unusable("REGISTER_OLD", f"{path} that was charged, found another")
     heads = {None, *register.heads}
     for row in by_entry:
         known = row.partition is not None and row.partition.register == register.register_id

@@ -1,4 +1,4 @@
-"""What the papers print, and the jobs that measure it here."""
+"""Figures that the papers print, and the jobs that measure them here."""
 
 import json
 import tomllib

@@ -26,7 +26,7 @@ from benchmarks.stored_rows import (
     table_of,
     value_of,
     values_of,
-)
+)  # fmt: skip
 
 HERE = {
     "creditcard": "creditcard-subset", "mimic3-mortality": "physionet2012-mortality",

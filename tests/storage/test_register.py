@@ -163,6 +163,8 @@ def test_a_register_is_lost_older_or_damaged_and_never_taken_for_another(tmp_pat
         world.open()
     begin_register(world.path)
     world.run("2025-01", "sealed")
+    with pytest.raises(IntegrityError, match="REGISTER_OLD"):  # begun after that charge
+        world.open(world.read[0][0])
     # Who was read by both has paid both.
     assert [sorted(chosen) for _, chosen in world.read] == [["p1"], ["p2"], ["p1"]]
     first, second, third = (row.rho for row, _ in world.read)

@@ -4,7 +4,8 @@ A job releases the training part of a table by ``clustmix release``, distils its
 kernel ridge regression and LightGBM learn from each by the recipe of ``docs/operate.md``. Figures
 are AUC for two labels, else accuracy, on real rows that no release has read.
 
-``python -m benchmarks.suites.distill --site NAME`` prints one row.
+``python -m benchmarks.suites.distill --site NAME`` prints one row. Settings of distilling were
+chosen on split 0 of the first three tables; split 1 had no part in it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from tasks.gates.agreement import CodedTable
 from tasks.ingest.encoding import encode_chunk
 
 SITES = ("adult", "diabetes130-readmission", "physionet2012-mortality", "mnist", "fashion-mnist")
-POINTS, SPLIT, MOST_TEST, TREES, TREES_OF_MANY = (50, 200, 500), 0, 10_000, 100, 40
+POINTS, MOST_TEST, TREES, TREES_OF_MANY = (50, 200, 500), 10_000, 100, 40
 MOST_CELLS = 80_000_000
 """Most features of all rows together; of wider tables the first rows."""
 
@@ -44,7 +45,10 @@ MOST_CELLS = 80_000_000
 def jobs() -> list[Job]:
     """Return a job for each table."""
     module = "benchmarks.suites.distill"
-    return [Job(suite="distill", command=(module, "--site", site)) for site in SITES]
+    seen = [Job(suite="distill", command=(module, "--site", site)) for site in SITES]
+    return seen + [
+        Job(suite="distill", command=(module, "--site", site, "--split", "1")) for site in SITES[:3]
+    ]
 
 
 class Judge:
@@ -88,10 +92,12 @@ class Judge:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.suites.distill", description=__doc__)
     parser.add_argument("--site", required=True, choices=SITES)
-    name = parser.parse_args(arguments).site
+    parser.add_argument("--split", type=int, default=0)
+    asked = parser.parse_args(arguments)
+    name, split = asked.site, asked.split
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        document, test, n_rows = divided(site_document(name), SPLIT, folder)
+        document, test, n_rows = divided(site_document(name), split, folder)
         site = write_site({**document, "distill": {"points": POINTS[-1]}}, folder / "site.yaml")
         program = str(Path(sys.executable).parent / "clustmix")
         used, answer = commanded([program, "release", str(folder / "site.yaml")], folder)
@@ -114,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         figures |= judge.figures(f"{n} random rows", x[:n].astype(np.float64), y[:n], soft=False)
         figures[f"{n} points, seconds"] = round(seconds, 1)
     row = ResultRow(
-        dataset=name, method=site.method.kind, analysis="proven", source=BUNDLE, seed=SPLIT,
+        dataset=name, method=site.method.kind, analysis="proven", source=BUNDLE, seed=split,
         epsilon=site.privacy.epsilon, delta=site.privacy.delta, rows=n_rows, figures=figures,
         columns=len(schema.columns), rows_out=len(rows.label),
         settings={"device": jax.default_backend()},

@@ -13,6 +13,7 @@ from clustmix.guarantee import Guarantee, Plan
 from clustmix.methods import DPCDA, DPGM, ClustMix, DPKMeans, NaiveBayes
 from clustmix.schema import (
     CategoricalColumn,
+    DateColumn,
     ImageColumns,
     IntegerColumn,
     Label,
@@ -30,6 +31,7 @@ __all__ = [
     "CategoricalColumn",
     "ClustMix",
     "DPKMeans",
+    "DateColumn",
     "Guarantee",
     "ImageColumns",
     "IntegerColumn",

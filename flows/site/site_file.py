@@ -31,10 +31,11 @@ from storage.schema.columns import (
     left_out,
     refuse_together,
 )
+from storage.schema.date_columns import TimeZone
 from storage.schema.declarations import CatalogueEntry
 from storage.schema.faults import read_declared
 from storage.schema.table import TableSchema
-from storage.schema.visit_columns import ByEntry, TimeZone, VisitColumns
+from storage.schema.visit_columns import ByEntry, VisitColumns
 from storage.sources.declared import Source, check_source_unit
 from tasks.steps.job import MethodConfig
 

@@ -45,6 +45,7 @@ def _frictionless(root: _Part) -> Iterator[Variable]:
             levels=_levels(field.get("categories") or limits.get("enum"), "value", "label"),
             bounds=(limits.get("minimum"), limits.get("maximum")),
             missing=tuple(filter(None, missing)),
+            form=text_of(field.get("format")),
             unit=field.get("unit"),
             meaning=field.get("title") or field.get("description"),
             # Without a missing value, only a text column may have an empty cell.
@@ -57,6 +58,7 @@ def _json_schema(table: _Part, root: _Part) -> Iterator[Variable]:
         field = _resolved(given, root)
         options = [_mapping(one) for one in _list(field.get("oneOf") or field.get("anyOf"))]
         kinds = [kind for one in (field, *options) for kind in _texts(one.get("type"))]
+        kinds = ["date"] if text_of(field.get("format")).startswith("date") else kinds
         yield variable(
             *_named(name),
             kind=next((kind for kind in kinds if kind != "null"), ""),

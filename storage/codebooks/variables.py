@@ -2,14 +2,16 @@
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from privacy.errors import ConfigurationError
 from storage.schema.columns import number_of, raw_text
+from storage.schema.date_columns import day_of
 from storage.schema.plain_yaml import refusal
 
-Kind = Literal["integer", "real", "categorical", "ignore"]
+Kind = Literal["integer", "real", "date", "categorical", "ignore"]
 Levels = tuple[tuple[str, str], ...]
 """Raw codes and what they mean, in the order of a codebook."""
 
@@ -23,7 +25,8 @@ _KINDS: dict[str, Kind] = {
     **dict.fromkeys(("enum", "boolean", "bool", "binary", "code", "coded"), "categorical"),
     **dict.fromkeys(("radio", "dropdown", "yesno", "truefalse"), "categorical"),
     **dict.fromkeys(("identifier", "id", "freetext", "notes", "file", "ignore"), "ignore"),
-    **dict.fromkeys(("date", "datetime", "time", "timestamp", "duration"), "ignore"),
+    **dict.fromkeys(("date", "datetime", "timestamp"), "date"),
+    **dict.fromkeys(("time", "duration"), "ignore"),
 }
 _NUMBER = r"[+-]?\d+(?:\.\d+)?"
 _RANGE = re.compile(rf"({_NUMBER})\s*(?:to|-|\u2013|\.\.+)\s*({_NUMBER})")
@@ -37,9 +40,10 @@ _MAX_SPELLED_OUT = 50
 class Variable:
     """One column as a codebook describes it; unknown facts are empty or None.
 
-    `kind` ``"ignore"`` is an identifier, a date or free text; `missing` are raw codes; a `required`
-    column has no empty cell; an `optional` one may be left out of a table. `decimals` are declared;
-    `unread` are the unknown headings of its sheet.
+    `kind` ``"ignore"`` is an identifier, a time of day or free text; bounds of dates are days, and
+    `format` is their form beside ISO 8601; `missing` are raw codes; a `required` column has no
+    empty cell; an `optional` one may be left out of a table. `decimals` are declared; `unread` are
+    the unknown headings of its sheet.
     """
 
     name: str
@@ -52,6 +56,7 @@ class Variable:
     meaning: str = ""
     required: bool | None = None
     decimals: int | None = None
+    format: str | None = None
     optional: bool = False
     unread: tuple[str, ...] = ()
 
@@ -81,6 +86,7 @@ def variable(
     meaning: object = None,
     required: bool | None = None,
     decimals: int | None = None,
+    form: str = "",
 ) -> Variable:
     """Return a variable from the parts of a codebook; `place` is named in a refusal.
 
@@ -90,7 +96,8 @@ def variable(
     found = _KINDS.get(re.sub(r"[^a-z]", "", kind.lower()))
     if found == "ignore":
         return Variable(name=name, kind=found, meaning=text_of(meaning))
-    lower, upper = (_bound(value, place) for value in bounds)
+    read = day_of if found == "date" else number_of
+    lower, upper = (_bound(value, place, read) for value in bounds)
     if lower is not None and upper is not None and lower >= upper:
         raise codebook_refusal("BOUNDS", f"{place}: expected the smallest value below the largest")
     absent = tuple(code for code, means in levels if _ABSENT.fullmatch(means))
@@ -117,6 +124,7 @@ def variable(
         meaning=text_of(meaning),
         required=required,
         decimals=decimals,
+        format=form if "%" in form else None,
     )
 
 
@@ -152,11 +160,13 @@ def codebook_refusal(code: str, text: str) -> ConfigurationError:
     return refusal(f"CODEBOOK_{code}", text)
 
 
-def _bound(value: object, place: str) -> float | None:
+def _bound(value: object, place: str, read: Callable[[str], float | None]) -> float | None:
     if value is None or value == "":
         return None
-    number = None if isinstance(value, bool) else number_of(raw_text(value))
+    number = None if isinstance(value, bool) else read(raw_text(value))
     if number is None:
+        if read is day_of:  # such as today, or a date in another form
+            return None
         raise codebook_refusal("NUMBER", f"{place}: expected numbers as its bounds")
     return number
 

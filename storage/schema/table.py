@@ -15,23 +15,27 @@ from privacy.errors import InputError
 from storage.schema.column_blocks import ImageColumns, item_columns
 from storage.schema.columns import (
     MAX_CODES,
+    CategoricalColumn,
     Column,
     Declaration,
     Name,
+    NumericColumn,
     in_short,
     left_out,
     refuse_together,
 )
-from storage.schema.constraints import Constraint, require_declared
+from storage.schema.constraints import Constraint, bases_of, require_declared
+from storage.schema.date_columns import DateColumn
 from storage.schema.labels import Label, Labels
 
+_AnyColumn = Annotated[NumericColumn | DateColumn | CategoricalColumn, Field(discriminator="kind")]
 _Items = Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_CODES)]
 
 
 class TableSchema(Declaration):
     """The declaration of one table: `columns`, `image` or `items`, and a label."""
 
-    columns: Annotated[tuple[Column, ...], Field(min_length=1)] = ()
+    columns: Annotated[tuple[_AnyColumn, ...], Field(min_length=1)] = ()
     """The feature columns, in the order of the release, without the column that names the patient,
     which is never released."""
     image: ImageColumns | None = left_out()
@@ -71,7 +75,7 @@ class TableSchema(Declaration):
             raise ValueError(f"{key}: expected none of an image")
         levels = {label.name: label.level_names for label in (self.label, *self.more_labels)}
         try:
-            require_declared(self.constraints, self.columns, levels)
+            require_declared(self.rules, self.columns, levels)
         except ValueError as error:
             faults.append(str(error))
         refuse_together(faults)
@@ -98,6 +102,31 @@ class TableSchema(Declaration):
     def column_names(self) -> tuple[str, ...]:
         """Names of the feature columns."""
         return tuple(column.name for column in self.columns)
+
+    @property
+    def bases(self) -> dict[int, int]:
+        """Column from which each relative date counts, by places; after its own base."""
+        return bases_of(self.columns)
+
+    def base_of(self, column: Column) -> NumericColumn | None:
+        """Return the column from which a column counts, None for 0."""
+        base = column.base if isinstance(column, NumericColumn) else None
+        return next(
+            (c for c in self.columns if c.name == base and isinstance(c, NumericColumn)), None
+        )
+
+    @property
+    def rules(self) -> tuple[Constraint, ...]:
+        """The constraints, and that no date is counted from a missing one."""
+        counted = [(self.columns[own].name, self.columns[base]) for own, base in self.bases.items()]
+        return (
+            *self.constraints,
+            *(
+                Constraint(when={base.name: (None,)}, then={own: (None,)})
+                for own, base in counted
+                if base.has_missing
+            ),
+        )
 
     @property
     def labels(self) -> Labels:

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from privacy.arrays import Floats
 from privacy.errors import ConfigurationError
-from storage.schema.columns import CategoricalColumn, Column
+from storage.schema.columns import CategoricalColumn, Column, NumericColumn
 from storage.schema.table import TableSchema
-from storage.sources.cells import distinct
+from storage.sources.cells import distinct, number_cells
 
 RESULT_FORMAT = "BOOLEAN_ONLY"
 """The one result format of Great Expectations that carries no value, no count and no bound."""
@@ -124,7 +124,7 @@ def release_rules(
     block = _block_of(schema)
     if block is None:
         for column in schema.columns:
-            asked += _release_rules(column, frame)
+            asked += _release_rules(column, schema, frame)
     else:
         levels = ["0", "1"] if schema.image is None else [*map(str, schema.image.levels)]
         types = {frame[name].dtype.kind for name in schema.column_names if name in frame}
@@ -137,12 +137,16 @@ def release_rules(
     return asked
 
 
-def _release_rules(column: Column, frame: pd.DataFrame) -> list[tuple[_TableRule, Cells | None]]:
+def _release_rules(
+    column: Column, schema: TableSchema, frame: pd.DataFrame
+) -> list[tuple[_TableRule, Cells | None]]:
     """Return the rules of a released column: its levels, or numbers in bounds and on the grid."""
     name, missing = column.name, [*column.missing, *([""] if column.nullable else [])]
     if isinstance(column, CategoricalColumn):
         levels = {"value_set": [*column.levels, *missing]}
         return [(_TableRule("level", name, _IN_SET, levels), _array(_texts(frame, [name])))]
+    if column.is_date:
+        return _date_rules(column, schema, frame)
     numbers, off_grid = numbers_of(frame, name), None
     texts = _array([] if numbers is not None else _texts(frame, [name]))  # [] is numbers by type
     if numbers is None and texts is not None:
@@ -162,6 +166,27 @@ def _release_rules(column: Column, frame: pd.DataFrame) -> list[tuple[_TableRule
         (_TableRule("bounds", name, _BETWEEN, bounds), numbers),
     ]
     return asked + [(_TableRule("not_null", name, _NOT_NULL, {}), numbers)] * (not column.nullable)
+
+
+def _date_rules(
+    column: NumericColumn, schema: TableSchema, frame: pd.DataFrame
+) -> list[tuple[_TableRule, Cells | None]]:
+    """Return the rules of a column of dates: days of ISO 8601, within bounds of what they count."""
+    name, base, days = column.name, schema.base_of(column), None
+    missing = [*column.missing, *([""] if column.nullable else [])]
+    if {name, *([base.name] if base else [])} <= set(frame.columns):
+        days, _, absent, _ = number_cells(frame[name], column)
+        days = np.where(absent, np.nan if column.nullable else column.lower, days)
+        if base is not None:
+            days = np.where(absent, days, days - number_cells(frame[base.name], base)[0])
+        days = _ends(days)
+    bounds = {"min_value": column.lower, "max_value": column.upper}
+    date = _one_of(missing, "[0-9]{4}-[0-9]{2}-[0-9]{2}")
+    asked = [
+        (_TableRule("date", name, _MATCHES, date), _array(_texts(frame, [name]))),
+        (_TableRule("bounds", name, _BETWEEN, bounds), days),
+    ]
+    return asked + [(_TableRule("not_null", name, _NOT_NULL, {}), days)] * (not column.nullable)
 
 
 def _block_of(schema: TableSchema) -> str | None:

@@ -14,6 +14,7 @@ import yaml
 
 from storage.files.documents import listed
 from storage.schema.columns import CategoricalColumn, NumericColumn, number_of
+from storage.schema.date_columns import iso
 from storage.schema.labels import Label
 from storage.schema.table import TableSchema
 from tasks.ingest.tallies import WORDS, Tally
@@ -23,6 +24,7 @@ MANY, FEW = 0.9, 0.01
 
 _SAID = listed(__package__, "findings.toml")
 _CODE, _FORMS = re.compile(_SAID["cells"]["code"]), _SAID["cells"]["forms"]
+_DAYS, _CLOCK = re.compile(_SAID["cells"]["days"]), re.compile(r"[1-9]\d?:|:.*[1-9]")
 _SHARES = {"clipped_low": "low", "clipped_high": "high"} | {
     kind: kind for kind in ("other", "missing", "outside")
 }
@@ -109,7 +111,7 @@ def _of(cells: _Cells, column: _Declared) -> Iterator[_Fault]:
     if words:
         yield _Fault("stand_in", sum(texts.pop(w) for w in words), words, {"missing": words})
     if isinstance(column, NumericColumn):
-        yield from _of_numbers(cells, column, texts)
+        yield from (_of_dates if column.is_date else _of_numbers)(cells, column, texts)
     else:
         yield from _of_levels(cells, column, texts)
 
@@ -140,6 +142,29 @@ def _of_numbers(cells: _Cells, column: NumericColumn, texts: dict[str, float]) -
         yield _Fault("crowded", crowd)
     elif beyond >= FEW:
         yield _Fault("clipped", beyond)
+
+
+def _of_dates(cells: _Cells, column: NumericColumn, texts: dict[str, float]) -> Iterator[_Fault]:
+    """Yield faults of cells that are no date, or of no possible year, or beyond the bounds."""
+    for kind, form in _SAID["cells"]["dates"].items():
+        if own := [text for text in texts if re.fullmatch(form, text)]:
+            yield _Fault(kind, sum(texts.pop(text) for text in own))
+    clipped = cells.share("low") + cells.share("high")
+    if column.base is None:
+        texts = cells.texts("low text") | cells.texts("high text")
+        days = {text: iso(column.read(text) or 0.0) for text in texts}
+        # A time of day is no public part of a code.
+        codes = tuple(t for t, day in days.items() if _DAYS.fullmatch(day) and not _CLOCK.search(t))
+        odd = tuple(
+            t for t, day in days.items() if t not in codes and not "1850" < day[:4] < "2101"
+        )
+        for kind, own in (("stand_in", codes), ("impossible_year", odd)):
+            if own:
+                clipped -= (share := sum(texts[text] for text in own))
+                change = {"missing": codes} if kind == "stand_in" else None
+                yield _Fault(kind, share, codes, change)
+    if clipped >= FEW:
+        yield _Fault("clipped", clipped)
 
 
 def _of_levels(

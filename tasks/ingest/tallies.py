@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from storage.files.documents import listed
 from storage.schema.columns import CategoricalColumn, NumericColumn
 from storage.schema.labels import Label
+from storage.schema.table import TableSchema
 from storage.sources.cells import distinct
 from tasks.ingest.encoding import NO_LABEL, label_codes, level_codes, numbers_of
 from tasks.ingest.pieces import IngestRules
@@ -41,7 +42,7 @@ def tally(frame: pd.DataFrame, rules: IngestRules, violations: Sequence[Violatio
     schema, found = rules.row_schema, Tally()
     columns = schema.columns if schema.image is None else ()
     for column in (*columns, schema.label, *schema.more_labels):
-        _count(found, frame[column.name], _kinds(frame[column.name], column))
+        _count(found, frame[column.name], _kinds(frame, column, schema))
     for name in (rules.unit.column, None if rules.visits is None else rules.visits.order):
         if name is not None:
             own = [one for one in violations if one.column == name]
@@ -59,9 +60,9 @@ def tally(frame: pd.DataFrame, rules: IngestRules, violations: Sequence[Violatio
 
 
 def _kinds(
-    cells: pd.Series, column: NumericColumn | CategoricalColumn | Label
+    frame: pd.DataFrame, column: NumericColumn | CategoricalColumn | Label, schema: TableSchema
 ) -> dict[str, NDArray[np.bool_]]:
-    broken: list[Violation] = []
+    broken, cells = list[Violation](), frame[column.name]
     if isinstance(column, Label):
         missing = label_codes(cells, column, broken) == NO_LABEL
         return {"missing": missing, "outside": _rows(broken, len(cells))}
@@ -71,7 +72,7 @@ def _kinds(
         other = _rows(opened, len(cells))
         outside = _rows(broken, len(cells)) & ~other
         return {"missing": codes == len(column.levels), "other": other, "outside": outside}
-    values, missing = numbers_of(cells, column, broken)
+    values, missing = numbers_of(frame, column, schema, broken)
     outside, tenth = _rows(broken, len(cells)), (column.upper - column.lower) / 10.0
     known = ~missing & ~outside
     return {

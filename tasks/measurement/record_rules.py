@@ -48,12 +48,16 @@ class Box:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
-    """``least <= x[total] - sum(x[parts]) <= most``, of columns; None is no bound."""
+    """``least <= x[total] - sum(x[parts]) <= most``, of columns; None is no bound.
+
+    Of a total that is counted from its part, the bounds (n,) are those of the bin of each record.
+    """
 
     parts: tuple[int, ...]
     total: int
-    least: int
-    most: int | None
+    least: int | Integers
+    most: int | Integers | None
+    counted: bool = False
 
     @property
     def columns(self) -> tuple[int, ...]:
@@ -73,7 +77,10 @@ class Relation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bins:
-    """First and last number (k,) of each bin, in units of a grid of which it holds each `step`."""
+    """First and last number (k,) of each bin, in units of a grid of which it holds each `step`.
+
+    Those of a column that is counted from another are differences.
+    """
 
     first: Integers
     last: Integers
@@ -117,6 +124,7 @@ class RecordRules:
     def numbers(self, codes: Codes, rng: np.random.Generator) -> dict[int, Integers]:
         """Draw a number (n,) inside the bin of each related column, in units of its own grid.
 
+        That of a counted column includes what it is counted from.
         Columns that relations connect are uniform on what keeps these, where a few draws are enough
         to find such. Else each in turn is uniform on what it leaves to those after it, which is
         never nothing, as relations with a sum close no circle (Freuder 1982). Those of records that
@@ -244,39 +252,73 @@ class _Intervals:
             own = np.where(present[place], own, 0)
             low[place], high[place] = bins.first[own], bins.last[own]
         steps = np.array([[all_bins[column].step] for column in columns], dtype=np.int64)
-        return cls(columns, relations, low, high, present, steps)
+        # A base comes before what is counted from it, in the order of the relations.
+        found = list[Relation]()
+        for one in relations:
+            if one.counted:
+                total, base = columns.index(one.total), columns.index(one.parts[0])
+                found.append(replace(one, least=low[total].copy(), most=high[total].copy()))
+                low[total] += low[base]
+                high[total] += high[base]
+            else:
+                found.append(one)
+        return cls(columns, tuple(found), low, high, present, steps)
+
+    def only(self, records: Indices) -> _Intervals:
+        """Return some of the records."""
+        relations = (
+            replace(one, least=one.least[records], most=one.most[records])
+            if isinstance(one.least, np.ndarray) and isinstance(one.most, np.ndarray)
+            else one
+            for one in self.relations
+        )
+        low, high = self.low[:, records], self.high[:, records]
+        return replace(
+            self,
+            relations=tuple(relations),
+            low=low,
+            high=high,
+            present=self.present[:, records],
+        )
 
     def draw(self, rng: np.random.Generator) -> Integers:
         """Draw a number (m, n) of each interval, so that relations hold where they can."""
         low, high = self.low.copy(), self.high.copy()
         kept = self.narrow()
         self.low, self.high = np.where(kept, self.low, low), np.where(kept, self.high, high)
-        values = self._uniform(slice(None), rng)
+        values = self._proposed(rng)
         again = np.flatnonzero(kept)
         for left in range(_REDRAWS, -1, -1):
-            again = again[self._unrelated(values[:, again], self.present[:, again])]
+            again = again[self.only(again)._unrelated(values[:, again])]
             if left:
-                values[:, again] = self._uniform(again, rng)
-        rest = replace(
-            self,
-            low=self.low[:, again],
-            high=self.high[:, again],
-            present=self.present[:, again],
-        )
+                values[:, again] = self.only(again)._proposed(rng)
+        rest = self.only(again)
         for place in range(len(rest.columns)):
-            one = rest._uniform(slice(None), rng)[place]
+            one = rest._uniform(rng)[place]
             rest.low[place] = rest.high[place] = one
             rest.narrow()
         values[:, again] = rest.low
         return values
 
-    def _uniform(self, records: slice | Indices, rng: np.random.Generator) -> Integers:
-        low, high = self.low[:, records] // self.steps, self.high[:, records] // self.steps
-        return rng.integers(low, high, endpoint=True) * self.steps
+    def _proposed(self, rng: np.random.Generator) -> Integers:
+        """Draw each number by itself, and that of a counted column from what it is counted from."""
+        values = self._uniform(rng)
+        for one in self.relations:
+            if one.counted:
+                own, base = self.columns.index(one.total), self.columns.index(one.parts[0])
+                least, most = one.least // self.steps[own], one.most // self.steps[own]
+                drawn = rng.integers(least, most, endpoint=True) * self.steps[own]
+                values[own] = values[base] + drawn
+        return values
 
-    def _unrelated(self, values: Integers, present: Bools) -> Bools:
+    def _uniform(self, rng: np.random.Generator) -> Integers:
+        return rng.integers(self.low // self.steps, self.high // self.steps, endpoint=True) * (
+            self.steps
+        )
+
+    def _unrelated(self, values: Integers) -> Bools:
         numbers = dict(zip(self.columns, values, strict=True))
-        there = dict(zip(self.columns, present, strict=True))
+        there = dict(zip(self.columns, self.present, strict=True))
         found = np.zeros(values.shape[1], dtype=np.bool_)
         for relation in self.relations:
             found |= relation.broken(numbers, there)

@@ -241,10 +241,12 @@ def _dictionary(schema: TableSchema) -> Iterator[tuple[str, ...]]:
 def _described(column: Column) -> tuple[str, str]:
     if not isinstance(column, NumericColumn):
         return f"categorical, {len(column.levels)} levels", _levels(column)
-    kind = "integer" if column.kind == "integer" else f"real, {column.grid_decimals} decimals"
-    width = "of equal width" if isinstance(column.bins, int) else "with declared edges"
+    kind = "integer" if column.is_whole else f"real, {column.grid_decimals} decimals"
     bounds = f"{column.lower:.10g} to {column.upper:.10g}"
-    return kind, f"{bounds}; measured in {column.n_bins} bins {width}"
+    if column.is_date:
+        kind, bounds = "date", " to ".join(map(column.text, (column.lower, column.upper)))
+        bounds += f" days after {column.base}" if column.base else ""
+    return kind, f"{bounds}; measured in {column.n_bins} bins {column.widths}"
 
 
 def _levels(column: CategoricalColumn | Label) -> str:

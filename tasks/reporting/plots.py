@@ -17,6 +17,7 @@ import pandas as pd
 
 from privacy.arrays import Codes, Floats, Indices
 from storage.schema.columns import Column, NumericColumn
+from storage.schema.date_columns import Period, iso, period_name, period_starts
 from storage.schema.labels import Label
 from storage.schema.table import TableSchema
 from tasks.ingest.encoding import encode_chunk
@@ -97,6 +98,7 @@ class _Plot:
     bars: list[_Bar]
     spans: tuple[tuple[float, float], ...] = ()
     whole: bool = False
+    days: bool = False
     before: tuple[tuple[str, _Bar], ...] = ()
     after: tuple[tuple[str, _Bar], ...] = ()
     notes: tuple[str, ...] = ()
@@ -132,12 +134,20 @@ class _Plot:
             return f"{100 * self.top:.3g} %"
         least = math.floor(math.log10(min(self.widths)))
         per = 10.0 ** max(-2 - math.floor(math.log10(self.top) + 1e-9), least)
-        return f"{100 * self.top * per:.3g} % per {per:,.10g}"
+        return f"{100 * self.top * per:.3g} % per {per:,.10g}{' days' * self.days}"
+
+    @property
+    def ends(self) -> list[str]:
+        """Texts of the ends of the axis."""
+        ends = (self.spans[0][0], self.spans[-1][1])
+        return [iso(end) if self.days else f"{end:.6g}" for end in ends]
 
     @property
     def ticks(self) -> list[tuple[float, str]]:
         """Round numbers along the axis, those of whole numbers below the middle of their bars."""
         start, end = self.spans[0][0], self.spans[-1][1] - self.whole
+        if self.days:
+            return _dates_along(start, end)
         least = max((end - start) / MAX_TICKS, float(self.whole), 1e-12)
         unit = 10.0 ** math.floor(math.log10(least))
         step = next(unit * times for times in (1, 2, 5, 10) if unit * times >= least * (1 - 1e-9))
@@ -219,12 +229,27 @@ def _levels_of(column: Column | Label) -> list[str]:
     missing = [_MISSING] if column.has_missing else []
     if not isinstance(column, NumericColumn):
         return [*column.levels, *missing]
-    edges = [*column.bin_starts, column.upper + (column.kind == "integer")]
+    edges = [*column.bin_starts, column.upper + column.is_whole]
     return [_range_name(column, *ends) for ends in pairwise(edges)] + missing
 
 
+def _is_calendar(column: NumericColumn) -> bool:
+    """Return true if the numbers of a column are days since 1970."""
+    return column.is_date and column.base is None
+
+
+def _dates_along(start: float, end: float) -> list[tuple[float, str]]:
+    """Return the first days of years, or of months, along an axis, at most `MAX_TICKS` and one."""
+    every: Period = "year" if end - start > 2 * 366 else "month"
+    places = period_starts(start, end, every)[1:] or (start,)
+    places = places[:: -(-len(places) // (MAX_TICKS + 1))]
+    return [(day, iso(day)[: 4 if every == "year" else 7]) for day in places]
+
+
 def _range_name(column: NumericColumn, lower: float, upper: float) -> str:
-    if column.kind == "integer":
+    if _is_calendar(column):
+        return period_name(lower, upper)
+    if column.is_whole:
         first, final = int(lower), int(upper) - 1
         return str(first) if first == final else f"{first} to {final}"
     return f"{lower:.4g} to {'' if upper == column.upper else 'below '}{upper:.4g}"
@@ -278,20 +303,24 @@ def _plot(column: Column | Label, bars: list[_Bar], notes: Sequence[str] = ()) -
     if not isinstance(column, NumericColumn):
         return _Plot(name=column.name, bars=_most_frequent(bars), notes=tuple(notes))
     n, missing = column.n_bins, [(_MISSING, bar) for bar in bars[column.n_bins :]]
-    edges = np.array([*column.bin_starts, column.upper + (column.kind == "integer")])
+    edges = np.array([*column.bin_starts, column.upper + column.is_whole])
+    is_calendar = _is_calendar(column)
     shares = np.array([bar.share for bar in bars[:n]])
     inside, spikes = _along(shares, np.diff(edges))
     spans = list(pairwise(edges.tolist()))
     low, high = spans[inside[0]][0], spans[inside[-1]][1]
     others = "others " if spikes else ""
+    shown = [iso(end) if is_calendar else f"{end:.6g}" for end in (low, high)]
+    short = [iso(end)[:4] if is_calendar else f"{end:.4g}" for end in (low, high)]
     sides = (
-        (f"<{low:.4g}", f"{others}below {low:.6g}", range(inside[0])),
-        (f"\u2265{high:.4g}", f"{others}from {high:.6g} on", range(inside[-1] + 1, n)),
+        (f"<{short[0]}", f"{others}below {shown[0]}", range(inside[0])),
+        (f"\u2265{short[1]}", f"{others}from {shown[1]} on", range(inside[-1] + 1, n)),
     )
     notes = list(notes)
     apart: list[list[tuple[str, _Bar]]] = [[], []]
     for i in spikes:
-        apart[spans[i][0] > (low + high) / 2.0].append((f"{spans[i][0]:.6g}", bars[i]))
+        text = iso(spans[i][0]) if is_calendar else f"{spans[i][0]:.6g}"
+        apart[spans[i][0] > (low + high) / 2.0].append((text, bars[i]))
     for own, (text, name, places) in zip(apart, sides, strict=True):
         beyond = [bars[i] for i in places if i not in spikes]
         share = sum(bar.share for bar in beyond)
@@ -304,7 +333,8 @@ def _plot(column: Column | Label, bars: list[_Bar], notes: Sequence[str] = ()) -
         name=column.name,
         bars=[bars[i] for i in inside],
         spans=tuple(spans),
-        whole=column.kind == "integer" and all(b - a == 1.0 for a, b in spans),
+        whole=column.is_whole and all(b - a == 1.0 for a, b in spans),
+        days=is_calendar,
         before=tuple(apart[0]),
         after=(*apart[1], *missing),
         notes=tuple(notes),

@@ -81,25 +81,19 @@ class RealColumn(_Declared, columns.NumericColumn):
 
 
 class DateColumn(_Declared, date_columns.DateColumn):
-    """A column of dates, in bins of the calendar or of days; synthetic values are dates.
+    """A column of dates; other parameters are those of `IntegerColumn`.
 
     Parameters
     ----------
-    name : str
-        Name of the column.
     lower, upper : str
-        First and last day, such as ``2015-01-31``; a date outside is clipped. Numbers of days with
-        `relative_to`.
-    bins : {"year", "quarter", "month"} or int or sequence of str
+        First and last day, such as ``2015-01-31``; numbers of days with `relative_to`.
+    bins : {"year", "quarter", "month"}, int or sequence of str
         Bins by the calendar, their number, or their edges.
     relative_to : str, optional
         Column of dates from which this one is counted: the difference in days is measured.
-    format : str, optional
-        Form of the cells beside ISO 8601, such as ``%d.%m.%Y``.
-    timezone : str, optional
-        Zone whose day counts for moments with an offset from UTC, which are refused without it.
-    missing, nullable
-        As of `IntegerColumn`.
+    format, timezone : str, optional
+        Form of the cells beside ISO 8601, such as ``%d.%m.%Y``; zone whose day counts for moments
+        with an offset from UTC.
 
     Examples
     --------

@@ -79,10 +79,11 @@ MEANINGS = {
     "NumericColumn.kind": "Whether released values are whole numbers.",
     "NumericColumn.lower": "Public lower bound, included.",
     "NumericColumn.upper": "Public upper bound, included.",
-    "NumericColumn.decimals": "Decimals of a released value; by default 0 for integers, 2 for "
+    "*.decimals": "Decimals of a released value; by default 0 for integers, 2 for "
     "reals. Bounds and edges lie on this grid.",
+    "DateColumn.name": "Column name.",
     "CategoricalColumn.name": "Column name.",
-    "CategoricalColumn.other": "Level of every undeclared value, which is refused without it.",
+    "*.other": "Level of every undeclared value, which is refused without it.",
     "Label.levels": "List of `{name: level, values: [raw values]}`, or a mapping of levels to raw "
     "values, in the order of the codes. A level's own name also stands for itself.",
     "_Unit.column": "Column that names the patient; `null` if every row is another patient.",

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,6 +117,8 @@ class _Column(Declaration):
 class NumericColumn(_Column):
     """A numeric column with public bounds and public bins."""
 
+    is_date: ClassVar[bool] = False
+
     kind: Literal["integer", "real"]
     lower: Finite
     upper: Finite
@@ -159,11 +161,6 @@ class NumericColumn(_Column):
         return self
 
     @property
-    def is_date(self) -> bool:
-        """True if numbers are days."""
-        return False
-
-    @property
     def is_whole(self) -> bool:
         """True if numbers are whole."""
         return self.kind != "real"
@@ -171,7 +168,7 @@ class NumericColumn(_Column):
     @property
     def base(self) -> str | None:
         """Column from which the numbers are counted, None for 0."""
-        return None
+        return getattr(self, "relative_to", None)
 
     @property
     def grid_decimals(self) -> int:
@@ -213,11 +210,6 @@ class NumericColumn(_Column):
     def n_bins(self) -> int:
         """Number of bins."""
         return self.bins if isinstance(self.bins, int) else len(self.bin_starts)
-
-    @property
-    def widths(self) -> str:
-        """Rule of the widths of the bins, in words."""
-        return "of equal width" if isinstance(self.bins, int) else "with declared edges"
 
     @property
     def n_codes(self) -> int:

@@ -52,9 +52,7 @@ class Constraint(Declaration):
 
     holds: Annotated[PrintableText, Field(max_length=2000)] | None = left_out()
     """``a <= b``, ``a < b`` or ``a + b = c`` (also ``a + b <= c``) between numeric columns, or
-    dates: ``born <= admitted <= died``, ``admitted + stay = left``. Values are compared as
-    released: clipped to their bounds and rounded to their decimals. A comparison of which one value
-    is missing holds."""
+    dates: ``born <= admitted <= died``. A comparison of which one is missing holds."""
     never: _Condition | None = left_out()
     """A condition that no record meets."""
     when: _Condition | None = left_out()
@@ -147,34 +145,20 @@ def related_columns(
 def bases_of(columns: Sequence[Column]) -> dict[int, int]:
     """Return the column from which each relative date counts, by places; after its own base.
 
-    ValueError for a base that is no date, that may be missing where the other may not, or a circle.
+    ValueError for a base that is no date, or may be missing where the other may not; for a circle.
     """
-    own = {
-        place: column
-        for place, column in enumerate(columns)
-        if isinstance(column, NumericColumn) and column.base is not None
-    }
-    names = {column.name: place for place, column in enumerate(columns)} if own else {}
+    numeric = {i: column for i, column in enumerate(columns) if isinstance(column, NumericColumn)}
+    own = {place: column for place, column in numeric.items() if column.base is not None}
+    dates = {column.name: place for place, column in numeric.items() if column.is_date}
     found: dict[int, int] = {}
     while len(found) < len(own):
-        ready = {
-            place: names[str(column.base)]
-            for place, column in own.items()
-            if place not in found and (base := names.get(str(column.base))) is not None
-            if base in found or base not in own
-        }
-        for place, base in ready.items():
-            other = columns[base]
-            if not isinstance(other, NumericColumn) or not other.is_date:
-                raise ValueError(f"{own[place].name}: expected relative_to to name a date")
-            if other.has_missing and not own[place].has_missing:
-                raise ValueError(
-                    f"{own[place].name}: expected nullable or missing codes, as {other.name} may "
-                    "be missing"
-                )
+        rest = {i: dates.get(str(column.base)) for i, column in own.items() if i not in found}
+        ready = {i: at for i, at in rest.items() if at is not None and at not in rest}
+        names = ", ".join(own[i].name for i in ready or rest)
         if not ready:
-            left = ", ".join(one.name for place, one in own.items() if place not in found)
-            raise ValueError(f"{left}: expected relative_to to name another date, in no circle")
+            raise ValueError(f"{names}: expected relative_to to name another date, in no circle")
+        if any(columns[at].has_missing and not columns[i].has_missing for i, at in ready.items()):
+            raise ValueError(f"{names}: expected nullable or missing codes, as of relative_to")
         found |= ready
     return found
 

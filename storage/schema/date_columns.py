@@ -7,7 +7,7 @@ time zone.
 import re
 from datetime import date, datetime
 from functools import lru_cache
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -27,15 +27,7 @@ Period = Literal["year", "quarter", "month"]
 
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
 _EPOCH = date(1970, 1, 1).toordinal()
-_DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
-_ISO = re.compile(rf"{_DAY}(?:[T ].+)?")
-_NAMES = (
-    "january february march april may june july august september october november december".split()
-)
-_PARTS = {"Y": "[0-9]{4}", "y": "[0-9]{2}", "b": "[a-z]{3}", "B": "[a-z]+"} | {
-    **{"m": "[01]?[0-9]", "d": "[0-3]?[0-9]", "H": "[0-2]?[0-9]"},
-    **{"M": "[0-5][0-9]", "S": r"[0-5][0-9](?:\.[0-9]+)?"},
-}
+_ISO = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ].+)?")
 _LIKE = {"y": "Y", "b": "m", "B": "m"}
 
 
@@ -49,7 +41,7 @@ def _zone(name: str) -> str:
 
 def _format(form: str) -> str:
     parts = re.split("%(.)", form, flags=re.DOTALL)[1::2]
-    days = sorted(_LIKE.get(one, one) for one in parts if one not in "HMS")
+    days = sorted(_LIKE.get(one, one) for one in parts if one not in "HMSf")
     if days != ["Y", "d", "m"] or len({*parts}) < len(parts) or not form.isprintable():
         raise ValueError(
             "expected a format with %d, one of %m, %b and %B, and one of %Y and %y, once each, and "
@@ -67,61 +59,27 @@ DateFormat = Annotated[str, AfterValidator(_format)]
 """Form of the dates in a source, in the directives of ``strftime``."""
 
 
-def declared_day(value: Any) -> float:
-    """Return the day of a declared date; ValueError for anything else."""
-    text = str(value)
-    if re.fullmatch(_DAY, text) is None or (day := day_of(text)) is None:
-        raise ValueError("expected a date such as 2015-01-31")
-    return day
-
-
-def day_of(
-    text: str, form: str | None = None, zone: str | None = None, *, last: float = 0.0
-) -> float | None:
+def day_of(text: str, form: str = "", zone: str = "", *, last: float = 0.0) -> float | None:
     """Return the day of a cell in the declared form or in ISO 8601, else None.
 
     A year of two digits is the last such year that is not after that of the day `last`.
     """
     try:
-        if form is not None and (found := _pattern(form).fullmatch(text)) is not None:
-            return _numbered(found.groupdict(), last) - _EPOCH
-        if _ISO.fullmatch(text) is None:
-            return None
-        moment = datetime.fromisoformat(text)
-        if moment.tzinfo is not None:
-            if zone is None:
+        if _ISO.fullmatch(text) is not None:
+            moment = datetime.fromisoformat(text)
+            if moment.tzinfo is not None:
+                moment = moment.astimezone(ZoneInfo(zone))
+        else:
+            moment = datetime.strptime(text, form)
+            # Without a sign between two parts, each has all of its digits.
+            if "" in re.split("%.", form)[1:-1] and len(text) < len(moment.strftime(form)):
                 return None
-            moment = moment.astimezone(ZoneInfo(zone))
-        return float(moment.toordinal() - _EPOCH)
+            if "%y" in form:
+                year = date.fromordinal(int(last) + _EPOCH).year
+                moment = moment.replace(year=year - (year - moment.year) % 100)
     except (ValueError, OverflowError):
         return None
-
-
-@lru_cache(maxsize=256)
-def _pattern(form: str) -> re.Pattern[str]:
-    texts = re.split("%(.)", form)
-    # Without a sign between two parts, each has all of its digits.
-    fixed = "" in texts[2:-1:2]
-    for place in range(1, len(texts), 2):
-        part = _PARTS[texts[place]].replace("?" if fixed else "\0", "")
-        texts[place] = f"(?P<{texts[place]}>{part})"
-    return re.compile(
-        "".join(one if n % 2 else re.escape(one) for n, one in enumerate(texts)), re.IGNORECASE
-    )
-
-
-def _numbered(parts: dict[str, str], last: float) -> float:
-    if (name := parts.get("b") or parts.get("B")) is None:
-        month = int(parts["m"])
-    else:
-        names = _NAMES if "B" in parts else [one[:3] for one in _NAMES]
-        month = names.index(name.lower()) + 1
-    year = int(parts.get("Y") or parts["y"])
-    if "y" in parts:
-        ends = date.fromordinal(int(last) + _EPOCH).year
-        year = ends - (ends - year) % 100
-    moment = datetime(year, month, int(parts["d"]), int(parts.get("H", 0)))
-    return float(moment.toordinal())
+    return float(moment.toordinal() - _EPOCH)
 
 
 def iso(day: float) -> str:
@@ -138,20 +96,6 @@ def period_starts(lower: float, upper: float, every: Period) -> tuple[float, ...
     return (lower, *(float(day.toordinal() - _EPOCH) for day in begun))
 
 
-def period_name(start: float, end: float) -> str:
-    """Return the name of the days from `start` up to `end`, which is not among them."""
-    (year, month, first), (then, later, last) = (iso(day).split("-") for day in (start, end))
-    months = 12 * (int(then) - int(year)) + int(later) - int(month)
-    if first == last == "01":
-        if months == 12 and month == "01":
-            return year
-        if months == 3 and int(month) % 3 == 1:
-            return f"{year} Q{(int(month) + 2) // 3}"
-        if months == 1:
-            return f"{year}-{month}"
-    return iso(start) if end == start + 1 else f"{iso(start)} to {iso(end - 1)}"
-
-
 _Day = Annotated[
     float,
     Field(allow_inf_nan=False),
@@ -160,28 +104,28 @@ _Day = Annotated[
 
 
 class DateColumn(NumericColumn):
-    """A column of dates in bins of days; released are dates, uniform inside a bin.
+    """A column of dates, in ISO 8601 or `format`; a time of day is dropped.
 
-    A cell is a date of ISO 8601 or of `format`. A time of day is dropped.
+    Released are dates, uniform inside a bin.
     """
+
+    is_date: ClassVar[bool] = True
 
     kind: Literal["date"]  # type: ignore[assignment]
     lower: _Day
+    """First day."""
     upper: _Day
-    """Last day; with ``relative_to``, like ``lower``, a number of days. A cell outside the bounds
-    is clipped to them."""
+    """Last day. With ``relative_to`` both are numbers of days."""
     bins: Period | Annotated[int, Field(ge=1, lt=MAX_CODES)] | tuple[_Day, ...]  # type: ignore[assignment]
-    """Bins by the calendar, or as of numbers: so many of equal width, or edges, which may end on
-    the day after ``upper``."""
-    decimals: Literal[0] | None = left_out()
+    """Bins by the calendar, or as of integers; edges may end on the day after ``upper``."""
     relative_to: Name | None = left_out()
-    """Column of dates from which this one is counted in days: the difference is measured, and
-    released is the other date plus it. Missing where the other date is."""
+    """Date from which this one counts: the difference in days is measured, and missing where that
+    date is."""
     format: DateFormat | None = left_out()
-    """Form of the cells beside ISO 8601, such as ``%d.%m.%Y``, ``%Y%m%d`` or ``%d-%b-%Y``, with
-    English names of months. A year ``%y`` is the last one that is not after ``upper``."""
+    """Form of the cells, such as ``%d.%m.%Y``, ``%Y%m%d`` or ``%d-%b-%Y``. ``%y`` is the last such
+    year up to ``upper``."""
     timezone: TimeZone | None = left_out()
-    """Zone whose day counts for moments with an offset from UTC, which are refused without it."""
+    """Zone whose day counts for moments with an offset, which are refused without it."""
 
     @model_validator(mode="before")
     @classmethod
@@ -193,11 +137,9 @@ class DateColumn(NumericColumn):
         for key, dates in (
             ends | ({"bins": bins} if isinstance(bins, list | tuple) else {})
         ).items():
-            try:
-                days = tuple(map(declared_day, dates))
-                found[key] = days if key == "bins" else days[0]
-            except ValueError as error:
-                faults.append(f"{key}: {error}")
+            days = tuple(day_of(str(one)) for one in dates)
+            found[key] = days if key == "bins" else days[0]
+            faults += [f"{key}: expected a date such as 2015-01-31"] * (None in days)
         refuse_together(faults)
         return found
 
@@ -219,19 +161,9 @@ class DateColumn(NumericColumn):
             )
         return self
 
-    @property
-    def is_date(self) -> bool:
-        """True if numbers are days."""
-        return True
-
-    @property
-    def base(self) -> str | None:
-        """Column from which the numbers are counted, None for 1970."""
-        return self.relative_to
-
     def read(self, cell: str) -> float | None:
         """Return the day of a cell of the source, else None."""
-        return day_of(cell, self.format, self.timezone, last=self.upper)
+        return day_of(cell, self.format or "", self.timezone or "", last=self.upper)
 
     def declared(self, text: str) -> float | None:
         """Return the day, or the number of days, that a condition or a repair names, else None."""
@@ -240,11 +172,6 @@ class DateColumn(NumericColumn):
     def text(self, number: float) -> str:
         """Return a bound, or the end of a bin, as text."""
         return super().text(number) if self.relative_to is not None else iso(number)
-
-    @property
-    def widths(self) -> str:
-        """Rule of the widths of the bins, in words."""
-        return f"by {self.bins}" if isinstance(self.bins, str) else super().widths
 
     @property
     def bin_starts(self) -> tuple[float, ...]:

@@ -16,7 +16,6 @@ from storage.schema.column_blocks import ImageColumns, item_columns
 from storage.schema.columns import (
     MAX_CODES,
     CategoricalColumn,
-    Column,
     Declaration,
     Name,
     NumericColumn,
@@ -36,8 +35,7 @@ class TableSchema(Declaration):
     """The declaration of one table: `columns`, `image` or `items`, and a label."""
 
     columns: Annotated[tuple[_AnyColumn, ...], Field(min_length=1)] = ()
-    """The feature columns, in the order of the release, without the column that names the patient,
-    which is never released."""
+    """The feature columns, in the order of the release, without that of the patient."""
     image: ImageColumns | None = left_out()
     """Pixels as feature columns, instead of ``columns``."""
     items: _Items | None = left_out()
@@ -52,8 +50,7 @@ class TableSchema(Declaration):
     ignore: tuple[Name, ...] = ()
     """Columns of the source that are not used."""
     constraints: tuple[Constraint, ...] = left_out(())
-    """Public rules that every record of the source and of a release keeps. A row of the source that
-    breaks one is repaired by its ``mend``; otherwise the check fails before any charge."""
+    """Public rules that every record of the source and of a release keeps."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -108,25 +105,21 @@ class TableSchema(Declaration):
         """Column from which each relative date counts, by places; after its own base."""
         return bases_of(self.columns)
 
-    def base_of(self, column: Column) -> NumericColumn | None:
+    def base_of(self, column: NumericColumn) -> NumericColumn | None:
         """Return the column from which a column counts, None for 0."""
-        base = column.base if isinstance(column, NumericColumn) else None
-        return next(
-            (c for c in self.columns if c.name == base and isinstance(c, NumericColumn)), None
-        )
+        every = (one for one in self.columns if isinstance(one, NumericColumn))
+        return next((one for one in every if one.name == column.base), None)
 
     @property
     def rules(self) -> tuple[Constraint, ...]:
         """The constraints, and that no date is counted from a missing one."""
-        counted = [(self.columns[own].name, self.columns[base]) for own, base in self.bases.items()]
-        return (
-            *self.constraints,
-            *(
-                Constraint(when={base.name: (None,)}, then={own: (None,)})
-                for own, base in counted
-                if base.has_missing
-            ),
+        pairs = [(self.columns[own], self.columns[base]) for own, base in self.bases.items()]
+        counted = (
+            Constraint(when={base.name: (None,)}, then={own.name: (None,)})
+            for own, base in pairs
+            if base.has_missing
         )
+        return (*self.constraints, *counted)
 
     @property
     def labels(self) -> Labels:

@@ -26,8 +26,8 @@ class VisitColumns(Declaration):
     label is no visit; two identical rows are two visits.
 
     ``max_rows_per_patient`` is 1. The schema contains neither ``weight`` nor the column of the
-    order. Constraints name no column of a visit and apply to every row of the source. Visits are
-    refused for kinds omop and fhir, which make one row a patient.
+    order. Constraints and ``relative_to`` name no column of a visit; constraints apply to every row
+    of the source. Visits are refused for kinds omop and fhir, which make one row a patient.
     """
 
     first: Annotated[StrictInt, Field(ge=2, le=50)]

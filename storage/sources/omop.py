@@ -131,14 +131,13 @@ class _OmopFeature(_Events):
     """``age``: year of the index less year of birth; else the name of the concept in the
     vocabulary. Without ``take`` and ``window``."""
     death: StrictBool = False
-    """Death of the person; with ``take: any``, or with its date."""
+    """Death of the person; with ``take: any`` or ``value: date``."""
     take: Literal["any", "count", "first", "last", "min", "max"] | None = None
     """``any`` is 1 or 0, ``count`` a number, and the others a value of a measurement or an
     observation, the greatest of several at one moment, or empty."""
     value: Literal["number", "concept", "date"] = "number"
     """``number`` takes ``value_as_number``, ``concept`` the name of ``value_as_concept_id`` in the
-    vocabulary, and ``date`` the first or last day of any event, from which others count
-    (``relative_to`` of a column of dates)."""
+    vocabulary, ``date`` the first or last day of any event."""
     unit: _Concepts | None = None
     """Concepts of the units that count; all if left out."""
     window: Window | None = None

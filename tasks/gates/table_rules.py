@@ -37,6 +37,8 @@ _NOT_NULL = "ExpectColumnValuesToNotBeNull"
 
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 
+_DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
+
 
 @dataclass(frozen=True, slots=True)
 class _TableRule:
@@ -145,10 +147,10 @@ def _release_rules(
     if isinstance(column, CategoricalColumn):
         levels = {"value_set": [*column.levels, *missing]}
         return [(_TableRule("level", name, _IN_SET, levels), _array(_texts(frame, [name])))]
-    if column.is_date:
-        return _date_rules(column, schema, frame)
     numbers, off_grid = numbers_of(frame, name), None
     texts = _array([] if numbers is not None else _texts(frame, [name]))  # [] is numbers by type
+    if column.is_date:
+        numbers = _days_of(frame, column, schema.base_of(column))
     if numbers is None and texts is not None:
         numbers = np.array(pd.to_numeric(texts, errors="coerce"), dtype=np.float64)
         numbers[np.isin(texts, missing)] = column.lower
@@ -160,33 +162,24 @@ def _release_rules(
         off_grid = _ends(apart[apart != 0.0])
         numbers = _ends(numbers)
     bounds = {"min_value": column.lower, "max_value": column.upper}
+    form = _DATE if column.is_date else _NUMBER
     asked = [
-        (_TableRule("number", name, _MATCHES, _one_of(missing, _NUMBER)), texts),
+        (_TableRule("number", name, _MATCHES, _one_of(missing, form)), texts),
         (_TableRule("grid", name, _BETWEEN, {"min_value": 0.0, "max_value": 0.0}), off_grid),
         (_TableRule("bounds", name, _BETWEEN, bounds), numbers),
     ]
     return asked + [(_TableRule("not_null", name, _NOT_NULL, {}), numbers)] * (not column.nullable)
 
 
-def _date_rules(
-    column: NumericColumn, schema: TableSchema, frame: pd.DataFrame
-) -> list[tuple[_TableRule, Cells | None]]:
-    """Return the rules of a column of dates: days of ISO 8601, within bounds of what they count."""
-    name, base, days = column.name, schema.base_of(column), None
-    missing = [*column.missing, *([""] if column.nullable else [])]
-    if {name, *([base.name] if base else [])} <= set(frame.columns):
-        days, _, absent, _ = number_cells(frame[name], column)
-        days = np.where(absent, np.nan if column.nullable else column.lower, days)
-        if base is not None:
-            days = np.where(absent, days, days - number_cells(frame[base.name], base)[0])
-        days = _ends(days)
-    bounds = {"min_value": column.lower, "max_value": column.upper}
-    date = _one_of(missing, "[0-9]{4}-[0-9]{2}-[0-9]{2}")
-    asked = [
-        (_TableRule("date", name, _MATCHES, date), _array(_texts(frame, [name]))),
-        (_TableRule("bounds", name, _BETWEEN, bounds), days),
-    ]
-    return asked + [(_TableRule("not_null", name, _NOT_NULL, {}), days)] * (not column.nullable)
+def _days_of(
+    frame: pd.DataFrame, column: NumericColumn, base: NumericColumn | None
+) -> Floats | None:
+    """Return the numbers of a column of dates, NaN for nulls; None without the columns."""
+    if not {column.name, base.name if base else column.name} <= set(frame.columns):
+        return None
+    days, _, missing, _ = number_cells(frame[column.name], column)
+    zero = number_cells(frame[base.name], base)[0] if base else 0.0
+    return np.where(missing, column.lower, days - zero)
 
 
 def _block_of(schema: TableSchema) -> str | None:

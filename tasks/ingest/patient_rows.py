@@ -1,11 +1,13 @@
 """Coded rows of whole patients, divided into shards and bounded.
 
 The only path from an encoded batch to the rows that a method reads, both for the files of a private
-workspace (`tasks.ingest.pieces`) and for a table in memory (`encoded_shards`). Private throughout.
+workspace (`tasks.ingest.pieces`) and for a table in memory (`encoded_shards`). Where visits are
+declared, the earliest of a patient become one row. Private throughout.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,9 @@ from numpy.typing import NDArray
 from privacy.arrays import Codes, Floats
 from privacy.errors import InputError
 from privacy.parameters import PrivacyUnit
+from storage.schema.columns import number_of
 from storage.schema.table import TableSchema
+from storage.schema.visit_columns import VisitColumns
 from storage.sources.cells import distinct
 from tasks.ingest.contributions import (
     bound_contributions,
@@ -27,14 +31,16 @@ from tasks.ingest.contributions import (
 )
 from tasks.ingest.encoding import encode_chunk
 from tasks.ingest.violations import EncodedChunk, Rule, Violation, refuse_violations
-from tasks.measurement.encoded import EncodedRows
+from tasks.measurement.encoded import EncodedRows, mixed_bits
 
 N_SHARDS = 16
 """Shards of a table. A constant, so that their number does not depend on the rows."""
 
+_MICROSECONDS, _LARGEST = 1e6, 2.0**53
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class KeyedRows:
+class _KeyedRows:
     """Coded rows (n, d) of one shard with patient keys, which are empty if each row is a patient.
 
     Moments (n,) order the visits of a patient that become columns; otherwise they are empty.
@@ -65,7 +71,7 @@ def rows_by_shard(
     n_shards: int,
     *,
     moments: Floats | None = None,
-) -> tuple[KeyedRows, ...]:
+) -> tuple[_KeyedRows, ...]:
     """Divide the labelled rows of a batch by a hash of the patient."""
     moments = np.empty(0) if moments is None else moments[chunk.valid]
     codes, label = chunk.codes[chunk.valid], chunk.label[chunk.valid]
@@ -80,7 +86,7 @@ def rows_by_shard(
     shards = shard_of(hashes, n_shards).astype(np.uint16)  # small numbers are sorted in one go
     ends = np.cumsum(np.bincount(shards, minlength=n_shards))[:-1]
     return tuple(
-        KeyedRows(
+        _KeyedRows(
             codes=codes[member],
             label=label[member],
             fold=folds[member],
@@ -91,13 +97,13 @@ def rows_by_shard(
     )
 
 
-def joined(parts: list[dict[str, NDArray[Any]]]) -> KeyedRows:
+def joined(parts: list[dict[str, NDArray[Any]]]) -> _KeyedRows:
     """Join the parts of a shard in order and empty them to free memory."""
-    names = [field.name for field in fields(KeyedRows)]
-    return KeyedRows(**{name: np.concatenate([p.pop(name) for p in parts]) for name in names})
+    names = [field.name for field in fields(_KeyedRows)]
+    return _KeyedRows(**{name: np.concatenate([p.pop(name) for p in parts]) for name in names})
 
 
-def bounded_rows(rows: KeyedRows, unit: PrivacyUnit) -> EncodedRows:
+def bounded_rows(rows: _KeyedRows, unit: PrivacyUnit) -> EncodedRows:
     """Bound what each patient of a shard contributes."""
     keep = np.ones(len(rows.label), dtype=np.bool_)
     weight: Floats = np.ones(len(keep))
@@ -154,3 +160,57 @@ def unnamed_patients(frame: pd.DataFrame, unit: PrivacyUnit) -> tuple[Violation,
         for rule, rows in broken.items()
         if rows.any()
     )
+
+
+def moments_of(cells: pd.Series, visits: VisitColumns) -> Floats:
+    """Return the moment of each visit; NaN if a cell does not have the declared form."""
+    index, texts = distinct(cells)
+    is_date = visits.order_by == "dates"
+    read = _date if is_date else number_of
+    found = np.array([*(read(text) for text in texts), np.nan], dtype=np.float64)[index]
+    # Dates end with the year 9999, where a float64 has steps of 32 microseconds.
+    return found if is_date else np.where(np.abs(found) < _LARGEST, found, np.nan)
+
+
+def unordered(moments: Floats, visits: VisitColumns) -> tuple[Violation, ...]:
+    """Return violations for rows whose moment cannot be read."""
+    rule = Rule.DATE if visits.order_by == "dates" else Rule.ORDER
+    rows = np.flatnonzero(np.isnan(moments))
+    return (Violation(rule=rule, column=visits.order, rows=rows),) if len(rows) else ()
+
+
+def first_visits(rows: _KeyedRows, schema: TableSchema, visits: VisitColumns) -> _KeyedRows:
+    """Make one row by the schema of a release of each patient in a shard, coded as the source.
+
+    Privacy
+    -------
+    A patient's row is a function of that patient's rows, in whatever order the source has them; a
+    row that stands twice is two visits. There is one for each patient, so its weight is one.
+    """
+    names, patient = np.unique(rows.keys, return_inverse=True)
+    ties = hash_records(rows.codes, rows.label) ^ hash_names(names.tolist())[patient]
+    order = np.lexsort((mixed_bits(ties), rows.moments, patient))
+    firsts = np.flatnonzero(np.diff(patient[order], prepend=-1))
+    rank = np.arange(len(order)) - np.repeat(firsts, np.diff(firsts, append=len(order)))
+    at = [order[rank == visit] for visit in range(visits.first)]
+    own = {
+        name: (column, visit)
+        for column in visits.columns
+        for visit, name in enumerate(visits.places(column))
+    }
+    places = {name: place for place, name in enumerate(visits.row_schema(schema).column_names)}
+    codes = np.empty((len(firsts), len(schema.columns)), dtype=np.uint16)
+    for j, column in enumerate(schema.columns):
+        name, visit = own.get(column.name, (column.name, 0))
+        codes[:, j] = column.n_codes - 1  # missing, where there is no such visit
+        codes[patient[at[visit]], j] = rows.codes[at[visit], places[name]]
+    kept = {name: getattr(rows, name)[at[0]] for name in ("label", "fold", "keys", "moments")}
+    return replace(rows, codes=codes, **kept)
+
+
+def _date(text: str) -> float:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return np.nan
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * _MICROSECONDS

@@ -6,7 +6,7 @@ a record that has them all. Codes break a relation if no numbers inside their bi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -50,7 +50,7 @@ class Box:
 class Relation:
     """``least <= x[total] - sum(x[parts]) <= most``, of columns; None is no bound.
 
-    Of a total that is counted from its part, the bounds (n,) are those of the bin of each record.
+    The bounds (n,) of a total that is `counted` from its part are those of its bins.
     """
 
     parts: tuple[int, ...]
@@ -77,10 +77,7 @@ class Relation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bins:
-    """First and last number (k,) of each bin, in units of a grid of which it holds each `step`.
-
-    Those of a column that is counted from another are differences.
-    """
+    """First and last number (k,) of each bin, in units of a grid of which it holds each `step`."""
 
     first: Integers
     last: Integers
@@ -124,7 +121,6 @@ class RecordRules:
     def numbers(self, codes: Codes, rng: np.random.Generator) -> dict[int, Integers]:
         """Draw a number (n,) inside the bin of each related column, in units of its own grid.
 
-        That of a counted column includes what it is counted from.
         Columns that relations connect are uniform on what keeps these, where a few draws are enough
         to find such. Else each in turn is uniform on what it leaves to those after it, which is
         never nothing, as relations with a sum close no circle (Freuder 1982). Those of records that
@@ -236,6 +232,8 @@ class _Intervals:
     low: Integers
     high: Integers
     present: Bools
+    first: Integers
+    last: Integers
     steps: Integers
 
     @classmethod
@@ -252,75 +250,58 @@ class _Intervals:
             own = np.where(present[place], own, 0)
             low[place], high[place] = bins.first[own], bins.last[own]
         steps = np.array([[all_bins[column].step] for column in columns], dtype=np.int64)
-        # A base comes before what is counted from it, in the order of the relations.
-        found = list[Relation]()
-        for one in relations:
+        first, last = low.copy(), high.copy()
+        for one in relations:  # a base comes before what is counted from it
             if one.counted:
                 total, base = columns.index(one.total), columns.index(one.parts[0])
-                found.append(replace(one, least=low[total].copy(), most=high[total].copy()))
-                low[total] += low[base]
-                high[total] += high[base]
-            else:
-                found.append(one)
-        return cls(columns, tuple(found), low, high, present, steps)
+                low[total], high[total] = low[total] + low[base], high[total] + high[base]
+        return cls(columns, relations, low, high, present, first, last, steps)
 
-    def only(self, records: Indices) -> _Intervals:
-        """Return some of the records."""
-        relations = (
-            replace(one, least=one.least[records], most=one.most[records])
-            if isinstance(one.least, np.ndarray) and isinstance(one.most, np.ndarray)
-            else one
-            for one in self.relations
-        )
-        low, high = self.low[:, records], self.high[:, records]
-        return replace(
-            self,
-            relations=tuple(relations),
-            low=low,
-            high=high,
-            present=self.present[:, records],
-        )
+    def _only(self, records: Indices) -> _Intervals:
+        arrays = ("low", "high", "present", "first", "last")
+        return replace(self, **{name: getattr(self, name)[:, records] for name in arrays})
+
+    def _bounded(self) -> Iterator[Relation]:
+        """Yield the relations, those of counted columns with the bounds of each record."""
+        for one in self.relations:
+            own = self.columns.index(one.total)
+            limits = {"least": self.first[own], "most": self.last[own]} if one.counted else {}
+            yield replace(one, **limits)
 
     def draw(self, rng: np.random.Generator) -> Integers:
         """Draw a number (m, n) of each interval, so that relations hold where they can."""
         low, high = self.low.copy(), self.high.copy()
         kept = self.narrow()
         self.low, self.high = np.where(kept, self.low, low), np.where(kept, self.high, high)
-        values = self._proposed(rng)
+        values = self._uniform(rng)
         again = np.flatnonzero(kept)
         for left in range(_REDRAWS, -1, -1):
-            again = again[self.only(again)._unrelated(values[:, again])]
+            again = again[self._only(again)._unrelated(values[:, again])]
             if left:
-                values[:, again] = self.only(again)._proposed(rng)
-        rest = self.only(again)
+                values[:, again] = self._only(again)._uniform(rng)
+        rest = self._only(again)
         for place in range(len(rest.columns)):
-            one = rest._uniform(rng)[place]
+            one = rest._uniform(rng)[place].clip(rest.low[place], rest.high[place])
             rest.low[place] = rest.high[place] = one
             rest.narrow()
         values[:, again] = rest.low
         return values
 
-    def _proposed(self, rng: np.random.Generator) -> Integers:
-        """Draw each number by itself, and that of a counted column from what it is counted from."""
-        values = self._uniform(rng)
+    def _uniform(self, rng: np.random.Generator) -> Integers:
+        """Draw each number by itself, or from that from which it is counted."""
+        values = rng.integers(self.low // self.steps, self.high // self.steps, endpoint=True)
         for one in self.relations:
             if one.counted:
                 own, base = self.columns.index(one.total), self.columns.index(one.parts[0])
-                least, most = one.least // self.steps[own], one.most // self.steps[own]
-                drawn = rng.integers(least, most, endpoint=True) * self.steps[own]
-                values[own] = values[base] + drawn
-        return values
-
-    def _uniform(self, rng: np.random.Generator) -> Integers:
-        return rng.integers(self.low // self.steps, self.high // self.steps, endpoint=True) * (
-            self.steps
-        )
+                least, most = (end[own] // self.steps[own] for end in (self.first, self.last))
+                values[own] = values[base] + rng.integers(least, most, endpoint=True)
+        return values * self.steps
 
     def _unrelated(self, values: Integers) -> Bools:
         numbers = dict(zip(self.columns, values, strict=True))
         there = dict(zip(self.columns, self.present, strict=True))
         found = np.zeros(values.shape[1], dtype=np.bool_)
-        for relation in self.relations:
+        for relation in self._bounded():
             found |= relation.broken(numbers, there)
         return found
 
@@ -333,7 +314,7 @@ class _Intervals:
         changed = np.ones(self.low.shape[1], dtype=np.bool_)
         for _ in range(len(self.columns) + len(self.relations) + 1):
             before = self.low.copy(), self.high.copy()
-            for relation in self.relations:
+            for relation in self._bounded():
                 self._narrow_by(relation)
             self.low = -(-self.low // self.steps) * self.steps
             self.high = self.high // self.steps * self.steps

@@ -243,10 +243,12 @@ def _described(column: Column) -> tuple[str, str]:
         return f"categorical, {len(column.levels)} levels", _levels(column)
     kind = "integer" if column.is_whole else f"real, {column.grid_decimals} decimals"
     bounds = f"{column.lower:.10g} to {column.upper:.10g}"
+    widths = {int: "of equal width", tuple: "with declared edges"}
+    width = widths.get(type(column.bins), f"by {column.bins}")
     if column.is_date:
         kind, bounds = "date", " to ".join(map(column.text, (column.lower, column.upper)))
         bounds += f" days after {column.base}" if column.base else ""
-    return kind, f"{bounds}; measured in {column.n_bins} bins {column.widths}"
+    return kind, f"{bounds}; measured in {column.n_bins} bins {width}"
 
 
 def _levels(column: CategoricalColumn | Label) -> str:

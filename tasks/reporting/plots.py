@@ -17,7 +17,7 @@ import pandas as pd
 
 from privacy.arrays import Codes, Floats, Indices
 from storage.schema.columns import Column, NumericColumn
-from storage.schema.date_columns import Period, iso, period_name, period_starts
+from storage.schema.date_columns import iso, period_starts
 from storage.schema.labels import Label
 from storage.schema.table import TableSchema
 from tasks.ingest.encoding import encode_chunk
@@ -139,8 +139,7 @@ class _Plot:
     @property
     def ends(self) -> list[str]:
         """Texts of the ends of the axis."""
-        ends = (self.spans[0][0], self.spans[-1][1])
-        return [iso(end) if self.days else f"{end:.6g}" for end in ends]
+        return [_at(end, self.days) for end in (self.spans[0][0], self.spans[-1][1])]
 
     @property
     def ticks(self) -> list[tuple[float, str]]:
@@ -233,25 +232,26 @@ def _levels_of(column: Column | Label) -> list[str]:
     return [_range_name(column, *ends) for ends in pairwise(edges)] + missing
 
 
-def _is_calendar(column: NumericColumn) -> bool:
-    """Return true if the numbers of a column are days since 1970."""
-    return column.is_date and column.base is None
+def _at(number: float, days: bool, digits: int = 6) -> str:
+    """Return a number of an axis, or the date or the year of a day."""
+    return iso(number)[: None if digits > 4 else 4] if days else f"{number:.{digits}g}"
 
 
 def _dates_along(start: float, end: float) -> list[tuple[float, str]]:
-    """Return the first days of years, or of months, along an axis, at most `MAX_TICKS` and one."""
-    every: Period = "year" if end - start > 2 * 366 else "month"
-    places = period_starts(start, end, every)[1:] or (start,)
-    places = places[:: -(-len(places) // (MAX_TICKS + 1))]
-    return [(day, iso(day)[: 4 if every == "year" else 7]) for day in places]
+    """Return the first days of round years, or of months, along an axis."""
+    n_years = (end - start) / 365.25
+    if n_years < 2.0:
+        days = period_starts(start - 1, end, "month")[1:]
+        return [(day, iso(day)[:7]) for day in days[:: -(-len(days) // (MAX_TICKS + 1))]]
+    step = next(n for n in (1, 2, 5, 10, 20, 50, 100, 10_000) if n * MAX_TICKS >= n_years)
+    years = [(day, iso(day)[:4]) for day in period_starts(start - 1, end, "year")[1:]]
+    return [(day, year) for day, year in years if int(year) % step == 0]
 
 
 def _range_name(column: NumericColumn, lower: float, upper: float) -> str:
-    if _is_calendar(column):
-        return period_name(lower, upper)
     if column.is_whole:
-        first, final = int(lower), int(upper) - 1
-        return str(first) if first == final else f"{first} to {final}"
+        first, final = column.text(lower), column.text(upper - 1)
+        return first if first == final else f"{first} to {final}"
     return f"{lower:.4g} to {'' if upper == column.upper else 'below '}{upper:.4g}"
 
 
@@ -304,23 +304,24 @@ def _plot(column: Column | Label, bars: list[_Bar], notes: Sequence[str] = ()) -
         return _Plot(name=column.name, bars=_most_frequent(bars), notes=tuple(notes))
     n, missing = column.n_bins, [(_MISSING, bar) for bar in bars[column.n_bins :]]
     edges = np.array([*column.bin_starts, column.upper + column.is_whole])
-    is_calendar = _is_calendar(column)
+    days = column.is_date and column.base is None
     shares = np.array([bar.share for bar in bars[:n]])
     inside, spikes = _along(shares, np.diff(edges))
     spans = list(pairwise(edges.tolist()))
     low, high = spans[inside[0]][0], spans[inside[-1]][1]
     others = "others " if spikes else ""
-    shown = [iso(end) if is_calendar else f"{end:.6g}" for end in (low, high)]
-    short = [iso(end)[:4] if is_calendar else f"{end:.4g}" for end in (low, high)]
     sides = (
-        (f"<{short[0]}", f"{others}below {shown[0]}", range(inside[0])),
-        (f"\u2265{short[1]}", f"{others}from {shown[1]} on", range(inside[-1] + 1, n)),
+        (f"<{_at(low, days, 4)}", f"{others}below {_at(low, days)}", range(inside[0])),
+        (
+            f"\u2265{_at(high, days, 4)}",
+            f"{others}from {_at(high, days)} on",
+            range(inside[-1] + 1, n),
+        ),
     )
     notes = list(notes)
     apart: list[list[tuple[str, _Bar]]] = [[], []]
     for i in spikes:
-        text = iso(spans[i][0]) if is_calendar else f"{spans[i][0]:.6g}"
-        apart[spans[i][0] > (low + high) / 2.0].append((text, bars[i]))
+        apart[spans[i][0] > (low + high) / 2.0].append((_at(spans[i][0], days), bars[i]))
     for own, (text, name, places) in zip(apart, sides, strict=True):
         beyond = [bars[i] for i in places if i not in spikes]
         share = sum(bar.share for bar in beyond)
@@ -334,7 +335,7 @@ def _plot(column: Column | Label, bars: list[_Bar], notes: Sequence[str] = ()) -
         bars=[bars[i] for i in inside],
         spans=tuple(spans),
         whole=column.is_whole and all(b - a == 1.0 for a, b in spans),
-        days=is_calendar,
+        days=days,
         before=tuple(apart[0]),
         after=(*apart[1], *missing),
         notes=tuple(notes),

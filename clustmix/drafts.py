@@ -72,7 +72,7 @@ def _numbers(known: Variable) -> dict[str, Any]:
     if known.kind == "date":
         ends = {"lower": known.lower, "upper": known.upper}
         days = {key: PLACEHOLDER if end is None else iso(end) for key, end in ends.items()}
-        return days | {"bins": "year"} | ({"format": known.format} if known.format else {})
+        return {**days, "bins": "year"}
     guess = max(known.decimals_of_bounds, 1) if known.kind == "real" else 0
     decimals = guess if known.decimals is None else known.decimals
     own = {"decimals": decimals} if known.kind == "real" else {}

@@ -89,11 +89,9 @@ class DateColumn(_Declared, date_columns.DateColumn):
         First and last day, such as ``2015-01-31``; numbers of days with `relative_to`.
     bins : {"year", "quarter", "month"}, int or sequence of str
         Bins by the calendar, their number, or their edges.
-    relative_to : str, optional
-        Column of dates from which this one is counted: the difference in days is measured.
-    format, timezone : str, optional
-        Form of the cells beside ISO 8601, such as ``%d.%m.%Y``; zone whose day counts for moments
-        with an offset from UTC.
+    relative_to, format, timezone : str, optional
+        Column of dates from which this one is counted in days; form of the cells beside ISO 8601,
+        such as ``%d.%m.%Y``; zone whose day counts for moments with an offset from UTC.
 
     Examples
     --------

@@ -158,8 +158,6 @@ def _dates(known: Variable) -> Iterator[Line]:
         text = "" if end is not None else f"{which} day that is kept; others are clipped"
         yield Line(key, PLACEHOLDER if end is None else iso(end), text)
     yield Line("bins", "year", "guess: or quarter, or month; or relative_to another date, in days")
-    if known.format is not None:
-        yield Line("format", quoted(known.format))
 
 
 def _numbers(

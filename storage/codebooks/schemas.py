@@ -45,7 +45,6 @@ def _frictionless(root: _Part) -> Iterator[Variable]:
             levels=_levels(field.get("categories") or limits.get("enum"), "value", "label"),
             bounds=(limits.get("minimum"), limits.get("maximum")),
             missing=tuple(filter(None, missing)),
-            form=text_of(field.get("format")),
             unit=field.get("unit"),
             meaning=field.get("title") or field.get("description"),
             # Without a missing value, only a text column may have an empty cell.

@@ -2,7 +2,6 @@
 
 import math
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -40,10 +39,9 @@ _MAX_SPELLED_OUT = 50
 class Variable:
     """One column as a codebook describes it; unknown facts are empty or None.
 
-    `kind` ``"ignore"`` is an identifier, a time of day or free text; bounds of dates are days, and
-    `format` is their form beside ISO 8601; `missing` are raw codes; a `required` column has no
-    empty cell; an `optional` one may be left out of a table. `decimals` are declared; `unread` are
-    the unknown headings of its sheet.
+    `kind` ``"ignore"`` is an identifier or free text; bounds of dates are days; `missing` are raw
+    codes; a `required` column has no empty cell; an `optional` one may be left out of a table.
+    `decimals` are declared; `unread` are the unknown headings of its sheet.
     """
 
     name: str
@@ -56,7 +54,6 @@ class Variable:
     meaning: str = ""
     required: bool | None = None
     decimals: int | None = None
-    format: str | None = None
     optional: bool = False
     unread: tuple[str, ...] = ()
 
@@ -86,7 +83,6 @@ def variable(
     meaning: object = None,
     required: bool | None = None,
     decimals: int | None = None,
-    form: str = "",
 ) -> Variable:
     """Return a variable from the parts of a codebook; `place` is named in a refusal.
 
@@ -96,8 +92,10 @@ def variable(
     found = _KINDS.get(re.sub(r"[^a-z]", "", kind.lower()))
     if found == "ignore":
         return Variable(name=name, kind=found, meaning=text_of(meaning))
-    read = day_of if found == "date" else number_of
-    lower, upper = (_bound(value, place, read) for value in bounds)
+    if found == "date":
+        lower, upper = (day_of(text_of(value)) for value in bounds)  # None for words such as today
+    else:
+        lower, upper = (_bound(value, place) for value in bounds)
     if lower is not None and upper is not None and lower >= upper:
         raise codebook_refusal("BOUNDS", f"{place}: expected the smallest value below the largest")
     absent = tuple(code for code, means in levels if _ABSENT.fullmatch(means))
@@ -124,7 +122,6 @@ def variable(
         meaning=text_of(meaning),
         required=required,
         decimals=decimals,
-        format=form if "%" in form else None,
     )
 
 
@@ -160,13 +157,11 @@ def codebook_refusal(code: str, text: str) -> ConfigurationError:
     return refusal(f"CODEBOOK_{code}", text)
 
 
-def _bound(value: object, place: str, read: Callable[[str], float | None]) -> float | None:
+def _bound(value: object, place: str) -> float | None:
     if value is None or value == "":
         return None
-    number = None if isinstance(value, bool) else read(raw_text(value))
+    number = None if isinstance(value, bool) else number_of(raw_text(value))
     if number is None:
-        if read is day_of:  # such as today, or a date in another form
-            return None
         raise codebook_refusal("NUMBER", f"{place}: expected numbers as its bounds")
     return number
 

@@ -183,7 +183,7 @@ class NumericColumn(_Column):
 
     def declared(self, text: str) -> float | None:
         """Return the number that a condition or a repair names, else None."""
-        return number_of(text)
+        return self.read(text) if self.base is None else number_of(text)
 
     def text(self, number: float) -> str:
         """Return a bound, or the end of a bin, as text."""

@@ -247,5 +247,4 @@ def _require_mend(constraint: Constraint, columns: Mapping[str, Column]) -> None
         number = column.declared(value)
         on_grid = number is not None and round(number, column.grid_decimals) == number
         if number is None or not on_grid or not column.lower <= number <= column.upper:
-            kind = "date" if column.is_date and column.base is None else "number"
-            raise ValueError(f"mend: expected a {kind} of {name} within its bounds and decimals")
+            raise ValueError(f"mend: expected a number of {name} within its bounds and decimals")

@@ -15,10 +15,10 @@ from pydantic import AfterValidator, Field, WithJsonSchema, field_serializer, mo
 
 from storage.schema.columns import (
     MAX_CODES,
+    Finite,
     Name,
     NumericColumn,
     left_out,
-    number_of,
     refuse_together,
 )
 
@@ -44,8 +44,7 @@ def _format(form: str) -> str:
     days = sorted(_LIKE.get(one, one) for one in parts if one not in "HMSf")
     if days != ["Y", "d", "m"] or len({*parts}) < len(parts) or not form.isprintable():
         raise ValueError(
-            "expected a format with %d, one of %m, %b and %B, and one of %Y and %y, once each, and "
-            "perhaps %H, %M and %S, such as %d.%m.%Y"
+            "expected a format with a day, month and year, and perhaps a time, such as %d.%m.%Y"
         )
     if form.startswith("%Y-%d-%m"):
         raise ValueError("expected a format in which no date of ISO 8601 is another date")
@@ -96,11 +95,8 @@ def period_starts(lower: float, upper: float, every: Period) -> tuple[float, ...
     return (lower, *(float(day.toordinal() - _EPOCH) for day in begun))
 
 
-_Day = Annotated[
-    float,
-    Field(allow_inf_nan=False),
-    WithJsonSchema({"anyOf": [{"type": "string", "format": "date"}, {"type": "integer"}]}),
-]
+_EITHER = {"anyOf": [{"type": "string", "format": "date"}, {"type": "integer"}]}
+_Day = Annotated[Finite, WithJsonSchema(_EITHER)]
 
 
 class DateColumn(NumericColumn):
@@ -132,14 +128,13 @@ class DateColumn(NumericColumn):
     def _in_days(cls, declared: Any) -> Any:
         if not isinstance(declared, dict) or declared.get("relative_to") is not None:
             return declared
-        found, faults, bins = dict(declared), list[str](), declared.get("bins")
-        ends = {key: (found[key],) for key in ("lower", "upper") if key in found}
-        for key, dates in (
-            ends | ({"bins": bins} if isinstance(bins, list | tuple) else {})
-        ).items():
-            days = tuple(day_of(str(one)) for one in dates)
-            found[key] = days if key == "bins" else days[0]
-            faults += [f"{key}: expected a date such as 2015-01-31"] * (None in days)
+        found, faults = dict(declared), list[str]()
+        for key, value in declared.items():
+            is_edges = key == "bins" and isinstance(value, list | tuple)
+            if is_edges or key in ("lower", "upper"):
+                days = [day_of(str(one)) for one in (value if is_edges else [value])]
+                found[key] = tuple(days) if is_edges else days[0]
+                faults += [f"{key}: expected a date such as 2015-01-31"] * (None in days)
         refuse_together(faults)
         return found
 
@@ -153,8 +148,6 @@ class DateColumn(NumericColumn):
     def _check_dates(self) -> Self:
         if self.relative_to is not None and isinstance(self.bins, str):
             raise ValueError("bins: expected numbers of days with relative_to")
-        if self.relative_to == self.name:
-            raise ValueError("relative_to: expected another column")
         if "%y" in (self.format or "") and (self.relative_to or self.upper - self.lower >= 36500):
             raise ValueError(
                 "format: expected %Y, as %y needs bounds of less than 100 years and no relative_to"
@@ -164,10 +157,6 @@ class DateColumn(NumericColumn):
     def read(self, cell: str) -> float | None:
         """Return the day of a cell of the source, else None."""
         return day_of(cell, self.format or "", self.timezone or "", last=self.upper)
-
-    def declared(self, text: str) -> float | None:
-        """Return the day, or the number of days, that a condition or a repair names, else None."""
-        return number_of(text) if self.relative_to is not None else day_of(text)
 
     def text(self, number: float) -> str:
         """Return a bound, or the end of a bin, as text."""

@@ -107,19 +107,19 @@ class TableSchema(Declaration):
 
     def base_of(self, column: NumericColumn) -> NumericColumn | None:
         """Return the column from which a column counts, None for 0."""
-        every = (one for one in self.columns if isinstance(one, NumericColumn))
-        return next((one for one in every if one.name == column.base), None)
+        every = self.columns if column.base is not None else ()
+        named = (one for one in every if one.name == column.base)
+        return next((one for one in named if isinstance(one, NumericColumn)), None)
 
     @property
     def rules(self) -> tuple[Constraint, ...]:
         """The constraints, and that no date is counted from a missing one."""
         pairs = [(self.columns[own], self.columns[base]) for own, base in self.bases.items()]
-        counted = (
+        return self.constraints + tuple(
             Constraint(when={base.name: (None,)}, then={own.name: (None,)})
             for own, base in pairs
             if base.has_missing
         )
-        return (*self.constraints, *counted)
 
     @property
     def labels(self) -> Labels:

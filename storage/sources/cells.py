@@ -63,10 +63,7 @@ def distinct(cells: pd.Series) -> tuple[Indices, list[str]]:
 def number_cells(
     cells: pd.Series, column: NumericColumn
 ) -> tuple[Floats, NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return the numbers of a column, or its days, and masks of empty, missing and refused cells.
-
-    Days are since 1970, whatever they are counted from.
-    """
+    """Return numbers, or days since 1970, and masks of empty, missing and refused cells."""
     is_number = pd.api.types.is_numeric_dtype(cells) and not pd.api.types.is_bool_dtype(cells)
     if is_number and not column.is_date:
         values = cells.to_numpy(dtype=np.float64, na_value=np.nan)

@@ -37,8 +37,6 @@ _NOT_NULL = "ExpectColumnValuesToNotBeNull"
 
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 
-_DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
-
 
 @dataclass(frozen=True, slots=True)
 class _TableRule:
@@ -117,6 +115,7 @@ def release_rules(
     frame: pd.DataFrame, schema: TableSchema, rows: int
 ) -> list[tuple[_TableRule, Cells | None]]:
     """Return the rules of the output gate with the cells of the synthetic rows."""
+    frame = _with_days(frame, schema)
     names = [*map(str, enumerate(schema.released_columns))]
     header, number = [*map(str, enumerate(frame))], np.array([float(len(frame))])
     asked: list[tuple[_TableRule, Cells | None]] = [
@@ -126,7 +125,7 @@ def release_rules(
     block = _block_of(schema)
     if block is None:
         for column in schema.columns:
-            asked += _release_rules(column, schema, frame)
+            asked += _release_rules(column, frame)
     else:
         levels = ["0", "1"] if schema.image is None else [*map(str, schema.image.levels)]
         types = {frame[name].dtype.kind for name in schema.column_names if name in frame}
@@ -139,9 +138,19 @@ def release_rules(
     return asked
 
 
-def _release_rules(
-    column: Column, schema: TableSchema, frame: pd.DataFrame
-) -> list[tuple[_TableRule, Cells | None]]:
+def _with_days(frame: pd.DataFrame, schema: TableSchema) -> pd.DataFrame:
+    """Return the rows with a number of days in the place of a date, NaN for what is none."""
+    found = {}
+    for column in schema.columns:
+        if isinstance(column, NumericColumn) and column.is_date and column.name in frame:
+            days, _, missing, _ = number_cells(frame[column.name], column)
+            base = schema.base_of(column)
+            zero = 0.0 if base is None else number_cells(frame[base.name], base)[0]
+            found[column.name] = np.where(missing, column.lower, days - zero)
+    return frame.assign(**found)
+
+
+def _release_rules(column: Column, frame: pd.DataFrame) -> list[tuple[_TableRule, Cells | None]]:
     """Return the rules of a released column: its levels, or numbers in bounds and on the grid."""
     name, missing = column.name, [*column.missing, *([""] if column.nullable else [])]
     if isinstance(column, CategoricalColumn):
@@ -149,8 +158,6 @@ def _release_rules(
         return [(_TableRule("level", name, _IN_SET, levels), _array(_texts(frame, [name])))]
     numbers, off_grid = numbers_of(frame, name), None
     texts = _array([] if numbers is not None else _texts(frame, [name]))  # [] is numbers by type
-    if column.is_date:
-        numbers = _days_of(frame, column, schema.base_of(column))
     if numbers is None and texts is not None:
         numbers = np.array(pd.to_numeric(texts, errors="coerce"), dtype=np.float64)
         numbers[np.isin(texts, missing)] = column.lower
@@ -162,24 +169,12 @@ def _release_rules(
         off_grid = _ends(apart[apart != 0.0])
         numbers = _ends(numbers)
     bounds = {"min_value": column.lower, "max_value": column.upper}
-    form = _DATE if column.is_date else _NUMBER
     asked = [
-        (_TableRule("number", name, _MATCHES, _one_of(missing, form)), texts),
+        (_TableRule("number", name, _MATCHES, _one_of(missing, _NUMBER)), texts),
         (_TableRule("grid", name, _BETWEEN, {"min_value": 0.0, "max_value": 0.0}), off_grid),
         (_TableRule("bounds", name, _BETWEEN, bounds), numbers),
     ]
     return asked + [(_TableRule("not_null", name, _NOT_NULL, {}), numbers)] * (not column.nullable)
-
-
-def _days_of(
-    frame: pd.DataFrame, column: NumericColumn, base: NumericColumn | None
-) -> Floats | None:
-    """Return the numbers of a column of dates, NaN for nulls; None without the columns."""
-    if not {column.name, base.name if base else column.name} <= set(frame.columns):
-        return None
-    days, _, missing, _ = number_cells(frame[column.name], column)
-    zero = number_cells(frame[base.name], base)[0] if base else 0.0
-    return np.where(missing, column.lower, days - zero)
 
 
 def _block_of(schema: TableSchema) -> str | None:

@@ -42,10 +42,7 @@ def _rules_of(declared: str) -> RecordRules:
         for own, base in schema.bases.items()
         if own in related
     ]
-    relations = [
-        *counted,
-        *(each for one in schema.constraints for each in _relations(one, schema)),
-    ]
+    relations = counted + [each for one in schema.constraints for each in _relations(one, schema)]
     rules = RecordRules(
         n_codes=tuple(column.n_codes for column in schema.columns),
         n_labels=len(schema.labels.level_names),
@@ -146,11 +143,9 @@ def _mend(rows: EncodedChunk, broken: Indices, constraint: Constraint, schema: T
     for name, value in (constraint.mend or {}).items():
         index = schema.column_names.index(name)
         column = schema.columns[index]
-        number = None
         if isinstance(column, NumericColumn) and value is not None:
-            number = column.declared(value)
-        if isinstance(column, NumericColumn) and number is not None:
             first, _ = grid_bins(column)
+            number = column.declared(value) or 0.0  # `require_declared` refuses what is none
             on_grid = round(number * 10**column.grid_decimals)
             rows.codes[broken, index] = np.searchsorted(first, on_grid, side="right") - 1
             if index in rows.numbers:

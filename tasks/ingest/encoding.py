@@ -127,11 +127,12 @@ def _column_codes(
     numbers: dict[int, Integers],
 ) -> Codes:
     codes = np.zeros((len(frame), len(schema.columns)), dtype=np.uint16)
+    has_rules = bool(schema.rules)
     for j, column in enumerate(schema.columns):
         if isinstance(column, NumericColumn):
             values, missing = numbers_of(frame, column, schema, violations)
             grid = _to_grid(values, missing, column)
-            if schema.rules:
+            if has_rules:
                 numbers[j] = grid
             codes[:, j] = np.where(missing, column.n_bins, _bin(grid, column))
         else:

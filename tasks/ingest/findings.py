@@ -24,7 +24,7 @@ MANY, FEW = 0.9, 0.01
 
 _SAID = listed(__package__, "findings.toml")
 _CODE, _FORMS = re.compile(_SAID["cells"]["code"]), _SAID["cells"]["forms"]
-_DAYS, _CLOCK = re.compile(_SAID["cells"]["days"]), re.compile(r"[1-9]\d?:|:.*[1-9]")
+_CLOCK = re.compile(r"[1-9]\d?:|:.*[1-9]")
 _SHARES = {"clipped_low": "low", "clipped_high": "high"} | {
     kind: kind for kind in ("other", "missing", "outside")
 }
@@ -150,19 +150,13 @@ def _of_dates(cells: _Cells, column: NumericColumn, texts: dict[str, float]) -> 
         if own := [text for text in texts if re.fullmatch(form, text)]:
             yield _Fault(kind, sum(texts.pop(text) for text in own))
     clipped = cells.share("low") + cells.share("high")
-    if column.base is None:
-        texts = cells.texts("low text") | cells.texts("high text")
-        days = {text: iso(column.read(text) or 0.0) for text in texts}
+    beyond = {} if column.base else cells.texts("low text") | cells.texts("high text")
+    for kind in ("stand_in", "impossible_year"):
         # A time of day is no public part of a code.
-        codes = tuple(t for t, day in days.items() if _DAYS.fullmatch(day) and not _CLOCK.search(t))
-        odd = tuple(
-            t for t, day in days.items() if t not in codes and not "1850" < day[:4] < "2101"
-        )
-        for kind, own in (("stand_in", codes), ("impossible_year", odd)):
-            if own:
-                clipped -= (share := sum(texts[text] for text in own))
-                change = {"missing": codes} if kind == "stand_in" else None
-                yield _Fault(kind, share, codes, change)
+        days = {t: iso(column.read(t) or 0.0) + " at" * bool(_CLOCK.search(t)) for t in beyond}
+        if own := tuple(t for t in days if re.fullmatch(_SAID["cells"][kind], days[t])):
+            clipped -= (share := sum(beyond.pop(text) for text in own))
+            yield _Fault(kind, share, own, {"missing": own} if kind == "stand_in" else None)
     if clipped >= FEW:
         yield _Fault("clipped", clipped)
 

@@ -137,11 +137,6 @@ class _Plot:
         return f"{100 * self.top * per:.3g} % per {per:,.10g}{' days' * self.days}"
 
     @property
-    def ends(self) -> list[str]:
-        """Texts of the ends of the axis."""
-        return [_at(end, self.days) for end in (self.spans[0][0], self.spans[-1][1])]
-
-    @property
     def ticks(self) -> list[tuple[float, str]]:
         """Round numbers along the axis, those of whole numbers below the middle of their bars."""
         start, end = self.spans[0][0], self.spans[-1][1] - self.whole
@@ -238,14 +233,11 @@ def _at(number: float, days: bool, digits: int = 6) -> str:
 
 
 def _dates_along(start: float, end: float) -> list[tuple[float, str]]:
-    """Return the first days of round years, or of months, along an axis."""
+    """Return the first days of round years along an axis, or its start if there are none."""
     n_years = (end - start) / 365.25
-    if n_years < 2.0:
-        days = period_starts(start - 1, end, "month")[1:]
-        return [(day, iso(day)[:7]) for day in days[:: -(-len(days) // (MAX_TICKS + 1))]]
     step = next(n for n in (1, 2, 5, 10, 20, 50, 100, 10_000) if n * MAX_TICKS >= n_years)
     years = [(day, iso(day)[:4]) for day in period_starts(start - 1, end, "year")[1:]]
-    return [(day, year) for day, year in years if int(year) % step == 0]
+    return [one for one in years if int(one[1]) % step == 0] or [(start, iso(start))]
 
 
 def _range_name(column: NumericColumn, lower: float, upper: float) -> str:
@@ -308,26 +300,22 @@ def _plot(column: Column | Label, bars: list[_Bar], notes: Sequence[str] = ()) -
     shares = np.array([bar.share for bar in bars[:n]])
     inside, spikes = _along(shares, np.diff(edges))
     spans = list(pairwise(edges.tolist()))
-    low, high = spans[inside[0]][0], spans[inside[-1]][1]
+    low, high, beyond = spans[inside[0]][0], spans[inside[-1]][1], inside[-1] + 1
     others = "others " if spikes else ""
     sides = (
         (f"<{_at(low, days, 4)}", f"{others}below {_at(low, days)}", range(inside[0])),
-        (
-            f"\u2265{_at(high, days, 4)}",
-            f"{others}from {_at(high, days)} on",
-            range(inside[-1] + 1, n),
-        ),
+        (f"\u2265{_at(high, days, 4)}", f"{others}from {_at(high, days)} on", range(beyond, n)),
     )
     notes = list(notes)
     apart: list[list[tuple[str, _Bar]]] = [[], []]
     for i in spikes:
         apart[spans[i][0] > (low + high) / 2.0].append((_at(spans[i][0], days), bars[i]))
     for own, (text, name, places) in zip(apart, sides, strict=True):
-        beyond = [bars[i] for i in places if i not in spikes]
-        share = sum(bar.share for bar in beyond)
+        rest = [bars[i] for i in places if i not in spikes]
+        share = sum(bar.share for bar in rest)
         if share > TAIL:
-            own.append((text, _together(beyond, name)))
-        elif beyond:
+            own.append((text, _together(rest, name)))
+        elif rest:
             notes.append(f"{name}: {100 * share:.1f} %")
     spans = [spans[i] for i in inside]
     return _Plot(

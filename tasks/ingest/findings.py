@@ -154,9 +154,9 @@ def _of_dates(cells: _Cells, column: NumericColumn, texts: dict[str, float]) -> 
     for kind in ("stand_in", "impossible_year"):
         # A time of day is no public part of a code.
         days = {t: iso(column.read(t) or 0.0) + " at" * bool(_CLOCK.search(t)) for t in beyond}
-        if own := tuple(t for t in days if re.fullmatch(_SAID["cells"][kind], days[t])):
-            clipped -= (share := sum(beyond.pop(text) for text in own))
-            yield _Fault(kind, share, own, {"missing": own} if kind == "stand_in" else None)
+        if found := tuple(t for t in days if re.fullmatch(_SAID["cells"][kind], days[t])):
+            clipped -= (share := sum(beyond.pop(text) for text in found))
+            yield _Fault(kind, share, found, {"missing": found} if kind == "stand_in" else None)
     if clipped >= FEW:
         yield _Fault("clipped", clipped)
 

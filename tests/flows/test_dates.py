@@ -1,3 +1,7 @@
+import json
+from pathlib import Path
+
+import frictionless
 import made_up_release as made
 import numpy as np
 import pandas as pd
@@ -6,6 +10,8 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
+from flows.installation import Installation
+from storage.settings import load_settings
 from tasks.methods.clustmix.tables import table_clustmix as synthesizer
 
 ORDER = {"holds": "born <= admitted <= seen"}
@@ -46,8 +52,52 @@ def desk(desk):
 def test_a_release_has_dates_in_order(desk, monkeypatch):
     monkeypatch.setattr(synthesizer.TableClustMix.__init__, "__defaults__", (QUICK,))
     desk.site |= {"method": {"kind": "clustmix"}, "rows": 3_000}
+    assert desk.run("plan") == 0
     assert desk.release() == 0, desk.line
-    rows = pq.read_table(desk.bundle / "synthetic.parquet")
-    assert [rows.schema.field(one["name"]).type for one in DATES] == [pa.date32()] * 4
-    text = pa_csv.read_csv(desk.bundle / "synthetic.csv")
-    assert text["born"].type == pa.date32()
+    stored = pq.read_table(desk.bundle / "synthetic.parquet")
+    text = pa_csv.read_csv(desk.bundle / "synthetic.csv").select(stored.column_names)
+    for one in DATES:
+        assert (stored.schema.field(one["name"]).type, text[one["name"]].type) == (pa.date32(),) * 2
+    rows = pd.DataFrame({one["name"]: pd.to_datetime(text[one["name"]]) for one in DATES})
+    stay = (rows["left"] - rows["admitted"]).dropna().dt.days
+    assert stay.between(0, 60).all()
+    assert 6 < stay.mean() < 16
+    assert (rows["born"] <= rows["admitted"]).all()
+    assert (rows["admitted"] <= rows["seen"]).all()
+    assert rows["admitted"].between("2015-01-01", "2020-12-31").all()
+    assert 0.15 < (rows["seen"].dt.year == 9999).mean() < 0.45
+    package = json.loads((desk.bundle / "datapackage.json").read_text())
+    (table,) = (one["schema"] for one in package["resources"] if one.get("schema"))
+    fields = {one["name"]: one for one in table["fields"]}
+    assert fields["seen"]["missingValues"] == ["", "9999-12-31"]
+    assert frictionless.Package(desk.bundle / "datapackage.json").validate().valid
+    report = (desk.bundle / "report.html").read_text("utf-8")
+    for shown in ("2016-01-01 to 2016-03-31", ">2018</text>", "% per 10 days", "7 to 29"):
+        assert shown in report
+    asked = {"admitted": "2016-01-01..2016-07-01", "left": "0..1"}
+    publisher = Installation.open(load_settings()).publisher
+    outcome = publisher.resample(desk.bundle.name, rows=50, conditions=asked)
+    some = pd.read_csv(Path(outcome.bundle) / "synthetic.csv")
+    assert (some["left"] == some["admitted"]).all()
+    assert some["admitted"].between("2016-01-01", "2016-06-30").all()
+
+
+def test_a_check_shows_odd_dates_and_refuses_others_by_rule_and_column(desk):
+    odd = {0: "1925-03-04", 1: "2199-12-31", 2: "9999-12-31 00:00:00", 3: "3012-05-06"}
+    desk.frame.loc[[*odd], "admitted"] = [*odd.values()]
+    desk.frame["seen"] = desk.frame["admitted"]
+    desk.frame.to_csv(desk.table, index=False)
+    desk.run("check", "--show")
+    assert "missing: ['2199-12-31', '9999-12-31 00:00:00']}" in desk.output
+    assert "days of an impossible year" in " ".join(desk.output.split())
+    assert "3012" not in desk.output
+    desk.frame.loc[5, "born"] = "04/13/1960"
+    desk.frame.loc[6, "admitted"] = "2019-05-01T10:00:00Z"
+    desk.frame.to_csv(desk.table, index=False)
+    assert desk.run("check", "--show") == 2
+    for mend in ("declare the form of the source", "declare the zone whose days count"):
+        assert mend in desk.output
+    assert desk.release() == 2
+    assert desk.line.startswith("INPUT_REFUSED: column admitted: expected full dates and the")
+    assert "1960" not in desk.line
+    assert desk.states == ["void"]

@@ -70,9 +70,8 @@ def _column(known: Variable) -> Any:
 
 def _numbers(known: Variable) -> dict[str, Any]:
     if known.kind == "date":
-        ends = {"lower": known.lower, "upper": known.upper}
-        days = {key: PLACEHOLDER if end is None else iso(end) for key, end in ends.items()}
-        return {**days, "bins": "year"}
+        lower, upper = (end if end is None else iso(end) for end in (known.lower, known.upper))
+        return {"lower": lower or PLACEHOLDER, "upper": upper or PLACEHOLDER, "bins": "year"}
     guess = max(known.decimals_of_bounds, 1) if known.kind == "real" else 0
     decimals = guess if known.decimals is None else known.decimals
     own = {"decimals": decimals} if known.kind == "real" else {}

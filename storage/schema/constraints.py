@@ -130,15 +130,11 @@ def related_columns(
     The rules are checked on that grid in whole numbers.
     """
     named = {name for one in constraints if one.holds is not None for name in one.columns}
-    bases = bases_of(columns)
     places = {index for index, column in enumerate(columns) if column.name in named}
-    for own in reversed(bases):  # a date that counts from another is compared by both
-        places |= {bases[own]} if own in places else set()
-    found = {
-        index: column
-        for index, column in enumerate(columns)
-        if index in places and isinstance(column, NumericColumn)
-    }
+    for own, base in reversed(bases_of(columns).items()):
+        places |= {base} if own in places else set()
+    numeric = ((index, columns[index]) for index in sorted(places))
+    found = {index: column for index, column in numeric if isinstance(column, NumericColumn)}
     return found, max((column.grid_decimals for column in found.values()), default=0)
 
 

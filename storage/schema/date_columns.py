@@ -1,8 +1,4 @@
-"""Dates as whole days since 1970: those that a cell spells, those of a declaration, and periods.
-
-A moment is reduced to its day, as it is written; one with an offset from UTC only under a declared
-time zone.
-"""
+"""Columns of dates, as whole days since 1970."""
 
 import re
 from datetime import date, datetime
@@ -61,7 +57,8 @@ DateFormat = Annotated[str, AfterValidator(_format)]
 def day_of(text: str, form: str = "", zone: str = "", *, last: float = 0.0) -> float | None:
     """Return the day of a cell in the declared form or in ISO 8601, else None.
 
-    A year of two digits is the last such year that is not after that of the day `last`.
+    A moment is its day, as it is written; one with an offset from UTC only in a declared zone. A
+    year of two digits is the last such year that is not after that of the day `last`.
     """
     try:
         if _ISO.fullmatch(text) is not None:
@@ -149,9 +146,7 @@ class DateColumn(NumericColumn):
         if self.relative_to is not None and isinstance(self.bins, str):
             raise ValueError("bins: expected numbers of days with relative_to")
         if "%y" in (self.format or "") and (self.relative_to or self.upper - self.lower >= 36500):
-            raise ValueError(
-                "format: expected %Y, as %y needs bounds of less than 100 years and no relative_to"
-            )
+            raise ValueError("format: expected %Y, or bounds of dates of less than 100 years")
         return self
 
     def read(self, cell: str) -> float | None:

@@ -191,7 +191,7 @@ def _trial(one: Suite, cells: Cells) -> str:
     """Judge two made-up rows; return the fault of an expectation, or the empty text."""
     kind, rows = _KINDS[one["type"]][0], pd.DataFrame(index=[0, 1])
     for name in _columns(one):
-        is_number = _is_number(cells[name])
+        is_number = not getattr(cells[name], "is_date", True)
         if kind not in ("any", "number" if is_number else "text"):
             return f"expected columns of {kind}s, found {name}"
         rows[name] = [0.25, 0.75] if is_number else ["a", "b"]
@@ -269,7 +269,7 @@ def _arguments(one: Suite, cells: Cells) -> dict[str, Any]:
     kwargs = {key: value for key, value in one["kwargs"].items() if key not in refused}
 
     def member(value: Any, name: str) -> Any:
-        is_text = not _is_number(cells.get(name))
+        is_text = getattr(cells.get(name), "is_date", True)
         return raw_text(value) if is_text and isinstance(value, int | float) else value
 
     if isinstance(values := kwargs.get("value_set"), list):
@@ -277,10 +277,6 @@ def _arguments(one: Suite, cells: Cells) -> dict[str, Any]:
     if isinstance(pairs := kwargs.get("value_pairs_set"), list):
         kwargs["value_pairs_set"] = [[*map(member, pair, _columns(one))] for pair in pairs]
     return kwargs
-
-
-def _is_number(declared: Column | Label | None) -> bool:
-    return isinstance(declared, NumericColumn) and not declared.is_date
 
 
 def _converted(frame: pd.DataFrame, name: str, declared: Column | Label | None) -> NDArray[Any]:

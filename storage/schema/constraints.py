@@ -183,8 +183,7 @@ def require_declared(
             )
     # Rules of order alone may form cycles: bounds of single columns then bound them together.
     groups: list[set[str]] = []
-    bases = bases_of(columns)
-    orders = [({columns[own].name, columns[bases[own]].name}, False, "") for own in bases]
+    orders = [({columns[i].name, columns[j].name}, False, "") for i, j in bases_of(columns).items()]
     relations = [
         ({*parts, total}, _is_sum(parts, sign), one.title)
         for one in constraints

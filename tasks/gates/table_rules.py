@@ -142,9 +142,11 @@ def _with_days(frame: pd.DataFrame, schema: TableSchema) -> pd.DataFrame:
     """Return the rows with a number of days in the place of a date, NaN for what is none."""
     found = {}
     for column in schema.columns:
-        if isinstance(column, NumericColumn) and column.is_date and column.name in frame:
+        if not isinstance(column, NumericColumn) or not column.is_date:
+            continue
+        base = schema.base_of(column)
+        if {column.name, column.base or column.name} <= {*frame}:
             days, _, missing, _ = number_cells(frame[column.name], column)
-            base = schema.base_of(column)
             zero = 0.0 if base is None else number_cells(frame[base.name], base)[0]
             found[column.name] = np.where(missing, column.lower, days - zero)
     return frame.assign(**found)

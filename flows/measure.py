@@ -2,7 +2,6 @@
 
 from functools import partial
 
-from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
@@ -14,16 +13,10 @@ from flows.publication import refuse_withheld
 from flows.site.request import ReleaseRequest, load_job
 from flows.site.yearly import next_year
 from privacy.ledger import EntryState
+from tasks.execution.runtime import run_of_request
 
 
-@flow(
-    name="measure",
-    flow_run_name="{request.dataset}/{request.release_id}",
-    log_prints=False,
-    persist_result=False,
-    retries=0,
-    validate_parameters=True,
-)
+@run_of_request("measure")
 def measure_cohort(request: ReleaseRequest) -> State[None]:
     """Measure a dataset under differential privacy and seal what was measured.
 

@@ -30,7 +30,7 @@ from pydantic import (
 )
 
 from privacy.errors import ConfigurationError, InputError, IntegrityError
-from storage.files.documents import Sha256, canonical_json, refusals
+from storage.files.documents import DatasetName, Sha256, canonical_json, refusals
 from storage.files.private import open_regular, replace_durably
 from storage.files.refs import check_name
 
@@ -57,7 +57,6 @@ def _existing(text: str) -> str:
 
 _Name = Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
 _Nonce = Annotated[str, StringConstraints(pattern="^[0-9a-f]{32}$")]
-_Dataset = Annotated[str, StringConstraints(pattern="^[a-z0-9][a-z0-9-]{0,62}$")]
 _Time = Annotated[
     str,
     StringConstraints(pattern="^[0-9]{4}(-[0-9]{2}){2}T([0-9]{2}:){2}[0-9]{2}Z$"),
@@ -89,7 +88,7 @@ class ReadyFile(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
 
     format_version: Literal[1] = 1
-    dataset: _Dataset
+    dataset: DatasetName
     files: dict[_Name, AnnouncedFile] = Field(min_length=1, max_length=MAX_FILES)
     signed_at: _Time
     nonce: _Nonce

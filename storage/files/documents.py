@@ -36,6 +36,9 @@ Its query was run and is not run again, so what is asked of queries since then d
 ReleaseId = Annotated[str, StringConstraints(pattern="^r-[0-9]{8}-[0-9a-f]{8}$")]
 """Id as `storage.files.refs.new_release_id` makes it."""
 
+DatasetName = Annotated[str, StringConstraints(pattern="^[a-z0-9][a-z0-9-]{0,62}$")]
+"""Name of a dataset, see `storage.files.refs.check_name`."""
+
 
 class Record(BaseModel):
     """A part of a document: no unknown field, no change after it was made."""

@@ -13,13 +13,13 @@ an honest one with probability at most `FALSE_ALARM`.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from privacy.arrays import Floats
+from storage.releases.manifest import GateRecord
 from tasks.gates import agreement
-from tasks.gates.expectations import GateCheck, GateReport
+from tasks.gates.expectations import compared
 from tasks.gates.sealed_counts import NoisyCounts, against_counts
 from tasks.measurement.encoded import EncodingDomain
 
@@ -44,12 +44,12 @@ def agreement_gate(
     guide: agreement.CodedTable,
     label_name: str,
     noisy: NoisyCounts | None,
-) -> GateReport:
+) -> list[GateRecord]:
     """Compare the codes of a published file with its sealed measurement.
 
     ``reference`` is a fresh sample of the measurement under the same conditions. ``guide`` is
     another one, which sets the direction of the joint comparison by label. ``noisy`` is None if the
-    method has no such counts or the rows were sampled under conditions. `GateCheck.unseen` names
+    method has no such counts or the rows were sampled under conditions. `GateRecord.unseen` names
     faults below the bound, which no check would find.
 
     Privacy
@@ -70,7 +70,7 @@ def agreement_gate(
         marginal = comparison.of("marginal", name, shares[i].sum(axis=0), marginals[i])
         faults = _faults(marginals, domain, i)
         unseen = tuple(f for f, after in faults if not comparison.shows(after, marginals[i]))
-        checks.append(replace(marginal, unseen=unseen))
+        checks.append(marginal.model_copy(update={"unseen": unseen}))
         checks.append(comparison.of("marginal by label", name, shares[i], others[i]))
     checks.append(
         _by_label_together(
@@ -85,7 +85,7 @@ def agreement_gate(
             label_name=label_name,
             alarm=alarm,
         )
-    return GateReport(checks=tuple(_summed_up(checks)))
+    return list(_summed_up(checks))
 
 
 class _Comparison:
@@ -94,7 +94,7 @@ class _Comparison:
     def __init__(self, sizes: tuple[int, int], alarm: float) -> None:
         self._sizes, self._alarm = sizes, alarm
 
-    def of(self, name: str, column: str, first: Floats, second: Floats) -> GateCheck:
+    def of(self, name: str, column: str, first: Floats, second: Floats) -> GateRecord:
         """Compare as a whole and cell by cell; return the comparison nearer to its bound."""
         bound, cells = self._bounds(first, second)
         apart = np.abs(first - second)
@@ -102,7 +102,7 @@ class _Comparison:
         whole = (agreement.total_variation(first, second), bound)
         single = (float(apart[worst]), float(cells[worst]))
         distance, allowed = max(whole, single, key=lambda pair: pair[0] / pair[1])
-        return GateCheck.compared(name, column, distance=distance, bound=allowed)
+        return compared(f"{name}: {column}", distance=distance, bound=allowed)
 
     def shows(self, after: Floats, before: Floats) -> bool:
         """Return true for a fault that exceeds the bounds whatever the sampling error."""
@@ -157,7 +157,7 @@ def _by_label_together(
     *,
     label_name: str,
     alarm: float,
-) -> GateCheck:
+) -> GateRecord:
     """Compare the association of all columns with the label, in standard errors."""
     tables = agreement.shares_by_label(guide, n_codes=domain.n_codes, n_labels=domain.n_labels)
     expected = [np.outer(table.sum(axis=1), table.sum(axis=0)) for table in tables]
@@ -171,9 +171,8 @@ def _by_label_together(
     apart = abs(float(scores.mean() - other.mean()))
     error, allowed = agreement.mean_bound(other, n_first=len(scores), alarm=alarm)
     visible = abs(float(other.mean()) - agreement.inner(direction, expected)) > 2.0 * allowed
-    return GateCheck.compared(
-        "columns by label, together (standard errors)",
-        label_name,
+    return compared(
+        f"columns by label, together (standard errors): {label_name}",
         # Equal scores have no error and no comparison.
         distance=apart / error if error > 0.0 else 0.0,
         bound=allowed / error if error > 0.0 else 0.0,
@@ -181,15 +180,20 @@ def _by_label_together(
     )
 
 
-def _summed_up(checks: Sequence[GateCheck]) -> Iterator[GateCheck]:
+def _summed_up(checks: Sequence[GateRecord]) -> Iterator[GateRecord]:
     """Yield the checks by name; with many columns only the worst of each name."""
-    by_name: dict[str, list[GateCheck]] = {}
+    by_name: dict[str, list[GateRecord]] = {}
     for check in checks:
-        by_name.setdefault(check.name, []).append(check)
+        by_name.setdefault(check.check.partition(": ")[0], []).append(check)
     for of_name in by_name.values():
         if len(of_name) <= _MANY_COLUMNS:
             yield from of_name
             continue
         n_unseen = sum(bool(check.unseen) for check in of_name)
         unseen = (f"small faults of {n_unseen} columns",) if n_unseen else ()
-        yield replace(max(of_name, key=lambda check: check.nearness), unseen=unseen)
+        yield max(of_name, key=_nearness).model_copy(update={"unseen": unseen})
+
+
+def _nearness(check: GateRecord) -> float:
+    """Return the distance as a part of its bound; 0 where nothing was compared."""
+    return check.distance / check.bound if check.distance and check.bound else 0.0

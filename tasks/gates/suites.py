@@ -20,11 +20,11 @@ from privacy.arrays import Indices
 from privacy.errors import ClustMixError
 from storage.files.documents import canonical_json, digest_of, listed
 from storage.files.private import read_bounded
+from storage.releases.manifest import GateRecord
 from storage.schema.columns import Column, NumericColumn, raw_text
 from storage.schema.labels import Label
 from storage.schema.table import TableSchema
 from storage.sources.cells import distinct, number_cells
-from tasks.gates.expectations import GateCheck
 from tasks.gates.table_rules import (
     RESULT_FORMAT,
     batch_definition,
@@ -123,7 +123,7 @@ def unexpected_rows(
             yield f"{title} to hold", _columns(one)[0], np.array(rows, dtype=np.intp)
 
 
-def suite_checks(frame: pd.DataFrame, suite: Suite, cells: Cells) -> list[GateCheck]:
+def suite_checks(frame: pd.DataFrame, suite: Suite, cells: Cells) -> list[GateRecord]:
     """Judge the expectations of the output gate on the rows of the file to be published.
 
     Privacy
@@ -132,7 +132,9 @@ def suite_checks(frame: pd.DataFrame, suite: Suite, cells: Cells) -> list[GateCh
     """
     asked = _asked(suite, "output", cells)
     return [
-        GateCheck(name=title, column=", ".join(_columns(one)) or None, passed=bool(holds.success))
+        GateRecord(
+            check=": ".join(filter(None, (title, ", ".join(_columns(one))))), passed=holds.success
+        )
         for (title, one), holds in zip(asked.items(), _judged(frame, asked, cells), strict=True)
     ]
 

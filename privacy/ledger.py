@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypedDict
 
 from privacy.charges import CHARGE_FIELDS, Charge, ChargeColumns, check_key_ids, checked_rho
 from privacy.errors import LedgerError
@@ -70,6 +70,14 @@ SIGNERS: Mapping[EntryState, tuple[int, ...]] = MappingProxyType(
     }
 )
 """Numbers of people who may sign for a state; nobody signs for the other states."""
+
+
+class Noted(TypedDict, total=False):
+    """Notes of a row on its state alone; fields as of `LedgerEntry`."""
+
+    digest: str | None
+    note: str | None
+    signers: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,10 +9,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Unpack
 
 from privacy.charges import Caps, Charge, ChargeColumns
 from privacy.errors import ClustMixError, InputError, IntegrityError, LedgerError, Withheld
-from privacy.ledger import TABLE_TAG, Balance, EntryState, LedgerEntry
+from privacy.ledger import TABLE_TAG, Balance, EntryState, LedgerEntry, Noted
 from storage.files.private import file_locked
 from storage.files.workspace import live_run_ids
 from storage.keys.key_store import KeyStore
@@ -171,24 +172,10 @@ class Entries:
             head = register.keep(entry.entry_id)
         self.advance(entry.entry_id, EntryState.EXECUTING, note=note, digest=head)
 
-    def advance(
-        self,
-        entry_id: str,
-        state: EntryState,
-        *,
-        digest: str | None = None,
-        note: str | None = None,
-        signers: tuple[str, ...] = (),
-    ) -> LedgerEntry:
+    def advance(self, entry_id: str, state: EntryState, **noted: Unpack[Noted]) -> LedgerEntry:
         """Move an entry one state on from the state it is in."""
-        return self._ledger.transition(
-            entry_id,
-            state,
-            expected_from=self._ledger.entry(entry_id).state,
-            digest=digest,
-            note=note,
-            signers=signers,
-        )
+        now = self._ledger.entry(entry_id).state
+        return self._ledger.transition(entry_id, state, expected_from=now, **noted)
 
     @contextmanager
     def checking(self, entry: LedgerEntry, declared: Declarations, table: str) -> Iterator[None]:
@@ -294,18 +281,9 @@ class Entries:
         else:
             self.close_dead(current, note=note)
 
-    def _move(
-        self,
-        entry: LedgerEntry,
-        following: EntryState,
-        *,
-        digest: str | None = None,
-        note: str | None = None,
-    ) -> None:
+    def _move(self, entry: LedgerEntry, state: EntryState, **noted: Unpack[Noted]) -> None:
         try:
-            self._ledger.transition(
-                entry.entry_id, following, expected_from=entry.state, digest=digest, note=note
-            )
+            self._ledger.transition(entry.entry_id, state, expected_from=entry.state, **noted)
         except LedgerError as error:
             # Another process has moved it in the meantime, or its run has.
             if error.code != "STATE_CHANGED":

@@ -19,7 +19,6 @@ import numpy as np
 from privacy.arrays import Floats
 from storage.releases.manifest import GateRecord
 from tasks.gates import agreement
-from tasks.gates.expectations import compared
 from tasks.gates.sealed_counts import NoisyCounts, against_counts
 from tasks.measurement.encoded import EncodingDomain
 
@@ -102,7 +101,7 @@ class _Comparison:
         whole = (agreement.total_variation(first, second), bound)
         single = (float(apart[worst]), float(cells[worst]))
         distance, allowed = max(whole, single, key=lambda pair: pair[0] / pair[1])
-        return compared(f"{name}: {column}", distance=distance, bound=allowed)
+        return agreement.compared(f"{name}: {column}", distance=distance, bound=allowed)
 
     def shows(self, after: Floats, before: Floats) -> bool:
         """Return true for a fault that exceeds the bounds whatever the sampling error."""
@@ -171,7 +170,7 @@ def _by_label_together(
     apart = abs(float(scores.mean() - other.mean()))
     error, allowed = agreement.mean_bound(other, n_first=len(scores), alarm=alarm)
     visible = abs(float(other.mean()) - agreement.inner(direction, expected)) > 2.0 * allowed
-    return compared(
+    return agreement.compared(
         f"columns by label, together (standard errors): {label_name}",
         # Equal scores have no error and no comparison.
         distance=apart / error if error > 0.0 else 0.0,

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from privacy.arrays import Floats, Integers
 from storage.releases.manifest import GateRecord
 from tasks.gates import agreement
-from tasks.gates.expectations import compared
 from tasks.measurement.centred import centred_norm, count_factor, counts_of
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.statistics import SUM_SCALE
@@ -117,7 +116,7 @@ def against_counts(
     )
     allowed = 1.0 - LEAST_ASSOCIATION + (2.0 * by_chance / signal if is_clear else 0.0)
     is_clear = is_clear and allowed <= 1.0
-    yield compared(
+    yield agreement.compared(
         f"label shares, noisy counts: {label_name}",
         distance=agreement.total_variation(label, of_labels),
         bound=bound_of(label, of_label, LABEL_ALLOWANCE),
@@ -125,14 +124,14 @@ def against_counts(
     )
     for name, table, counts in zip(domain.column_names, shares, counted, strict=True):
         marginal = table.sum(axis=0)
-        yield compared(
+        yield agreement.compared(
             f"marginal, noisy counts: {name}",
             distance=agreement.total_variation(marginal, counts.sum(axis=0)),
             bound=bound_of(marginal, noise * np.sqrt(domain.n_labels), MODEL_ALLOWANCE),
         )
     if is_clear:
         part = agreement.inner(agreement.association(shares), said) / signal
-        yield compared(
+        yield agreement.compared(
             f"columns by label, together, noisy counts (part that is missing): {label_name}",
             distance=max(1.0 - part, 0.0),
             bound=allowed,

@@ -25,11 +25,7 @@ from storage.schema.columns import Column, NumericColumn, raw_text
 from storage.schema.labels import Label
 from storage.schema.table import TableSchema
 from storage.sources.cells import distinct, number_cells
-from tasks.gates.table_rules import (
-    RESULT_FORMAT,
-    batch_definition,
-    silent_great_expectations,
-)
+from tasks.gates.table_rules import silent_great_expectations, validated
 
 Suite: TypeAlias = Mapping[str, Any]
 """JSON of a suite or of an expectation, as Great Expectations writes it."""
@@ -238,27 +234,24 @@ def _judged(
     frame: pd.DataFrame,
     asked: Mapping[str, Suite],
     cells: Cells,
-    result_format: str | dict[str, Any] = RESULT_FORMAT,
+    result_format: str | dict[str, Any] | None = None,
 ) -> list[Any]:
     if not asked:
         return []
-    gx, source = silent_great_expectations(), batch_definition()
+    gx = silent_great_expectations()
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
     whole = any("_table_" in one["type"] or "_exist" in one["type"] for one in asked.values())
     names = {*frame} if whole else {name for one in asked.values() for name in _columns(one)}
     columns = {str(n): _converted(frame, str(n), cells.get(str(n))) for n in frame if n in names}
     rows = pd.DataFrame(columns, index=range(len(frame)))
-    with warnings.catch_warnings():
-        # A warning may quote a value; nothing about the rows leaves by this way.
-        warnings.simplefilter("ignore")
-        parts = [
-            ExpectationConfiguration(one["type"], _arguments(one, cells), {"place": place})
-            for place, one in enumerate(asked.values())
-        ]
+    parts = [
+        ExpectationConfiguration(one["type"], _arguments(one, cells), {"place": place})
+        for place, one in enumerate(asked.values())
+    ]
+    with warnings.catch_warnings(action="ignore"):
         suite = gx.ExpectationSuite("suite", [part.to_domain_obj() for part in parts])
-        batch = source.get_batch({"dataframe": rows})
-        found = batch.validate(suite, result_format=result_format).results
+    found = validated(rows, suite, result_format)
     by_place = {result.expectation_config.meta["place"]: result for result in found}
     return [by_place[place] for place in range(len(asked))]
 

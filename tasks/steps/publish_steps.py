@@ -16,7 +16,7 @@ from storage.releases.measurements import Measurement
 from storage.schema.table import TableSchema
 from tasks.execution.executor import Executor
 from tasks.execution.runtime import stage
-from tasks.gates import expectations
+from tasks.gates import table_rules
 from tasks.gates.agreement import CodedTable
 from tasks.gates.agreement_gate import REFERENCE_ROWS, NoisyCounts, agreement_gate
 from tasks.gates.suites import PAGE_FILE, Suite, cells_of, suite_checks, suite_page
@@ -155,7 +155,7 @@ def output_gate(
 ) -> list[GateRecord]:
     """Check the files that will be published; Withheld names the checks that failed."""
     frame, published = read_rows(tables), None
-    checks = expectations.output_gate(frame, schema, rows)
+    checks = table_rules.output_gate(frame, schema, rows)
     stated = is_stated(tables, schema) and formats_agree(tables, frame, schema)
     checks.append(GateRecord(check="files", passed=stated))
     if all(check.passed for check in checks):

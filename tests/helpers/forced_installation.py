@@ -27,7 +27,7 @@ from storage.releases.bundles import verify_bundle
 from storage.releases.measurements import MeasurementStore
 
 PRELOADED = [
-    "flows.release", "tasks.gates.expectations", "great_expectations", "jax", "yaml", "pandas",
+    "flows.release", "tasks.gates.table_rules", "great_expectations", "jax", "yaml", "pandas",
     "storage.ledger.postgres", "storage.ledger.sqlite",
 ]  # fmt: skip
 

@@ -4,7 +4,7 @@ import pytest
 
 from storage.releases.manifest import GateRecord
 from storage.schema.table import TableSchema
-from tasks.gates.expectations import output_gate
+from tasks.gates.table_rules import output_gate
 from tasks.ingest.encoding import encode_chunk
 
 LABEL = {"name": "label", "levels": {"cat": [0], "dog": [1]}}

@@ -16,7 +16,7 @@ from storage.schema.columns import CategoricalColumn
 from storage.schema.labels import Label
 from storage.schema.table import TableSchema
 from tasks.gates import table_rules
-from tasks.gates.expectations import output_gate
+from tasks.gates.table_rules import output_gate
 from tasks.ingest.encoding import decode, domain_of, encode_chunk
 
 CANARY = "MRN-SECRET-7751"

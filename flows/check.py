@@ -10,9 +10,8 @@ from dataclasses import replace
 
 from flows.installation import Workplace
 from privacy.errors import InputError
-from tasks.ingest.findings import summary_of
+from tasks.ingest.findings import summary_of, tally
 from tasks.ingest.pieces import tallied_cells
-from tasks.ingest.tallies import tally
 from tasks.steps import ingest_steps, source
 from tasks.steps.entries import CHECK_FAILED, CHECK_PASSED, Entries
 from tasks.steps.job import ReleaseJob

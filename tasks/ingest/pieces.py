@@ -57,7 +57,7 @@ class IngestRules:
     ``schema`` is that of the release; `row_schema` is that of a source row, which differs with
     `visits`. ``marks`` are those of numbers in a text file, None for the usual ones; ``suite`` is
     the owner's own, if any. A check also counts cells by ``tally``, for its owner
-    (`tasks.ingest.tallies`); a release does not.
+    (`tasks.ingest.findings`); a release does not.
     """
 
     schema: TableSchema

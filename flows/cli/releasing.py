@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from flows.site.request import SiteRequest
     from flows.site.site_file import SiteFile
     from tasks.steps.job import ReleaseJob
+
 
 app = Commands()
 
@@ -140,11 +142,9 @@ def check(
     shown: list[Any] = [f"the table of {job.ref.dataset} passes; nothing is charged{more}"]
     failed = None if checked is None else checked.error()
     if show and (failed is None or failed.code == CHECK_FAILED):
-        from flows.cli.summary import show_summary
-
         records = here.workplace.diagnostics_of(job.ref.release_id).records()
         answer["summary"] = [record for record in records if "rule" not in record]
-        shown.append(partial(show_summary, answer["summary"]))
+        shown.append(partial(_show_summary, answer["summary"]))
     if failed is None:
         terminal.answer(answer, *shown)
     elif "summary" in answer and terminal.answers_program():  # in one object
@@ -260,3 +260,32 @@ def _answering(
         progress.expect_stages(("ingest", *stages, *PUBLISH))
         with listen_to_stages(progress):
             yield
+
+
+def _show_summary(records: Sequence[Mapping[str, Any]]) -> None:
+    """Write a line of each column with a fault, the worst first, then the changes as YAML.
+
+    It is private, as the restricted file is: for the terminal of the owner alone.
+    """
+    *faults, last = records
+    rows = [
+        [one["column"], _shares(one["shares"]) or _shares({"": one["share"]}), one["seen"]]
+        for one in faults
+    ]
+    if faults:
+        terminal.table(rows, ("column", "cells", "seen"))
+    fine = [f"{name} ({_shares(own)})".removesuffix(" ()") for name, own in last["fine"].items()]
+    text = f"nothing to mend in {len(fine)}: {', '.join(fine)}"
+    terminal.line(textwrap.fill(text, terminal.WIDTH, subsequent_indent="  "))
+    if faults:
+        terminal.line("\nWhat would mend it, where the codebook agrees, which says each FILL_IN:\n")
+    for record in faults:
+        terminal.line(f"# {record['column']}: {record['advice']}")
+        if record["change"]:
+            terminal.line(record["change"])
+
+
+def _shares(shares: Mapping[str, float]) -> str:
+    """Return the shares above zero, such as ``34 % clipped high``."""
+    texts = [f"{100 * share:.3g} % {kind}" for kind, share in shares.items() if share]
+    return ", ".join(texts).replace("_", " ")

@@ -32,8 +32,7 @@ def start(
     Parts that are running are left as they are.
     """
     from flows.cli.progress import Progress
-    from flows.local_server import part_states, start_server
-    from flows.server_environment import PASSWORD_FILE
+    from flows.local_server import PASSWORD_FILE, part_states, start_server
     from storage.settings import load_settings
 
     settings = load_settings()

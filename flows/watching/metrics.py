@@ -21,7 +21,7 @@ from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from flows.server_environment import METRICS_PASSWORD_FILE, kept_secret
+from flows.local_server import METRICS_PASSWORD_FILE, kept_secret
 from flows.watching.status import Status
 from privacy.errors import ClustMixError, ConfigurationError
 from storage.arrivals.landing import LandingFolder

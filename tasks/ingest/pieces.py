@@ -35,14 +35,16 @@ from tasks.ingest.encoding import encode_chunk
 from tasks.ingest.patient_rows import (
     N_SHARDS,
     bounded_rows,
+    first_visits,
     joined,
     levels_of,
+    moments_of,
     rows_by_shard,
     unnamed_patients,
+    unordered,
 )
 from tasks.ingest.shards import store_rows
 from tasks.ingest.violations import Rule, Violation, refuse_violations
-from tasks.ingest.visits import first_visits, moments_of, unordered
 
 _ENTRANTS = "entrants.json"
 

@@ -25,8 +25,14 @@ from storage.sources.declared_images import (
     RefusedFiles,
 )
 from storage.sources.formats import CsvTable
-from storage.sources.images.dicom_images import check_tags, read_dicom, series_of
-from storage.sources.images.png_images import FileRule, RefusedFile, read_png
+from storage.sources.images.image_files import (
+    FileRule,
+    RefusedFile,
+    check_tags,
+    read_dicom,
+    read_png,
+    series_of,
+)
 from storage.sources.reading import SourceTable
 
 refusal = refusals("storage.sources")

@@ -50,7 +50,7 @@ class FileDigest(Record):
     """SHA-256 of a file, and its size in bytes."""
 
     sha256: Sha256
-    size: Annotated[int, Field(ge=0)]
+    size: Annotated[int, Field(ge=0, lt=2**53)]
 
 
 def digest_of(content: bytes) -> FileDigest:

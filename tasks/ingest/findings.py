@@ -10,7 +10,7 @@ rows; a placeholder stands for what the codebook says.
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -25,7 +25,7 @@ from storage.schema.table import TableSchema
 from storage.sources.cells import distinct
 from tasks.ingest.encoding import NO_LABEL, label_codes, level_codes, numbers_of
 from tasks.ingest.pieces import IngestRules
-from tasks.ingest.violations import Rule, Violation
+from tasks.ingest.violations import Rule, Violation, rows_of
 
 Tally: TypeAlias = Counter[tuple[str, str, str]]
 """Number of cells by column, kind and text; the text is empty for all cells of a kind."""
@@ -50,7 +50,7 @@ def tally(frame: pd.DataFrame, rules: IngestRules, violations: Sequence[Violatio
     for name in (rules.unit.column, None if rules.visits is None else rules.visits.order):
         if name is not None:
             own = [one for one in violations if one.column == name]
-            _count(found, frame[name], {"outside": _rows(own, len(frame))})
+            _count(found, frame[name], {"outside": rows_of(own, len(frame))})
     for one in violations:
         if one.rule not in frozenset(Rule):
             found[one.column, "constraint", ""] += len(one.rows)
@@ -67,15 +67,15 @@ def _kinds(cells: pd.Series, column: _Declared) -> dict[str, NDArray[np.bool_]]:
     broken: list[Violation] = []
     if isinstance(column, Label):
         missing = label_codes(cells, column, broken) == NO_LABEL
-        return {"missing": missing, "outside": _rows(broken, len(cells))}
+        return {"missing": missing, "outside": rows_of(broken, len(cells))}
     if isinstance(column, CategoricalColumn):
         codes = level_codes(cells, column.model_copy(update={"other": None}), broken)
         opened = [one for one in broken if one.rule == Rule.LEVEL and column.other is not None]
-        other = _rows(opened, len(cells))
-        outside = _rows(broken, len(cells)) & ~other
+        other = rows_of(opened, len(cells))
+        outside = rows_of(broken, len(cells)) & ~other
         return {"missing": codes == len(column.levels), "other": other, "outside": outside}
     values, missing = numbers_of(cells, column, broken)
-    outside, tenth = _rows(broken, len(cells)), (column.upper - column.lower) / 10.0
+    outside, tenth = rows_of(broken, len(cells)), (column.upper - column.lower) / 10.0
     known = ~missing & ~outside
     return {
         "missing": missing,
@@ -86,13 +86,6 @@ def _kinds(cells: pd.Series, column: _Declared) -> dict[str, NDArray[np.bool_]]:
         "bottom": known & (values <= column.lower + tenth),
         "top": known & (values >= column.upper - tenth),
     }
-
-
-def _rows(broken: Iterable[Violation], n_rows: int) -> NDArray[np.bool_]:
-    rows = np.zeros(n_rows, dtype=np.bool_)
-    for one in broken:
-        rows[one.rows] = True
-    return rows
 
 
 def _count(found: Tally, cells: pd.Series, kinds: dict[str, NDArray[np.bool_]]) -> None:

@@ -44,7 +44,7 @@ from tasks.ingest.patient_rows import (
     unordered,
 )
 from tasks.ingest.shards import store_rows
-from tasks.ingest.violations import Rule, Violation, refuse_violations
+from tasks.ingest.violations import Rule, Violation, refuse_violations, rows_of
 
 _ENTRANTS = "entrants.json"
 
@@ -272,10 +272,7 @@ def _entrants(workspace: Path) -> frozenset[str]:
 
 
 def _without_patient(frame: pd.DataFrame, unit: PrivacyUnit) -> NDArray[np.bool_]:
-    found = np.zeros(len(frame), dtype=np.bool_)
-    for violation in unnamed_patients(frame, unit):
-        found[violation.rows] = True
-    return found
+    return rows_of(unnamed_patients(frame, unit), len(frame))
 
 
 def _own_part(rules: IngestRules, frame: pd.DataFrame, workspace: Path) -> pd.DataFrame:

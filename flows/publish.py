@@ -7,7 +7,7 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed
 from pydantic import Field
 
-from flows import approval, serving
+from flows import decisions, serving
 from flows.installation import Installation
 from flows.publication import Publisher, ReleaseOutcome, job_of_measurement
 from flows.site.request import FORM, ReleaseRequest, load_job
@@ -24,7 +24,7 @@ from tasks.steps.job import ReleaseJob
 _UNSEALED = (EntryState.RESERVED, EntryState.EXECUTING, EntryState.VOID, EntryState.BURNED)
 
 publish = guarded_task("publish")(Publisher.answer)
-carry_out = guarded_task("carry-out-decision")(approval.carry_out)
+carry_out = guarded_task("carry-out-decision")(decisions.carry_out)
 
 
 class PublishRequest(Record):

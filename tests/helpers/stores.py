@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from functools import partial
 
-from flows.approval import decide
+from flows.decisions import decide, revoke
 from flows.installation import Installation
-from flows.revocation import revoke
 from storage.files.private import ensure_private_directory
 from storage.keys.key_store import KeyStore
 from storage.releases.measurements import MeasurementStore

@@ -45,12 +45,7 @@ def check_table(job: ReleaseJob, *, entries: Entries, tables: Tables, workplace:
         workplace.workspace(release_id) as workspace,
         workplace.executor(workspace, table_bytes=reader.size_bytes()) as executor,
     ):
-        key, table = tables.key(
-            reader,
-            executor,
-            settings=job.measurement_settings,
-            method_version=job.method_version,
-        )
+        key, table = tables.key(reader, executor, **job.identity)
         entry = entries.reserve(job.charge(key, owner=entries.owner), new_draw=True).entry
         rules, refusal = replace(job.rules, tally=tally), None
         with entries.closing(entry), entries.reading(entry) as register:

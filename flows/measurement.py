@@ -106,13 +106,7 @@ def measure(
         check_source(job.columns_to_read, job.table_schema, reader)
         plan = plan_measurement(job.synthesizer, parameters=job.parameters, adjacency=job.adjacency)
         with workplace.executor(workspace, table_bytes=reader.size_bytes()) as executor:
-            key, table = identify(
-                tables,
-                reader,
-                executor,
-                settings=job.measurement_settings,
-                method_version=job.method_version,
-            )
+            key, table = identify(tables, reader, executor, **job.identity)
             charge = job.charge(key, owner=entries.owner)
             # Before the charge, and before noise is drawn: what a measurement cannot be kept in
             # would burn one charge after the other.

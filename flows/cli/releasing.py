@@ -80,11 +80,7 @@ def release(
         if not new_draw:
             progress.begin("looking whether this was answered before")
             outcome = answered_before(
-                job,
-                entries=here.entries,
-                tables=here.tables,
-                publisher=here.publisher,
-                janitor=here.janitor,
+                job, tables=here.tables, publisher=here.publisher, janitor=here.janitor
             )
         if outcome is None:
             stages = [stage.name for stage in job.synthesizer.stages()]

@@ -30,6 +30,7 @@ from storage.files.documents import (
     Sha256,
     canonical_json,
     refusals,
+    strict_json,
 )
 from storage.files.private import open_regular, replace_durably
 from storage.files.refs import check_name
@@ -127,9 +128,7 @@ def parse_ready_file(content: bytes) -> ReadyFile:
     if len(content) <= MAX_READY_BYTES:
         problem = "the documented fields, in JSON in UTF-8 that names every key once"
         try:
-            return ReadyFile.model_validate(
-                json.loads(content.decode("utf-8"), object_pairs_hook=_without_repeats), strict=True
-            )
+            return ReadyFile.model_validate(strict_json(content), strict=True)
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False, include_context=False)[0]
             # The rest of a location may be a name that the sender chose.
@@ -222,10 +221,3 @@ def _check_name(name: str) -> None:
 def _above(name: str) -> Iterable[str]:
     parts = name.split("/")
     return ("/".join(parts[:depth]) for depth in range(1, len(parts)))
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError
-    return found

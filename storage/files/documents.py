@@ -121,6 +121,17 @@ def canonical_json(value: Any) -> bytes:
     )
 
 
+def strict_json(content: bytes) -> Any:
+    """Read JSON in UTF-8 in which no object has a key twice (else ValueError)."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) < len(pairs):
+            raise ValueError("a key twice")
+        return dict(pairs)
+
+    return json.loads(content.decode("utf-8"), object_pairs_hook=once)
+
+
 def _is_json(value: object) -> bool:
     if isinstance(value, Mapping):
         return all(isinstance(key, str) and _is_json(item) for key, item in value.items())

@@ -5,7 +5,6 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from ipaddress import ip_address
 from pathlib import Path
 from typing import cast
 from urllib.parse import urlsplit
@@ -21,6 +20,7 @@ from privacy.errors import ConfigurationError
 from storage.files.documents import listed
 from storage.files.private import ensure_private_directory
 from storage.files.workspace import forbid_core_dumps
+from storage.settings import is_loopback
 
 _LOOK_MILLISECONDS = 1_000
 
@@ -108,7 +108,7 @@ def connect(address: str, *, timeout_seconds: float = 30.0) -> Iterator[distribu
     settings.
     """
     parts = urlsplit(address)
-    if parts.scheme != "tls" and not (parts.scheme == "tcp" and _is_loopback(parts.hostname)):
+    if parts.scheme != "tls" and not (parts.scheme == "tcp" and is_loopback(parts.hostname or "")):
         raise ConfigurationError(
             "INSECURE_SCHEDULER",
             f"expected tls://host:port, or tcp:// on a loopback address, found {address}: sums of "
@@ -166,7 +166,7 @@ def _exposed(server: distributed.node.ServerNode, whose: str) -> list[Unsafe]:
     found: list[Unsafe] = []
     for listener in server.listeners:
         address = urlsplit(listener.listen_address)
-        if address.scheme != "tls" and not _is_loopback(address.hostname):
+        if address.scheme != "tls" and not is_loopback(address.hostname):
             wanted = "true, with certificates"
             found.append((f"distributed.comm.require-encryption of {whose}", "false", wanted))
     # Every port of the process, whatever opened it: a dashboard, a preload script, a plugin.
@@ -175,7 +175,7 @@ def _exposed(server: distributed.node.ServerNode, whose: str) -> list[Unsafe]:
         if connection.status != psutil.CONN_LISTEN:
             continue
         host, port = connection.laddr
-        if not _is_loopback(host) and port not in called:
+        if not is_loopback(host) and port not in called:
             found.append((f"--dashboard-address of {whose}", f"{host}:{port}", "127.0.0.1:0"))
     return found
 
@@ -213,12 +213,3 @@ def _refuse_unsafe(client: distributed.Client, timeout_seconds: float) -> None:
             "expected a cluster that writes nothing to a disk and listens on loopback or with "
             f"certificates, found one that does not: {wrong}; start it again with these settings",
         )
-
-
-def _is_loopback(host: str | None) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host or "").is_loopback
-    except ValueError:
-        return False

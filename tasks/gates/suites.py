@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from privacy.arrays import Indices
 from privacy.errors import ClustMixError
-from storage.files.documents import canonical_json, digest_of, listed
+from storage.files.documents import canonical_json, digest_of, listed, strict_json
 from storage.files.private import read_bounded
 from storage.releases.manifest import GateRecord
 from storage.schema.columns import Column, NumericColumn, raw_text
@@ -51,16 +51,9 @@ _COMPLETE = {"result_format": "COMPLETE", "include_unexpected_rows": False}
 
 def read_suite(path: Path) -> dict[str, Any]:
     """Read strict JSON: an object, no key twice, finite numbers (else ValueError)."""
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len(dict(pairs)) < len(pairs):
-            raise ValueError
-        return dict(pairs)
-
-    suite = None
     with suppress(OSError, ValueError, RecursionError, ClustMixError):
         content = read_bounded(path, MAX_BYTES)
-        suite = json.loads(content[:MAX_BYTES], object_pairs_hook=once)
+        suite = strict_json(content[:MAX_BYTES])
         canonical_json(suite)  # refuses NaN and infinity
         if isinstance(suite, dict) and len(content) <= MAX_BYTES:
             return suite

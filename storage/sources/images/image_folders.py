@@ -18,12 +18,7 @@ from storage.files.documents import refusals
 from storage.schema.column_blocks import LABEL_NAME
 from storage.schema.table import check_names
 from storage.sources.declared import CsvSource
-from storage.sources.declared_images import (
-    FILE_NAME,
-    DicomSource,
-    PngSource,
-    RefusedFiles,
-)
+from storage.sources.declared_images import FILE_NAME, DicomSource, PngSource, RefusedFiles
 from storage.sources.formats import CsvTable
 from storage.sources.images.image_files import (
     FileRule,

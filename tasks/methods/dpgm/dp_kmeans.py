@@ -15,20 +15,11 @@ from typing import Any
 import numpy as np
 
 from privacy.arrays import Floats, Records
-from tasks.measurement.centred import (
-    centred_norm,
-    count_factor,
-    counts_of,
-    label_counts,
-)
+from tasks.measurement.centred import centred_norm, count_factor, counts_of, label_counts
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodedRows, EncodingDomain, row_slices
 from tasks.measurement.marginals import build_mixture, draw_codes, draw_columns
-from tasks.measurement.measurement_plan import (
-    MeasurementPlan,
-    SumRequest,
-    plan_measurement,
-)
+from tasks.measurement.measurement_plan import MeasurementPlan, SumRequest, plan_measurement
 from tasks.measurement.method import Released, Stage
 from tasks.measurement.vectors import VectorMap
 from tasks.methods.dpgm.dpgm_settings import DpKMeansConfig

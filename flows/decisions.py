@@ -19,7 +19,7 @@ from storage.files.documents import Record
 from storage.files.refs import ReleaseRef
 from storage.keys.keys import SigningKey
 from storage.releases.manifest import MANIFEST_FILE, Manifest
-from storage.releases.release_store import ReleaseStore, manifests_in
+from storage.releases.release_store import manifests_in
 from storage.releases.revocations import REVOKED_FILE, Revocation, list_revocations
 from storage.releases.signatures import (
     Approval,
@@ -108,7 +108,6 @@ def revoke(
     key: SigningKey,
     reason: str,
     publisher: Publisher,
-    releases: ReleaseStore,
     janitor: Janitor,
 ) -> RevocationOutcome:
     """Take back a release, with every resample of it in the store, or a resample alone.
@@ -118,9 +117,10 @@ def revoke(
     hold it: nothing is gained by taking one's own release back.
     """
     entries, keys = publisher.entries, publisher.keys
+    releases = entries.releases
     keys.require_officer(key.key_id)
     check_reason(reason)
-    entry, falling = _falling(release_id, entries, releases, janitor)
+    entry, falling = _falling(release_id, entries, janitor)
     revocations = [
         Revocation(
             dataset=ref.dataset,
@@ -153,13 +153,13 @@ def revoke(
 
 
 def _falling(
-    release_id: str, entries: Entries, store: ReleaseStore, janitor: Janitor
+    release_id: str, entries: Entries, janitor: Janitor
 ) -> tuple[LedgerEntry, dict[ReleaseRef, str]]:
     """Return the entry that paid, and the releases that fall, with their manifests' digests.
 
     With the release that paid, itself first, all its resamples fall; a resample falls alone.
     """
-    paid = {entry.entry_id: entry for entry in entries.all()}
+    store, paid = entries.releases, {entry.entry_id: entry for entry in entries.all()}
     # An adjustment has no release.
     found = [entry for entry in paid.values() if entry.release_id == release_id and release_id]
     if not found:

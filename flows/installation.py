@@ -136,7 +136,7 @@ class Installation:
         releases = ReleaseStore(settings.releases)
         workspaces = ensure_private_directory(settings.private_root)
         entries = Entries(
-            open_ledger(settings),
+            ledger=open_ledger(settings),
             owner=installation_id(settings.home),
             keys=keys,
             measurements=measurements,
@@ -145,14 +145,7 @@ class Installation:
             declarations=settings.declarations,
             register=settings.register,
         )
-        janitor = Janitor(
-            entries=entries,
-            measurements=measurements.root,
-            pending=pending,
-            releases=releases,
-            workspaces=workspaces,
-            diagnostics=settings.diagnostics,
-        )
+        janitor = Janitor(entries=entries, pending=pending, diagnostics=settings.diagnostics)
         workplace = Workplace(
             workspaces=workspaces,
             diagnostics=settings.diagnostics,

@@ -56,12 +56,7 @@ def revoke(release: ReleaseId, *, key: OfficerKey, reason: Reason) -> None:
     signer = SigningKey.read(key)
     with publishing() as here:
         outcome = take_back(
-            release,
-            key=signer,
-            reason=reason,
-            publisher=here.publisher,
-            releases=here.releases,
-            janitor=here.janitor,
+            release, key=signer, reason=reason, publisher=here.publisher, janitor=here.janitor
         )
     terminal.answer(
         outcome.model_dump(mode="json"),

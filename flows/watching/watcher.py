@@ -12,6 +12,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -63,15 +64,15 @@ MOST_SECONDS = 300.0
 """Longest pause before a part that failed is tried again."""
 
 
+@dataclass(slots=True)
 class PeriodicTask:
     """A periodic task of the watcher."""
 
-    def __init__(self, name: str, every_seconds: float, work: Callable[[], None]) -> None:
-        self.name = name
-        self._every_seconds = every_seconds
-        self._work = work
-        self._failures = 0
-        self._not_before = 0.0
+    name: str
+    every_seconds: float
+    work: Callable[[], None]
+    _failures: int = 0
+    _not_before: float = 0.0
 
     @property
     def is_due(self) -> bool:
@@ -82,12 +83,12 @@ class PeriodicTask:
         """Do the work; log a failure in one line, and the end of failures."""
         failed: ClustMixError | None = None
         try:
-            self._work()
+            self.work()
         except ClustMixError as error:
             failed = error
         except Exception as error:
             failed = self._unexpected(error, log_folder)
-        pause = self._every_seconds
+        pause = self.every_seconds
         if failed is None:
             if self._failures:
                 log(self.name, "works again")

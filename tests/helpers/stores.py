@@ -27,7 +27,7 @@ class Stores:
 
     def revoke(self, release_id, *, key, reason):
         here = self.opened
-        taken = {"publisher": here.publisher, "releases": here.releases, "janitor": here.janitor}
+        taken = {"publisher": here.publisher, "janitor": here.janitor}
         return revoke(release_id, key=key, reason=reason, **taken)
 
     ledger = property(lambda self: open_ledger(self.settings))

@@ -108,15 +108,13 @@ class Workplace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """The stores of an installation, and what measures and publishes with them.
+    """The services of an installation, which measure and publish.
 
     `arrivals` is the folder of tables that came by themselves, `sites` that of the site files,
     `requester` the key id of the person in whose name the orchestrator asks, `releases_url` the
     address at which readers find the release store.
     """
 
-    measurements: MeasurementStore
-    releases: ReleaseStore
     entries: Entries
     janitor: Janitor
     tables: Tables
@@ -131,7 +129,6 @@ class Installation:
     def open(cls, settings: Settings) -> Self:
         """Open the stores at the places that the settings name; the first use makes them."""
         keys = KeyStore(settings.key_folder)
-        measurements = MeasurementStore(settings.measurements)
         pending = PendingBundles(settings.pending)
         releases = ReleaseStore(settings.releases)
         workspaces = ensure_private_directory(settings.private_root)
@@ -139,7 +136,7 @@ class Installation:
             ledger=open_ledger(settings),
             owner=installation_id(settings.home),
             keys=keys,
-            measurements=measurements,
+            measurements=MeasurementStore(settings.measurements),
             releases=releases,
             workspaces=workspaces,
             declarations=settings.declarations,
@@ -154,8 +151,6 @@ class Installation:
             by_size=settings.dask_workers is None,
         )
         return cls(
-            measurements=measurements,
-            releases=releases,
             entries=entries,
             janitor=janitor,
             tables=Tables(keys=keys, places=settings.data_places, scratch=workspaces),

@@ -41,7 +41,6 @@ def _measure_for_page(request: ReleaseRequest, here: Installation) -> State[None
             entries=here.entries,
             tables=here.tables,
             workplace=here.workplace,
-            measurements=here.measurements,
             new_draw=request.new_draw,
             # Whoever delivers a table anew has said so: see `serving.arrival_of`.
             again=request.again or request.arrival is not None,

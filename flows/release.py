@@ -74,7 +74,6 @@ def _release(request: SiteRequest, settings: Settings) -> ReleaseOutcome:
         entries=here.entries,
         tables=here.tables,
         workplace=here.workplace,
-        measurements=here.measurements,
         new_draw=request.new_draw,
         again=request.again,
     )

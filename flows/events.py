@@ -96,6 +96,14 @@ def release_event(
     )
 
 
+def dataset_event(
+    name: str, dataset: str, *, event_id: UUID | None = None, **more: str | int
+) -> PublicEvent:
+    """Return the event of a name about a dataset."""
+    place, payload = f"clustmix.dataset.{dataset}", {"dataset": dataset, **more}
+    return PublicEvent(name, place, payload, event_id)
+
+
 def orchestrator_is_served() -> bool:
     """Return whether a server is named, by ``PREFECT_API_URL``, that outlives this process."""
     return bool(os.environ.get("PREFECT_API_URL"))

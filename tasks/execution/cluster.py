@@ -182,16 +182,15 @@ def _exposed(server: distributed.node.ServerNode, whose: str) -> list[Unsafe]:
 
 def _refuse_unsafe(client: distributed.Client, timeout_seconds: float) -> None:
     found: set[Unsafe] = set()
-    failed = "no worker"
-    with suppress(TimeoutError):
+    try:
         client.wait_for_workers(1, timeout=timeout_seconds)
-        failed = ""
-    if failed:
+    except TimeoutError:
         raise ConfigurationError(
             "CLUSTER_EMPTY",
             f"expected one or more workers within {timeout_seconds:g} seconds, found none; start "
             "workers for this scheduler",
-        )
+        ) from None
+    failed = ""
     try:
         found.update(client.run_on_scheduler(unsafe_scheduler))
         for unsafe in client.run(unsafe_worker).values():

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from flows.installation import Workplace
 from privacy import randomness
-from privacy.event_records import event_to_dict
+from privacy.events import event_to_dict
 from privacy.ledger import EntryState, LedgerEntry
 from privacy.mechanisms import NoisyStatistic
 from storage.files.workspace import PrivateWorkspace

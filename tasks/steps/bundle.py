@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from privacy.event_records import event_from_dict
+from privacy.events import event_from_dict
 from storage.releases.bundles import totals_of
 from storage.releases.manifest import GateRecord, Manifest, MethodRecord, file_digests
 from storage.releases.measurements import Measurement

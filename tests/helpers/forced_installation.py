@@ -16,7 +16,7 @@ from forced_release import BEGIN, run_and_say
 from waiting import until
 
 from privacy.errors import ClustMixError, IntegrityError
-from privacy.event_records import event_from_dict
+from privacy.events import event_from_dict
 from privacy.gaussian import GaussianAccountant
 from privacy.ledger import EntryState
 from privacy.parameters import Adjacency

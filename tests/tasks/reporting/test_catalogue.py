@@ -22,7 +22,7 @@ from scipy.stats import norm
 
 from flows.site.request import job_of
 from flows.site.site_file import SiteFile, load_site
-from privacy.event_records import event_to_dict
+from privacy.events import event_to_dict
 from storage.releases.manifest import GateRecord
 from storage.schema.table import TableSchema
 from tasks.ingest.encoding import decode, domain_of

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from measuring import every_labelled_record
 
-from privacy.sensitivity import weighted_sum_l2_sensitivity
+from privacy.mechanisms import weighted_sum_l2_sensitivity
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.vectors import VectorMap
 from tasks.methods.dpgm.dp_kmeans import cluster_means

@@ -241,7 +241,7 @@ def _start(
     log: Callable[[str], None],
 ) -> None:
     """Start the parts in the order in which they need each other, and wait until each runs."""
-    from tasks.execution.cluster_certificates import make_certificates
+    from tasks.execution.cluster import make_certificates
 
     for name in ("prefect", "client", "dask", TEMPORARY):
         ensure_private_directory(folder / name)

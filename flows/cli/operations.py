@@ -183,7 +183,7 @@ def certificates(
 
     For one on several hosts: an authority, and certificates of scheduler, workers and clients.
     """
-    from tasks.execution.cluster_certificates import make_certificates
+    from tasks.execution.cluster import make_certificates
 
     make_certificates(output, days=days)
     wrote = f"wrote certificates to {output}; docs/operate.md says where each goes"

@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
-from flows.events import PublicEvent, emit, orchestrator
+from flows.events import PublicEvent, emit, orchestrator, run_events, send
 from flows.installation import Installation
 from flows.local_server import connection
 from flows.supervisor import Supervisor
 from flows.watching.arrivals import arrived, scan
 from flows.watching.budgets import budgets, read_sites
-from flows.watching.lineage import run_events, send
 from flows.watching.outbox import (
     CURSOR_FILE,
     Cursor,

@@ -26,7 +26,7 @@ from flows.watching.watcher import Watcher
 from privacy.errors import ConfigurationError
 from privacy.ledger import EntryState
 from storage.settings import load_settings
-from tasks.execution.cluster_certificates import make_certificates
+from tasks.execution.cluster import make_certificates
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.cli import terminal
-from flows.cli.options import Commands, Explain, RequesterKey, SitePath, option
+from flows.cli.options import Commands, Explain, RequesterKey, SitePath, load_settings, option
 from flows.cli.publishing import show_outcome
 from flows.cli.stopping import note_release
 from flows.stages import PUBLISH
@@ -72,7 +72,6 @@ def release(
         request, job = _checked_or_fallback(site, fallback, progress=progress, **asked)
         from flows.installation import Installation
         from flows.repeated import answered_before
-        from storage.settings import load_settings
 
         here, outcome = Installation.open(load_settings()), None
         if here.entries.keeps_smaller_cap(job.cohort, job.caps):
@@ -110,7 +109,6 @@ def check(
     """
     from flows.cli.progress import Progress
     from flows.site.site_file import load_site
-    from storage.settings import load_settings
 
     settings = load_settings()
     with Progress(f"reading {site.name}") as progress:
@@ -197,7 +195,6 @@ def _checked_request(
     from flows.site.request import SiteRequest, asked_job
     from storage.files.private import ensure_private_directory
     from storage.releases.release_store import ReleaseStore
-    from storage.settings import load_settings
     from storage.sources.cohorts import CohortReader
     from tasks.steps.source import check_source
 
@@ -229,7 +226,6 @@ def _prepare_orchestrator() -> tuple[bool, int | None]:
     returned, after whether another one was joined.
     """
     from flows.orchestrator import join_ready_server, start_server
-    from storage.settings import load_settings
     from tasks.execution.runtime import configure_prefect
 
     settings = load_settings()

@@ -64,10 +64,6 @@ class ReleaseRequest(Record):
         """Return the site file of the dataset, in the folder of site files."""
         return sites / f"{self.dataset}.yaml"
 
-    def requester_of(self, usual: str | None) -> str | None:
-        """Return the key id of the person who asks: the usual one, as the page knows nobody."""
-        return usual
-
 
 class SiteRequest(ReleaseRequest):
     """A request from the command line: any site file, and the key id of the requester."""
@@ -78,10 +74,6 @@ class SiteRequest(ReleaseRequest):
     def site_path(self, sites: Path) -> Path:
         """Return the place of the site file."""
         return Path(self.site_file)
-
-    def requester_of(self, usual: str | None) -> str | None:
-        """Return the key id of the person who asks."""
-        return self.requester
 
 
 def job_of(
@@ -143,7 +135,9 @@ def _partition_of(
 def load_job(request: ReleaseRequest, *, sites: Path, requester: str | None) -> ReleaseJob:
     """Read the site file of a request; errors are those of `load_site` and `asked_job`."""
     site = load_site(request.site_path(sites))
-    return asked_job(request, site, requester=request.requester_of(requester))
+    # The page of the orchestrator knows nobody.
+    known = request.requester if isinstance(request, SiteRequest) else requester
+    return asked_job(request, site, requester=known)
 
 
 def asked_job(request: ReleaseRequest, site: SiteFile, *, requester: str | None) -> ReleaseJob:

@@ -133,7 +133,7 @@ class Installation:
         releases = ReleaseStore(settings.releases)
         workspaces = ensure_private_directory(settings.private_root)
         entries = Entries(
-            ledger=open_ledger(settings),
+            open_ledger(settings),
             owner=installation_id(settings.home),
             keys=keys,
             measurements=MeasurementStore(settings.measurements),

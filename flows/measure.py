@@ -11,7 +11,7 @@ from flows.installation import Installation
 from flows.measurement import measure
 from flows.publication import refuse_withheld
 from flows.site.request import ReleaseRequest, load_job
-from flows.watching.schedules import next_year
+from flows.site.yearly import next_year
 from privacy.ledger import EntryState
 from tasks.execution.runtime import run_of_request
 

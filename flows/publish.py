@@ -40,7 +40,7 @@ class PublishRequest(Record):
     release_id: ReleaseId
     """Id of the release whose measurement is sealed, r-YYYYMMDD-xxxxxxxx."""
     decision: str | None = Field(default=None, title="Signed decision", max_length=20_000)
-    """What clustmix sign has printed for the officer, approving or rejecting. Leave it out where no
+    """Printed by clustmix sign for the officer, approving or rejecting. Leave it out where no
     officer has to agree."""
 
 

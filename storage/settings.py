@@ -5,9 +5,7 @@ An installation has an id of its own in a ledger that several share.
 
 import os
 import re
-from contextlib import suppress
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 from typing import ClassVar
 from urllib.parse import urlsplit
@@ -181,13 +179,6 @@ def require_fixed_places() -> None:
                 f"expected an absolute path in {variable} of the worker, found none: a run would "
                 "begin with a ledger of its own; set it and start the worker anew",
             )
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a host is this machine, by its address or as ``localhost``."""
-    with suppress(ValueError):
-        return ip_address(host).is_loopback
-    return host == "localhost"
 
 
 def installation_id(home: Path) -> str:

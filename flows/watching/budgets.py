@@ -7,7 +7,8 @@ from pathlib import Path
 
 from flows.site.request import job_of
 from flows.site.site_file import SiteFile, load_site
-from flows.watching.schedules import next_year, overdue
+from flows.site.yearly import next_year
+from flows.watching.schedules import overdue
 from privacy.errors import ClustMixError
 from privacy.ledger import EntryState, LedgerEntry, latest_entries
 from privacy.spending import Spending, time_text

@@ -25,7 +25,7 @@ from flows.watching.status import Status
 from privacy.errors import ClustMixError, ConfigurationError
 from storage.arrivals.landing import LandingFolder
 from storage.files.private import ensure_private_directory
-from storage.settings import is_loopback
+from storage.files.refs import is_loopback
 
 _TIMEOUT_SECONDS = 10.0
 

@@ -20,9 +20,9 @@ from pydantic import SecretStr
 from sqlalchemy import Connection
 
 from privacy.errors import ConfigurationError, LedgerError
+from storage.files.refs import is_loopback
 from storage.ledger.journal import JOURNAL, Journal
 from storage.ledger.journal_rows import COLUMNS
-from storage.settings import is_loopback
 
 TIMEOUT_SECONDS = 30
 """Time limit for another transaction that writes, and for a server that went silent."""

@@ -33,8 +33,8 @@ from tornado.ioloop import IOLoop, PeriodicCallback
 from privacy.errors import ConfigurationError
 from storage.files.documents import listed
 from storage.files.private import ensure_private_directory, fsync_directory, write_durably
+from storage.files.refs import is_loopback
 from storage.files.workspace import forbid_core_dumps
-from storage.settings import is_loopback
 
 _LOOK_MILLISECONDS = 1_000
 

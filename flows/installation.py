@@ -130,14 +130,13 @@ class Installation:
         """Open the stores at the places that the settings name; the first use makes them."""
         keys = KeyStore(settings.key_folder)
         pending = PendingBundles(settings.pending)
-        releases = ReleaseStore(settings.releases)
         workspaces = ensure_private_directory(settings.private_root)
         entries = Entries(
             open_ledger(settings),
             owner=installation_id(settings.home),
             keys=keys,
             measurements=MeasurementStore(settings.measurements),
-            releases=releases,
+            releases=ReleaseStore(settings.releases),
             workspaces=workspaces,
             declarations=settings.declarations,
             register=settings.register,
@@ -159,9 +158,7 @@ class Installation:
                 entries=entries,
                 keys=keys,
                 pending=pending,
-                releases=releases,
                 janitor=janitor,
-                workspaces=workspaces,
                 executor=workplace.executor_of_released,
             ),
             arrivals=settings.arrivals,

@@ -46,17 +46,13 @@ class EntryState(StrEnum):
 
 
 TRANSITIONS: Mapping[EntryState, frozenset[EntryState]] = MappingProxyType(
-    {
+    dict.fromkeys(EntryState, frozenset[EntryState]())
+    | {
         EntryState.RESERVED: frozenset({EntryState.EXECUTING, EntryState.VOID}),
         EntryState.EXECUTING: frozenset({EntryState.SEALED, EntryState.BURNED}),
         EntryState.SEALED: frozenset({EntryState.APPROVED, EntryState.WITHHELD}),
         EntryState.APPROVED: frozenset({EntryState.PUBLISHED, EntryState.WITHHELD}),
         EntryState.PUBLISHED: frozenset({EntryState.REVOKED}),
-        EntryState.VOID: frozenset(),
-        EntryState.BURNED: frozenset(),
-        EntryState.WITHHELD: frozenset(),
-        EntryState.REVOKED: frozenset(),
-        EntryState.ADJUSTED: frozenset(),
     }
 )
 """The states that may follow a state. Nothing leads back."""

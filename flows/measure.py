@@ -32,9 +32,7 @@ def measure_cohort(request: ReleaseRequest) -> State[None]:
 
 def _measure_for_page(request: ReleaseRequest, here: Installation) -> State[None]:
     job = load_job(request, sites=here.sites, requester=here.requester)
-    with serving.arrival_of(
-        request, folder=here.arrivals, entries=here.entries, janitor=here.janitor
-    ) as table:
+    with serving.arrival_of(request, folder=here.arrivals, janitor=here.janitor) as table:
         job = job.reading(table)
         measured = measure(
             job,

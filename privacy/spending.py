@@ -129,9 +129,9 @@ class Spending:
     def balance(
         self,
         cohort: str,
-        *,
         dataset: str | None,
         partition: Partition | None,
+        *,
         caps: Caps | None,
         now: str,
     ) -> Balance:

@@ -232,9 +232,7 @@ class LedgerDatabase:
         the recorded ones.
         """
         rows, now = self._journal.read()
-        return Spending(rows).balance(
-            cohort, dataset=dataset, partition=partition, caps=caps, now=now
-        )
+        return Spending(rows).balance(cohort, dataset, partition, caps=caps, now=now)
 
     def head(self) -> tuple[int, str]:
         """Return sequence and hash of the last row, ``(0, GENESIS_HASH)`` if there is none."""

@@ -145,7 +145,6 @@ def _refusal(error: OSError) -> Exception:
     return refusal("LANDING_UNREADABLE disk", found=error.strerror)
 
 
-refusal = refusals(__package__)
 REFUSED_SUFFIX = ".refused"
 
 _MAX_NAME_BYTES = 255

@@ -18,7 +18,7 @@ from clustmix.schema import Schema
 from clustmix.target import NotFittedError, row_count
 from privacy.charges import unit_in_words
 from privacy.errors import ConfigurationError
-from privacy.event_records import event_to_dict
+from privacy.events import event_to_dict
 from storage.schema.columns import raw_text
 
 if TYPE_CHECKING:

@@ -1,8 +1,22 @@
-"""One job of the benchmarks: a command whose last line is one row."""
+"""One job of the benchmarks: a command whose last line is one row.
 
+A suite is a module with ``jobs()``, its commands in their order, and a function that makes the row
+of one of them; ``run`` calls it by the words of the command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal, get_args, get_origin
+
+from benchmarks.results import ResultRow, print_row
 
 ROW_LIMIT_SECONDS = 1800
+COUNTED = ("--seed", "--split", "--draw")
+"""Options that a parameter ``seed`` has: its name in a command says what is counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,3 +42,34 @@ class Job:
     def words(self) -> str:
         """The command as typed, which names the job's row."""
         return " ".join(("python", "-m", *self.command))
+
+
+def listed(suite: str, options: Iterable[str], limit_seconds: int = ROW_LIMIT_SECONDS) -> list[Job]:
+    """Make a job of a suite of each text of options."""
+    module = f"benchmarks.suites.{suite}"
+    commands = ((module, *one.split()) for one in options)
+    return [Job(suite=suite, command=each, limit_seconds=limit_seconds) for each in commands]
+
+
+def asked(function: Callable[..., Any], words: Sequence[str] | None) -> dict[str, Any]:
+    """Read a command whose options are the parameters of a function, by their types."""
+    parser = argparse.ArgumentParser(prog=function.__module__, description=function.__doc__)
+    for name, one in inspect.signature(function, eval_str=True).parameters.items():
+        flags = COUNTED if name == "seed" else (f"--{name}",)
+        kind, inner = one.annotation, get_args(one.annotation)
+        needed: dict[str, Any] = {"required": one.default is one.empty, "dest": name}
+        if kind is bool:
+            parser.add_argument(*flags, action="store_true")
+        elif get_origin(kind) is list:
+            parser.add_argument(*flags, action="append", default=[], type=inner[0])
+        elif get_origin(kind) is Literal:
+            kinds: dict[str, Any] = {"type": type(inner[0]), "choices": inner}
+            parser.add_argument(*flags, default=one.default, **kinds, **needed)
+        else:
+            parser.add_argument(*flags, default=one.default, type=(*inner, kind)[0], **needed)
+    return vars(parser.parse_args(words))
+
+
+def run(row_of: Callable[..., ResultRow]) -> int:
+    """Print the row that a function makes of the command of this process."""
+    return print_row(row_of(**asked(row_of, None)))

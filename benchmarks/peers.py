@@ -17,20 +17,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.peer_exchange import Codes, Request, read_made, write_request
+from benchmarks.peer_programs import Codes, Request, read_made, write_request
 from benchmarks.tables import ROOT
 from storage.schema.table import TableSchema
 from tasks.ingest.encoding import domain_of, encode_chunk
 from tasks.ingest.violations import refuse_violations
 
 ENVIRONMENTS = ROOT / ".venv-peers"
-PROGRAMS = {
-    "aim": ("dpmm", "benchmarks.peer_dpmm"),
-    "aim_reduced": ("dpmm", "benchmarks.peer_dpmm"),
-    "mst": ("dpmm", "benchmarks.peer_dpmm"),
-    "mbi": ("mbi", "benchmarks.peer_mbi"),
-}
-"""Peers: the environment of each, and the module that its Python runs."""
+PROGRAMS = {"aim": "dpmm", "aim_reduced": "dpmm", "mst": "dpmm", "mbi": "mbi"}
+"""Peers, and the environment of each."""
 
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
@@ -51,12 +46,9 @@ def run_program(name: str, words: Sequence[str]) -> tuple[str, dict[str, float]]
         raise RuntimeError(f"expected the environment of {name}; make it with: make peers")
     started = perf_counter()
     process = subprocess.Popen(  # noqa: S603, the command is the benchmark's own
-        [str(python), "-m", *words],
-        env={**os.environ, **ONE_THREAD, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+        [str(python), "-m", *words], env={**os.environ, **ONE_THREAD, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
     said = process.stdout.read() if process.stdout else ""
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -76,9 +68,8 @@ def made_by(
     kind: str, request: Request, codes: Codes, folder: Path
 ) -> tuple[Codes, dict[str, float]]:
     """Let a peer make rows in a folder; return their codes and what its process used."""
-    environment, module = PROGRAMS[kind]
     write_request(folder, request, codes)
-    _, used = run_program(environment, (module, str(folder), kind))
+    _, used = run_program(PROGRAMS[kind], ("benchmarks.peer_programs", str(folder), kind))
     return read_made(folder, request), used
 
 

@@ -154,7 +154,7 @@ def noise_plot() -> str:
         curves[name] = [(e, sigma, 0.0) for e, sigma in found if sigma is not None]
     panel = plots.Panel(title="Noise of Eq. 8, features in [0, 1]", curves=curves, level=1.0)
     return plots.curves(
-        [panel], across="epsilon", value="standard deviation", logarithmic_value=True, columns=2,
+        [panel], across="epsilon", value="standard deviation", scale="log", columns=2,
         level="range of a feature",
     )  # fmt: skip
 
@@ -280,7 +280,7 @@ def dpgm(stored: Stored) -> Parts:
                 across="epsilon",
                 value="mean relative error",
                 columns=2,
-                logarithmic_value=True,
+                scale="log",
             )
         )
         parts += table_of(queries, title="DPGM, section 6.3: error of the five sets of queries")

@@ -6,15 +6,11 @@ MNIST at an epsilon of ten.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
 from dataclasses import replace
 
-from benchmarks.jobs import Job
-from benchmarks.releases import Run, asked, measured
-from benchmarks.results import print_row
+from benchmarks.jobs import Job, listed
+from benchmarks.releases import Run, main, table_row
 from benchmarks.rivals.registry import RIVALS
-from benchmarks.tables import site_document
 from tasks.methods.registry import METHODS
 
 DATASETS, EPSILONS, DRAWS = ("mnist", "fashion-mnist"), (1.0, 0.2, 10.0), range(3)
@@ -39,14 +35,8 @@ def jobs() -> list[Job]:
         for kind in TABLE_3
         for form in RIVALS[kind].forms
     ]
-    return list(dict.fromkeys(run.job("images", counted="--draw") for run in runs))
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    run = asked("images", arguments, counted="--draw")
-    run = replace(run, delta=run.delta or DELTA)
-    return print_row(measured(run, site_document(run.dataset)))
+    return list(dict.fromkeys(listed("images", (run.options("--draw") for run in runs))))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(lambda run: table_row(replace(run, delta=run.delta or DELTA)))

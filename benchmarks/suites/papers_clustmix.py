@@ -18,11 +18,13 @@ from typing import Any
 
 import lightgbm
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
+from benchmarks.releases import REAL, SCORED, as_bundle
 from benchmarks.results import BENCHMARK_OUTPUT, IN_PROCESS, ResultRow
 from benchmarks.rivals.__main__ import read_records
 from benchmarks.rivals.clustmix.algorithm import ClustMixSettings, synthesize
@@ -45,7 +47,8 @@ SEARCHED: dict[str, tuple[float, float]] = {
 FEW_STEPS = {"kip_steps": 20}
 """More are no better on Adult, and take most of the time."""
 NOTED = ("scaling", "gmm_iterations", "kip_steps", *SEARCHED)
-READ = ("auc", "accuracy", "log_loss", "calibration_error", "tvd_1way", "tvd_2way")
+SHAPES = {"mnist": (10, 784), "adult": (2, 14)}
+"""Classes and features of the noise of Eq. 8."""
 AUC = "auc_as_its_authors_score"
 MNIST_DELTA = 1e-5
 ROOT_CD = math.sqrt(10 * 784)
@@ -111,12 +114,11 @@ def searched(
 
 def table_row(
     dataset: str,
-    epsilon: float | None,
-    *,
-    seed: int,
-    given: dict[str, Any],
-    rows: int | None,
-    search: int,
+    set: list[str],
+    epsilon: float | None = None,
+    seed: int = 0,
+    rows: int | None = None,
+    search: int = 0,
 ) -> ResultRow:
     """Measure one cell of Table 1 by both scores; the real rows where there is no epsilon."""
     with TemporaryDirectory(prefix="clustmix-papers-") as name:
@@ -126,8 +128,8 @@ def table_row(
         tested = {**document, "source": {"kind": "parquet", "path": str(test)}}
         train, real = coded(site), coded(write_site(tested, folder / "test.yaml"))
         row = ResultRow(
-            dataset=site.dataset, method="real", analysis="none", epsilon=None, delta=None,
-            seed=seed, source=IN_PROCESS, rows=n_rows, columns=train[0].shape[1] + 1,
+            dataset=site.dataset, method="real", **REAL,
+            seed=seed, rows=n_rows, columns=train[0].shape[1] + 1,
             settings={"part": "table"} | ({"rows_of_the_table": rows} if rows else {}),
         )  # fmt: skip
         share = round(float((real[1] == real[1].max()).mean()), 5)
@@ -135,6 +137,7 @@ def table_row(
             figures = as_authors_score(*train, *real) | {"share_of_last_level": share}
             return replace(row, figures=figures)
         parameters = PrivacyParameters(epsilon=epsilon, delta=1.0 / n_rows)
+        given = {key: yaml.safe_load(value) for key, value in (pair.split("=") for pair in set)}
         settings, drawn = ClustMixSettings(**FEW_STEPS | given), seed
         wall, cpu = time.perf_counter(), time.process_time()
         if search:
@@ -155,12 +158,10 @@ def table_row(
         frame = decode(
             codes.astype(np.uint16), labels.astype(np.uint16), site.table_schema, rng=rng
         )
-        frame.to_parquet(folder / "synthetic.parquet", index=False)
-        (folder / "schema.json").write_text(site.table_schema.model_dump_json(), encoding="utf-8")
-        read, rounded = score(folder, test), codes / largest_codes(site)
+        read, rounded = score(as_bundle(frame, site, folder), test), codes / largest_codes(site)
         return replace(
             row,
-            **{name: read[name] for name in READ},
+            **{name: read[name] for name in SCORED},
             figures=as_authors_score(made, labels, *real)
             | {"auc_by_codes_of_the_file": as_authors_score(rounded, labels, *real)[AUC]}
             | {"fallbacks_by_the_clock": late, "share_of_last_level": share},
@@ -189,7 +190,7 @@ def images_and_digits(part: str = "mnist") -> tuple[Floats, Labels]:
     return pixels / 255.0, digits
 
 
-def means_row(epsilon: float, size: int, noise: str, seed: int) -> ResultRow:
+def means_row(epsilon: float, size: int = 118, noise: str = "eq8", seed: int = 0) -> ResultRow:
     """Measure Figure 3: means of so many MNIST images each, with a noise, and what they teach."""
     (images, digits), (test, answers) = map(images_and_digits, ("mnist", "mnist_test"))
     means = [nearest_means(images[digits == digit], size, seed) for digit in range(10)]
@@ -210,11 +211,12 @@ def means_row(epsilon: float, size: int, noise: str, seed: int) -> ResultRow:
     )  # fmt: skip
 
 
-def noise_row(dataset: str, size: int, n_classes: int, n_features: int) -> ResultRow:
+def noise_row(dataset: str = "mnist", size: int = 118) -> ResultRow:
     """Noise of Eq. 8 on the mean of a cluster, by epsilon: features are in [0, 1]."""
+    n_classes, n_features = SHAPES[dataset]
     shape = {"size": size, "n_classes": n_classes, "n_features": n_features}
     return ResultRow(
-        dataset=dataset, method="clustmix", analysis="none", epsilon=None, delta=None, seed=None,
-        source=IN_PROCESS, settings={"part": "noise", "delta": MNIST_DELTA, **shape},
+        dataset=dataset, method="clustmix", seed=None, **REAL,
+        settings={"part": "noise", "delta": MNIST_DELTA, **shape},
         figures={f"epsilon_{e:g}": round(eq8_sigma(e, **shape), 5) for e in EPSILONS},
     )  # fmt: skip

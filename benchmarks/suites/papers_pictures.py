@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 from io import BytesIO
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from PIL import Image
 from sklearn.datasets import make_blobs, make_circles, make_moons
 
+from benchmarks.in_process import released_rows
 from benchmarks.results import IN_PROCESS, ResultRow
 from benchmarks.rivals.__main__ import site_of
 from benchmarks.rivals.clustmix.algorithm import ClustMixSettings, synthesize
@@ -20,7 +21,6 @@ from benchmarks.suites.papers_clustmix import (
     images_and_digits,
     nearest_means,
 )  # fmt: skip
-from benchmarks.suites.papers_dpgm import released_rows
 from privacy.parameters import PrivacyParameters
 from tasks.ingest.encoding import domain_of
 from tasks.measurement.encoded import EncodingDomain
@@ -47,9 +47,11 @@ def picture_row(dataset: str, form: str, epsilon: float | None, settings: Any) -
     )  # fmt: skip
 
 
-def toy_row(name: str, form: str, epsilon: float | None) -> ResultRow:
+def toy_row(
+    dataset: str, form: Literal["real", "printed", "proven"], epsilon: float | None = None
+) -> ResultRow:
     """Synthetic points of a toy set, at most `SHOWN`: places in [0, 1] and labels."""
-    points, labels = TOYS[name]()
+    points, labels = TOYS[dataset]()
     points, labels = (points.clip(-2.0, 2.0) + 2.0) / 4.0, labels.astype(np.int64)
     rng, n_labels = np.random.default_rng(0), int(labels.max()) + 1
     if form == "printed":
@@ -72,10 +74,15 @@ def toy_row(name: str, form: str, epsilon: float | None) -> ResultRow:
     found = {"x": points[shown, 0], "y": points[shown, 1]}
     places = {axis: np.round(values, 3).tolist() for axis, values in found.items()}
     settings = {"part": "toy", **places, "label": labels[shown].tolist()}
-    return picture_row(name, form, epsilon, settings)
+    return picture_row(dataset, form, epsilon, settings)
 
 
-def digits_row(form: str, epsilon: float | None, size: int, noise: str) -> ResultRow:
+def digits_row(
+    form: Literal["real", "printed", "proven"],
+    epsilon: float | None = None,
+    size: int = 118,
+    noise: str = "eq8",
+) -> ResultRow:
     """Ten digits as a PNG in base64: real, of a release, or noisy means of `size` images."""
     images, digits = images_and_digits()
     rng, labels = np.random.default_rng(0), digits

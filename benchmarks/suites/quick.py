@@ -5,11 +5,8 @@ The two methods that train for minutes, DP-CDA and DPGM, run on the first table 
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
-
-from benchmarks.jobs import Job
-from benchmarks.releases import Run, main_of
+from benchmarks.jobs import Job, listed
+from benchmarks.releases import Run, main
 from tasks.methods.registry import METHODS
 
 TABLES, ROWS = ("adult", "flchain", "bank-marketing"), 5_000
@@ -24,12 +21,8 @@ def jobs() -> list[Job]:
         for entry in METHODS
         for name in (TABLES[:1] if entry.kind in SLOW else TABLES)
     ]
-    return [run.job("quick", limit_seconds=600) for run in runs]
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    return main_of("quick", arguments)
+    return listed("quick", (run.options() for run in runs), limit_seconds=600)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

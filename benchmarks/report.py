@@ -10,104 +10,66 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from html import escape
 from pathlib import Path
 
 from benchmarks import report_papers as papers
-from benchmarks import report_sections as sections
-from benchmarks.report_sections import Parts
+from benchmarks import report_sections as own
 from benchmarks.stored_rows import Stored, Table, table_of
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
-TABLES: dict[str, Callable[[Stored], Table | list[Table]]] = {
-    "auc": sections.auc,
-    "probabilities": sections.probabilities,
-    "peers": sections.peers,
-    "images": sections.images,
-    "methods": sections.methods,
-    "dp_cda": papers.dp_cda_best,
-    "parts": sections.parts,
-    "cost": sections.cost,
-    "nist": papers.nist_brief,
-    "distilled": sections.distilled,
+TABLES: dict[str, Callable[[Stored], Table]] = {
+    "auc": own.auc, "probabilities": own.probabilities, "peers": own.peers, "images": own.images,
+    "methods": own.methods, "dp_cda": papers.dp_cda_best, "parts": own.parts, "cost": own.cost,
+    "nist": papers.nist_brief, "distilled": own.distilled,
     "three_a": papers.approximate_adapt_anonymise,
-}
+}  # fmt: skip
 """Tables of ``docs/results.md``, by their marks."""
 
 
-def _tables(stored: Stored) -> Parts:
-    every = {name: name for name in sections.datasets(stored) if name not in AT_ONE_ALONE}
-    return [
-        sections.tables_plot(stored),
-        sections.auc(stored),
-        sections.auc_plot(stored, every, columns=4),
-        sections.probabilities(stored),
-        *sections.verdicts(stored),
-        *sections.fairness(stored),
-        sections.peers(stored),
-        *sections.time_plot(stored),
-        *table_of(
-            [
-                row
-                for row in stored.of("tables", dataset="adult")
-                if row.epsilon == 1.0 or row.method == "real"
-            ],
-            ("auc", "accuracy", "log_loss", "tvd_1way", "tvd_2way", "cpu_seconds"),
-            title="Adult at epsilon 1, every method, form and rival",
-        ),
-    ]
+def _suite(name: str, title: str, *figures: str) -> Callable[[Stored], Table]:
+    """Make the table of all rows of a suite: of some of their figures, or of all."""
+    return lambda stored: table_of(stored.of(name), *figures, title=title)
 
 
-AT_ONE_ALONE = ("breast-cancer", "diabetes130-length-of-stay", "physionet2012-length-of-stay",
-                "census-income", "isolet-vowels")  # fmt: skip
-
-
-def _images(stored: Stored) -> Parts:
-    names = ("accuracy", "cnn_accuracy", "paper_cnn_accuracy", "teacher_accuracy", "cpu_seconds")
-    return [
-        sections.image_plot(stored),
-        *papers.image_anchors(stored),
-        *table_of(
-            [r for r in stored.of("images") if (r.method, r.delta) != ("clustmix", 1e-6)],
-            names,
-            title="All methods and rivals",
-        ),
-    ]
-
-
-QUICK = ("auc", "accuracy", "log_loss", "tvd_2way", "importance_agreement", "cpu_seconds")
-
-SECTIONS: Sequence[tuple[str, str, Callable[[Stored], Parts]]] = (
+SECTIONS: Sequence[tuple[str, str, Sequence[Callable[[Stored], Table | str | own.Parts]]]] = (
     ("3A", "Madl, Xu, Choudhury and Howard. The form as printed has an epsilon that is claimed and "
      "not proven. From the file: the score of the released file as a reader has it. Its authors' "
      "score takes codes as numbers.",
-     lambda s: [*papers.approximate_adapt_anonymise(s), *papers.rivals_of_3a(s),
-                *papers.figures_of_3a(s)]),
-    ("DP-CDA", "Saha, Tonoy and Imtiaz. Epsilon is claimed and not proven.", papers.dp_cda),
+     (papers.approximate_adapt_anonymise, papers.rivals_of_3a, papers.figures_of_3a)),
+    ("DP-CDA", "Saha, Tonoy and Imtiaz. Epsilon is claimed and not proven.",
+     (papers.dp_cda_curves, papers.dp_cda_orders, papers.dp_cda_table_3, papers.dp_mix)),
     ("DPGM", "Acs, Melis, Castelluccia and De Cristofaro. Variants of DPGM, DP k-means and naive "
-     "Bayes are proven; MWEM is not.", papers.dpgm),
+     "Bayes are proven; MWEM is not.", (papers.dpgm, papers.dpgm_printed)),
     ("NIST Diverse Communities", "Scored by NIST's own program. Printed figures of AIM and MST "
-     "include a share of epsilon for preprocessing.", papers.nist),
+     "include a share of epsilon for preprocessing.", (papers.nist,)),
     ("Tables", "AUC of LightGBM trained on a release, on held-out real rows. Error bars and ± are "
-     "standard deviations over splits.", _tables),
+     "standard deviations over splits.",
+     (own.tables_plot, own.auc, own.auc_plots, own.probabilities, own.verdicts, own.fairness,
+      own.peers, own.time_plot, own.adult)),
     ("Rules of several columns", "XOR shows in no pair of columns. A model of the label can see "
      "a rule of the label and columns; no method of pairs sees a rule of columns alone.",
-     sections.structure),
+     (_suite("structure", "Rules of two and three columns: .9 of the real rows keep each",
+             "rule_kept", "auc", "accuracy", "tvd_1way", "tvd_2way", "cpu_seconds"),)),
     ("Images", "DPImageBench trains three large networks for longer; ours is a small one. The "
-     "protocols differ.", _images),
+     "protocols differ.", (own.image_plot, papers.image_anchors, own.all_images)),
     ("Rivals", "Programs of others on the same splits, each with a limit of time.",
-     lambda s: table_of(s.of("rivals"), title="Rivals")),
+     (_suite("rivals", "Rivals"),)),
     ("Distilled sets", "What a model learns from a few distilled points, as many random released "
-     "rows, and all of them.", sections.distilled),
+     "rows, and all of them.", (own.distilled,)),
     ("Parts of the method", "Releases of ClustMix without one of their parts.",
-     lambda s: [sections.parts(s), *sections.points(s)]),
+     (own.parts, _suite("points", "Inducing points sampled, and optimised by KIP",
+                        "teacher_accuracy", "cpu_seconds"))),
     ("Quick suite", "5,000 rows, one draw.",
-     lambda s: table_of(s.of("quick"), QUICK, title="Quick suite")),
-    ("Cost", "The whole command on two cores.", lambda s: [sections.cost(s)]),
-    ("Without a figure", "Jobs that failed, or were ended at their limit.", papers.outcomes),
+     (_suite("quick", "Quick suite", "auc", "accuracy", "log_loss", "tvd_2way",
+             "importance_agreement", "cpu_seconds"),)),
+    ("Cost", "The whole command on two cores.", (own.cost,)),
+    ("Without a figure", "Jobs that failed, or were ended at their limit.", (own.outcomes,)),
 )  # fmt: skip
+"""Titles, texts, and tables and plots of the page; what has no line is left out."""
 
 LONG = 30
 """Lines of a table that is folded."""
@@ -144,30 +106,37 @@ def _html_table(table: Table) -> str:
             f"<td{' class=w' if len(cell) > 48 else kind}>{escape(cell)}</td>"
             for cell, kind in zip(one.cells, kinds, strict=True)
         )
-        words = "\n".join(map(escape, one.commands))
-        n = len(one.commands)
+        words, n = "\n".join(map(escape, one.commands)), len(one.commands)
         more = f"<details><summary>{n}</summary><pre>{words}</pre></details>" if n else ""
         lines.append(f"<tr>{cells}<td>{more}</td></tr>")
-    body = "\n".join(lines)
-    found = (
-        f"<table><thead><tr>{head}<th>commands</th></tr></thead><tbody>\n{body}\n</tbody></table>"
+    body, is_open = "\n".join(lines), len(lines) <= LONG
+    title = escape(table.title) + ("" if is_open else f" ({len(lines)} lines)")
+    return (
+        f'<details class="t"{" open" * is_open}><summary>{title}</summary>\n<table><thead><tr>'
+        f"{head}<th>commands</th></tr></thead><tbody>\n{body}\n</tbody></table></details>\n"
     )
-    is_open = " open" if len(lines) <= LONG else ""
-    title = f"{escape(table.title)} ({len(lines)} lines)" if not is_open else escape(table.title)
-    return f'<details class="t"{is_open}><summary>{title}</summary>\n{found}</details>\n'
+
+
+def _parts_of(
+    stored: Stored, functions: Sequence[Callable[[Stored], Table | str | own.Parts]]
+) -> Iterator[str]:
+    """Yield tables and plots that are not empty."""
+    for found in (function(stored) for function in functions):
+        for part in [found] if isinstance(found, Table | str) else found:
+            if isinstance(part, str):
+                yield part
+            elif part.lines:
+                yield _html_table(part)
 
 
 def html_page(stored: Stored) -> str:
     """Return the page of everything."""
     links, body = [], []
-    for title, text, parts_of in SECTIONS:
-        found = parts_of(stored)
-        parts = [part for part in found if (part.lines if isinstance(part, Table) else part)]
-        if parts:
+    for title, text, functions in SECTIONS:
+        if parts := [part for part in _parts_of(stored, functions) if part]:
             anchor = re.sub(r"\W+", "-", title.lower())
             links.append(f'<a href="#{anchor}">{title}</a>')
-            body.append(f'<h2 id="{anchor}">{title}</h2>\n<p>{text}</p>\n')
-            body += [_html_table(p) if isinstance(p, Table) else p for p in parts]
+            body += [f'<h2 id="{anchor}">{title}</h2>\n<p>{text}</p>\n', *parts]
     sources = "".join(
         f"<li><b>{escape(name)}</b>: {escape(one['source'])}. {escape(one['text'])}.</li>\n"
         for name, one in stored.protocols.items()
@@ -191,26 +160,18 @@ def html_page(stored: Stored) -> str:
     )
 
 
-def with_tables(page: str, stored: Stored) -> str:
-    """Return the text of a page with its tables written anew."""
-
-    def written(mark: re.Match[str]) -> str:
-        found = TABLES[mark[1]](stored)
-        tables = found if isinstance(found, list) else [found]
-        text = "\n".join(table.markdown() for table in tables if table.lines)
-        return f"<!-- {mark[1]} -->\n\n{text}\n<!-- end -->"
-
-    return re.sub(r"<!-- (\w+) -->\n.*?<!-- end -->", written, page, flags=re.DOTALL)
+def _written(stored: Stored, mark: re.Match[str]) -> str:
+    return f"<!-- {mark[1]} -->\n\n{TABLES[mark[1]](stored).markdown()}\n<!-- end -->"
 
 
 def files(stored: Stored) -> dict[str, str]:
     """Return every file of the report by its name in ``docs``."""
-    page = (DOCS / "results.md").read_text(encoding="utf-8")
+    page, written = (DOCS / "results.md").read_text(encoding="utf-8"), partial(_written, stored)
     return {
-        "results.md": with_tables(page, stored),
+        "results.md": re.sub(r"<!-- (\w+) -->\n.*?<!-- end -->", written, page, flags=re.DOTALL),
         "results.html": html_page(stored),
-        "auc.svg": sections.auc_plot(stored),
-        "tables.svg": sections.tables_plot(stored),
+        "auc.svg": own.auc_plot(stored),
+        "tables.svg": own.tables_plot(stored),
     }
 
 

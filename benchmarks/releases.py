@@ -29,8 +29,7 @@ from benchmarks.process_memory import run_measured
 from benchmarks.results import BENCHMARK_OUTPUT, BUNDLE, IN_PROCESS, PEER, ResultRow, print_row
 from benchmarks.tables import ROOT, divided, read_table, site_document, with_method, write_site
 from flows.site.site_file import SiteFile
-from tasks.ingest.encoding import decode, domain_of
-from tasks.methods.registry import build
+from tasks.ingest.encoding import decode
 
 PEERS = ("aim", "mst")
 """Programs of others, of `benchmarks.peers`, that are measured on tables."""
@@ -152,15 +151,10 @@ def released(site: SiteFile, folder: Path, run: Run) -> tuple[Path, dict[str, An
         command += ["--form", run.form, "--output", str(folder / "output")]
         used, answer = _commanded(command, folder)
         bundle = Path(answer["folder"])
-    seconds: dict[str, float] = answer.get("stage_seconds", {})
-    own = {"decode", "paper-method"}  # without sampling and decoding there are no records
-    if run.form == "proven" and seconds:
-        own |= {stage.name for stage in build(site.method, domain_of(site.table_schema)).stages()}
     return bundle, {
         "analysis": FORMS[run.form],
         "source": BUNDLE if run.form == "proven" else BENCHMARK_OUTPUT,
-        "method_seconds": round(sum(t for n, t in seconds.items() if n in own), 3) or None,
-        "stage_seconds": seconds,
+        "stage_seconds": answer.get("stage_seconds", {}),
         **budget_of(site),
         **used,
     }

@@ -14,7 +14,6 @@ row. Draws have no seed.
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 import tempfile
@@ -34,12 +33,10 @@ from benchmarks import peers
 from benchmarks.jobs import Job, listed, run
 from benchmarks.peer_programs import TABLES, Request
 from benchmarks.results import IN_PROCESS, PEER, ResultRow
-from benchmarks.tables import site_document
+from benchmarks.tables import data_place, site_document
 from privacy.mechanisms import NoisyStatistic
 from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
 from privacy.randomness import OperatingSystemNoise
-from storage.public_data.datasets import data_folders
-from storage.settings import load_settings
 from tasks.ingest.encoding import decode, domain_of
 from tasks.ingest.patient_rows import encoded_shards
 from tasks.measurement.curator import Curator
@@ -47,7 +44,7 @@ from tasks.measurement.method import checked_plan, measure
 from tasks.measurement.record_rules import LABEL, MAX_COMBINATIONS
 from tasks.methods.clustmix.tables.table_clustmix import Effort, TableClustMix
 
-SITE = "nist-national2019"
+SITE, DATA = "nist-national2019", "nist_diverse_communities"
 TEN = tuple("AGEP SEX MSP RAC1P HOUSING_TYPE OWN_RENT EDU PINCP_DECILE DVET DEYE".split())
 LEFT_OUT_OF_21 = ("INDP", "PWGTP", "WGTP")
 METHODS = {"clustmix": clustmix.ClustMix, "naive_bayes": clustmix.NaiveBayes}
@@ -77,7 +74,7 @@ def schema_of(features: int, *, rules: bool) -> clustmix.Schema:
     The label, which ClustMix measures with every column, is the area, and income where that is not
     among the features.
     """
-    declared = copy.deepcopy(site_document(SITE)["schema"])
+    declared = site_document(SITE)["schema"]
     columns = {column["name"]: column for column in declared["columns"]}
     label = area = declared["label"]
     kept = {10: TEN, 21: [n for n in columns if n not in LEFT_OUT_OF_21]}.get(features, columns)
@@ -128,14 +125,6 @@ def _listed(constraints: Iterable[dict[str, Any]], sizes: dict[str, int]) -> lis
             groups = [other for other in groups if other not in met] + [group]
             found.append(one)
     return found
-
-
-def data_folder() -> Path:
-    """Return the folder of the excerpts, below ``CLUSTMIX_DATA_DIR``."""
-    for base in data_folders(load_settings().data_places):
-        if (base / "nist_diverse_communities").is_dir():
-            return base / "nist_diverse_communities"
-    raise ValueError("expected nist_diverse_communities below CLUSTMIX_DATA_DIR, found none")
 
 
 def of_method(
@@ -219,7 +208,7 @@ def measured_tables(schema: clustmix.Schema, epsilon: float, rows: pd.DataFrame)
 
 def scored(folder: Path, made: Iterable[pd.DataFrame]) -> dict[str, float]:
     """Return the scores of `sdnist` for rows, and of more of the same fit the k-marginal."""
-    words = ["benchmarks.suites.sdnist_scores", str(data_folder())]
+    words = ["benchmarks.suites.sdnist_scores", str(data_place(DATA))]
     for place, rows in enumerate(made):
         words.append(str(folder / f"made{place}.csv"))
         rows.astype(object).where(rows.notna(), "N").to_csv(words[-1], index=False)
@@ -231,7 +220,7 @@ def row_of(
     features: Literal[10, 21, 24], method: str, epsilon: float, seed: int, rules: bool = False
 ) -> ResultRow:
     """Make rows by one method and score them; with the constraints of the schema if asked for."""
-    rows = pd.read_csv(data_folder() / "national2019.csv", dtype=str, keep_default_na=False)
+    rows = pd.read_csv(data_place(DATA) / "national2019.csv", dtype=str, keep_default_na=False)
     schema, own = schema_of(features, rules=rules), method in METHODS
     with tempfile.TemporaryDirectory(prefix="clustmix-nist-") as name:
         if own:

@@ -9,90 +9,28 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
-from collections.abc import Callable, Iterator, Sequence
+import tomllib
+from collections.abc import Iterator, Sequence
 from functools import partial
 from html import escape
 from pathlib import Path
+from typing import Any
 
-from benchmarks import report_papers as papers
-from benchmarks import report_sections as own
+from benchmarks import report_papers, report_sections
 from benchmarks.stored_rows import Stored, Table, table_of
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
-
-TABLES: dict[str, Callable[[Stored], Table]] = {
-    "auc": own.auc, "probabilities": own.probabilities, "peers": own.peers, "images": own.images,
-    "methods": own.methods, "dp_cda": papers.dp_cda_best, "parts": own.parts, "cost": own.cost,
-    "nist": papers.nist_brief, "distilled": own.distilled,
-    "three_a": papers.approximate_adapt_anonymise,
-}  # fmt: skip
-"""Tables of ``docs/results.md``, by their marks."""
-
-
-def _suite(name: str, title: str, *figures: str) -> Callable[[Stored], Table]:
-    """Make the table of all rows of a suite: of some of their figures, or of all."""
-    return lambda stored: table_of(stored.of(name), *figures, title=title)
-
-
-SECTIONS: Sequence[tuple[str, str, Sequence[Callable[[Stored], Table | str | own.Parts]]]] = (
-    ("3A", "Madl, Xu, Choudhury and Howard. The form as printed has an epsilon that is claimed and "
-     "not proven. From the file: the score of the released file as a reader has it. Its authors' "
-     "score takes codes as numbers.",
-     (papers.approximate_adapt_anonymise, papers.rivals_of_3a, papers.figures_of_3a)),
-    ("DP-CDA", "Saha, Tonoy and Imtiaz. Epsilon is claimed and not proven.",
-     (papers.dp_cda_curves, papers.dp_cda_orders, papers.dp_cda_table_3, papers.dp_mix)),
-    ("DPGM", "Acs, Melis, Castelluccia and De Cristofaro. Variants of DPGM, DP k-means and naive "
-     "Bayes are proven; MWEM is not.", (papers.dpgm, papers.dpgm_printed)),
-    ("NIST Diverse Communities", "Scored by NIST's own program. Printed figures of AIM and MST "
-     "include a share of epsilon for preprocessing.", (papers.nist,)),
-    ("Tables", "AUC of LightGBM trained on a release, on held-out real rows. Error bars and ± are "
-     "standard deviations over splits.",
-     (own.tables_plot, own.auc, own.auc_plots, own.probabilities, own.verdicts, own.fairness,
-      own.peers, own.time_plot, own.adult)),
-    ("Rules of several columns", "XOR shows in no pair of columns. A model of the label can see "
-     "a rule of the label and columns; no method of pairs sees a rule of columns alone.",
-     (_suite("structure", "Rules of two and three columns: .9 of the real rows keep each",
-             "rule_kept", "auc", "accuracy", "tvd_1way", "tvd_2way", "cpu_seconds"),)),
-    ("Images", "DPImageBench trains three large networks for longer; ours is a small one. The "
-     "protocols differ.", (own.image_plot, papers.image_anchors, own.all_images)),
-    ("Rivals", "Programs of others on the same splits, each with a limit of time.",
-     (_suite("rivals", "Rivals"),)),
-    ("Distilled sets", "What a model learns from a few distilled points, as many random released "
-     "rows, and all of them.", (own.distilled,)),
-    ("Parts of the method", "Releases of ClustMix without one of their parts.",
-     (own.parts, _suite("points", "Inducing points sampled, and optimised by KIP",
-                        "teacher_accuracy", "cpu_seconds"))),
-    ("Quick suite", "5,000 rows, one draw.",
-     (_suite("quick", "Quick suite", "auc", "accuracy", "log_loss", "tvd_2way",
-             "importance_agreement", "cpu_seconds"),)),
-    ("Cost", "The whole command on two cores.", (own.cost,)),
-    ("Without a figure", "Jobs that failed, or were ended at their limit.", (own.outcomes,)),
-)  # fmt: skip
-"""Titles, texts, and tables and plots of the page; what has no line is left out."""
-
+HERE = Path(__file__).resolve().parent
+DOCS = HERE.parent / "docs"
 LONG = 30
 """Lines of a table that is folded."""
 
-STYLE = """
-:root{color-scheme:light dark;--line:#d8dee4;--quiet:#59636e}
-@media(prefers-color-scheme:dark){:root{--line:#30363d;--quiet:#a5afb9}}
-body{font:15px/1.5 system-ui,-apple-system,"Segoe UI",Helvetica,Arial,sans-serif;margin:2rem auto;
-max-width:76rem;padding:0 1rem}
-h1,h2{line-height:1.2}h2{border-top:1px solid var(--line);margin-top:2.5rem;padding-top:1.2rem}
-table{border-collapse:collapse;font-size:13px;font-variant-numeric:tabular-nums;display:block;
-overflow-x:auto;margin:0 0 1.5rem}
-th,td{padding:.25rem .6rem;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
-th{white-space:normal;vertical-align:bottom}
-th:first-child,td:first-child,th:nth-child(2),td:nth-child(2),.l{text-align:left}th{font-weight:600}
-td.w{white-space:normal;text-align:left;min-width:18rem}
-details{display:inline}summary{cursor:pointer;color:var(--quiet)}
-details.t{display:block}.t>summary{font-weight:600;font-size:14px;padding:.6rem 0;color:inherit}
-code{font-size:12px}
-pre{font-size:12px;text-align:left;margin:.3rem 0}svg{display:block;max-width:100%;height:auto}
-figure{display:inline-block;margin:0 1rem 1rem 0}figure img{width:420px;image-rendering:pixelated}
-figcaption,.quiet{color:var(--quiet);font-size:13px}nav a{margin-right:1rem}
-"""
+
+def made(stored: Stored, part: Any) -> Any:
+    """Return a table, a plot or several of them: of a name in ``report.toml``, or of a suite."""
+    if isinstance(part, str):
+        found = getattr(report_sections, part, None) or getattr(report_papers, part)
+        return found(stored)
+    return table_of(stored.of(part["suite"]), *part.get("figures", ()), title=part["title"])
 
 
 def _html_table(table: Table) -> str:
@@ -117,11 +55,9 @@ def _html_table(table: Table) -> str:
     )
 
 
-def _parts_of(
-    stored: Stored, functions: Sequence[Callable[[Stored], Table | str | own.Parts]]
-) -> Iterator[str]:
+def _parts_of(stored: Stored, parts: Sequence[Any]) -> Iterator[str]:
     """Yield tables and plots that are not empty."""
-    for found in (function(stored) for function in functions):
+    for found in (made(stored, part) for part in parts):
         for part in [found] if isinstance(found, Table | str) else found:
             if isinstance(part, str):
                 yield part
@@ -132,11 +68,13 @@ def _parts_of(
 def html_page(stored: Stored) -> str:
     """Return the page of everything."""
     links, body = [], []
-    for title, text, functions in SECTIONS:
-        if parts := [part for part in _parts_of(stored, functions) if part]:
+    for one in tomllib.loads((HERE / "report.toml").read_text("utf-8"))["section"]:
+        title = one["title"]
+        if parts := [part for part in _parts_of(stored, one["parts"]) if part]:
             anchor = re.sub(r"\W+", "-", title.lower())
             links.append(f'<a href="#{anchor}">{title}</a>')
-            body += [f'<h2 id="{anchor}">{title}</h2>\n<p>{text}</p>\n', *parts]
+            head = f'<h2 id="{anchor}">{title}</h2>\n<p>{one["text"]}</p>\n'
+            body += [head, *parts]
     sources = "".join(
         f"<li><b>{escape(name)}</b>: {escape(one['source'])}. {escape(one['text'])}.</li>\n"
         for name, one in stored.protocols.items()
@@ -149,10 +87,11 @@ def html_page(stored: Stored) -> str:
         if part.startswith("<svg") else part
         for place, part in enumerate(body)
     )  # fmt: skip
+    style = (HERE / "report.css").read_text("utf-8")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>ClustMix: results</title><style>{STYLE}</style></head><body>\n"
+        f"<title>ClustMix: results</title><style>\n{style}</style></head><body>\n"
         "<h1>Results</h1>\n<p>Every figure is measured, and the last column of a line opens the "
         "commands that made it. What other papers print is named as such. None of these figures "
         "may accompany a release of private data: they are computed from real records without "
@@ -161,7 +100,7 @@ def html_page(stored: Stored) -> str:
 
 
 def _written(stored: Stored, mark: re.Match[str]) -> str:
-    return f"<!-- {mark[1]} -->\n\n{TABLES[mark[1]](stored).markdown()}\n<!-- end -->"
+    return f"<!-- {mark[1]} -->\n\n{made(stored, mark[1]).markdown()}\n<!-- end -->"
 
 
 def files(stored: Stored) -> dict[str, str]:
@@ -170,8 +109,8 @@ def files(stored: Stored) -> dict[str, str]:
     return {
         "results.md": re.sub(r"<!-- (\w+) -->\n.*?<!-- end -->", written, page, flags=re.DOTALL),
         "results.html": html_page(stored),
-        "auc.svg": own.auc_plot(stored),
-        "tables.svg": own.tables_plot(stored),
+        "auc.svg": report_sections.auc_plot(stored),
+        "tables.svg": report_sections.tables_plot(stored),
     }
 
 
@@ -183,7 +122,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, text in files(Stored.read()).items():
         (output / name).write_text(text, encoding="utf-8")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

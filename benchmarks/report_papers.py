@@ -54,7 +54,7 @@ def _printed(figures: list[dict[str, Any]]) -> str:
 @tabled("3A, Table 1, epsilon 1: AUC, of MNIST accuracy",
         "data|printed|as printed, its authors' score|as printed, from the file|"
         "best of a search (not paid for)|proven|real rows, printed|real rows")  # fmt: skip
-def approximate_adapt_anonymise(stored: Stored) -> Iterator[Entry]:
+def three_a(stored: Stored) -> Iterator[Entry]:
     """3A, Table 1 at epsilon 1: printed, the form as printed by two scores, proven, real rows."""
     table = {"paper": "3A", "where": "Table 1"}
     for data in dict.fromkeys(one["dataset"] for one in stored.figures(**table)):
@@ -185,7 +185,7 @@ def dp_cda_orders(stored: Stored) -> Iterator[Entry]:
 
 
 @tabled("DP-CDA: the best order", "images|epsilon|printed|order|here|order")
-def dp_cda_best(stored: Stored) -> Iterator[Entry]:
+def dp_cda(stored: Stored) -> Iterator[Entry]:
     """Accuracy of the paper's network at the best order, printed and here."""
     for (data, epsilon), groups in _mixtures(stored).items():
         best = max(groups, key=lambda order: mean(values_of(groups[order], "cnn_accuracy")))
@@ -257,7 +257,7 @@ def dpgm_printed(stored: Stored) -> Iterator[Entry]:
             yield [*cells, epsilon_text(one.get("epsilon")), f"{one['value']:g}"], []
 
 
-def nist(stored: Stored) -> Table:
+def nist_in_full(stored: Stored) -> Table:
     """NIST's Diverse Communities: printed figures and ours, by features and epsilon."""
     rows = stored.of("nist")
     entries: list[tuple[Any, Entry]] = []
@@ -288,9 +288,9 @@ def nist(stored: Stored) -> Table:
     return made_table(title, (name.replace("_", " ") for name in header), (e for _, e in entries))
 
 
-def nist_brief(stored: Stored) -> Table:
+def nist(stored: Stored) -> Table:
     """NIST's two figures that everybody prints, in few words."""
-    table, chosen = nist(stored), [0, 1, 2, 3, 5, 7]
+    table, chosen = nist_in_full(stored), [0, 1, 2, 3, 5, 7]
     lines = ([one.cells[place].replace(" ", "-") for place in chosen] for one in table.lines)
     return made_table("", (table.header[place] for place in chosen), ((one, ()) for one in lines))
 

@@ -4,7 +4,8 @@ A job releases the training part of a table by ``clustmix release``, distils its
 kernel ridge regression and LightGBM learn from each by the recipe of ``docs/operate.md``. Figures
 are AUC for two labels, else accuracy, on real rows that no release has read.
 
-``python -m benchmarks.suites.distill --site NAME`` prints one row.
+``python -m benchmarks.suites.distill --site NAME`` prints one row. Settings of distilling were
+chosen on split 0 of the first three tables; split 1 had no part in it.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from tasks.gates.agreement import CodedTable
 from tasks.ingest.encoding import encode_chunk
 
 SITES = ("adult", "diabetes130-readmission", "physionet2012-mortality", "mnist", "fashion-mnist")
-POINTS, SPLIT, MOST_TEST, TREES, TREES_OF_MANY = (50, 200, 500), 0, 10_000, 100, 40
+POINTS, MOST_TEST, TREES, TREES_OF_MANY = (50, 200, 500), 10_000, 100, 40
 MOST_CELLS = 80_000_000
 """Most features of all rows together; of wider tables the first rows."""
 
 
 def jobs() -> list[Job]:
-    """Return a job for each table."""
-    return listed("distill", (f"--site {site}" for site in SITES))
+    words = [f"--site {site}" for site in SITES]
+    return listed("distill", words + [f"{one} --split 1" for one in words[:3]])
 
 
 class Judge:
@@ -79,11 +80,11 @@ class Judge:
         return {f"{name}, ridge": score, f"{name}, trees": self.trees(x, y)}
 
 
-def row_of(site: str) -> ResultRow:
+def row_of(site: str, seed: int = 0) -> ResultRow:
     """Release a table, distil its rows, and score what learns from them."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        document, test, n_rows = divided(site_document(site), SPLIT, folder)
+        document, test, n_rows = divided(site_document(site), seed, folder)
         declared = write_site({**document, "distill": {"points": POINTS[-1]}}, folder / "site.yaml")
         bundle, facts = released(declared, folder, Run(dataset=site, method="clustmix"))
         judge = Judge(pd.read_parquet(test), schema := declared.table_schema)
@@ -104,7 +105,7 @@ def row_of(site: str) -> ResultRow:
         figures[f"{n} points, seconds"] = round(seconds, 1)
     kept = ("analysis", "source", "epsilon", "delta", "wall_seconds")
     return ResultRow(
-        dataset=site, method=declared.method.kind, seed=SPLIT, rows=n_rows,
+        dataset=site, method=declared.method.kind, seed=seed, rows=n_rows,
         columns=len(schema.columns), rows_out=len(rows.label), figures=figures,
         settings={"device": jax.default_backend()},
         **{name: facts[name] for name in kept},

@@ -86,7 +86,6 @@ def is_missing(text: str, column: Document) -> bool:
 
 
 def level_of(text: str, column: Document) -> str:
-    """Return the declared level of a raw cell of a categorical column."""
     if is_missing(text, column):
         return MISSING
     if text in column["levels"]:
@@ -104,14 +103,12 @@ def level_of(text: str, column: Document) -> str:
 
 
 def label_levels(label: Document) -> list[str]:
-    """Names of the label levels in their declared order."""
     if label.get("levels"):
         return [name for name, _ in pairs_of(label["levels"])]
     return list(label["buckets"]["levels"])
 
 
 def label_of(text: str, label: Document) -> str:
-    """Return the declared level of a raw label."""
     if is_missing(text, label):
         return MISSING
     for level, values in pairs_of(label.get("levels") or ()):
@@ -132,7 +129,6 @@ def mapped(cells: pd.Series, rule: Callable[[str], Any]) -> pd.Series:
 def positions(
     cells: pd.Series, rule: Callable[[str], str], names: Sequence[str]
 ) -> NDArray[np.int64]:
-    """Position of each cell's level among the names; -1 for any other."""
     places = {name: place for place, name in enumerate(names)}
     return mapped(cells, lambda text: places.get(rule(text), -1)).to_numpy(np.int64)
 
@@ -170,7 +166,6 @@ def column_view(cells: pd.Series, column: Document) -> tuple[Any, NDArray[np.int
 
 
 def labels_of(cells: pd.Series, schema: Document) -> NDArray[np.int64]:
-    """Place of each label in the declared order."""
     label = schema["label"]
     return positions(cells, partial(label_of, label=label), label_levels(label))
 
@@ -196,7 +191,6 @@ def image_view(pixels: NDArray[Any], labels: pd.Series, schema: Document) -> Vie
 
 
 def image_shape(image: Document) -> tuple[int, int, int]:
-    """Height, width and channels of declared images."""
     return image["height"], image["width"], image.get("channels") or 1
 
 

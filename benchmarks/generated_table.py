@@ -21,7 +21,6 @@ SHAPES = {30: (8, 6, 14), 100: (28, 20, 50)}
 
 
 def columns(n_columns: int = 30) -> list[dict[str, Any]]:
-    """Declare the feature columns as in a site file."""
     n_integer, n_real, n_categorical = SHAPES[n_columns]
     counts = {"kind": "integer", "lower": 0, "upper": 99, "bins": 10}
     values = {"kind": "real", "lower": -4, "upper": 4, "decimals": 2, "bins": 12}
@@ -37,7 +36,6 @@ def columns(n_columns: int = 30) -> list[dict[str, Any]]:
 def site(
     source: Path, kind: str = "parquet", n_columns: int = 30, *, patients: int | None = None
 ) -> dict[str, Any]:
-    """Write the site file of the generated table; the rows of a release are out of the one rule."""
     return {
         **({} if patients is None else {"patients": patients}),
         "dataset": "generated" if n_columns == 30 else f"generated-{n_columns}-columns",

@@ -239,7 +239,6 @@ class House:
 
 
 def limits(text: str) -> dict[str, int]:
-    """Return the limits of a ``house_limits.toml`` by the name of the measure."""
     return dict(tomllib.loads(text)["limits"])
 
 
@@ -282,7 +281,6 @@ def _reached(start: str, beyond: Mapping[str, set[str]]) -> set[str]:
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:
-    """Yield what a module imports, anywhere in it: modules, and names of modules."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

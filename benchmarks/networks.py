@@ -60,7 +60,6 @@ def _share_found(best: Callable[[Any], Array], images: Images, labels: NDArray[A
 
 
 def _small_layers(shape: tuple[int, int, int], n_labels: int, seed: int) -> Layers:
-    """Draw the layers of the small network for images of (height, width, channels)."""
     rng = np.random.default_rng(seed)
     height, width, channels = shape
     shapes: list[tuple[int, ...]] = []
@@ -108,7 +107,6 @@ def fit_small(images: Images, labels: NDArray[Any], *, n_labels: int, steps: int
 
 
 def small_accuracy(layers: Layers, images: Images, labels: NDArray[Any]) -> float:
-    """Share of the images whose label the small network finds."""
     best = jax.jit(lambda part: _small_scores(layers, part).argmax(axis=1))
     return _share_found(best, images, labels)
 
@@ -264,5 +262,4 @@ def _paper_best(network: Network, images: Array) -> Array:
 
 
 def paper_accuracy(network: Network, images: Images, labels: NDArray[Any]) -> float:
-    """Share of the images whose label the papers' network finds."""
     return _share_found(partial(_paper_best, network), _pixels(images), labels)

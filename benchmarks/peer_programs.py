@@ -57,7 +57,6 @@ def read_request(folder: Path) -> tuple[Request, Codes]:
 
 
 def write_made(folder: Path, codes: NDArray[np.integer], request: Request) -> None:
-    """Put the rows that were made beside the request."""
     if codes.shape != (request.rows_out, len(request.n_codes)):
         raise ValueError(f"expected {request.rows_out} rows of every column, found {codes.shape}")
     (folder / MADE).write_bytes(np.ascontiguousarray(codes, dtype="<u2").tobytes())
@@ -92,7 +91,6 @@ class Joined:
 
 
 def of_dpmm(kind: str, request: Request, codes: Codes, names: list[str]) -> Any:
-    """Fit AIM or MST to rows and make new ones."""
     import pandas as pd
     from dpmm.models.aim import AIMGM
     from dpmm.models.mst import MSTGM
@@ -111,7 +109,6 @@ def of_dpmm(kind: str, request: Request, codes: Codes, names: list[str]) -> Any:
 
 
 def of_mbi(tables: Path, request: Request, names: list[str]) -> Any:
-    """Fit a mixture of products to measured tables and make rows."""
     import mbi
     import optax
     from mbi.extensions import MixtureOfProductsEstimator
@@ -137,7 +134,6 @@ def of_mbi(tables: Path, request: Request, names: list[str]) -> Any:
 
 
 def main(folder: Path, kind: str) -> None:
-    """Answer the request of a folder."""
     request, codes = read_request(folder)
     names = [f"c{place}" for place in range(len(request.n_codes))]
     if kind == "mbi":

@@ -74,7 +74,6 @@ def made_by(
 
 
 def n_codes_of(schema: TableSchema) -> tuple[int, ...]:
-    """Return the number of codes of each column, that of the label last."""
     domain = domain_of(schema)
     return (*domain.n_codes, domain.n_labels)
 

@@ -95,7 +95,6 @@ class Run:
 
 
 def table_row(run: Run) -> ResultRow:
-    """Measure a run on the site file that it names."""
     return measured(run, site_document(run.dataset))
 
 
@@ -173,7 +172,6 @@ def peer_rows(kind: str, site: SiteFile, seed: int, folder: Path) -> tuple[Path,
 
 
 def as_bundle(frame: pd.DataFrame, site: SiteFile, folder: Path) -> Path:
-    """Lay rows out in a folder as those of a bundle."""
     (folder / "schema.json").write_text(site.table_schema.model_dump_json(), encoding="utf-8")
     frame.to_parquet(folder / "synthetic.parquet", index=False)
     return folder

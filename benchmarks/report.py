@@ -56,7 +56,6 @@ def _html_table(table: Table) -> str:
 
 
 def _parts_of(stored: Stored, parts: Sequence[Any]) -> Iterator[str]:
-    """Yield tables and plots that are not empty."""
     for found in (made(stored, part) for part in parts):
         for part in [found] if isinstance(found, Table | str) else found:
             if isinstance(part, str):
@@ -66,7 +65,6 @@ def _parts_of(stored: Stored, parts: Sequence[Any]) -> Iterator[str]:
 
 
 def html_page(stored: Stored) -> str:
-    """Return the page of everything."""
     links, body = [], []
     for one in tomllib.loads((HERE / "report.toml").read_text("utf-8"))["section"]:
         title = one["title"]
@@ -104,7 +102,6 @@ def _written(stored: Stored, mark: re.Match[str]) -> str:
 
 
 def files(stored: Stored) -> dict[str, str]:
-    """Return every file of the report by its name in ``docs``."""
     page, written = (DOCS / "results.md").read_text(encoding="utf-8"), partial(_written, stored)
     return {
         "results.md": re.sub(r"<!-- (\w+) -->\n.*?<!-- end -->", written, page, flags=re.DOTALL),

@@ -55,7 +55,6 @@ def _printed(figures: list[dict[str, Any]]) -> str:
         "data|printed|as printed, its authors' score|as printed, from the file|"
         "best of a search (not paid for)|proven|real rows, printed|real rows")  # fmt: skip
 def three_a(stored: Stored) -> Iterator[Entry]:
-    """3A, Table 1 at epsilon 1: printed, the form as printed by two scores, proven, real rows."""
     table = {"paper": "3A", "where": "Table 1"}
     for data in dict.fromkeys(one["dataset"] for one in stored.figures(**table)):
         name, digits = HERE.get(data, data), data == "mnist"
@@ -82,7 +81,6 @@ def three_a(stored: Stored) -> Iterator[Entry]:
 
 @tabled("3A, Table 1: rivals", "data|rival|printed|here")
 def rivals_of_3a(stored: Stored) -> Iterator[Entry]:
-    """3A, Table 1: the rivals that it prints, and what they reach here."""
     for one in stored.figures(paper="3A", where="Table 1"):
         method, name = RIVALS.get(one["method"]), HERE.get(one["dataset"], one["dataset"])
         rows = [
@@ -125,7 +123,6 @@ def figures_of_3a(stored: Stored) -> Parts:
 
 
 def noise_plot() -> str:
-    """Draw the noise that Eq. 8 of 3A asks for on each feature, against epsilon."""
     curves = {}
     for size, classes, features, name in SIZES:
         shape = {"cluster_size": size, "n_classes": classes, "n_features": features}
@@ -151,7 +148,6 @@ def _mixtures(stored: Stored) -> dict[tuple[Any, ...], dict[int, list[ResultRow]
 
 
 def dp_cda_curves(stored: Stored) -> str:
-    """DP-CDA, Figure 2: accuracy over the order of mixture."""
     known, panels = _mixtures(stored), []
     for data, epsilon in product(IMAGES, (None, 20.0, 10.0)) if known else ():
         printed = [
@@ -174,7 +170,6 @@ def _of_table_2(stored: Stored, data: str, epsilon: float | None) -> list[dict[s
 
 @tabled("DP-CDA, Table 2: accuracy", "data|epsilon|order|printed|here")
 def dp_cda_orders(stored: Stored) -> Iterator[Entry]:
-    """DP-CDA, Table 2: accuracy at each order of mixture."""
     known = _mixtures(stored)
     for data, epsilon in product(IMAGES, (None, 20.0, 10.0)) if known else ():
         for one in _of_table_2(stored, data, epsilon):
@@ -186,7 +181,6 @@ def dp_cda_orders(stored: Stored) -> Iterator[Entry]:
 
 @tabled("DP-CDA: the best order", "images|epsilon|printed|order|here|order")
 def dp_cda(stored: Stored) -> Iterator[Entry]:
-    """Accuracy of the paper's network at the best order, printed and here."""
     for (data, epsilon), groups in _mixtures(stored).items():
         best = max(groups, key=lambda order: mean(values_of(groups[order], "cnn_accuracy")))
         figures = _of_table_2(stored, data, epsilon)
@@ -198,7 +192,6 @@ def dp_cda(stored: Stored) -> Iterator[Entry]:
 
 @tabled("DP-CDA, Table 3", "data|method|epsilon|printed|here|trained on it")
 def dp_cda_table_3(stored: Stored) -> Iterator[Entry]:
-    """DP-CDA, Table 3: every method at epsilon 10 and 20 on images."""
     kinds = {name: kind for kind, name in NAMES.items()}
     keys = {"the paper's network": "paper_cnn_accuracy", "a network": "cnn_accuracy",
             "logistic regression": "accuracy"}  # fmt: skip
@@ -214,14 +207,12 @@ def dp_cda_table_3(stored: Stored) -> Iterator[Entry]:
 
 
 def dp_mix(stored: Stored) -> Table:
-    """DPMix as printed, by order of mixture and number of images."""
     mixed = stored.of("papers", part="mixtures", method="dp_mix")
     rows = [replace(row, settings={**row.settings, "images": row.rows_out}) for row in mixed]
     return table_of(rows, title="DPMix as printed")
 
 
 def dpgm(stored: Stored) -> Parts:
-    """DPGM: accuracy of clusters (Figure 3), and errors of counting queries (Figures 5 and 6)."""
     clusters = [row for row in stored.of("papers") if "clustering_accuracy" in row.figures]
     queries = [row for row in stored.of("papers") if "error_20" in row.figures]
     panels = [
@@ -250,7 +241,6 @@ def _curves(rows: list[ResultRow], fact: str) -> dict[str, list[tuple[float, flo
 
 @tabled("DPGM: printed figures", "where|data|method|figure|epsilon|printed")
 def dpgm_printed(stored: Stored) -> Iterator[Entry]:
-    """Figures that the DPGM paper prints."""
     for one in stored.figures(paper="DPGM"):
         if one["where"] != "Table 2":
             cells = [one["where"], one["dataset"], one["method"], one["metric"].replace("_", " ")]
@@ -258,7 +248,6 @@ def dpgm_printed(stored: Stored) -> Iterator[Entry]:
 
 
 def nist_in_full(stored: Stored) -> Table:
-    """NIST's Diverse Communities: printed figures and ours, by features and epsilon."""
     rows = stored.of("nist")
     entries: list[tuple[Any, Entry]] = []
     digits = {"k_marginal": 1, "propensity_mse": 4, "inconsistent_records": 0}
@@ -298,7 +287,6 @@ def nist(stored: Stored) -> Table:
 @tabled("DPImageBench and DPDM, as printed, beside ours",
         "images|epsilon|method|trained on the release|accuracy")  # fmt: skip
 def image_anchors(stored: Stored) -> Iterator[Entry]:
-    """DPImageBench and DPDM beside our images."""
     keys = {"accuracy": "logistic regression", "cnn_accuracy": "small network",
             "teacher_accuracy": "released classifier"}  # fmt: skip
     for data, epsilon in product(IMAGES, (1.0, 10.0)) if stored.of("images") else ():

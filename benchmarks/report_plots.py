@@ -186,7 +186,6 @@ def places(
 def scatters(
     panels: Sequence[tuple[str, NDArray[np.float64], NDArray[np.int64]]], *, columns: int
 ) -> str:
-    """Draw labelled points of the unit square."""
 
     def draw(axes: list[Axes], _: Figure) -> None:
         for one, (title, points, labels) in zip(axes, panels, strict=True):

@@ -56,7 +56,6 @@ def standard_error(values: Sequence[float]) -> float:
     f"{NAMES[m]}, {e:g}" for e in EPSILONS for m in (OWN, YARDSTICK)
 )]))  # fmt: skip
 def auc(stored: Stored) -> Iterator[Entry]:
-    """AUC on every table, at each epsilon."""
     for name in datasets(stored):
         groups = [runs(stored, name, "real", None)]
         groups += [runs(stored, name, m, e) for e in EPSILONS for m in (OWN, YARDSTICK)]
@@ -66,7 +65,6 @@ def auc(stored: Stored) -> Iterator[Entry]:
 @tabled("Probabilities, epsilon 1", "log-loss|ClustMix|naive Bayes|real rows|"
         "calibration error of ClustMix|of real rows|splits")  # fmt: skip
 def probabilities(stored: Stored) -> Iterator[Entry]:
-    """Log-loss and calibration error at epsilon 1, with the number of splits."""
     for name in datasets(stored):
         groups = [runs(stored, name, m, 1.0) for m in (OWN, YARDSTICK)]
         groups.append(runs(stored, name, "real", None))
@@ -78,7 +76,6 @@ def probabilities(stored: Stored) -> Iterator[Entry]:
 @tabled("Gain of ClustMix over naive Bayes on the same splits, and its standard error",
         "table|epsilon|splits|AUC|accuracy|log-loss|2-way|1-way")  # fmt: skip
 def verdicts(stored: Stored) -> Iterator[Entry]:
-    """Mean gain over naive Bayes on the same splits, with its standard error."""
     signs = {"auc": 1, "accuracy": 1, "log_loss": -1, "tvd_2way": -1, "tvd_1way": -1}
     for name, epsilon in product(datasets(stored), EPSILONS):
         theirs = {row.seed: row for row in runs(stored, name, YARDSTICK, epsilon)}
@@ -100,7 +97,6 @@ def verdicts(stored: Stored) -> Iterator[Entry]:
         "table|method|epsilon|AUC|AUC by group|importances|calibration error|"
         "by chance")  # fmt: skip
 def fairness(stored: Stored) -> Iterator[Entry]:
-    """AUC by sex and age, and agreement of importances, of releases beside real rows."""
     known = [row for row in stored.of("groups") if "importance_agreement" in row.figures]
     for (name, method, epsilon), group in grouped(known, "dataset", "method", "epsilon").items():
         keys = dict.fromkeys(k for row in group for k in row.figures if k.startswith("auc, "))
@@ -130,7 +126,6 @@ def points_of(groups: dict[float, list[ResultRow]], key: str) -> plots.Points:
 
 
 def auc_plot(stored: Stored, names: dict[str, str] | None = None, columns: int = 3) -> str:
-    """Draw AUC against epsilon with error bars."""
     panels = []
     for dataset, name in (IN_PLOT if names is None else names).items():
         curves = {}
@@ -146,13 +141,11 @@ def auc_plot(stored: Stored, names: dict[str, str] | None = None, columns: int =
 
 
 def auc_plots(stored: Stored) -> str:
-    """Draw AUC against epsilon on every table with several."""
     names = {name: name for name in datasets(stored) if name not in AT_ONE_ALONE}
     return auc_plot(stored, names, columns=4)
 
 
 def tables_plot(stored: Stored) -> str:
-    """Draw AUC at epsilon 1 on every table."""
     found = []
     for name in datasets(stored):
         groups = [runs(stored, name, OWN, 1.0), runs(stored, name, YARDSTICK, 1.0)]
@@ -181,7 +174,6 @@ def time_plot(stored: Stored) -> str:
 
 
 def adult(stored: Stored) -> Table:
-    """Every method, form and rival on Adult at epsilon 1."""
     rows = stored.of("tables", dataset="adult")
     return table_of(
         [row for row in rows if row.epsilon == 1.0 or row.method == "real"],
@@ -197,7 +189,6 @@ def _of_images(stored: Stored, name: str, epsilon: float) -> list[ResultRow]:
 
 @tabled("Images", "images|epsilon|network|logistic regression|released classifier|releases")
 def images(stored: Stored) -> Iterator[Entry]:
-    """Accuracy on real test images of what is trained on released ones."""
     keys = ("cnn_accuracy", "accuracy", "teacher_accuracy")
     for name in IMAGES:
         groups = {f"{epsilon:g}": _of_images(stored, name, epsilon) for epsilon in EPSILONS}
@@ -208,7 +199,6 @@ def images(stored: Stored) -> Iterator[Entry]:
 
 
 def image_plot(stored: Stored) -> str:
-    """Draw the accuracy on images against epsilon."""
     keys = {"network": "cnn_accuracy", "released classifier": "teacher_accuracy",
             "logistic regression": "accuracy"}  # fmt: skip
     panels = []
@@ -233,7 +223,6 @@ def all_images(stored: Stored) -> Table:
 @tabled("The methods of the product, epsilon 1",
         "method|AUC, Adult|accuracy, MNIST, logistic regression")  # fmt: skip
 def methods(stored: Stored) -> Iterator[Entry]:
-    """AUC on Adult and accuracy on MNIST at epsilon 1 of the methods of the product."""
     for method in (OWN, YARDSTICK, "dp_cda", "dpgm", "dp_kmeans"):
         adult = runs(stored, "adult", method, 1.0)
         delta = 1e-5 if method == OWN else 1e-6
@@ -245,7 +234,6 @@ def methods(stored: Stored) -> Iterator[Entry]:
 
 @tabled("Releases without a part, epsilon 1", "table|release|AUC|log-loss|2-way")
 def parts(stored: Stored) -> Iterator[Entry]:
-    """Mean differences to the whole release at epsilon 1, on the same splits."""
     keys = ("auc", "log_loss", "tvd_2way")
     found = grouped(stored.of("parts", epsilon=1.0), "dataset", "variant")
     for (dataset, variant), group in found.items():
@@ -260,7 +248,6 @@ def parts(stored: Stored) -> Iterator[Entry]:
 
 @tabled("Time and memory", "release of|rows read|columns|wall seconds|peak MiB")
 def cost(stored: Stored) -> Iterator[Entry]:
-    """Time and memory of the whole command at epsilon 1."""
     names = ("adult", "diabetes130-readmission", "physionet2012-mortality", "isolet-vowels")
     groups = {name: runs(stored, name, OWN, 1.0) for name in names}
     groups |= {f"{row.dataset}, {row.rows:,}": [row] for row in stored.of("sizes")}
@@ -276,7 +263,6 @@ def cost(stored: Stored) -> Iterator[Entry]:
         "data|points|ridge|trees|random rows, ridge|random rows, trees|all rows, trees|seconds|"
         "device")  # fmt: skip
 def distilled(stored: Stored) -> Iterator[Entry]:
-    """Scores of models of a few distilled points, of as many random rows, and of all rows."""
     keys = ("points, ridge", "points, trees", "random rows, ridge", "random rows, trees")
     for row in stored.of("distill"):
         for n in (name.split()[0] for name in row.figures if name.endswith(" points, ridge")):
@@ -287,7 +273,6 @@ def distilled(stored: Stored) -> Iterator[Entry]:
 
 @tabled("No row came of", "suite|data|method|epsilon|outcome|limit, seconds")
 def outcomes(stored: Stored) -> Iterator[Entry]:
-    """Jobs that failed or did not end."""
     for row in stored.rows:
         if row.outcome:
             cells = [str(row.suite), row.dataset, row.method, epsilon_text(row.epsilon)]

@@ -119,7 +119,6 @@ class ResultRow:
 
 
 def read_rows(path: Path) -> list[ResultRow]:
-    """Read the rows of an earlier run; none if there was none."""
     if not path.is_file():
         return []
     return [ResultRow(**row) for row in json.loads(path.read_text(encoding="utf-8"))]

@@ -56,7 +56,6 @@ class End:
 
 
 def jobs_of(suites: Iterable[str]) -> list[Job]:
-    """Return the jobs of suites; one that is not there has none."""
     found: list[Job] = []
     for name in suites:
         if (ROOT / "benchmarks" / "suites" / f"{name}.py").is_file():

@@ -64,7 +64,6 @@ def fitted(rows: View, trees: int) -> Any:
 
 
 def predicted(model: Any, synthetic: View, real: View, n_labels: int) -> NDArray[np.float64]:
-    """Probability of each level for the real rows."""
     probability = np.full((len(real.label), n_labels), LEAST)
     if model is None:
         probability[:, synthetic.labelled().label[:1]] = 1.0
@@ -92,7 +91,6 @@ def groups(real: View, schema: Document) -> dict[str, NDArray[np.bool_]]:
 def auc_by_group(
     probability: NDArray[np.float64], real: View, schema: Document
 ) -> dict[str, float]:
-    """AUC on the real rows of each group that has two label levels or more."""
     return {
         f"auc, {name}": utility(probability[rows], real.label[rows], schema["label"])["auc"]
         for name, rows in groups(real, schema).items()

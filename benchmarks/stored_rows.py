@@ -110,18 +110,15 @@ def made_table(title: str, header: Iterable[str], entries: Iterable[Entry]) -> T
 
 
 def name_of(row: ResultRow) -> str:
-    """Return the name of a method, and the form of a paper."""
     form = {"published": ", as printed", "accounted": ", accounted"}.get(row.analysis, "")
     return NAMES.get(row.method, row.method) + form
 
 
 def value_of(row: ResultRow, name: str) -> Any:
-    """Return a figure of a row by name, of its fields or of its others."""
     return getattr(row, name) if hasattr(row, name) else row.figures.get(name)
 
 
 def values_of(rows: Rows, name: str) -> list[float]:
-    """Return the figures of rows that have it."""
     return [value for row in rows if (value := value_of(row, name)) is not None]
 
 

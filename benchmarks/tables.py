@@ -42,7 +42,6 @@ DECLARED_PATIENTS = {"adult": 24_000, "mnist": 60_000}
 
 
 def site_names() -> list[str]:
-    """Return the names of all site files."""
     return sorted(path.stem for folder in SITES for path in folder.glob("*.yaml"))
 
 
@@ -137,7 +136,6 @@ def read_images(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
 
 def data_place(name: str) -> Path:
-    """Return a file or folder of public data below ``CLUSTMIX_DATA_DIR``."""
     for base in data_folders(load_settings().data_places):
         if (base / name).exists():
             return base / name

@@ -81,7 +81,6 @@ class Judge:
 
 
 def row_of(site: str, seed: int = 0) -> ResultRow:
-    """Release a table, distil its rows, and score what learns from them."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         document, test, n_rows = divided(site_document(site), seed, folder)

@@ -13,7 +13,6 @@ TABLES = ("adult", "heart-disease-uci", "flchain", "nafld", "nhanes-2009-2012", 
 
 
 def jobs() -> list[Job]:
-    """Return the jobs."""
     methods = (("clustmix", 1.0), ("real", None), ("naive_bayes", 1.0))
     runs = [Run(dataset=name, method=m, epsilon=e) for name in TABLES for m, e in methods]
     return listed("groups", (run.options() for run in runs))

@@ -159,7 +159,6 @@ def of_peer(
 
 
 def decoded(made: Any, schema: clustmix.Schema) -> pd.DataFrame:
-    """Return rows of codes, the label last, as values."""
     return decode(made[:, :-1], made[:, -1], schema, rng=np.random.default_rng())
 
 

@@ -25,7 +25,6 @@ PARTS = {
 
 
 def jobs() -> list[Job]:
-    """All jobs of the suite, in the order in which they matter."""
     found = []
     for line in Path(__file__).with_name("papers_jobs.txt").read_text("utf-8").splitlines():
         parts = re.split(r"\{(.*?)\}", line)
@@ -36,7 +35,6 @@ def jobs() -> list[Job]:
 
 
 def function_of(part: str) -> Callable[..., ResultRow]:
-    """Return the function that makes the rows of a part, by the options of a command."""
     found: Callable[..., ResultRow] = getattr(
         import_module(f"benchmarks.suites.{PARTS[part]}"), f"{part}_row"
     )
@@ -44,7 +42,6 @@ def function_of(part: str) -> Callable[..., ResultRow]:
 
 
 def main(words: Sequence[str]) -> int:
-    """Print the row of one job."""
     function = function_of(words[0])
     return print_row(function(**asked(function, words[1:])))
 

@@ -78,7 +78,6 @@ def coded(site: SiteFile) -> tuple[Floats, Labels]:
 
 
 def largest_codes(site: SiteFile) -> Floats:
-    """Return what codes are divided by."""
     return np.maximum(np.array(domain_of(site.table_schema).n_codes) - 1.0, 1.0)
 
 
@@ -185,7 +184,6 @@ def eq8_sigma(epsilon: float, size: int, n_classes: int = 10, n_features: int = 
 
 
 def images_and_digits(part: str = "mnist") -> tuple[Floats, Labels]:
-    """MNIST with pixels in [0, 1]."""
     pixels, digits = read_images(find(part))
     return pixels / 255.0, digits
 

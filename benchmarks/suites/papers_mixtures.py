@@ -34,7 +34,6 @@ Made = tuple[Images, NDArray[Any], NDArray[Any], Images]
 
 
 def images_of(dataset: str) -> Any:
-    """Pixels and labels of the training images and of the test images, by the site's name."""
     name = dataset.replace("-", "_")
     return tuple(read_images(find(name + part)) for part in ("", "_test"))
 

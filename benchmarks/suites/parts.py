@@ -105,7 +105,6 @@ def independent_codes(
 
 
 def independent_labels(probabilities: Array, rng: np.random.Generator) -> NDArray[np.uint16]:
-    """Draw every label by itself."""
     upto = probabilities.cumsum(axis=1)[:, :-1]
     return (rng.random((len(upto), 1)) > upto).sum(axis=1).astype(np.uint16)
 
@@ -124,14 +123,12 @@ VARIANTS: dict[str, dict[tuple[Any, str], Any]] = {
 
 
 def jobs() -> list[Job]:
-    """Return the jobs at an epsilon of one."""
     runs = product(SPLITS, DATASETS, VARIANTS)
     return listed("parts", (f"--dataset {name} --epsilon 1 --variant {variant} --split {split}"
                             for split, name, variant in runs))  # fmt: skip
 
 
 def row_of(dataset: str, variant: str, epsilon: float = 1.0, seed: int = 0) -> ResultRow:
-    """Measure and score one release in this process."""
     with TemporaryDirectory(prefix="clustmix-bench-") as place:
         asked = Run(dataset=dataset, method="real", epsilon=epsilon)
         document, test, n_rows = divided(asked.changed(site_document(dataset)), seed, Path(place))

@@ -104,7 +104,6 @@ def jobs() -> list[Job]:
 def row_of(
     dataset: str, epsilon: float, points: Literal["sampled", "optimised"], seed: int = 0
 ) -> ResultRow:
-    """Measure images once, and score the teacher by the test images."""
     (pixels, labels), (others, answers) = (
         read_images(find(dataset + end)) for end in ("", "_test")
     )

@@ -14,7 +14,6 @@ SLOW = ("dp_cda", "dpgm")
 
 
 def jobs() -> list[Job]:
-    """Return the jobs."""
     runs = [Run(dataset=name, method="real", rows=ROWS) for name in TABLES]
     runs += [
         Run(dataset=name, method=entry.kind, epsilon=1.0, rows=ROWS)

@@ -17,7 +17,6 @@ from typing import Any
 
 
 def laid_out(source: Path, folder: Path) -> Path:
-    """Link the files of the excerpts into a folder as `sdnist` has them."""
     for path in source.iterdir():
         place = folder / ("national" if path.stem == "national2019" else "") / path.name
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -72,7 +71,6 @@ def k_marginal(dataset: Any) -> float:
 
 
 def scores(rows: Path, root: Path, folder: Path) -> dict[str, float]:
-    """Return the scores of a CSV file of synthetic rows, by name."""
     dataset = dataset_of(rows, root)
     from sdnist.metrics.inconsistency import Inconsistencies
     from sdnist.metrics.propensity import PropensityMSE

@@ -29,7 +29,6 @@ def jobs() -> list[Job]:
 def row_of(
     rows: int, columns: Literal[30, 100] = 30, format: Literal["parquet", "csv"] = "parquet"
 ) -> ResultRow:
-    """Write a table and its site file, and release it."""
     with tempfile.TemporaryDirectory(prefix="clustmix-bench-") as name:
         folder = Path(name)
         table, test = folder / f"table.{format}", folder / "test.parquet"

@@ -31,7 +31,6 @@ EPSILONS = (1.0, 10.0)
 
 
 def jobs() -> list[Job]:
-    """Return the jobs: real rows, the methods of the product, AIM."""
     runs = [Run(dataset=name, method="real") for name in RULES]
     runs += [
         Run(dataset=name, method=method, epsilon=epsilon, seed=draw)
@@ -46,7 +45,6 @@ def jobs() -> list[Job]:
 
 
 def made(rule: str) -> pd.DataFrame:
-    """Draw a table by a public seed."""
     rng, columns = np.random.default_rng(20_260_701), [f"x{j}" for j in range(N_COLUMNS)]
     bits = rng.integers(2, size=(N_ROWS, N_COLUMNS))
     result = bits[:, : RULES[rule]].sum(axis=1) % 2 ^ (rng.random(N_ROWS) < FLIPPED)
@@ -57,7 +55,6 @@ def made(rule: str) -> pd.DataFrame:
 
 
 def rule_kept(rule: str, frame: pd.DataFrame) -> dict[str, float]:
-    """Share of rows that keep the rule."""
     bits = frame.astype(str).astype(int)
     result = bits["x2" if rule == "xor-columns" else "label"]
     found = bits[[f"x{j}" for j in range(RULES[rule])]].sum(axis=1) % 2 == result
@@ -65,7 +62,6 @@ def rule_kept(rule: str, frame: pd.DataFrame) -> dict[str, float]:
 
 
 def document(rule: str, table: Path) -> dict[str, Any]:
-    """Return the site file of a table."""
     levels = ["0", "1"]
     columns = [{"name": f"x{j}", "kind": "categorical", "levels": levels} for j in range(N_COLUMNS)]
     return {
@@ -84,7 +80,6 @@ def document(rule: str, table: Path) -> dict[str, Any]:
 
 
 def row_of(run: Run) -> ResultRow:
-    """Write the table, and measure a method on it."""
     with tempfile.TemporaryDirectory(prefix="clustmix-bench-") as folder:
         table = Path(folder) / "table.csv"
         made(run.dataset).to_csv(table, index=False)

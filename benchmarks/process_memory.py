@@ -17,11 +17,11 @@ INTERVAL_SECONDS = 0.05
 
 def run_measured(
     command: Sequence[str], environment: Mapping[str, str]
-) -> tuple[subprocess.CompletedProcess[str], dict[str, float]]:
-    """Run a command with additional environment variables until it ends; return what it used.
+) -> tuple[str, dict[str, float]]:
+    """Run a command with additional environment variables; return its output and what it used.
 
     Unlike wall time, processor time does not grow when others keep the machine busy. Of resident
-    memory the largest sum at one moment is kept.
+    memory the largest sum at one moment is kept. RuntimeError if the command fails.
     """
     started, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     process = subprocess.Popen(  # noqa: S603, the command is the benchmark's own
@@ -34,9 +34,14 @@ def run_measured(
     stdout, stderr = process.communicate()
     ended.set()
     thread.join()
+    if process.returncode != 0:
+        raise RuntimeError(
+            f"expected {' '.join(command[:3])} to end with exit code 0, found "
+            f"{process.returncode}: {(stdout + stderr).strip()[-2000:]}"
+        )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return subprocess.CompletedProcess(command, process.returncode, stdout, stderr), {
+    return stdout, {
         "wall_seconds": round(time.perf_counter() - started, 3),
         "cpu_seconds": round(cpu, 3),
         "peak_rss_mib": round(max(sums) / 2**20, 1),

@@ -10,7 +10,6 @@ the pipeline. Images have test files of their own and no split.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -48,20 +47,9 @@ REAL: dict[str, Any] = {"analysis": "none", "epsilon": None, "delta": None, "sou
 class Run:
     """One run: a method on one split of a dataset, or one draw of it.
 
-    Parameters
-    ----------
-    dataset, method
-        Name of a site file, and kind of a method; ``real`` for the real rows.
-    form
-        ``proven``, or a form of a rival.
-    epsilon, delta
-        In place of those of the site file; the lifetime budget is made to fit.
-    rows
-        Rows that are taken of the table, all if left out.
-    seed
-        Split, or number of a draw where nothing is split.
-    look
-        Number of an earlier look at a table, in the commands of rows that are kept from it.
+    ``method`` is ``real`` for the real rows, ``form`` is ``proven`` or a form of a rival. Epsilon
+    and delta stand in place of those of the site file; ``rows`` are taken of the table, all if left
+    out. ``look`` numbers an earlier look at a table, in commands of rows that are kept from it.
     """
 
     dataset: str
@@ -193,24 +181,15 @@ def real_rows(site: SiteFile, folder: Path) -> Path:
 def _commanded(command: list[str], folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Run a command in an empty home; return what it used and what it answered."""
     places = {"CLUSTMIX_HOME": f"{folder}/home", "CLUSTMIX_RELEASES": f"{folder}/releases"}
-    ended, used = run_measured([*command, "--json"], {**places, "PYTHONPATH": str(ROOT)})
-    if ended.returncode != 0:
-        said = (ended.stdout + ended.stderr).strip()[-2000:]
-        raise RuntimeError(
-            f"expected {' '.join(command[:3])} to end with exit code 0, found "
-            f"{ended.returncode}: {said}"
-        )
-    return used, json.loads(ended.stdout)
+    said, used = run_measured([*command, "--json"], {**places, "PYTHONPATH": str(ROOT)})
+    return used, json.loads(said)
 
 
 def scored(bundle: Path, test: Path, train: Path | None = None) -> dict[str, Any]:
     """Score files in a process of its own; return facts of a row."""
     words = ["--networks", *(["--trained", str(train)] if train else []), str(bundle), str(test)]
-    answer = subprocess.run(  # noqa: S603, the command is the benchmark's own
-        [sys.executable, "-m", "benchmarks.score", *words],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    found = json.loads(answer.stdout)
+    command = [sys.executable, "-m", "benchmarks.score", *words]
+    found = json.loads(run_measured(command, {"PYTHONPATH": str(ROOT)})[0])
     shares = [abs(real - made) for real, made in found["label_shares"].values()]
     figures = {
         "largest_label_share_error": round(max(shares), 5),

@@ -18,7 +18,7 @@ from benchmarks.results import ResultRow, print_row
 
 PARTS = {
     "table": "papers_clustmix", "means": "papers_clustmix", "noise": "papers_clustmix",
-    "toy": "papers_pictures", "digits": "papers_pictures", "mixtures": "papers_mixtures",
+    "toy": "papers_clustmix", "digits": "papers_clustmix", "mixtures": "papers_mixtures",
     "clusters": "papers_dpgm", "queries": "papers_dpgm",
 }  # fmt: skip
 """Modules with the function of each part, such as ``table_row``."""

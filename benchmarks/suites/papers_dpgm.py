@@ -16,22 +16,22 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import confusion_matrix
 
-from benchmarks.in_process import released_rows
+from benchmarks.in_process import released_rows, shards_of
 from benchmarks.query_sets import draw_query_sets, query_set_errors
 from benchmarks.results import IN_PROCESS, ResultRow
 from benchmarks.rivals.__main__ import read_records, site_of
 from benchmarks.rivals.mwem import AccountedMwem, MwemSettings, PrintedMwem
 from benchmarks.tables import read_images
 from privacy.calibration import gdp_mu
-from privacy.mechanisms import discrete_gaussian_mechanism
-from privacy.parameters import Adjacency, PrivacyParameters
+from privacy.parameters import PrivacyParameters
 from privacy.randomness import OperatingSystemNoise
 from storage.public_data.datasets import find
 from tasks.ingest.encoding import domain_of
+from tasks.measurement.curator import Curator
 from tasks.measurement.measurement_plan import plan_measurement
 from tasks.measurement.vectors import VectorMap
 from tasks.methods.dpgm import kernel_kmeans as kernel
-from tasks.methods.dpgm.dp_kmeans import PUBLIC_SEED, round_requests
+from tasks.methods.dpgm.dp_kmeans import PUBLIC_SEED, round_requests, run_rounds
 from tasks.methods.dpgm.dpgm import Dpgm
 from tasks.methods.dpgm.dpgm_settings import BudgetShares, DpgmConfig
 from tasks.methods.naive_bayes import NaiveBayes
@@ -111,29 +111,16 @@ def clusters_row(features: Literal["fourier", "plain"], epsilon: float, seed: in
         VectorMap(domain), features=features, n_features=FEATURES,
         length_scale=None, l2_clip_norm=None, public_seed=public_seed,
     )  # fmt: skip
-    clustering = kernel.start_clustering(embedding, n_clusters=CLUSTERS, public_seed=public_seed)
-    points = embedding.points_of_vectors((images > 127).astype(np.float64))
-    share = kernel.count_share(embedding.width)
-    lines = kernel.lines_of(points, np.ones(len(points)), count_share=share)
+    start = kernel.start_clustering(embedding, n_clusters=CLUSTERS, public_seed=public_seed)
     requests = round_requests(embedding, n_clusters=CLUSTERS, rounds=ROUNDS, share=1.0)
     plan = plan_measurement(requests, mu=gdp_mu(epsilon=epsilon, delta=CLUSTERING_DELTA))
-    for index, request in enumerate(requests):
-        planned = plan[request.name]
-        sums = kernel.sums_by_cluster(lines, clustering.assign_points(points), CLUSTERS)
-        noisy = discrete_gaussian_mechanism(
-            sums.astype(np.int64), statistic=planned.name, adjacency=Adjacency.ADD_REMOVE,
-            l2_sensitivity=planned.l2_sensitivity, noise_stddev=planned.noise_stddev,
-            noise_source=OperatingSystemNoise(),
-        )  # fmt: skip
-        clustering = kernel.move_centres(
-            clustering, noisy.values / planned.scale, noise_stddev=planned.unit_noise_stddev,
-            public_seed=public_seed + 1_000 * (1 + index),
-        )  # fmt: skip
-    found = clustering_accuracy(clustering.assign_points(points), digits)
+    [rows] = shards_of(images > 127, digits)
+    curator = Curator(plan=plan, shards=[rows], noise_source=OperatingSystemNoise())
+    clusters = run_rounds(curator, start, rounds=ROUNDS).assign(rows.codes, rows.label)
     return ResultRow(
         dataset="mnist-binarised", method="dp_kmeans", analysis="proven", epsilon=epsilon,
-        delta=CLUSTERING_DELTA, seed=seed, source=IN_PROCESS, rows=len(points),
+        delta=CLUSTERING_DELTA, seed=seed, source=IN_PROCESS, rows=len(images),
         settings={"features": features, "rounds": ROUNDS, "n_clusters": CLUSTERS},
-        figures={"clustering_accuracy": round(found, 4)},
+        figures={"clustering_accuracy": round(clustering_accuracy(clusters, digits), 4)},
         wall_seconds=round(time.perf_counter() - began, 2),
     )  # fmt: skip

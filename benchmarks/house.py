@@ -13,11 +13,12 @@ import re
 import subprocess
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMITS = "benchmarks/house_limits.toml"
@@ -37,12 +38,10 @@ STORES = frozenset({"ArrivalStore", "KeyStore", "LedgerDatabase", "MeasurementSt
                     "PendingBundles", "ReleaseStore"})  # fmt: skip
 """A class that shows three of these to everybody is an installation by another name."""
 
-QUESTION = re.compile(r"(What|Who|How|Where|Whether)\b")
+QUESTION = r"(What|Who|How|Where|Whether)\b"
 WORDS = {
-    "lines of an earlier version": re.compile(
-        r"\b(?:earlier (?:program|version)s?|former(?:ly)?)\b", re.IGNORECASE
-    ),
-    "tell, tells, told": re.compile(r"\b(?:tell|tells|told)\b", re.IGNORECASE),
+    "lines of an earlier version": r"\b(?:earlier (?:program|version)s?|former(?:ly)?)\b",
+    "tell, tells, told": r"\b(?:tell|tells|told)\b",
 }
 """Prose of the product that is hard to read."""
 
@@ -51,36 +50,28 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class House:
-    """The Python files of a checkout.
-
-    Parameters
-    ----------
-    root
-        Folder of the checkout.
-    """
+    """The Python files of a checkout in a folder."""
 
     root: Path = ROOT
 
     @cached_property
-    def files(self) -> tuple[str, ...]:
-        """Paths of all Python files that git knows, relative to the root."""
-        return self._listed("*.py")
-
-    @cached_property
     def lines(self) -> dict[str, int]:
-        """Lines of each file, empty ones and comments included."""
-        return {path: (self.root / path).read_bytes().count(b"\n") for path in self.files}
+        """Lines of each file that git knows, empty ones and comments included."""
+        return {path: (self.root / path).read_bytes().count(b"\n") for path in self._listed("*.py")}
 
     @cached_property
     def trees(self) -> dict[str, ast.Module]:
         """Syntax tree of each file of the product."""
-        product = (path for path in self.files if path.split("/")[0] not in NO_PRODUCT)
+        product = (path for path in self.lines if path.split("/")[0] not in NO_PRODUCT)
         return {path: ast.parse((self.root / path).read_bytes()) for path in product}
 
     @cached_property
     def imports(self) -> dict[str, set[str]]:
         """Files of the product that each of them imports, also inside functions."""
-        modules = {_module(path): path for path in self.trees}
+        modules = {
+            path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path
+            for path in self.trees
+        }
         return {
             path: {
                 target
@@ -89,6 +80,11 @@ class House:
             }
             for path, tree in self.trees.items()
         }
+
+    def nodes(self, kind: Any) -> Iterator[tuple[str, Any]]:
+        """Yield the nodes of a kind in the product, each with the path of its file."""
+        for path, tree in self.trees.items():
+            yield from ((path, node) for node in ast.walk(tree) if isinstance(node, kind))
 
     def long_modules(self) -> dict[str, int]:
         """Return the modules of the product that have more than `MAX_LINES`."""
@@ -116,14 +112,9 @@ class House:
             or start in _reached(end, beyond)
         )
 
-    def functions(self, counts: Callable[[Function], bool]) -> list[str]:
+    def functions(self, counts: Callable[[Any], bool]) -> list[str]:
         """Return the functions for which something is true, as ``file:name``."""
-        return [
-            f"{path}:{node.name}"
-            for path, tree in self.trees.items()
-            for node in ast.walk(tree)
-            if isinstance(node, Function) and counts(node)
-        ]
+        return [f"{path}:{one.name}" for path, one in self.nodes(Function) if counts(one)]
 
     def takers_of_whole(self) -> list[str]:
         """Return the functions that take a site, a site file or a job whole, as ``file:name``.
@@ -133,61 +124,48 @@ class House:
         that gives three stores away.
         """
         whole, before = set(WHOLE), set[str]()
-        shown = {
-            node.name: _shown_types(node)
-            for tree in self.trees.values()
-            for node in ast.walk(tree)
-            if isinstance(node, ast.ClassDef)
-        }
+        shown = {node.name: _shown_types(node) for _, node in self.nodes(ast.ClassDef)}
         while whole != before:
             before = set(whole)
             whole |= {n for n, types in shown.items() if types & whole or len(types & STORES) >= 3}
         return self.functions(lambda one: any(_is_whole(each, whole) for each in _parameters(one)))
 
-    def classes(self, paths: Iterable[str]) -> list[str]:
-        """Return the classes of some modules whose names begin with no underscore."""
-        return [
-            f"{path}:{node.name}"
-            for path in paths
-            for node in ast.walk(self.trees[path])
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
-        ]
-
-    def made_up_classes(self) -> list[str]:
-        """Return the places of the front door that make classes or names at run time."""
-        return [
-            f"{path}:{node.lineno}"
-            for path, tree in self.trees.items()
-            if path.startswith("clustmix/")
-            for node in ast.walk(tree)
-            if (isinstance(node, ast.FunctionDef) and node.name == "__getattr__")
-            or (isinstance(node, ast.Call) and len(node.args) == 3
-                and isinstance(node.func, ast.Name) and node.func.id == "type")
-        ]  # fmt: skip
-
     def prose(self) -> dict[str, list[str]]:
         """Return the places of riddles in the files of the product, templates included."""
-        packages = sorted({f"{path.split('/')[0]}/*" for path in self.trees})
-        questions: list[str] = []
-        found: dict[str, list[str]] = {"docstrings that open with a question word": questions}
-        for path in self._listed(*packages):
-            source = (self.root / path).read_text("utf-8")
-            if path in self.trees:
-                questions += [
-                    f"{path}:{line}"
-                    for line, text in _docstrings(self.trees[path])
-                    if QUESTION.match(text)
-                ]
-            for name, words in WORDS.items():
-                places = found.setdefault(name, [])
-                for number, line in enumerate(source.split("\n"), start=1):
-                    places += [f"{path}:{number}"] * len(words.findall(line))
+        found = {
+            "docstrings that open with a question word": [
+                f"{path}:{node.lineno}"
+                for path, node in self.nodes(ast.Expr)
+                if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+                and re.match(QUESTION, node.value.value.lstrip())
+            ]
+        }  # fmt: skip
+        paths = self._listed(*sorted({f"{path.split('/')[0]}/*" for path in self.trees}))
+        lines = [
+            (f"{path}:{number}", line)
+            for path in paths
+            for number, line in enumerate((self.root / path).read_text("utf-8").split("\n"), 1)
+        ]
+        for name, words in WORDS.items():
+            found[name] = [
+                place for place, line in lines for _ in re.findall(words, line, re.IGNORECASE)
+            ]
         return found
 
     def lists(self) -> dict[str, list[str]]:
         """Return what is counted, by the name of the measure; each measure is a length."""
         reached = sorted(_reached(RELEASE, self.imports)) if RELEASE in self.trees else []
-        privacy = self.classes(path for path in self.trees if path.startswith("privacy/"))
+        classes = [
+            (path, f"{path}:{node.name}")
+            for path, node in self.nodes(ast.ClassDef)
+            if not node.name.startswith("_")
+        ]
+        privacy = [name for path, name in classes if path.startswith("privacy/")]
+        made_up = [
+            f"{path}:{node.lineno}"
+            for path, node in self.nodes(ast.FunctionDef | ast.Call)
+            if path.startswith("clustmix/") and _makes_names(node)
+        ]
         names = Counter(path.rpartition("/")[2] for path in self.trees)
         shared = [name for name, n in names.items() if n > 1 and not name.startswith("__")]
         return {
@@ -198,7 +176,9 @@ class House:
                 lambda one: any("Settings" in _names(each.annotation) for each in _parameters(one))
             ),
             "modules reached from a release": reached,
-            "public classes reached from a release": self.classes(reached),
+            "public classes reached from a release": [
+                name for path, name in classes if path in reached
+            ],
             "event classes": [one for one in privacy if one.startswith("privacy/events.py:")],
             "accountants": [one for one in privacy if one.endswith("Accountant")],
             f"functions over {MAX_FUNCTION_LINES} lines": self.functions(
@@ -210,7 +190,7 @@ class House:
             "modules that share a file name": [
                 path for path in self.trees if path.rpartition("/")[2] in shared
             ],
-            "classes and names made at run time in clustmix": self.made_up_classes(),
+            "classes and names made at run time in clustmix": made_up,
             **self.prose(),
         }
 
@@ -263,10 +243,6 @@ def _git(root: Path, *arguments: str) -> str:
     return ran.stdout.strip()
 
 
-def _module(path: str) -> str:
-    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-
-
 def _folder(path: str) -> str:
     return path.rpartition("/")[0]
 
@@ -288,12 +264,11 @@ def _imported(tree: ast.Module) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Yield line and text of each docstring, those under constants and fields included."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            if isinstance(node.value.value, str):
-                yield node.lineno, node.value.value.lstrip()
+def _makes_names(node: ast.FunctionDef | ast.Call) -> bool:
+    """Return whether a class, or a name, is made at run time."""
+    if isinstance(node, ast.FunctionDef):
+        return node.name == "__getattr__"
+    return isinstance(node.func, ast.Name) and node.func.id == "type" and len(node.args) == 3
 
 
 def _positional(function: Function) -> list[ast.arg]:

@@ -46,8 +46,10 @@ def _convolved(images: Array, weights: Array, biases: Array, stride: int) -> Arr
     return found + biases
 
 
-def _adam(rate: float, steps: int) -> optax.GradientTransformation:
-    return optax.adam(optax.cosine_decay_schedule(rate, max(steps, 1)))
+def _adam(rate: float, steps: int, n_batches: int = 1) -> Any:
+    """Take each step along the mean of the gradients of so many batches."""
+    adam = optax.adam(optax.cosine_decay_schedule(rate, steps))
+    return adam if n_batches == 1 else optax.MultiSteps(adam, n_batches)
 
 
 def _loss(scores: Array, labels: Array) -> Array:
@@ -112,15 +114,7 @@ def small_accuracy(layers: Layers, images: Images, labels: NDArray[Any]) -> floa
 
 
 class Network(NamedTuple):
-    """A network as its paper has it.
-
-    Parameters
-    ----------
-    layers
-        What is trained: weights and biases, or gain and shift, by name.
-    moments
-        Running mean and variance of each batch normalisation, by which the network is tested.
-    """
+    """Trained weights and biases, or gain and shift, by name; running moments to be tested by."""
 
     layers: dict[str, tuple[Array, Array]]
     moments: dict[str, tuple[Array, Array]]
@@ -144,10 +138,8 @@ def _paper_network(seed: int, n_labels: int) -> Network:
 
 def _pool(images: Array) -> Array:
     """Maximum over squares of two by two pixels."""
-    n, height, width, channels = images.shape
-    squares = images.reshape(n, height // 2, 2, width // 2, 2, channels)
-    rows = jnp.maximum(squares[:, :, 0], squares[:, :, 1])
-    return jnp.maximum(rows[:, :, :, 0], rows[:, :, :, 1])
+    rows = jnp.maximum(images[:, ::2], images[:, 1::2])
+    return jnp.maximum(rows[:, :, ::2], rows[:, :, 1::2])
 
 
 def _drop(hidden: Array, key: Array | None) -> Array:
@@ -186,11 +178,6 @@ def _paper_scores(network: Network, images: Array, key: Array | None) -> tuple[A
     return hidden @ weights + biases, after
 
 
-def _paper_adam(steps: int, n_ghosts: int) -> Any:
-    """Take one step along the mean of the gradients of so many ghost batches."""
-    return optax.MultiSteps(_adam(PAPER_RATE, steps), n_ghosts)
-
-
 @partial(jax.jit, static_argnames=("steps", "n_ghosts"), donate_argnums=(0, 1))
 def _paper_step(
     network: Network, state: Any, batch: tuple[Any, Any], key: Array, steps: int, n_ghosts: int
@@ -200,7 +187,7 @@ def _paper_step(
         return _loss(scores, batch[1]), after
 
     gradients, after = jax.grad(loss, has_aux=True)(network.layers)
-    updates, state = _paper_adam(steps, n_ghosts).update(gradients, state, network.layers)
+    updates, state = _adam(PAPER_RATE, steps, n_ghosts).update(gradients, state, network.layers)
     return Network(optax.apply_updates(network.layers, updates), after), state
 
 
@@ -209,15 +196,9 @@ def _pixels(images: Images) -> Images:
 
 
 def fit_paper(
-    images: Images,
-    labels: NDArray[Any],
-    *,
-    n_labels: int,
-    epochs: int,
-    seed: int,
-    batch_size: int = PAPER_BATCH,
-    n_ghosts: int = 1,
-) -> Network:
+    images: Images, labels: NDArray[Any], *, n_labels: int, epochs: int, seed: int,
+    batch_size: int = PAPER_BATCH, n_ghosts: int = 1,
+) -> Network:  # fmt: skip
     """Train the papers' network on images (n, 784) of any scale, with labels (n,).
 
     The last incomplete batch of an epoch is left out. Batch normalisation takes its moments over
@@ -227,7 +208,7 @@ def fit_paper(
     if n_batches < 1:
         raise ValueError(f"expected at least {batch_size} images, found {len(images)}")
     network, steps = _paper_network(seed, n_labels), epochs * n_batches
-    state = _paper_adam(steps, n_ghosts).init(network.layers)
+    state = _adam(PAPER_RATE, steps, n_ghosts).init(network.layers)
     rng, key = np.random.default_rng([seed, 1]), jax.random.key(seed)
     pixels, answers = _pixels(images), np.asarray(labels, dtype=np.int32)
     for _ in range(epochs):
@@ -239,27 +220,18 @@ def fit_paper(
     return network
 
 
-@jax.jit
-def _moments_of(network: Network, images: Array) -> Any:
-    nothing = network._replace(moments=jax.tree.map(jnp.zeros_like, network.moments))
-    # A step from nothing goes the share `_NORM_MOMENTUM` of the way; dropout comes later.
-    _, after = _paper_scores(nothing, images, jax.random.key(0))
-    return jax.tree.map(lambda moment: moment / _NORM_MOMENTUM, after)
-
-
 def adapted(network: Network, images: Images) -> Network:
     """Give batch normalisation the moments of other images, without their labels.
 
     Mixtures have less contrast than images, and noise has more: with the running moments of the
     training the activations of real images are out of range.
     """
-    return network._replace(moments=_moments_of(network, _pixels(images[:2_000])))
-
-
-@jax.jit
-def _paper_best(network: Network, images: Array) -> Array:
-    return _paper_scores(network, images, None)[0].argmax(axis=1)
+    # A step from nothing goes the share `_NORM_MOMENTUM` of the way; dropout comes later.
+    nothing = network._replace(moments=jax.tree.map(jnp.zeros_like, network.moments))
+    after = jax.jit(_paper_scores)(nothing, _pixels(images[:2_000]), jax.random.key(0))[1]
+    return network._replace(moments=jax.tree.map(lambda one: one / _NORM_MOMENTUM, after))
 
 
 def paper_accuracy(network: Network, images: Images, labels: NDArray[Any]) -> float:
-    return _share_found(partial(_paper_best, network), _pixels(images), labels)
+    best = jax.jit(lambda part: _paper_scores(network, part, None)[0].argmax(axis=1))
+    return _share_found(best, _pixels(images), labels)

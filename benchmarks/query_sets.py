@@ -16,14 +16,13 @@ from numpy.typing import NDArray
 QuerySet = tuple[NDArray[np.int64], ...]
 """Queries, each an array of the different items that a record must contain."""
 
-SANITY_SHARE = 0.001
-"""Sanity bound as a share of the records: queries with a smaller count weigh no more."""
+N_QUERIES, SANITY_SHARE = 1_000, 0.001
+"""Queries in all; sanity bound, a share of the records: smaller counts weigh no more."""
 
 
 def draw_query_sets(
-    *, n_items: int, max_length: int, rng: np.random.Generator, n_queries: int = 1000,
-    n_sets: int = 5,
-) -> tuple[QuerySet, ...]:  # fmt: skip
+    *, n_items: int, max_length: int, rng: np.random.Generator, n_sets: int = 5
+) -> tuple[QuerySet, ...]:
     """Draw random queries in sets of growing length.
 
     The length of a query of set i is uniform in ``[1, i * max_length / n_sets]``; its items are
@@ -32,7 +31,7 @@ def draw_query_sets(
     sets = []
     for number in range(1, n_sets + 1):
         longest = max(1, number * max_length // n_sets)
-        lengths = rng.integers(1, longest, size=n_queries // n_sets, endpoint=True)
+        lengths = rng.integers(1, longest, size=N_QUERIES // n_sets, endpoint=True)
         drawn = (np.sort(rng.choice(n_items, size=n, replace=False)) for n in lengths)
         sets.append(tuple(drawn))
     return tuple(sets)

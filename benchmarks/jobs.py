@@ -1,6 +1,6 @@
 """One job of the benchmarks: a command whose last line is one row.
 
-A suite is a module with ``jobs()``, its commands in their order, and a function that makes the row
+``jobs.txt`` lists the jobs of every suite. A suite is a module with a function that makes the row
 of one of them; ``run`` calls it by the words of the command.
 """
 
@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import argparse
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from benchmarks.results import ResultRow, print_row
@@ -44,11 +47,30 @@ class Job:
         return " ".join(("python", "-m", *self.command))
 
 
-def listed(suite: str, options: Iterable[str], limit_seconds: int = ROW_LIMIT_SECONDS) -> list[Job]:
-    """Make a job of a suite of each text of options."""
-    module = f"benchmarks.suites.{suite}"
-    commands = ((module, *one.split()) for one in options)
-    return [Job(suite=suite, command=each, limit_seconds=limit_seconds) for each in commands]
+def listed(suite: str) -> list[Job]:
+    """Read the jobs of a suite in ``jobs.txt``, which explains its form; none if none is there."""
+    text = Path(__file__).with_name("jobs.txt").read_text("utf-8")
+    lines = text.partition(f"\n[{suite}]\n")[2].partition("\n[")[0].splitlines()
+    limit, names, found = ROW_LIMIT_SECONDS, dict[str, str](), dict[tuple[str, ...], Job]()
+    for line in lines:
+        if line.startswith("limit "):
+            limit = int(line.split()[1])
+        elif named := re.match(r"([\w-]+) = (.*)", line):
+            names[f"@{named[1]}"] = named[2]
+        elif line and not line.startswith("#"):
+            for options in _expanded(re.sub("@[\\w-]+", lambda name: names[name[0]], line)):
+                command = (f"benchmarks.suites.{suite}", *options.split())
+                found.setdefault(command, Job(suite=suite, command=command, limit_seconds=limit))
+    return list(found.values())
+
+
+def _expanded(line: str) -> Iterator[str]:
+    parts = re.split(r"\{(.*?)\}", line)
+    places = sorted(range(1, len(parts), 2), key=lambda place: (-parts[place].count("<"), place))
+    for chosen in product(*(parts[place].lstrip("<").split(",") for place in places)):
+        for place, word in zip(places, chosen, strict=True):
+            parts[place] = word
+        yield "".join(parts)
 
 
 def asked(function: Callable[..., Any], words: Sequence[str] | None) -> dict[str, Any]:

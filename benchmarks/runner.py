@@ -20,11 +20,10 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks.jobs import Job
+from benchmarks.jobs import Job, listed
 from benchmarks.results import IN_PROCESS, RESULTS, ResultRow, keep_rows, read_rows
 from flows.orchestrator import answering, start_server
 from storage.settings import Settings
@@ -53,14 +52,6 @@ class End:
     row: ResultRow | None
     seconds: float
     message: str = ""
-
-
-def jobs_of(suites: Iterable[str]) -> list[Job]:
-    found: list[Job] = []
-    for name in suites:
-        if (ROOT / "benchmarks" / "suites" / f"{name}.py").is_file():
-            found += import_module(f"benchmarks.suites.{name}").jobs()
-    return found
 
 
 def missing(jobs: Iterable[Job], folder: Path, *, again: bool = False) -> list[Job]:
@@ -182,7 +173,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="print the commands, run nothing")
     parser.add_argument("--rows", type=Path, default=RESULTS, help="folder of the rows")
     options = parser.parse_args(arguments)
-    jobs = [job for job in jobs_of(options.suite or SUITES) if options.only in job.words]
+    jobs = [job for name in options.suite or SUITES for job in listed(name)]
+    jobs = [job for job in jobs if options.only in job.words]
     jobs = missing(jobs, options.rows, again=options.again)
     if options.list or not jobs:
         print("\n".join(job.words for job in jobs) or "every job has its row")

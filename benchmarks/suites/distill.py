@@ -22,7 +22,7 @@ import pandas as pd
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.metrics import roc_auc_score
 
-from benchmarks.jobs import Job, listed, run
+from benchmarks.jobs import run
 from benchmarks.releases import Run, released
 from benchmarks.results import ResultRow
 from benchmarks.tables import divided, site_document, write_site
@@ -31,15 +31,9 @@ from tasks.distillation.distilled_rows import distilled, encoded
 from tasks.gates.agreement import CodedTable
 from tasks.ingest.encoding import encode_chunk
 
-SITES = ("adult", "diabetes130-readmission", "physionet2012-mortality", "mnist", "fashion-mnist")
 POINTS, MOST_TEST, TREES, TREES_OF_MANY = (50, 200, 500), 10_000, 100, 40
 MOST_CELLS = 80_000_000
 """Most features of all rows together; of wider tables the first rows."""
-
-
-def jobs() -> list[Job]:
-    words = [f"--site {site}" for site in SITES]
-    return listed("distill", words + [f"{one} --split 1" for one in words[:3]])
 
 
 class Judge:

@@ -19,7 +19,6 @@ import re
 import tempfile
 from collections.abc import Iterable
 from dataclasses import replace
-from itertools import product
 from math import prod
 from pathlib import Path
 from time import perf_counter, process_time
@@ -30,7 +29,7 @@ import pandas as pd
 
 import clustmix
 from benchmarks import peers
-from benchmarks.jobs import Job, listed, run
+from benchmarks.jobs import run
 from benchmarks.peer_programs import TABLES, Request
 from benchmarks.results import IN_PROCESS, PEER, ResultRow
 from benchmarks.tables import data_place, site_document
@@ -48,24 +47,9 @@ SITE, DATA = "nist-national2019", "nist_diverse_communities"
 TEN = tuple("AGEP SEX MSP RAC1P HOUSING_TYPE OWN_RENT EDU PINCP_DECILE DVET DEYE".split())
 LEFT_OUT_OF_21 = ("INDP", "PWGTP", "WGTP")
 METHODS = {"clustmix": clustmix.ClustMix, "naive_bayes": clustmix.NaiveBayes}
-EPSILONS, DRAWS, DELTA = (1, 10), range(5), 1e-5
+DELTA = 1e-5
 N_ROWS, MORE_ROWS = 27_253, 250_000
 """Records of the excerpts, and rows that a release has if its site file names no number."""
-AIM_SECONDS = 7_200
-
-
-def jobs() -> list[Job]:
-    """Return all runs: those of ten features first, AIM on more of them last."""
-    quick = ("clustmix", "clustmix --rules", "naive_bayes", "mbi", "mst", "aim_reduced")
-    first = _options((10, 24, 21), quick)
-    return listed("nist", first) + listed("nist", _options((10, 21, 24), ("aim",)), AIM_SECONDS)
-
-
-def _options(features: Iterable[int], methods: Iterable[str]) -> list[str]:
-    return [
-        f"--features {n} --method {method} --epsilon {epsilon} --draw {draw}"
-        for n, epsilon, draw, method in product(features, EPSILONS, DRAWS, methods)
-    ]
 
 
 def schema_of(features: int, *, rules: bool) -> clustmix.Schema:

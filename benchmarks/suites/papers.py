@@ -6,14 +6,11 @@ take here, ``--rows`` says how many are read; CIFAR-10, call records and transit
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from itertools import product
-from pathlib import Path
 
-from benchmarks.jobs import Job, asked, listed
+from benchmarks.jobs import asked
 from benchmarks.results import ResultRow, print_row
 
 PARTS = {
@@ -22,16 +19,6 @@ PARTS = {
     "clusters": "papers_dpgm", "queries": "papers_dpgm",
 }  # fmt: skip
 """Modules with the function of each part, such as ``table_row``."""
-
-
-def jobs() -> list[Job]:
-    found = []
-    for line in Path(__file__).with_name("papers_jobs.txt").read_text("utf-8").splitlines():
-        parts = re.split(r"\{(.*?)\}", line)
-        for chosen in product(*(part.split(",") for part in parts[1::2])):
-            parts[1::2] = chosen
-            found += [] if line.startswith("#") else ["".join(parts)]
-    return listed("papers", found)
 
 
 def function_of(part: str) -> Callable[..., ResultRow]:

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.in_process import measured
-from benchmarks.jobs import Job, listed, run
+from benchmarks.jobs import run
 from benchmarks.releases import SCORED, Run, as_bundle, budget_of
 from benchmarks.results import IN_PROCESS, ResultRow
 from benchmarks.score import score
@@ -40,8 +39,7 @@ from tasks.methods.clustmix.tables import table_sampler as sampler
 from tasks.methods.clustmix.tables.table_clustmix import TableClustMix
 from tasks.methods.naive_bayes import NaiveBayes
 
-DATASETS, SPLITS, ROWS_OUT = ("adult", "flchain"), range(4), 100_000
-NOTHING = 1e-6
+ROWS_OUT, NOTHING = 100_000, 1e-6
 
 Array = NDArray[np.float64]
 
@@ -120,12 +118,6 @@ VARIANTS: dict[str, dict[tuple[Any, str], Any]] = {
     "naive-bayes": {},
 }
 """Replacements of parts, by name; naive Bayes is measured beside them."""
-
-
-def jobs() -> list[Job]:
-    runs = product(SPLITS, DATASETS, VARIANTS)
-    return listed("parts", (f"--dataset {name} --epsilon 1 --variant {variant} --split {split}"
-                            for split, name, variant in runs))  # fmt: skip
 
 
 def row_of(dataset: str, variant: str, epsilon: float = 1.0, seed: int = 0) -> ResultRow:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.in_process import measured, shards_of
-from benchmarks.jobs import Job, listed, run
+from benchmarks.jobs import run
 from benchmarks.results import IN_PROCESS, ResultRow
 from benchmarks.rivals.__main__ import site_of
 from benchmarks.rivals.clustmix.kip import centred_one_hot, optimise, ridge_solve
@@ -34,7 +34,7 @@ from tasks.methods.clustmix.images.image_clustmix import ImageClustMix
 from tasks.methods.clustmix.images.scattering import feature_bound, scatter
 from tasks.methods.clustmix.images.teacher import ReleasedTeacher, Whitening
 
-DATASETS, EPSILONS, DRAWS, DELTA = ("mnist", "fashion_mnist"), (0.2, 1.0, 10.0), (0, 1), 1e-5
+DELTA = 1e-5
 STEPS, RATE, RIDGE, DIRECTIONS, TARGETS = 40, 0.02, 1e-2, 600, 3_000
 SIDE, LABELS, SHARD, BATCH = 28, 10, 10_000, 500
 
@@ -87,18 +87,6 @@ class OptimisedClustMix(ImageClustMix):
 
 
 FORMS = {"sampled": ImageClustMix, "optimised": OptimisedClustMix}
-
-
-def jobs() -> list[Job]:
-    """Return the jobs; two draws at an epsilon of one, and one at the others."""
-    return listed("points", (
-        f"--dataset {name} --epsilon {epsilon:g} --points {form} --draw {draw}"
-        for draw in DRAWS
-        for epsilon in EPSILONS
-        for name in DATASETS
-        for form in FORMS
-        if draw == 0 or epsilon == EPSILONS[0]
-    ))  # fmt: skip
 
 
 def row_of(

@@ -11,19 +11,12 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarks.generated_table import ROWS_PER_PATIENT, site, write_table
-from benchmarks.jobs import Job, listed, run
+from benchmarks.jobs import run
 from benchmarks.releases import Run, released, scored
 from benchmarks.results import ResultRow
 from benchmarks.tables import write_site
 
-SIZES = ((100_000, 30), (1_000_000, 30), (1_000_000, 100), (10_000_000, 30))
-"""Rows and columns."""
-
 TEST_ROWS = 20_000
-
-
-def jobs() -> list[Job]:
-    return listed("sizes", (f"--rows {rows} --columns {columns}" for rows, columns in SIZES))
 
 
 def row_of(

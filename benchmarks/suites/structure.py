@@ -18,30 +18,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.jobs import Job, listed
 from benchmarks.releases import Run, main, measured
 from benchmarks.results import ResultRow
 
-N_ROWS, N_COLUMNS, FLIPPED, DRAWS = 20_000, 10, 0.1, range(3)
+N_ROWS, N_COLUMNS, FLIPPED = 20_000, 10, 0.1
 RULES = {"copied-label": 1, "xor-label-2": 2, "xor-label-3": 3, "xor-columns": 2}
 """Columns that a rule reads."""
-
-METHODS = ("clustmix", "naive_bayes")
-EPSILONS = (1.0, 10.0)
-
-
-def jobs() -> list[Job]:
-    runs = [Run(dataset=name, method="real") for name in RULES]
-    runs += [
-        Run(dataset=name, method=method, epsilon=epsilon, seed=draw)
-        for draw in DRAWS
-        for epsilon in EPSILONS
-        for method in METHODS
-        for name in RULES
-        if draw == 0 or method == "clustmix"
-    ]
-    runs += [Run(dataset=name, method="aim", epsilon=1.0) for name in RULES]
-    return listed("structure", (run.options("--draw") for run in runs))
 
 
 def made(rule: str) -> pd.DataFrame:

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from benchmarks import generated_table, releases, report, runner, tables
-from benchmarks.jobs import asked
+from benchmarks.jobs import asked, listed
 from benchmarks.report_sections import verdicts
 from benchmarks.results import (
     BUNDLE,
@@ -20,12 +20,14 @@ from benchmarks.results import (
     ResultRow,
     read_rows,
 )
+from benchmarks.rivals.registry import RIVALS
 from benchmarks.score import score
 from benchmarks.stored_rows import Stored
 from privacy.errors import InputError
 from storage.settings import Settings
 from storage.sources.cohorts import CohortReader
 from tasks.ingest.encoding import encode_chunk
+from tasks.methods.registry import METHODS
 from tasks.steps.source import check_source
 from tests.processes import ROOT, python
 
@@ -57,8 +59,13 @@ def test_stored_rows_have_the_one_form_and_a_command_each():
 
 
 def test_a_job_is_what_its_command_says():
-    jobs = runner.jobs_of(runner.SUITES)
+    jobs = [job for suite in runner.SUITES for job in listed(suite)]
     assert len({job.words for job in jobs}) == len(jobs)
+    for entry in METHODS:
+        assert {"tables", "quick"} < {one.suite for one in jobs if entry.kind in one.command}
+    for kind, rival in RIVALS.items():
+        forms = [one.command for one in jobs if one.suite == "tables" and kind in one.command]
+        assert all(any(form in command for command in forms) for form in rival.forms)
     for job in jobs:
         assert job.command[0] == f"benchmarks.suites.{job.suite}"
         if job.suite in ("quick", "tables"):

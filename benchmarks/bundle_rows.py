@@ -25,18 +25,9 @@ Document = dict[str, Any]
 class View(NamedTuple):
     """Rows as a classifier and a distance see them, synthetic and real ones alike.
 
-    Parameters
-    ----------
-    features
-        DataFrame or array of shape (n, d).
-    codes : int64 array of shape (n, d)
-        Declared level or bin of each cell; of an image black or white.
-    widths
-        Number of codes of each column.
-    label : int64 array of shape (n,)
-        Position in the declared order of levels; -1 where a row has no declared label.
-    shape
-        Height, width and channels of images, whose features are flat.
+    ``codes`` (n, d) are declared levels or bins, of an image black or white, and ``widths`` the
+    numbers of codes. ``label`` (n,) is the place in the declared order of levels, -1 where a row
+    has none. ``shape`` is that of images, whose features are flat.
     """
 
     features: Any

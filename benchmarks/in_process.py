@@ -40,14 +40,9 @@ def measured(
 
 
 def released_rows(
-    method: Synthesizer,
-    codes: NDArray[Any],
-    labels: NDArray[Any],
-    *,
-    epsilon: float,
-    delta: float,
-    n_rows: int,
-) -> tuple[NDArray[Any], NDArray[Any]]:
+    method: Synthesizer, codes: NDArray[Any], labels: NDArray[Any], *, epsilon: float,
+    delta: float, n_rows: int,
+) -> tuple[NDArray[Any], NDArray[Any]]:  # fmt: skip
     """Measure a table in this process, with the noise of the system, and draw so many rows."""
     released = measured(method, shards_of(codes, labels), mu=gdp_mu(epsilon=epsilon, delta=delta))
     return method.sample(released, n_rows=n_rows, rng=np.random.default_rng())

@@ -24,17 +24,10 @@ COUNTED = ("--seed", "--split", "--draw")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """
-    A process of its own that prints one row.
+    """A process of its own that prints one row.
 
-    Parameters
-    ----------
-    suite : str
-        Name of the suite, which is the name of its module and of its file of rows.
-    command : tuple of str
-        The words that follow `python -m`.
-    limit_seconds : int
-        Past this the process is ended, and its row has the outcome `did not end`.
+    The suite names its module and its file of rows, and the command is what follows `python -m`.
+    Past the limit the process is ended, and its row has the outcome `did not end`.
     """
 
     suite: str

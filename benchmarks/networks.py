@@ -1,15 +1,13 @@
 """Convolutional networks that learn from released images and are judged on real ones.
 
-**The small network**, for images of any size and colour: two convolutions of stride two (24 filters
-of 5x5, 48 of 3x3) and a hidden layer of 64 units, all with ReLU; weights by He et al. (2015), but
-for an output layer that begins small; 2,500 steps of Adam with 96 images each, at a rate that falls
-from 0.002 to zero along half a cosine.
+**The small network**, for images of any size and colour: convolutions of stride two (24 filters of
+5x5, 48 of 3x3) and 64 hidden units, with ReLU; weights by He et al. (2015), but for an output layer
+that begins small; 2,500 steps of Adam with 96 images, along half a cosine from 0.002 to zero.
 
-**The papers' network**, for images of 28 x 28: Table 1 of the DP-CDA paper. Two blocks of
-convolution, ReLU, batch normalisation and max pooling (32 filters of 5x5, 64 of 3x3), then two
-hidden layers of 100 units with dropout 0.5 and an output layer; Adam from a rate of 0.001. The
-paper leaves open the initialisation (here PyTorch's: uniform, one over the root of the number of
-inputs), the batch size, the epochs and the schedule (here a cosine to zero).
+**The papers' network**: Table 1 of DP-CDA. Two blocks of convolution, ReLU, batch normalisation and
+max pooling (32 filters of 5x5, 64 of 3x3), two layers of 100 units with dropout 0.5 and an output
+layer; Adam from 0.001. The paper leaves open the initialisation (here PyTorch's: uniform, one over
+the root of the number of inputs), batch size, epochs and schedule (here a cosine to zero).
 
 Images are channels-last and pooling is a maximum of slices: on a processor the gradient of a
 windowed maximum costs more than the rest of the network.

@@ -5,12 +5,11 @@ from a folder, and puts the rows that a peer made beside them. It imports numpy 
 models get codes of the declared schema and their numbers, so they read no bound and no level from
 the rows.
 
-AIM and MST (McKenna, Mullins, Sheldon and Miklau, "AIM: an adaptive and iterative mechanism for
-differentially private synthetic data", 2022; McKenna, Miklau and Sheldon, "Winning the NIST
-contest", 2021) are those of ``dpmm``, with its defaults but one process; reduced AIM has settings
-with which it ends in minutes. The mixture of products of ``mbi``, of the package's default size, is
-fitted to the tables that ClustMix measured, with steps and rate of its documentation: it answers
-whether the fit of ClustMix is what is better, or its draws.
+AIM and MST (McKenna, Mullins, Sheldon and Miklau 2022; McKenna, Miklau and Sheldon 2021) are those
+of ``dpmm``, with its defaults but one process; reduced AIM has settings with which it ends in
+minutes. The mixture of products of ``mbi``, of the package's default size, is fitted to tables that
+ClustMix measured, with steps and rate of its documentation: it answers whether the fit of ClustMix
+is what is better, or its draws.
 """
 
 from __future__ import annotations

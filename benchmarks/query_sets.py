@@ -48,12 +48,9 @@ def count_records(
 
 
 def query_set_errors(
-    real: NDArray[np.bool_],
-    synthetic: NDArray[np.bool_],
-    query_sets: Sequence[QuerySet],
-    *,
+    real: NDArray[np.bool_], synthetic: NDArray[np.bool_], query_sets: Sequence[QuerySet], *,
     sanity_share: float = SANITY_SHARE,
-) -> NDArray[np.float64]:
+) -> NDArray[np.float64]:  # fmt: skip
     """Mean relative error of each set of queries on a synthetic table."""
     errors = []
     for queries in query_sets:

@@ -92,10 +92,9 @@ def main(row_of: Callable[[Run], ResultRow] = table_row) -> int:
 
 
 def measured(
-    run: Run,
-    document: dict[str, Any],
+    run: Run, document: dict[str, Any],
     look_at: Callable[[pd.DataFrame], dict[str, float]] | None = None,
-) -> ResultRow:
+) -> ResultRow:  # fmt: skip
     """Split a table, make rows of the one part, and score them by the other.
 
     ``look_at`` makes further figures of the rows that were made.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import tomllib
 from collections.abc import Iterator, Sequence
 from functools import partial
 from html import escape
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import report_papers, report_sections
-from benchmarks.stored_rows import Stored, Table, table_of
+from benchmarks.stored_rows import LAYOUT, Stored, Table, table_of
 
 HERE = Path(__file__).resolve().parent
 DOCS = HERE.parent / "docs"
@@ -66,7 +65,7 @@ def _parts_of(stored: Stored, parts: Sequence[Any]) -> Iterator[str]:
 
 def html_page(stored: Stored) -> str:
     links, body = [], []
-    for one in tomllib.loads((HERE / "report.toml").read_text("utf-8"))["section"]:
+    for one in LAYOUT["section"]:
         title = one["title"]
         if parts := [part for part in _parts_of(stored, one["parts"]) if part]:
             anchor = re.sub(r"\W+", "-", title.lower())

@@ -76,15 +76,9 @@ def _drawn(
 
 
 def curves(
-    panels: Sequence[Panel],
-    *,
-    across: str,
-    value: str,
-    columns: int = 3,
-    bounds: tuple[float, float] | None = None,
-    scale: str = "linear",
-    level: str = "real rows",
-) -> str:
+    panels: Sequence[Panel], *, across: str, value: str, columns: int = 3,
+    bounds: tuple[float, float] | None = None, scale: str = "linear", level: str = "real rows",
+) -> str:  # fmt: skip
     """Draw curves with error bars in panels; a curve has one colour in all of them."""
     names = list(dict.fromkeys(name for panel in panels for name in panel.curves))
 

@@ -31,39 +31,21 @@ ANALYSES = ("proven", "published", "accounted", "stated", "none")
 class ResultRow:
     """One measured run. What does not apply, or was not measured, is None.
 
-    Parameters
-    ----------
-    dataset, method
-        Name of the dataset, and kind of the method; ``real`` for the real rows.
-    analysis
-        ``proven``, ``published`` (epsilon is claimed by a paper), ``accounted`` (of a rival whose
-        noise is calibrated here), ``stated`` (by the authors of a peer, whose program is not
-        checked here), or ``none`` without noise.
-    epsilon, delta
-        Parameters under add or remove of one patient; None without noise.
-    seed
-        Seed of the split, or number of a draw; never a seed of the noise of a release.
-    source
-        What was scored, one of `SOURCES`.
-    rows, columns, rows_out
-        Size of the table that was read, and rows of the release.
-    auc, accuracy, log_loss, calibration_error, tvd_1way, tvd_2way
-        Of a classifier trained on the release, on real records that it has not seen, and mean
-        total variation distance to those records, label included.
-    cnn_accuracy, teacher_accuracy
-        Accuracy on real test images of the small network trained on the released ones, and of the
-        released classifier.
-    settings, figures
-        What tells apart runs that are equal in everything above (of a job that made no row, its
-        ``outcome``), and other figures by name, such as the error of counting queries.
-    wall_seconds, cpu_seconds, stage_seconds
-        Of the whole command, or of the method in process; of each of its stages.
-    peak_rss_mib
-        Peak resident memory, summed over the processes of the command.
-    method_seconds, peak_pss_mib
-        Of earlier rows: all stages together, and memory that counts shared pages once.
-    suite, command
-        Name of the suite, and the command as typed: no two rows share it.
+    ``method`` is the kind of a method, or ``real`` for the real rows. ``analysis`` is ``proven``,
+    ``published`` (epsilon is claimed by a paper), ``accounted`` (of a rival whose noise is
+    calibrated here), ``stated`` (by the authors of a peer, whose program is not checked here), or
+    ``none`` without noise. ``seed`` is that of the split, or the number of a draw; never one of the
+    noise of a release. ``rows`` and ``columns`` are those of the table that was read.
+
+    AUC, accuracy, log-loss and calibration error are of a classifier trained on the release, on
+    real records that it has not seen; distances are to those records, label included. On real test
+    images ``cnn_accuracy`` is that of the small network trained on the released ones,
+    ``teacher_accuracy`` of the released classifier. ``settings`` tell apart runs that are equal in
+    everything else, and of a job that made no row its ``outcome``; ``figures`` are others by name.
+
+    Seconds and memory, which is summed over processes, are those of the whole command, or of the
+    method in process. Earlier rows have those of all stages together, and memory that counts
+    shared pages once. No two rows share the command, as typed.
     """
 
     dataset: str

@@ -192,13 +192,9 @@ def network_figures(bundle: Path, synthetic: View, real: View, levels: Sequence[
 
 
 def score(
-    bundle: Path,
-    table: Path,
-    *,
-    networks: bool = False,
-    trees: int = TREES,
+    bundle: Path, table: Path, *, networks: bool = False, trees: int = TREES,
     trained: Path | None = None,
-) -> Document:
+) -> Document:  # fmt: skip
     """Judge a bundle by a table of real rows.
 
     With `networks` images are judged by trained networks as well, which takes minutes; `trained`

@@ -20,16 +20,9 @@ HIDDEN = ("x", "y", "label", "png", "outcome", "limit_seconds", "rows", "look", 
 
 METRICS = ("auc", "accuracy", "log_loss", "calibration_error", "tvd_1way", "tvd_2way",
            "cnn_accuracy", "teacher_accuracy")  # fmt: skip
-NAMES = {
-    "clustmix": "ClustMix", "naive_bayes": "naive Bayes", "aim": "AIM", "mst": "MST",
-    "real": "real rows", "dp_cda": "DP-CDA", "dpgm": "DPGM", "dp_kmeans": "DP k-means",
-    "dp_merf": "DP-MERF", "mwem": "MWEM", "dp_mix": "DPMix", "mbi": "mixture of mbi",
-    "local_perturbation": "local perturbation", "random_projection": "random projection",
-}  # fmt: skip
-TITLES = {
-    "auc": "AUC", "tvd_1way": "1-way", "tvd_2way": "2-way", "log_loss": "log-loss",
-    "cnn_accuracy": "accuracy of a network", "teacher_accuracy": "released classifier",
-}  # fmt: skip
+LAYOUT = tomllib.loads(Path(__file__).with_name("report.toml").read_text("utf-8"))
+NAMES: dict[str, str] = LAYOUT["names"]
+TITLES: dict[str, str] = LAYOUT["titles"]
 
 Rows = Iterable[ResultRow]
 Entry = tuple[Iterable[str], Rows]

@@ -99,11 +99,9 @@ def largest_codes(site: SiteFile) -> Floats:
 
 
 def searched(
-    train: tuple[Floats, Labels],
-    parameters: PrivacyParameters,
-    settings: ClustMixSettings,
+    train: tuple[Floats, Labels], parameters: PrivacyParameters, settings: ClustMixSettings,
     runs: int,
-) -> tuple[ClustMixSettings, int]:
+) -> tuple[ClustMixSettings, int]:  # fmt: skip
     """Return the best of so many runs by AUC on the training rows (flaw C9): settings and seed."""
     place = next((ROOT / ".venv-peers/optuna").glob("lib/python3*/site-packages"), None)
     if place is None:
@@ -129,13 +127,9 @@ def searched(
 
 
 def table_row(
-    dataset: str,
-    set: list[str],
-    epsilon: float | None = None,
-    seed: int = 0,
-    rows: int | None = None,
-    search: int = 0,
-) -> ResultRow:
+    dataset: str, set: list[str], epsilon: float | None = None, seed: int = 0,
+    rows: int | None = None, search: int = 0,
+) -> ResultRow:  # fmt: skip
     """Measure one cell of Table 1 by both scores; the real rows where there is no epsilon."""
     with TemporaryDirectory(prefix="clustmix-papers-") as name:
         folder = Path(name)
@@ -171,9 +165,8 @@ def table_row(
         if not len(labels):
             return replace(row, settings=row.settings | {"outcome": "no class fills a cluster"})
         codes = np.rint(made * largest_codes(site))
-        frame = decode(
-            codes.astype(np.uint16), labels.astype(np.uint16), site.table_schema, rng=rng
-        )
+        records = codes.astype(np.uint16), labels.astype(np.uint16)
+        frame = decode(*records, site.table_schema, rng=rng)
         read, rounded = score(as_bundle(frame, site, folder), test), codes / largest_codes(site)
         return replace(
             row,
@@ -209,10 +202,7 @@ def means_row(epsilon: float, size: int = 118, noise: str = "eq8", seed: int = 0
     """Measure Figure 3: means of so many MNIST images each, with a noise, and what they teach."""
     (images, digits), (test, answers) = map(images_and_digits, ("mnist", "mnist_test"))
     means = [nearest_means(images[digits == digit], size, seed) for digit in range(10)]
-    labels, rng = (
-        np.repeat(np.arange(10), [len(part) for part in means]),
-        np.random.default_rng(seed),
-    )
+    labels, rng = np.repeat(np.arange(10), list(map(len, means))), np.random.default_rng(seed)
     sigma = eq8_sigma(epsilon, size) * NOISES[noise]
     noisy = np.concatenate(means) + rng.normal(0.0, sigma, (len(labels), images.shape[1]))
     linear = LogisticRegression(max_iter=200).fit(noisy, labels)

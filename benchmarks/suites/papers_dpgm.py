@@ -58,12 +58,9 @@ METHODS = ("naive_bayes", "mwem", "dpgm")
 
 
 def queries_row(
-    dataset: str,
-    variant: str,
-    epsilon: float,
-    seed: int = 0,
+    dataset: str, variant: str, epsilon: float, seed: int = 0,
     design: Literal["paper", "short"] = "short",
-) -> ResultRow:
+) -> ResultRow:  # fmt: skip
     """Measure the mean relative error of each of the five sets of queries."""
     site = site_of(dataset)
     codes, labels = read_records(site, one_of_each=True)

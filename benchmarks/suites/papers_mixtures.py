@@ -85,14 +85,10 @@ def linear_accuracies(made: Made, answers: NDArray[Any]) -> dict[str, float]:
 
 
 def mixtures_row(
-    order: int = 4,
-    dataset: str = "mnist",
-    form: Literal["dp_cda", "dp_mix"] = "dp_cda",
-    epsilon: float | None = None,
-    seed: int = 0,
-    images: int | None = None,
+    order: int = 4, dataset: str = "mnist", form: Literal["dp_cda", "dp_mix"] = "dp_cda",
+    epsilon: float | None = None, seed: int = 0, images: int | None = None,
     epochs: int | None = None,
-) -> ResultRow:
+) -> ResultRow:  # fmt: skip
     """Measure one cell of Table 2 or 3; without epochs (0) no network is trained.
 
     With another number of images than the table's, the network's accuracy is a figure beside it.

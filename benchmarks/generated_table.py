@@ -33,25 +33,28 @@ def columns(n_columns: int = 30) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def site(
-    source: Path, kind: str = "parquet", n_columns: int = 30, *, patients: int | None = None
-) -> dict[str, Any]:
+def public_site(name: str, source: Path, schema: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Write the site file of a table that is made up."""
     return {
+        "dataset": name, "title": f"Generated table: {name}", "public_benchmark_data": True,
+        "source": {"kind": source.suffix[1:], "path": str(source)},
+        "privacy_unit": {"column": None, "max_rows_per_patient": 1},
+        "privacy": {"epsilon": 1.0, "delta": 1e-5}, "budget": {"lifetime_epsilon": 10.0},
+        "method": {"kind": "clustmix"}, "schema": schema, **more,
+    }  # fmt: skip
+
+
+def site(source: Path, n_columns: int = 30, *, patients: int | None = None) -> dict[str, Any]:
+    # Against the alphabet: what is published has to keep the declared order.
+    label = {"name": "outcome", "levels": {"yes": ["1"], "no": ["0"]}, "positive": "yes"}
+    return public_site(
+        "generated" if n_columns == 30 else f"generated-{n_columns}-columns",
+        source,
+        {"columns": columns(n_columns), "label": label},
         **({} if patients is None else {"patients": patients}),
-        "dataset": "generated" if n_columns == 30 else f"generated-{n_columns}-columns",
-        "title": f"Generated table of {n_columns} columns",
-        "public_benchmark_data": True,
-        "source": {"kind": kind, "path": str(source)},
-        "privacy_unit": {"column": "patient", "max_rows_per_patient": 5},
-        "privacy": {"epsilon": 1.0, "delta": 1e-7},
-        "budget": {"lifetime_epsilon": 1.0},
-        "method": {"kind": "clustmix"},
-        "schema": {
-            "columns": columns(n_columns),
-            # Against the alphabet: what is published has to keep the declared order.
-            "label": {"name": "outcome", "levels": {"yes": ["1"], "no": ["0"]}, "positive": "yes"},
-        },
-    }
+        privacy_unit={"column": "patient", "max_rows_per_patient": 5},
+        privacy={"epsilon": 1.0, "delta": 1e-7},
+    )
 
 
 def chunks(n_rows: int, rng: np.random.Generator, n_columns: int = 30) -> Iterator[pd.DataFrame]:
@@ -78,10 +81,10 @@ def chunks(n_rows: int, rng: np.random.Generator, n_columns: int = 30) -> Iterat
         yield pd.DataFrame(frame)
 
 
-def write_table(path: Path, n_rows: int, kind: str = "parquet", n_columns: int = 30) -> None:
+def write_table(path: Path, n_rows: int, n_columns: int = 30) -> None:
     """Write the table chunk by chunk, each a row group: this process stays small as well."""
     frames = chunks(n_rows, np.random.default_rng(n_rows), n_columns)
-    if kind == "csv":
+    if path.suffix == ".csv":
         for number, frame in enumerate(frames):
             frame.to_csv(path, index=False, header=number == 0, mode="a" if number else "w")
         return

@@ -68,18 +68,15 @@ class House:
     @cached_property
     def imports(self) -> dict[str, set[str]]:
         """Files of the product that each of them imports, also inside functions."""
-        modules = {
-            path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path
-            for path in self.trees
-        }
-        return {
-            path: {
-                target
-                for name in _imported(tree)
-                if (target := modules.get(name) or modules.get(name.rpartition(".")[0]))
-            }
-            for path, tree in self.trees.items()
-        }
+        endings = (path.removesuffix(".py").removesuffix("/__init__") for path in self.trees)
+        modules = dict(zip((one.replace("/", ".") for one in endings), self.trees, strict=True))
+        found: dict[str, set[str]] = {path: set() for path in self.trees}
+        for path, node in self.nodes(ast.Import | ast.ImportFrom):
+            package = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            names = [package + alias.name for alias in node.names]
+            names = [one if one in modules else one.rpartition(".")[0] for one in names]
+            found[path] |= {modules[one] for one in names if one in modules}
+        return found
 
     def nodes(self, kind: Any) -> Iterator[tuple[str, Any]]:
         """Yield the nodes of a kind in the product, each with the path of its file."""
@@ -167,7 +164,9 @@ class House:
             if path.startswith("clustmix/") and _makes_names(node)
         ]
         names = Counter(path.rpartition("/")[2] for path in self.trees)
-        shared = [name for name, n in names.items() if n > 1 and not name.startswith("__")]
+        common = {name for name, n in names.items() if n > 1 and not name.startswith("__")}
+        shared = [path for path in self.trees if path.rpartition("/")[2] in common]
+        public = [name for path, name in classes if path in reached]
         return {
             f"modules over {MAX_LINES} lines": list(self.long_modules()),
             "folder arrows that run up": [" -> ".join(arrow) for arrow in self.arrows_up()],
@@ -176,20 +175,22 @@ class House:
                 lambda one: any("Settings" in _names(each.annotation) for each in _parameters(one))
             ),
             "modules reached from a release": reached,
-            "public classes reached from a release": [
-                name for path, name in classes if path in reached
-            ],
+            "public classes reached from a release": public,
             "event classes": [one for one in privacy if one.startswith("privacy/events.py:")],
             "accountants": [one for one in privacy if one.endswith("Accountant")],
             f"functions over {MAX_FUNCTION_LINES} lines": self.functions(
                 lambda one: (one.end_lineno or 0) - one.lineno >= MAX_FUNCTION_LINES
             ),
             f"functions with over {MAX_POSITIONAL} positional parameters": self.functions(
-                lambda one: len(_positional(one)) > MAX_POSITIONAL
+                lambda one: (
+                    MAX_POSITIONAL
+                    < sum(
+                        each.arg not in ("self", "cls")
+                        for each in one.args.posonlyargs + one.args.args
+                    )
+                )
             ),
-            "modules that share a file name": [
-                path for path in self.trees if path.rpartition("/")[2] in shared
-            ],
+            "modules that share a file name": shared,
             "classes and names made at run time in clustmix": made_up,
             **self.prose(),
         }
@@ -256,25 +257,11 @@ def _reached(start: str, beyond: Mapping[str, set[str]]) -> set[str]:
     return found
 
 
-def _imported(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
 def _makes_names(node: ast.FunctionDef | ast.Call) -> bool:
     """Return whether a class, or a name, is made at run time."""
     if isinstance(node, ast.FunctionDef):
         return node.name == "__getattr__"
     return isinstance(node.func, ast.Name) and node.func.id == "type" and len(node.args) == 3
-
-
-def _positional(function: Function) -> list[ast.arg]:
-    """Return the parameters that a caller may give by position, without self and cls."""
-    arguments = (*function.args.posonlyargs, *function.args.args)
-    return [each for each in arguments if each.arg not in ("self", "cls")]
 
 
 def _parameters(function: Function) -> list[ast.arg]:

@@ -13,7 +13,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -60,13 +60,6 @@ class Run:
     rows: int | None = None
     seed: int = 0
     look: int | None = None
-
-    def options(self, counted: str = "--split") -> str:
-        """Write the options of its command; what has its default is left out."""
-        named = {one.name: getattr(self, one.name) for one in fields(self)}
-        kept = {k: v for k, v in named.items() if k == "seed" or v not in (None, "proven")}
-        texts = {k: f"{v:g}" if isinstance(v, float) else v for k, v in kept.items()}
-        return " ".join(f"{counted if k == 'seed' else '--' + k} {v}" for k, v in texts.items())
 
     def changed(self, document: dict[str, Any]) -> dict[str, Any]:
         """Return a site file with the budget and the method of the run."""

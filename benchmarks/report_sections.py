@@ -9,6 +9,7 @@ from statistics import mean
 from benchmarks import report_plots as plots
 from benchmarks.results import ResultRow
 from benchmarks.stored_rows import (
+    LAYOUT,
     NAMES,
     Entry,
     Stored,
@@ -26,10 +27,8 @@ from benchmarks.stored_rows import (
 
 EPSILONS = (0.2, 1.0, 10.0)
 OWN, YARDSTICK = "clustmix", "naive_bayes"
-IN_PLOT = {"adult": "Adult", "nhanes-2009-2012": "NHANES", "cardiotocography": "Cardiotocography"}
+IN_PLOT: dict[str, str] = LAYOUT["in_plot"]
 IMAGES = ("mnist", "fashion-mnist")
-AT_ONE_ALONE = ("breast-cancer", "diabetes130-length-of-stay", "physionet2012-length-of-stay",
-                "census-income", "isolet-vowels")  # fmt: skip
 
 Parts = Sequence[Table | str]
 """Tables, and plots as SVG."""
@@ -141,7 +140,8 @@ def auc_plot(stored: Stored, names: dict[str, str] | None = None, columns: int =
 
 
 def auc_plots(stored: Stored) -> str:
-    names = {name: name for name in datasets(stored) if name not in AT_ONE_ALONE}
+    several = {row.dataset for row in stored.of("tables", epsilon=10.0)}
+    names = {name: name for name in datasets(stored) if name in several}
     return auc_plot(stored, names, columns=4)
 
 

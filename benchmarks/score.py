@@ -104,7 +104,6 @@ def utility(probability: NDArray[np.float64], real: NDArray[np.int64], label: Do
     auc = by_level[positive] if len(levels) == 2 else float(np.mean(list(by_level.values())))
     return {
         "auc": round(auc, 5),
-        "auc_by_level": by_level,
         "accuracy": round(float(accuracy_score(real, probability.argmax(axis=1))), 5),
         "log_loss": round(log_loss(real, probability, labels=range(len(levels))), 5),
     }

@@ -25,9 +25,9 @@ def row_of(
     with tempfile.TemporaryDirectory(prefix="clustmix-bench-") as name:
         folder = Path(name)
         table, test = folder / f"table.{format}", folder / "test.parquet"
-        write_table(table, rows, format, columns)
-        write_table(test, TEST_ROWS, "parquet", columns)
-        document = site(table, format, columns, patients=int(rows / ROWS_PER_PATIENT))
+        write_table(table, rows, columns)
+        write_table(test, TEST_ROWS, columns)
+        document = site(table, columns, patients=int(rows / ROWS_PER_PATIENT))
         declared = write_site(document, folder / "site.yaml")
         # However small the file is, memory is that of the same processes.
         os.environ["CLUSTMIX_DASK_WORKERS"] = "2"

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from benchmarks.generated_table import public_site
 from benchmarks.releases import Run, main, measured
 from benchmarks.results import ResultRow
 
@@ -45,20 +46,10 @@ def rule_kept(rule: str, frame: pd.DataFrame) -> dict[str, float]:
 
 def document(rule: str, table: Path) -> dict[str, Any]:
     levels = ["0", "1"]
-    columns = [{"name": f"x{j}", "kind": "categorical", "levels": levels} for j in range(N_COLUMNS)]
-    return {
-        "dataset": rule,
-        "title": f"Generated table: {rule}",
-        "public_benchmark_data": True,
-        "patients": N_ROWS,
-        "source": {"kind": "csv", "path": str(table)},
-        "privacy_unit": {"column": None, "max_rows_per_patient": 1},
-        "privacy": {"epsilon": 1.0, "delta": 1e-5},
-        "budget": {"lifetime_epsilon": 10.0},
-        "method": {"kind": "clustmix"},
-        "schema": {"columns": columns,
-                   "label": {"name": "label", "levels": {level: [level] for level in levels}}},
-    }  # fmt: skip
+    named = {"kind": "categorical", "levels": levels}
+    columns = [{"name": f"x{j}", **named} for j in range(N_COLUMNS)]
+    label = {"name": "label", "levels": {level: [level] for level in levels}}
+    return public_site(rule, table, {"columns": columns, "label": label}, patients=N_ROWS)
 
 
 def row_of(run: Run) -> ResultRow:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import report_plots as plots
-from benchmarks.report_sections import IMAGES, OWN, Parts
+from benchmarks.report_sections import IMAGES, OWN, Parts, points_of
 from benchmarks.results import ResultRow
 from benchmarks.rivals.clustmix.claimed_noise import noise_sigma
 from benchmarks.stored_rows import (
@@ -38,7 +38,7 @@ HERE = {
 """Stand-ins for data that are not at hand."""
 
 RIVALS = {"DP-GAN": "dpgan", "PATE-GAN": "pategan", "ADS-GAN": "adsgan", "DP-MERF": "dpmerf"}
-AUTHORS = "auc_as_its_authors_score"
+AUTHORS, ACCURACY = "auc_as_its_authors_score", "cnn_accuracy"
 SIZES = ((118, 10, 784, "MNIST, clusters of 118"), (20, 10, 784, "MNIST, clusters of 20"),
          (121, 2, 14, "Adult, clusters of 121"))  # fmt: skip
 
@@ -136,26 +136,31 @@ def noise_plot() -> str:
     )  # fmt: skip
 
 
-def _mixtures(stored: Stored) -> dict[tuple[Any, ...], dict[int, list[ResultRow]]]:
-    """Return the rows of DP-CDA by data and epsilon, and by the order of mixture."""
+def _mixtures(stored: Stored) -> dict[tuple[Any, ...], list[ResultRow]]:
+    """Return the rows of DP-CDA by data and epsilon."""
     rows = [r for r in stored.of("papers", method="dp_cda") if r.cnn_accuracy is not None]
-    found: dict[tuple[Any, ...], dict[int, list[ResultRow]]] = {}
-    for (data, epsilon, order), group in grouped(
-        rows, "dataset", "epsilon", "order_of_mixture"
-    ).items():
-        found.setdefault((data, epsilon), {})[order] = group
-    return found
+    return grouped(rows, "dataset", "epsilon")
+
+
+def _table_2(stored: Stored) -> Iterator[tuple[str, float | None, Any, Any]]:
+    """Yield the parts of Table 2: data, epsilon, printed figures, and rows by order of mixture."""
+    known = _mixtures(stored)
+    for data, epsilon in product(IMAGES, (None, 20.0, 10.0)) if known else ():
+        groups = grouped(known.get((data, epsilon), []), "order_of_mixture")
+        yield data, epsilon, _printed_in_table_2(stored, data, epsilon), groups
+
+
+def _printed_in_table_2(stored: Stored, data: str, epsilon: float | None) -> list[dict[str, Any]]:
+    figures = stored.figures(paper="DP-CDA", where="Table 2", dataset=data)
+    return [one for one in figures if one.get("epsilon") == epsilon]
 
 
 def dp_cda_curves(stored: Stored) -> str:
-    known, panels = _mixtures(stored), []
-    for data, epsilon in product(IMAGES, (None, 20.0, 10.0)) if known else ():
-        printed = [
-            (float(one["settings"]["order"]), one["value"], one.get("deviation", 0.0))
-            for one in _of_table_2(stored, data, epsilon)
-        ]
-        groups = sorted(known.get((data, epsilon), {}).items())
-        here = [(float(order), *spread(values_of(g, "cnn_accuracy"))) for order, g in groups]
+    panels = []
+    for data, epsilon, figures, groups in _table_2(stored):
+        printed = [(float(one["settings"]["order"]), one["value"], one.get("deviation", 0.0))
+                   for one in figures]  # fmt: skip
+        here = points_of({float(order): g for (order,), g in sorted(groups.items())}, ACCURACY)
         both = {"printed": printed, "as printed, here": here}
         if curves := {name: points for name, points in both.items() if points}:
             title = f"{data}, " + (f"epsilon {epsilon:g}" if epsilon else "no noise")
@@ -163,30 +168,25 @@ def dp_cda_curves(stored: Stored) -> str:
     return plots.curves(panels, across="order of mixture", value="accuracy", bounds=(0.0, 1.0))
 
 
-def _of_table_2(stored: Stored, data: str, epsilon: float | None) -> list[dict[str, Any]]:
-    figures = stored.figures(paper="DP-CDA", where="Table 2", dataset=data)
-    return [one for one in figures if one.get("epsilon") == epsilon]
-
-
 @tabled("DP-CDA, Table 2: accuracy", "data|epsilon|order|printed|here")
 def dp_cda_orders(stored: Stored) -> Iterator[Entry]:
-    known = _mixtures(stored)
-    for data, epsilon in product(IMAGES, (None, 20.0, 10.0)) if known else ():
-        for one in _of_table_2(stored, data, epsilon):
+    for data, epsilon, figures, groups in _table_2(stored):
+        for one in figures:
             order = one["settings"]["order"]
-            group = known.get((data, epsilon), {}).get(order, [])
+            group = groups.get((order,), [])
             cells = [data, epsilon_text(epsilon), str(order), _printed([one])]
-            yield [*cells, shown(group, "cnn_accuracy", 4)], group
+            yield [*cells, shown(group, ACCURACY, 4)], group
 
 
 @tabled("DP-CDA: the best order", "images|epsilon|printed|order|here|order")
 def dp_cda(stored: Stored) -> Iterator[Entry]:
-    for (data, epsilon), groups in _mixtures(stored).items():
-        best = max(groups, key=lambda order: mean(values_of(groups[order], "cnn_accuracy")))
-        figures = _of_table_2(stored, data, epsilon)
+    for (data, epsilon), rows in _mixtures(stored).items():
+        groups = grouped(rows, "order_of_mixture")
+        best = max(groups, key=lambda order: mean(values_of(groups[order], ACCURACY)))
+        figures = _printed_in_table_2(stored, data, epsilon)
         top = max(figures, key=lambda one: float(one["value"]), default=None)
         printed = (f"{top['value']:.3f}", str(top["settings"]["order"])) if top else ("-", "-")
-        here = (shown(groups[best], "cnn_accuracy"), str(best))
+        here = (shown(groups[best], ACCURACY), str(best[0]))
         yield [data, epsilon_text(epsilon), *printed, *here], groups[best]
 
 

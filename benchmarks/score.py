@@ -167,26 +167,23 @@ def network_figures(bundle: Path, synthetic: View, real: View, levels: Sequence[
     from benchmarks import networks
 
     made, n = synthetic.labelled(), len(levels)
-
-    def small(train: View, test: View) -> float:
-        images, others = (view.features.reshape(-1, *view.shape) for view in (train, test))
-        network = networks.fit_small(images, train.label, n_labels=n)
-        return round(networks.small_accuracy(network, others, test.label), 5)
-
+    pixels, others = (view.features.reshape(-1, *view.shape) for view in (made, real))
+    small = networks.fit_small(pixels, made.label, n_labels=n)
+    reader = networks.fit_small(others, real.label, n_labels=n)
     paper = None
     if real.shape == PAPER_SHAPE:
         batch = min(networks.PAPER_BATCH, len(made.label))
         epochs = max(PAPER_STEPS * batch // len(made.label), 1)
         network = networks.fit_paper(
-            made.features, made.label, n_labels=n, epochs=epochs, seed=0, batch_size=batch
+            pixels, made.label, n_labels=n, epochs=epochs, seed=0, batch_size=batch
         )
-        network = networks.adapted(network, real.features)
-        paper = round(networks.paper_accuracy(network, real.features, real.label), 5)
+        network = networks.adapted(network, others)
+        paper = round(networks.accuracy(network, others, real.label), 5)
     return {
-        "cnn_accuracy": small(made, real),
+        "cnn_accuracy": round(networks.accuracy(small, others, real.label), 5),
         "paper_cnn_accuracy": paper,
         "teacher_accuracy": teacher_accuracy(bundle, real, levels),
-        "read_as_class": small(real, made),
+        "read_as_class": round(networks.accuracy(reader, pixels, made.label), 5),
     }
 
 
@@ -220,7 +217,7 @@ def score(
     # A missing label is a level of its own.
     widths = (*real.widths, len(levels) + 1)
     every = [np.column_stack([v.codes, v.label % widths[-1]]) for v in (synthetic, real)]
-    distance = marginal_distance(*every, widths)
+    distance = marginal_distance(every[0], every[1], widths)
     one_way = distance.by_column
     columns = [column["name"] for column in schema.get("columns") or ()]
     names = [*(columns or schema.get("items") or range(len(one_way) - 1)), "(label)"]

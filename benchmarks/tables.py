@@ -135,6 +135,12 @@ def read_images(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     return pixels, table[LABEL_NAME].to_numpy().astype(np.int64)
 
 
+def images_of(dataset: str) -> Any:
+    """Return pixels and labels of the training images, and those of the test images."""
+    name = dataset.replace("-", "_")
+    return [read_images(find(name + part)) for part in ("", "_test")]
+
+
 def data_place(name: str) -> Path:
     for base in data_folders(load_settings().data_places):
         if (base / name).exists():

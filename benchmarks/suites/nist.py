@@ -30,13 +30,12 @@ import pandas as pd
 import clustmix
 from benchmarks import peers
 from benchmarks.jobs import run
-from benchmarks.peer_programs import TABLES, Request
 from benchmarks.results import IN_PROCESS, PEER, ResultRow
 from benchmarks.tables import data_place, site_document
 from privacy.mechanisms import NoisyStatistic
 from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
 from privacy.randomness import OperatingSystemNoise
-from tasks.ingest.encoding import decode, domain_of
+from tasks.ingest.encoding import domain_of
 from tasks.ingest.patient_rows import encoded_shards
 from tasks.measurement.curator import Curator
 from tasks.measurement.method import checked_plan, measure
@@ -125,27 +124,6 @@ def of_method(
     return made, {name: round(seconds, 3) for name, seconds in used.items()}
 
 
-def request_of(schema: clustmix.Schema, epsilon: float, n_rows: int) -> Request:
-    n_codes = peers.n_codes_of(schema)
-    return Request(n_codes=n_codes, epsilon=epsilon, delta=DELTA, rows_out=n_rows)
-
-
-def of_peer(
-    method: str, schema: clustmix.Schema, *, epsilon: float, rows: pd.DataFrame, folder: Path
-) -> tuple[list[pd.DataFrame], dict[str, Any]]:
-    """Let a peer make rows; return them and what its process used."""
-    request, codes = request_of(schema, epsilon, len(rows)), peers.coded(rows, schema)
-    if method == "mbi":
-        np.savez(folder / TABLES, **measured_tables(schema, epsilon, rows))
-        codes = codes[:0]
-    made, used = peers.made_by(method, request, codes, folder)
-    return [decoded(made, schema)], used
-
-
-def decoded(made: Any, schema: clustmix.Schema) -> pd.DataFrame:
-    return decode(made[:, :-1], made[:, -1], schema, rng=np.random.default_rng())
-
-
 def measured_tables(schema: clustmix.Schema, epsilon: float, rows: pd.DataFrame) -> dict[str, Any]:
     """Measure the tables of ClustMix, by its plan; return them as `peer_programs` reads them.
 
@@ -171,7 +149,7 @@ def measured_tables(schema: clustmix.Schema, epsilon: float, rows: pd.DataFrame)
         return values / planned.scale, planned.noise_stddev / planned.scale
 
     patients, tables = method.tables(released, noisy)
-    n_codes = peers.n_codes_of(schema)
+    n_codes = (*domain.n_codes, domain.n_labels)
     measured: list[Any] = [table for table in tables if table.stddevs is not None]
     arrays: dict[str, Any] = {}
     for place, table in enumerate(measured):
@@ -209,7 +187,12 @@ def row_of(
         if own:
             made, used = of_method(method, schema, epsilon, rows)
         else:
-            made, used = of_peer(method, schema, epsilon=epsilon, rows=rows, folder=Path(name))
+            tables = measured_tables(schema, epsilon, rows) if method == "mbi" else None
+            one, used = peers.made_by(
+                method, schema, rows, Path(name), n_rows=len(rows), epsilon=epsilon, delta=DELTA,
+                tables=tables,
+            )  # fmt: skip
+            made = [one]
         figures = scored(Path(name), made)
     return ResultRow(
         dataset=SITE, method=method, analysis="proven" if own or method == "mbi" else "stated",

@@ -21,11 +21,10 @@ from benchmarks.query_sets import draw_query_sets, query_set_errors
 from benchmarks.results import IN_PROCESS, ResultRow
 from benchmarks.rivals.__main__ import read_records, site_of
 from benchmarks.rivals.mwem import AccountedMwem, MwemSettings, PrintedMwem
-from benchmarks.tables import read_images
+from benchmarks.tables import images_of
 from privacy.calibration import gdp_mu
 from privacy.parameters import PrivacyParameters
 from privacy.randomness import OperatingSystemNoise
-from storage.public_data.datasets import find
 from tasks.ingest.encoding import domain_of
 from tasks.measurement.curator import Curator
 from tasks.measurement.measurement_plan import plan_measurement
@@ -101,7 +100,7 @@ def clustering_accuracy(clusters: NDArray[Any], labels: NDArray[Any]) -> float:
 
 def clusters_row(features: Literal["fourier", "plain"], epsilon: float, seed: int = 0) -> ResultRow:
     """Measure the accuracy of one private clustering of binarised MNIST, by its public seed."""
-    images, digits = read_images(find("mnist"))
+    images, digits = images_of("mnist")[0]
     public_seed, began = PUBLIC_SEED + seed, time.perf_counter()
     domain = domain_of(site_of("mnist-binarised").table_schema)
     embedding = kernel.build_embedding(

@@ -34,7 +34,6 @@ def columns(n_columns: int = 30) -> list[dict[str, Any]]:
 
 
 def public_site(name: str, source: Path, schema: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """Write the site file of a table that is made up."""
     return {
         "dataset": name, "title": f"Generated table: {name}", "public_benchmark_data": True,
         "source": {"kind": source.suffix[1:], "path": str(source)},
@@ -58,7 +57,6 @@ def site(source: Path, n_columns: int = 30, *, patients: int | None = None) -> d
 
 
 def chunks(n_rows: int, rng: np.random.Generator, n_columns: int = 30) -> Iterator[pd.DataFrame]:
-    """Generate the table in chunks: a hidden risk drives label, numbers and categories."""
     n_integer, n_real, n_categorical = SHAPES[n_columns]
     for start in range(0, n_rows, CHUNK_ROWS):
         n = min(CHUNK_ROWS, n_rows - start)

@@ -36,10 +36,9 @@ Images = NDArray[np.float32]
 
 
 class Network(NamedTuple):
-    """A network: its scores (n, n_labels) of images, and what they are made of.
+    """Scores of images, by layers, moments, images and a key in training, and what it has learned.
 
-    Scores are a function of the trained layers, the moments of batch normalisation, images
-    (n, height, width, channels) and a random key in training; it returns the next moments as well.
+    Scores (n, n_labels) come with the next moments of batch normalisation.
     """
 
     scores: Callable[..., tuple[Array, Any]]
@@ -109,7 +108,6 @@ def fit_small(
 
 
 def _pool(images: Array) -> Array:
-    """Maximum over squares of two by two pixels."""
     rows = jnp.maximum(images[:, ::2], images[:, 1::2])
     return jnp.maximum(rows[:, :, ::2], rows[:, :, 1::2])
 

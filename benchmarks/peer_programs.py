@@ -43,7 +43,6 @@ class Request:
 
 
 def write_request(folder: Path, request: Request, codes: Codes) -> None:
-    """Put a request and its coded rows (n, d) into a folder."""
     np.savez(folder / REQUEST, codes=codes, **asdict(request))
 
 

@@ -33,7 +33,6 @@ ONE_THREAD = {
 
 
 def run_program(name: str, words: Sequence[str]) -> tuple[str, dict[str, float]]:
-    """Run a module in the environment of a peer; return what it printed and what it used."""
     python = ENVIRONMENTS / name / "bin" / "python"
     if not python.exists():
         raise RuntimeError(f"expected the environment of {name}; make it with: make peers")

@@ -168,14 +168,12 @@ def real_rows(site: SiteFile, folder: Path) -> Path:
 
 
 def _commanded(command: list[str], folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Run a command in an empty home; return what it used and what it answered."""
     places = {"CLUSTMIX_HOME": f"{folder}/home", "CLUSTMIX_RELEASES": f"{folder}/releases"}
     said, used = run_measured([*command, "--json"], {**places, "PYTHONPATH": str(ROOT)})
     return used, json.loads(said)
 
 
 def scored(bundle: Path, test: Path, train: Path | None = None) -> dict[str, Any]:
-    """Score files in a process of its own; return facts of a row."""
     words = ["--networks", *(["--trained", str(train)] if train else []), str(bundle), str(test)]
     command = [sys.executable, "-m", "benchmarks.score", *words]
     found = json.loads(run_measured(command, {"PYTHONPATH": str(ROOT)})[0])

@@ -137,7 +137,6 @@ def noise_plot() -> str:
 
 
 def _mixtures(stored: Stored) -> dict[tuple[Any, ...], list[ResultRow]]:
-    """Return the rows of DP-CDA by data and epsilon."""
     rows = [r for r in stored.of("papers", method="dp_cda") if r.cnn_accuracy is not None]
     return grouped(rows, "dataset", "epsilon")
 
@@ -231,7 +230,6 @@ def dpgm(stored: Stored) -> Parts:
 
 
 def _curves(rows: list[ResultRow], fact: str) -> dict[str, list[tuple[float, float, float]]]:
-    """Return curves by a setting: the mean of a row's figures against epsilon."""
     found: dict[str, list[tuple[float, float, float]]] = {}
     for (name, epsilon), group in sorted(grouped(rows, fact, "epsilon").items()):
         point = (epsilon, *spread([mean(row.figures.values()) for row in group]))
@@ -278,7 +276,6 @@ def nist_in_full(stored: Stored) -> Table:
 
 
 def nist(stored: Stored) -> Table:
-    """NIST's two figures that everybody prints, in few words."""
     table, chosen = nist_in_full(stored), [0, 1, 2, 3, 5, 7]
     lines = ([one.cells[place].replace(" ", "-") for place in chosen] for one in table.lines)
     return made_table("", (table.header[place] for place in chosen), ((one, ()) for one in lines))

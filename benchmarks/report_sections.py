@@ -42,7 +42,6 @@ def datasets(stored: Stored) -> list[str]:
 
 
 def runs(stored: Stored, dataset: str, method: str, epsilon: float | None) -> list[ResultRow]:
-    """Return the proven or peer rows of one table, or its real rows."""
     found = stored.of("tables", dataset=dataset, method=method, epsilon=epsilon)
     return [row for row in found if row.analysis in ("proven", "stated", "none")]
 
@@ -108,7 +107,6 @@ def fairness(stored: Stored) -> Iterator[Entry]:
 @tabled("Peers", "table|epsilon|peer|splits|AUC, ClustMix|AUC, peer|2-way, ClustMix|2-way, peer|"
         "CPU s, ClustMix|CPU s, peer")  # fmt: skip
 def peers(stored: Stored) -> Iterator[Entry]:
-    """AIM and others beside ClustMix on the splits of both."""
     rows = [row for row in stored.of("tables") if row.method in ("aim", "mst")]
     for (name, method, epsilon), theirs in grouped(rows, "dataset", "method", "epsilon").items():
         seeds = {row.seed for row in theirs}
@@ -157,7 +155,6 @@ def tables_plot(stored: Stored) -> str:
 
 
 def time_plot(stored: Stored) -> str:
-    """Draw processor seconds against AUC on Adult and accuracy on MNIST, at epsilon 1."""
     panels = []
     for suite, dataset, key in (("tables", "adult", "auc"), ("images", "mnist", "accuracy"),
                                 ("rivals", "adult", "auc")):  # fmt: skip
@@ -183,7 +180,6 @@ def adult(stored: Stored) -> Table:
 
 
 def _of_images(stored: Stored, name: str, epsilon: float) -> list[ResultRow]:
-    """Return the releases of images at the delta of the other papers."""
     return stored.of("images", dataset=name, method=OWN, epsilon=epsilon, delta=1e-5)
 
 

@@ -84,7 +84,6 @@ def run_process(job: Job, environment: Mapping[str, str]) -> End:
 
 
 def _without_figures(job: Job, outcome: dict[str, object]) -> ResultRow:
-    """Return the row of a job that made none, with what its command says of it."""
     named = dict(zip(job.command, job.command[1:], strict=False))
     epsilon, seed = named.get("--epsilon"), named.get("--split") or named.get("--draw")
     return ResultRow(

@@ -121,7 +121,6 @@ def spread(values: Sequence[float]) -> tuple[float, float]:
 
 
 def figure(values: Iterable[float | None], digits: int = DIGITS) -> str:
-    """Write the mean of some runs, with their standard deviation where there are several."""
     known = [value for value in values if value is not None]
     if not known:
         return "-"

@@ -33,8 +33,7 @@ from storage.sources.declared import CsvSource, ParquetSource
 from tasks.methods.registry import method_entry
 
 ROOT = Path(__file__).resolve().parents[1]
-DEPLOYED = ROOT / "deployments" / "sites"
-SITES = (ROOT / "benchmarks" / "sites", DEPLOYED)
+SITES = (ROOT / "benchmarks" / "sites", ROOT / "deployments" / "sites")
 TEST_SHARE = 0.25
 
 DECLARED_PATIENTS = {"adult": 24_000, "mnist": 60_000}
@@ -70,9 +69,9 @@ def site_document(name: str) -> dict[str, Any]:
 
 def with_method(document: dict[str, Any], kind: str) -> dict[str, Any]:
     """Return a site file with a method: by its own settings, or else by the defaults."""
-    method: dict[str, Any] = {"kind": kind}
     if document["method"]["kind"] == kind:
         return document
+    method: dict[str, Any] = {"kind": kind}
     if "declared_patients" in method_entry(kind).config.model_fields:
         known = DECLARED_PATIENTS.get(document["dataset"])
         method["declared_patients"] = known or document["patients"]
@@ -80,7 +79,6 @@ def with_method(document: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 def write_site(document: dict[str, Any], path: Path) -> SiteFile:
-    """Write a site file, keys in their order, and read it as the program does."""
     # The order of label levels is a declaration.
     path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
     return load_site(path)
@@ -119,7 +117,6 @@ def split(frame: pd.DataFrame, site: SiteFile, seed: int) -> tuple[pd.DataFrame,
 
 
 def _strata(raw: pd.Series, label: Label) -> NDArray[Any]:
-    """Return the label level of each raw value, by its bucket or by the first of its raw values."""
     if label.buckets is not None:
         # NaN, where there is no label, sorts last: a stratum of its own.
         edges = (*label.buckets.edges, np.inf)
@@ -136,7 +133,6 @@ def read_images(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
 
 def images_of(dataset: str) -> Any:
-    """Return pixels and labels of the training images, and those of the test images."""
     name = dataset.replace("-", "_")
     return [read_images(find(name + part)) for part in ("", "_test")]
 

@@ -80,7 +80,6 @@ def schema_of(features: int, *, rules: bool) -> clustmix.Schema:
 
 
 def _on(names: set[str], constraints: Iterable[dict[str, Any]]) -> Iterable[dict[str, Any]]:
-    """Leave columns that are not there out of constraints."""
     for constraint in constraints:
         one = dict(constraint)
         if "then" in one:
@@ -95,15 +94,13 @@ def _columns(constraint: dict[str, Any]) -> set[str]:
 
 
 def _listed(constraints: Iterable[dict[str, Any]], sizes: dict[str, int]) -> list[dict[str, Any]]:
-    """Keep constraints in their order while columns that they connect have few combinations.
-
-    The label, which is in no `sizes`, connects and adds none.
-    """
+    """Keep constraints in their order while columns that they connect have few combinations."""
     found: list[dict[str, Any]] = []
     groups: list[set[str]] = []
     for one in constraints:
         met = [group for group in groups if group & _columns(one)]
         group = _columns(one).union(*met)
+        # The label, which is in no `sizes`, connects and adds none.
         if prod(sizes.get(name, 1) for name in group) <= MAX_COMBINATIONS:
             groups = [other for other in groups if other not in met] + [group]
             found.append(one)
@@ -113,7 +110,6 @@ def _listed(constraints: Iterable[dict[str, Any]], sizes: dict[str, int]) -> lis
 def of_method(
     method: str, schema: clustmix.Schema, epsilon: float, rows: pd.DataFrame
 ) -> tuple[list[pd.DataFrame], dict[str, Any]]:
-    """Let a method of the product make rows, and more where the score is by area."""
     wall, cpu = perf_counter(), process_time()
     patients = site_document(SITE)["patients"]
     model = METHODS[method](schema, epsilon=epsilon, delta=DELTA, patients=patients)
@@ -135,12 +131,9 @@ def measured_tables(schema: clustmix.Schema, epsilon: float, rows: pd.DataFrame)
     plan = checked_plan(method, parameters=parameters, adjacency=Adjacency.ADD_REMOVE)
     sealed: dict[str, NoisyStatistic] = {}
     unit = PrivacyUnit(column=None, max_rows=1)
-    curator = Curator(
-        plan=plan,
-        shards=encoded_shards(rows[list(schema.released_columns)], schema, unit),
-        noise_source=OperatingSystemNoise(),
-        seal=sealed.__setitem__,
-    )
+    shards = encoded_shards(rows[list(schema.released_columns)], schema, unit)
+    noise, seal = OperatingSystemNoise(), sealed.__setitem__
+    curator = Curator(plan=plan, shards=shards, noise_source=noise, seal=seal)
     released = measure(method, curator)
 
     def noisy(name: str) -> tuple[Any, float]:
@@ -168,7 +161,6 @@ def measured_tables(schema: clustmix.Schema, epsilon: float, rows: pd.DataFrame)
 
 
 def scored(folder: Path, made: Iterable[pd.DataFrame]) -> dict[str, float]:
-    """Return the scores of `sdnist` for rows, and of more of the same fit the k-marginal."""
     words = ["benchmarks.suites.sdnist_scores", str(data_place(DATA))]
     for place, rows in enumerate(made):
         words.append(str(folder / f"made{place}.csv"))

@@ -88,7 +88,6 @@ def as_authors_score(
 
 
 def coded(site: SiteFile) -> tuple[Floats, Labels]:
-    """Return the rows as codes over the largest code, in [0, 1], and their labels."""
     codes, labels = read_records(site, one_of_each=False)
     return codes / largest_codes(site), labels.astype(np.int64)
 
@@ -184,7 +183,6 @@ def nearest_means(images: Floats, size: int, seed: int) -> Floats:
 
 
 def eq8_sigma(epsilon: float, size: int, n_classes: int = 10, n_features: int = 784) -> float:
-    """Noise of Eq. 8 on each feature of the mean of a cluster."""
     found = noise_sigma(
         epsilon=epsilon, delta=MNIST_DELTA, cluster_size=size,
         n_classes=n_classes, n_features=n_features,
@@ -193,7 +191,6 @@ def eq8_sigma(epsilon: float, size: int, n_classes: int = 10, n_features: int = 
 
 
 def means_row(epsilon: float, size: int = 118, noise: str = "eq8", seed: int = 0) -> ResultRow:
-    """Measure Figure 3: means of so many MNIST images each, with a noise, and what they teach."""
     (images, digits), (test, answers) = images_of("mnist")
     images, test = images / 255.0, test / 255.0
     means = [nearest_means(images[digits == digit], size, seed) for digit in range(10)]
@@ -212,7 +209,6 @@ def means_row(epsilon: float, size: int = 118, noise: str = "eq8", seed: int = 0
 
 
 def noise_row(dataset: str = "mnist", size: int = 118) -> ResultRow:
-    """Noise of Eq. 8 on the mean of a cluster, by epsilon: features are in [0, 1]."""
     n_classes, n_features = SHAPES[dataset]
     shape = {"size": size, "n_classes": n_classes, "n_features": n_features}
     return ResultRow(
@@ -223,7 +219,6 @@ def noise_row(dataset: str = "mnist", size: int = 118) -> ResultRow:
 
 
 def picture_row(dataset: str, form: str, epsilon: float, settings: Any) -> ResultRow:
-    """Return the row of a picture of real, printed or proven records."""
     return ResultRow(
         dataset=dataset, method="real" if form == "real" else "clustmix",
         analysis={"real": "none", "printed": "published"}.get(form, form), epsilon=epsilon or None,

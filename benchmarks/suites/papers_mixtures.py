@@ -35,7 +35,6 @@ Made = tuple[Images, NDArray[Any], NDArray[Any], Images]
 def released(
     dataset: str, form: str, order: int, epsilon: float | None, *, n_images: int, seed: int
 ) -> Made:
-    """Make so many mixtures by Algorithm 1 of DP-CDA, or by DPMix."""
     (pixels, labels), (test, _) = images_of(dataset)
     parameters = None if epsilon is None else PrivacyParameters(epsilon=epsilon, delta=DELTA)
     rng = np.random.default_rng(seed)

@@ -82,10 +82,6 @@ def chunks(n_rows: int, rng: np.random.Generator, n_columns: int = 30) -> Iterat
 def write_table(path: Path, n_rows: int, n_columns: int = 30) -> None:
     """Write the table chunk by chunk, each a row group: this process stays small as well."""
     frames = chunks(n_rows, np.random.default_rng(n_rows), n_columns)
-    if path.suffix == ".csv":
-        for number, frame in enumerate(frames):
-            frame.to_csv(path, index=False, header=number == 0, mode="a" if number else "w")
-        return
     parts = (pa.Table.from_pandas(frame, preserve_index=False) for frame in frames)
     first = next(parts)
     with pq.ParquetWriter(path, first.schema) as writer:

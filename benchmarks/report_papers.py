@@ -51,9 +51,7 @@ def _printed(figures: list[dict[str, Any]]) -> str:
     return ", ".join(values) or "-"
 
 
-@tabled("3A, Table 1, epsilon 1: AUC, of MNIST accuracy",
-        "data|printed|as printed, its authors' score|as printed, from the file|"
-        "best of a search (not paid for)|proven|real rows, printed|real rows")  # fmt: skip
+@tabled
 def three_a(stored: Stored) -> Iterator[Entry]:
     table = {"paper": "3A", "where": "Table 1"}
     for data in dict.fromkeys(one["dataset"] for one in stored.figures(**table)):
@@ -79,7 +77,7 @@ def three_a(stored: Stored) -> Iterator[Entry]:
             ], [*form, *tuned, *proven, *real]  # fmt: skip
 
 
-@tabled("3A, Table 1: rivals", "data|rival|printed|here")
+@tabled
 def rivals_of_3a(stored: Stored) -> Iterator[Entry]:
     for one in stored.figures(paper="3A", where="Table 1"):
         method, name = RIVALS.get(one["method"]), HERE.get(one["dataset"], one["dataset"])
@@ -167,7 +165,7 @@ def dp_cda_curves(stored: Stored) -> str:
     return plots.curves(panels, across="order of mixture", value="accuracy", bounds=(0.0, 1.0))
 
 
-@tabled("DP-CDA, Table 2: accuracy", "data|epsilon|order|printed|here")
+@tabled
 def dp_cda_orders(stored: Stored) -> Iterator[Entry]:
     for data, epsilon, figures, groups in _table_2(stored):
         for one in figures:
@@ -177,7 +175,7 @@ def dp_cda_orders(stored: Stored) -> Iterator[Entry]:
             yield [*cells, shown(group, ACCURACY, 4)], group
 
 
-@tabled("DP-CDA: the best order", "images|epsilon|printed|order|here|order")
+@tabled
 def dp_cda(stored: Stored) -> Iterator[Entry]:
     for (data, epsilon), rows in _mixtures(stored).items():
         groups = grouped(rows, "order_of_mixture")
@@ -189,7 +187,7 @@ def dp_cda(stored: Stored) -> Iterator[Entry]:
         yield [data, epsilon_text(epsilon), *printed, *here], groups[best]
 
 
-@tabled("DP-CDA, Table 3", "data|method|epsilon|printed|here|trained on it")
+@tabled
 def dp_cda_table_3(stored: Stored) -> Iterator[Entry]:
     kinds = {name: kind for kind, name in NAMES.items()}
     keys = {"the paper's network": "paper_cnn_accuracy", "a network": "cnn_accuracy",
@@ -237,7 +235,7 @@ def _curves(rows: list[ResultRow], fact: str) -> dict[str, list[tuple[float, flo
     return found
 
 
-@tabled("DPGM: printed figures", "where|data|method|figure|epsilon|printed")
+@tabled
 def dpgm_printed(stored: Stored) -> Iterator[Entry]:
     for one in stored.figures(paper="DPGM"):
         if one["where"] != "Table 2":
@@ -281,8 +279,7 @@ def nist(stored: Stored) -> Table:
     return made_table("", (table.header[place] for place in chosen), ((one, ()) for one in lines))
 
 
-@tabled("DPImageBench and DPDM, as printed, beside ours",
-        "images|epsilon|method|trained on the release|accuracy")  # fmt: skip
+@tabled
 def image_anchors(stored: Stored) -> Iterator[Entry]:
     keys = {"accuracy": "logistic regression", "cnn_accuracy": "small network",
             "teacher_accuracy": "released classifier"}  # fmt: skip

@@ -22,9 +22,7 @@ from sklearn.model_selection import train_test_split
 
 from benchmarks.joined_tables import joined_table
 from flows.site.site_file import SiteFile, load_site
-from storage.files.workspace import read_npz
 from storage.public_data.datasets import data_folders, find
-from storage.public_data.public_tables import images_parquet
 from storage.schema.column_blocks import LABEL_NAME
 from storage.schema.labels import Label
 from storage.settings import load_settings
@@ -144,18 +142,6 @@ def data_place(name: str) -> Path:
     raise ValueError(f"expected {name} below CLUSTMIX_DATA_DIR, found none")
 
 
-def _image_files(source: ParquetSource, folder: Path) -> tuple[Path, Path]:
-    """Return the published training and test images; those of MedMNIST are converted."""
-    if source.path is None:
-        return find(source.data or ""), find(f"{source.data}_test")
-    path = data_place(f"medmnist/{source.path.stem}.npz")
-    arrays, files = read_npz(path), (folder / "train.parquet", folder / "test.parquet")
-    for file in files:
-        pixels, label = (arrays[f"{file.stem}_{kind}"] for kind in ("images", "labels"))
-        file.write_bytes(images_parquet(pixels, label.ravel()))
-    return files
-
-
 def divided(
     document: dict[str, Any], seed: int | None, folder: Path, *, rows: int | None = None
 ) -> tuple[dict[str, Any], Path, int]:
@@ -167,10 +153,10 @@ def divided(
     """
     site = write_site(document, folder / "whole.yaml")
     if isinstance(site.source, ParquetSource) and site.table_schema.image is not None:
-        train_file, test_file = _image_files(site.source, folder)
-        found = pq.read_metadata(train_file).num_rows
-        images = {"kind": "parquet", "path": str(train_file)}
-        return {**document, "source": images}, test_file, found
+        train_file, test_file = (find(f"{site.source.data}{part}") for part in ("", "_test"))
+        source: dict[str, Any] = {"kind": "parquet", "path": str(train_file)}
+        rows = pq.read_metadata(train_file).num_rows
+        return {**document, "source": source}, test_file, rows
     frame = read_table(site)
     frame = frame if rows is None else frame.sample(min(rows, len(frame)), random_state=0)
     train, test = split(frame, site, seed or 0)

@@ -1,6 +1,6 @@
 """Large generated tables: time and memory of releases of up to ten million rows, by two workers.
 
-``python -m benchmarks.suites.sizes --rows N --columns D [--format csv]`` releases one of them.
+``python -m benchmarks.suites.sizes --rows N --columns D`` releases one of them.
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ from benchmarks.tables import write_site
 TEST_ROWS = 20_000
 
 
-def row_of(
-    rows: int, columns: Literal[30, 100] = 30, format: Literal["parquet", "csv"] = "parquet"
-) -> ResultRow:
+def row_of(rows: int, columns: Literal[30, 100] = 30) -> ResultRow:
     with tempfile.TemporaryDirectory(prefix="clustmix-bench-") as name:
         folder = Path(name)
-        table, test = folder / f"table.{format}", folder / "test.parquet"
+        table, test = folder / "table.parquet", folder / "test.parquet"
         write_table(table, rows, columns)
         write_table(test, TEST_ROWS, columns)
         document = site(table, columns, patients=int(rows / ROWS_PER_PATIENT))
@@ -34,7 +32,7 @@ def row_of(
         bundle, facts = released(declared, folder, Run(dataset="generated", method="clustmix"))
         return ResultRow(
             dataset=declared.dataset, method="clustmix", seed=None, rows=rows,
-            columns=len(declared.columns_to_read), settings={"rows": rows, "format": format},
+            columns=len(declared.columns_to_read), settings={"rows": rows, "format": "parquet"},
             **facts, **scored(bundle, test),
         )  # fmt: skip
 

@@ -27,8 +27,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 
 from benchmarks.bundle_rows import Document, View, label_levels, read_rows, table_view, views
-from benchmarks.marginal_distance import marginal_distance
-from benchmarks.query_sets import draw_query_sets, query_set_errors
+from benchmarks.marginal_distance import draw_query_sets, marginal_distance, query_set_errors
 
 LONGEST_QUERY, QUERY_SEED = 5, 20_190_627
 TREES, LEAST = 200, 1e-15

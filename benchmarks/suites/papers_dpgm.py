@@ -18,7 +18,7 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import confusion_matrix
 
 from benchmarks.in_process import released_rows, shards_of
-from benchmarks.query_sets import draw_query_sets, query_set_errors
+from benchmarks.marginal_distance import draw_query_sets, query_set_errors
 from benchmarks.results import IN_PROCESS, ResultRow
 from benchmarks.rivals.__main__ import read_records, site_of
 from benchmarks.rivals.mwem import AccountedMwem, MwemSettings, PrintedMwem

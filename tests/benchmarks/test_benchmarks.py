@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import generated_table, releases, report, runner, tables
+from benchmarks import releases, report, runner, tables
 from benchmarks.jobs import asked, listed
 from benchmarks.report_sections import verdicts
 from benchmarks.results import (
@@ -23,6 +23,7 @@ from benchmarks.results import (
 from benchmarks.rivals.registry import RIVALS
 from benchmarks.score import score
 from benchmarks.stored_rows import Stored
+from benchmarks.suites import sizes
 from privacy.errors import InputError
 from storage.settings import Settings
 from storage.sources.cohorts import CohortReader
@@ -150,8 +151,8 @@ def test_public_table_is_what_its_site_file_declares(name, tmp_path):
 
 
 def test_split_keeps_a_patient_on_one_side_and_the_levels_on_both(tmp_path):
-    document = generated_table.site(tmp_path / "table.parquet")
-    generated_table.write_table(tmp_path / "table.parquet", 4_000)
+    document = sizes.site(tmp_path / "table.parquet")
+    sizes.write_table(tmp_path / "table.parquet", 4_000)
     changed, test, n_rows = tables.divided(document, 1, tmp_path)
     train, held_out = pd.read_parquet(changed["source"]["path"]), pd.read_parquet(test)
     assert len(train) == n_rows

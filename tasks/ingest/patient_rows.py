@@ -1,8 +1,9 @@
 """Coded rows of whole patients, divided into shards and bounded.
 
 The only path from an encoded batch to the rows that a method reads, both for the files of a private
-workspace (`tasks.ingest.pieces`) and for a table in memory (`encoded_shards`). Where visits are
-declared, the earliest of a patient become one row. Private throughout.
+workspace (`tasks.ingest.pieces`) and for a table in memory (`encoded_shards`). Private throughout.
+Where visits are declared, rows are coded each by itself; once all rows of a patient are in one
+shard, the earliest become one row.
 """
 
 from collections.abc import Sequence
@@ -36,11 +37,9 @@ from tasks.measurement.encoded import EncodedRows, mixed_bits
 N_SHARDS = 16
 """Shards of a table. A constant, so that their number does not depend on the rows."""
 
-_MICROSECONDS, _LARGEST = 1e6, 2.0**53
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class _KeyedRows:
+class KeyedRows:
     """Coded rows (n, d) of one shard with patient keys, which are empty if each row is a patient.
 
     Moments (n,) order the visits of a patient that become columns; otherwise they are empty.
@@ -71,7 +70,7 @@ def rows_by_shard(
     n_shards: int,
     *,
     moments: Floats | None = None,
-) -> tuple[_KeyedRows, ...]:
+) -> tuple[KeyedRows, ...]:
     """Divide the labelled rows of a batch by a hash of the patient."""
     moments = np.empty(0) if moments is None else moments[chunk.valid]
     codes, label = chunk.codes[chunk.valid], chunk.label[chunk.valid]
@@ -86,7 +85,7 @@ def rows_by_shard(
     shards = shard_of(hashes, n_shards).astype(np.uint16)  # small numbers are sorted in one go
     ends = np.cumsum(np.bincount(shards, minlength=n_shards))[:-1]
     return tuple(
-        _KeyedRows(
+        KeyedRows(
             codes=codes[member],
             label=label[member],
             fold=folds[member],
@@ -97,13 +96,13 @@ def rows_by_shard(
     )
 
 
-def joined(parts: list[dict[str, NDArray[Any]]]) -> _KeyedRows:
+def joined(parts: list[dict[str, NDArray[Any]]]) -> KeyedRows:
     """Join the parts of a shard in order and empty them to free memory."""
-    names = [field.name for field in fields(_KeyedRows)]
-    return _KeyedRows(**{name: np.concatenate([p.pop(name) for p in parts]) for name in names})
+    names = [field.name for field in fields(KeyedRows)]
+    return KeyedRows(**{name: np.concatenate([p.pop(name) for p in parts]) for name in names})
 
 
-def bounded_rows(rows: _KeyedRows, unit: PrivacyUnit) -> EncodedRows:
+def bounded_rows(rows: KeyedRows, unit: PrivacyUnit) -> EncodedRows:
     """Bound what each patient of a shard contributes."""
     keep = np.ones(len(rows.label), dtype=np.bool_)
     weight: Floats = np.ones(len(keep))
@@ -162,6 +161,9 @@ def unnamed_patients(frame: pd.DataFrame, unit: PrivacyUnit) -> tuple[Violation,
     )
 
 
+_MICROSECONDS, _LARGEST = 1e6, 2.0**53
+
+
 def moments_of(cells: pd.Series, visits: VisitColumns) -> Floats:
     """Return the moment of each visit; NaN if a cell does not have the declared form."""
     index, texts = distinct(cells)
@@ -179,7 +181,7 @@ def unordered(moments: Floats, visits: VisitColumns) -> tuple[Violation, ...]:
     return (Violation(rule=rule, column=visits.order, rows=rows),) if len(rows) else ()
 
 
-def first_visits(rows: _KeyedRows, schema: TableSchema, visits: VisitColumns) -> _KeyedRows:
+def first_visits(rows: KeyedRows, schema: TableSchema, visits: VisitColumns) -> KeyedRows:
     """Make one row by the schema of a release of each patient in a shard, coded as the source.
 
     Privacy

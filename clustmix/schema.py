@@ -85,13 +85,12 @@ class DateColumn(_Declared, date_columns.DateColumn):
 
     Parameters
     ----------
-    lower, upper : str
-        First and last day, such as ``2015-01-31``; numbers of days with `relative_to`.
-    bins : {"year", "quarter", "month"}, int or sequence of str
-        Bins by the calendar, their number, or their edges.
+    lower, upper, bins : str
+        First and last day, such as ``2015-01-31``, and ``year``, ``quarter``, ``month``, a number
+        of bins or their edges.
     relative_to, format, timezone : str, optional
-        Column of dates from which this one is counted in days; form of the cells beside ISO 8601,
-        such as ``%d.%m.%Y``; zone whose day counts for moments with an offset from UTC.
+        Column from which this one is counted, in days; form of the cells, such as ``%d.%m.%Y``;
+        zone whose day counts for moments with an offset.
 
     Examples
     --------

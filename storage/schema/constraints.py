@@ -220,8 +220,6 @@ def _require_names(
             raise ValueError("expected columns of equally many decimals")
         if sum(column.is_date for column in numeric[:-1]) != numeric[-1].is_date:
             raise ValueError("expected numbers on both sides, or one date on each of them")
-    if constraint.holds is not None:
-        return
     for condition in constraint.forbidden():
         for name, (_, asked) in condition.items():
             for one in asked:

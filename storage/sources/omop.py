@@ -328,10 +328,8 @@ class OmopSource(DatabasePlace):
             return f"CASE WHEN EXISTS (SELECT e.{PERSON} {found}) THEN 1 ELSE 0 END"
         if feature.take == "count":
             return f"(SELECT COUNT(*) {found})"
-        if feature.value == "date":
-            end = "MIN" if feature.take == "first" else "MAX"
-            return f"(SELECT {end}(e.{_EVENTS[feature.event][2]}_date) {found})"
-        value = "k.concept_name" if feature.value == "concept" else "e.value_as_number"
+        values = {"concept": "k.concept_name", "date": f"e.{_EVENTS[feature.event][2]}_date"}
+        value = values.get(feature.value, "e.value_as_number")
         if feature.take in ("first", "last"):
             stem, extreme = _EVENTS[feature.event][2], "MIN" if feature.take == "first" else "MAX"
             found += (
@@ -349,11 +347,10 @@ class OmopSource(DatabasePlace):
             conditions.append(self._of_concepts(table, feature))
         if feature.unit is not None:
             conditions.append(f"{table}.unit_concept_id IN ({', '.join(map(str, feature.unit))})")
-        if feature.take in ("any", "count") or feature.value == "date":
-            pass
-        elif feature.value == "number":
+        valued = feature.value if feature.take not in ("any", "count") else ""
+        if valued == "number":
             conditions.append(f"{table}.value_as_number IS NOT NULL")
-        else:
+        elif valued == "concept":
             name = "k" if table == "e" else "l"
             source += (
                 f" JOIN {self._table('concept')} AS {name} "

@@ -155,8 +155,6 @@ def _mend(rows: EncodedChunk, broken: Indices, constraint: Constraint, schema: T
 
 
 def _boxes(constraint: Constraint, schema: TableSchema) -> list[Box]:
-    if constraint.holds is not None:
-        return []
     columns = dict(zip(schema.column_names, enumerate(schema.columns), strict=True))
     boxes = []
     for condition in constraint.forbidden():

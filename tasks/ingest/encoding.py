@@ -108,8 +108,7 @@ def decode(
         for j, (own, column) in enumerate(zip(by_column, schema.columns, strict=True))
         if isinstance(column, NumericColumn)
     }
-    if schema.bases:
-        drawn = since_zero(drawn, schema, related)
+    drawn = since_zero(drawn, schema, related)
     for j, (own, column) in enumerate(zip(by_column, schema.columns, strict=True)):
         if isinstance(column, NumericColumn):
             columns[column.name] = _written(drawn.pop(j), own == column.n_bins, column)

@@ -160,11 +160,9 @@ def _rules(frame: pd.DataFrame, schema: TableSchema, rows: int) -> list[_Rule]:
 def _with_days(frame: pd.DataFrame, schema: TableSchema) -> pd.DataFrame:
     """Return the rows with a number of days in the place of a date, NaN for what is none."""
     found = {}
-    for column in schema.columns:
-        if not isinstance(column, NumericColumn) or not column.is_date:
-            continue
+    for column in (one for one in schema.columns if isinstance(one, NumericColumn)):
         base = schema.base_of(column)
-        if {column.name, column.base or column.name} <= {*frame}:
+        if column.is_date and {column.name, column.base or column.name} <= {*frame}:
             days, _, missing, _ = number_cells(frame[column.name], column)
             zero = 0.0 if base is None else number_cells(frame[base.name], base)[0]
             found[column.name] = np.where(missing, column.lower, days - zero)

@@ -165,10 +165,7 @@ def _images(codes: Codes, label: Codes, schema: TableSchema, image: ImageColumns
 def numbers_of(
     frame: pd.DataFrame, column: NumericColumn, schema: TableSchema, violations: list[Violation]
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return the numbers of a column and a mask of the missing ones.
-
-    A date that counts from a missing one is missing.
-    """
+    """Return numbers and a mask of missing ones, such as a date counted from a missing one."""
     values, null, missing, refused = number_cells(frame[column.name], column)
     _note(violations, Rule.DAY if column.is_date else Rule.NUMBER, column.name, refused)
     _note(violations, Rule.FINITE, column.name, np.isinf(values))

@@ -48,10 +48,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
-    """``least <= x[total] - sum(x[parts]) <= most``, of columns; None is no bound.
-
-    The bounds (n,) of a total that is `counted` from its part are those of its bins.
-    """
+    """``least <= x[total] - sum(x[parts]) <= most``; bounds are None, or bins of what is counted."""
 
     parts: tuple[int, ...]
     total: int

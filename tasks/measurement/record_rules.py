@@ -48,7 +48,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
-    """``least <= x[total] - sum(x[parts]) <= most``; bounds are None, or bins of what is counted."""
+    """``least <= x[total] - sum(x[parts]) <= most``; None is no bound, `counted` the bins."""
 
     parts: tuple[int, ...]
     total: int

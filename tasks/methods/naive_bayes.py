@@ -4,12 +4,14 @@ The simplest honest method, and the yardstick of every other: sample a label, th
 itself given the label. It keeps all one-way relations to the label and none between columns.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from privacy.arrays import Records
+from privacy.arrays import Floats, Records
 from tasks.measurement.centred import blocks_to_simplex, counts_of, label_counts
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
@@ -17,6 +19,14 @@ from tasks.measurement.marginals import draw_codes, draw_columns
 from tasks.measurement.measurement_plan import MeasurementPlan, SumRequest, plan_measurement
 from tasks.measurement.method import Released, Stage
 from tasks.measurement.method_settings import MethodSettings
+from tasks.measurement.pooling import (
+    Part,
+    PooledSums,
+    added,
+    amounts_of,
+    require_arrays,
+    sums_of,
+)
 
 HISTOGRAMS = "feature_by_label_histograms"
 
@@ -52,10 +62,35 @@ class NaiveBayes:
 
     def _histograms(self, curator: Curator, released: Released) -> Released:
         """Draw the histograms and project every column of every label onto probabilities."""
-        domain, offsets = self.domain, self.domain.one_hot_offsets
+        domain = self.domain
         noisy = curator.release(
             HISTOGRAMS, label_counts, n_codes=domain.n_codes, n_labels=domain.n_labels
         )
+        return self._of_histograms(noisy)
+
+    def part(
+        self, plan: MeasurementPlan, released: Released, sealed: Mapping[str, Floats]
+    ) -> dict[str, NDArray[Any]]:
+        """Return a measurement as a part of a pool; see `Poolable.part`."""
+        return sums_of(plan, sealed, patients=float(self.domain.patients or 1))
+
+    def check_part(self, part: Part) -> None:
+        """Refuse a part of other arrays than the histograms (ValueError)."""
+        shape = (self.domain.n_labels, 1 + self.domain.one_hot_width)
+        numbers = ("mu", "patients", f"stddev_{HISTOGRAMS}")
+        require_arrays(part, {**dict.fromkeys(numbers, ()), f"sum_{HISTOGRAMS}": shape})
+
+    def pooled(self, parts: Sequence[Part], *, exchangeable: bool = False) -> PooledSums:
+        """Add up the histograms of parts; see `Poolable.pooled`."""
+        counted = [part[f"sum_{HISTOGRAMS}"] for part in parts]
+        stddevs = np.array([float(part[f"stddev_{HISTOGRAMS}"]) for part in parts])
+        sizes = [max(counts_of(one, self.domain.n_codes)[0].sum(), 1.0) for one in counted]
+        amounts = amounts_of(np.array(sizes), stddevs, exchangeable=exchangeable)
+        total = added(counted, stddevs, amounts)
+        return PooledSums(released=self._of_histograms(total[0]), sums={HISTOGRAMS: total})
+
+    def _of_histograms(self, noisy: Floats) -> dict[str, NDArray[Any]]:
+        domain, offsets = self.domain, self.domain.one_hot_offsets
         sizes, counts = counts_of(noisy, domain.n_codes)
         sizes = np.maximum(sizes, 1.0)
         marginals = [

@@ -5,6 +5,7 @@ Post-processing throughout.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,6 +19,7 @@ from tasks.methods.clustmix.tables.table_rule import PairChoice
 _POOLED_CODES = 3.0
 _OWN_EVENNESS = 0.25
 _LEAST_SCALE = 0.5
+_TINY = 1e-300
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,20 +178,54 @@ def own_covariance(labels: Floats) -> Floats:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Targets:
-    """Targets of the fit of the mixture.
+class DrawnPairs:
+    """One released draw of one-ways and pair tables (values in its own units), of its patients."""
 
-    Joins (M, W) say by 0 or 1 which codes are in which group. The tables (M, M) are shares of pairs
-    of groups, symmetric; rows and columns sum to the one-ways. Weights (M, M) are the inverse
-    variance of each share, 0 where nothing was measured; `share_weight` is that of the squared
-    error of a one-way share (W,). Codes by label (C, W) are shares as well, of inverse variance
-    `label_weight`; their blocks sum to the shares of the labels. `drowned` says how far the tables
-    are noise, from 0 to 1.
+    choice: PairChoice
+    values: Floats
+    unit_stddev: float
+    patients: float
+
+    @property
+    def stddev(self) -> float:
+        """Noise of a cell in patients."""
+        return self.unit_stddev * self.choice.norm
+
+    @property
+    def precision(self) -> float:
+        """Root of the inverse variance of a cell's share."""
+        return self.patients / self.stddev
+
+    def one_ways(self, layout: Layout) -> tuple[Floats, float]:
+        """Return the centred one-ways (W,) in patients, and their noise."""
+        choice = self.choice
+        values = self.values[: layout.width] * (choice.norm / choice.one_way)
+        return values, self.stddev / choice.one_way
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairTargets:
+    """Target tables (M, M) of the fit of the mixture: shares of pairs of groups, symmetric.
+
+    Joins (M, W) say by 0 or 1 which codes are in which group. Rows and columns sum to the one-ways.
+    Weights (M, M) are the inverse variance of each share, 0 where nothing was measured.
     """
 
     joins: Floats
     tables: Floats
     weights: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class Targets:
+    """Targets of the fit of the mixture: tables of each draw, and what all draws say together.
+
+    `share_weight` is that of the squared error of a one-way share (W,). Codes by label (C, W) are
+    shares as well, of inverse variance `label_weight`; their blocks sum to the shares of the
+    labels. `drowned` says how far the tables are noise, from 0 to 1.
+    """
+
+    pairs: tuple[PairTargets, ...]
     shares: Floats
     share_weight: float
     by_label: Floats
@@ -198,47 +234,59 @@ class Targets:
 
 
 def targets_of(
-    layout: Layout,
-    choice: PairChoice,
-    counts: Counts,
-    noisy: Floats,
-    *,
-    stddev: float,
-    drowned: float,
+    layout: Layout, counts: Counts, drawn: Sequence[DrawnPairs], *, drowned: float
 ) -> Targets:
-    """Put pair tables onto the estimated one-ways.
-
-    The noisy cells of the chosen pairs are doubly centred, in patients.
-    """
-    sizes = np.asarray(choice.n_groups)
-    width = int(sizes.sum())
-    column = np.repeat(np.arange(len(sizes)), sizes)
-    row = np.repeat(np.cumsum(sizes) - sizes, layout.n_codes) + choice.groups
-    joins = np.zeros((width, layout.width))
-    joins[row, np.arange(layout.width)] = 1.0
-    tables = np.zeros((width, width))
-    cells = pair_cells(choice.n_groups, choice.used)
-    tables[cells] = noisy[: int(cells.sum())] / counts.patients
-    tables += tables.T
-    # Rows and columns of a doubly centred table sum to zero; what they sum to is noise.
-    starts = np.cumsum(sizes) - sizes
-    for _ in range(2):
-        means = np.add.reduceat(tables, starts, axis=1) / sizes
-        tables = (tables - means[:, column]).T
-    margin, each = joins @ counts.shares, 1.0 / sizes[column]
-    tables += np.outer(margin, each) + np.outer(each, margin) - np.outer(each, each)
-    measured = choice.used[np.ix_(column, column)]
-    weight = (counts.patients / stddev) ** 2
+    """Put pair tables onto the estimated one-ways; draws of equal groups are one table."""
+    alike: dict[bytes, list[DrawnPairs]] = {}
+    for pairs in drawn:
+        alike.setdefault(pairs.choice.groups.tobytes(), []).append(pairs)
+    weight = sum(pairs.precision**2 for pairs in drawn)
     return Targets(
-        joins=joins,
-        tables=np.where(measured, tables, 0.0),
-        weights=np.where(measured, weight, 0.0),
+        pairs=tuple(_pair_targets(layout, counts.shares, group) for group in alike.values()),
         shares=counts.shares,
         by_label=_by_label(layout, counts),
         label_weight=(counts.patients / counts.stddev) ** 2,
         share_weight=max(4.0 * weight, (counts.patients / counts.one_way_stddev) ** 2),
         drowned=drowned,
     )
+
+
+def _pair_targets(layout: Layout, shares: Floats, drawn: Sequence[DrawnPairs]) -> PairTargets:
+    """Return the tables of draws with the same groups: their best linear mean, cell by cell."""
+    choice = drawn[0].choice
+    sizes = np.asarray(choice.n_groups)
+    row = np.repeat(np.cumsum(sizes) - sizes, layout.n_codes) + choice.groups
+    joins = np.zeros((int(sizes.sum()), layout.width))
+    joins[row, np.arange(layout.width)] = 1.0
+    found = [_table(layout, shares, pairs, joins) for pairs in drawn]
+    if len(found) == 1:
+        return PairTargets(joins=joins, tables=found[0][0], weights=found[0][1])
+    weights = np.sum([own for _, own in found], axis=0)
+    tables = np.sum([table * own for table, own in found], axis=0) / np.maximum(weights, _TINY)
+    return PairTargets(joins=joins, tables=tables, weights=weights)
+
+
+def _table(
+    layout: Layout, shares: Floats, pairs: DrawnPairs, joins: Floats
+) -> tuple[Floats, Floats]:
+    """Return tables (M, M) of one draw, whose cells are doubly centred, and their weights."""
+    choice = pairs.choice
+    sizes = np.asarray(choice.n_groups)
+    column = np.repeat(np.arange(len(sizes)), sizes)
+    tables = np.zeros((len(joins), len(joins)))
+    cells = pair_cells(choice.n_groups, choice.used)
+    noisy = pairs.values[layout.width :] * choice.norm
+    tables[cells] = noisy[: int(cells.sum())] / pairs.patients
+    tables += tables.T
+    # Rows and columns of a doubly centred table sum to zero; what they sum to is noise.
+    starts = np.cumsum(sizes) - sizes
+    for _ in range(2):
+        means = np.add.reduceat(tables, starts, axis=1) / sizes
+        tables = (tables - means[:, column]).T
+    margin, each = joins @ shares, 1.0 / sizes[column]
+    tables += np.outer(margin, each) + np.outer(each, margin) - np.outer(each, each)
+    measured = choice.used[np.ix_(column, column)]
+    return np.where(measured, tables, 0.0), np.where(measured, pairs.precision**2, 0.0)
 
 
 def _by_label(layout: Layout, counts: Counts) -> Floats:

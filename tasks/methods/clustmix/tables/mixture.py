@@ -115,11 +115,15 @@ class _Fit:
         self._by_label = targets.by_label.astype(np.float32)
         self._label_weight = np.float32(targets.label_weight)
         self._share_weight = np.float32(targets.share_weight)
-        # Codes that stand for themselves need no matrix.
-        rows, width = targets.joins.shape
-        self._joins = None if rows == width else targets.joins.astype(np.float32)
-        self._tables = targets.tables.astype(np.float32)
-        self._weights = (0.5 * targets.weights).astype(np.float32)
+        self._pairs = [
+            (
+                # Codes that stand for themselves need no matrix.
+                None if len(pairs.joins) == layout.width else pairs.joins.astype(np.float32),
+                pairs.tables.astype(np.float32),
+                (0.5 * pairs.weights).astype(np.float32),
+            )
+            for pairs in targets.pairs
+        ]
         self._penalty = np.float32(penalty)
 
     def distribution(self, scores: Floats32, logits: Floats32) -> tuple[Floats32, Floats32]:
@@ -135,19 +139,22 @@ class _Fit:
     def gradients(self, scores: Floats32, logits: Floats32) -> tuple[Floats32, Floats32]:
         weights, components = self.distribution(scores, logits)
         codes, labels = components[:, : self._width], components[:, self._width :]
-        joined = codes if self._joins is None else codes @ self._joins.T
-        table = joined.T @ (weights[:, None] * joined)
-        table -= self._tables
-        table *= self._weights
-        pulled = joined @ table
-        by_weight = (pulled * joined).sum(axis=1)
-        pulled *= 2.0
+        by_weight, of_pairs = np.zeros_like(weights), np.zeros_like(codes)
+        for joins, tables, precision in self._pairs:
+            joined = codes if joins is None else codes @ joins.T
+            table = joined.T @ (weights[:, None] * joined)
+            table -= tables
+            table *= precision
+            pulled = joined @ table
+            by_weight += (pulled * joined).sum(axis=1)
+            pulled *= 2.0
+            of_pairs += pulled if joins is None else pulled @ joins
         by_label = labels.T @ (weights[:, None] * codes)
         by_label -= self._by_label
         by_label *= self._label_weight
         of_codes = labels @ by_label
         by_weight += (of_codes * codes).sum(axis=1)
-        of_codes += pulled if self._joins is None else pulled @ self._joins
+        of_codes += of_pairs
         by_component = np.concatenate([of_codes, codes @ by_label.T], axis=1)
         mean = weights @ components
         by_component += self._share_weight * (mean - self._shares)

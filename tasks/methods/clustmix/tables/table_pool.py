@@ -1,0 +1,231 @@
+"""Measurements of one table in parts: counts add up, pair tables and rounds join one fit.
+
+Each part has its own pairs, groups and label model: nothing has to be chosen alike. The fits are
+those of a single measurement, which is the case of one part. Post-processing of released values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from privacy.arrays import Floats
+from tasks.measurement.centred import counts_of
+from tasks.measurement.measurement_plan import MeasurementPlan
+from tasks.measurement.method import Released
+from tasks.measurement.pooling import (
+    Part,
+    PooledSums,
+    added,
+    amounts_of,
+    joint_mu,
+    require_arrays,
+    sums_of,
+)
+from tasks.measurement.record_rules import RecordRules
+from tasks.methods.clustmix.tables import estimates
+from tasks.methods.clustmix.tables import table_draws as draws
+from tasks.methods.clustmix.tables import table_rule as rule
+from tasks.methods.clustmix.tables.kernel_features import FEATURE_NORM, KernelMap
+from tasks.methods.clustmix.tables.rounds import DrawnRound, Rounds, label_arrays
+from tasks.methods.clustmix.tables.table_density import density, public_sample
+from tasks.methods.clustmix.tables.table_layout import (
+    LABEL_COUNTS,
+    PAIR_TABLES,
+    Layout,
+    pair_cells,
+)
+
+_MODEL = ("log_odds", "intercepts")
+"""Public arguments of a draw of residuals: the model that it is drawn at."""
+
+_MEASURED = ("code_groups", "pair_used", "pair_scale")
+
+
+class Replay:
+    """A curator of sealed sums: it gives each again, and notes what it was drawn at."""
+
+    def __init__(self, plan: MeasurementPlan, sealed: Mapping[str, Floats]) -> None:
+        self.plan = plan
+        self.drawn_at: dict[str, dict[str, Any]] = {}
+        self._sealed = sealed
+
+    def release(self, name: str, _: object, **public: Any) -> Floats:
+        """Return the sealed sums of a statistic (KeyError if there are none)."""
+        self.drawn_at[name] = public
+        return self._sealed[name]
+
+
+def part_of(
+    replay: Replay, released: Released, sealed: Mapping[str, Floats], *, patients: int | None
+) -> dict[str, NDArray[Any]]:
+    """Return a measurement as a part, once its rounds were replayed."""
+    part = sums_of(replay.plan, sealed, patients=rule.declared_patients(patients))
+    part |= {name: released[name] for name in _MEASURED if name in released}
+    for name, public in replay.drawn_at.items():
+        part |= {f"{name}_{key}": public[key] for key in _MODEL}
+        if name == draws.KERNEL_ROUND:
+            part |= {key: values for key, values in KernelMap.of(released).released.items()}
+        else:
+            part[f"{name}_features"] = np.concatenate([t.ravel() for t in public["features"]])
+    return part
+
+
+def check_part(layout: Layout, part: Part) -> None:
+    """Refuse a part of other arrays than this layout has, or without sense (ValueError)."""
+    width, n_labels = layout.width, layout.n_labels
+    names = {name.removeprefix("sum_") for name in part if name.startswith("sum_")}
+    shapes: dict[str, tuple[int, ...]] = {"mu": (), "patients": (), "code_groups": (width,)}
+    shapes |= {f"stddev_{name}": () for name in names}
+    shapes[f"sum_{LABEL_COUNTS}"] = (n_labels, 1 + width)
+    n_features, declared = draws.n_features(layout), int(layout.offsets[layout.n_declared])
+    for name in names - {LABEL_COUNTS, PAIR_TABLES}:
+        rows = len(part["kernel_factors"]) if name == draws.KERNEL_ROUND else 1 + n_features
+        shapes[f"sum_{name}"] = (rows, n_labels)
+        shapes |= {f"{name}_log_odds": (declared, n_labels), f"{name}_intercepts": (n_labels,)}
+        if name == draws.KERNEL_ROUND:
+            points, embedded = part["kernel_points"].shape
+            sizes = {"embedding": (declared, embedded), "points": (points, embedded), "reach": ()}
+            sizes |= {"matrix": (points, rows), "linear": (embedded, rows)}
+            sizes |= {"shift": (rows,), "factors": (rows,)}
+            shapes |= {f"kernel_{key}": shape for key, shape in sizes.items()}
+        else:
+            n_values = sum(k * (k - 1) for k in layout.n_codes[: layout.n_declared])
+            shapes[f"{name}_features"] = (n_values,)
+    groups = np.asarray(part["code_groups"])
+    own = [groups[layout.block(j)] for j in range(layout.n_columns)]
+    if any(set(one.tolist()) != set(range(len(set(one.tolist())))) for one in own):
+        raise ValueError("groups of codes that count from 0")
+    if layout.n_columns > 1:
+        used = np.asarray(part["pair_used"])
+        shapes |= {"pair_used": (layout.n_columns,) * 2, "pair_scale": (2,)}
+        shapes[f"sum_{PAIR_TABLES}"] = np.shape(part[f"sum_{PAIR_TABLES}"])
+        n_cells = int(pair_cells([int(one.max()) + 1 for one in own], used).sum())
+        if (used != used.T).any() or used.diagonal().any() or used.dtype != np.bool_:
+            raise ValueError("pairs of two columns")
+        if shapes[f"sum_{PAIR_TABLES}"] < (width + n_cells,):
+            raise ValueError("a cell of each pair table")
+    require_arrays(part, shapes)
+
+
+def pooled(
+    layout: Layout,
+    rules: RecordRules | None,
+    parts: Sequence[Part],
+    *,
+    exchangeable: bool,
+    effort: Mapping[str, int],
+) -> PooledSums:
+    """Fit the mixture and the label model to the sums of all parts."""
+    total, mu = joint_mu(parts)
+    drowned = rule.shares_of(layout, patients=round(total), mu=mu).drowned
+    counted = [part[f"sum_{LABEL_COUNTS}"] for part in parts]
+    stddevs = np.array([float(part[f"stddev_{LABEL_COUNTS}"]) for part in parts])
+    sizes = [max(float(counts_of(one, layout.n_codes)[0].sum()), 1.0) for one in counted]
+    patients = np.array(sizes)
+    amounts = amounts_of(patients, stddevs, exchangeable=exchangeable)
+    sums = {LABEL_COUNTS: added(counted, stddevs, amounts)}
+    counts = estimates.first_counts(
+        layout, sums[LABEL_COUNTS][0], unit_stddev=sums[LABEL_COUNTS][1]
+    )
+    drawn = [
+        _drawn_pairs(layout, part, size)
+        for part, size in zip(parts, sizes, strict=True)
+        if "pair_used" in part
+    ]
+    one_ways = None
+    if drawn:
+        each, noise = zip(*(pairs.one_ways(layout) for pairs in drawn), strict=True)
+        own = amounts_of(patients, np.array(noise), exchangeable=exchangeable)
+        one_ways = sums[PAIR_TABLES] = added(each, np.array(noise), own)
+    released: dict[str, NDArray[Any]] = {
+        **density(
+            layout,
+            counts,
+            drawn,
+            one_ways=one_ways,
+            drowned=drowned,
+            starts=effort["starts"],
+            steps=effort["steps"],
+            rules=rules,
+        )
+    }
+    if len(parts) == 1:
+        kept = {*_MEASURED, *(f"kernel_{name}" for name in KernelMap.__dataclass_fields__)}
+        released |= {name: values for name, values in parts[0].items() if name in kept}
+        sums = {name: (parts[0][f"sum_{name}"], sums[name][1]) for name in sums}
+        if drawn:
+            sums[PAIR_TABLES] = parts[0][f"sum_{PAIR_TABLES}"], drawn[0].unit_stddev
+    elif drawn:
+        # Of pairs no table is that of all parts; the one-ways are.
+        d, own = layout.n_columns, [np.arange(k) for k in layout.n_codes]
+        released |= {"pair_used": np.zeros((d, d), dtype=np.bool_), "pair_scale": np.ones(2)}
+        released["code_groups"] = np.concatenate(own)
+    codes = public_sample(layout, released, rules, n_rows=effort["fit_rows"])
+    rounds = Rounds.of(layout, released, codes, drowned=drowned)
+    with threadpool_limits(1, user_api="blas"):
+        _learn(layout, rounds, parts, sizes)
+        if "kernel_points" in released:
+            _learn_kernel(layout, rounds, parts[0], codes)
+    return PooledSums(released={**released, **label_arrays(layout, released, rounds)}, sums=sums)
+
+
+def _learn(layout: Layout, rounds: Rounds, parts: Sequence[Part], sizes: Sequence[float]) -> None:
+    """Learn the rounds of all parts, the first ones first."""
+    index = 0
+    while drawn := [
+        _drawn_round(layout, part, draws.residual_round(index), size)
+        for part, size in zip(parts, sizes, strict=True)
+        if f"sum_{draws.residual_round(index)}" in part
+    ]:
+        rounds.learn_drawn(drawn)
+        index += 1
+
+
+def _learn_kernel(layout: Layout, rounds: Rounds, part: Part, codes: NDArray[Any]) -> None:
+    name = draws.KERNEL_ROUND
+    log_odds, intercepts = (part[f"{name}_{key}"] for key in _MODEL)
+    ones = draws.one_hot(codes, [np.empty(k) for k in layout.n_codes[: layout.n_declared]])
+    rounds.learn_kernel(
+        part[f"sum_{name}"],
+        KernelMap.of(part).features(layout, codes) / FEATURE_NORM,
+        stddev=float(part[f"stddev_{name}"]),
+        drawn_at=draws.probabilities_of(ones, log_odds, intercepts),
+    )
+
+
+def _drawn_pairs(layout: Layout, part: Part, patients: float) -> estimates.DrawnPairs:
+    groups, (norm, one_way) = part["code_groups"], part["pair_scale"]
+    choice = rule.PairChoice(
+        groups=groups,
+        n_groups=tuple(int(groups[layout.block(j)].max()) + 1 for j in range(layout.n_columns)),
+        used=part["pair_used"],
+        one_way=float(one_way),
+        norm=float(norm),
+    )
+    return estimates.DrawnPairs(
+        choice=choice,
+        values=part[f"sum_{PAIR_TABLES}"],
+        unit_stddev=float(part[f"stddev_{PAIR_TABLES}"]),
+        patients=patients,
+    )
+
+
+def _drawn_round(layout: Layout, part: Part, name: str, patients: float) -> DrawnRound:
+    sizes = layout.n_codes[: layout.n_declared]
+    ends = list(accumulate(k * (k - 1) for k in sizes))[:-1]
+    tables = np.split(part[f"{name}_features"], ends)
+    log_odds, intercepts = (part[f"{name}_{key}"] for key in _MODEL)
+    return DrawnRound(
+        noisy=part[f"sum_{name}"],
+        stddev=float(part[f"stddev_{name}"]),
+        patients=patients,
+        tables=tuple(t.reshape(k, k - 1) for t, k in zip(tables, sizes, strict=True)),
+        log_odds=log_odds,
+        intercepts=intercepts,
+    )

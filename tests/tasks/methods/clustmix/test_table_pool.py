@@ -1,0 +1,110 @@
+"""Pools of measurements: one part is its release, several are the table that they make up."""
+
+import numpy as np
+import pytest
+from measuring import domain_with, in_shards, rows_with, transcript_of
+
+from tasks.measurement.pooling import amounts_of, joint_mu, redrawn
+from tasks.methods.clustmix.tables.table_clustmix import Effort, TableClustMix
+from tasks.methods.naive_bayes import NaiveBayes
+
+N = 1_500
+DOMAIN = domain_with(
+    5, 2, 12, 3, numeric=(0, 2), missing=(0,), labels=("a", "b", "c"), rows_per_patient=2,
+    patients=N,
+)  # fmt: skip
+METHODS = (
+    TableClustMix(DOMAIN, Effort(starts=1, steps=200, fit_rows=2_000, points=60)),
+    NaiveBayes(DOMAIN),
+)
+
+
+def table(seed=1):
+    rng = np.random.default_rng(seed)
+    label = rng.choice(3, N, p=[0.6, 0.3, 0.1])
+    widths = enumerate(DOMAIN.n_codes)
+    codes = [np.minimum(rng.poisson(0.3 * k * (1 + (label + j) % 3) / 2), k - 1) for j, k in widths]
+    return rows_with(np.column_stack(codes), label)
+
+
+def measured(method, rows, *, mu, seed=1):
+    """A release, and the part that it is in a pool."""
+    plan = method.plan(mu=mu)
+    drawn, released = transcript_of(method, rows, mu=mu, seed=seed)
+    sealed = {
+        noisy.event.statistic: noisy.values / plan[noisy.event.statistic].scale
+        for noisy, *_ in drawn
+    }
+    part = method.part(plan, released, sealed)
+    method.check_part(part)
+    return released, part
+
+
+@pytest.mark.parametrize("method", METHODS, ids=["clustmix", "naive_bayes"])
+@pytest.mark.parametrize("exchangeable", [False, True])
+def test_a_pool_of_one_is_its_release(method, exchangeable):
+    released, part = measured(method, table(), mu=0.8)
+    found = method.pooled([part], exchangeable=exchangeable)
+    for name, values in found.released.items():
+        np.testing.assert_allclose(values, released[name], atol=2e-4, err_msg=name)
+    assert released.keys() - found.released.keys() <= {"n_codes", "n_visits", "mu_left"}
+    for name, (values, stddev) in found.sums.items():
+        np.testing.assert_array_equal(values, part[f"sum_{name}"])
+        assert stddev == part[f"stddev_{name}"]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=["clustmix", "naive_bayes"])
+def test_parts_add_up_to_the_table_that_they_make_up(method):
+    # Of unequal size, each with a choice of pairs and groups of its own, with hardly any noise.
+    order, mu = np.arange(N), 500.0
+    parts = [
+        measured(method, rows, mu=mu, seed=seed)[1]
+        for seed, rows in enumerate(in_shards(table(), order, [100, 900]))
+    ]
+    whole, _ = measured(method, table(), mu=mu)
+    found = method.pooled(parts).released
+    for name in ("counts_by_label", "code_shares", "label_shares", "marginals"):
+        if name in whole:
+            np.testing.assert_allclose(found[name], whole[name], atol=0.02 * whole[name].max())
+    rng = np.random.default_rng(0)
+    records = [method.sample(of, n_rows=20_000, rng=rng) for of in (found, whole)]
+    joint = [
+        np.bincount(codes[:, 2] * 3 + label, minlength=36) / len(label) for codes, label in records
+    ]
+    assert np.abs(joint[0] - joint[1]).sum() / 2 < 0.03
+
+
+def test_noise_adds_in_squares_and_exchangeable_parts_weigh_by_inverse_variance():
+    parts = [{"mu": np.array(0.5), "patients": np.array(float(n))} for n in (1_000, 1_000)]
+    total, mu = joint_mu(parts)
+    assert (total, mu) == (2_000.0, pytest.approx(0.5 / np.sqrt(2.0)))
+    patients, noise = np.array([800.0, 200.0]), np.array([5.0, 20.0])
+    assert (amounts_of(patients, noise, exchangeable=False) == 1.0).all()
+    best = amounts_of(patients, noise, exchangeable=True)
+    assert best @ patients == pytest.approx(1_000.0)
+    assert np.hypot(*(best * noise)) < np.hypot(*noise)
+    part = {"sum_x": np.zeros((2, 5_000)), "stddev_x": np.array(3.0), "log_odds": np.ones(2)}
+    again = redrawn(part, np.random.default_rng(1))
+    assert again["sum_x"].std() == pytest.approx(3.0, rel=0.05)
+    assert (again["log_odds"] == 1.0).all()
+
+
+WRONG = {
+    "of another shape": lambda part: {"sum_label_counts": part["sum_label_counts"][:, 1:]},
+    "not finite": lambda part: {"stddev_pair_tables": np.array(np.nan)},
+    "without noise": lambda part: {"stddev_label_counts": np.array(0.0)},
+    "of text": lambda part: {"mu": np.array("1")},
+    "of groups that are none": lambda part: {"code_groups": part["code_groups"] + 1},
+    "of a pair with itself": lambda part: {"pair_used": ~part["pair_used"]},
+    "of too few cells": lambda part: {"sum_pair_tables": part["sum_pair_tables"][:25]},
+    "unknown": lambda part: {"sum_more": np.zeros(3)},
+    "of a kernel that is none": lambda part: {"kernel_points": np.zeros(3)},
+}
+
+
+@pytest.mark.parametrize("how", WRONG)
+def test_arrays_that_are_no_part_are_refused(how):
+    method = METHODS[0]
+    _, part = measured(method, table(), mu=0.8)
+    with pytest.raises((ValueError, KeyError)):
+        method.check_part({**part, **WRONG[how](part)})

@@ -40,10 +40,10 @@ from tasks.ingest.patient_rows import encoded_shards
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.method import measure
+from tasks.methods.clustmix.table_clustmix import TableClustMix
 from tasks.methods.clustmix.tables import kernel_features
 from tasks.methods.clustmix.tables import table_rule as rule
 from tasks.methods.clustmix.tables import table_sampler as sampler
-from tasks.methods.clustmix.tables.table_clustmix import TableClustMix
 from tasks.methods.naive_bayes import NaiveBayes
 
 RESULT_FILE = RESULTS / "ablation.json"

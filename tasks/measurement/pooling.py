@@ -1,4 +1,4 @@
-"""Noisy sums of several measurements of disjoint patients, added up: one release of all of them.
+"""Sums of several measurements of disjoint patients, added up to one release of all of them.
 
 A part is the sealed sums of one measurement with the public values that they were drawn at, as
 named arrays: of each statistic ``sum_NAME`` in its own units and ``stddev_NAME``, the noise of one
@@ -13,8 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.arrays import Floats
-from privacy.errors import IntegrityError
-from privacy.events import Composed
 from tasks.measurement.measurement_plan import MeasurementPlan
 from tasks.measurement.method import Released
 
@@ -39,33 +37,19 @@ class Poolable(Protocol):
         """Return a measurement as a part, of its sealed sums in their own units."""
 
     def check_part(self, part: Part) -> None:
-        """Refuse a part of other arrays than this method has (ValueError)."""
+        """Refuse arrays that are no part of this domain (ValueError)."""
 
     def pooled(self, parts: Sequence[Part], *, exchangeable: bool) -> PooledSums:
-        """Add up parts; those of one are its own.
-
-        Exchangeable parts are drawn from the same patients by chance: sums are then weighted by
-        inverse variance. Others add up plainly, every patient counted alike.
-        """
+        """Add up parts, by `amounts_of`; the pool of one part is its release."""
 
 
 def sums_of(
     plan: MeasurementPlan, sealed: Mapping[str, Floats], *, patients: float
 ) -> dict[str, NDArray[Any]]:
     """Return the sums of a part, with their noise, the budget and the declared patients."""
-    sums = {f"sum_{name}": values for name, values in sealed.items()}
     noise = {f"stddev_{name}": np.array(plan[name].unit_noise_stddev) for name in sealed}
+    sums = {f"sum_{name}": values for name, values in sealed.items()}
     return {"mu": np.array(plan.mu), "patients": np.array(patients), **sums, **noise}
-
-
-def require_planned(plan: MeasurementPlan, drawn: Composed) -> None:
-    """Refuse events that are not those of a plan: another version of the method has drawn them."""
-    if plan.event != drawn:
-        raise IntegrityError(
-            "OTHER_VERSION",
-            "expected the draws that this version of the method plans, found those of another "
-            "version; pool, export or resample with the version that measured",
-        )
 
 
 def joint_mu(parts: Sequence[Part]) -> tuple[float, float]:
@@ -73,17 +57,18 @@ def joint_mu(parts: Sequence[Part]) -> tuple[float, float]:
 
     Noise adds up in squares and patients do not: T equal parts are as one at ``mu / sqrt(T)``.
     """
-    patients = np.array([float(part["patients"]) for part in parts])
-    mus = np.array([float(part["mu"]) for part in parts])
+    patients, mus = (np.array([float(part[name]) for part in parts]) for name in ("patients", "mu"))
     total = float(patients.sum())
     return total, float(np.sqrt(((patients / total * mus) ** 2).sum()))
 
 
 def amounts_of(patients: Floats, stddevs: Floats, *, exchangeable: bool) -> Floats:
-    """Factors (T,) of the sums of parts: 1, or by inverse variance with the same total."""
-    if not exchangeable:
-        return np.ones(len(patients))
-    weights = patients / stddevs**2
+    """Factors (T,) of the sums of parts: 1, so that every patient counts alike.
+
+    Parts are exchangeable if chance alone has divided the patients: sums are then weighted by
+    inverse variance, with the same total.
+    """
+    weights = patients / stddevs**2 if exchangeable else np.ones(len(patients))
     return np.asarray(weights * (patients.sum() / (weights * patients).sum()))
 
 
@@ -95,12 +80,11 @@ def added(sums: Sequence[Floats], stddevs: Floats, amounts: Floats) -> tuple[Flo
 
 def redrawn(part: Part, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
     """Return a part with as much noise once more: its sums, as another draw could have been."""
-    return {
-        name: values + rng.normal(0.0, float(part[f"stddev_{name[4:]}"]), values.shape)
-        if name.startswith("sum_")
-        else values
-        for name, values in part.items()
-    }
+    found = dict(part)
+    for name in filter(lambda name: name.startswith("sum_"), part):
+        stddev = float(part[f"stddev_{name.removeprefix('sum_')}"])
+        found[name] = part[name] + rng.normal(0.0, stddev, part[name].shape)
+    return found
 
 
 def require_arrays(part: Part, shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -108,11 +92,7 @@ def require_arrays(part: Part, shapes: Mapping[str, tuple[int, ...]]) -> None:
     if part.keys() != shapes.keys():
         raise ValueError("the arrays of a part")
     for name, values in part.items():
-        positive = name in ("mu", "patients", "pair_scale") or name.startswith("stddev_")
-        if (
-            values.shape != shapes[name]
-            or values.dtype.kind not in "biuf"
-            or not np.isfinite(values).all()
-            or (positive and not (values > 0.0).all())
-        ):
-            raise ValueError(f"finite numbers in array {name}")
+        above = name in ("mu", "patients", "pair_scale") or name.startswith("stddev_")
+        sound = values.shape == shapes[name] and values.dtype.kind in "biuf"
+        if not sound or not np.isfinite(values).all() or (above and not (values > 0.0).all()):
+            raise ValueError(f"finite numbers of the right shape in array {name}")

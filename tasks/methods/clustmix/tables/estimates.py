@@ -19,7 +19,6 @@ from tasks.methods.clustmix.tables.table_rule import PairChoice
 _POOLED_CODES = 3.0
 _OWN_EVENNESS = 0.25
 _LEAST_SCALE = 0.5
-_TINY = 1e-300
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,13 +235,10 @@ class Targets:
 def targets_of(
     layout: Layout, counts: Counts, drawn: Sequence[DrawnPairs], *, drowned: float
 ) -> Targets:
-    """Put pair tables onto the estimated one-ways; draws of equal groups are one table."""
-    alike: dict[bytes, list[DrawnPairs]] = {}
-    for pairs in drawn:
-        alike.setdefault(pairs.choice.groups.tobytes(), []).append(pairs)
+    """Put pair tables, each of its own patients and noise, onto the estimated one-ways."""
     weight = sum(pairs.precision**2 for pairs in drawn)
     return Targets(
-        pairs=tuple(_pair_targets(layout, counts.shares, group) for group in alike.values()),
+        pairs=tuple(_pair_targets(layout, counts.shares, pairs) for pairs in drawn),
         shares=counts.shares,
         by_label=_by_label(layout, counts),
         label_weight=(counts.patients / counts.stddev) ** 2,
@@ -251,29 +247,16 @@ def targets_of(
     )
 
 
-def _pair_targets(layout: Layout, shares: Floats, drawn: Sequence[DrawnPairs]) -> PairTargets:
-    """Return the tables of draws with the same groups: their best linear mean, cell by cell."""
-    choice = drawn[0].choice
-    sizes = np.asarray(choice.n_groups)
-    row = np.repeat(np.cumsum(sizes) - sizes, layout.n_codes) + choice.groups
-    joins = np.zeros((int(sizes.sum()), layout.width))
-    joins[row, np.arange(layout.width)] = 1.0
-    found = [_table(layout, shares, pairs, joins) for pairs in drawn]
-    if len(found) == 1:
-        return PairTargets(joins=joins, tables=found[0][0], weights=found[0][1])
-    weights = np.sum([own for _, own in found], axis=0)
-    tables = np.sum([table * own for table, own in found], axis=0) / np.maximum(weights, _TINY)
-    return PairTargets(joins=joins, tables=tables, weights=weights)
-
-
-def _table(
-    layout: Layout, shares: Floats, pairs: DrawnPairs, joins: Floats
-) -> tuple[Floats, Floats]:
-    """Return tables (M, M) of one draw, whose cells are doubly centred, and their weights."""
+def _pair_targets(layout: Layout, shares: Floats, pairs: DrawnPairs) -> PairTargets:
+    """Return the tables of one draw, whose noisy cells are doubly centred."""
     choice = pairs.choice
     sizes = np.asarray(choice.n_groups)
+    width = int(sizes.sum())
     column = np.repeat(np.arange(len(sizes)), sizes)
-    tables = np.zeros((len(joins), len(joins)))
+    row = np.repeat(np.cumsum(sizes) - sizes, layout.n_codes) + choice.groups
+    joins = np.zeros((width, layout.width))
+    joins[row, np.arange(layout.width)] = 1.0
+    tables = np.zeros((width, width))
     cells = pair_cells(choice.n_groups, choice.used)
     noisy = pairs.values[layout.width :] * choice.norm
     tables[cells] = noisy[: int(cells.sum())] / pairs.patients
@@ -286,7 +269,11 @@ def _table(
     margin, each = joins @ shares, 1.0 / sizes[column]
     tables += np.outer(margin, each) + np.outer(each, margin) - np.outer(each, each)
     measured = choice.used[np.ix_(column, column)]
-    return np.where(measured, tables, 0.0), np.where(measured, pairs.precision**2, 0.0)
+    return PairTargets(
+        joins=joins,
+        tables=np.where(measured, tables, 0.0),
+        weights=np.where(measured, pairs.precision**2, 0.0),
+    )
 
 
 def _by_label(layout: Layout, counts: Counts) -> Floats:

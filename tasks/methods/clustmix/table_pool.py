@@ -32,14 +32,15 @@ from tasks.methods.clustmix.tables import estimates
 from tasks.methods.clustmix.tables import table_draws as draws
 from tasks.methods.clustmix.tables import table_rule as rule
 from tasks.methods.clustmix.tables.kernel_features import FEATURE_NORM, KernelMap
+from tasks.methods.clustmix.tables.mixture import density
 from tasks.methods.clustmix.tables.rounds import DrawnRound, Rounds, label_arrays
-from tasks.methods.clustmix.tables.table_density import density, public_sample
 from tasks.methods.clustmix.tables.table_layout import (
     LABEL_COUNTS,
     PAIR_TABLES,
     Layout,
     pair_cells,
 )
+from tasks.methods.clustmix.tables.table_sampler import public_sample
 
 _MODEL = ("log_odds", "intercepts")
 """Public arguments of a draw of residuals: the model that it is drawn at."""
@@ -78,39 +79,26 @@ def part_of(
 
 def check_part(layout: Layout, part: Part) -> None:
     """Refuse a part of other arrays than this layout has, or without sense (ValueError)."""
-    width, n_labels = layout.width, layout.n_labels
-    names = {name.removeprefix("sum_") for name in part if name.startswith("sum_")}
-    shapes: dict[str, tuple[int, ...]] = {"mu": (), "patients": (), "code_groups": (width,)}
-    shapes |= {f"stddev_{name}": () for name in names}
-    shapes[f"sum_{LABEL_COUNTS}"] = (n_labels, 1 + width)
-    n_features, declared = draws.n_features(layout), int(layout.offsets[layout.n_declared])
-    for name in names - {LABEL_COUNTS, PAIR_TABLES}:
-        rows = len(part["kernel_factors"]) if name == draws.KERNEL_ROUND else 1 + n_features
-        shapes[f"sum_{name}"] = (rows, n_labels)
-        shapes |= {f"{name}_log_odds": (declared, n_labels), f"{name}_intercepts": (n_labels,)}
-        if name == draws.KERNEL_ROUND:
-            points, embedded = part["kernel_points"].shape
-            sizes = {"embedding": (declared, embedded), "points": (points, embedded), "reach": ()}
-            sizes |= {"matrix": (points, rows), "linear": (embedded, rows)}
-            sizes |= {"shift": (rows,), "factors": (rows,)}
-            shapes |= {f"kernel_{key}": shape for key, shape in sizes.items()}
-        else:
-            n_values = sum(k * (k - 1) for k in layout.n_codes[: layout.n_declared])
-            shapes[f"{name}_features"] = (n_values,)
-    groups = np.asarray(part["code_groups"])
-    own = [groups[layout.block(j)] for j in range(layout.n_columns)]
-    if any(set(one.tolist()) != set(range(len(set(one.tolist())))) for one in own):
-        raise ValueError("groups of codes that count from 0")
-    if layout.n_columns > 1:
-        used = np.asarray(part["pair_used"])
-        shapes |= {"pair_used": (layout.n_columns,) * 2, "pair_scale": (2,)}
-        shapes[f"sum_{PAIR_TABLES}"] = np.shape(part[f"sum_{PAIR_TABLES}"])
-        n_cells = int(pair_cells([int(one.max()) + 1 for one in own], used).sum())
-        if (used != used.T).any() or used.diagonal().any() or used.dtype != np.bool_:
-            raise ValueError("pairs of two columns")
-        if shapes[f"sum_{PAIR_TABLES}"] < (width + n_cells,):
-            raise ValueError("a cell of each pair table")
+    d, width, n_labels = layout.n_columns, layout.width, layout.n_labels
+    declared = layout.n_codes[: layout.n_declared]
+    shapes = {"mu": (), "patients": (), "code_groups": (width,)}
+    shapes |= {f"sum_{LABEL_COUNTS}": (n_labels, 1 + width), f"stddev_{LABEL_COUNTS}": ()}
+    if d > 1:
+        shapes |= {f"sum_{PAIR_TABLES}": np.shape(part[f"sum_{PAIR_TABLES}"])}
+        shapes |= {f"stddev_{PAIR_TABLES}": (), "pair_used": (d, d), "pair_scale": (2,)}
+    for name in _rounds_of(part):
+        shapes |= {f"sum_{name}": (1 + draws.n_features(layout), n_labels), f"stddev_{name}": ()}
+        shapes |= {f"{name}_log_odds": (sum(declared), n_labels), f"{name}_intercepts": (n_labels,)}
+        shapes[f"{name}_features"] = (sum(k * (k - 1) for k in declared),)
     require_arrays(part, shapes)
+    groups, sizes = part["code_groups"], layout.sizes
+    if groups.dtype.kind not in "iu" or ((groups < 0) | (groups >= sizes)).any():
+        raise ValueError("groups of the codes of a column")
+    if d > 1:
+        choice = _choice(layout, part)
+        n_cells = int(pair_cells(choice.n_groups, choice.used).sum())
+        if np.shape(part[f"sum_{PAIR_TABLES}"]) < (width + n_cells,):
+            raise ValueError("a value of each cell of a pair table")
 
 
 def pooled(
@@ -143,18 +131,15 @@ def pooled(
         each, noise = zip(*(pairs.one_ways(layout) for pairs in drawn), strict=True)
         own = amounts_of(patients, np.array(noise), exchangeable=exchangeable)
         one_ways = sums[PAIR_TABLES] = added(each, np.array(noise), own)
-    released: dict[str, NDArray[Any]] = {
-        **density(
-            layout,
-            counts,
-            drawn,
-            one_ways=one_ways,
-            drowned=drowned,
-            starts=effort["starts"],
-            steps=effort["steps"],
-            rules=rules,
-        )
-    }
+    found = density(
+        *(layout, counts, drawn),
+        one_ways=one_ways,
+        drowned=drowned,
+        starts=effort["starts"],
+        steps=effort["steps"],
+        rules=rules,
+    )
+    released: dict[str, NDArray[Any]] = {**found}
     if len(parts) == 1:
         kept = {*_MEASURED, *(f"kernel_{name}" for name in KernelMap.__dataclass_fields__)}
         released |= {name: values for name, values in parts[0].items() if name in kept}
@@ -169,22 +154,12 @@ def pooled(
     codes = public_sample(layout, released, rules, n_rows=effort["fit_rows"])
     rounds = Rounds.of(layout, released, codes, drowned=drowned)
     with threadpool_limits(1, user_api="blas"):
-        _learn(layout, rounds, parts, sizes)
+        for name in _rounds_of(*parts):
+            with_it = [one for one in zip(parts, sizes, strict=True) if f"sum_{name}" in one[0]]
+            rounds.learn_drawn([_drawn_round(layout, part, name, n) for part, n in with_it])
         if "kernel_points" in released:
             _learn_kernel(layout, rounds, parts[0], codes)
     return PooledSums(released={**released, **label_arrays(layout, released, rounds)}, sums=sums)
-
-
-def _learn(layout: Layout, rounds: Rounds, parts: Sequence[Part], sizes: Sequence[float]) -> None:
-    """Learn the rounds of all parts, the first ones first."""
-    index = 0
-    while drawn := [
-        _drawn_round(layout, part, draws.residual_round(index), size)
-        for part, size in zip(parts, sizes, strict=True)
-        if f"sum_{draws.residual_round(index)}" in part
-    ]:
-        rounds.learn_drawn(drawn)
-        index += 1
 
 
 def _learn_kernel(layout: Layout, rounds: Rounds, part: Part, codes: NDArray[Any]) -> None:
@@ -199,17 +174,27 @@ def _learn_kernel(layout: Layout, rounds: Rounds, part: Part, codes: NDArray[Any
     )
 
 
-def _drawn_pairs(layout: Layout, part: Part, patients: float) -> estimates.DrawnPairs:
+def _rounds_of(*parts: Part) -> list[str]:
+    """Names of the residual rounds of parts, the first ones first."""
+    names = map(draws.residual_round, range(max(map(len, parts))))
+    return [name for name in names if any(f"sum_{name}" in part for part in parts)]
+
+
+def _choice(layout: Layout, part: Part) -> rule.PairChoice:
     groups, (norm, one_way) = part["code_groups"], part["pair_scale"]
-    choice = rule.PairChoice(
+    upper = np.triu(part["pair_used"], 1).astype(np.bool_)
+    return rule.PairChoice(
         groups=groups,
         n_groups=tuple(int(groups[layout.block(j)].max()) + 1 for j in range(layout.n_columns)),
-        used=part["pair_used"],
+        used=upper | upper.T,
         one_way=float(one_way),
         norm=float(norm),
     )
+
+
+def _drawn_pairs(layout: Layout, part: Part, patients: float) -> estimates.DrawnPairs:
     return estimates.DrawnPairs(
-        choice=choice,
+        choice=_choice(layout, part),
         values=part[f"sum_{PAIR_TABLES}"],
         unit_stddev=float(part[f"stddev_{PAIR_TABLES}"]),
         patients=patients,

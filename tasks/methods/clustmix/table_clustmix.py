@@ -29,7 +29,8 @@ from tasks.measurement.encoded import EncodingDomain, row_slices
 from tasks.measurement.measurement_plan import MeasurementPlan
 from tasks.measurement.method import PUBLIC_SEED, Noisy, Released, Stage, Table, budget_left
 from tasks.measurement.pooling import Part, PooledSums
-from tasks.methods.clustmix.tables import estimates, table_pool
+from tasks.methods.clustmix import table_pool
+from tasks.methods.clustmix.tables import estimates
 from tasks.methods.clustmix.tables import table_draws as draws
 from tasks.methods.clustmix.tables import table_rule as rule
 from tasks.methods.clustmix.tables import table_sampler as sampler
@@ -39,10 +40,10 @@ from tasks.methods.clustmix.tables.kernel_features import (
     association_with_label,
 )
 from tasks.methods.clustmix.tables.measured_tables import measured_tables
+from tasks.methods.clustmix.tables.mixture import density
 from tasks.methods.clustmix.tables.rounds import CONSTANT, Rounds, label_arrays
-from tasks.methods.clustmix.tables.table_density import density, mixture_of, public_sample
 from tasks.methods.clustmix.tables.table_layout import LABEL_COUNTS, PAIR_TABLES, Layout
-from tasks.methods.clustmix.tables.table_sampler import Mixture
+from tasks.methods.clustmix.tables.table_sampler import Mixture, mixture_of, public_sample
 
 _SHIFTS, _SHIFT_TOLERANCE, _NO_SHARE = 50, 1e-6, 1e-12
 

@@ -11,6 +11,7 @@ loads no orchestrator; what takes a moment is loaded when it is used.
 
 from clustmix.guarantee import Guarantee, Plan
 from clustmix.methods import DPCDA, DPGM, ClustMix, DPKMeans, NaiveBayes
+from clustmix.pooling import pool
 from clustmix.schema import (
     CategoricalColumn,
     ImageColumns,
@@ -40,5 +41,6 @@ __all__ = [
     "RealColumn",
     "Schema",
     "Synthesizer",
+    "pool",
     "verify",
 ]

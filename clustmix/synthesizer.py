@@ -27,18 +27,23 @@ if TYPE_CHECKING:
 
     from clustmix.guarantee import Charged, Guarantee, Plan
     from privacy.events import Event
+    from privacy.mechanisms import NoisyStatistic
     from storage.ledger.ledger_db import LedgerDatabase
     from tasks.measurement import method
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fitted:
-    """A measurement: the bound method, its arrays, their guarantee, and the file of all of it."""
+    """A measurement: the bound method, its arrays, their guarantee, and the file of all of it.
+
+    The sealed sums are those of a method that can be pooled; a pool and a draw have no file.
+    """
 
     method: method.Synthesizer
     released: dict[str, NDArray[Any]]
+    sealed: dict[str, NDArray[Any]]
     guarantee: Guarantee
-    file: bytes
+    file: bytes | None
     library: Any
 
 
@@ -216,7 +221,24 @@ class Synthesizer(Parameters):
         """
         from clustmix.saved import write_new
 
-        write_new(Path(path), self._measured().file)
+        file = self._measured().file
+        if file is None:
+            raise ConfigurationError(
+                "POOL_NOT_SAVED",
+                "expected a model that has measured, found a pool or a draw; save what it was made "
+                "of, as making it again is free",
+            )
+        write_new(Path(path), file)
+
+    def draws(self, m: int = 20) -> list[Self]:
+        """Return fitted models of the sealed sums with as much noise once more. Free.
+
+        An estimate varies over them as over other draws of the noise. The method is ClustMix on a
+        table or naive Bayes (ConfigurationError), of the version that measured (IntegrityError).
+        """
+        from clustmix.pooling import draws
+
+        return draws(self, m)
 
     @classmethod
     def load(cls, path: str | Path) -> Synthesizer:
@@ -232,6 +254,7 @@ class Synthesizer(Parameters):
         from clustmix.methods import METHODS
 
         content, record, released = saved.read(Path(path))
+        sealed = {name: released.pop(name) for name in list(released) if name.startswith("sealed")}
         [made] = [one for one in METHODS if one.kind == record.method.name]
         if not issubclass(made, cls):
             raise ConfigurationError(
@@ -250,6 +273,7 @@ class Synthesizer(Parameters):
         model._fitted = _Fitted(
             method=model._bound(),
             released=released,
+            sealed={name.removeprefix("sealed "): values for name, values in sealed.items()},
             guarantee=model._guarantee(
                 record.drawn, charged=record.charged, tainted=record.tainted
             ),
@@ -273,6 +297,7 @@ class Synthesizer(Parameters):
         from tasks.ingest.patient_rows import encoded_shards
         from tasks.measurement.curator import Curator
         from tasks.measurement.method import checked_plan, measure
+        from tasks.measurement.pooling import Poolable
 
         target, method = self._target(), self._bound()
         plan = checked_plan(method, parameters=target.parameters, adjacency=target.adjacency)
@@ -283,16 +308,25 @@ class Synthesizer(Parameters):
             shards = encoded_shards(rows_of(table), self.schema, target.unit)
             payment.begin()
             self._spent = True
-            curator = Curator(plan=plan, shards=shards, noise_source=OperatingSystemNoise())
+            sealed: dict[str, NDArray[Any]] = {}
+
+            def seal(name: str, statistic: NoisyStatistic) -> None:
+                if isinstance(method, Poolable):
+                    sealed[name] = statistic.values  # noqa: PD011 - of a draw
+
+            source = OperatingSystemNoise()
+            curator = Curator(plan=plan, shards=shards, noise_source=source, seal=seal)
             released = measure(method, curator)
             guarantee = self._guarantee(
                 curator.event.events, charged=payment.charged, tainted=curator.tainted
             )
-            file = saved.written(self._as_saved(guarantee), released)
+            arrays = {f"sealed {name}": values for name, values in sealed.items()}
+            file = saved.written(self._as_saved(guarantee), {**released, **arrays})
             payment.seal(file)
         return _Fitted(
             method=method,
             released=released,
+            sealed=sealed,
             guarantee=guarantee,
             file=file,
             library=library_of(frame),

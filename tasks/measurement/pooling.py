@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.arrays import Floats
+from privacy.errors import ConfigurationError, IntegrityError
+from privacy.events import Event
 from tasks.measurement.measurement_plan import MeasurementPlan
 from tasks.measurement.method import Released
 
@@ -50,6 +52,44 @@ def sums_of(
     noise = {f"stddev_{name}": np.array(plan[name].unit_noise_stddev) for name in sealed}
     sums = {f"sum_{name}": values for name, values in sealed.items()}
     return {"mu": np.array(plan.mu), "patients": np.array(patients), **sums, **noise}
+
+
+def require_planned(plan: MeasurementPlan, events: Sequence[Event]) -> None:
+    """Refuse sums that another version of the method has drawn (IntegrityError)."""
+    if plan.event.events != tuple(events):
+        raise IntegrityError(
+            "OTHER_VERSION",
+            "expected the draws that this version of the method plans, found those of another; "
+            "pool, export and resample with the version that measured",
+        )
+
+
+def require_poolable(method: object) -> Poolable:
+    """Return a method whose measurements can be added up (ConfigurationError)."""
+    if isinstance(method, Poolable):
+        return method
+    raise ConfigurationError(
+        "NOT_POOLABLE",
+        "expected ClustMix on a table, or naive Bayes, whose noisy sums can be added up and drawn "
+        f"again, found {method.__class__.__name__}; pool tables of one of these methods",
+    )
+
+
+def require_alike(first: Any, other: Any, *, place: str = "") -> None:
+    """Refuse parts that declare something else (ConfigurationError); names the first difference."""
+    if isinstance(first, Mapping) and isinstance(other, Mapping):
+        for key in (*first, *(other.keys() - first.keys())):
+            require_alike(first.get(key), other.get(key), place=f"{place}.{key}".strip("."))
+    elif isinstance(first, list) and isinstance(other, list) and len(first) == len(other):
+        for index, pair in enumerate(zip(first, other, strict=True)):
+            named = pair[0].get("name", index) if isinstance(pair[0], Mapping) else index
+            require_alike(*pair, place=f"{place}[{named}]")
+    elif first != other:
+        raise ConfigurationError(
+            "PARTS_DIFFER",
+            f"expected equal declarations of all parts, found that {place} differs: {first!r:.80} "
+            f"and {other!r:.80}; pool measurements of one declared table",
+        )
 
 
 def joint_mu(parts: Sequence[Part]) -> tuple[float, float]:

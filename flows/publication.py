@@ -1,7 +1,7 @@
 """From a sealed measurement to a bundle, at no cost; no table is read and no noise is drawn."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from storage.files.documents import KEPT, Record
 from storage.files.refs import ReleaseRef, new_release_id
 from storage.files.workspace import PrivateWorkspace
 from storage.keys.key_store import KeyStore
+from storage.keys.keys import PublicKey
 from storage.releases.bundles import VerifiedBundle, verify_bundle
 from storage.releases.manifest import Manifest
 from storage.releases.measurements import Measurement
@@ -164,6 +165,18 @@ class Publisher:
             self.pending.remove(new_id)
         return self._outcome(entry, self._verified(bundle).manifest, bundle, reused=True)
 
+    def publish_pool(
+        self, job: ReleaseJob, pool: Measurement, *, hospitals: Sequence[PublicKey]
+    ) -> tuple[Path, Manifest]:
+        """Publish rows of a pool, at no cost; hospitals have signed parts of it."""
+        release_id = job.ref.release_id
+        with self.locked(release_id):
+            files, manifest = publish_steps.prepare(job, pool, randomness.system_generator())
+            self.pending.write(files, manifest)
+            bundle = self._put_into_store(release_id, hospitals=hospitals)
+            self.pending.remove(release_id)
+        return bundle, manifest
+
     def pending_manifest(self, entry: LedgerEntry, gate: dict[str, Any] | None = None) -> Manifest:
         """Return the manifest that waits, made again if lost; the caller holds the lock."""
         release_id = entry.release_id
@@ -232,7 +245,7 @@ class Publisher:
             reason, signers = approval.statement.reason, (approval.key_id,)
             self.entries.advance(entry.entry_id, EntryState.APPROVED, note=reason, signers=signers)
 
-    def _put_into_store(self, release_id: str) -> Path:
+    def _put_into_store(self, release_id: str, *, hospitals: Sequence[PublicKey] = ()) -> Path:
         """Sign and publish a bundle, whole or not at all (IntegrityError); return its folder."""
         with stage("publish"):
             waiting = self.pending.require(release_id)
@@ -242,6 +255,7 @@ class Publisher:
                 signer=self.keys.pipeline(),
                 approval=waiting.approval,
                 officers=self.keys.officers(),
+                hospitals=hospitals,
             )
 
     def _verified(self, bundle: Path) -> VerifiedBundle:

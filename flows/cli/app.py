@@ -10,7 +10,18 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from flows.cli import audit, ledger, officers, operations, plan, publishing, releasing, server, site
+from flows.cli import (
+    audit,
+    ledger,
+    officers,
+    operations,
+    plan,
+    pooling,
+    publishing,
+    releasing,
+    server,
+    site,
+)
 from flows.cli.options import EXIT_CODES
 
 _HELP = resources.files(__package__).joinpath("help.txt").read_text("utf-8")
@@ -19,7 +30,7 @@ EXAMPLES, ENVIRONMENT = (f"\b\n{part}" for part in _HELP.strip().split("\n\n"))
 
 GROUPS = {
     "Start": ("init", "methods", "plan", "check", "completion"),
-    "Release": ("release", "publish", "verify"),
+    "Release": ("release", "publish", "verify", "export", "pool"),
     "Officer": ("keygen", "approve", "sign", "revoke"),
     "Operate": ("server", "status", "ready", "deploy", "watch", "doctor", "certificates"),
     "Audit": ("ledger", "audit"),
@@ -70,5 +81,8 @@ def clustmix(
     """
 
 
-for commands in (site, plan, releasing, publishing, officers, ledger, server, operations, audit):
+for commands in (
+    *(site, plan, releasing, publishing, pooling),
+    *(officers, ledger, server, operations, audit),
+):
     app.add_typer(commands.app)

@@ -95,12 +95,17 @@ class VerifiedBundle:
 
 
 def verify_bundle(
-    path: Path, *, trusted: Sequence[PublicKey], officers: Sequence[PublicKey] | None = None
+    path: Path,
+    *,
+    trusted: Sequence[PublicKey],
+    officers: Sequence[PublicKey] | None = None,
+    hospitals: Sequence[PublicKey] = (),
 ) -> VerifiedBundle:
     """Verify a bundle with nothing but the bundle and public keys.
 
     Keys in `trusted` may sign a manifest; `officers` may approve: those in `trusted` if None, and
     then an officer could also sign a manifest, so give them apart where it is known who is who.
+    Of a pool each part is signed by one of `trusted` or `hospitals`.
 
     It is an IntegrityError if a signature is wrong or of an unknown key; a file is missing, extra,
     changed or not a regular file (names it); the manifest is malformed (names the field); mu, rho
@@ -132,6 +137,10 @@ def verify_bundle(
         if not has_digest(path / name, expected):
             raise _changed(name)
     verify_claims(manifest)
+    if manifest.pooled:
+        from storage.releases.parts import require_parts
+
+        require_parts(manifest, (*trusted, *hospitals))
     officer = approval = None
     if manifest.needs_approval:
         approval = Approval.read(path / APPROVAL_FILE)

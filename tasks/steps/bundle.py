@@ -102,6 +102,7 @@ def _facts(job: ReleaseJob, measurement: Measurement) -> dict[str, Any]:
             "lifetime_epsilon": job.lifetime_epsilon,
             **({"cohort": job.cohort} if job.cohort != job.ref.dataset else {}),
             "rows": job.rows,
+            **({"disjoint": job.pool[1]} if job.pool is not None else {}),
             **gate_stated(job.asked.gate),
         },
         "code_version": version("clustmix"),
@@ -117,4 +118,5 @@ def _facts(job: ReleaseJob, measurement: Measurement) -> dict[str, Any]:
         "requester": job.requester,
         "resampled_from": record.release_id if is_resample else None,
         "tainted": record.tainted,
+        "pooled": measurement.pooled,
     }

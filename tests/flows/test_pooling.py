@@ -1,0 +1,150 @@
+"""Pools of sealed measurements, exported or not, judged from their files."""
+
+import json
+import shutil
+import zipfile
+from pathlib import Path
+
+import made_up_release as made
+import numpy as np
+import pytest
+
+from clustmix import verify
+from flows.cli import main
+from privacy.errors import IntegrityError
+from storage.keys.keys import SigningKey
+from storage.ledger.ledger_db import LedgerDatabase
+from storage.releases.parts import part_file, read_part
+
+
+def partition(number, parts=2):
+    return {"partition": {"scheme": "by-hash", "parts": parts, "part": number}}
+
+
+def release(folder, **changes):
+    return made.release_without_engine(made.write_site(folder, **changes))
+
+
+def pooled(capsys, *words):
+    assert main(["pool", *map(str, words), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    return json.loads((Path(answer["bundle"]) / "manifest.json").read_text()), answer
+
+
+@pytest.mark.parametrize("method", [made.SMALL_CLUSTMIX, made.NAIVE_BAYES], ids=lambda m: m["kind"])
+def test_parts_of_a_partition_have_the_guarantee_of_the_largest_and_charge_nothing(
+    installation, capsys, method
+):
+    parts = [release(installation, method=method, privacy_unit=partition(n)) for n in (0, 1)]
+    ledger = LedgerDatabase(installation / "home" / "ledger.sqlite")
+    history = ledger.history()
+    manifest, answer = pooled(capsys, *(part.release_id for part in parts), "--rows", "500")
+    assert ledger.history() == history
+    assert answer["epsilon"] == parts[0].epsilon
+    assert "in part 0 of 2 of the split by-hash" in manifest["privacy_unit"]
+    assert manifest["privacy_unit"].endswith("one of 2 parts")
+    assert [part["release_id"] for part in manifest["pooled"]] == [p.release_id for p in parts]
+    [key] = (installation / "home").rglob("pipeline.pub")
+    bundle = verify(answer["bundle"], keys=[key])
+    assert len(bundle.rows()) == 500
+    card = (Path(answer["bundle"]) / "data_card.md").read_text()
+    assert "Nothing was charged: it pools what was paid for by its parts, made-up/r-" in card
+    # The next release of the same table finds nothing missing in the ledger.
+    assert release(installation, method=method, privacy_unit=partition(1)).reused
+
+
+@pytest.fixture
+def hospitals(tmp_path, monkeypatch, capsys):
+    """Three hospitals, each with a release of its own; the last one pools."""
+    made_of = {}
+    for content, name in enumerate(("north", "south", "west")):
+        folder = tmp_path / name
+        folder.mkdir()
+        made.install(monkeypatch, folder)
+        site = made.write_site(folder, dataset=name, cohort=made.made_up_cohort(content))
+        outcome, file = made.release_without_engine(site), tmp_path / f"{name}.part"
+        assert main(["export", outcome.release_id, "--to", str(file)]) == 0
+        [key] = (folder / "home").rglob("pipeline.pub")
+        shutil.copy(key, tmp_path / f"{name}.pub")
+        made_of[name] = (outcome, file, tmp_path / f"{name}.pub")
+    capsys.readouterr()
+    return made_of
+
+
+def test_hospitals_pool_what_they_exported_and_share_no_row(hospitals, tmp_path, capsys):
+    own, files = hospitals["west"][0], [hospitals[name][1] for name in ("north", "south")]
+    keys = [hospitals[name][2] for name in ("north", "south")]
+    words = [own.release_id, *files, *(word for key in keys for word in ("--key", key))]
+    summed, _ = pooled(capsys, *words)
+    assert summed["mu"] == pytest.approx(3**0.5 * json.loads(manifest_text(own))["mu"])
+    manifest, answer = pooled(capsys, *words, "--disjoint")
+    assert answer["epsilon"] == own.epsilon
+    assert "on the assumption that no patient is in two of the parts" in manifest["privacy_unit"]
+    verify(answer["bundle"], keys=[*keys, hospitals["west"][2]])
+    with pytest.raises(IntegrityError, match=r"SIGNER_UNKNOWN: file part\.json"):
+        verify(answer["bundle"], keys=[hospitals["west"][2]])
+    for content in (path.read_bytes() for path in files):
+        assert not any(canary in content for canary in made.CANARIES)
+        assert str(tmp_path).encode() not in content  # no place of the table
+    with zipfile.ZipFile(files[0]) as archive:
+        assert archive.namelist() == ["part.json", "declared.json", "part.npz"]
+
+
+def manifest_text(outcome):
+    return (Path(outcome.bundle) / "manifest.json").read_text()
+
+
+def test_files_of_others_are_refused_unless_signed_by_a_known_key(hospitals, tmp_path, capsys):
+    own, (_, file, key) = hospitals["west"][0], hospitals["north"]
+
+    def refused(path, *more):
+        assert main(["pool", own.release_id, str(path), *map(str, more), "--json"]) != 0
+        return json.loads(capsys.readouterr().out)["error"]
+
+    assert refused(file) == "SIGNER_UNKNOWN"
+    assert refused(file, "--key", hospitals["south"][2]) == "SIGNER_UNKNOWN"
+    with zipfile.ZipFile(file) as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    hostile = tmp_path / "hostile.part"
+
+    def rewritten(compression=zipfile.ZIP_STORED, **changes):
+        with zipfile.ZipFile(hostile, "w", compression) as archive:
+            for name, content in {**contents, **changes}.items():
+                archive.writestr(name, content)
+        return refused(hostile, "--key", key)
+
+    assert rewritten(**{"part.npz": contents["part.npz"][:-1]}) == "PART_INVALID"
+    assert rewritten(**{"declared.json": b"{}"}) == "PART_INVALID"
+    changed = contents["part.json"].replace(b'"tainted":false', b'"tainted":true')
+    assert rewritten(**{"part.json": changed}) == "SIGNATURE_WRONG"
+    assert rewritten(more=b"x") == "PART_INVALID"
+    assert rewritten(zipfile.ZIP_DEFLATED) == "PART_INVALID"
+    for content in (b"", b"PK", b"x" * 100):
+        hostile.write_bytes(content)
+        assert refused(hostile, "--key", key) == "PART_INVALID"
+    assert refused(own.release_id) == "PART_TWICE"
+
+
+def test_arrays_of_another_shape_are_refused_even_if_signed(hospitals, tmp_path, capsys):
+    own, file, _ = hospitals["west"]
+    [private] = (tmp_path / "west" / "home").rglob("pipeline.key")
+    part, declared, arrays = read_part(file.read_bytes(), [SigningKey.read(private).public])
+    facts = part.model_dump(exclude={"files", "key_id", "signature", "format_version"})
+    facts["release_id"] = "r-20250101-0f3a9c21"
+    for changes, declares in (
+        ({"mu": np.array([1.0])}, declared),
+        ({}, {**declared, "delta": 0.1}),
+    ):
+        content = part_file(SigningKey.read(private), declares, {**arrays, **changes}, **facts)
+        (tmp_path / "other.part").write_bytes(content)
+        assert main(["pool", own.release_id, str(tmp_path / "other.part"), "--json"]) != 0
+        answer = json.loads(capsys.readouterr().out)
+        assert answer["error"] == ("PART_INVALID" if changes else "PARTS_DIFFER")
+    assert "delta differs" in answer["message"]
+
+
+def test_a_pool_of_a_revoked_or_unpublished_release_is_refused(hospitals, capsys):
+    assert main(["pool", "r-20250101-0f3a9c21", hospitals["west"][0].release_id, "--json"]) != 0
+    assert json.loads(capsys.readouterr().out)["error"] == "RELEASE_UNKNOWN"
+    assert main(["pool", hospitals["west"][0].release_id, "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"] == "PARTS_MISSING"

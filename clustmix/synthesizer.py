@@ -236,7 +236,7 @@ class Synthesizer(Parameters):
         An estimate varies over them as over other draws of the noise. The method is ClustMix on a
         table or naive Bayes (ConfigurationError), of the version that measured (IntegrityError).
         """
-        from clustmix.pooling import draws
+        from clustmix.pools import draws
 
         return draws(self, m)
 
@@ -297,7 +297,7 @@ class Synthesizer(Parameters):
         from tasks.ingest.patient_rows import encoded_shards
         from tasks.measurement.curator import Curator
         from tasks.measurement.method import checked_plan, measure
-        from tasks.measurement.pooling import Poolable
+        from tasks.measurement.pooled_sums import Poolable
 
         target, method = self._target(), self._bound()
         plan = checked_plan(method, parameters=target.parameters, adjacency=target.adjacency)

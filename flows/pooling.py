@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,25 +24,14 @@ from storage.releases.measurements import (
     arrays_to_bytes,
     sealed_file,
 )
-from storage.releases.parts import MAX_BYTES, Joint, part_file, read_part
-from tasks.measurement.method import checked_plan
-from tasks.measurement.pooling import Part, require_alike, require_planned, require_poolable
+from storage.releases.signatures import MAX_PART_BYTES, joint, part_file, read_part
+from tasks.measurement.method import Synthesizer, checked_plan
+from tasks.measurement.pooled_sums import Part, part_of, require_alike, require_poolable
 from tasks.measurement.statistics import SUM_SCALE
-from tasks.steps.job import ReleaseJob
 
 
-def part_of(job: ReleaseJob, measurement: Measurement) -> dict[str, NDArray[Any]]:
-    """Return a sealed measurement as a part, with its rounds replayed."""
-    method = require_poolable(job.synthesizer)
-    plan = checked_plan(job.synthesizer, parameters=job.parameters, adjacency=job.adjacency)
-    require_planned(plan, tuple(map(event_from_dict, measurement.record.events)))
-    names = [planned.name for planned in plan.statistics]
-    sums = {name: measurement.sealed_values(name) / plan[name].scale for name in names}
-    return method.part(plan, measurement.released, sums)
-
-
-def sealed(here: Installation, release_id: str) -> tuple[ReleaseJob, Measurement]:
-    """Return the job and the measurement of a published release (else Withheld)."""
+def sealed(here: Installation, release_id: str) -> Measurement:
+    """Return the measurement of a published release (else Withheld)."""
     entry = here.entries.of_release(release_id)
     if entry.state is not EntryState.PUBLISHED:
         raise Withheld(
@@ -50,18 +39,28 @@ def sealed(here: Installation, release_id: str) -> tuple[ReleaseJob, Measurement
             f"expected a published release, found {release_id} {entry.state.value}; only what was "
             "published is pooled, exported or drawn again",
         )
-    measurement = here.entries.measurement(entry)
-    return job_of_measurement(measurement, release_id), measurement
+    return here.entries.measurement(entry)
+
+
+def part_of_measurement(measurement: Measurement) -> dict[str, NDArray[Any]]:
+    """Return a sealed measurement as a part, with its rounds replayed."""
+    record = measurement.record
+    job = job_of_measurement(measurement, record.release_id)
+    plan = checked_plan(job.synthesizer, parameters=job.parameters, adjacency=job.adjacency)
+    require_poolable(job.synthesizer)
+    sums = {one.name: measurement.sealed_values(one.name) for one in plan.statistics}
+    events = map(event_from_dict, record.events)
+    return part_of(job.synthesizer, plan, measurement.released, sealed=sums, events=events)
 
 
 def exported(here: Installation, release_id: str) -> bytes:
     """Return the signed file of a published release, which other installations pool."""
-    job, measurement = sealed(here, release_id)
-    arrays = part_of(job, measurement)
-    record = measurement.record
+    measurement = sealed(here, release_id)
+    record, job = measurement.record, job_of_measurement(measurement, release_id)
+    arrays = part_of_measurement(measurement)
     return part_file(
         here.publisher.keys.pipeline(),
-        _declared(job),
+        job.parts_declare,
         # Kernel features are not pooled: each measurement has a map of its own.
         {name: values for name, values in arrays.items() if "kernel" not in name},
         dataset=record.dataset,
@@ -97,7 +96,7 @@ def pooled(
         )
     trusted = (*here.publisher.keys.pipeline_public(), *hospitals)
     contents = [
-        exported(here, source) if source in own else read_bounded(Path(source), MAX_BYTES)
+        exported(here, source) if source in own else read_bounded(Path(source), MAX_PART_BYTES)
         for source in sources
     ]
     parts, declared, arrays = zip(*(read_part(one, trusted) for one in contents), strict=True)
@@ -105,55 +104,40 @@ def pooled(
         require_alike(declared[0], other)
     if len({part.release_id for part in parts}) < len(parts):
         raise ConfigurationError("PART_TWICE", "expected each measurement once, found one twice")
-    job, measurement = sealed(here, own[0])
-    _check(job, arrays)
-    joint = Joint(parts, assumed=disjoint)
-    found = require_poolable(job.synthesizer).pooled(arrays, exchangeable=joint.exchangeable)
-    sums = {sealed_file(name): {"values": own[0] * SUM_SCALE} for name, own in found.sums.items()}
-    files = {name: arrays_to_bytes(values) for name, values in sums.items()}
-    release_id = new_release_id()
+    origin = sealed(here, own[0])
+    job, release_id = job_of_measurement(origin, own[0]), new_release_id()
+    files, stddevs = _sums(job.synthesizer, arrays)
     documents = [part.model_dump(mode="json") for part in parts]
-    record = measurement.record.model_copy(
+    events, unit = joint(parts, assumed=disjoint)
+    site = {**origin.record.site, "approval": "none", "rows": rows or job.rows}
+    if job.patients is not None:
+        site["patients"] = round(sum(float(part["patients"]) for part in arrays))
+    record = origin.record.model_copy(
         update={
             "release_id": release_id,
             "ledger_entry": f"none: a pool of {len(parts)}",
-            "events": joint.events,
+            "site": site,
+            "events": events,
             "tainted": any(part.tainted for part in parts),
         }
     )
     pool = Measurement(
         record=record,
-        files={**files, RELEASED_FILE: arrays_to_bytes(found.released)},
+        files=files,
         sha256=hashlib.sha256(canonical_json(documents)).hexdigest(),
         pooled=tuple(documents),
-        stddevs={name: stddev * SUM_SCALE for name, (_, stddev) in found.sums.items()},
+        stddevs=stddevs,
+        unit=unit,
+        assumed=disjoint,
     )
-    patients = round(sum(float(part["patients"]) for part in arrays))
-    job = replace(
-        job,
-        ref=replace(job.ref, release_id=release_id),
-        rows=rows or job.rows,
-        patients=None if job.patients is None else patients,
-        needs_approval=False,
-        pool=(joint.unit, disjoint),
-    )
-    return here.publisher.publish_pool(job, pool, hospitals=hospitals)
+    return here.publisher.publish_pool(pool, hospitals=hospitals)
 
 
-def _declared(job: ReleaseJob) -> dict[str, Any]:
-    """Return what parts have to declare alike."""
-    return {
-        "method": {**job.method.model_dump(mode="json"), "version": job.method_version},
-        "schema": job.table_schema.model_dump(mode="json"),
-        "max_rows_per_patient": job.unit.max_rows,
-        "visits": None if job.visits is None else job.visits.model_dump(mode="json"),
-        "delta": job.parameters.delta,
-        "adjacency": job.adjacency.value,
-    }
-
-
-def _check(job: ReleaseJob, arrays: Sequence[Part]) -> None:
-    method, problem = require_poolable(job.synthesizer), ""
+def _sums(
+    synthesizer: Synthesizer, arrays: Sequence[Part]
+) -> tuple[dict[str, bytes], dict[str, float]]:
+    """Return the files of a pool and the noise of its sums, by the arrays of its parts."""
+    method, problem = require_poolable(synthesizer), ""
     for part in arrays:
         try:
             method.check_part(part)
@@ -161,3 +145,10 @@ def _check(job: ReleaseJob, arrays: Sequence[Part]) -> None:
             problem = str(error)
     if problem:
         raise IntegrityError("PART_INVALID", f"expected {problem}, found others in a part")
+    released, sums = method.pooled(arrays)
+    files = {
+        sealed_file(name): arrays_to_bytes({"values": values * SUM_SCALE})
+        for name, (values, _) in sums.items()
+    }
+    stddevs = {name: stddev * SUM_SCALE for name, (_, stddev) in sums.items()}
+    return {**files, RELEASED_FILE: arrays_to_bytes(released)}, stddevs

@@ -166,11 +166,12 @@ class Publisher:
         return self._outcome(entry, self._verified(bundle).manifest, bundle, reused=True)
 
     def publish_pool(
-        self, job: ReleaseJob, pool: Measurement, *, hospitals: Sequence[PublicKey]
+        self, pool: Measurement, *, hospitals: Sequence[PublicKey]
     ) -> tuple[Path, Manifest]:
         """Publish rows of a pool, at no cost; hospitals have signed parts of it."""
-        release_id = job.ref.release_id
+        release_id = pool.record.release_id
         with self.locked(release_id):
+            job = job_of_measurement(pool, release_id)
             files, manifest = publish_steps.prepare(job, pool, randomness.system_generator())
             self.pending.write(files, manifest)
             bundle = self._put_into_store(release_id, hospitals=hospitals)

@@ -10,18 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from flows.cli import (
-    audit,
-    ledger,
-    officers,
-    operations,
-    plan,
-    pooling,
-    publishing,
-    releasing,
-    server,
-    site,
-)
+from flows.cli import audit, ledger, officers, operations, plan, publishing, releasing, server, site
 from flows.cli.options import EXIT_CODES
 
 _HELP = resources.files(__package__).joinpath("help.txt").read_text("utf-8")
@@ -81,8 +70,5 @@ def clustmix(
     """
 
 
-for commands in (
-    *(site, plan, releasing, publishing, pooling),
-    *(officers, ledger, server, operations, audit),
-):
+for commands in (site, plan, releasing, publishing, officers, ledger, server, operations, audit):
     app.add_typer(commands.app)

@@ -21,6 +21,7 @@ from storage.releases.signatures import (
     Approval,
     Signature,
     require_approval,
+    require_parts,
 )
 
 _RELATIVE_TOLERANCE = 1e-6
@@ -138,8 +139,6 @@ def verify_bundle(
             raise _changed(name)
     verify_claims(manifest)
     if manifest.pooled:
-        from storage.releases.parts import require_parts
-
         require_parts(manifest, (*trusted, *hospitals))
     officer = approval = None
     if manifest.needs_approval:

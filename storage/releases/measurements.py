@@ -80,7 +80,8 @@ class Measurement:
     """A sealed measurement that was read and verified.
 
     `sha256` is the digest of the record, which holds the digests of all npz files. A pool has the
-    documents of its parts, and other noise than its events.
+    documents of its parts, noise that is not that of its events, and a unit of its own in words;
+    its parts may be assumed to be disjoint.
     """
 
     record: MeasurementRecord
@@ -88,6 +89,8 @@ class Measurement:
     sha256: str
     pooled: tuple[dict[str, Any], ...] = ()
     stddevs: dict[str, float] | None = None
+    unit: str | None = None
+    assumed: bool = False
 
     @property
     def released(self) -> dict[str, NDArray[Any]]:

@@ -2,17 +2,27 @@
 
 Each document is a canonical JSON file beside the manifest. The signature covers all its other
 fields, after a prefix that names the kind of document, so that a signature under one kind never
-holds for another.
+holds for another. A part of a pool is a sealed measurement of an installation: an uncompressed zip
+file of ``part.json``, with the signature, ``declared.json``, which all parts have alike, and
+``part.npz``, the noisy sums. It holds no row, and nothing in it runs.
 """
 
 import base64
-from collections.abc import Sequence
+import io
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, StringConstraints, field_validator
+from numpy.typing import NDArray
+from pydantic import AfterValidator, JsonValue, StringConstraints, field_validator
 
 from privacy.errors import ConfigurationError, IntegrityError
+from privacy.event_records import event_from_dict
+from privacy.events import Composed
+from privacy.gaussian import GaussianAccountant
+from privacy.parameters import Adjacency
 from storage.files.documents import (
     Document,
     FileDigest,
@@ -21,7 +31,9 @@ from storage.files.documents import (
     Sha256,
     Text,
     canonical_json,
+    digest_of,
 )
+from storage.files.workspace import read_npz, write_npz
 from storage.keys.keys import KeyId, PublicKey, SigningKey
 from storage.releases.manifest import Manifest
 
@@ -216,3 +228,125 @@ def require_decision(
                 "approval is not one of this release; do not rely on it",
             )
     return officer
+
+
+MAX_PART_BYTES = 2**28
+"""Largest file of a part."""
+
+_PART_FILES = ("declared.json", "part.npz")
+
+_ASSUMED = "on the assumption that no patient is in two of the parts; of several, their losses add"
+
+
+class _SealedPart(SignedDocument):
+    """A measurement in a pool, signed by its installation.
+
+    The ledger's entry has paid, for patients of a cohort: those of a partition's part, if any.
+    """
+
+    FILE: ClassVar[str] = "part.json"
+    MAX_BYTES: ClassVar[int] = 200_000
+    CODE: ClassVar[str] = "PART_INVALID"
+    REMEDY: ClassVar[str] = "get the file again from its hospital"
+    DOMAIN: ClassVar[bytes] = b"clustmix-part-v1\0"
+
+    format_version: Literal[1] = 1
+    dataset: Text
+    release_id: ReleaseId
+    ledger_entry: Text
+    cohort: Text
+    partition: dict[str, JsonValue] | None
+    privacy_unit: Text
+    events: tuple[dict[str, JsonValue], ...]
+    tainted: bool
+    files: dict[str, FileDigest]
+
+    @property
+    def rho(self) -> float:
+        """Total loss of the events."""
+        events = Composed(events=tuple(map(event_from_dict, self.events)))
+        return float(GaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(events).rho)
+
+
+def joint(
+    parts: Sequence[_SealedPart], *, assumed: bool
+) -> tuple[tuple[dict[str, JsonValue], ...], str]:
+    """Return the events that bound the loss of a patient of a pool, and the unit in words.
+
+    The patients of parts of one partition are in at most so many of them, by its own rule; of
+    others that is assumed, or the losses of all add up.
+    """
+    split, times, words = parts[0].partition, len(parts), ""
+    by_hash = split is not None and split["parts"] is not None
+    rules = [{k: v for k, v in (p.partition or {}).items() if k != "part"} for p in parts]
+    splits = {canonical_json([p.key_id, p.cohort, r]) for p, r in zip(parts, rules, strict=True)}
+    places = {(p.partition or {}).get("part") if by_hash else p.ledger_entry for p in parts}
+    if split is not None and len(splits) == 1 and len(places) == len(parts):
+        times, words = int(str(split.get("at_most", 1))), f"one of {len(parts)} parts"
+    elif assumed:
+        times, words = 1, _ASSUMED
+    largest = sorted(parts, key=lambda part: -part.rho)[:times]
+    unit = ", ".join(filter(None, (parts[0].privacy_unit, words)))
+    return tuple(event for part in largest for event in part.events), unit
+
+
+def part_file(
+    signer: SigningKey,
+    declared: Mapping[str, Any],
+    arrays: Mapping[str, NDArray[Any]],
+    **facts: Any,
+) -> bytes:
+    """Return the signed file of a part with these facts about its measurement."""
+    npz = io.BytesIO()
+    write_npz(npz, arrays)
+    contents = dict(zip(_PART_FILES, (canonical_json(declared), npz.getvalue()), strict=True))
+    files = {name: digest_of(content) for name, content in contents.items()}
+    signed = _SealedPart.signed(signer, **facts, files=files)
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in {_SealedPart.FILE: signed.to_bytes(), **contents}.items():
+            archive.writestr(zipfile.ZipInfo(name), content)
+    return buffer.getvalue()
+
+
+def read_part(
+    content: bytes, trusted: Sequence[PublicKey]
+) -> tuple[_SealedPart, dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return a part, what it declares, and its arrays, once signature and digests are right.
+
+    It is an IntegrityError for anything else; no array is read before the signature holds.
+    """
+    damaged = IntegrityError(
+        "PART_INVALID", "expected a file of clustmix export, found another or a damaged one"
+    )
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            # Uncompressed: what is read is no larger than the file.
+            kept = [(info.filename, info.compress_type) for info in archive.infolist()]
+            if kept != [(name, zipfile.ZIP_STORED) for name in (_SealedPart.FILE, *_PART_FILES)]:
+                raise damaged
+            text, *contents = (archive.read(info) for info in archive.infolist())
+        part = _SealedPart.from_bytes(text)
+        part.verify(trusted)
+        if part.files != {n: digest_of(c) for n, c in zip(_PART_FILES, contents, strict=True)}:
+            raise damaged
+        return part, json.loads(contents[0]), read_npz(io.BytesIO(contents[1]))
+    except (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, KeyError, MemoryError):
+        pass  # the reason may quote content
+    raise damaged
+
+
+def require_parts(manifest: Manifest, trusted: Sequence[PublicKey]) -> None:
+    """Check the signature of each part of a pool, and that the guarantee is theirs together."""
+    parts = [_SealedPart.from_bytes(canonical_json(part)) for part in manifest.pooled]
+    for part in parts:
+        part.verify(trusted)
+    assumed, ids = bool(manifest.request.get("disjoint")), {part.release_id for part in parts}
+    stated = (manifest.events, manifest.privacy_unit)
+    tainted = any(part.tainted for part in parts)
+    if len(ids) < len(parts) or stated != joint(parts, assumed=assumed) or tainted:
+        raise IntegrityError(
+            "POOL_CLAIM",
+            "file manifest.json: expected each part once, and the guarantee of all parts "
+            "together, found another; do not rely on it",
+        )

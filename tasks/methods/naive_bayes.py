@@ -19,14 +19,7 @@ from tasks.measurement.marginals import draw_codes, draw_columns
 from tasks.measurement.measurement_plan import MeasurementPlan, SumRequest, plan_measurement
 from tasks.measurement.method import Released, Stage
 from tasks.measurement.method_settings import MethodSettings
-from tasks.measurement.pooling import (
-    Part,
-    PooledSums,
-    added,
-    amounts_of,
-    require_arrays,
-    sums_of,
-)
+from tasks.measurement.pooled_sums import Part, Pool, added, require_arrays, sums_of
 
 HISTOGRAMS = "feature_by_label_histograms"
 
@@ -80,14 +73,10 @@ class NaiveBayes:
         numbers = ("mu", "patients", f"stddev_{HISTOGRAMS}")
         require_arrays(part, {**dict.fromkeys(numbers, ()), f"sum_{HISTOGRAMS}": shape})
 
-    def pooled(self, parts: Sequence[Part], *, exchangeable: bool = False) -> PooledSums:
+    def pooled(self, parts: Sequence[Part]) -> Pool:
         """Add up the histograms of parts; see `Poolable.pooled`."""
-        counted = [part[f"sum_{HISTOGRAMS}"] for part in parts]
-        stddevs = np.array([float(part[f"stddev_{HISTOGRAMS}"]) for part in parts])
-        sizes = [max(counts_of(one, self.domain.n_codes)[0].sum(), 1.0) for one in counted]
-        amounts = amounts_of(np.array(sizes), stddevs, exchangeable=exchangeable)
-        total = added(counted, stddevs, amounts)
-        return PooledSums(released=self._of_histograms(total[0]), sums={HISTOGRAMS: total})
+        total = added(parts, HISTOGRAMS)
+        return self._of_histograms(total[0]), {HISTOGRAMS: total}
 
     def _of_histograms(self, noisy: Floats) -> dict[str, NDArray[Any]]:
         domain, offsets = self.domain, self.domain.one_hot_offsets

@@ -55,8 +55,7 @@ class ReleaseJob:
     The cohort is the patients whose budget pays, also for other datasets; its lifetime epsilon is
     as declared, the caps are in the currency of the ledger. The partition is the part of the
     patients that is read, None for all; the requester the key id of who asked; the number of
-    patients, if any, a declared one. A pool has its own unit in words, and says if its parts are
-    assumed to be disjoint. The site is the site file as JSON values.
+    patients, if any, a declared one. The site is the site file as JSON values.
     """
 
     ref: ReleaseRef
@@ -78,7 +77,6 @@ class ReleaseJob:
     rows: int
     soft_labels: bool = False
     patients: int | None = None
-    pool: tuple[str, bool] | None = None
     site: dict[str, Any]
 
     @property
@@ -158,10 +156,20 @@ class ReleaseJob:
         )
 
     @property
+    def parts_declare(self) -> dict[str, Any]:
+        """The declarations that parts of a pool have alike."""
+        return {
+            "method": {**self.method.model_dump(mode="json"), "version": self.method_version},
+            "schema": self.table_schema.model_dump(mode="json"),
+            "max_rows_per_patient": self.unit.max_rows,
+            "visits": None if self.visits is None else self.visits.model_dump(mode="json"),
+            "delta": self.parameters.delta,
+            "adjacency": self.adjacency.value,
+        }
+
+    @property
     def unit_in_words(self) -> str:
         """The unit that one neighbour adds or removes, and the makeup of a record, in words."""
-        if self.pool is not None:
-            return self.pool[0]
         words = unit_in_words(self.unit, self.partition)
         return words if self.visits is None else f"{words}, {self.visits.words}"
 

@@ -28,7 +28,7 @@ from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain, row_slices
 from tasks.measurement.measurement_plan import MeasurementPlan
 from tasks.measurement.method import PUBLIC_SEED, Noisy, Released, Stage, Table, budget_left
-from tasks.measurement.pooling import Part, PooledSums
+from tasks.measurement.pooled_sums import Part, Pool
 from tasks.methods.clustmix import table_pool
 from tasks.methods.clustmix.tables import estimates
 from tasks.methods.clustmix.tables import table_draws as draws
@@ -167,16 +167,16 @@ class TableClustMix:
         """Refuse a part of other arrays than this layout has (ValueError)."""
         table_pool.check_part(self._layout, part)
 
-    def pooled(self, parts: Sequence[Part], *, exchangeable: bool = False) -> PooledSums:
+    def pooled(self, parts: Sequence[Part]) -> Pool:
         """Fit the mixture and the label model to the sums of parts; see `Poolable.pooled`."""
-        layout, rules, effort = self._layout, self.domain.rules, asdict(self.effort)
-        return table_pool.pooled(layout, rules, parts, exchangeable=exchangeable, effort=effort)
+        rules, effort = self.domain.rules, asdict(self.effort)
+        return table_pool.pooled(self._layout, parts, rules=rules, effort=effort)
 
     @property
     def _layout(self) -> Layout:
         return Layout.of(self.domain)
 
-    def _split(self, curator: Curator) -> rule.Shares:
+    def _split(self, curator: Curator | table_pool.Replay) -> rule.Shares:
         return rule.shares_of(self._layout, patients=self.domain.patients, mu=curator.plan.mu)
 
     def _partition(self, curator: Curator, released: Released) -> Released:
@@ -274,7 +274,7 @@ class TableClustMix:
         rules, n_rows = self.domain.rules, self.effort.fit_rows
         return public_sample(self._layout, released, rules, n_rows=n_rows)
 
-    def _mixing(self, curator: Curator, released: Released) -> Released:
+    def _mixing(self, curator: Curator | table_pool.Replay, released: Released) -> Released:
         """Fit the label model to the counts, correct it by weighted residuals."""
         layout, split = self._layout, self._split(curator)
         codes = self._public_sample(released)

@@ -18,15 +18,7 @@ from privacy.arrays import Floats
 from tasks.measurement.centred import counts_of
 from tasks.measurement.measurement_plan import MeasurementPlan
 from tasks.measurement.method import Released
-from tasks.measurement.pooling import (
-    Part,
-    PooledSums,
-    added,
-    amounts_of,
-    joint_mu,
-    require_arrays,
-    sums_of,
-)
+from tasks.measurement.pooled_sums import Part, Pool, added, joint_mu, require_arrays, sums_of
 from tasks.measurement.record_rules import RecordRules
 from tasks.methods.clustmix.tables import estimates
 from tasks.methods.clustmix.tables import table_draws as draws
@@ -71,7 +63,7 @@ def part_of(
     for name, public in replay.drawn_at.items():
         part |= {f"{name}_{key}": public[key] for key in _MODEL}
         if name == draws.KERNEL_ROUND:
-            part |= {key: values for key, values in KernelMap.of(released).released.items()}
+            part |= KernelMap.of(released).released
         else:
             part[f"{name}_features"] = np.concatenate([t.ravel() for t in public["features"]])
     return part
@@ -81,7 +73,7 @@ def check_part(layout: Layout, part: Part) -> None:
     """Refuse a part of other arrays than this layout has, or without sense (ValueError)."""
     d, width, n_labels = layout.n_columns, layout.width, layout.n_labels
     declared = layout.n_codes[: layout.n_declared]
-    shapes = {"mu": (), "patients": (), "code_groups": (width,)}
+    shapes: dict[str, tuple[int, ...]] = {"mu": (), "patients": (), "code_groups": (width,)}
     shapes |= {f"sum_{LABEL_COUNTS}": (n_labels, 1 + width), f"stddev_{LABEL_COUNTS}": ()}
     if d > 1:
         shapes |= {f"sum_{PAIR_TABLES}": np.shape(part[f"sum_{PAIR_TABLES}"])}
@@ -102,35 +94,20 @@ def check_part(layout: Layout, part: Part) -> None:
 
 
 def pooled(
-    layout: Layout,
-    rules: RecordRules | None,
-    parts: Sequence[Part],
-    *,
-    exchangeable: bool,
-    effort: Mapping[str, int],
-) -> PooledSums:
+    layout: Layout, parts: Sequence[Part], *, rules: RecordRules | None, effort: Mapping[str, int]
+) -> Pool:
     """Fit the mixture and the label model to the sums of all parts."""
     total, mu = joint_mu(parts)
     drowned = rule.shares_of(layout, patients=round(total), mu=mu).drowned
-    counted = [part[f"sum_{LABEL_COUNTS}"] for part in parts]
-    stddevs = np.array([float(part[f"stddev_{LABEL_COUNTS}"]) for part in parts])
-    sizes = [max(float(counts_of(one, layout.n_codes)[0].sum()), 1.0) for one in counted]
-    patients = np.array(sizes)
-    amounts = amounts_of(patients, stddevs, exchangeable=exchangeable)
-    sums = {LABEL_COUNTS: added(counted, stddevs, amounts)}
-    counts = estimates.first_counts(
-        layout, sums[LABEL_COUNTS][0], unit_stddev=sums[LABEL_COUNTS][1]
-    )
-    drawn = [
-        _drawn_pairs(layout, part, size)
-        for part, size in zip(parts, sizes, strict=True)
-        if "pair_used" in part
-    ]
+    sums = {LABEL_COUNTS: added(parts, LABEL_COUNTS)}
+    noisy, stddev = sums[LABEL_COUNTS]
+    counts = estimates.first_counts(layout, noisy, unit_stddev=stddev)
+    drawn = [_drawn_pairs(layout, part) for part in parts if "pair_used" in part]
     one_ways = None
     if drawn:
-        each, noise = zip(*(pairs.one_ways(layout) for pairs in drawn), strict=True)
-        own = amounts_of(patients, np.array(noise), exchangeable=exchangeable)
-        one_ways = sums[PAIR_TABLES] = added(each, np.array(noise), own)
+        each, stddevs = zip(*(pairs.one_ways(layout) for pairs in drawn), strict=True)
+        one_ways = np.sum(each, axis=0), float(np.sqrt(np.square(stddevs).sum()))
+        sums[PAIR_TABLES] = one_ways
     found = density(
         *(layout, counts, drawn),
         one_ways=one_ways,
@@ -143,23 +120,26 @@ def pooled(
     if len(parts) == 1:
         kept = {*_MEASURED, *(f"kernel_{name}" for name in KernelMap.__dataclass_fields__)}
         released |= {name: values for name, values in parts[0].items() if name in kept}
-        sums = {name: (parts[0][f"sum_{name}"], sums[name][1]) for name in sums}
-        if drawn:
-            sums[PAIR_TABLES] = parts[0][f"sum_{PAIR_TABLES}"], drawn[0].unit_stddev
+        sums = {name: added(parts, name) for name in sums}
     elif drawn:
-        # Of pairs no table is that of all parts; the one-ways are.
-        d, own = layout.n_columns, [np.arange(k) for k in layout.n_codes]
-        released |= {"pair_used": np.zeros((d, d), dtype=np.bool_), "pair_scale": np.ones(2)}
-        released["code_groups"] = np.concatenate(own)
+        # Of no pair there is a table of all parts; of the one-ways there is.
+        released["pair_used"] = np.zeros((layout.n_columns,) * 2, dtype=np.bool_)
+        released["pair_scale"] = np.ones(2)
+        released["code_groups"] = np.concatenate([np.arange(k) for k in layout.n_codes])
     codes = public_sample(layout, released, rules, n_rows=effort["fit_rows"])
     rounds = Rounds.of(layout, released, codes, drowned=drowned)
     with threadpool_limits(1, user_api="blas"):
         for name in _rounds_of(*parts):
-            with_it = [one for one in zip(parts, sizes, strict=True) if f"sum_{name}" in one[0]]
-            rounds.learn_drawn([_drawn_round(layout, part, name, n) for part, n in with_it])
+            with_it = [part for part in parts if f"sum_{name}" in part]
+            rounds.learn_drawn([_drawn_round(layout, part, name) for part in with_it])
         if "kernel_points" in released:
             _learn_kernel(layout, rounds, parts[0], codes)
-    return PooledSums(released={**released, **label_arrays(layout, released, rounds)}, sums=sums)
+    return {**released, **label_arrays(layout, released, rounds)}, sums
+
+
+def _patients(layout: Layout, part: Part) -> float:
+    """Noisy number of patients of a part, at least 1."""
+    return max(float(counts_of(part[f"sum_{LABEL_COUNTS}"], layout.n_codes)[0].sum()), 1.0)
 
 
 def _learn_kernel(layout: Layout, rounds: Rounds, part: Part, codes: NDArray[Any]) -> None:
@@ -192,24 +172,24 @@ def _choice(layout: Layout, part: Part) -> rule.PairChoice:
     )
 
 
-def _drawn_pairs(layout: Layout, part: Part, patients: float) -> estimates.DrawnPairs:
+def _drawn_pairs(layout: Layout, part: Part) -> estimates.DrawnPairs:
     return estimates.DrawnPairs(
         choice=_choice(layout, part),
         values=part[f"sum_{PAIR_TABLES}"],
         unit_stddev=float(part[f"stddev_{PAIR_TABLES}"]),
-        patients=patients,
+        patients=_patients(layout, part),
     )
 
 
-def _drawn_round(layout: Layout, part: Part, name: str, patients: float) -> DrawnRound:
+def _drawn_round(layout: Layout, part: Part, name: str) -> DrawnRound:
     sizes = layout.n_codes[: layout.n_declared]
     ends = list(accumulate(k * (k - 1) for k in sizes))[:-1]
-    tables = np.split(part[f"{name}_features"], ends)
+    tables = np.split(np.asarray(part[f"{name}_features"]), ends)
     log_odds, intercepts = (part[f"{name}_{key}"] for key in _MODEL)
     return DrawnRound(
         noisy=part[f"sum_{name}"],
         stddev=float(part[f"stddev_{name}"]),
-        patients=patients,
+        patients=_patients(layout, part),
         tables=tuple(t.reshape(k, k - 1) for t, k in zip(tables, sizes, strict=True)),
         log_odds=log_odds,
         intercepts=intercepts,

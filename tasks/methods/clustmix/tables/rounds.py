@@ -83,8 +83,8 @@ class Rounds:
         self._chosen[np.argsort(-features.prior, kind="stable")[:_MOST_FEATURES]] = True
         self._features = features = features.only(self._chosen)
         design = features.design(self._codes)
-        rarity = design[:, 1:] @ features.rarity
-        self._rarity = features.rarity / max(1.0, float(rarity.std()))
+        spread = float((design[:, 1:] @ features.rarity).std())
+        self._rarity = features.rarity / max(1.0, spread)
         rarity = design[:, 1:] @ self._rarity.astype(np.float32)
         self._design = np.column_stack([design, rarity])
         self._prior = np.append(features.prior, (rule.RARITY_SPREAD / scale) ** 2)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from measuring import domain_with, in_shards, rows_with, transcript_of
 
-from tasks.measurement.pooling import amounts_of, joint_mu, redrawn
+from tasks.measurement.pooled_sums import joint_mu, redrawn
 from tasks.methods.clustmix.table_clustmix import Effort, TableClustMix
 from tasks.methods.naive_bayes import NaiveBayes
 
@@ -41,14 +41,13 @@ def measured(method, rows, *, mu, seed=1):
 
 
 @pytest.mark.parametrize("method", METHODS, ids=["clustmix", "naive_bayes"])
-@pytest.mark.parametrize("exchangeable", [False, True])
-def test_a_pool_of_one_is_its_release(method, exchangeable):
+def test_a_pool_of_one_is_its_release(method):
     released, part = measured(method, table(), mu=0.8)
-    found = method.pooled([part], exchangeable=exchangeable)
-    for name, values in found.released.items():
+    found, sums = method.pooled([part])
+    for name, values in found.items():
         np.testing.assert_allclose(values, released[name], atol=2e-4, err_msg=name)
-    assert released.keys() - found.released.keys() <= {"n_codes", "n_visits", "mu_left"}
-    for name, (values, stddev) in found.sums.items():
+    assert released.keys() - found.keys() <= {"n_codes", "n_visits", "mu_left"}
+    for name, (values, stddev) in sums.items():
         np.testing.assert_array_equal(values, part[f"sum_{name}"])
         assert stddev == part[f"stddev_{name}"]
 
@@ -62,7 +61,7 @@ def test_parts_add_up_to_the_table_that_they_make_up(method):
         for seed, rows in enumerate(in_shards(table(), order, [100, 900]))
     ]
     whole, _ = measured(method, table(), mu=mu)
-    found = method.pooled(parts).released
+    found = method.pooled(parts)[0]
     for name in ("counts_by_label", "code_shares", "label_shares", "marginals"):
         if name in whole:
             np.testing.assert_allclose(found[name], whole[name], atol=0.02 * whole[name].max())
@@ -74,15 +73,9 @@ def test_parts_add_up_to_the_table_that_they_make_up(method):
     assert np.abs(joint[0] - joint[1]).sum() / 2 < 0.03
 
 
-def test_noise_adds_in_squares_and_exchangeable_parts_weigh_by_inverse_variance():
+def test_noise_adds_in_squares():
     parts = [{"mu": np.array(0.5), "patients": np.array(float(n))} for n in (1_000, 1_000)]
-    total, mu = joint_mu(parts)
-    assert (total, mu) == (2_000.0, pytest.approx(0.5 / np.sqrt(2.0)))
-    patients, noise = np.array([800.0, 200.0]), np.array([5.0, 20.0])
-    assert (amounts_of(patients, noise, exchangeable=False) == 1.0).all()
-    best = amounts_of(patients, noise, exchangeable=True)
-    assert best @ patients == pytest.approx(1_000.0)
-    assert np.hypot(*(best * noise)) < np.hypot(*noise)
+    assert joint_mu(parts) == (2_000.0, pytest.approx(0.5 / np.sqrt(2.0)))
     part = {"sum_x": np.zeros((2, 5_000)), "stddev_x": np.array(3.0), "log_odds": np.ones(2)}
     again = redrawn(part, np.random.default_rng(1))
     assert again["sum_x"].std() == pytest.approx(3.0, rel=0.05)

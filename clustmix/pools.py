@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,7 +12,7 @@ from privacy.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from clustmix.guarantee import Guarantee
-    from tasks.measurement.pooling import Part, PooledSums
+    from tasks.measurement.pooled_sums import Part
 
 _Model = TypeVar("_Model", bound=Synthesizer)
 
@@ -37,75 +37,53 @@ def pool(models: Sequence[_Model], *, disjoint: bool = False) -> _Model:
         If parts declare different things (the first difference is named), one is given twice, or
         the method cannot be pooled.
     """
-    from tasks.measurement.pooling import require_alike
+    from tasks.measurement.pooled_sums import require_alike
 
     if not models:
         raise ConfigurationError("PARTS_MISSING", "expected fitted models to pool, found none")
-    first, *others = models
-    parts = [_part(model) for model in models]
-    for model in others:
-        require_alike(_declared(first), _declared(model))
+    first, parts = models[0], [_part(model) for model in models]
+    for model in models[1:]:
+        mine, theirs = ({**one.get_params(), "method": one.kind} for one in (first, model))
+        for declared, of in ((mine, first), (theirs, model)):
+            declared["schema"] = of.schema.model_dump(mode="json")
+            for name in ("epsilon", "patients", "patient_column"):
+                del declared[name]
+        require_alike(mine, theirs)
     if len({model._measured().file for model in models}) < len(models):
         raise ConfigurationError("PART_TWICE", "expected each measurement once, found one twice")
     guarantees = [model.guarantee_ for model in models]
-    found = _joint(guarantees, disjoint=disjoint) if others else guarantees[0]
-    declared = [model.patients for model in models]
-    settings = {**first.get_params(), "epsilon": found.epsilon}
-    settings["patients"] = None if None in declared else sum(filter(None, declared))
-    return _fitted(first.__class__(**settings), first, _pooled(first, parts).released, found)
+    found = _joint(guarantees, disjoint=disjoint) if len(models) > 1 else guarantees[0]
+    sizes = [model.patients for model in models]
+    patients = None if None in sizes else sum(filter(None, sizes))
+    changes = {"epsilon": found.epsilon, "patients": patients}
+    return _fitted(first, parts, found, **changes)
 
 
 def draws(model: _Model, m: int) -> list[_Model]:
     """Return models of other draws; see `Synthesizer.draws`."""
     from privacy.randomness import system_generator
-    from tasks.measurement.pooling import redrawn
+    from tasks.measurement.pooled_sums import redrawn
 
     part, rng = _part(model), system_generator()
-    return [
-        _fitted(
-            model.__class__(**model.get_params()),
-            model,
-            _pooled(model, [redrawn(part, rng)]).released,
-            model.guarantee_,
-        )
-        for _ in range(m)
-    ]
+    return [_fitted(model, [redrawn(part, rng)], model.guarantee_) for _ in range(m)]
 
 
 def _part(model: Synthesizer) -> Part:
     """Return the measurement of a model as a part, with its rounds replayed."""
     from tasks.measurement.method import checked_plan
-    from tasks.measurement.pooling import require_planned, require_poolable
+    from tasks.measurement.pooled_sums import part_of, require_poolable
 
     fitted, target = model._measured(), model._target()
-    method = require_poolable(fitted.method)
+    require_poolable(fitted.method)
     if not fitted.sealed:
         raise ConfigurationError(
             "SUMS_MISSING",
-            "expected a model that has measured and keeps its sealed sums, found a pool, a draw, "
-            "or a file of an earlier version; use what it was made of",
+            "expected a model that keeps its sealed sums, found a pool, a draw or a file that has "
+            "none; use what it was made of",
         )
     plan = checked_plan(fitted.method, parameters=target.parameters, adjacency=target.adjacency)
-    require_planned(plan, fitted.guarantee.events)
-    sums = {name: values / plan[name].scale for name, values in fitted.sealed.items()}
-    return method.part(plan, fitted.released, sums)
-
-
-def _pooled(model: Synthesizer, parts: Sequence[Part]) -> PooledSums:
-    from tasks.measurement.pooling import require_poolable
-
-    return require_poolable(model._measured().method).pooled(parts, exchangeable=False)
-
-
-def _declared(model: Synthesizer) -> Mapping[str, Any]:
-    """Return what parts have to declare alike."""
-    settings = model._settings().model_dump(mode="json")
-    names = ("delta", "adjacency", "max_rows_per_patient")
-    return {
-        "method": settings,
-        "schema": model.schema.model_dump(mode="json"),
-        **{name: getattr(model, name) for name in names},
-    }
+    events = fitted.guarantee.events
+    return part_of(fitted.method, plan, fitted.released, sealed=fitted.sealed, events=events)
 
 
 def _joint(guarantees: Sequence[Guarantee], *, disjoint: bool) -> Guarantee:
@@ -121,8 +99,12 @@ def _joint(guarantees: Sequence[Guarantee], *, disjoint: bool) -> Guarantee:
     return replace(largest, privacy_unit=unit, charged=charged, tainted=tainted)
 
 
-def _fitted(model: _Model, origin: _Model, released: Any, guarantee: Guarantee) -> _Model:
-    fitted = origin._measured()
+def _fitted(origin: _Model, parts: Sequence[Part], guarantee: Guarantee, **changes: Any) -> _Model:
+    """Return a model of the settings of another, with changes, fitted to parts."""
+    from tasks.measurement.pooled_sums import require_poolable
+
+    fitted, model = origin._measured(), origin.__class__(**{**origin.get_params(), **changes})
+    released, _ = require_poolable(fitted.method).pooled(parts)
     model._spent = True
     model._fitted = replace(fitted, released=released, sealed={}, guarantee=guarantee, file=None)
     return model

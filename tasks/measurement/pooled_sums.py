@@ -2,11 +2,11 @@
 
 A part is the sealed sums of one measurement with the public values that they were drawn at, as
 named arrays: of each statistic ``sum_NAME`` in its own units and ``stddev_NAME``, the noise of one
-value; ``mu``; the declared number of ``patients``. Post-processing of released values.
+value; ``mu``; the declared number of ``patients``. Sums add up plainly, so that every patient
+counts alike. Post-processing of released values.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -16,17 +16,12 @@ from privacy.arrays import Floats
 from privacy.errors import ConfigurationError, IntegrityError
 from privacy.events import Event
 from tasks.measurement.measurement_plan import MeasurementPlan
-from tasks.measurement.method import Released
+from tasks.measurement.method import Released, Synthesizer
 
 Part = Mapping[str, NDArray[Any]]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PooledSums:
-    """Released arrays of a pool, and the noisy sums of all parts with their noise, by name."""
-
-    released: dict[str, NDArray[Any]]
-    sums: dict[str, tuple[Floats, float]]
+Pool = tuple[dict[str, NDArray[Any]], dict[str, tuple[Floats, float]]]
+"""Released arrays of a pool, and the noisy sums of all parts with their noise, by name."""
 
 
 @runtime_checkable
@@ -41,27 +36,26 @@ class Poolable(Protocol):
     def check_part(self, part: Part) -> None:
         """Refuse arrays that are no part of this domain (ValueError)."""
 
-    def pooled(self, parts: Sequence[Part], *, exchangeable: bool) -> PooledSums:
-        """Add up parts, by `amounts_of`; the pool of one part is its release."""
+    def pooled(self, parts: Sequence[Part]) -> Pool:
+        """Add up parts; the pool of one part is its release."""
 
 
-def sums_of(
-    plan: MeasurementPlan, sealed: Mapping[str, Floats], *, patients: float
+def part_of(
+    method: Synthesizer, plan: MeasurementPlan, released: Released, **of: Any
 ) -> dict[str, NDArray[Any]]:
-    """Return the sums of a part, with their noise, the budget and the declared patients."""
-    noise = {f"stddev_{name}": np.array(plan[name].unit_noise_stddev) for name in sealed}
-    sums = {f"sum_{name}": values for name, values in sealed.items()}
-    return {"mu": np.array(plan.mu), "patients": np.array(patients), **sums, **noise}
+    """Return a measurement as a part, of its `sealed` sums on the grid and its `events`.
 
-
-def require_planned(plan: MeasurementPlan, events: Sequence[Event]) -> None:
-    """Refuse sums that another version of the method has drawn (IntegrityError)."""
-    if plan.event.events != tuple(events):
+    It is an IntegrityError if another version of the method has drawn them.
+    """
+    poolable, events = require_poolable(method), tuple[Event, ...](of["events"])
+    if plan.event.events != events:
         raise IntegrityError(
             "OTHER_VERSION",
             "expected the draws that this version of the method plans, found those of another; "
-            "pool, export and resample with the version that measured",
+            "pool, export and draw again with the version that measured",
         )
+    sums = {name: values / plan[name].scale for name, values in of["sealed"].items()}
+    return poolable.part(plan, released, sums)
 
 
 def require_poolable(method: object) -> Poolable:
@@ -92,6 +86,22 @@ def require_alike(first: Any, other: Any, *, place: str = "") -> None:
         )
 
 
+def sums_of(
+    plan: MeasurementPlan, sealed: Mapping[str, Floats], *, patients: float
+) -> dict[str, NDArray[Any]]:
+    """Return the sums of a part, with their noise, the budget and the declared patients."""
+    noise = {f"stddev_{name}": np.array(plan[name].unit_noise_stddev) for name in sealed}
+    sums = {f"sum_{name}": values for name, values in sealed.items()}
+    return {"mu": np.array(plan.mu), "patients": np.array(patients), **sums, **noise}
+
+
+def added(parts: Sequence[Part], name: str) -> tuple[Floats, float]:
+    """Add up the noisy sums of a name; noise adds in squares."""
+    stddevs = [float(part[f"stddev_{name}"]) for part in parts]
+    total = np.sum([part[f"sum_{name}"] for part in parts], axis=0)
+    return np.asarray(total), float(np.sqrt(np.square(stddevs).sum()))
+
+
 def joint_mu(parts: Sequence[Part]) -> tuple[float, float]:
     """Return the declared patients of all parts, and the budget at which one draw is as noisy.
 
@@ -100,22 +110,6 @@ def joint_mu(parts: Sequence[Part]) -> tuple[float, float]:
     patients, mus = (np.array([float(part[name]) for part in parts]) for name in ("patients", "mu"))
     total = float(patients.sum())
     return total, float(np.sqrt(((patients / total * mus) ** 2).sum()))
-
-
-def amounts_of(patients: Floats, stddevs: Floats, *, exchangeable: bool) -> Floats:
-    """Factors (T,) of the sums of parts: 1, so that every patient counts alike.
-
-    Parts are exchangeable if chance alone has divided the patients: sums are then weighted by
-    inverse variance, with the same total.
-    """
-    weights = patients / stddevs**2 if exchangeable else np.ones(len(patients))
-    return np.asarray(weights * (patients.sum() / (weights * patients).sum()))
-
-
-def added(sums: Sequence[Floats], stddevs: Floats, amounts: Floats) -> tuple[Floats, float]:
-    """Add noisy sums times these amounts; noise adds in squares."""
-    total = np.sum([amount * one for amount, one in zip(amounts, sums, strict=True)], axis=0)
-    return np.asarray(total), float(np.sqrt(((amounts * stddevs) ** 2).sum()))
 
 
 def redrawn(part: Part, rng: np.random.Generator) -> dict[str, NDArray[Any]]:

@@ -1,4 +1,4 @@
-"""Pools of fitted models, other draws of their noise."""
+"""Pools of fitted models, other draws of their noise, and conclusions with intervals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from privacy.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from clustmix.guarantee import Guarantee
+    from clustmix.synthesizer import _Fitted
     from tasks.measurement.pooled_sums import Part
+    from tasks.reporting.conclusions import Interval
 
 _Model = TypeVar("_Model", bound=Synthesizer)
 
@@ -68,22 +70,62 @@ def draws(model: _Model, m: int) -> list[_Model]:
     return [_fitted(model, [redrawn(part, rng)], model.guarantee_) for _ in range(m)]
 
 
+def contrast(
+    model: Synthesizer, kind: str, of: str, *, by: str | None = None, against: str | None = None
+) -> Interval:
+    """Estimate a share, mean, risk or odds ratio from the sealed tables of a model, free.
+
+    See `tasks.reporting.conclusions.contrast`, which refuses by name what no interval covers.
+    """
+    from tasks.reporting import conclusions
+
+    fitted, plan = _sealed(model), model.plan().measurement
+
+    def noisy(name: str) -> tuple[Any, float]:
+        return fitted.sealed[name] / plan[name].scale, plan[name].unit_noise_stddev
+
+    asked = conclusions.Question(kind=kind, of=of, by=by, against=against)
+    return conclusions.contrast(fitted.method, model.schema, fitted.released, noisy, asked=asked)
+
+
+def combine(
+    estimates: Sequence[float],
+    variances: Sequence[float],
+    *,
+    rows: int | None = None,
+    patients: float | None = None,
+) -> Interval:
+    """Make an interval of an estimate of a release and of its draws.
+
+    See `tasks.reporting.conclusions.combine`.
+    """
+    from tasks.reporting.conclusions import combine
+
+    return combine(estimates, variances, rows=rows, patients=patients)
+
+
 def _part(model: Synthesizer) -> Part:
     """Return the measurement of a model as a part, with its rounds replayed."""
-    from tasks.measurement.method import checked_plan
-    from tasks.measurement.pooled_sums import part_of, require_poolable
+    from tasks.measurement.pooled_sums import part_of
 
-    fitted, target = model._measured(), model._target()
-    require_poolable(fitted.method)
-    if not fitted.sealed:
-        raise ConfigurationError(
-            "SUMS_MISSING",
-            "expected a model that keeps its sealed sums, found a pool, a draw or a file that has "
-            "none; use what it was made of",
-        )
-    plan = checked_plan(fitted.method, parameters=target.parameters, adjacency=target.adjacency)
+    fitted, plan = _sealed(model), model.plan().measurement
     events = fitted.guarantee.events
     return part_of(fitted.method, plan, fitted.released, sealed=fitted.sealed, events=events)
+
+
+def _sealed(model: Synthesizer) -> _Fitted:
+    """Return a measurement with its sealed sums, where it keeps them (ConfigurationError)."""
+    from tasks.measurement.pooled_sums import require_poolable
+
+    fitted = model._measured()
+    require_poolable(fitted.method)
+    if fitted.sealed:
+        return fitted
+    raise ConfigurationError(
+        "SUMS_MISSING",
+        "expected a model that keeps its sealed sums, found a pool, a draw or a file that has "
+        "none; use what it was made of",
+    )
 
 
 def _joint(guarantees: Sequence[Guarantee], *, disjoint: bool) -> Guarantee:

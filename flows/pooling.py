@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from flows.installation import Installation
 from flows.publication import job_of_measurement
+from privacy.arrays import Floats
 from privacy.errors import ConfigurationError, IntegrityError, Withheld
 from privacy.event_records import event_from_dict
 from privacy.ledger import EntryState
@@ -28,6 +29,7 @@ from storage.releases.signatures import MAX_PART_BYTES, joint, part_file, read_p
 from tasks.measurement.method import Synthesizer, checked_plan
 from tasks.measurement.pooled_sums import Part, part_of, require_alike, require_poolable
 from tasks.measurement.statistics import SUM_SCALE
+from tasks.reporting.conclusions import Interval, Question, contrast
 
 
 def sealed(here: Installation, release_id: str) -> Measurement:
@@ -152,3 +154,14 @@ def _sums(
     }
     stddevs = {name: stddev * SUM_SCALE for name, (_, stddev) in sums.items()}
     return {**files, RELEASED_FILE: arrays_to_bytes(released)}, stddevs
+
+
+def estimated(here: Installation, release_id: str, asked: Question) -> Interval:
+    """Return a quantity with its interval, from the sealed tables of a published release."""
+    measurement = sealed(here, release_id)
+    job, stddevs = job_of_measurement(measurement, release_id), measurement.noise_stddevs
+
+    def noisy(name: str) -> tuple[Floats, float]:
+        return measurement.sealed_values(name) / SUM_SCALE, stddevs[name] / SUM_SCALE
+
+    return contrast(job.synthesizer, job.table_schema, measurement.released, noisy, asked=asked)

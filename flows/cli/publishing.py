@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -174,6 +175,43 @@ def pool(
             "Pooled": f"{len(parts)} measurements; nothing is charged",
             "Guarantee": Claim(manifest).statement,
             "Bundle": Whole(str(bundle)),
+        },
+    )
+
+
+@app.command()
+def estimate(
+    release: ReleaseId,
+    quantity: Annotated[
+        str, argument("QUANTITY", "share, mean, risk_difference, risk_ratio or odds_ratio")
+    ],
+    of: Annotated[str, argument("OF", "COLUMN=LEVEL, or LOW..HIGH of bins; a mean: COLUMN")],
+    *,
+    by: Annotated[
+        str | None, option("COLUMN=LEVEL", "the group of a risk or odds ratio", "--by")
+    ] = None,
+    against: Annotated[
+        str | None, option("LEVEL", "the group to compare with (default: all others)", "--against")
+    ] = None,
+) -> None:
+    """Estimate a quantity of the patients from the sealed tables of a release, with an interval.
+
+    The interval covers the sampling of patients and the noise; nothing is read or charged. A
+    quantity is refused, with the reason, where a model would bias it.
+    """
+    from flows.pooling import estimated
+    from tasks.reporting.conclusions import Question
+
+    asked = Question(kind=quantity, of=of, by=by, against=against)
+    with publishing() as here:
+        found = estimated(here, release, asked)
+    terminal.answer(
+        {"release_id": release, **asdict(asked), **asdict(found)},
+        {
+            quantity.replace("_", " ").capitalize(): str(found),
+            "Standard errors": f"{found.sampling:.3g} of sampling, {found.noise:.3g} of noise"
+            + (", of the logarithm" if quantity.endswith("ratio") else ""),
+            "Cite": f"with release {release}, whose manifest states the guarantee and the noise",
         },
     )
 

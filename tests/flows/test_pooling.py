@@ -148,3 +148,13 @@ def test_a_pool_of_a_revoked_or_unpublished_release_is_refused(hospitals, capsys
     assert json.loads(capsys.readouterr().out)["error"] == "RELEASE_UNKNOWN"
     assert main(["pool", hospitals["west"][0].release_id, "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["error"] == "PARTS_MISSING"
+
+
+def test_a_quantity_of_a_release_is_estimated_with_its_interval_or_refused(installation, capsys):
+    outcome = release(installation, method=made.SMALL_CLUSTMIX)
+    words = [outcome.release_id, "odds_ratio", "died=yes", "--by", "smoker=y", "--against", "n"]
+    assert main(["estimate", *words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert 0.0 < found["low"] < found["estimate"] < found["high"]
+    assert main(["estimate", outcome.release_id, "coefficient", "age", "--json"]) == 2
+    assert "no interval covers" in json.loads(capsys.readouterr().out)["message"]

@@ -39,7 +39,7 @@ from tasks.methods.clustmix.tables.kernel_features import (
     KernelMap,
     association_with_label,
 )
-from tasks.methods.clustmix.tables.measured_tables import measured_tables
+from tasks.methods.clustmix.tables.measured_tables import Cells, measured_cells, measured_tables
 from tasks.methods.clustmix.tables.mixture import density
 from tasks.methods.clustmix.tables.rounds import CONSTANT, Rounds, label_arrays
 from tasks.methods.clustmix.tables.table_layout import LABEL_COUNTS, PAIR_TABLES, Layout
@@ -145,6 +145,10 @@ class TableClustMix:
         sizes, _ = counts_of(noisy(LABEL_COUNTS)[0], self._layout.n_codes)
         by_label = self.shares_by_label(released)
         return float(sizes.sum()), measured_tables(self.domain, released, noisy, by_label=by_label)
+
+    def cells(self, released: Released, noisy: Noisy, *columns: int) -> Cells | None:
+        """Return measured cells, by which `tasks.reporting.conclusions` estimates."""
+        return measured_cells(self.domain, released, noisy, *columns)
 
     def shares_by_label(self, released: Released) -> Floats:
         """Shares (W, C) of patients by declared code and label, as of records by a public seed."""

@@ -9,7 +9,7 @@ Shares are of patients; a row of a patient with m rows counts 1 / m.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,6 +48,72 @@ def measured_tables(
         yield margins.by_label(column)
     if "pair_used" in released:
         yield from _pairs(layout, margins, released, noisy(PAIR_TABLES), rules=domain.rules)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cells:
+    """Estimated patients (a, b) by groups of codes of one column, or two; without bias by a model.
+
+    `noise` is the variance of a weighted sum of them under the noise, by weights (a, b).
+    """
+
+    counts: Floats
+    groups: tuple[Groups, ...]
+    noise: Callable[[Floats], float]
+
+
+def measured_cells(
+    domain: EncodingDomain, released: Mapping[str, NDArray[Any]], noisy: Noisy, *columns: int
+) -> Cells | None:
+    """Return the cells of a column, or of two that were measured together (else None).
+
+    The last column may be the label. Variances are those of the centred draws: of codes a block of
+    k has the covariance ``I - 1 / k``.
+    """
+    layout, none = Layout.of(domain), np.empty((0, 0))
+    margins = _Margins(layout, released, noisy, rules=None, of_model=none)
+    if columns == (LABEL,):
+        return margins.label_cells()
+    first, *others = columns
+    if not others:
+        return margins.one_way_cells(first)
+    if others == [LABEL]:
+        return margins.by_label_cells(first)
+    if "pair_used" not in released or not released["pair_used"][first, others[0]]:
+        return None
+    return _pair_cells(layout, margins, released, noisy(PAIR_TABLES), columns=(first, others[0]))
+
+
+def _pair_cells(
+    layout: Layout,
+    margins: _Margins,
+    released: Mapping[str, NDArray[Any]],
+    sealed: tuple[Floats, float],
+    *,
+    columns: tuple[int, int],
+) -> Cells:
+    groups, _, noisy, starts = _drawn(layout, released, sealed[0], norm=margins.norm)
+    first, second = (_part(layout, margins, j, groups[j]) for j in columns)
+    if columns[0] > columns[1]:
+        noisy = noisy.T
+    rows, others = (slice(starts[j], starts[j + 1]) for j in columns)
+    variance = (sealed[1] * margins.norm) ** 2
+    share, _ = _measured_pair(noisy[rows, others], margins, first, second, variance=variance)
+    a, b = share.shape
+    constant = first.constant[:, None] / b + second.constant / a - 1.0 / (a * b)
+
+    def noise(weights: Floats) -> float:
+        inner = weights - weights.mean(axis=0)
+        inner -= inner.mean(axis=1, keepdims=True)
+        found = variance * float((inner**2).sum())
+        for part, own in ((first, weights.sum(axis=1) / b), (second, weights.sum(axis=0) / a)):
+            # Of m codes of k in a group the constant is m / k.
+            k = layout.n_codes[columns[part is second]]
+            found += margins.code_variance * k * float(own**2 @ part.constant)
+            found -= margins.code_variance * k * float(own @ part.constant) ** 2
+        return found + margins.total_variance * float((weights * constant).sum()) ** 2
+
+    return Cells(counts=share * margins.patients, groups=(first.groups, second.groups), noise=noise)
 
 
 class _Margins:
@@ -117,6 +183,37 @@ class _Margins:
         shares = fitted(model, self.shares(column), self.label().shares[:, 0], allowed)
         return self._table((column, LABEL), shares, share, variance)
 
+    def label_cells(self) -> Cells:
+        return self._cells(
+            self._sizes[:, None], lambda weights: self.size_variance * float((weights**2).sum())
+        )
+
+    def one_way_cells(self, column: int) -> Cells:
+        k = self._layout.n_codes[column]
+        counts = self.centred[self._layout.block(column)] + self.patients / k
+
+        def noise(weights: Floats) -> float:
+            total = float(weights.sum())
+            found = self.code_variance * (float((weights**2).sum()) - total**2 / k)
+            return found + self.total_variance * (total / k) ** 2
+
+        return self._cells(counts[:, None], noise)
+
+    def by_label_cells(self, column: int) -> Cells:
+        k = self._layout.n_codes[column]
+
+        def noise(weights: Floats) -> float:
+            totals = float((weights.sum(axis=0) ** 2).sum())
+            found = self._entry * (float((weights**2).sum()) - totals / k)
+            return found + self.size_variance * totals / k**2
+
+        return self._cells(self._by_label[:, self._layout.block(column)].T, noise)
+
+    @staticmethod
+    def _cells(counts: Floats, noise: Callable[[Floats], float]) -> Cells:
+        groups = tuple(tuple((code,) for code in range(size)) for size in counts.shape)
+        return Cells(counts=counts, groups=groups, noise=noise)
+
     def allowed(self, first: int, second: int) -> NDArray[np.bool_]:
         """Return the allowed pairs of codes (k, l) of a column and of another, or the label."""
         if self._rules is not None:
@@ -147,13 +244,8 @@ def _pairs(
     rules: RecordRules | None,
 ) -> Iterator[Table]:
     """Return a table of every pair of declared columns, of codes as they were joined."""
-    groups = [released["code_groups"][layout.block(j)] for j in range(layout.n_columns)]
-    sizes = [int(own.max()) + 1 for own in groups]
-    used = released["pair_used"].astype(bool)
-    cells = pair_cells(sizes, used)
-    noisy = np.zeros(cells.shape)
-    noisy[cells] = sealed[0][layout.width :][: int(cells.sum())] * margins.norm
-    starts = np.cumsum([0, *sizes])
+    groups, used, noisy, starts = _drawn(layout, released, sealed[0], norm=margins.norm)
+    sizes = np.diff(starts)
     weights, components = released["mixture_weights"], released["mixture_components"]
     if rules is not None:
         weights = kept_weights(Mixture(weights=weights, components=components), layout, rules)
@@ -186,6 +278,19 @@ def _pairs(
                 estimates=estimates,
                 stddevs=stddevs,
             )
+
+
+def _drawn(
+    layout: Layout, released: Mapping[str, NDArray[Any]], values: Floats, *, norm: float
+) -> tuple[list[Integers], NDArray[np.bool_], Floats, Integers]:
+    """Return the groups of each column, the pairs, their cells in one table, and its blocks."""
+    groups = [released["code_groups"][layout.block(j)] for j in range(layout.n_columns)]
+    sizes = [int(own.max()) + 1 for own in groups]
+    used = released["pair_used"].astype(bool)
+    cells = pair_cells(sizes, used)
+    noisy = np.zeros(cells.shape)
+    noisy[cells] = values[layout.width :][: int(cells.sum())] * norm
+    return groups, used, noisy, np.cumsum([0, *sizes])
 
 
 def _measured_pair(

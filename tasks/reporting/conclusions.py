@@ -1,0 +1,244 @@
+"""Conclusions with intervals: from the sealed tables themselves, or from a release and its draws.
+
+Both have the sampling of patients and the noise in their variance. What a model shrinks is biased,
+and no interval of it is offered. Post-processing of released values.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privacy.arrays import Floats
+from privacy.errors import ConfigurationError
+from storage.schema.columns import NumericColumn
+from storage.schema.table import TableSchema
+from tasks.ingest.conditional_rows import allowed_codes
+from tasks.measurement.method import Noisy, Released
+from tasks.measurement.record_rules import LABEL
+
+KINDS = ("share", "mean", "risk_difference", "risk_ratio", "odds_ratio")
+_CLEAR = 3.0
+"""Least ratio of a number of patients to its noise, for ratios of such numbers to be estimated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """An estimate with its interval of 95 %, and the standard errors of which it is made.
+
+    Of ratios the standard errors are those of the logarithm.
+    """
+
+    estimate: float
+    low: float
+    high: float
+    sampling: float
+    noise: float
+
+    def __str__(self) -> str:
+        return f"{self.estimate:.4g} (95 % interval {self.low:.4g} to {self.high:.4g})"
+
+
+@runtime_checkable
+class _MeasuresCells(Protocol):
+    """A method with measured cells: ClustMix on tables."""
+
+    def cells(self, released: Released, noisy: Noisy, *columns: int) -> Any:
+        """Return the cells of a column or of two, None if they were not measured together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A quantity of `KINDS`, `of` a ``COLUMN=LEVEL``, `by` another, `against` a level or the rest.
+
+    ``LOW..HIGH`` of whole bins is a level of a number; a mean is of a column.
+    """
+
+    kind: str
+    of: str
+    by: str | None = None
+    against: str | None = None
+
+
+def combine(
+    estimates: Sequence[float],
+    variances: Sequence[float],
+    *,
+    rows: int | None = None,
+    patients: float | None = None,
+) -> Interval:
+    """Return the interval of an estimate of a release, given those of its draws.
+
+    The first estimate is that of the release, on which the interval is centred; the others are of
+    its draws, and vary as noise does. Variances are those of rows taken for patients; of `rows`
+    rows for another number of `patients` they are scaled. Degrees of freedom are Rubin's. Means,
+    shares and contrasts by the label are honest; coefficients of several columns and contrasts
+    of two columns are shrunk by the model: `contrast` reads the latter from sealed tables.
+    """
+    n_draws = len(estimates) - 1
+    if n_draws < 2 or len(variances) != len(estimates) or (rows is None) != (patients is None):
+        raise ConfigurationError(
+            "DRAWS_FEW",
+            "expected estimates and variances of a release and of two draws or more, and rows "
+            "together with patients, found others; make draws first",
+        )
+    within = float(variances[0]) * (1.0 if rows is None else rows / float(patients or 1.0))
+    between = (1.0 + 1.0 / n_draws) * float(np.var(estimates[1:], ddof=1))
+    degrees = (n_draws - 1) * (1.0 + within / max(between, 1e-300)) ** 2
+    from scipy.stats import t
+
+    half = float(t.ppf(0.975, degrees)) * float(np.sqrt(within + between))
+    centre = float(estimates[0])
+    return Interval(
+        estimate=centre,
+        low=centre - half,
+        high=centre + half,
+        sampling=float(np.sqrt(within)),
+        noise=float(np.sqrt(between)),
+    )
+
+
+def contrast(
+    method: object, schema: TableSchema, released: Released, noisy: Noisy, *, asked: Question
+) -> Interval:
+    """Estimate a quantity from measured cells, without a model, in closed form (delta method).
+
+    It is a ConfigurationError, which says why, if no honest interval can be given: an unknown or
+    shrunk quantity, a pair that was not measured, joined levels, numbers lost in noise.
+    """
+    if asked.kind not in KINDS or not isinstance(method, _MeasuresCells):
+        raise ConfigurationError(
+            "NOT_OFFERED",
+            f"expected one of {', '.join(KINDS)} of ClustMix on a table, found "
+            f"{asked.kind[:40]!r}; a model shrinks coefficients and the like, and no interval "
+            "covers that bias",
+        )
+    pair = asked.kind not in ("share", "mean")
+    if pair == (asked.by is None):
+        raise ConfigurationError(
+            "QUESTION_INVALID", "expected by=COLUMN=LEVEL for a risk or odds ratio, and only there"
+        )
+    if asked.kind == "mean":
+        of_name, values = _values(schema, asked.of)
+        cells = method.cells(released, noisy, of_name)
+        return _interval(cells, *_mean(cells, np.isfinite(values), np.nan_to_num(values)))
+    of_name, of = _codes(schema, asked.of)
+    if not pair:
+        cells = method.cells(released, noisy, of_name)
+        return _interval(cells, *_mean(cells, np.ones(len(of)), of))
+    by_name, by = _codes(schema, str(asked.by))
+    against = ~by if asked.against is None else _codes(schema, asked.against, of=by_name)[1]
+    if by_name == of_name or (by & against).any():
+        raise ConfigurationError(
+            "QUESTION_INVALID", "expected two columns, and two groups that have no level in common"
+        )
+    turned = by_name == LABEL  # the label is the second column of its tables
+    columns = (of_name, by_name) if turned else (by_name, of_name)
+    cells = method.cells(released, noisy, *columns)
+    if cells is None:
+        raise ConfigurationError(
+            "PAIR_NOT_MEASURED",
+            f"expected columns that were measured together, found {asked.of[:40]} by "
+            f"{str(asked.by)[:40]}, which this release has from its model alone: the model shrinks "
+            "it, and no interval covers that bias",
+        )
+    event = _mask(cells, int(not turned), of)
+    risks = [_risk(cells, _mask(cells, int(turned), group), event) for group in (by, against)]
+    return _interval(cells, *_compared(asked.kind, risks))
+
+
+def _codes(
+    schema: TableSchema, text: str, *, of: int | None = None
+) -> tuple[int, NDArray[np.bool_]]:
+    """Return the column and the codes of ``COLUMN=LEVEL``, or of a level of a known column."""
+    name, _, level = text.partition("=")
+    if of is not None:
+        name, level = (*schema.column_names, schema.label.name)[of], text
+    [(place, codes)] = allowed_codes(schema, {name: level}).items()
+    return place, codes
+
+
+def _values(schema: TableSchema, name: str) -> tuple[int, Floats]:
+    """Return a column of numbers and the middles of its bins, NaN for a missing cell."""
+    for place, column in enumerate(schema.columns):
+        if column.name == name and isinstance(column, NumericColumn):
+            starts, step = np.asarray(column.bin_starts, np.float64), 10.0**-column.grid_decimals
+            # The last value of a bin is one step below the next bin.
+            middles = (starts + np.append(starts[1:] - step, column.upper)) / 2.0
+            return place, np.append(middles, np.full(column.n_codes - len(starts), np.nan))
+    raise ConfigurationError("QUESTION_INVALID", f"expected a column of numbers, found {name[:40]}")
+
+
+def _mask(cells: Any, axis: int, codes: NDArray[np.bool_]) -> Floats:
+    """Return 1 (a, b) for groups of codes; codes that were measured with others are refused."""
+    found = [{bool(codes[code]) for code in group} for group in cells.groups[axis]]
+    if any(len(kinds) > 1 for kinds in found):
+        raise ConfigurationError(
+            "LEVELS_JOINED",
+            "expected levels that were measured by themselves, found some that share a group with "
+            "others; tables.csv lists the groups: ask for a whole one",
+        )
+    mask = np.array([kinds == {True} for kinds in found], dtype=np.float64)
+    return np.ones(cells.counts.shape) * (mask[:, None] if axis == 0 else mask)
+
+
+def _clear(cells: Any, mask: Floats) -> float:
+    """Return the patients of some cells; refused where these are lost in noise."""
+    total = float((cells.counts * mask).sum())
+    if total < _CLEAR * float(np.sqrt(cells.noise(mask))):
+        raise ConfigurationError(
+            "LOST_IN_NOISE",
+            f"expected numbers of patients above {_CLEAR:g} standard deviations of their noise, "
+            "found smaller ones; ask for larger groups, or pool releases",
+        )
+    return total
+
+
+def _mean(cells: Any, among: NDArray[Any], values: NDArray[Any]) -> tuple[float, Floats, bool]:
+    """Return a mean of values (a,) of some codes (a,), and its gradient."""
+    weights = among[:, None].astype(np.float64)
+    total = _clear(cells, weights)
+    mean = float((cells.counts * weights * values[:, None]).sum()) / total
+    return mean, weights * (values[:, None] - mean) / total, False
+
+
+def _risk(cells: Any, group: Floats, event: Floats) -> tuple[float, Floats, Callable[[], None]]:
+    total = _clear(cells, group)
+    risk = float((cells.counts * group * event).sum()) / total
+
+    def positive() -> None:
+        for mask in (group * event, group * (1.0 - event)):
+            _clear(cells, mask)
+
+    return risk, group * (event - risk) / total, positive
+
+
+def _compared(kind: str, risks: Sequence[Any]) -> tuple[float, Floats, bool]:
+    (first, of_first, positive), (other, of_other, also_positive) = risks
+    if kind == "risk_difference":
+        return first - other, of_first - of_other, False
+    positive()
+    also_positive()
+    if kind == "risk_ratio":
+        return np.log(first / other), of_first / first - of_other / other, True
+    odds = [risk * (1.0 - risk) for risk in (first, other)]
+    log = np.log(first / (1.0 - first)) - np.log(other / (1.0 - other))
+    return log, of_first / odds[0] - of_other / odds[1], True
+
+
+def _interval(cells: Any, estimate: float, gradient: Floats, logarithm: bool) -> Interval:
+    """Return the interval of an estimate with this gradient (a, b) in the cells."""
+    sampling = float((np.maximum(cells.counts, 0.0) * gradient**2).sum())
+    noise = cells.noise(gradient)
+    half = 1.959964 * np.sqrt(sampling + noise)
+    ends = np.array([estimate, estimate - half, estimate + half])
+    centre, low, high = np.exp(ends) if logarithm else ends
+    return Interval(
+        estimate=float(centre),
+        low=float(low),
+        high=float(high),
+        sampling=float(np.sqrt(sampling)),
+        noise=float(np.sqrt(noise)),
+    )

@@ -128,7 +128,7 @@ def verify(
 def export(
     release: ReleaseId, *, to: Annotated[Path, option("FILE", "the new file", "--to")]
 ) -> None:
-    """Write the sealed sums of a release as one signed file, which another installation pools.
+    """Write the sealed sums of a release as a signed file that others pool.
 
     It holds no row, and only what the noise has made public. Methods: clustmix on tables, and
     naive_bayes.

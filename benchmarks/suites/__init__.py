@@ -1,0 +1,1 @@
+"""One module per suite: its list of jobs, and a main that runs one of them."""

@@ -155,7 +155,7 @@ def pool(
     ] = False,
     rows: Annotated[int | None, option("N", "synthetic rows", min=1, max=MAX_ROWS)] = None,
 ) -> None:
-    """Publish one release of several measurements of one declared table, at no charge.
+    """Publish one release of several measurements of one table, at no charge.
 
     Noisy sums of different patients add up. Of parts of one partitioned cohort the guarantee is
     that of the largest part; of others their losses add up, unless --disjoint. The manifest lists
@@ -194,7 +194,7 @@ def estimate(
         str | None, option("LEVEL", "the group to compare with (default: all others)", "--against")
     ] = None,
 ) -> None:
-    """Estimate a quantity of the patients from the sealed tables of a release, with an interval.
+    """Estimate a quantity, with its interval, from the sealed tables of a release.
 
     The interval covers the sampling of patients and the noise; nothing is read or charged. A
     quantity is refused, with the reason, where a model would bias it.

@@ -42,10 +42,17 @@ def test_a_loaded_model_is_pooled_and_drawn_again_as_the_one_that_was_saved(
     assert same.guarantee_ == model.guarantee_
     for name, values in same.released_.items():
         np.testing.assert_allclose(values, model.released_[name], atol=1e-3, err_msg=name)
+    found, same_found = (
+        clustmix.contrast(one, "odds_ratio", "died=yes", by="ward=A") for one in (model, loaded)
+    )
+    assert found == same_found
+    assert 0.0 < found.low < found.estimate < found.high
     draws = loaded.draws(3)
     shares = np.array([one.released_["label_shares"] for one in draws])
     assert (shares.std(axis=0) > 0).all()
     assert np.abs(shares - model.released_["label_shares"]).max() < 0.2
+    interval = clustmix.combine([model.released_["label_shares"][1], *shares[:, 1]], [1e-4] * 4)
+    assert interval.low < interval.estimate < interval.high
     pd.testing.assert_index_equal(draws[0].sample(5).columns, model.sample(5).columns)
 
 

@@ -143,7 +143,7 @@ def test_arrays_of_another_shape_are_refused_even_if_signed(hospitals, tmp_path,
     assert "delta differs" in answer["message"]
 
 
-def test_a_pool_of_a_revoked_or_unpublished_release_is_refused(hospitals, capsys):
+def test_a_pool_of_an_unknown_release_or_of_one_part_is_refused(hospitals, capsys):
     assert main(["pool", "r-20250101-0f3a9c21", hospitals["west"][0].release_id, "--json"]) != 0
     assert json.loads(capsys.readouterr().out)["error"] == "RELEASE_UNKNOWN"
     assert main(["pool", hospitals["west"][0].release_id, "--json"]) == 2

@@ -37,13 +37,11 @@ def jobs() -> list[Any]:
     """Return the jobs."""
     from benchmarks.jobs import Job
 
-    names = ("adult", "diabetes130-readmission")
-    asked = [
-        ("--dataset", name, "--parts", str(parts), "--draw", str(draw))
-        for draw in range(3)
-        for parts in (2, 4, 12)
-        for name in names
-    ]
+    asked: list[tuple[str, ...]] = []
+    for draw in ("0", "1", "2"):
+        for parts in ("2", "4", "12"):
+            for name in ("adult", "diabetes130-readmission"):
+                asked.append(("--dataset", name, "--parts", parts, "--draw", draw))
     asked += [("--hospitals", str(draw)) for draw in range(3)]
     return [Job(suite="pool", command=("benchmarks.suites.pool", *words)) for words in asked]
 
@@ -99,8 +97,7 @@ def parts_of(name: str, parts: int, seed: int) -> ResultRow:
         for kind, model in (("pool", pooled), ("whole", whole), ("part", each[0]))
         for name, value in _scored(model, test).items()
     }
-    settings = {"parts": parts}
-    return _row(name, seed, settings, figures | {"pool_seconds": round(seconds, 1)})
+    return _row(name, seed, {"parts": parts}, figures | {"pool_seconds": round(seconds, 1)})
 
 
 def hospitals(seed: int) -> ResultRow:
@@ -140,16 +137,14 @@ def _row(name: str, seed: int, settings: dict[str, Any], figures: dict[str, floa
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one job and print its row."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--dataset")
-    parser.add_argument("--parts", type=int)
-    parser.add_argument("--draw", type=int, default=0)
-    parser.add_argument("--hospitals", type=int)
+    parser.add_argument("--dataset", default="")
+    for name in ("--parts", "--draw", "--hospitals"):
+        parser.add_argument(name, type=int)
     asked = parser.parse_args(arguments)
-    row = (
-        hospitals(asked.hospitals)
-        if asked.hospitals is not None
-        else parts_of(asked.dataset, asked.parts, asked.draw)
-    )
+    if asked.hospitals is None:
+        row = parts_of(asked.dataset, asked.parts, asked.draw)
+    else:
+        row = hospitals(asked.hospitals)
     print(json.dumps(asdict(row)))
     return 0
 

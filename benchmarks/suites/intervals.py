@@ -22,12 +22,15 @@ from benchmarks.results import IN_PROCESS, ResultRow
 from benchmarks.suites.pool import DELTA, _tables
 from privacy.calibration import release_mu
 from privacy.errors import ConfigurationError
+from privacy.mechanisms import NoisyStatistic
 from privacy.parameters import Adjacency, PrivacyParameters
 from privacy.randomness import OperatingSystemNoise
 from tasks.ingest.encoding import domain_of, encode_chunk
 from tasks.measurement.centred import label_counts
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodedRows
+from tasks.measurement.measurement_plan import MeasurementPlan
+from tasks.measurement.method import Noisy
 from tasks.measurement.record_rules import LABEL
 from tasks.methods.clustmix.table_clustmix import TableClustMix
 from tasks.methods.clustmix.tables.estimates import first_counts
@@ -106,15 +109,27 @@ def _exact(codes: Any, label: Any) -> Any:
     return Exact()
 
 
-def _counted(method: TableClustMix, curator: Curator) -> dict[str, Any]:
+def _counted(
+    method: TableClustMix, plan: MeasurementPlan, rows: EncodedRows
+) -> tuple[dict[str, Any], Noisy]:
     """Draw the counts and the pair tables, all that a contrast reads; nothing is fitted."""
-    layout, plan = method._layout, curator.plan
-    noisy = curator.release(
+    layout = method._layout
+    sealed: dict[str, Any] = {}
+
+    def seal(name: str, statistic: NoisyStatistic) -> None:
+        sealed[name] = statistic.values / plan[name].scale
+
+    def noisy(name: str) -> tuple[Any, float]:
+        return sealed[name], plan[name].unit_noise_stddev
+
+    source = OperatingSystemNoise()
+    curator = Curator(plan=plan, shards=[rows], noise_source=source, seal=seal)
+    values = curator.release(
         LABEL_COUNTS, label_counts, n_codes=layout.n_codes, n_labels=layout.n_labels
     )
-    counts = first_counts(layout, noisy, unit_stddev=plan[LABEL_COUNTS].unit_noise_stddev)
+    counts = first_counts(layout, values, unit_stddev=plan[LABEL_COUNTS].unit_noise_stddev)
     _, measured = method._pairs(curator, counts)
-    return {**measured, "code_shares": counts.shares, "label_shares": counts.labels}
+    return {**measured, "code_shares": counts.shares, "label_shares": counts.labels}, noisy
 
 
 def coverage(table: str, epsilon: float) -> ResultRow:
@@ -128,7 +143,8 @@ def coverage(table: str, epsilon: float) -> ResultRow:
         for kind, of, *by in (ADULT if table == "adult" else MADE_UP)
     ]
     truth = [contrast(_exact(codes, label), schema, {}, None, asked=one).estimate for one in asked]  # type: ignore[arg-type]
-    rng, hits, offered, naive = np.random.default_rng(), Counter(), Counter(), Counter()
+    rng = np.random.default_rng()
+    hits, offered, naive = Counter[int](), Counter[int](), Counter[int]()
     for _ in range(RELEASES):
         drawn = rng.integers(0, len(label), PATIENTS)
         rows = EncodedRows(
@@ -137,21 +153,10 @@ def coverage(table: str, epsilon: float) -> ResultRow:
             weight=np.ones(PATIENTS),
             fold=np.zeros(PATIENTS, dtype=np.uint8),
         )
-        sealed: dict[str, Any] = {}
-        curator = Curator(
-            plan=plan,
-            shards=[rows],
-            noise_source=OperatingSystemNoise(),
-            seal=lambda name, one, kept=sealed: kept.update({name: one.values / plan[name].scale}),
-        )
-        released = _counted(method, curator)
+        released, noisy = _counted(method, plan, rows)
         for place, one in enumerate(asked):
             try:
-                found = contrast(
-                    *(method, schema, released),
-                    lambda name, kept=sealed: (kept[name], plan[name].unit_noise_stddev),
-                    asked=one,
-                )
+                found = contrast(method, schema, released, noisy, asked=one)
             except ConfigurationError:
                 continue
             offered[place] += 1

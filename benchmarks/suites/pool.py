@@ -63,12 +63,12 @@ def _scored(model: clustmix.Synthesizer, test: pd.DataFrame) -> dict[str, float]
     codes, label = model._bound().sample(model.released_, n_rows=ROWS, rng=rng)
     real = encode_chunk(test.reset_index(drop=True), schema)
     trees = lightgbm.LGBMClassifier(n_estimators=100, random_state=0, verbose=-1, n_jobs=1)
-    found = trees.fit(codes, label).predict_proba(real.codes)
+    found = np.asarray(trees.fit(codes, label).predict_proba(real.codes))
     several = found.shape[1] > 2
     auc = roc_auc_score(real.label, found if several else found[:, 1], multi_class="ovr")
     widths = [*(column.n_codes for column in schema.columns), len(schema.label.level_names)]
-    both = [np.column_stack([c, y]) for c, y in ((codes, label), (real.codes, real.label))]
-    distance = marginal_distance(*both, widths)
+    made, true = (np.column_stack(one) for one in ((codes, label), (real.codes, real.label)))
+    distance = marginal_distance(made, true, widths)
     return {"auc": auc, "tvd_1way": distance.one_way, "tvd_2way": distance.two_way}
 
 

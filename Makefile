@@ -74,23 +74,26 @@ lint: $(STAMP) ## Check format, style and what imports what
 types: $(STAMP) ## Check types
 	@$(BIN)/mypy
 
-bench: $(STAMP) ## Measure utility, cost and memory (DATASET=adult: utility on that table alone)
-	@$(BIN)/python -m benchmarks $(if $(DATASET),--dataset $(DATASET))
+bench: $(STAMP) ## Measure what has no row yet, and write the report (SUITE=quick: minutes)
+	-@$(BIN)/python -m benchmarks run $(if $(SUITE),--suite $(SUITE))
+	@$(BIN)/python -m benchmarks report
 
 # Each peer has packages of its own, which are not those of the lock; they need Python 3.11.
+PEER_FILES := $(wildcard benchmarks/peers-*.txt)
+
 $(PEERS)/%/.installed: benchmarks/peers-%.txt
 	@python3.11 -m venv --clear $(@D)
 	@$(@D)/bin/python -m pip --disable-pip-version-check -qq install --no-deps -r $<
 	@touch $@
 
-peers: $(STAMP) $(PEERS)/aim/.installed $(PEERS)/pgm/.installed ## Measure AIM and a junction tree beside ClustMix (hours)
-	@nice -n 15 $(BIN)/python -m benchmarks.peers
+peers: $(PEER_FILES:benchmarks/peers-%.txt=$(PEERS)/%/.installed) ## Install programs of others that benchmarks run beside ours
+	@:
 
 house: $(STAMP) ## Count lines, arrows between folders and what is handed on whole
 	@$(BIN)/python -m benchmarks.house --list
 
 lock: ## Write requirements.lock anew from pyproject.toml (needs uv on the PATH)
-	@uv pip compile pyproject.toml --extra server --extra rivals --extra audit --extra s3 --extra hospital --group dev \
+	@uv pip compile pyproject.toml --extra server --extra distill --extra rivals --extra audit --extra s3 --extra hospital --group dev \
 	  --output-file requirements.lock \
 	  --python-version 3.11 --python-platform x86_64-manylinux_2_28 --generate-hashes \
 	  --no-strip-extras --no-annotate --no-header --no-emit-index-url --no-emit-find-links --quiet

@@ -230,8 +230,12 @@ def views(bundle: Path, table: Path, label: int = 0) -> tuple[View, View, Docume
         digits = images.pop("label")
         real = image_view(images.to_numpy(), digits, schema)
         return image_view(pixels, synthetic[name], schema), real.labelled(), schema
+    real = table_view(read_rows(table), schema)
+    return table_view(synthetic, schema), real.labelled(), schema
+
+
+def read_rows(table: Path) -> pd.DataFrame:
+    """Read real rows, cells as they are."""
     if table.suffix == ".parquet":
-        frame = pd.read_parquet(table, dtype_backend="pyarrow")
-    else:
-        frame = pd.read_csv(table, dtype=str, keep_default_na=False)
-    return table_view(synthetic, schema), table_view(frame, schema).labelled(), schema
+        return pd.read_parquet(table, dtype_backend="pyarrow")
+    return pd.read_csv(table, dtype=str, keep_default_na=False)

@@ -19,24 +19,6 @@ def clustering_accuracy(
 ) -> float:
     """Share of records whose cluster is matched with their label, under the best match.
 
-    Parameters
-    ----------
-    clusters : integer array of shape (n,), n >= 1, values from 0
-        Cluster of each record.
-    labels : integer array of shape (n,), values from 0
-        True label of each record.
-
-    Returns
-    -------
-    float
-        In (0, 1]. A cluster is matched with at most one label, and a label with at most one
-        cluster (Hungarian algorithm).
-
-    Raises
-    ------
-    ValueError
-        If there is no record, or the arrays do not match.
-
     Privacy
     -------
     Not private: a function of the real labels without noise.

@@ -102,21 +102,9 @@ def _drop(hidden: Array, key: Array | None) -> Array:
 def scores(
     parameters: Parameters, moments: Moments, images: Array, key: Array | None
 ) -> tuple[Array, Moments]:
-    """Scores of each label, and the running moments after this batch.
+    """Scores (n, n_labels) of images (n, 28, 28, 1), and the running moments after this batch.
 
-    Parameters
-    ----------
-    parameters, moments
-        As in `Network`.
-    images : float32 array of shape (n, 28, 28, 1)
-    key
-        Random key of the dropout when the network is trained: batch normalisation then uses the
-        moments of the batch. None when it is tested: no dropout, the running moments.
-
-    Returns
-    -------
-    scores : float32 array of shape (n, n_labels)
-    moments
+    With a random key, as in training, there is dropout and normalisation by the batch's moments.
     """
     after = dict(moments)
     hidden = images
@@ -184,32 +172,10 @@ def fit(
     batch_size: int = BATCH_SIZE,
     ghost_batch_size: int | None = None,
 ) -> Network:
-    """Train the network on labelled images.
+    """Train the network on images (n, 784) or (n, 28, 28) of any scale, with labels (n,).
 
-    Parameters
-    ----------
-    images : float32 array of shape (n, 784) or (n, 28, 28)
-        Of any scale; the network does not rescale them.
-    labels : integer array of shape (n,), values below `n_labels`
-    n_labels
-        Number of labels.
-    epochs
-        Passes over the images, each in a new order; the last incomplete batch is left out.
-    seed
-        Seed of the initial weights, the orders and the dropout.
-    batch_size
-        Images of one step.
-    ghost_batch_size
-        Images over which batch normalisation takes its moments in training, and whose gradient is
-        computed at once; a divisor of the batch, by default all of it. Few of them fit into the
-        cache of a processor, which halves the time of a large batch (ghost batch normalisation:
-        Hoffer, Hubara and Soudry 2017).
-
-    Raises
-    ------
-    ValueError
-        If there are fewer images than one batch holds, or not one label for each; if a batch does
-        not consist of whole ghost batches.
+    The last incomplete batch of an epoch is left out. Batch normalisation takes its moments over
+    ghost batches, which fit into the cache of a processor (Hoffer, Hubara and Soudry 2017).
     """
     n_batches = len(images) // batch_size
     ghost_batch_size = ghost_batch_size or batch_size
@@ -259,13 +225,6 @@ def adapted(network: Network, images: NDArray[np.float32]) -> Network:
 
     Mixtures have less contrast than images, and noise has more: with the running moments of the
     training the activations of real images are out of range.
-
-    Parameters
-    ----------
-    network
-        A trained network.
-    images
-        As in `fit`; at most 2,000 of them are used.
     """
     pixels = np.asarray(images[:2_000], dtype=np.float32).reshape(-1, SIDE, SIDE, 1)
     return Network(

@@ -309,6 +309,11 @@ def limits(text: str) -> dict[str, int]:
     return dict(tomllib.loads(text)["limits"])
 
 
+def granted(text: str) -> dict[str, int]:
+    """Return by how much issues allow to raise limits since the last version."""
+    return {name: sum(lines.values()) for name, lines in tomllib.loads(text)["granted"].items()}
+
+
 def limits_of_last_version(root: Path = ROOT) -> dict[str, int]:
     """Return the limits as they stood when the version of ``pyproject.toml`` was last changed.
 

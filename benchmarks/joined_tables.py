@@ -75,6 +75,11 @@ JOINED: Mapping[str, tuple[_Build, tuple[str, ...], str]] = {
         ("nafld1", "nafld2", "nafld3"),
         "bc9bbd904459c5ed5db3fc48763e35127b22bcf93a852b41506f64e2df64594a",
     ),
+    "creditcard_subset": (
+        lambda parts: parts["creditcard_subset"].drop(columns=["Time", "source"]),
+        ("creditcard_subset",),
+        "4384d9c97b3f65c573caea8268bf87e5b5bbb4aeffee64b0525edfa8c6402a2c",
+    ),
 }
 """Recipes of the tables: the Parquet files below a folder, and the SHA-256 of the resulting CSV."""
 

@@ -41,27 +41,7 @@ class MarginalDistance:
 def marginal_distance(
     left: NDArray[np.integer[Any]], right: NDArray[np.integer[Any]], n_codes: Sequence[int]
 ) -> MarginalDistance:
-    """Compare the one-way and two-way marginals of two tables.
-
-    Parameters
-    ----------
-    left : uint16 array of shape (n, d), n >= 1
-        Codes; the label may be one of the columns.
-    right : uint16 array of shape (m, d), m >= 1
-        Codes of the other table.
-    n_codes
-        Number of codes of each of the d >= 2 columns.
-
-    Returns
-    -------
-    MarginalDistance
-
-    Raises
-    ------
-    ValueError
-        If a table is empty, the columns do not match ``n_codes``, or a code is out of range.
-
-    """
+    """Compare the one-way and two-way marginals of tables of codes, (n, d) and (m, d)."""
     difference = np.abs(_pair_shares(left, n_codes) - _pair_shares(right, n_codes))
     starts = np.concatenate([[0], np.cumsum(n_codes)[:-1]])
     # Sums over the blocks of the one-hot columns: block (j, k) is the marginal of columns j and k,

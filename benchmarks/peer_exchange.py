@@ -28,20 +28,14 @@ class Request:
         Number of codes of each column, by the schema; that of the label is the last.
     epsilon, delta
         The budget, for one patient with one row, added or removed.
-    mu
-        The same budget in Gaussian differential privacy, as the pipeline computes it.
     rows_out
         Number of rows to be made.
-    seed
-        Seed of what is sampled from released values; never of noise.
     """
 
     n_codes: tuple[int, ...]
     epsilon: float
     delta: float
-    mu: float
     rows_out: int
-    seed: int
 
 
 def write_request(folder: Path, request: Request, codes: Codes) -> None:

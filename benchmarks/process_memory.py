@@ -22,24 +22,11 @@ _MIB = 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredCommand:
-    """What a finished command did and used.
+    """Outcome and resources of a finished command, with all its processes.
 
-    Parameters
-    ----------
-    exit_code, stdout, stderr
-        As the command left them.
-    wall_seconds
-        From start to end.
-    cpu_seconds
-        Processor time of all processes that ended as part of it; unlike wall time it does not grow
-        when others keep the machine busy.
-    peak_rss_mib
-        Largest sum of the resident memory of all processes of the tree at one moment. Pages that
-        processes share count once for each of them.
-    peak_pss_mib
-        The same with shared pages divided among their users; None where it cannot be read.
-    peak_processes
-        Largest number of processes at one moment.
+    Unlike wall time, processor time does not grow when others keep the machine busy. Of resident
+    memory the largest sum at one moment is kept, of which proportional memory counts shared pages
+    once; it is None where it cannot be read.
     """
 
     exit_code: int
@@ -49,7 +36,6 @@ class MeasuredCommand:
     cpu_seconds: float
     peak_rss_mib: float
     peak_pss_mib: float | None
-    peak_processes: int
 
 
 def run_measured(command: Sequence[str], environment: Mapping[str, str]) -> MeasuredCommand:
@@ -73,7 +59,6 @@ def run_measured(command: Sequence[str], environment: Mapping[str, str]) -> Meas
         cpu_seconds=round(_cpu_seconds_of_children() - cpu_before, 3),
         peak_rss_mib=round(sampler.peak_rss / _MIB, 1),
         peak_pss_mib=round(sampler.peak_pss / _MIB, 1) if sampler.peak_pss else None,
-        peak_processes=sampler.peak_processes,
     )
 
 
@@ -86,9 +71,7 @@ class _TreeSampler:
     """Samples a process and its descendants from a thread."""
 
     def __init__(self, pid: int) -> None:
-        self.peak_rss = 0
-        self.peak_pss = 0
-        self.peak_processes = 0
+        self.peak_rss = self.peak_pss = 0
         self._members = {pid: psutil.Process(pid)}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, daemon=True)
@@ -113,7 +96,6 @@ class _TreeSampler:
         self._find_members()
         rss = [_rss(process) for process in self._members.values()]
         self.peak_rss = max(self.peak_rss, sum(rss))
-        self.peak_processes = max(self.peak_processes, sum(size > 0 for size in rss))
         if with_pss:
             self.peak_pss = max(self.peak_pss, sum(_pss(pid) for pid in self._members))
 

@@ -32,29 +32,6 @@ def draw_query_sets(
 
     The length of a query of set i is uniform in ``[1, i * max_length / n_sets]``; its items are
     drawn from all items, without repetition.
-
-    Parameters
-    ----------
-    n_items
-        Number of items, at least 1.
-    max_length
-        Length of the longest query, in [1, n_items]; in the paper the largest number of items of
-        a record.
-    rng
-        Source of the queries.
-    n_queries
-        Number of queries of all sets together, a multiple of ``n_sets``.
-    n_sets
-        Number of sets, at least 1.
-
-    Returns
-    -------
-    tuple of ``n_sets`` query sets, the shortest queries first
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
     """
     if not 1 <= max_length <= n_items:
         raise ValueError(f"expected max_length in [1, {n_items}], found {max_length}")
@@ -73,24 +50,7 @@ def draw_query_sets(
 def count_records(
     records: NDArray[np.bool_], queries: Sequence[NDArray[np.int64]]
 ) -> NDArray[np.int64]:
-    """Count the records that contain all items of each query.
-
-    Parameters
-    ----------
-    records : bool array of shape (n, n_items)
-        Whether a record contains an item.
-    queries
-        Each an array of items, not empty.
-
-    Returns
-    -------
-    int64 array of shape (number of queries,)
-
-    Raises
-    ------
-    ValueError
-        If a query is empty or names an item that does not exist.
-    """
+    """Count the records that contain all items of each query."""
     n_items = records.shape[1]
     if any(len(query) == 0 or query.min() < 0 or query.max() >= n_items for query in queries):
         raise ValueError(f"expected queries of one item or more, each in [0, {n_items})")
@@ -105,28 +65,6 @@ def count_records(
     )
 
 
-def relative_errors(
-    real: NDArray[np.float64], synthetic: NDArray[np.float64], *, sanity_bound: float
-) -> NDArray[np.float64]:
-    """Relative error of each count: ``|synthetic - real| / max(real, sanity_bound)``.
-
-    Parameters
-    ----------
-    real, synthetic : arrays of shape (q,)
-        Counts, of tables of the same size or scaled to it.
-    sanity_bound
-        Smallest divisor, above 0.
-
-    Raises
-    ------
-    ValueError
-        If the shapes differ or the bound is not above 0.
-    """
-    if real.shape != synthetic.shape or not sanity_bound > 0.0:
-        raise ValueError("expected as many counts on both sides and a sanity bound above 0")
-    return np.asarray(np.abs(synthetic - real) / np.maximum(real, sanity_bound))
-
-
 def query_set_errors(
     real: NDArray[np.bool_],
     synthetic: NDArray[np.bool_],
@@ -136,39 +74,15 @@ def query_set_errors(
 ) -> NDArray[np.float64]:
     """Mean relative error of each set of queries on a synthetic table.
 
-    Parameters
-    ----------
-    real : bool array of shape (n, n_items), n >= 1
-    synthetic : bool array of shape (m, n_items), m >= 1
-        Its counts are scaled by n / m.
-    query_sets
-        Sets of `draw_query_sets`.
-    sanity_share
-        Sanity bound as a share of n.
-
-    Returns
-    -------
-    float64 array of shape (number of sets,)
-
-    Raises
-    ------
-    ValueError
-        If a table is empty or the tables have different items.
-
     Privacy
     -------
     Not private: a function of the real records without noise.
     """
     if not len(real) or not len(synthetic) or real.shape[1] != synthetic.shape[1]:
         raise ValueError("expected two tables with records and with the same items")
-    n = len(real)
-    return np.array(
-        [
-            relative_errors(
-                count_records(real, queries).astype(np.float64),
-                count_records(synthetic, queries).astype(np.float64) * (n / len(synthetic)),
-                sanity_bound=sanity_share * n,
-            ).mean()
-            for queries in query_sets
-        ]
-    )
+    errors = []
+    for queries in query_sets:
+        known, made = count_records(real, queries), count_records(synthetic, queries)
+        scaled = made * (len(real) / len(synthetic))
+        errors.append((np.abs(scaled - known) / np.maximum(known, sanity_share * len(real))).mean())
+    return np.array(errors)

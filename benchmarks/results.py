@@ -1,12 +1,11 @@
-"""The one form of the rows that every benchmark writes, and the tables that people read."""
+"""The one form of the rows that every benchmark writes, and the files that keep them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from statistics import mean, stdev
 from typing import Any
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -22,6 +21,9 @@ IN_PROCESS = "in-process"
 
 PEER = "peer"
 """Rows that another program made from the same coded rows, in an environment of its own."""
+
+FORMER = "--look "
+"""In the command of a row that an earlier program made; no plain run makes it again."""
 
 SOURCES = (BUNDLE, BENCHMARK_OUTPUT, IN_PROCESS, PEER)
 GUARANTEES = {
@@ -66,7 +68,8 @@ class ResultRow:
     teacher_accuracy
         Accuracy on real test images of the released classifier.
     settings
-        What tells apart runs that are equal in everything above.
+        What tells apart runs that are equal in everything above; of a job that made no row, its
+        ``outcome``.
     figures
         Other figures by name, such as the error of counting queries.
     wall_seconds, cpu_seconds
@@ -78,6 +81,8 @@ class ResultRow:
     peak_rss_mib, peak_pss_mib
         Peak resident memory, summed over the processes of the command; in the second, shared
         pages count once.
+    suite, command
+        Name of the suite, and the command as typed: no two rows share it.
     """
 
     dataset: str
@@ -106,6 +111,8 @@ class ResultRow:
     stage_seconds: dict[str, float] = field(default_factory=dict)
     peak_rss_mib: float | None = None
     peak_pss_mib: float | None = None
+    suite: str | None = None
+    command: str | None = None
 
     def __post_init__(self) -> None:
         if self.analysis not in GUARANTEES or self.source not in SOURCES:
@@ -114,7 +121,10 @@ class ResultRow:
             )
         if self.source == BUNDLE and self.analysis != "proven":
             raise ValueError("expected a bundle of the proven analysis: no other is published")
-        if len({self.epsilon is None, self.delta is None, self.analysis == "none"}) != 1:
+        noisy = self.analysis != "none"
+        if not self.outcome and {self.epsilon is None, self.delta is None, not noisy} != {
+            not noisy
+        }:
             raise ValueError("expected an epsilon and a delta for every analysis but none")
 
     @property
@@ -123,21 +133,14 @@ class ResultRow:
         return GUARANTEES[self.analysis]
 
     @property
-    def key(self) -> tuple[Any, ...]:
-        """What was run: no two rows of a file share it."""
-        settings = json.dumps(self.settings, sort_keys=True)
-        run = (self.dataset, self.method, self.analysis, self.epsilon, self.delta, self.seed)
-        return (*run, settings)
+    def outcome(self) -> str | None:
+        """End of a job that made no row: ``did not end`` or ``failed``."""
+        return self.settings.get("outcome")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Requirement:
-    """A figure that was asked for, beside the one that was measured."""
-
-    text: str
-    asked: str
-    measured: str
-    met: bool
+    @property
+    def former(self) -> bool:
+        """True if an earlier program made this row."""
+        return FORMER in (self.command or "")
 
 
 def write_rows(path: Path, rows: Iterable[ResultRow]) -> None:
@@ -157,77 +160,19 @@ def read_rows(path: Path) -> list[ResultRow]:
 
 
 def keep_rows(path: Path, rows: Iterable[ResultRow]) -> list[ResultRow]:
-    """Put rows into a file in place of earlier ones of the same runs; return all that it holds."""
-    known = {row.key: row for row in read_rows(path)}
-    known.update({row.key: row for row in rows})
+    """Put rows into a file in place of earlier ones of the same commands; return all it holds."""
+    known = {row.command: row for row in read_rows(path)}
+    known.update({row.command: row for row in rows})
     write_rows(path, known.values())
     return list(known.values())
 
 
-def figure(values: Iterable[float | None], digits: int = 3) -> str:
-    """Write the mean of some runs, with their standard deviation where there are several."""
-    known = [value for value in values if value is not None]
-    if not known:
-        return "-"
-    spread = f" ±{stdev(known):.{digits}f}" if len(known) > 1 else ""
-    return f"{mean(known):.{digits}f}{spread}"
+def stored(suite: str) -> list[ResultRow]:
+    """Read the rows of a suite."""
+    return read_rows(RESULTS / f"{suite}.json")
 
 
-def table(header: Sequence[str], lines: Iterable[Sequence[str]], *, n_left: int = 1) -> str:
-    """Lay out text cells in columns, the first ``n_left`` to the left, the others to the right."""
-    cells = [list(header), *(list(line) for line in lines)]
-    widths = [max(len(line[j]) for line in cells) for j in range(len(header))]
-    cells.insert(1, ["-" * width for width in widths])
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if j < n_left else cell.rjust(width)
-            for j, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in cells
-    )
-
-
-def run_table(rows: Iterable[ResultRow]) -> str:
-    """Lay out the rows of whole runs: means over the splits, with their standard deviations."""
-    groups: dict[tuple[Any, ...], list[ResultRow]] = {}
-    for row in rows:
-        run = (row.dataset, row.method, row.guarantee, row.source, row.epsilon)
-        groups.setdefault((*run, json.dumps(row.settings, sort_keys=True)), []).append(row)
-    lines = [
-        (
-            *run[:4],
-            "-" if run[4] is None else f"{run[4]:g}",
-            figure([mean(row.rows or 0 for row in group)], 0),
-            *(
-                figure([getattr(row, name) for row in group], digits)
-                for name, digits in (
-                    ("auc", 4), ("accuracy", 3), ("log_loss", 3), ("tvd_1way", 3),
-                    ("tvd_2way", 3), ("cnn_accuracy", 3), ("teacher_accuracy", 3),
-                    ("wall_seconds", 1), ("cpu_seconds", 1), ("method_seconds", 1),
-                    ("peak_rss_mib", 0), ("peak_pss_mib", 0),
-                )
-            ),
-        )
-        for run, group in groups.items()
-    ]  # fmt: skip
-    header = (
-        "dataset", "method", "guarantee", "source", "epsilon", "rows", "AUC", "accuracy",
-        "log loss", "TVD 1-way", "TVD 2-way", "CNN", "teacher", "wall s", "CPU s", "method s",
-        "RSS MiB", "PSS MiB",
-    )  # fmt: skip
-    return table(header, lines, n_left=4)
-
-
-def markdown_table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Lay out text cells as a table in Markdown."""
-    rule = ["---"] * len(header)
-    return "\n".join(f"| {' | '.join(line)} |" for line in (header, rule, *lines))
-
-
-def requirement_table(requirements: Iterable[Requirement]) -> str:
-    """Lay out what was asked beside what was measured."""
-    return table(
-        ("asked for", "asked", "measured", ""),
-        [(r.text, r.asked, r.measured, "met" if r.met else "MISSED") for r in requirements],
-        n_left=4,
-    )
+def print_row(row: ResultRow) -> int:
+    """Print a row as the last line of a job; the exit code of the job."""
+    print(json.dumps(asdict(row), allow_nan=False), flush=True)
+    return 0

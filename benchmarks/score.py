@@ -3,11 +3,10 @@
 It reads ``schema.json`` and ``synthetic.parquet`` of a bundle and a table of real rows, and so
 sees what a user sees, labels that were turned round or shifted codes included. Nothing of the
 pipeline is imported but the public loader of a released teacher. The real rows are a CSV or Parquet
-file in the form of the source; of images, a Parquet file of their pixels and labels,
-or the test part of an npz file in the form of MedMNIST. They should be rows that the release has
-not seen.
+file in the form of the source; of images, a Parquet file of their pixels and labels. They should be
+rows that the release has not seen.
 
-``python -m benchmarks.score [--networks] BUNDLE TABLE [BUNDLE TABLE ...]`` prints a JSON list.
+``python -m benchmarks.score [--networks] [--trained ROWS] BUNDLE TABLE`` prints a JSON object.
 """
 
 from __future__ import annotations
@@ -23,15 +22,20 @@ from typing import Any
 import lightgbm
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import spearmanr
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from benchmarks.bundle_rows import Document, View, label_levels, views
+from benchmarks.bundle_rows import Document, View, label_levels, read_rows, table_view, views
 from benchmarks.marginal_distance import MarginalDistance, marginal_distance
+from benchmarks.query_sets import draw_query_sets, query_set_errors
 
-N_QUERIES, LONGEST_QUERY, QUERY_SEED, SANITY_SHARE = 1_000, 5, 20_190_627, 0.001
+N_QUERIES, LONGEST_QUERY, QUERY_SEED = 1_000, 5, 20_190_627
 TREES = 200
+SEX = ("sex", "gender", "male")
+"""Names of columns of the sex of a patient, in lower case."""
+
 CALIBRATION_BINS, CHANCE_DRAWS, CHANCE_SEED = 10, 200, 20_190_628
 PAPER_STEPS, PAPER_BATCH, PAPER_SHAPE = 2_500, 64, (28, 28, 1)
 """Batches that the papers' network is trained on, however few the images are, and its images."""
@@ -45,23 +49,73 @@ def distances(synthetic: View, real: View, n_labels: int) -> MarginalDistance:
     return marginal_distance(found, expected, (*real.widths, n_labels + 1))
 
 
-def predicted(
-    synthetic: View, real: View, n_labels: int, *, images: bool, trees: int
-) -> NDArray[np.float64]:
-    """Probability of each level for the real rows, after training on the synthetic ones."""
-    known = synthetic.labelled()
-    probability = np.full((len(real.label), n_labels), 1e-15)
+def fitted(rows: View, *, images: bool = False, trees: int = TREES) -> Any:
+    """Train the classifier on the rows with a label; None where they have one level alone."""
+    known = rows.labelled()
     if len(np.unique(known.label)) < 2:
-        probability[:, known.label[:1]] = 1.0
-        return probability
-    model: Any = lightgbm.LGBMClassifier(n_estimators=trees, random_state=0, verbose=-1, n_jobs=2)
+        return None
+    model: Any = lightgbm.LGBMClassifier(
+        n_estimators=trees, random_state=0, verbose=-1, n_jobs=2, importance_type="gain"
+    )
     if images:
         model = LogisticRegression(max_iter=100)  # the measure, converged or not
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(known.features, known.label)
+        return model.fit(known.features, known.label)
+
+
+def predicted(
+    synthetic: View, real: View, n_labels: int, *, images: bool, trees: int, model: Any = None
+) -> NDArray[np.float64]:
+    """Probability of each level for the real rows, after training on the synthetic ones."""
+    probability = np.full((len(real.label), n_labels), 1e-15)
+    model = model or fitted(synthetic, images=images, trees=trees)
+    if model is None:
+        probability[:, synthetic.labelled().label[:1]] = 1.0
+        return probability
     probability[:, model.classes_] = np.clip(model.predict_proba(real.features), 1e-15, None)
     return probability / probability.sum(axis=1, keepdims=True)
+
+
+def groups(real: View, schema: Document) -> dict[str, NDArray[np.bool_]]:
+    """Real rows by sex, and by thirds of age, where the schema has columns of these names."""
+    found: dict[str, NDArray[np.bool_]] = {}
+    for place, column in enumerate(schema.get("columns") or ()):
+        codes, name = real.codes[:, place], column["name"].lower()
+        if name in SEX and column["kind"] == "categorical":
+            for code, level in enumerate(column["levels"]):
+                found[f"{name} {level}"] = codes == code
+        if name == "age":
+            first, second = np.quantile(codes, [1 / 3, 2 / 3])
+            found |= {
+                "age, lowest third": codes <= first,
+                "age, middle third": (codes > first) & (codes <= second),
+                "age, highest third": codes > second,
+            }
+    return found
+
+
+def auc_by_group(
+    probability: NDArray[np.float64], real: View, schema: Document
+) -> dict[str, float]:
+    """AUC on the real rows of each group that has two label levels or more."""
+    return {
+        f"auc, {name}": utility(probability[rows], real.label[rows], schema["label"])["auc"]
+        for name, rows in groups(real, schema).items()
+        if len(np.unique(real.label[rows])) > 1
+    }
+
+
+def importance_agreement(model: Any, trained: Path, schema: Document, trees: int) -> float | None:
+    """Rank correlation of the columns' importances with those of a model of the real rows.
+
+    The importance of a column is the gain of the splits on it (Spearman's rho over all columns).
+    """
+    other = fitted(table_view(read_rows(trained), schema), trees=trees)
+    if model is None or other is None:
+        return None
+    found = float(spearmanr(model.feature_importances_, other.feature_importances_).statistic)
+    return round(found, 5) if np.isfinite(found) else None
 
 
 def utility(probability: NDArray[np.float64], real: NDArray[np.int64], label: Document) -> Document:
@@ -121,15 +175,11 @@ def calibration_by_chance(probability: NDArray[np.float64]) -> float:
 
 def query_error(synthetic: View, real: View) -> float:
     """Mean relative error of counting queries: how many records hold all of one to five items."""
-    rng = np.random.default_rng(QUERY_SEED)
-    n_items = real.codes.shape[1]
-    records = [(view.codes == 1).T for view in (synthetic, real)]
-    errors = []
-    for length in rng.integers(1, LONGEST_QUERY, size=N_QUERIES, endpoint=True):
-        query = rng.choice(n_items, size=length, replace=False)
-        made, true = (has[query].all(axis=0).mean() for has in records)
-        errors.append(abs(made - true) / max(true, SANITY_SHARE))
-    return float(np.mean(errors))
+    rng, n_items = np.random.default_rng(QUERY_SEED), real.codes.shape[1]
+    queries = draw_query_sets(
+        n_items=n_items, max_length=LONGEST_QUERY, rng=rng, n_queries=N_QUERIES, n_sets=1
+    )
+    return float(query_set_errors(real.codes == 1, synthetic.codes == 1, queries)[0])
 
 
 def network_accuracy(train: View, test: View, n_labels: int) -> float:
@@ -168,7 +218,13 @@ def teacher_accuracy(bundle: Path, real: View, levels: Sequence[str]) -> float |
 
 
 def network_figures(bundle: Path, synthetic: View, real: View, levels: Sequence[str]) -> Document:
-    """Return what networks say of images: `score` names the figures."""
+    """Return what networks say of images.
+
+    ``cnn_accuracy`` is of `benchmarks.small_network`, ``paper_cnn_accuracy`` of
+    `benchmarks.convolutional`, ``teacher_accuracy`` of the classifier in the bundle, and
+    ``read_as_class`` the share of the released images that a network of the real ones reads as
+    their label.
+    """
     train, n = synthetic.labelled(), len(levels)
     paper = real.shape == PAPER_SHAPE
     taught = teacher_accuracy(bundle, real, levels)
@@ -180,7 +236,14 @@ def network_figures(bundle: Path, synthetic: View, real: View, levels: Sequence[
     }
 
 
-def score(bundle: Path, table: Path, *, networks: bool = False, trees: int = TREES) -> Document:
+def score(
+    bundle: Path,
+    table: Path,
+    *,
+    networks: bool = False,
+    trees: int = TREES,
+    trained: Path | None = None,
+) -> Document:
     """Judge a bundle by real rows.
 
     Parameters
@@ -193,6 +256,8 @@ def score(bundle: Path, table: Path, *, networks: bool = False, trees: int = TRE
         Whether images are judged by trained networks as well, which takes minutes.
     trees
         Trees of the classifier of tables and items.
+    trained
+        Real rows that the release was made of, to compare importances of columns.
 
     Returns
     -------
@@ -200,20 +265,18 @@ def score(bundle: Path, table: Path, *, networks: bool = False, trees: int = TRE
         Share of each level, real and synthetic; AUC of each level against the rest and their mean
         (of two levels, that of the positive one), accuracy, log loss and calibration error on the
         real rows of a classifier trained on the bundle, and what that error would be if all that it
-        says were true; mean total variation distance of columns
-        and of pairs of columns, label included; the five worst columns. Of images, where networks
-        are asked for, ``cnn_accuracy`` of `benchmarks.small_network` and ``paper_cnn_accuracy`` of
-        `benchmarks.convolutional`; ``teacher_accuracy`` of the classifier in the bundle; and
-        ``read_as_class``, the share of the synthetic images whose label is found by a small network
-        trained on the real ones. Of items ``query_error``. None where it does not apply. Of a
-        release with several labels all is said of the first; of each other one, by its name, AUC,
-        accuracy and log loss.
+        says were true; mean distances of columns and of pairs of columns, label included; the five
+        worst columns. Of images, where networks are asked for, the figures of `network_figures`.
+        Of tables ``by_group``, the AUC by sex and age, and ``importance_agreement``. Of items
+        ``query_error``. Of each further label, by its name, AUC, accuracy and log loss. None where
+        a figure does not apply.
     """
     synthetic, real, schema = views(bundle, table)
     levels, images = label_levels(schema["label"]), bool(schema.get("image"))
     if len(np.unique(real.label)) < 2:
         raise ValueError("expected real rows of two label levels or more, to judge a bundle by")
-    probability = predicted(synthetic, real, len(levels), images=images, trees=trees)
+    model = fitted(synthetic, images=images, trees=trees)
+    probability = predicted(synthetic, real, len(levels), images=images, trees=trees, model=model)
     others = {}
     for number in range(1, 1 + len(schema.get("more_labels", ()))):
         made, kept, declared = views(bundle, table, number)
@@ -233,6 +296,8 @@ def score(bundle: Path, table: Path, *, networks: bool = False, trees: int = TRE
             for place, name in enumerate(levels)
         },
         **utility(probability, real.label, schema["label"]),
+        "by_group": auc_by_group(probability, real, schema),
+        "importance_agreement": trained and importance_agreement(model, trained, schema, trees),
         "more_labels": others,
         "calibration_error": round(calibration_error(probability, real.label), 5),
         "calibration_by_chance": round(calibration_by_chance(probability), 5),
@@ -245,17 +310,15 @@ def score(bundle: Path, table: Path, *, networks: bool = False, trees: int = TRE
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Score pairs of a bundle and a table."""
+    """Score a bundle by a table."""
     parser = argparse.ArgumentParser(prog="benchmarks.score", description=__doc__)
-    parser.add_argument("paths", type=Path, nargs="+", metavar="BUNDLE TABLE")
+    parser.add_argument("bundle", type=Path)
+    parser.add_argument("table", type=Path)
     parser.add_argument("--networks", action="store_true", help="train networks on images")
     parser.add_argument("--trees", type=int, default=TREES, help="of the classifier of a table")
+    parser.add_argument("--trained", type=Path, help="real rows that the bundle was made of")
     options = parser.parse_args(arguments)
-    if len(options.paths) % 2:
-        parser.error("expected a table after each bundle")
-    pairs = zip(options.paths[::2], options.paths[1::2], strict=True)
-    chosen = {"networks": options.networks, "trees": options.trees}
-    print(json.dumps([score(*pair, **chosen) for pair in pairs]))
+    print(json.dumps(score(**vars(options))))
     return 0
 
 

@@ -79,20 +79,7 @@ def fit(
     seed: int = 0,
     steps: int = STEPS,
 ) -> Layers:
-    """Train the network on labelled images.
-
-    Parameters
-    ----------
-    images : float32 array of shape (n, height, width, channels)
-        Values from 0 to 1.
-    labels : integer array of shape (n,), values below `n_labels`
-    n_labels
-        Number of labels.
-    seed
-        Seed of the weights and of the order of the images.
-    steps
-        Steps of `BATCH_SIZE` images; the images are taken in new orders until they suffice.
-    """
+    """Train the network on images (n, height, width, channels) in [0, 1] with labels (n,)."""
     layers = initial(images.shape[1:], n_labels, seed)
     state = _optimizer(steps).init(layers)
     rng = np.random.default_rng([seed, 1])

@@ -148,11 +148,6 @@ def read_images(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     return pixels, table[LABEL_NAME].to_numpy().astype(np.int64)
 
 
-def has_split(name: str) -> bool:
-    """Whether a table is divided here: images have test files of their own."""
-    return "image" not in site_document(name)["schema"]
-
-
 def _image_files(source: ParquetSource, folder: Path) -> tuple[Path, Path]:
     """Return the published training and test images; those of MedMNIST are converted."""
     if source.path is None:
@@ -173,7 +168,7 @@ def _image_files(source: ParquetSource, folder: Path) -> tuple[Path, Path]:
 
 
 def divided(
-    document: dict[str, Any], seed: int | None, folder: Path
+    document: dict[str, Any], seed: int | None, folder: Path, *, rows: int | None = None
 ) -> tuple[dict[str, Any], Path, int]:
     """Write the training and the held-out rows of a site file into files of their own.
 
@@ -185,6 +180,8 @@ def divided(
         Seed of the split; of no use for images.
     folder
         Where the files are written.
+    rows
+        Rows that are taken of a table, at random by a public seed; all if left out.
 
     Returns
     -------
@@ -203,9 +200,12 @@ def divided(
     site = write_site(document, folder / "whole.yaml")
     if isinstance(site.source, ParquetSource) and site.table_schema.image is not None:
         train_file, test_file = _image_files(site.source, folder)
-        rows = pq.read_metadata(train_file).num_rows
-        return {**document, "source": {"kind": "parquet", "path": str(train_file)}}, test_file, rows
-    train, test = split(read_table(site), site, seed or 0)
+        found = pq.read_metadata(train_file).num_rows
+        images = {"kind": "parquet", "path": str(train_file)}
+        return {**document, "source": images}, test_file, found
+    frame = read_table(site)
+    frame = frame if rows is None else frame.sample(min(rows, len(frame)), random_state=0)
+    train, test = split(frame, site, seed or 0)
     kind = "parquet" if site.source.kind == "parquet" else "csv"
     path = folder / f"train.{kind}"
     if kind == "parquet":

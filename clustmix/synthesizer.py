@@ -212,6 +212,33 @@ class Synthesizer(Parameters):
         frame = decode(rows.codes, rows.label, self.schema, rng=rng)
         return as_of(frame, fitted.library, notice=fitted.guarantee.statement)
 
+    def distill(self, points: SupportsIndex = 500) -> pd.DataFrame | Any:
+        """Distil 20,000 synthetic rows to few points, 10 to 2,000, with soft labels. Free.
+
+        A model of the label learns from them as from the rows. A column is a condition on a row,
+        which its name states; the last ones are the soft labels. Needs the extra ``distill``.
+        """
+        from clustmix.frames import as_of
+        from privacy.randomness import system_generator
+        from tasks.distillation.distilled_rows import MOST_ROWS, distilled
+        from tasks.ingest.conditional_rows import sample_rows
+
+        fitted, n_points = self._measured(), row_count(points, declared=None)
+        if not 10 <= n_points <= 2_000:
+            raise ConfigurationError(
+                "POINTS_INVALID", f"expected 10 to 2,000 points, found {n_points}"
+            )
+        rows = sample_rows(
+            fitted.method,
+            self.schema,
+            fitted.released,
+            {},
+            rng=system_generator(),
+            n_rows=MOST_ROWS,
+        )
+        frame = distilled(rows, self.schema, n_points)
+        return as_of(frame, fitted.library, notice=fitted.guarantee.statement)
+
     def save(self, path: str | Path) -> None:
         """Write the measurement to a new file, from which `load` samples at no cost.
 

@@ -40,9 +40,9 @@ NOTES = {
     "hundreds of columns at once.",
     "schema.constraints": _text("constraints.md"),
     "privacy_unit.visits": _text("visits.md"),
-    "privacy_unit.partition": "The ledger counts the largest sum of a part and not the sum over "
-    "all parts; other schemes, numbers of parts, datasets, patient columns and forms of keys add "
-    "up. Declare `key`. Only with `adjacency: add_remove`.",
+    "privacy_unit.partition, by hash": "The ledger counts the largest sum of a part and not the "
+    "sum over all parts; other schemes, numbers of parts, datasets, patient columns and forms of "
+    "keys add up. Declare `key`. Only with `adjacency: add_remove`.",
     "gate": "[An example](site-file/suite.json).",
     "arrival": "[New tables arrive](operate.md#new-tables-arrive) has the procedure. The key may "
     "be empty (`arrival: {}`).",
@@ -117,12 +117,9 @@ def _sections(model: type[BaseModel], path: str = "") -> Iterator[tuple[type[Bas
         key = field.alias or name
         where = f"{path}.{key}" if path else key
         for part in inner:
-            kinds = (
-                get_args(part.model_fields["kind"].annotation)
-                if "kind" in part.model_fields
-                else ()
-            )
-            kind = f", kind {' or '.join(map(str, kinds))}" if kinds else ""
+            tag = next((name for name in ("kind", "by") if name in part.model_fields), None)
+            kinds = () if tag is None else get_args(part.model_fields[tag].annotation)
+            kind = f", {tag} {' or '.join(map(str, kinds))}" if kinds else ""
             before, _, above = where.partition(", kind ")
             below = above.partition(".")[2]
             title = f"{before}.{below}, kind {above.partition('.')[0]}" if below else where + kind
@@ -154,7 +151,7 @@ def _section(model: type[BaseModel], said: dict[str, str]) -> str:
     keys, known = [], {}
     for name, field in model.model_fields.items():
         key = field.alias or name
-        if key == "kind" and "const" in schema["properties"][key]:
+        if key in ("kind", "by") and "const" in schema["properties"][key]:
             continue
         meaning = _prose(field.description or meanings.get(name, ""))
         for place in (f"*.{name}", f"{model.__name__}.{name}"):

@@ -54,7 +54,7 @@ def check_table(job: ReleaseJob, *, entries: Entries, tables: Tables, workplace:
         )
         entry = entries.reserve(job.charge(key, owner=entries.owner), new_draw=True).entry
         rules, refusal = replace(job.rules, tally=tally), None
-        with entries.closing(entry):
+        with entries.closing(entry), entries.reading(entry) as register:
             try:
                 try:
                     ingest_steps.ingest(
@@ -64,6 +64,7 @@ def check_table(job: ReleaseJob, *, entries: Entries, tables: Tables, workplace:
                         workspace=workspace,
                         diagnostics=diagnostics,
                         executor=executor,
+                        register=register,  # which keeps nothing of a check
                     )
                 except InputError as error:
                     refusal = error

@@ -5,7 +5,7 @@ that it needs, by name, or the workplace of a run.
 """
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -56,6 +56,20 @@ class Workplace:
     def diagnostics_of(self, release_id: str) -> DiagnosticsFile:
         """Return the restricted file in which a run lists the rows that break a rule."""
         return DiagnosticsFile(self.diagnostics / f"{release_id}.jsonl")
+
+    @contextmanager
+    def executor_of_released(self, run_id: str) -> Iterator[Executor]:
+        """Run tasks on released rows on the configured Dask cluster, else in this process."""
+        with ExitStack() as cluster:
+            executor: Executor = InProcessExecutor(guarded=True)
+            if self.dask_address is not None:
+                from tasks.execution.cluster import connect
+                from tasks.execution.dask_executor import DaskExecutor
+
+                with suppress(ConfigurationError):
+                    client = cluster.enter_context(connect(self.dask_address))
+                    executor = DaskExecutor(client, run_id)
+            yield executor
 
     @contextmanager
     def executor(
@@ -129,6 +143,7 @@ class Installation:
             releases=releases,
             workspaces=workspaces,
             declarations=settings.declarations,
+            register=settings.register,
         )
         janitor = Janitor(
             entries=entries,
@@ -138,19 +153,20 @@ class Installation:
             workspaces=workspaces,
             diagnostics=settings.diagnostics,
         )
+        workplace = Workplace(
+            workspaces=workspaces,
+            diagnostics=settings.diagnostics,
+            dask_address=settings.dask_address,
+            n_workers=settings.workers,
+            by_size=settings.dask_workers is None,
+        )
         return cls(
             measurements=measurements,
             releases=releases,
             entries=entries,
             janitor=janitor,
             tables=Tables(keys=keys, places=settings.data_places, scratch=workspaces),
-            workplace=Workplace(
-                workspaces=workspaces,
-                diagnostics=settings.diagnostics,
-                dask_address=settings.dask_address,
-                n_workers=settings.workers,
-                by_size=settings.dask_workers is None,
-            ),
+            workplace=workplace,
             publisher=Publisher(
                 entries=entries,
                 keys=keys,
@@ -158,6 +174,7 @@ class Installation:
                 releases=releases,
                 janitor=janitor,
                 workspaces=workspaces,
+                executor=workplace.executor_of_released,
             ),
             arrivals=settings.arrivals,
             sites=settings.sites,

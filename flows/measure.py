@@ -12,6 +12,7 @@ from flows.installation import Installation
 from flows.measurement import measure
 from flows.publication import refuse_withheld
 from flows.site.request import ReleaseRequest, load_job
+from flows.site.yearly import next_year
 from privacy.ledger import EntryState
 
 
@@ -53,7 +54,10 @@ def _measure_for_page(request: ReleaseRequest, here: Installation) -> State[None
             again=request.again or request.arrival is not None,
         )
         entry = measured.entry
-        serving.show_budget(entry, here.entries.balance(entry, job.caps))
+        balance, when = here.entries.balance(entry, job.caps), job.site.get("schedule")
+        paid = (entry.partition, entry.rho)
+        year = when and next_year(when, paid, entries=here.entries.all(), balance=balance)
+        serving.show_budget(entry, balance, year or "")
         if measured.created:
             return Completed(message=f"sealed {job.ref}")
         refuse_withheld(entry)

@@ -58,7 +58,7 @@ def clean_up(janitor: Janitor) -> None:
     janitor.clean_up()
 
 
-class Seals:
+class _Seals:
     """Makes every draw durable before a method sees it, and keeps it for the record."""
 
     def __init__(self, workspace: PrivateWorkspace) -> None:
@@ -94,8 +94,7 @@ def measure(
     """Measure a cohort, or find the measurement of the same table that was paid for before.
 
     The entry that has paid is returned, sealed or further; `created` if this run has made it. If
-    the last charge of the dataset burned, it is Withheld unless a person says `again`. The caller
-    has cleaned up after dead runs, see `tasks.steps.janitor`.
+    the last charge of the dataset burned, it is Withheld unless a person says `again`.
 
     Privacy
     -------
@@ -121,7 +120,7 @@ def measure(
             reservation = reserve(entries, charge, new_draw=new_draw, unless_burned=not again)
             entry = reservation.entry
             if reservation.created:
-                with entries.closing(entry):
+                with entries.closing(entry), entries.reading(entry) as register:
                     with entries.checking(entry, job.declarations, table):
                         shards = ingest(
                             job.columns_to_read,
@@ -130,10 +129,11 @@ def measure(
                             workspace=workspace,
                             diagnostics=workplace.diagnostics_of(release_id),
                             executor=executor,
+                            register=register,
                         )
                     measurements.check_writable(release_id, _most_bytes(plan))
-                    entries.begin(entry, table)
-                    seals = Seals(workspace)
+                    entries.begin(entry, table, register)
+                    seals = _Seals(workspace)
                     curator, released = draw(
                         job.synthesizer, plan, shards, seals=seals, executor=executor
                     )
@@ -153,7 +153,7 @@ def draw(
     plan: MeasurementPlan,
     shards: tuple[Path, ...],
     *,
-    seals: Seals,
+    seals: _Seals,
     executor: Executor,
 ) -> tuple[Curator, dict[str, NDArray[Any]]]:
     """Run the method's stages on shards and delete these; nothing afterwards reads private rows."""
@@ -189,6 +189,7 @@ def record_of(
         events=tuple(event_to_dict(event) for event in curator.event.events),
         tainted=curator.tainted,
         requester=job.requester,
+        period=job.period,
         code_version=version("clustmix"),
         vocabulary=Vocabulary.of(job.table_schema),
         files={name: hashlib.sha256(data).hexdigest() for name, data in files.items()},

@@ -1,9 +1,10 @@
 """From a sealed measurement to a bundle, at no cost; no table is read and no noise is drawn."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +26,7 @@ from storage.releases.pending import PendingBundles
 from storage.releases.release_store import ReleaseStore, manifests_in
 from storage.releases.revocations import list_beside, read_revocations
 from storage.releases.signatures import APPROVAL_FILE, Approval
+from tasks.execution.executor import Executor
 from tasks.execution.runtime import stage
 from tasks.gates.suites import gate_stated
 from tasks.reporting.claim import Claim
@@ -67,6 +69,7 @@ class Publisher:
         releases: ReleaseStore,
         janitor: Janitor,
         workspaces: Path,
+        executor: Callable[[str], AbstractContextManager[Executor]],
     ) -> None:
         self.entries = entries
         self.keys = keys
@@ -74,6 +77,7 @@ class Publisher:
         self._releases = releases
         self._janitor = janitor
         self._workspaces = workspaces
+        self._executor = executor
 
     def answer(self, entry: LedgerEntry, asked: RowsAsked) -> ReleaseOutcome:
         """Answer a request whose measurement has been paid for: publish, repeat or resample it."""
@@ -88,7 +92,11 @@ class Publisher:
             return self._outcome(entry, manifest, bundle, caps=asked.caps, reused=True)
         refuse_withheld(entry)
         return self.resample(
-            entry.release_id, rows=asked.rows, soft_labels=asked.soft_labels, gate=asked.gate
+            entry.release_id,
+            rows=asked.rows,
+            soft_labels=asked.soft_labels,
+            points=asked.points,
+            gate=asked.gate,
         )
 
     def published_as_asked(self, entry_id: str, asked: RowsAsked) -> Path | None:
@@ -140,13 +148,14 @@ class Publisher:
         rows: int | None = None,
         conditions: Mapping[str, str] | None = None,
         soft_labels: bool = False,
+        points: int | None = None,
         gate: dict[str, Any] | None = None,
     ) -> ReleaseOutcome:
         """Publish other rows from the measurement of a published release, at no cost.
 
         As many as in the release if left out, and with conditions on declared levels by column;
-        with soft labels if the release has asked for them or these are. The gate is the measured
-        site file's if left out.
+        with soft labels and distilled points if the release has asked for them or these are. The
+        gate is the measured site file's if left out.
         """
         entry = self.entries.of_release(release_id)
         if entry.state is not EntryState.PUBLISHED:
@@ -158,7 +167,8 @@ class Publisher:
         measurement, new_id = self.entries.measurement(entry), new_release_id()
         approval = self._approval_of(entry) if entry.needs_approval else None
         with self.locked(new_id):
-            self._prepare(measurement, new_id, rows, conditions, soft_labels=soft_labels, gate=gate)
+            more: dict[str, Any] = {"soft_labels": soft_labels, "points": points, "gate": gate}
+            self._prepare(measurement, new_id, rows, conditions, **more)
             if approval is not None:
                 self.pending.approve(new_id, approval)
             bundle = self._put_into_store(new_id)
@@ -221,10 +231,12 @@ class Publisher:
         conditions: Mapping[str, str] | None = None,
         *,
         soft_labels: bool = False,
+        points: int | None = None,
         gate: dict[str, Any] | None = None,
     ) -> None:
         job = job_of_measurement(measurement, release_id)
-        job = replace(job, rows=rows or job.rows, soft_labels=soft_labels or job.soft_labels)
+        job = replace(job, rows=rows or job.rows, points=points or job.points)
+        job = replace(job, soft_labels=soft_labels or job.soft_labels)
         checked = self.entries.checked_before(measurement.record.ledger_entry, job.declarations)
         job = job if gate is None else replace(job, site={**job.site, "gate": gate})
         files, manifest = publish_steps.prepare(
@@ -233,6 +245,7 @@ class Publisher:
             randomness.system_generator(),
             conditions,
             checks_before=len(checked),
+            executor=partial(self._executor, release_id),
         )
         self.pending.write(files, manifest)
 
@@ -310,7 +323,8 @@ def _is_as_asked(manifest: Manifest, asked: RowsAsked) -> bool:
     soft = not asked.soft_labels or SOFT_LABELS_FILE in manifest.files
     gate = {"gate": manifest.request["gate"]} if "gate" in manifest.request else {}
     same = manifest.rows == asked.rows and gate == gate_stated(asked.gate)
-    return soft and same and not manifest.conditions
+    distilled = asked.points in (None, manifest.request.get("distilled_points"))
+    return soft and same and distilled and not manifest.conditions
 
 
 def refuse_withheld(entry: LedgerEntry) -> None:
@@ -328,4 +342,5 @@ def job_of_measurement(measurement: Measurement, release_id: str) -> ReleaseJob:
     site_file = SiteFile.model_validate(
         measurement.record.site, by_name=False, by_alias=True, context=dict(KEPT)
     )
-    return job_of(site_file, release_id, requester=measurement.record.requester)
+    record = measurement.record
+    return job_of(site_file, release_id, requester=record.requester, period=record.period)

@@ -87,9 +87,10 @@ def arrival_of(
         yield table
 
 
-def show_budget(entry: LedgerEntry, balance: Balance) -> None:
-    """Show what the patients have spent who paid, and what is left."""
-    text = render("budget.md", dataset=entry.dataset, balance=balance, release_rho=entry.rho)
+def show_budget(entry: LedgerEntry, balance: Balance, year: str) -> None:
+    """Show what the patients have spent who paid, what is left, and what a schedule costs."""
+    about = {"dataset": entry.dataset, "release_rho": entry.rho, "year": year}
+    text = render("budget.md", balance=balance, **about)
     _show(f"budget-{entry.dataset}", f"Privacy budget of {entry.dataset}", text)
 
 

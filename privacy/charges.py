@@ -7,7 +7,7 @@ advance (Smith and Thakurta, "Fully adaptive composition for Gaussian differenti
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from decimal import ROUND_CEILING, Decimal
 
 from privacy.errors import ConfigurationError
@@ -61,32 +61,48 @@ class Caps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """One of several disjoint sets of patients.
+    """One of several sets of patients; a patient is in at most `at_most` of them.
 
-    A keyed hash of a patient's own id gives the part, so that a patient contributes to the sums of
-    one part alone. `scheme` names the rule that divides the patients into 2 to 1000 `parts`, which
-    count from 0 (ConfigurationError).
+    A keyed hash of a patient's own id gives the part. `scheme` names the rule that divides the
+    patients into 2 to 1000 `parts`, which count from 0 (ConfigurationError). By entry `parts` is
+    None and `part` a period; each charge is a set of its own, as a `register` keeps who was read.
     """
 
     scheme: str
-    parts: int
-    part: int
+    parts: int | None
+    part: int | str
+    at_most: int = 1
+    register: str = field(default="", compare=False)
+
+    @property
+    def period(self) -> str | None:
+        """Period of entry; None for a part by hash."""
+        return str(self.part) if self.parts is None else None
+
+    @property
+    def split(self) -> tuple[str, int, int, str]:
+        """The sets among which a patient is in `at_most`."""
+        return (self.scheme, self.parts or 0, self.at_most, self.register)
 
     def __post_init__(self) -> None:
         check_text("scheme", self.scheme)
-        numbers = (self.parts, self.part)
-        if (
-            any(type(number) is not int for number in numbers)
-            or not 2 <= self.parts <= MAX_PARTS
-            or not 0 <= self.part < self.parts
-        ):
+        by_entry = self.parts is None and type(self.part) is str and self.at_most >= 1
+        by_hash = (
+            type(self.parts) is type(self.part) is int
+            and 2 <= self.parts <= MAX_PARTS
+            and 0 <= self.part < self.parts
+            and self.at_most == 1
+        )
+        if not by_hash and not by_entry:
             raise ConfigurationError(
                 "PARTITION_INVALID",
-                f"expected 2 to {MAX_PARTS} parts and a part that counts from 0, found part "
-                f"{self.part!r} of {self.parts!r}",
+                f"expected 2 to {MAX_PARTS} parts and a part that counts from 0, or a period, "
+                f"found part {self.part!r} of {self.parts!r}",
             )
 
     def __str__(self) -> str:
+        if self.period is not None:
+            return f"patients of period {self.part} of scheme {self.scheme!r}"
         return f"part {self.part} of {self.parts} of scheme {self.scheme!r}"
 
 
@@ -98,6 +114,12 @@ def unit_in_words(unit: PrivacyUnit, partition: Partition | None = None) -> str:
     words = f"one patient, named by column {unit.column}{spelling}"
     if partition is None:
         return words
+    if partition.period is not None:
+        most = "one" if partition.at_most == 1 else str(partition.at_most)
+        return (
+            f"{words}, who entered in {partition.part}; each patient is in at most {most} of these "
+            "releases"
+        )
     return f"{words}, in part {partition.part} of {partition.parts} of the split {partition.scheme}"
 
 

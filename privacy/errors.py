@@ -77,6 +77,7 @@ EXTRAS = MappingProxyType(
             "pydantic_settings", "rich", "sklearn", "sqlalchemy", "sqlglot", "supervisor", "typer",
         ),
         "audit": ("jax_privacy",),
+        "distill": ("frozendict", "neural_tangents"),
         "ledger": ("psycopg", "sqlalchemy"),
         "hospital": ("duckdb", "fhirpathpy", "openpyxl", "pydicom"),
         "s3": ("s3fs",),

@@ -123,8 +123,8 @@ class Balance:
 
     `spent_rho` is the sum over all entries that count, with parallel composition over the parts of
     a partition. `cap_rho` is the smallest lifetime cap ever recorded, None before the first entry.
-    `tightest_rho` is the rest under another cap (dataset, window), if it is smaller than the rest
-    under the lifetime cap.
+    `tightest_rho` is the rest for the next release, if not that of the lifetime cap: smaller by
+    another cap (dataset, window), larger for new patients by entry.
     """
 
     spent_rho: Decimal
@@ -136,10 +136,8 @@ class Balance:
         """The rest under the caps, never below zero; zero before a cap is recorded."""
         if self.cap_rho is None:
             return Decimal(0)
-        left = self.cap_rho - self.spent_rho
-        if self.tightest_rho is not None:
-            left = min(left, self.tightest_rho)
-        return max(Decimal(0), left)
+        left = self.tightest_rho
+        return max(Decimal(0), self.cap_rho - self.spent_rho if left is None else left)
 
     def releases_left(self, rho: Decimal) -> int:
         """Return how many more releases of amount `rho` the caps allow."""

@@ -1,14 +1,15 @@
 """Spent and remaining budget of cohorts: sums, parallel composition, windows. No I/O.
 
 Charges of one cohort add up. Charges of different parts of one partition fall on different
-patients, so of them the largest sum counts (parallel composition); two partitions cut the same
-patients twice and add up. Every sum is compared with a cap that was fixed in advance, which keeps
-it valid although later requests depend on earlier releases (privacy filter; Smith and Thakurta,
-"Fully adaptive composition for Gaussian differential privacy", 2022).
+patients, so of them the largest sum counts (parallel composition), or the k largest where a
+register lets a patient be read k times; two partitions cut the same patients twice and add up.
+Every sum is compared with a cap that was fixed in advance, which keeps it valid although later
+requests depend on earlier releases (privacy filter; Smith and Thakurta, "Fully adaptive composition
+for Gaussian differential privacy", 2022).
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -118,10 +119,10 @@ class Spending:
             )
             raise BudgetRefused(
                 "BUDGET_EXCEEDED",
-                f"expected at most rho {tightest.left_rho:f}, what is left of the {tightest.name} "
-                f"cap {tightest.cap_rho:f} of {tightest.scope}{payer}, found a request for "
-                f"{charge.rho:f}; at delta {charge.delta:g} an epsilon of at most {epsilon:g} "
-                f"fits, and {tightest.left_rho // charge.rho} releases like this one are left"
+                f"expected an epsilon of at most {epsilon:g} at delta {charge.delta:g}, which the "
+                f"{tightest.name} cap of {tightest.scope} still allows{payer}, found a request "
+                f"for {charge.epsilon:g}; no release like this one is left (rho "
+                f"{tightest.left_rho:f} of {tightest.cap_rho:f} left, {charge.rho:f} asked)"
                 f"{raised if asked > tightest.cap_rho else ''}",
             )
 
@@ -141,10 +142,13 @@ class Spending:
             spent, _ = self._spent(cohort, partition)
             return Balance(spent_rho=spent, cap_rho=None)
         left = min(limit.left_rho for limit in limits)
+        # The next patients by entry are new: some may have paid all that, and still they may pay.
+        by_entry = partition is not None and partition.period is not None
+        spent = lifetime.worst_rho if by_entry else lifetime.spent_rho
         return Balance(
-            spent_rho=lifetime.spent_rho,
+            spent_rho=spent,
             cap_rho=lifetime.cap_rho,
-            tightest_rho=left if left < lifetime.cap_rho - lifetime.spent_rho else None,
+            tightest_rho=None if left == lifetime.cap_rho - spent else left,
         )
 
     def limits(
@@ -210,24 +214,28 @@ def composed_rho(
     The rows are charges of one cohort that count; without a partition the whole cohort asks, whose
     sum is that of the worst part. On the patients of the part is spent what is charged to the whole
     cohort, to the part, and to the worst part of every other partition; on the worst ones what is
-    charged to the whole cohort and to the worst part of every partition.
+    charged to the whole cohort and to the worst part of every partition. By entry each charge is a
+    part: the worst patients are in the `at_most` largest, those of a new one in one less.
     """
     whole = Decimal(0)
-    parts: defaultdict[tuple[str, int], defaultdict[int, Decimal]] = defaultdict(
+    parts: defaultdict[tuple[str, int, int, str], defaultdict[Hashable, Decimal]] = defaultdict(
         lambda: defaultdict(Decimal)
     )
     for row in rows:
         if row.partition is None:
             whole += row.rho
         else:
-            parts[row.partition.scheme, row.partition.parts][row.partition.part] += row.rho
-    largest = {key: max(sums.values()) for key, sums in parts.items()}
-    worst = whole + sum(largest.values(), start=Decimal(0))
+            split, part = row.partition.split, row.partition.part
+            parts[split][part if row.partition.period is None else row.entry_id] += row.rho
+    largest = {key: sorted(sums.values(), reverse=True)[: key[2]] for key, sums in parts.items()}
+    worst = whole + sum((sum(sums) for sums in largest.values()), start=Decimal(0))
     if partition is None:
         return worst, worst
-    key = (partition.scheme, partition.parts)
-    own = parts[key][partition.part]
-    return worst - largest.get(key, Decimal(0)) + own, worst
+    top = largest.get(partition.split, [])
+    own = parts[partition.split][partition.part]
+    if partition.period is not None:
+        own = sum(top[: partition.at_most - 1], start=Decimal(0))
+    return worst - sum(top, start=Decimal(0)) + own, worst
 
 
 def _smaller(first: Decimal | None, second: Decimal | None) -> Decimal | None:

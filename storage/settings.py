@@ -114,6 +114,7 @@ class Settings(BaseSettings):
         return None if path is None else path.expanduser().absolute()
 
     ledger_path: ClassVar = _BelowHome("ledger.sqlite")
+    register: ClassVar = _BelowHome("patient-register")  # digests of patients read by entry
     key_folder: ClassVar = _BelowHome("keys")  # the pipeline's keys and the officers' public ones
     measurements: ClassVar = _BelowHome("measurements")  # sealed
     pending: ClassVar = _BelowHome("pending")  # bundles that are not yet published

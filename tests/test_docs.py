@@ -8,6 +8,8 @@ import yaml
 from measuring import domain_with
 from pydantic import TypeAdapter
 
+from benchmarks import report
+from benchmarks.stored_rows import Stored
 from flows.publish import PublishRequest
 from flows.site.request import ReleaseRequest
 from flows.site.site_file import SiteFile, _Budget, _Window, load_site
@@ -58,14 +60,16 @@ def test_examples_of_the_site_file_are_accepted(tmp_path):
 
 
 def test_results_are_those_of_the_stored_rows():
-    figures = script("figures")
-    page = figures.PAGE.read_text(encoding="utf-8")
-    assert figures.with_tables(page) == page, "run: python docs/figures.py"
-    for name, draw in figures.PICTURES.items():
-        assert draw() == (DOCS / name).read_text(encoding="utf-8"), "run: python docs/figures.py"
-    assert all(page.count(f"<!-- {name} -->") == 1 for name in figures.TABLES)
-    report = (DOCS / "report.png").stat()
-    assert report.st_size <= 200_000
+    written = report.files(Stored.read())
+    for name, text in written.items():
+        known = (DOCS / name).read_text(encoding="utf-8")
+        assert known == text, f"{name}: run python -m benchmarks report"
+    page = written["results.md"]
+    assert all(page.count(f"<!-- {name} -->") == 1 for name in report.TABLES)
+    html = written["results.html"]
+    assert not re.findall(r"""(?:src|href)=["'](?!#|data:)""", html), "another file"
+    assert all(row.command in html for row in Stored.read().rows if row.suite == "nist")
+    assert (DOCS / "report.png").stat().st_size <= 200_000
 
 
 def test_picture_is_what_its_script_draws():

@@ -4,7 +4,15 @@ import subprocess
 
 import pytest
 
-from benchmarks.house import LIMITS, MAX_LINES, ROOT, House, limits, limits_of_last_version
+from benchmarks.house import (
+    LIMITS,
+    MAX_LINES,
+    ROOT,
+    House,
+    granted,
+    limits,
+    limits_of_last_version,
+)
 
 PYPROJECT = """
 [tool.importlinter]
@@ -28,7 +36,8 @@ def test_the_house_keeps_its_limits(allowed):
 
 def test_no_limit_is_above_that_of_the_last_version(allowed):
     last = limits_of_last_version()
-    raised = {name for name, limit in last.items() if allowed.get(name, 0) > limit}
+    more = granted((ROOT / LIMITS).read_text("utf-8"))
+    raised = {name for name, old in last.items() if allowed.get(name, 0) > old + more.get(name, 0)}
     assert not raised, "a limit only goes down; make the house smaller"
 
 

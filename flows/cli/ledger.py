@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from flows.cli import terminal
 from flows.cli.options import Commands, argument, option
-from privacy.errors import ConfigurationError
+from privacy.errors import ConfigurationError, IntegrityError
 
 if TYPE_CHECKING:
     from privacy.ledger import Balance, LedgerEntry
@@ -31,7 +31,7 @@ def show(
     *,
     cohort: Annotated[str | None, option("NAME", "show this cohort only")] = None,
     verbose: Annotated[
-        bool, option(None, "amounts in rho, and entries that were given back", "--verbose")
+        bool, option(None, "amounts in rho, and entries that cost nothing", "--verbose")
     ] = False,
 ) -> None:
     """List releases and the remaining budget.
@@ -65,7 +65,7 @@ def show(
             n_shown = len(header) - (not verbose)
             terminal.table([row[:n_shown] for row in rows], header[:n_shown])
             if len(shown) < len(own):
-                terminal.line(f"  {len(own) - len(shown)} given back (--verbose lists them)")
+                terminal.line(f"  {len(own) - len(shown)} that cost nothing (--verbose lists them)")
 
     terminal.answer({"balances": left, "entries": entries}, show_all)
 
@@ -167,12 +167,15 @@ def restore(
     It lacks the charge of every bundle and sealed measurement here that it has no entry for. With
     the keys of two officers each is entered as an adjustment, and the head is exported anew; a head
     that the ledger lacks has to be moved away before. Runs that burned leave nothing here to list.
+    In place of a register of patients that is lost or older than the ledger, they begin another.
     """
     from privacy.ledger import EntryState, check_signers
+    from storage.keys.key_store import KeyStore
     from storage.ledger.ledger_db import HeadFile
+    from storage.ledger.register import begin_register, open_register
     from storage.releases.measurements import MeasurementStore, unknown_charges
     from storage.releases.release_store import ReleaseStore
-    from storage.settings import load_settings
+    from storage.settings import installation_id, load_settings
 
     settings, keys = load_settings(), _officers(key or [])
     database = _verified_ledger(with_head=False)
@@ -189,6 +192,11 @@ def restore(
             reason = f"restored: release {each.release_id}"
             _entered(database, keys, {**charge, "reason": reason})
         database.export_head()
+        known = KeyStore(settings.key_folder).ledger_secret(), database.history()
+        try:
+            open_register(settings.register, *known, owner=installation_id(settings.home))
+        except IntegrityError:
+            begin_register(settings.register)
     written = "gone" if exported is None else f"row {exported[0]}"
     terminal.answer(
         {"lacking": lacking, "rows": rows, "exported_head": exported, "charged": bool(keys)},

@@ -211,6 +211,8 @@ def _show_status(found: Status) -> None:
         ],
         ("dataset", ">left", ">releases left", "last release"),
     )
+    for d in (each for each in found.datasets if each.year):
+        terminal.line(f"  {d.dataset}, next twelve months: {d.year}")
     _section("Next scheduled runs", found.next_runs)
 
 

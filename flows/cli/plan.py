@@ -16,9 +16,13 @@ if TYPE_CHECKING:
     from flows.watching.planning import Planning, Prospect
     from flows.watching.simulation import Utility
 
+_RELEASES = (
+    "within the lifetime budget, if the ledger holds none yet (clustmix ledger show); losses add "
+    "up more slowly than their epsilons"
+)
 _ERRORS = (
-    "noise in the counts by label, in patients, exceeded once in 20 times; in a release, other "
-    "counts make those of bins smaller"
+    "noise in the counts of a label and of a bin by label, in patients and in percent of all, "
+    "exceeded once in 20 times; in a release, other counts make those of bins smaller"
 )
 _LOST = (
     "columns whose bins or levels, were they equally frequent, would each have fewer patients than "
@@ -81,6 +85,7 @@ def plan(
             "Patients": f"{planning.patients:,} ({declared})",
             "Guarantee": f"epsilon as above, delta {job.parameters.delta:g}, {job.method.kind}",
             "Warning": job.caution,
+            "Releases": _RELEASES,
             "Errors": _ERRORS,
             "Lost": _LOST,
             "Dashes": None if prospects[0].code_error else _NO_COUNTS.format(job.method.kind),

@@ -48,6 +48,9 @@ def release(
         bool,
         option(None, "charge again after a release that burned; its cause is mended", "--again"),
     ] = False,
+    period: Annotated[
+        str | None, option("PERIOD", "period of a release by entry (default: the last that ended)")
+    ] = None,
     key: RequesterKey = None,
     explain: Explain = False,
 ) -> None:
@@ -63,9 +66,8 @@ def release(
     from flows.cli.progress import Progress
 
     with Progress(f"reading {site.name}") as progress:
-        request, job = _checked_or_fallback(
-            site, fallback, progress=progress, new_draw=new_draw, again=again, key=key
-        )
+        asked = {"new_draw": new_draw, "again": again, "period": period, "key": key}
+        request, job = _checked_or_fallback(site, fallback, progress=progress, **asked)
         from flows.installation import Installation
         from flows.repeated import answered_before
         from storage.settings import load_settings
@@ -193,8 +195,7 @@ def _checked_request(
     site: SiteFile,
     *,
     key: Path | None,
-    new_draw: bool = False,
-    again: bool = False,
+    **asked: Any,
 ) -> tuple[SiteRequest, ReleaseJob]:
     """Check the request, the folders and the header of the source; no row is read."""
     from flows.site.request import SiteRequest, asked_job
@@ -213,9 +214,8 @@ def _checked_request(
     request = SiteRequest(
         site_file=str(path),
         dataset=site.dataset,
-        new_draw=new_draw,
-        again=again,
         requester=requester,
+        **asked,
     )
     note_release(request.release_id)
     job = asked_job(request, site, requester=requester)

@@ -97,12 +97,14 @@ def _write_site(text: str, output: Path | None) -> None:
 def _show_ranges(quantity: str) -> None:
     """Show the public clinical ranges of a quantity, by its name as a column, or of all."""
     from storage.codebooks.ranges import citations, clinical_ranges, ranges_named
+    from storage.schema.columns import did_you_mean
 
     found = clinical_ranges() if quantity == ALL_RANGES else ranges_named(quantity)
     if not found:
         raise ConfigurationError(
             "RANGE_UNKNOWN",
-            "expected a quantity that clustmix init --ranges all lists, found none of that name",
+            "expected a quantity that clustmix init --ranges all lists, found none of that name"
+            + did_you_mean(quantity, [one.key for one in clinical_ranges()]),
         )
 
     def show() -> None:

@@ -1,17 +1,20 @@
 """The request of a release, public, as the orchestrator stores it."""
 
+from datetime import UTC, datetime
 from decimal import Decimal
+from importlib import import_module
 from pathlib import Path
 
 from pydantic import Field
 
-from flows.site.site_file import SiteFile, load_site
+from flows.site.site_file import AnyPartition, SiteFile, load_site
 from privacy.calibration import release_rho
 from privacy.charges import Caps, Partition
 from privacy.errors import ConfigurationError
-from privacy.parameters import PrivacyParameters
+from privacy.parameters import PrivacyParameters, PrivacyUnit
 from storage.files.documents import Record
 from storage.files.refs import ReleaseRef, new_release_id
+from storage.schema.visit_columns import ByEntry
 from tasks.steps.job import ReleaseJob
 
 RELEASE_ID = r"^r-[0-9]{8}-[0-9a-f]{8}$"  # names a folder before anything else is checked
@@ -65,6 +68,13 @@ class ReleaseRequest(Record):
         json_schema_extra={"position": 4},
     )
 
+    period: str | None = Field(
+        default=None,
+        title="Period",
+        description="Period of a release by entry, as 2026-03. Left out: the last that has ended.",
+        json_schema_extra={"position": 5},
+    )
+
     def site_path(self, sites: Path) -> Path:
         """Return the site file of the dataset, in the folder of site files."""
         return sites / f"{self.dataset}.yaml"
@@ -89,20 +99,16 @@ class SiteRequest(ReleaseRequest):
         return self.requester
 
 
-def job_of(site: SiteFile, release_id: str, *, requester: str | None = None) -> ReleaseJob:
-    """Return the public facts of a release from its site file."""
+def job_of(
+    site: SiteFile, release_id: str, *, requester: str | None = None, period: str | None = None
+) -> ReleaseJob:
+    """Return the public facts of a release from its site file, of the last period by default."""
 
     def rho(epsilon: float) -> Decimal:
         parameters = PrivacyParameters(epsilon=epsilon, delta=site.parameters.delta)
         return release_rho(parameters, adjacency=site.privacy.adjacency)
 
     budget, dataset, window = site.budget, site.budget.dataset_epsilon, site.budget.window
-    part = site.privacy_unit.partition
-    # With dataset and patient column: another table may number the same patients differently, and
-    # its parts then overlap with those of this one.
-    spelling = "".join(f" {step}" for step in site.unit.key_normal)  # which divides them anew
-    scheme = "" if part is None else f"{part.scheme} of {site.dataset} by {site.unit.column}"
-    scheme += spelling
     return ReleaseJob(
         ref=ReleaseRef(dataset=site.dataset, release_id=release_id),
         title=site.title,
@@ -121,17 +127,32 @@ def job_of(site: SiteFile, release_id: str, *, requester: str | None = None) -> 
             window_rho=None if window is None else rho(window.epsilon),
             window_days=None if window is None else window.days,
         ),
-        partition=(
-            None if part is None else Partition(scheme=scheme, parts=part.parts, part=part.part)
-        ),
+        partition=_partition_of(site.privacy_unit.partition, site.dataset, site.unit, period),
+        entry=site.entry,
         needs_approval=site.approval == "officer",
         requester=requester,
         method=site.method,
         rows=site.n_rows,
         soft_labels=site.soft_labels,
+        points=None if site.distill is None else site.distill.points,
         patients=site.patients,
         site=site.model_dump(mode="json", by_alias=True),
     )
+
+
+def _partition_of(
+    part: AnyPartition | None, dataset: str, unit: PrivacyUnit, period: str | None
+) -> Partition | None:
+    if part is None:
+        return None
+    # With dataset and patient column: another table may number the same patients differently, and
+    # its parts then overlap with those of this one.
+    spelling = "".join(f" {step}" for step in unit.key_normal)  # which divides them anew
+    scheme = f"of {dataset} by {unit.column}{spelling}"
+    if isinstance(part, ByEntry):
+        period = period or part.last_period(datetime.now(UTC))
+        return Partition(scheme=f"entry {scheme}", parts=None, part=period, at_most=part.at_most)
+    return Partition(scheme=f"{part.scheme} {scheme}", parts=part.parts, part=part.part)
 
 
 def load_job(request: ReleaseRequest, *, sites: Path, requester: str | None) -> ReleaseJob:
@@ -154,4 +175,14 @@ def asked_job(request: ReleaseRequest, site: SiteFile, *, requester: str | None)
             "has to approve; give --key (clustmix keygen makes one), or CLUSTMIX_REQUESTER where "
             "the orchestrator asks",
         )
-    return job_of(site, request.release_id, requester=requester)
+    if site.distill is not None:
+        # A missing package is noticed before the charge.
+        import_module("tasks.distillation.tangent_kernels").tangent_kernel(depth=1)
+    if request.period is not None:
+        expected, entry = "no period", site.entry
+        if entry is not None:
+            expected = f"a {entry.every} up to {entry.last_period(datetime.now(UTC))}, the last"
+        if entry is None or not entry.has_ended(request.period):
+            text = f"expected {expected}, by privacy_unit.partition, found {request.period}"
+            raise ConfigurationError("PERIOD_INVALID", text)
+    return job_of(site, request.release_id, requester=requester, period=request.period)

@@ -9,10 +9,12 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     JsonValue,
     StrictBool,
     StrictInt,
+    Tag,
     ValidationInfo,
     WithJsonSchema,
     model_validator,
@@ -22,7 +24,6 @@ from privacy.errors import ConfigurationError
 from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
 from storage.files.documents import KEPT
 from storage.files.refs import check_name
-from storage.schema.catalogue_entry import CatalogueEntry
 from storage.schema.columns import (
     Declaration,
     PrintableText,
@@ -30,14 +31,18 @@ from storage.schema.columns import (
     left_out,
     refuse_together,
 )
+from storage.schema.declarations import CatalogueEntry
 from storage.schema.faults import read_declared
 from storage.schema.table import TableSchema
-from storage.schema.visit_columns import VisitColumns
+from storage.schema.visit_columns import ByEntry, TimeZone, VisitColumns
 from storage.sources.declared import Source, check_source_unit
 from tasks.steps.job import MethodConfig
 
 _MOST_ROWS, _MOST_VALUES = 250_000, 50_000_000
 """Rows cost no privacy, and a classifier needs many to see through the chance in a label."""
+
+_MOST_CODES = 16_000
+"""Most features of a distilled point: it has one for each level and bin."""
 
 
 def _name(text: str) -> str:
@@ -50,6 +55,8 @@ def _name(text: str) -> str:
 class _Partition(Declaration):
     """Part of the patients that a release reads; parts of one scheme are disjoint."""
 
+    by: Literal["hash"] = left_out("hash")
+    """Parts by a hash of the patient's key."""
     scheme: Annotated[str, AfterValidator(_name)]
     """Public name of the split."""
     parts: Annotated[StrictInt, Field(ge=2, le=1000)]
@@ -62,6 +69,16 @@ class _Partition(Declaration):
         if self.part >= self.parts:
             raise ValueError("expected part below parts, as the first part is 0")
         return self
+
+
+def _by(declared: object) -> str:
+    usual = declared.get("by", "hash") if isinstance(declared, dict) else None
+    return str(usual or getattr(declared, "by", "hash"))
+
+
+AnyPartition = Annotated[
+    Annotated[_Partition, Tag("hash")] | Annotated[ByEntry, Tag("entry")], Discriminator(_by)
+]
 
 
 class _Key(Declaration):
@@ -82,8 +99,8 @@ class _Unit(Declaration):
     """Most rows of one patient that are used. A digest of patient and row chooses among more."""
     key: _Key | None = left_out()
     """Its form; without it ``7`` and ``07`` are two patients."""
-    partition: _Partition | None = None
-    """Part of the patients that is read, by a hash of their keys."""
+    partition: AnyPartition | None = None
+    """Part of the patients that is read."""
     visits: VisitColumns | None = left_out()
     """The first visits of a patient as columns of one row."""
 
@@ -134,6 +151,15 @@ class _Budget(Declaration):
     """Cap of the cohort within any period of days."""
 
 
+class _Schedule(Declaration):
+    """Times of releases by the orchestrator; ``clustmix deploy`` registers them."""
+
+    cron: Annotated[str, Field(pattern=r"^\S+( \S+){4}$")]
+    """Minute, hour, day, month and day of the week, as cron has them."""
+    timezone: TimeZone = "UTC"
+    """Zone of these times."""
+
+
 class _Arrival(Declaration):
     """Rules for a table that arrives in the landing folder."""
 
@@ -167,6 +193,17 @@ class _Gate(Declaration):
     """Add its documentation page of the synthetic rows, ``expectations.html``."""
 
 
+class _Distill(Declaration):
+    """Few points with soft labels from which a model learns as from the released rows.
+
+    `distilled.parquet` of the bundle: computed from its rows, so that it costs no budget. Needs
+    the extra ``distill``.
+    """
+
+    points: Annotated[StrictInt, Field(ge=10, le=2_000)]
+    """Number of points."""
+
+
 class SiteFile(Declaration):
     """A site file."""
 
@@ -192,6 +229,8 @@ class SiteFile(Declaration):
     soft_labels: StrictBool = False
     """Release the teacher's probability of every label of each image in ``soft_labels.parquet``,
     for images by ``clustmix``. It costs no budget and is no part of the measurement."""
+    distill: _Distill | None = left_out()
+    """Add few points with soft labels that stand for the synthetic rows."""
     patients: Annotated[StrictInt, Field(ge=1, le=10_000_000_000)] | None = left_out()
     """Approximate number of patients: public, rounded, and no count of the table. It sets the split
     of the budget, 10,000 if left out; the guarantee does not depend on it."""
@@ -204,6 +243,8 @@ class SiteFile(Declaration):
     """Facts about the table and its publisher for the catalogue entries of a bundle."""
     gate: _Gate | None = left_out()
     """Expectations of your own at both gates."""
+    schedule: _Schedule | None = left_out()
+    """Times of releases by the orchestrator."""
     arrival: _Arrival | None = None
     """Accept tables in the landing folder: each replaces ``source.path`` and starts a release, for
     kinds csv and parquet. Arrivals are refused if left out."""
@@ -253,6 +294,13 @@ class SiteFile(Declaration):
                 "soft_labels: expected schema.image and method.kind clustmix, which alone has a "
                 "teacher; leave it out"
             )
+        if self.distill is not None and schema.image is None:
+            n_codes = sum(column.n_codes for column in schema.columns)
+            if n_codes > _MOST_CODES:
+                yield (
+                    f"distill: expected at most {_MOST_CODES:,} levels and bins of all columns, "
+                    f"found {n_codes:,}; leave it out"
+                )
         if self.gate is not None and not kept:
             from tasks.gates.suites import cells_of, refusals
 
@@ -309,9 +357,16 @@ class SiteFile(Declaration):
 
     @property
     def columns_to_read(self) -> tuple[str, ...]:
-        """Source columns of a release: features, labels, patient."""
-        unit = self.privacy_unit.column
-        return (*self._source_columns, *(() if unit is None else (unit,)))
+        """Source columns of a release: features, labels, patient, date of entry."""
+        unit, entry = self.privacy_unit.column, self.entry
+        own = (unit, None if entry is None else entry.column)
+        return tuple(dict.fromkeys((*self._source_columns, *(name for name in own if name))))
+
+    @property
+    def entry(self) -> ByEntry | None:
+        """The rule of periods, if patients are read by entry."""
+        declared = self.privacy_unit.partition
+        return declared if isinstance(declared, ByEntry) else None
 
     @property
     def _source_columns(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from flows.site.proposal import label_lines, proposal, quoted, shown
 from privacy.errors import ConfigurationError, InputError
 from storage.codebooks.variables import Variable
-from storage.schema.columns import number_of
+from storage.schema.columns import did_you_mean, number_of
 from storage.schema.plain_yaml import PLACEHOLDER
 from storage.sources.cells import arrow_kind
 from storage.sources.cohorts import CohortReader
@@ -42,7 +42,7 @@ def site_template(
         if name is not None and name not in header:
             raise InputError(
                 "COLUMN_MISSING",
-                f"expected --{option} to name a column of the table; check how it is spelled",
+                f"expected --{option} to name a column of the table{did_you_mean(name, header)}",
             )
     codebook = codebook or {}
     described = _matched(header, codebook)
@@ -75,6 +75,7 @@ def site_template(
                 name for name, one in codebook.items() if name not in used and not one.optional
             )
         ),
+        unread=shown(", ".join(next((one.unread for one in codebook.values()), ()))),
         fill_in=PLACEHOLDER,
     )
 

@@ -1,12 +1,14 @@
 """Remaining budget of each dataset, by its site file and by the ledger."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import ROUND_FLOOR, Decimal
 from pathlib import Path
 
 from flows.site.request import job_of
 from flows.site.site_file import SiteFile, load_site
+from flows.site.yearly import next_year
+from flows.watching.schedules import overdue
 from privacy.errors import ClustMixError
 from privacy.ledger import EntryState, LedgerEntry, latest_entries
 from privacy.spending import Spending, time_text
@@ -15,12 +17,14 @@ from storage.files.refs import new_release_id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetBudget:
-    """Remaining share of the scarcest cap, rounded down, and the number of releases it allows."""
+    """Share left of the scarcest cap, rounded down; releases for it; delay, cost of a schedule."""
 
     dataset: str
     percent_left: int
     releases_left: int
     last_release: str | None = None
+    overdue: datetime | None = None
+    year: str = ""
 
 
 def read_sites(folder: Path) -> tuple[dict[str, SiteFile], dict[str, str]]:
@@ -45,18 +49,31 @@ def budgets(sites: dict[str, SiteFile], rows: tuple[LedgerEntry, ...]) -> list[D
     payers = {e.dataset: (e.cohort, e.partition, e.caps, e.rho) for e in released}
     for dataset, site in sites.items():
         job = job_of(site, new_release_id())
-        payers[dataset] = (job.cohort, job.partition, job.caps, job.charge_rho)
+        part, known = job.partition, payers.get(dataset, (None, None))[1]
+        if part is not None and part.period and known is not None and known.period:
+            part = replace(part, register=known.register)  # which the ledger alone knows
+        payers[dataset] = (job.cohort, part, job.caps, job.charge_rho)
     published = {e.dataset: e.release_id for e in released if e.state is EntryState.PUBLISHED}
     found = []
     for dataset, (cohort, partition, caps, rho) in sorted(payers.items()):
         limits = spending.limits(cohort, dataset, partition, caps=caps, now=now)
         share = min(limit.left_rho / limit.cap_rho for limit in limits)
         left = max(Decimal(0), min(limit.left_rho for limit in limits))
+        late, year, own = None, "", sites.get(dataset)
+        if own is not None and own.schedule is not None:
+            when, made = own.schedule.model_dump(), [row for row in rows if row.dataset == dataset]
+            late = overdue(when, own.entry, made)
+            balance = spending.balance(
+                cohort, dataset=dataset, partition=partition, caps=caps, now=now
+            )
+            year = next_year(when, (partition, rho), entries=released, balance=balance)
         budget = DatasetBudget(
             dataset=dataset,
             percent_left=max(0, int((share * 100).to_integral_value(ROUND_FLOOR))),
             releases_left=int(left // rho),
             last_release=published.get(dataset),
+            overdue=late,
+            year=year,
         )
         found.append(budget)
     return found

@@ -7,18 +7,21 @@ more. Deployments and automations that are not ours are left alone.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from pydantic import SecretStr
 
 from flows.events import OrchestratorError, every, orchestrator
+from flows.watching.budgets import read_sites
 from flows.watching.schedules import TAG, full_name, our_deployments
 from privacy.errors import ClustMixError
 from storage.schema.plain_yaml import read_mapping, refusal
@@ -52,7 +55,7 @@ class Deployed:
 
 
 def deploy(settings: Settings, file: Path) -> Deployed:
-    """Register a ``prefect.yaml``, and the ``automations.yaml`` beside it, with the server.
+    """Register a ``prefect.yaml``, the ``automations.yaml`` beside it, and schedules of site files.
 
     A deployment or an automation that somebody has paused stays paused. It is a ConfigurationError,
     and nothing was sent, if a file is wrong or a schedule could not run; else an OrchestratorError.
@@ -68,6 +71,7 @@ def deploy(settings: Settings, file: Path) -> Deployed:
     automations: Any = read_mapping(file.with_name(_AUTOMATIONS)).get("automations")
     problem = ""
     try:
+        declared["deployments"] += _scheduled(settings.sites)
         names = {
             _checked(one, settings.sites, settings.requester) for one in declared["deployments"]
         }
@@ -87,7 +91,7 @@ def deploy(settings: Settings, file: Path) -> Deployed:
     with orchestrator(timeout_seconds=_ANSWER_SECONDS, retries=_RETRIES) as client:
         _put_work_pools(client, pools)
         paused = [deployment.id for deployment in our_deployments(client) if deployment.paused]
-        _prefect_deploy(file.resolve())
+        _prefect_deploy(declared)
         for deployment_id in paused:
             client.pause_deployment(deployment_id)
         found = {full_name(client, each): each.id for each in our_deployments(client)}
@@ -137,6 +141,30 @@ def _checked(deployment: Mapping[str, Any], sites: Path, requester: str | None) 
     return name
 
 
+def _scheduled(sites: Path) -> list[dict[str, Any]]:
+    """Return the deployments of site files with a schedule."""
+    found, faults = read_sites(sites)
+    if faults:  # whose schedule would be removed
+        named = ", ".join(f"{name} ({code})" for name, code in faults.items())
+        raise refusal(
+            "SITE_UNUSABLE", f"expected site files, found {named}; correct or remove them"
+        )
+    return [
+        {
+            "name": f"scheduled-{dataset}",
+            "description": "Measures the dataset by the schedule of its site file.",
+            "entrypoint": "flows.measure.measure_cohort",
+            "tags": [TAG],
+            "work_pool": {"name": "private", "work_queue_name": "schedule"},
+            "enforce_parameter_schema": True,
+            "parameters": {"request": {"dataset": dataset}},
+            "schedules": [{"slug": "site-file", **site.schedule.model_dump()}],
+        }
+        for dataset, site in found.items()
+        if site.schedule is not None
+    ]
+
+
 def _put_work_pools(client: SyncPrefectClient, pools: Mapping[str, Any]) -> None:
     """Make pools of processes in which every run has the settings that keep values off disks."""
     from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
@@ -161,19 +189,21 @@ def _put_work_pools(client: SyncPrefectClient, pools: Mapping[str, Any]) -> None
                 client.create_work_queue(name=queue, priority=priority, work_pool_name=name)
 
 
-def _prefect_deploy(file: Path) -> None:
+def _prefect_deploy(declared: Mapping[str, Any]) -> None:
     """Let Prefect's own command register every deployment with its schedules and triggers."""
     command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]
     try:
-        done = subprocess.run(  # noqa: S603 -- this interpreter, and a file that was checked
-            [*command, "--prefect-file", str(file)],
-            cwd=file.parent,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_COMMAND_SECONDS,
-            check=False,
-        )
+        with TemporaryDirectory() as folder:
+            Path(folder, "prefect.yaml").write_text(json.dumps(declared))
+            done = subprocess.run(  # noqa: S603 -- this interpreter, and a file that was checked
+                command,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_COMMAND_SECONDS,
+                check=False,
+            )
         said = (done.stderr.strip() or done.stdout.strip() or "no reason").splitlines()
         problem = said[-1] if done.returncode else ""
     except subprocess.TimeoutExpired:

@@ -15,6 +15,7 @@ from storage.keys.key_store import KeyStore
 from storage.keys.keys import SigningKey
 from storage.ledger.books import check_head_kept
 from storage.ledger.ledger_db import HeadFile, LedgerDatabase
+from storage.ledger.register import open_register
 from storage.public_data import datasets
 from storage.releases.measurements import MeasurementStore
 from storage.releases.release_store import ReleaseStore
@@ -60,6 +61,7 @@ def examine(settings: Settings) -> list[Finding]:
         ("keys", partial(_keys, keys, own_ledger)),
         ("officers", partial(_officers, keys)),
         ("ledger", partial(_ledger, ledger, where, head=head, file=file, home=home)),
+        ("register", partial(_register, own_ledger, settings.register, keys)),
         ("charges", partial(_charges, ledger, settings.measurements, releases)),
         ("revocations", partial(_revocations, releases / REVOKED_FILE, keys, home, ledger)),
         ("noise", _noise),
@@ -163,6 +165,16 @@ def _ledger(ledger: _Ledger, where: str, *, head: Path, file: Path, home: Path) 
         check_head_kept(opened.history(), exported, owner=installation_id(home))
     kept = "" if exported is None else f", exported row {exported[0]} among them"
     return f"in {where}; hash chain of {opened.head()[0]} rows verified{kept}"
+
+
+def _register(ledger: _Ledger, path: Path, keys: Path) -> str:
+    opened = ledger()
+    rows = () if opened is None else opened.history()
+    if not os.path.lexists(path) and not any(r.partition and r.partition.period for r in rows):
+        return "none; a release by entry makes it"
+    secret = KeyStore(keys).ledger_secret() if os.path.lexists(keys / "ledger.key") else b""
+    open_register(path, secret, rows, owner=rows[0].owner if rows else "")
+    return "of patients who were read by entry, no older than the ledger"
 
 
 def _charges(ledger: _Ledger, measurements: Path, releases: Path) -> str:

@@ -63,7 +63,8 @@ _EVENTS = MappingProxyType(
 )
 """Events of the states that somebody waits for. An entry that is void was not charged."""
 
-_ALERTS = ("release.refused", "release.burned", "release.withheld", "release.waiting", "budget.low")
+_ENDS = ("refused", "burned", "withheld", "waiting", "overdue")
+_ALERTS = ("budget.low", *(f"release.{end}" for end in _ENDS))
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_:-]{0,99}")
 _ID = re.compile(r"[ar]-[0-9]{8}-[0-9a-f]{8}")
 
@@ -201,6 +202,20 @@ def low_budgets(budgets: Iterable[DatasetBudget], cursor: Cursor) -> Outbox:
         if dataset not in cursor.low
     ]
     return events, cursor.model_copy(update={"low": tuple(sorted(low))})
+
+
+def overdue_releases(
+    budgets: Iterable[DatasetBudget], noted: Mapping[str, datetime]
+) -> tuple[list[PublicEvent], dict[str, datetime]]:
+    """Return the events of releases that are overdue, each once, and what to remember of them."""
+    name, found = "release.overdue", list[PublicEvent]()
+    late = {f"overdue {one.dataset}": one.overdue for one in budgets if one.overdue is not None}
+    for key, at in late.items():
+        if noted.get(key) != at:
+            about = {"dataset": key.split()[1], "expected_at": f"{at:%Y-%m-%dT%H:%M:%SZ}"}
+            place, own_id = f"clustmix.dataset.{key.split()[1]}", event_id(name, *about.values())
+            found.append(PublicEvent(name, place, dict(about), own_id))
+    return found, late
 
 
 def alerts(events: Iterable[PublicEvent]) -> list[dict[str, str | int]]:

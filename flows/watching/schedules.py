@@ -7,23 +7,30 @@ and an automation cannot see the absence of a run.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 from flows.events import PublicEvent, every
+from privacy.ledger import EntryState, LedgerEntry
+from privacy.spending import moment
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import DeploymentSchedule
     from prefect.client.schemas.responses import DeploymentResponse
 
+    from storage.schema.visit_columns import ByEntry
+
 TAG = "clustmix"
 """Marks our deployments on a server that others use too."""
 
 GRACE = timedelta(minutes=15)
 """Delay after which a run that has not started is missed."""
+
+OVERDUE = timedelta(days=1)
+"""Delay after which a release that is not there is overdue."""
 
 _WINDOWS = tuple(timedelta(hours=hours) for hours in (1, 24, 8 * 24, 32 * 24, 400 * 24))
 """Windows in which an occurrence is looked for; frequent schedules are found in the first ones."""
@@ -129,6 +136,27 @@ def last_occurrence(schedule: Any, *, before: datetime) -> datetime | None:
             last = max(past)
             return datetime.fromtimestamp(last.timestamp(), UTC)
     return None
+
+
+def overdue(
+    schedule: Mapping[str, str], entry: ByEntry | None, rows: Sequence[LedgerEntry]
+) -> datetime | None:
+    """Return the time of the last scheduled release, if a day later it is not there.
+
+    The rows are those of its dataset; before the first nothing is overdue. Unless it is of a
+    period, it must have begun: a table may have stayed as it was.
+    """
+    from prefect.client.schemas.schedules import CronSchedule
+
+    last = last_occurrence(CronSchedule(**schedule), before=datetime.now(UTC) - OVERDUE)
+    if last is None or not rows or moment(rows[0].recorded_at) > last:
+        return None
+    period = None if entry is None else entry.last_period(last)
+    own = [row for row in rows if moment(row.recorded_at) >= last]
+    if period is not None:
+        own = [row for row in rows if row.partition and row.partition.part == period]
+    is_there = any(row.state is EntryState.SEALED for row in own) or not (own or entry)
+    return None if is_there else last
 
 
 def _is_newer(schedule: DeploymentSchedule, occurrence: datetime) -> bool:

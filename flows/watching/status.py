@@ -20,7 +20,7 @@ from flows.watching.arrivals import REFUSED_LOG
 from flows.watching.budgets import DatasetBudget, budgets, read_sites
 from flows.watching.doctor import Finding
 from flows.watching.outbox import reason_of, waits_for_officer
-from flows.watching.schedules import our_deployments
+from flows.watching.schedules import our_deployments, review_schedules
 from flows.watching.watcher_lock import a_watcher_runs
 from privacy.errors import ClustMixError
 from privacy.ledger import EntryState, LedgerEntry, latest_entries
@@ -183,6 +183,9 @@ def _look_at_server(client: SyncPrefectClient, status: Status) -> None:
                 )
             ]
     status.next_runs.sort(key=lambda run: run.at)
+    for event in review_schedules(client, {}, now=now)[0]:
+        text = f"no run of {event.payload['expected_at']}"
+        status.parts.append(Finding(f"schedule {event.payload['deployment']}", False, text))
 
 
 def _run(run: FlowRun, flow: str, now: datetime) -> Item:
@@ -230,6 +233,10 @@ def _look_at_cluster(address: str, status: Status) -> None:
 def _look_at_entries(rows: tuple[LedgerEntry, ...], folder: Path, status: Status) -> None:
     sites, faults = read_sites(folder)
     status.datasets += budgets(sites, rows)
+    for late in status.datasets:
+        if late.overdue is not None:
+            text = f"overdue: expected at {late.overdue:%Y-%m-%d %H:%M} UTC by its schedule"
+            status.parts.append(Finding(f"release of {late.dataset}", False, text))
     for name, code in faults.items():
         status.parts.append(Finding(f"site file {name}", False, code))
     entries = latest_entries(rows).values()

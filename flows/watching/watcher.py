@@ -32,6 +32,7 @@ from flows.watching.outbox import (
     alerts,
     low_budgets,
     notices,
+    overdue_releases,
     read_cursor,
     resend,
     take_up,
@@ -204,7 +205,9 @@ class Watcher:
         cursor = self._cursor()
         with self._orchestrator() as client:
             events, known = review_schedules(client, cursor.missed, now=_now())
-        self._send(events, cursor.model_copy(update={"missed": known}))
+        found = budgets(read_sites(self._settings.sites)[0], self._rows())
+        late, noted = overdue_releases(found, cursor.missed)
+        self._send([*events, *late], cursor.model_copy(update={"missed": known | noted}))
 
     def _notify_of_low_budgets(self) -> None:
         sites, faults = read_sites(self._settings.sites)

@@ -6,6 +6,7 @@ sheet with fixed headings and rules of its own.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
 from storage.codebooks.variables import (
@@ -20,16 +21,18 @@ from storage.codebooks.variables import (
 from storage.schema.columns import raw_text
 
 HEADINGS = {
-    "name": "variable, variable name, name, column, column name, field, field name",
-    "kind": "type, kind, data type, field type",
+    "name": "variable, variable name, name, column, column name, field, field name, "
+    "spalte, merkmal",
+    "kind": "type, kind, data type, field type, typ, datentyp",
     "levels": "levels, values, codes, choices, categories, allowed values, coding, code, value",
     "level_meaning": "value label, value meaning, value description, code label, code meaning",
     "lower": "minimum, min, lower, lower bound",
     "upper": "maximum, max, upper, upper bound",
     "range": "range, valid range, bounds",
-    "missing": "missing, missing codes, missing values, missing code",
-    "unit": "unit, units",
-    "meaning": "description, label, meaning, variable label, field label, definition, question",
+    "missing": "missing, missing codes, missing values, missing code, fehlend, fehlwerte",
+    "unit": "unit, units, einheit, unité",
+    "meaning": "description, label, meaning, variable label, field label, definition, question, "
+    "bedeutung, beschreibung",
     "required": "required, mandatory",
     "identifier": "identifier",
 }
@@ -87,8 +90,10 @@ def sheet_variables(rows: Iterable[Row]) -> tuple[Variable, ...] | None:
             ]
             if is_redcap:
                 forms = (cells[0].get("form", "") for _, cells in found.values())
-                variables += _of_export(dict.fromkeys(filter(None, forms)))
-            return tuple(variables)
+                return (*variables, *_of_export(dict.fromkeys(filter(None, forms))))
+            known = zip(row, headings, strict=True)
+            unread = tuple(filter(None, (text_of(one) for one, key in known if key is None)))
+            return tuple(replace(one, unread=unread) for one in variables)
     return None
 
 

@@ -38,7 +38,8 @@ class Variable:
     """One column as a codebook describes it; unknown facts are empty or None.
 
     `kind` ``"ignore"`` is an identifier, a date or free text; `missing` are raw codes; a `required`
-    column has no empty cell; an `optional` one may be left out of a table. `decimals` are declared.
+    column has no empty cell; an `optional` one may be left out of a table. `decimals` are declared;
+    `unread` are the unknown headings of its sheet.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Variable:
     required: bool | None = None
     decimals: int | None = None
     optional: bool = False
+    unread: tuple[str, ...] = ()
 
     @property
     def decimals_of_bounds(self) -> int:
@@ -97,7 +99,9 @@ def variable(
         if upper - lower < _MAX_SPELLED_OUT and lower.is_integer() and upper.is_integer():
             kept = tuple((str(code), "") for code in range(int(lower), int(upper) + 1))
         lower = upper = None
-    if len(kept) == 1:
+    if len(kept) == 1 and absent and found == "categorical":
+        absent, kept = (), levels  # the column says whether something is missing
+    elif len(kept) == 1:
         kept = ()
     if len({code for code, _ in kept}) < len(kept):
         raise codebook_refusal("LEVELS", f"{place}: expected each level once")

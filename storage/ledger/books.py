@@ -16,6 +16,7 @@ from privacy.charges import (
     MAX_RHO,
     Caps,
     Charge,
+    ChargeColumns,
     check_digest,
     check_text,
     checked_rho,
@@ -105,8 +106,12 @@ class Books:
 
     def check_not_burned(self, charge: Charge) -> None:
         """Withhold a charge if the last one of its dataset, or of the same part of it, burned."""
-        asked = (charge.dataset, charge.partition)
-        own = [e for e in self._latest.values() if (e.dataset, e.partition) == asked and e.counts]
+
+        def series(each: ChargeColumns) -> tuple[object, ...]:
+            part = each.partition  # of any period: the patients of a run that burns are lost
+            return each.dataset, part.split if part and part.period else part
+
+        own = [e for e in self._latest.values() if series(e) == series(charge) and e.counts]
         if own and own[-1].state is EntryState.BURNED:
             raise Withheld(
                 "BURNED_BEFORE",
@@ -114,6 +119,20 @@ class Books:
                 f"({own[-1].note}), and its charge stands; once its cause is mended, ask with "
                 "--again (again in the form), which is charged again; nothing is charged now",
             )
+
+    def check_period_unread(self, charge: Charge) -> None:
+        """Refuse a second charge for a period, whose patients are read (LedgerError)."""
+        asked = (charge.cohort, charge.dataset, charge.partition and charge.partition.part)
+        for each in self._latest.values():
+            paid = (each.cohort, each.dataset, each.partition and each.partition.part)
+            over = each.state in (EntryState.VOID, EntryState.BURNED)
+            if charge.partition and charge.partition.period and paid == asked and not over:
+                raise LedgerError(
+                    "PERIOD_READ",
+                    f"release {each.release_id} has read the patients of {charge.partition.part}, "
+                    "with other settings; publish from it (clustmix publish --rows), or ask with "
+                    "--new-draw for a release of the patients who came late; nothing is charged",
+                )
 
     def reserve(self, charge: Charge, *, entry_id: str) -> LedgerEntry:
         """Charge a release with a new entry."""

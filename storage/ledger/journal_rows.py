@@ -4,6 +4,7 @@ Each state of each entry is a row, and no row ever changes. All columns are text
 sequence: a binary fraction would not be the amount that was charged.
 """
 
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
@@ -56,6 +57,7 @@ _CAPS = {
     "window_days": "window_days",
 }
 _PART = {f"partition_{name}": name for name in ("scheme", "parts", "part")}
+_BY_ENTRY = re.compile(r"at most ([0-9]+) in register ([0-9a-f]{16})")
 _ENTRY = TypeAdapter(LedgerEntry)
 
 
@@ -79,9 +81,10 @@ def columns_of(entry: LedgerEntry) -> dict[str, Any]:
         "signers": ",".join(entry.signers),
     }
     columns |= {column: _text(getattr(entry.caps, name)) for column, name in _CAPS.items()}
-    columns |= {
-        column: _text(getattr(entry.partition, name, None)) for column, name in _PART.items()
-    }
+    part = entry.partition
+    columns |= {column: _text(getattr(part, name, None)) for column, name in _PART.items()}
+    if part is not None and part.period is not None:
+        columns["partition_parts"] = f"at most {part.at_most} in register {part.register}"
     return columns
 
 
@@ -99,6 +102,10 @@ def entry_of(row: Mapping[str, Any]) -> LedgerEntry:
     try:
         caps = {name: columns.pop(column) for column, name in _CAPS.items()}
         part = {name: columns.pop(column) for column, name in _PART.items()}
+        if found := _BY_ENTRY.fullmatch(part["parts"] or ""):
+            part |= {"parts": None, "at_most": found[1], "register": found[2]}
+        elif part["part"] is not None:
+            part["part"] = int(part["part"])
         columns |= {
             "caps": caps,
             "partition": None if part["scheme"] is None else part,

@@ -158,6 +158,8 @@ class LedgerDatabase:
                 return Reservation(entry=paid, created=False)
             if unless_burned:
                 books.check_not_burned(charge)
+            if not new_draw:
+                books.check_period_unread(charge)
             entry = books.reserve(charge, entry_id=new_entry_id())
             return Reservation(entry=entry, created=True)
 

@@ -47,8 +47,8 @@ class MeasurementRecord(Record):
 
     The request key is that of `tasks.steps.source`, and the site file is in JSON. Events are
     in order, as `privacy.event_records.event_to_dict` writes them. Noise that can be drawn again
-    taints. The vocabulary names what each code of the arrays stands for. The files are the SHA-256
-    of every other file.
+    taints. The period is that of a release by entry. The vocabulary names what each code of the
+    arrays stands for. The files are the SHA-256 of every other file.
     """
 
     format_version: Literal[1] = 1
@@ -60,6 +60,7 @@ class MeasurementRecord(Record):
     events: tuple[dict[str, JsonValue], ...]
     tainted: bool
     requester: str | None
+    period: str | None = Field(default=None, exclude_if=lambda value: value is None)
     code_version: str
     vocabulary: Vocabulary
     files: dict[str, Sha256] = Field(min_length=1)

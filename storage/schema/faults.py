@@ -106,6 +106,7 @@ def _in_our_words(fault: Any) -> str:
         ("a valid (number|integer), .*", r"a valid \1"),
         ("a valid dictionary( or .*)?", "a mapping of keys"),
         ("a valid (tuple|list)", "a list"),
+        ("Keys should be strings", "expected keys that are words (a decimal has a point: 1.5)"),
     ):
         message = re.sub(theirs, ours, message)
     return message + hint

@@ -1,11 +1,30 @@
-"""Declaration of the first visits of a patient as columns of one row."""
+"""Declarations of patients over time: first visits as columns of one row, releases by entry."""
 
+import re
+from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Literal, Self
+from zoneinfo import ZoneInfo
 
-from pydantic import Field, StrictInt, model_validator
+from pydantic import AfterValidator, Field, StrictInt, model_validator
 
 from storage.schema.columns import Column, Declaration, Name, in_short
 from storage.schema.table import TableSchema
+
+PERIOD_KEY = "period"
+"""Setting of a measurement by entry, whose request is the same for any content of the table."""
+
+_FORMS = {"week": "-W[0-5][0-9]", "month": "-(0[1-9]|1[0-2])", "quarter": "-Q[1-4]", "year": ""}
+
+
+def _zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise ValueError("expected the name of a time zone, such as Europe/Berlin") from None
+    return name
+
+
+TimeZone = Annotated[str, AfterValidator(_zone)]
 
 
 class VisitColumns(Declaration):
@@ -95,3 +114,54 @@ class VisitColumns(Declaration):
             problem = f"expected no constraint of {in_short(ruled)}"
         if problem is not None:
             raise ValueError(f"privacy_unit.visits: {problem}")
+
+
+class ByEntry(Declaration):
+    """The patients who enter in the period of a release, each read once.
+
+    A patient enters with the first row; with ``at_most`` 2, in the first two periods of a row. All
+    rows of a patient are read. A run is of the last period that has ended, or of ``--period``:
+    2026-W09, 2026-03, 2026-Q1 or 2026.
+    """
+
+    by: Literal["entry"]
+    """Parts by entry."""
+    column: Name
+    """Column with a date or a time of ISO 8601 in every row."""
+    every: Literal["week", "month", "quarter", "year"]
+    """Length of a period."""
+    timezone: TimeZone = "UTC"
+    """Zone of the calendar, to which times with an offset are converted."""
+    at_most: Annotated[StrictInt, Field(ge=1, le=100)] = 1
+    """Most releases in which a patient is read; as many are charged."""
+
+    def period_of(self, text: str) -> str | None:
+        """Return the period of a date or time, None for any other text."""
+        try:
+            moment = datetime.fromisoformat(text)
+            if moment.tzinfo is not None:
+                moment = moment.astimezone(ZoneInfo(self.timezone))
+        except (ValueError, OverflowError):
+            return None
+        return self._period(moment.date())
+
+    def last_period(self, now: datetime) -> str:
+        """Return the last period that has ended."""
+        day = now.astimezone(ZoneInfo(self.timezone)).date()
+        current = self._period(day)
+        while self._period(day) == current:
+            day -= timedelta(days=1)
+        return self._period(day)
+
+    def has_ended(self, period: str) -> bool:
+        """Return whether a text names a period that has ended."""
+        named = re.fullmatch("[0-9]{4}" + _FORMS[self.every], period)
+        return named is not None and period <= self.last_period(datetime.now(UTC))
+
+    def _period(self, day: date) -> str:
+        if self.every == "week":
+            year, week, _ = day.isocalendar()
+            return f"{year:04d}-W{week:02d}"
+        if self.every == "quarter":
+            return f"{day.year:04d}-Q{(day.month + 2) // 3}"
+        return f"{day.year:04d}" + (f"-{day.month:02d}" if self.every == "month" else "")

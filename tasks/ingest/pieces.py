@@ -9,13 +9,15 @@ names leave.
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from privacy.charges import Partition
 from privacy.errors import InputError
@@ -23,12 +25,12 @@ from privacy.parameters import PrivacyUnit
 from storage.files.diagnostics import DiagnosticsFile
 from storage.files.workspace import load_arrays, replaced, store_arrays
 from storage.schema.table import TableSchema
-from storage.schema.visit_columns import VisitColumns
-from storage.sources.cells import NumberMarks, with_plain_numbers
+from storage.schema.visit_columns import ByEntry, VisitColumns
+from storage.sources.cells import NumberMarks, distinct, with_plain_numbers
 from storage.sources.declared_images import FILE_NAME, RefusedFiles
 from storage.sources.reading import Fragment, RefusedRow
 from tasks.gates.suites import Suite, cells_of, unexpected_rows
-from tasks.ingest.contributions import part_of_patients
+from tasks.ingest.contributions import named_patients, part_of_patients
 from tasks.ingest.encoding import encode_chunk
 from tasks.ingest.patient_rows import (
     N_SHARDS,
@@ -39,8 +41,10 @@ from tasks.ingest.patient_rows import (
     unnamed_patients,
 )
 from tasks.ingest.shards import store_rows
-from tasks.ingest.violations import Violation
+from tasks.ingest.violations import Rule, Violation, refuse_violations
 from tasks.ingest.visits import first_visits, moments_of, unordered
+
+_ENTRANTS = "entrants.json"
 
 BrokenRules: TypeAlias = tuple[tuple[str, str], ...]
 """Pairs of a column and a rule that some row breaks."""
@@ -59,6 +63,7 @@ class IngestRules:
     schema: TableSchema
     unit: PrivacyUnit
     partition: Partition | None
+    entry: ByEntry | None = None
     visits: VisitColumns | None = None
     marks: NumberMarks | None = None
     suite: Suite | None = None
@@ -104,8 +109,8 @@ def spread_fragment(
     schema, visits, moments = rules.row_schema, rules.visits, None
     tallied = Counter[Any]()
     for whole_frame in _readable(frames, broken, diagnostics):
-        frame = _own_part(rules, whole_frame)
-        if frame.empty:
+        frame = _own_part(rules, whole_frame, workspace)
+        if frame.empty and rules.entry is None:  # a period may be without patients
             continue
         if rules.marks is not None:
             frame = with_plain_numbers(frame, schema.columns, rules.marks)
@@ -224,15 +229,64 @@ def _batches_of(folder: Path, number: int) -> Path:
     return folder / f"batches-{number:06d}.npz"
 
 
-def _own_part(rules: IngestRules, frame: pd.DataFrame) -> pd.DataFrame:
+def first_periods(
+    frames: Iterable[pd.DataFrame], unit: PrivacyUnit, entry: ByEntry, diagnostics: DiagnosticsFile
+) -> dict[str, list[str]]:
+    """Return the first `at_most` periods of each patient, in order; a row without one is refused.
+
+    They depend on the patient's rows alone. Rows that name no patient are refused later.
+    """
+    first: dict[str, list[str]] = {}
+    broken: dict[tuple[str, str], None] = {}
+    for whole_frame in _readable(frames, broken, diagnostics):
+        frame = whole_frame[~_without_patient(whole_frame, unit)]
+        index, texts = distinct(frame[entry.column])
+        periods = [*map(entry.period_of, texts), None]  # the last serves index -1, an empty cell
+        undated = np.array([period is None for period in periods])[index]
+        if undated.any():
+            values = frame[entry.column][undated]
+            diagnostics.add(entry.column, str(Rule.DATE), values.index, values)
+            broken.setdefault((entry.column, Rule.DATE))
+        patient, names = named_patients(frame[unit.column], unit)
+        for who, when in set(zip(patient.tolist(), index.tolist(), strict=True)):
+            known, period = first.setdefault(names[who], []), periods[when]
+            if period is not None and period not in known:
+                first[names[who]] = sorted([*known, period])[: entry.at_most]
+    none = np.empty(0, dtype=np.intp)
+    found = [Violation(rule=rule, column=column, rows=none) for column, rule in broken]
+    refuse_violations(found, diagnostics=diagnostics.pointer)
+    return first
+
+
+def write_entrants(workspace: Path, names: Collection[str]) -> None:
+    """Write the patients who are read by entry, for `read_fragment` on any worker."""
+    with replaced(workspace / _ENTRANTS) as handle:
+        handle.write(json.dumps(sorted(names)).encode())
+
+
+@lru_cache(maxsize=1)
+def _entrants(workspace: Path) -> frozenset[str]:
+    return frozenset(json.loads((workspace / _ENTRANTS).read_bytes()))
+
+
+def _without_patient(frame: pd.DataFrame, unit: PrivacyUnit) -> NDArray[np.bool_]:
+    found = np.zeros(len(frame), dtype=np.bool_)
+    for violation in unnamed_patients(frame, unit):
+        found[violation.rows] = True
+    return found
+
+
+def _own_part(rules: IngestRules, frame: pd.DataFrame, workspace: Path) -> pd.DataFrame:
     """Keep the patients of the declared part, and rows without a patient for later refusal."""
     own = rules.partition
     if own is None:
         return frame
-    keep = np.zeros(len(frame), dtype=np.bool_)
-    for violation in unnamed_patients(frame, rules.unit):
-        keep[violation.rows] = True
+    keep = _without_patient(frame, rules.unit)
     keys = frame[rules.unit.column][~keep]
-    part = part_of_patients(keys, scheme=own.scheme, parts=own.parts, unit=rules.unit)
-    keep[~keep] = part == own.part
+    if own.parts is None:
+        read, (patient, names) = _entrants(workspace), named_patients(keys, rules.unit)
+        keep[~keep] = np.array([name in read for name in names], dtype=np.bool_)[patient]
+    else:
+        part = part_of_patients(keys, scheme=own.scheme, parts=own.parts, unit=rules.unit)
+        keep[~keep] = part == own.part
     return frame[keep]

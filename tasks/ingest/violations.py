@@ -66,5 +66,6 @@ def refuse_violations(violations: Sequence[Violation], *, diagnostics: str | Non
         return
     broken = sorted({(violation.column, str(violation.rule)) for violation in violations})
     listed = "; ".join(f"column {column}: expected {rule}" for column, rule in broken)
-    where = f"; the rows are in {diagnostics}" if diagnostics is not None else ""
-    raise InputError("INPUT_REFUSED", f"{listed}; correct the source or the schema{where}")
+    where = "" if diagnostics is None else f"the rows are in {diagnostics}; "
+    text = f"{listed}; correct the source or the schema; {where}nothing is charged"
+    raise InputError("INPUT_REFUSED", text)

@@ -29,31 +29,31 @@ Recoding = Callable[..., EncodedRows]
 """Rows of a shard and public arrays to the same rows with other codes, each row by itself."""
 
 
-class Shard(Protocol):
+class _Shard(Protocol):
     """Encoded rows of whole patients, wherever they lie; `EncodedRows` lie in memory."""
 
     def load(self) -> EncodedRows:
         """Return the rows."""
 
-    def recoded(self, rows: EncodedRows) -> "Shard":
+    def recoded(self, rows: EncodedRows) -> "_Shard":
         """Keep these rows, which are those of this shard coded otherwise, where this shard lies."""
 
 
 def contribution_of_shard(
-    shard: Shard, *, contribution: Contribution, public: dict[str, Any]
+    shard: _Shard, *, contribution: Contribution, public: dict[str, Any]
 ) -> Integers:
     """Return the exact contribution of one shard; on a worker, where there are any."""
     return contribution(shard.load(), **public)
 
 
-def _recoded_shard(shard: Shard, *, recoding: Recoding, public: dict[str, Any]) -> Shard:
+def _recoded_shard(shard: _Shard, *, recoding: Recoding, public: dict[str, Any]) -> _Shard:
     return shard.recoded(recoding(shard.load(), **public))
 
 
 def exact_sum(
     contribution: Contribution,
     public: dict[str, Any],
-    shards: Sequence[Shard],
+    shards: Sequence[_Shard],
     executor: Executor = IN_PROCESS,
 ) -> Integers:
     """Return the exact sum of ``contribution(rows, **public)`` over one or more shards.
@@ -83,7 +83,7 @@ class Curator:
         self,
         *,
         plan: MeasurementPlan,
-        shards: Sequence[Shard],
+        shards: Sequence[_Shard],
         noise_source: NoiseSource,
         executor: Executor = IN_PROCESS,
         seal: Callable[[str, NoisyStatistic], None] | None = None,

@@ -14,8 +14,8 @@ import yaml
 
 from storage.files.documents import FileDigest
 from storage.releases.manifest import Manifest
-from storage.schema.catalogue_entry import CatalogueEntry
 from storage.schema.columns import NumericColumn, number_of
+from storage.schema.declarations import CatalogueEntry
 from storage.schema.table import TableSchema
 from tasks.reporting.claim import Claim
 from tasks.reporting.facts import budget_sentence, described_column, noise_table, origin, steps

@@ -103,6 +103,7 @@ def _facts(job: ReleaseJob, measurement: Measurement) -> dict[str, Any]:
             **({"cohort": job.cohort} if job.cohort != job.ref.dataset else {}),
             "rows": job.rows,
             **({"disjoint": measurement.assumed} if measurement.pooled else {}),
+            **({} if job.points is None else {"distilled_points": job.points}),
             **gate_stated(job.asked.gate),
         },
         "code_version": version("clustmix"),

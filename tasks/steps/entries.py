@@ -6,15 +6,18 @@ How far a run came is judged by what is on disk, not by what the run could still
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from privacy.charges import Caps, Charge
+from privacy.charges import Caps, Charge, ChargeColumns
 from privacy.errors import ClustMixError, InputError, IntegrityError, LedgerError, Withheld
 from privacy.ledger import TABLE_TAG, Balance, EntryState, LedgerEntry
+from storage.files.private import file_locked
 from storage.files.workspace import live_run_ids
 from storage.keys.key_store import KeyStore
 from storage.ledger.ledger_db import LedgerDatabase, Reservation
+from storage.ledger.register import PatientRegister, open_register
 from storage.releases.bundles import verify_bundle
 from storage.releases.measurements import Measurement, MeasurementStore, unknown_charges
 from storage.releases.release_store import ReleaseStore
@@ -42,7 +45,8 @@ class Entries:
     """The entries of a ledger, moved on by one installation, the `owner` of those that it runs.
 
     Whether a run is alive is read from the locks of the `workspaces`, how far it came from its
-    measurement and its bundle. `declarations` is the folder of those that failed a check.
+    measurement and its bundle. `declarations` is the folder of those that failed a check, and
+    `register` the file of the patients who were read by entry.
     """
 
     def __init__(
@@ -55,6 +59,7 @@ class Entries:
         releases: ReleaseStore,
         workspaces: Path,
         declarations: Path,
+        register: Path,
     ) -> None:
         self._ledger = ledger
         self.owner = owner
@@ -63,6 +68,7 @@ class Entries:
         self._releases = releases
         self._workspaces = workspaces
         self._declarations = declarations
+        self._register = register
 
     def all(self) -> tuple[LedgerEntry, ...]:
         """Return the latest row of each entry, in the order of reservation."""
@@ -118,6 +124,10 @@ class Entries:
         """
         self.check_publishable(charge.dataset)
         require_known(self._measurements, self._releases, self.all)
+        with self.reading(charge) as register:
+            if charge.partition is not None and register is not None:
+                own = replace(charge.partition, register=register.register_id)
+                charge = replace(charge, partition=own)
         give_up = time.monotonic() + WAIT_SECONDS
         while True:
             reservation = self._ledger.reserve(
@@ -140,13 +150,26 @@ class Entries:
                 )
             time.sleep(_POLL_SECONDS)
 
-    def begin(self, entry: LedgerEntry, table: str) -> None:
+    @contextmanager
+    def reading(self, charge: ChargeColumns) -> Iterator[PatientRegister | None]:
+        """Hold the register of read patients, if the charge is by entry: one run at a time."""
+        if charge.partition is None or charge.partition.period is None:
+            yield None
+            return
+        with file_locked(self._register.with_name(f"{self._register.name}.lock")):
+            secret, rows = self._keys.ledger_secret(), self._ledger.history()
+            yield open_register(self._register, secret, rows, owner=self.owner, charge=charge)
+
+    def begin(self, entry: LedgerEntry, table: str, register: PatientRegister | None) -> None:
         """Move an entry to EXECUTING: from here on its charge stands, whatever happens.
 
-        The row holds the tag of the table, by which `checked_before` finds checks of it.
+        The row holds the tag of the table, by which `checked_before` finds checks of it. Patients
+        whom a register has chosen are kept in it before, and the row holds its head.
         """
-        note = f"CHECKED{TABLE_TAG}{table}"
-        self.advance(entry.entry_id, EntryState.EXECUTING, note=note)
+        note, head = f"CHECKED{TABLE_TAG}{table}", None
+        if register is not None:
+            head = register.keep(entry.entry_id)
+        self.advance(entry.entry_id, EntryState.EXECUTING, note=note, digest=head)
 
     def advance(
         self,

@@ -17,6 +17,7 @@ import numpy as np
 from privacy.errors import InputError
 from storage.files.diagnostics import DiagnosticsFile
 from storage.files.workspace import PrivateWorkspace
+from storage.ledger.register import PatientRegister
 from storage.sources.cohorts import CohortReader
 from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.execution.runtime import stage
@@ -37,8 +38,9 @@ def ingest(
     workspace: PrivateWorkspace,
     diagnostics: DiagnosticsFile,
     executor: Executor = IN_PROCESS,
+    register: PatientRegister | None = None,
 ) -> tuple[Path, ...]:
-    """Read, check and encode the cohort into shards.
+    """Read, check and encode the cohort into shards; by entry, the patients of a register.
 
     The executor reads a Parquet source and bounds contributions; its workers reach the workspace
     under the same path, and the shards are the same bytes on any. They come in order; some may hold
@@ -47,6 +49,15 @@ def ingest(
     to the diagnostics file.
     """
     with stage("ingest"):
+        if rules.entry is not None and rules.partition is not None and register is not None:
+            names = dict.fromkeys((str(rules.unit.column), rules.entry.column))
+            frames = reader.chunks(tuple(names))
+            first = pieces.first_periods(frames, rules.unit, rules.entry, diagnostics)
+            if not first:
+                raise _empty()
+            period = rules.partition.part
+            entered = register.choose(name for name, periods in first.items() if period in periods)
+            pieces.write_entrants(workspace.folder, entered)
         broken = _read(
             columns,
             rules,
@@ -65,9 +76,13 @@ def ingest(
             diagnostics=f"{diagnostics.pointer} (restricted; folder diagnostics of CLUSTMIX_HOME)",
         )
         if not pieces.has_rows(workspace.folder, len(broken)):
-            raise InputError("EMPTY_TABLE", "expected rows in the source, found an empty table")
+            raise _empty()
     with stage("bound-contributions"):
         return bound(rules, workspace, len(broken), executor)
+
+
+def _empty() -> InputError:
+    return InputError("EMPTY_TABLE", "expected rows in the source, found an empty table")
 
 
 def _read(
@@ -114,5 +129,6 @@ def bound(
     )
     levels = executor.map(bound_one, range(N_SHARDS))
     pieces.remove_pieces(workspace.folder)
-    require_levels(levels, rules.schema)
+    if rules.entry is None:  # whether a period is released depends on no patient
+        require_levels(levels, rules.schema)
     return tuple(pieces.shard_path(workspace.folder, shard) for shard in range(N_SHARDS))

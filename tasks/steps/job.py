@@ -13,10 +13,9 @@ from privacy.calibration import release_mu, release_rho
 from privacy.charges import Caps, Charge, Partition, unit_in_words
 from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
 from storage.files.refs import ReleaseRef
-from storage.schema.catalogue_entry import CatalogueEntry
-from storage.schema.declarations import Declarations, without_places
+from storage.schema.declarations import CatalogueEntry, Declarations, without_places
 from storage.schema.table import TableSchema
-from storage.schema.visit_columns import VisitColumns
+from storage.schema.visit_columns import PERIOD_KEY, ByEntry, VisitColumns
 from storage.sources.declared import CsvSource, Source
 from tasks.ingest.encoding import domain_of
 from tasks.measurement.method import Synthesizer
@@ -44,6 +43,7 @@ class RowsAsked:
 
     rows: int
     soft_labels: bool
+    points: int | None
     caps: Caps
     gate: dict[str, Any]
 
@@ -54,8 +54,9 @@ class ReleaseJob:
 
     The cohort is the patients whose budget pays, also for other datasets; its lifetime epsilon is
     as declared, the caps are in the currency of the ledger. The partition is the part of the
-    patients that is read, None for all; the requester the key id of who asked; the number of
-    patients, if any, a declared one. The site is the site file as JSON values.
+    patients that is read, None for all; entry is its rule, if it has periods; the requester the key
+    id of who asked; the number of patients, if any, a declared one; the points those of a
+    distillation, if any. The site is the site file as JSON values.
     """
 
     ref: ReleaseRef
@@ -71,11 +72,13 @@ class ReleaseJob:
     lifetime_epsilon: float
     caps: Caps
     partition: Partition | None
+    entry: ByEntry | None = None
     needs_approval: bool
     requester: str | None
     method: MethodConfig
     rows: int
     soft_labels: bool = False
+    points: int | None = None
     patients: int | None = None
     site: dict[str, Any]
 
@@ -90,6 +93,11 @@ class ReleaseJob:
         return release_rho(self.parameters, adjacency=self.adjacency)
 
     @property
+    def period(self) -> str | None:
+        """Period of the patients who are read, if by entry."""
+        return None if self.partition is None else self.partition.period
+
+    @property
     def measurement_settings(self) -> dict[str, Any]:
         """Settings of the site file that shape the measurement: not rows, title, caps or approval.
 
@@ -98,13 +106,16 @@ class ReleaseJob:
         """
         kept = ("dataset", "schema", "privacy_unit", "privacy", "method", "patients")
         settings = {key: self.site[key] for key in kept if key in self.site}
+        if self.period is not None:
+            settings[PERIOD_KEY] = self.period
         return settings | {"cohort": self.cohort, "source": without_places(self.site["source"])}
 
     @property
     def asked(self) -> RowsAsked:
         """The part of the job that shapes no measurement."""
         gate = self.site.get("gate", {})
-        return RowsAsked(rows=self.rows, soft_labels=self.soft_labels, caps=self.caps, gate=gate)
+        more: dict[str, Any] = {"soft_labels": self.soft_labels, "points": self.points}
+        return RowsAsked(rows=self.rows, caps=self.caps, gate=gate, **more)
 
     def reading(self, table: Path | None) -> ReleaseJob:
         """Return the job with another file as its table; None leaves it as it is."""
@@ -141,6 +152,7 @@ class ReleaseJob:
             schema=self.table_schema,
             unit=self.unit,
             partition=self.partition,
+            entry=self.entry,
             visits=self.visits,
             suite=self.asked.gate.get("expectations"),
         )

@@ -3,8 +3,10 @@
 Everything here reads released values and public settings only, and draws no noise.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
+from importlib import import_module
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from privacy.errors import Withheld
 from storage.releases.manifest import Manifest
 from storage.releases.measurements import Measurement
 from storage.schema.table import TableSchema
+from tasks.execution.executor import Executor
 from tasks.execution.runtime import stage
 from tasks.gates import expectations
 from tasks.gates.agreement import CodedTable
@@ -24,7 +27,14 @@ from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.method import Released, Synthesizer
 from tasks.methods.registry import method_entry
 from tasks.reporting.released_tables import released_tables
-from tasks.reporting.tables import coded, formats_agree, is_stated, read_rows, table_files
+from tasks.reporting.tables import (
+    coded,
+    formats_agree,
+    is_stated,
+    parquet_of,
+    read_rows,
+    table_files,
+)
 from tasks.reporting.teacher_files import teacher_files
 from tasks.steps.bundle import build_bundle
 from tasks.steps.job import ReleaseJob
@@ -36,11 +46,13 @@ def prepare(
     rng: np.random.Generator,
     conditions: Mapping[str, str] | None = None,
     *,
-    checks_before: int = 0,
+    checks_before: int,
+    executor: Callable[[], AbstractContextManager[Executor]],
 ) -> tuple[dict[str, bytes], Manifest]:
     """Sample the rows and check them; return the files of the bundle, and its manifest.
 
-    It is Withheld, naming failed checks; IntegrityError if codes mean something else now.
+    Released rows are distilled where `executor` says. It is Withheld, naming failed checks;
+    IntegrityError if codes mean something else now.
     """
     conditions = conditions or {}
     schema, record = job.table_schema, measurement.record
@@ -50,10 +62,11 @@ def prepare(
     with stage("decode"):
         rows = draw(n_rows=job.rows)
         tables = _tables(synthesizer, rows, schema, released, rng=rng, soft_labels=job.soft_labels)
-        del rows
         # Under conditions the rows are others than those that the tables describe.
         if not conditions:
             tables |= released_tables(measurement, schema, synthesizer)
+    tables |= _distilled(rows, schema, job.points, executor)
+    del rows
     with stage("output-gate"):
         n_rows = int(np.clip(job.rows, *REFERENCE_ROWS))
         # Fewer than asked for where conditions are rare.
@@ -84,6 +97,19 @@ def prepare(
             conditions=conditions,
             checks_before=checks_before,
         )
+
+
+def _distilled(
+    rows: CodedTable,
+    schema: TableSchema,
+    points: int | None,
+    executor: Callable[[], AbstractContextManager[Executor]],
+) -> dict[str, bytes]:
+    if points is None:
+        return {}
+    with stage("distill"), executor() as workers:
+        part = import_module("tasks.distillation.distilled_rows")  # it needs the extra distill
+        return {part.DISTILLED_FILE: parquet_of(part.distilled(rows, schema, points, workers))}
 
 
 def _tables(

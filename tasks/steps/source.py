@@ -18,6 +18,7 @@ from storage.files.documents import canonical_json
 from storage.keys.key_store import KeyStore
 from storage.schema.columns import in_short
 from storage.schema.table import TableSchema
+from storage.schema.visit_columns import PERIOD_KEY
 from storage.settings import DataPlaces
 from storage.sources.cohorts import CohortReader
 from storage.sources.declared import Source
@@ -58,13 +59,17 @@ class Tables:
     ) -> tuple[str, str]:
         """Return the key of a measurement, and a tag of its table by content alone.
 
-        The key is that of content, settings and the method's version. The content of a database is
-        not known before it is read: each release has a key and a tag of its own.
+        The key is that of content, settings and the method's version; by entry it is that of the
+        period, whose patients are read once. The content of a database is not known before it is
+        read: each release has a key and a tag of its own.
         """
         secret = self.keys.ledger_secret()
         content = reader.content_sha256(map=executor.map) or os.urandom(32).hex()
         key = request_key(
-            secret, content_sha256=content, settings=settings, method_version=method_version
+            secret,
+            content_sha256="" if PERIOD_KEY in settings else content,
+            settings=settings,
+            method_version=method_version,
         )
         return key, _keyed(secret, b"clustmix-table-v1", content.encode("ascii"))[:32]
 

@@ -1,10 +1,17 @@
 import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import generated_table, peers, public_tables, tables
+from benchmarks import generated_table, releases, report, runner, tables
+from benchmarks.report_sections import verdicts
 from benchmarks.results import (
     BUNDLE,
     IN_PROCESS,
@@ -12,13 +19,12 @@ from benchmarks.results import (
     ResultRow,
     read_rows,
 )
-from benchmarks.rivals.registry import RIVALS
 from benchmarks.score import score
+from benchmarks.stored_rows import Stored
 from privacy.errors import InputError
 from storage.settings import Settings
 from storage.sources.cohorts import CohortReader
 from tasks.ingest.encoding import encode_chunk
-from tasks.methods.registry import METHODS
 from tasks.steps.source import check_source
 from tests.processes import ROOT, python
 
@@ -36,17 +42,69 @@ def row_of(**changes):
 REAL = {"method": "real", "analysis": "none", "source": IN_PROCESS, "epsilon": None, "delta": None}
 
 
-@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.name)
-def test_stored_rows_have_the_one_form(path):
-    rows = read_rows(path)
-    kinds = {"real", *peers.PROGRAMS, *(entry.kind for entry in METHODS), *RIVALS}
+def test_stored_rows_have_the_one_form_and_a_command_each():
+    rows = [row for path in RESULTS.glob("*.json") for row in read_rows(path)]
     assert rows
-    assert len({row.key for row in rows}) == len(rows)
+    assert len({row.command for row in rows}) == len(rows)
     for row in rows:
-        assert row.method in kinds
-        assert row.source in (BUNDLE, IN_PROCESS) or row.analysis in ("published", "stated")
+        assert row.suite in runner.SUITES
+        assert row.command.startswith("python -m benchmarks.")
+        known = (tables.ROOT / f"{row.command.split()[2].replace('.', '/')}.py").is_file()
+        assert known or row.former, row.command
         shares = (row.auc, row.accuracy, row.tvd_1way, row.tvd_2way, row.cnn_accuracy)
         assert all(share is None or 0 <= share <= 1 for share in shares)
+
+
+def test_a_job_is_what_its_command_says():
+    jobs = runner.jobs_of(runner.SUITES)
+    assert len({job.words for job in jobs}) == len(jobs)
+    for job in jobs:
+        assert job.command[0] == f"benchmarks.suites.{job.suite}"
+        if job.suite in ("quick", "tables"):
+            run = releases.asked(job.suite, job.command[1:])
+            assert run.job(job.suite).command == job.command
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from benchmarks import runner
+from benchmarks.jobs import Job
+if __name__ == "__main__":
+    named = [Job(suite="tiny", command=("one_row", "--draw", str(n)), limit_seconds=2)
+             for n in range(20)]
+    folder = Path(sys.argv[1])
+    runner.run(runner.missing(named, folder), folder, workers=2)
+"""
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(300)
+def test_a_run_killed_twice_and_resumed_has_every_row_once(tmp_path):
+    script, rows = tmp_path / "run.py", tmp_path / "rows"
+    script.write_text(KILLED)
+    places = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "helpers")])
+    start = partial(
+        subprocess.Popen,
+        [sys.executable, str(script), str(rows)],
+        env={**os.environ, "PYTHONPATH": places},
+        stderr=subprocess.DEVNULL,
+    )
+    for kept in (4, 9):
+        process = start()
+        while len(read_rows(rows / "tiny.json")) < kept:
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.kill()
+        process.wait()
+        assert len(read_rows(rows / "tiny.json")) < 19
+    assert start().wait() == 0
+    found = {row.seed: row for row in read_rows(rows / "tiny.json")}
+    assert sorted(found) == [n for n in range(20) if n != 3]  # lacks an environment: no row
+    assert len(read_rows(rows / "tiny.json")) == 19
+    outcomes = {seed: row.outcome for seed, row in found.items() if row.outcome}
+    assert outcomes == {1: "did not end", 2: "failed"}
+    assert all(row.auc == seed / 100 for seed, row in found.items() if not row.outcome)
 
 
 OWN_SITES = sorted(
@@ -164,23 +222,32 @@ def split_rows(method, aucs, **changes):
 def test_methods_are_compared_on_the_splits_of_both_and_errors_decide():
     rows = split_rows("naive_bayes", (0.70, 0.74, 0.72))
     rows += split_rows("clustmix", (0.72, 0.77, 0.74, 0.9), log_loss=0.51, tvd_2way=0.099)
-    rows += split_rows("real", (0.9,) * 3, calibration_error=0.03)
-    # The yardstick of an earlier look serves a later one, where that has none of its own.
-    rows += split_rows("naive_bayes", (0.71,), settings={"look": 2})
-    rows += split_rows("clustmix", (0.72, 0.77), settings={"look": 3})
-    found, later = public_tables.compare(rows)
-    assert later.differences["auc"].gains == pytest.approx((0.01, 0.03))
-    assert found.differences["auc"].gains == pytest.approx((0.02, 0.03, 0.02))
-    assert found.differences["auc"].error == pytest.approx(0.01 / 3)
-    verdicts = {name: one.verdict for name, one in found.differences.items()}
-    assert verdicts["auc"] == "ahead"
-    assert verdicts["log_loss"] == "below"
-    assert verdicts["accuracy"] == verdicts["tvd_1way"] == "level"
-    assert found.calibrated  # .04 against 1.5 times .03
-    below, ahead, marginals, calibrated = public_tables.requirements([found])
-    assert (below.met, below.measured) == (False, "flchain 1 log_loss")
-    assert (ahead.met, marginals.met, calibrated.met) == (False, True, True)
-    assert "+0.0233 ± 0.0033 ahead" in public_tables.verdict_table([found])
+    stored = Stored(tuple(replace(row, suite="tables") for row in rows), (), {})
+    [table] = verdicts(stored)
+    [line] = table.lines
+    assert line.cells[2:5] == (
+        "3", "+0.0233 ± 0.0033 ahead", "+0.0000 ± 0.0000 level"
+    )  # fmt: skip
+    assert line.cells[5].endswith("below")
+
+
+def test_report_is_the_same_twice_and_leaves_out_what_is_empty(tmp_path):
+    pages = [report.html_page(Stored.read()) for _ in "12"]
+    assert pages[0] == pages[1]
+    nothing = report.html_page(Stored.read(tmp_path, tmp_path / "no.toml"))
+    assert "<h2" not in nothing.replace('<h2 id="3a">', "")
+
+
+def test_groups_and_importances_are_scored(tmp_path):
+    rows = made_rows(1)
+    for name, frame in (("real", made_rows(2)), ("trained", made_rows(3))):
+        frame.replace({"outcome": {"yes": "1", "no": "0"}}).to_csv(tmp_path / f"{name}.csv")
+    bundle = made_bundle(tmp_path / "r-1", rows)
+    found = score(bundle, tmp_path / "real.csv", trees=20, trained=tmp_path / "trained.csv")
+    assert list(found["by_group"]) == [
+        f"auc, age, {n} third" for n in ("lowest", "middle", "highest")
+    ]
+    assert found["importance_agreement"] == 1.0
 
 
 def test_scorer_imports_nothing_of_the_pipeline():

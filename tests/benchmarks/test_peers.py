@@ -1,56 +1,49 @@
-from itertools import combinations, product
-
 import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import peer_exchange, peer_pgm, peers
-from benchmarks.junction_sampler import CliqueTable, sample_tree
-from benchmarks.tables import site_document, write_site
-
-N_CODES, PAIRS = (3, 2, 4), list(combinations(range(3), 2))
-CODES = np.random.default_rng(5).integers(N_CODES, size=(40, 3)).astype(np.uint16)
+from benchmarks import peer_exchange, peer_mbi, peers
+from benchmarks.suites import nist
+from tasks.ingest.encoding import domain_of
 
 
-def test_a_peer_gets_codes_of_the_schema_and_hands_back_no_others(tmp_path, monkeypatch):
-    site = write_site(site_document("rotterdam"), tmp_path / "site.yaml")
-    cells = {"year": ["1990", "2400"], "age": "60", "size": "<=20", "death": ["1", "0"]}
-    rows = pd.DataFrame({name: cells.get(name, "1") for name in site.columns_to_read})
-    monkeypatch.setattr(peers, "read_table", lambda _: rows)
-    request, codes = peers.request_of(site, 4), peers.coded(site)
-    assert (codes[:, 0].tolist(), codes[:, -1].tolist()) == ([6, 7], [0, 1])
+def test_a_peer_gets_codes_of_the_schema_and_hands_back_no_others(tmp_path):
+    schema = nist.schema_of(10, rules=False)
+    cells = {"AGEP": ["2", "99"], "PINCP_DECILE": ["N", "9"]}
+    rows = pd.DataFrame({name: cells.get(name, "1") for name in schema.released_columns})
+    request, codes = nist.request_of(schema, 1.0, 2), peers.coded(rows, schema)
+    assert (codes[:, 0].tolist(), codes[:, -1].tolist()) == ([0, 21], [0, 10])
+    assert nist.decoded(codes, schema)["PINCP_DECILE"].tolist() == ["N", "9"]
     peer_exchange.write_request(tmp_path, request, codes)
     assert peer_exchange.read_request(tmp_path)[0] == request
-    made = np.ones((request.rows_out, codes.shape[1]), dtype=np.uint16)
-    peer_exchange.write_made(tmp_path, made, request)
-    assert np.array_equal(peer_exchange.read_made(tmp_path, request), made)
-    peer_exchange.write_made(tmp_path, made + 1, request)
+    peer_exchange.write_made(tmp_path, codes, request)
+    assert np.array_equal(peer_exchange.read_made(tmp_path, request), codes)
+    peer_exchange.write_made(tmp_path, codes + 1, request)
     with pytest.raises(ValueError, match="declared schema"):
         peer_exchange.read_made(tmp_path, request)
 
 
-def test_no_patient_moves_a_draw_by_more_than_its_sensitivity():
-    shares = [np.full(n, 1 / n) for n in N_CODES]
-    draws = (
-        (3, lambda codes: np.concatenate(peer_pgm.one_way_counts(codes, N_CODES))),
-        (2, lambda codes: np.concatenate(peer_pgm.pair_counts(codes, N_CODES, PAIRS[:2]))),
-        (len(PAIRS), lambda codes: peer_pgm.distances(codes, shares, 31.0)),
-    )
-    records = np.array(list(product(*map(range, N_CODES))), dtype=np.uint16)
-    for squared, draw in draws:
-        moves = [np.linalg.norm(draw(np.vstack([CODES, [r]])) - draw(CODES)) for r in records]
-        assert 0.8 * np.sqrt(squared) < max(moves) <= np.sqrt(squared) + 1e-9
-    shares = (peer_pgm.SHARE_ONE, peer_pgm.SHARE_DISTANCES, peer_pgm.SHARE_PAIRS)
-    assert sum(peer_pgm.noise_of(1.0, mu=0.5, share=s) ** -2 for s in shares) == pytest.approx(0.25)
+@pytest.mark.parametrize("features", [10, 21, 24])
+def test_constraints_of_a_part_of_the_columns_are_those_that_a_release_takes(features):
+    plain, ruled = (domain_of(nist.schema_of(features, rules=rules)) for rules in (False, True))
+    assert len(plain.column_names) + 1 == features
+    assert plain.rules is None
+    assert ruled.rules.all_listed
+    young = np.zeros((1, features - 1), dtype=np.uint16)
+    young[0, plain.column_names.index("MSP")] = 1
+    assert ruled.rules.broken(young, np.zeros(1, dtype=np.uint16)).all()
 
 
-def test_records_have_the_distribution_of_the_tree():
-    joint = np.random.default_rng(2).random((3, 2, 4))
-    first, second = joint.sum(axis=2), joint.sum(axis=0)
-    tables = [CliqueTable(columns=c, weights=w) for c, w in (((0, 1), first), ((2, 1), second.T))]
-    made, again = (sample_tree(tables, N_CODES, 400_000, np.random.default_rng(1)) for _ in "12")
-    assert np.array_equal(made, again)
-    exact = first[:, :, None] * second / first.sum(axis=0)[:, None] / joint.sum()
-    pair, whole = (peer_pgm.counts_of(made, N_CODES, c) / 4e5 for c in ([0, 1], [0, 1, 2]))
-    assert np.abs(whole - exact.ravel()).max() < 0.0012
-    assert np.abs(pair - first.ravel() / first.sum()).max() < 1 / 4e5
+def test_an_epsilon_has_a_job_of_every_method_and_no_job_comes_twice():
+    words = [job.words for job in nist.jobs()]
+    assert len(words) == len(set(words)) == 210
+    assert words[0].endswith("--features 10 --method clustmix --epsilon 1 --draw 0")
+
+
+def test_groups_of_codes_are_a_linear_query():
+    class Table:
+        def datavector(self, *, flatten):
+            return np.arange(6.0).reshape(2, 3)
+
+    joins = np.array([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
+    assert peer_mbi.Joined((np.eye(2), joins))(Table()).tolist() == [2.0, 1.0, 8.0, 4.0]

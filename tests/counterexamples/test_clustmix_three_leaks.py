@@ -82,7 +82,7 @@ def flip_delta(least=LEAST):
     how = {"n_clusters": 2, "min_size": least, "max_iterations": 50, "n_starts": 10}
     for moved in (0.2, 0.0):
         rows = line_table(moved, least)[:, None]
-        labels = constrained_gmm(rows, **how, rng=np.random.default_rng(0))
+        labels, _ = constrained_gmm(rows, **how, rng=np.random.default_rng(0))
         sigmas = [noise_sigma(cluster_size=int(size), **CLAIM) for size in np.bincount(labels)]
         laws.append((cluster_means(rows, labels, 2).sum(), math.hypot(*sigmas)))
     thresholds = np.linspace(0, 12, 12_001)

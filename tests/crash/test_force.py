@@ -20,7 +20,7 @@ pytestmark = pytest.mark.integration
 @pytest.mark.parametrize(
     ("place", "state"),
     [
-        ("before Seals.__call__", "executing"),
+        ("before _Seals.__call__", "executing"),
         ("before MeasurementStore.seal", "executing"),
         ("before ReleaseStore.publish", "approved"),
     ],

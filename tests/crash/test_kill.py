@@ -23,7 +23,7 @@ STATES = (
     (("reserved", "void"), ["stage ingest", "stage input-gate", "stage bound-contributions"]),
     (("reserved", "void"), ["before LedgerDatabase.transition"]),
     (("executing", "burned"), ["stage histograms", "stage seal"]),
-    (("executing", "burned"), ["before Seals.__call__", "after Seals.__call__"]),
+    (("executing", "burned"), ["before _Seals.__call__", "after _Seals.__call__"]),
     (("executing", "published"), ["after MeasurementStore.seal"]),
     (("sealed", "published"), ["stage purge", "stage decode", "stage output-gate", "stage report"]),
     (("sealed", "published"), ["stage commit"]),

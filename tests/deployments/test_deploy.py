@@ -17,6 +17,7 @@ from webhook_receiver import WebhookReceiver, listening
 
 from flows.events import PublicEvent, emit, orchestrator
 from flows.watching.deploy import NOTIFY_BLOCK, deploy
+from privacy.errors import ConfigurationError
 from storage.settings import load_settings
 from tasks.execution.runtime import safe_environment
 from tests.processes import ROOT, python
@@ -151,6 +152,25 @@ def test_cron_really_creates_runs_in_its_time_zone(server):
         assert run["state_type"] == "SCHEDULED"
 
 
+def test_the_schedule_of_a_site_file_is_registered_and_removed_with_it(server):
+    path = server.files / "sites" / "adult.yaml"
+    declared = path.read_text(encoding="utf-8")
+    schedule = "schedule: {cron: '30 4 1 * *', timezone: Europe/Berlin}\n"
+    path.write_text(declared + schedule, encoding="utf-8")
+    try:
+        assert "measure/scheduled-adult" in server.deploy()["deployments"]
+        run = until(lambda: runs_with(dataset="adult"), seconds=90)[0]
+        begin = datetime.fromisoformat(run["expected_start_time"])
+        begin = begin.astimezone(ZoneInfo("Europe/Berlin"))
+        assert (begin.day, begin.hour, begin.minute) == (1, 4, 30)
+        path.write_text(f"{declared}schedule: {{cron: never}}\n", encoding="utf-8")
+        with pytest.raises(ConfigurationError, match=r"SITE_UNUSABLE: .* adult.yaml \(SITE"):
+            server.deploy()
+    finally:
+        path.write_text(declared, encoding="utf-8")
+    assert server.deploy()["removed"] == ["measure/scheduled-adult"]
+
+
 def arrived(arrival):
     payload = {"dataset": DATASET, "arrival": arrival}
     return PublicEvent("cohort.arrived", f"clustmix.arrival.{arrival}", payload, uuid4())
@@ -190,6 +210,10 @@ def test_notifications_hold_ids_states_and_numbers_of_budgets(server):
     }
     said |= {
         "release.waiting": (ids, text),
+        "release.overdue": (
+            {"dataset": DATASET, "expected_at": late["expected_at"]},
+            f"{DATASET} {late['expected_at']}",
+        ),
         "budget.low": (left, f"{DATASET}: 12 % left, releases left: 3"),
         "schedule.missed": (late, f"{SCHEDULED} 2026-11-22T02:00:00Z"),
     }
@@ -200,7 +224,11 @@ def test_notifications_hold_ids_states_and_numbers_of_budgets(server):
     }
     emit(
         [
-            PublicEvent(name, resources[name.partition(".")[0]], payload)
+            PublicEvent(
+                name,
+                resources["budget" if name.endswith("overdue") else name.partition(".")[0]],
+                payload,
+            )
             for name, (payload, _) in said.items()
         ]
     )
@@ -208,7 +236,7 @@ def test_notifications_hold_ids_states_and_numbers_of_budgets(server):
         (body,) = server.webhook.wait_for(lambda body, name=name: name in body)
         found = json.loads(body)
         assert found["text"] == f"{name} {words}"
-        if name.startswith("release"):
+        if "release_id" in payload:
             assert found == {"event": name, "reason": "", "text": found["text"]} | payload
 
 

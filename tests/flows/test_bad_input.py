@@ -88,7 +88,7 @@ def refusal_of(*broken):
     columns = "; ".join(f"column {column}: expected {rule}" for column, rule in broken)
     return (
         f"INPUT_REFUSED: {columns}; correct the source or the schema; the rows are in ID.jsonl "
-        "(restricted; folder diagnostics of CLUSTMIX_HOME)"
+        "(restricted; folder diagnostics of CLUSTMIX_HOME); nothing is charged"
     )
 
 
@@ -120,5 +120,5 @@ def test_more_than_the_remaining_budget(desk):
     answer = json.loads(desk.output)
     assert (answer["error"], answer["exit_code"]) == ("BUDGET_EXCEEDED", 3)
     assert desk.line == f"BUDGET_EXCEEDED: {answer['message']}"
-    assert "at delta 1e-06 an epsilon of at most 0.776 fits, and 0 releases like" in desk.line
+    assert "expected an epsilon of at most 0.776 at delta 1e-06" in desk.line
     assert desk.states == ["published"]

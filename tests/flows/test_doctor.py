@@ -18,8 +18,8 @@ from storage.ledger.ledger_db import LedgerDatabase
 from storage.settings import Settings, load_settings
 
 NAMES = [
-    "packages", "private folder", "releases", "keys", "officers", "ledger", "charges",
-    "revocations", "noise", "orchestrator", "data: adult", "data: diabetes130",
+    "packages", "private folder", "releases", "keys", "officers", "ledger", "register",
+    "charges", "revocations", "noise", "orchestrator", "data: adult", "data: diabetes130",
     "data: physionet2012", "data: fashion_mnist", "data: mnist",
 ]  # fmt: skip
 

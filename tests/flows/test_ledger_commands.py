@@ -123,7 +123,7 @@ def test_the_budget_is_shown_in_words(installation, site, capsys):
     assert f" {percent} % left\n  0 more releases at epsilon 1, or one at 0." in output
     assert "rho" not in output
     assert "void" not in output
-    assert output.endswith("  1 given back (--verbose lists them)\n")
+    assert output.endswith("  1 that cost nothing (--verbose lists them)\n")
     assert main(["ledger", "show", "--verbose"]) == 0
     output = capsys.readouterr().out
     assert f"  rho {left.spent_rho:f} spent, lifetime cap {left.cap_rho:f}\n" in output

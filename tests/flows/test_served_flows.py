@@ -92,7 +92,9 @@ def test_measure_ends_with_the_seal_and_publish_needs_no_table(installation, emi
     assert run.name == f"made-up/{release_id}"
     # What the server keeps of the request: ids.
     request = {"dataset": "made-up", "arrival": None, "release_id": release_id}
-    assert run.parameters == {"request": request | {"new_draw": False, "again": False}}
+    assert run.parameters == {
+        "request": request | {"new_draw": False, "again": False, "period": None}
+    }
     site = site_of_installation()
     assert states() == ["sealed"]
     assert not (site.settings.releases / "made-up").exists()

@@ -30,7 +30,7 @@ FILLER = "filler"
 
 def _places():
     """Where a run changes something that outlives it."""
-    from flows.measurement import Seals
+    from flows.measurement import _Seals
     from storage.files import workspace
     from storage.ledger.ledger_db import HeadFile
     from storage.releases import pending
@@ -46,7 +46,7 @@ def _places():
         (LedgerDatabase, "transition"),
         (HeadFile, "write"),  # between a commit and the return of the ledger
         (curator, "discrete_gaussian_mechanism"),
-        (Seals, "__call__"),
+        (_Seals, "__call__"),
         (MeasurementStore, "seal"),
         (pending.PendingBundles, "write"),
         (pending.PendingBundles, "remove"),

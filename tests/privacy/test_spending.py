@@ -29,32 +29,50 @@ def at(day):
 
 
 def spent_by_patients(rows, payer=None):
-    """Follow one patient of every kind, one for each choice of a part of every partition."""
-    schemes = sorted({(r.partition.scheme, r.partition.parts) for r in rows if r.partition})
-    if payer is not None and (payer.scheme, payer.parts) not in schemes:
-        schemes.append((payer.scheme, payer.parts))
+    """Follow one patient of every kind, one for each choice of a part of every partition.
+
+    By entry, of every choice of as many charges as a register lets one patient be in.
+    """
+    split = [row for row in rows if row.partition and row.partition.parts]
+    asked = [row.partition for row in split] + [payer] * bool(payer and payer.parts)
+    schemes = sorted({(part.scheme, part.parts) for part in asked})
+    entered = {row.partition.split for row in rows if row.partition and row.partition.period}
     most = Fraction(0)
     for choice in itertools.product(*(range(parts) for _, parts in schemes)):
         patient = dict(zip(schemes, choice, strict=True))
-        if payer is not None and patient[payer.scheme, payer.parts] != payer.part:
+        if payer in asked and patient[payer.scheme, payer.parts] != payer.part:
             continue
-        paid = (
-            Fraction(row.rho)
-            for row in rows
-            if row.partition is None
-            or patient[row.partition.scheme, row.partition.parts] == row.partition.part
-        )
-        most = max(most, sum(paid, start=Fraction(0)))
+        paid = sum((Fraction(row.rho) for row in rows if row.partition is None), Fraction(0))
+        for row in split:
+            if patient[row.partition.scheme, row.partition.parts] == row.partition.part:
+                paid += Fraction(row.rho)
+        for scheme in entered:
+            own = [Fraction(r.rho) for r in rows if r.partition and r.partition.split == scheme]
+            times = scheme[2] - (payer is not None and payer.split == scheme)
+            choices = itertools.combinations(own, min(times, len(own)))
+            paid += max(map(sum, choices), default=Fraction(0))
+        most = max(most, paid)
     return most
 
 
 amounts = st.integers(1, 30).map(lambda steps: steps * RHO_STEP) | st.sampled_from(
     [Decimal("0.1"), Decimal("0.2"), Decimal("0.3"), Decimal("0.7"), Decimal("1e-12")]
 )
-partitions = st.none() | st.builds(
-    lambda scheme, part: Partition(scheme=scheme, parts=2 if scheme == "a" else 3, part=part),
-    scheme=st.sampled_from("ab"),
-    part=st.integers(0, 1),
+partitions = (
+    st.none()
+    | st.builds(
+        lambda scheme, part: Partition(scheme=scheme, parts=2 if scheme == "a" else 3, part=part),
+        scheme=st.sampled_from("ab"),
+        part=st.integers(0, 1),
+    )
+    | st.builds(
+        lambda at_most, month, register: Partition(
+            scheme="e", parts=None, part=f"2025-0{month}", at_most=at_most, register=register * 16
+        ),
+        at_most=st.integers(1, 3),
+        month=st.integers(1, 2),
+        register=st.sampled_from("01"),
+    )
 )
 charges = st.builds(
     lambda number, rho, partition, dataset: charge(
@@ -69,7 +87,7 @@ charges = st.builds(
 
 @given(paid=st.lists(charges, max_size=12), payer=partitions)
 def test_the_sum_is_that_of_the_patient_who_pays_most(paid, payer):
-    rows = [row_of(one) for one in paid]
+    rows = [row_of(one, name=f"e-{place}") for place, one in enumerate(paid)]
     own, worst = composed_rho(rows, payer)
     assert Fraction(own) == spent_by_patients(rows, payer)
     assert Fraction(worst) == spent_by_patients(rows)
@@ -144,7 +162,7 @@ def test_every_cap_can_be_lowered_and_never_raised():
         granted(spending, charge(1, caps=high))
         low = replace(high, **{name: Decimal("0.2")})
         granted(spending, charge(2, caps=low))
-        expected = f"left of the {name.removesuffix('_rho')} cap 0.200000000000 of"
+        expected = f"which the {name.removesuffix('_rho')} cap of"
         assert expected in refusal(spending, charge(3, caps=high))
         # It stays although the entry that named it is void.
         for number in (1, 2):
@@ -158,11 +176,11 @@ def test_windows_of_two_lengths_hold_both():
     spending = Spending()
     granted(spending, charge(1, caps=week))
     refused = refusal(spending, charge(2, caps=week, rho=Decimal("0.11")))
-    assert "at most rho 0.100000000000, what is left of the window cap 0.200000000000 of" in refused
+    assert "(rho 0.100000000000 of 0.200000000000 left" in refused
     granted(spending, charge(2, caps=month))
-    assert "of cohort 'adult' in 7 days, found" in refusal(spending, charge(3, caps=month))
+    assert "of cohort 'adult' in 7 days still" in refusal(spending, charge(3, caps=month))
     granted(spending, charge(3, caps=month), day=8)
-    assert "of cohort 'adult' in 30 days, found" in refusal(spending, charge(4, caps=week), day=9)
+    assert "of cohort 'adult' in 30 days still" in refusal(spending, charge(4, caps=week), day=9)
 
 
 def part(number, scheme="hash", parts=4):
@@ -173,10 +191,9 @@ def test_parts_of_one_partition_pay_side_by_side():
     spending = Spending()
     granted(spending, *(charge(n, rho=Decimal("0.3"), partition=part(n)) for n in range(4)))
     assert refusal(spending, charge(9, rho=RHO_STEP, partition=part(2))) == (
-        "BUDGET_EXCEEDED: expected at most rho 0, what is left of the lifetime cap "
-        "0.300000000000 of cohort 'adult' for part 2 of 4 of scheme 'hash', found a request for "
-        "0.000000000001; at delta 1e-06 an epsilon of at most 0 fits, and 0 releases like this "
-        "one are left"
+        "BUDGET_EXCEEDED: expected an epsilon of at most 0 at delta 1e-06, which the lifetime cap "
+        "of cohort 'adult' still allows for part 2 of 4 of scheme 'hash', found a request for 1; "
+        "no release like this one is left (rho 0 of 0.300000000000 left, 0.000000000001 asked)"
     )
     # The whole cohort holds every part, and another partition cuts the same patients.
     refusal(spending, charge(9, rho=RHO_STEP))
@@ -189,7 +206,7 @@ def test_above_the_cap_no_part_may_spend():
     granted(spending, charge(1, rho=Decimal("0.2"), partition=part(0)))
     spending.record(adjusted("0.2"))
     # Part 1 itself has spent 0.2 of 0.3, but the sum that the cap bounds is 0.4.
-    assert "at most rho 0, what" in refusal(spending, charge(2, partition=part(1)))
+    assert "(rho 0 of 0.300000000000 left" in refusal(spending, charge(2, partition=part(1)))
     balance = spending.balance("adult", dataset=None, partition=part(1), caps=None, now=at(0))
     assert (balance.spent_rho, balance.remaining_rho) == (Decimal("0.2"), 0)
 
@@ -197,17 +214,17 @@ def test_above_the_cap_no_part_may_spend():
 def test_an_adjustment_counts_under_every_cap_of_its_cohort():
     caps = Caps(lifetime_rho=Decimal(9), dataset_rho=Decimal("0.2"))
     spending = Spending([adjusted("0.15")])
-    assert "left of the dataset cap" in refusal(spending, charge(1, caps=caps))
-    assert "left of the dataset cap" in refusal(spending, charge(1, caps=caps, dataset="another"))
+    assert "which the dataset cap of" in refusal(spending, charge(1, caps=caps))
+    assert "which the dataset cap of" in refusal(spending, charge(1, caps=caps, dataset="another"))
     granted(spending, charge(1, caps=caps, cohort="others"))
     # The dataset now draws on both cohorts: 0.1 there, 0.15 here.
-    assert "at most rho 0, what is left of the dataset" in refusal(
+    assert "an epsilon of at most 0 at delta 1e-06, which the dataset" in refusal(
         spending, charge(2, caps=caps, rho=Decimal("0.01"))
     )
     window = Caps(lifetime_rho=Decimal(9), window_rho=Decimal("0.2"), window_days=7)
-    assert "left of the window cap" in refusal(Spending([adjusted("0.15")]), charge(1, caps=window))
+    assert "which the window cap" in refusal(Spending([adjusted("0.15")]), charge(1, caps=window))
     lifetime = Caps(lifetime_rho=Decimal("0.2"))
-    assert "left of the lifetime" in refusal(Spending([adjusted("0.15")]), charge(1, caps=lifetime))
+    assert "which the lifetime" in refusal(Spending([adjusted("0.15")]), charge(1, caps=lifetime))
     balance = Spending([adjusted("0.15")]).balance(
         "adult", dataset=None, partition=None, caps=None, now=at(0)
     )

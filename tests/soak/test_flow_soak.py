@@ -222,7 +222,7 @@ FULL = [
     (".", "before LedgerDatabase.transition", 4, "LEDGER_.*", "approved|published"),
     ("home/private", "stage ingest", 1, "ingest:OSError", "void"),
     ("home/private", "stage bound-contributions", 1, "bound_shard:OSError", "void"),
-    ("home/private", "before Seals.__call__", 1, "histograms:OSError", "burned"),
+    ("home/private", "before _Seals.__call__", 1, "histograms:OSError", "burned"),
     ("home/measurements", "before MeasurementStore.seal", 1, "seal:OSError", "burned"),
     ("home/pending", "before PendingBundles.write", 1, "publish:OSError", "sealed"),
     ("releases", "before ReleaseStore.publish", 1, "publish:OSError", "approved"),

@@ -7,6 +7,7 @@ import yaml
 from privacy.errors import ConfigurationError
 from storage.codebooks.codebook_files import read_codebook
 from storage.codebooks.ranges import citations, clinical_ranges, range_of, ranges_named
+from storage.codebooks.variables import variable
 from storage.schema.columns import NumericColumn
 
 ROWS = [
@@ -56,6 +57,12 @@ def test_a_sheet_is_read_below_its_title(tmp_path, write):
     assert (found["sex"].kind, found["sex"].missing) == ("categorical", ("9",))
     assert found["ward"].levels == (("A", ""), ("B, the old one", ""))
     assert [code for code, _ in found["pain"].levels] == ["0", "1", "2", "3"]
+    assert age.unread == ()
+    coded = {"kind": "coded", "levels": (("0", "missing"), ("1", "observed"))}
+    assert variable("row 2", "r", **coded).levels == coded["levels"]
+    other = tmp_path / "german.csv"
+    other.write_text("Merkmal,Typ,Bemerkung\nalter,integer,x\n")
+    assert read_codebook(other)["alter"].unread == ("Bemerkung",)
 
 
 REDCAP = [

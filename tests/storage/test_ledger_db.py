@@ -64,9 +64,9 @@ def test_the_edge_of_a_cap_is_exact(ledger):
     with pytest.raises(BudgetRefused) as caught:
         reserve(ledger, 3, rho=Decimal("0.000000000001"))
     assert str(caught.value) == (
-        "BUDGET_EXCEEDED: expected at most rho 0, what is left of the lifetime cap "
-        "0.300000000000 of cohort 'adult', found a request for 0.000000000001; at delta "
-        "1e-06 an epsilon of at most 0 fits, and 0 releases like this one are left"
+        "BUDGET_EXCEEDED: expected an epsilon of at most 0 at delta 1e-06, which the lifetime cap "
+        "of cohort 'adult' still allows, found a request for 1; no release like this one is left "
+        "(rho 0 of 0.300000000000 left, 0.000000000001 asked)"
     )
     assert len(ledger.history()) == 2
     reserve(ledger, 3, cohort="other")

@@ -161,7 +161,8 @@ def test_refusal_names_rules_and_columns_and_nothing_else():
     assert str(caught.value) == (
         "INPUT_REFUSED: column age: expected numbers and the declared missing codes only (a CSV "
         "file may declare decimal: ','); column sex: expected declared levels only, as no level is "
-        "declared for other values; correct the source or the schema; the rows are in d-1.jsonl"
+        "declared for other values; correct the source or the schema; the rows are in d-1.jsonl; "
+        "nothing is charged"
     )
     assert refuse_violations(()) is None
 

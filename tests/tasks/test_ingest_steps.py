@@ -129,7 +129,8 @@ def test_broken_rows_have_the_numbers_of_the_whole_source(tmp_path, executor):
     assert run.refusal(executor) == (
         "INPUT_REFUSED: column patient: expected a value in every cell; column smoker: expected "
         "declared levels only, as no level is declared for other values; correct the source or "
-        "the schema; the rows are in d.jsonl (restricted; folder diagnostics of CLUSTMIX_HOME)"
+        "the schema; the rows are in d.jsonl (restricted; folder diagnostics of "
+        "CLUSTMIX_HOME); nothing is charged"
     )
     found = [row for line in run.broken() if line["column"] == "smoker" for row in line["rows"]]
     assert found == [{"row": row, "value": made.CANARY_CATEGORY} for row in rows]

@@ -42,6 +42,8 @@ class ClustMixSettings:
     gmm_iterations: int = 20
     """Steps of expectation-maximisation in each class of a slice."""
     gmm_starts: int = 1
+    gmm_seconds: float = 600.0
+    """After which the clustering of a class of a slice falls back to constrained k-means."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class PrintedClustMix:
                     "fully_connected",
                 )
         largest_code = np.maximum(np.array(self.domain.n_codes) - 1.0, 1.0)
-        rows, levels = synthesize(
+        rows, levels, _ = synthesize(
             codes / largest_code,
             labels.astype(np.int64),
             settings=self.settings,
@@ -88,8 +90,10 @@ def synthesize(
     parameters: PrivacyParameters,
     rng: np.random.Generator,
     image: tuple[int, int, int] | None = None,
-) -> tuple[Floats, Integers]:
+) -> tuple[Floats, Integers, int]:
     """Make synthetic records (r, D) and labels (r,): one noisy cluster mean each.
+
+    The third is how often the clock ended a clustering, which then fell back to k-means.
 
     Features (n, D) have values in [0, 1], in any public units; the data-dependent scaling of the
     paper comes on top. The order is that of slices, then classes; r is zero where no class of any
@@ -114,7 +118,7 @@ def synthesize(
     scaled = scaling.scale(features)
     spread = np.std(scaled, axis=0)
     moments = np.mean(scaled, axis=0), np.where(spread > 0.0, spread, 1.0)
-    points, found = [np.empty((0, features.shape[1]))], [labels[:0]]
+    points, found, late = [np.empty((0, features.shape[1]))], [labels[:0]], 0
     for rows in random_slices(
         scaled, max_rows=settings.max_slice_rows, n_cutoffs=settings.n_cutoffs, rng=rng
     ):
@@ -124,18 +128,13 @@ def synthesize(
             continue
         own = scaled[rows]
         clusters = [
-            approximate(
-                own[member],
-                min_size=min_size,
-                iterations=settings.gmm_iterations,
-                starts=settings.gmm_starts,
-                rng=rng,
-            )
+            approximate(own[member], min_size=min_size, settings=settings, rng=rng)
             for member in members.values()
         ]
-        sizes = [len(centroids) for centroids, _ in clusters]
+        sizes = [len(centroids) for centroids, *_ in clusters]
+        late += sum(ended for *_, ended in clusters)
         adapted = adapt(
-            np.concatenate([centroids for centroids, _ in clusters]),
+            np.concatenate([centroids for centroids, *_ in clusters]),
             np.repeat(list(members), sizes),
             own,
             codes[rows],
@@ -145,7 +144,7 @@ def synthesize(
             image=image,
         )
         of_classes = np.split(adapted, np.cumsum(sizes)[:-1])
-        for (code, member), (_, members_of), centroids in zip(
+        for (code, member), (_, members_of, _), centroids in zip(
             members.items(), clusters, of_classes, strict=True
         ):
             noisy = anonymize(
@@ -159,7 +158,7 @@ def synthesize(
             points.append(noisy)
             found.append(np.full(len(noisy), classes[code]))
     released = np.clip(scaling.restore(np.concatenate(points)), 0.0, 1.0)
-    return released, np.concatenate(found)
+    return released, np.concatenate(found), late
 
 
 def _members(codes: Sequence[int] | Indices, min_size: int | None) -> dict[int, Indices]:

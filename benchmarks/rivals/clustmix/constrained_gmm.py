@@ -7,11 +7,14 @@ the minimum and uniform above. Expectation-maximisation alternates
   flow from rows to clusters;
 * estimation: mean and one variance per cluster.
 
-The paper falls back to constrained k-means when time runs out; here iterations are limited instead.
+When time runs out the paper falls back to constrained k-means: here one assignment by distances.
 
 Flaw C4: memberships are an optimum over all rows. Replacing a single record can move whole blocks
 between clusters and shift their means by a constant, not by one over the cluster size.
 """
+
+import math
+import time
 
 import numpy as np
 from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
@@ -60,35 +63,41 @@ def constrained_gmm(
     max_iterations: int,
     n_starts: int,
     rng: np.random.Generator,
-) -> Indices:
+    seconds: float = math.inf,
+) -> tuple[Indices, bool]:
     """Cluster rows (n, D): GMMConstrained(X, n, l_min) of the paper.
 
     The most likely of `n_starts` k-means++ starts is kept, each cluster (n,) at least `min_size`
-    large (ValueError if they do not fit).
+    large (ValueError if they do not fit); and whether time ran out before it settled.
     """
     if n_clusters < 1 or min_size < 1 or n_clusters * min_size > len(rows):
         raise ValueError("expected enough rows to fill every cluster to its minimum size")
     if n_clusters == 1:
-        return np.zeros(len(rows), dtype=np.intp)
-    fitted = [_fit(rows, n_clusters, min_size, max_iterations, rng) for _ in range(n_starts)]
-    return max(fitted, key=lambda found: found[0])[1]
+        return np.zeros(len(rows), dtype=np.intp), False
+    sizes, limits = (n_clusters, min_size), (max_iterations, time.monotonic() + seconds)
+    fitted = [_fit(rows, sizes, limits, rng) for _ in range(n_starts)]
+    return max(fitted, key=lambda found: found[0])[1:]
 
 
 def _fit(
-    rows: Floats, n_clusters: int, min_size: int, max_iterations: int, rng: np.random.Generator
-) -> tuple[float, Indices]:
-    """Log likelihood and clusters from one start."""
+    rows: Floats, sizes: tuple[int, int], limits: tuple[int, float], rng: np.random.Generator
+) -> tuple[float, Indices, bool]:
+    """Log likelihood and clusters from one start, and whether the clock ended it."""
+    (n_clusters, min_size), (max_iterations, end) = sizes, limits
     means, _ = kmeans_plusplus(rows, n_clusters, random_state=int(rng.integers(2**31)))
     variances = np.full(n_clusters, max(float(np.mean(np.var(rows, axis=0))), _MIN_VARIANCE))
-    labels = np.full(len(rows), -1)
+    labels, late = np.full(len(rows), -1), False
     for _ in range(max_iterations):
+        late = time.monotonic() > end
+        if late:
+            variances = np.ones(n_clusters)  # of one spread, likelihoods are distances
         updated = assign_with_minimum_size(-log_likelihoods(rows, means, variances), min_size)
         settled, labels = np.array_equal(updated, labels), updated
         means, variances = estimate_components(rows, labels, n_clusters)
-        if settled:
+        if settled or late:
             break
     likelihood = log_likelihoods(rows, means, variances)[np.arange(len(rows)), labels]
-    return float(np.sum(likelihood)), labels
+    return float(np.sum(likelihood)), labels, late
 
 
 def log_likelihoods(rows: Floats, means: Floats, variances: Floats) -> Floats:

@@ -11,9 +11,9 @@ import numpy as np
 from benchmarks.rivals.clustmix.claimed_noise import noise_sigma
 from benchmarks.rivals.clustmix.constrained_gmm import cluster_means, constrained_gmm
 from benchmarks.rivals.clustmix.kip import Loss, centred_one_hot, optimise, raw_loss
-from benchmarks.rivals.clustmix.tangent_kernels import tangent_kernel
 from privacy.arrays import Floats, Indices
 from privacy.parameters import PrivacyParameters
+from tasks.distillation.tangent_kernels import tangent_kernel
 
 if TYPE_CHECKING:
     from benchmarks.rivals.clustmix.algorithm import ClustMixSettings
@@ -24,22 +24,23 @@ _BIAS_STD = 0.1
 
 
 def approximate(
-    rows: Floats, *, min_size: int, iterations: int, starts: int, rng: np.random.Generator
-) -> tuple[Floats, Indices]:
+    rows: Floats, *, min_size: int, settings: ClustMixSettings, rng: np.random.Generator
+) -> tuple[Floats, Indices, bool]:
     """Cluster rows (lines 4 to 8) in floor(rows / l_min) clusters of at least l_min rows.
 
-    Returns the centroids (k, D) and sizes (k,).
+    Returns the centroids (k, D) and sizes (k,), and whether the clock ended the clustering.
     """
     n_clusters = len(rows) // min_size
-    labels = constrained_gmm(
+    labels, late = constrained_gmm(
         rows,
         n_clusters=n_clusters,
         min_size=min_size,
-        max_iterations=iterations,
-        n_starts=starts,
+        max_iterations=settings.gmm_iterations,
+        n_starts=settings.gmm_starts,
+        seconds=settings.gmm_seconds,
         rng=rng,
     )
-    return cluster_means(rows, labels, n_clusters), np.bincount(labels, minlength=n_clusters)
+    return cluster_means(rows, labels, n_clusters), np.bincount(labels, minlength=n_clusters), late
 
 
 def adapt(

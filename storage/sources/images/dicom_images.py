@@ -17,7 +17,7 @@ from privacy.errors import extra
 from storage.files.documents import refusals
 from storage.schema.columns import raw_text
 from storage.sources.declared_images import PATIENT_TAG, DicomSource
-from storage.sources.images.file_rules import FileRule, RefusedFile
+from storage.sources.images.png_images import FileRule, RefusedFile
 
 refusal = refusals("storage.sources")
 _PIXELS = (

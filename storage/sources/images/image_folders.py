@@ -26,8 +26,7 @@ from storage.sources.declared_images import (
 )
 from storage.sources.formats import CsvTable
 from storage.sources.images.dicom_images import check_tags, read_dicom, series_of
-from storage.sources.images.file_rules import FileRule, RefusedFile
-from storage.sources.images.png_images import read_png
+from storage.sources.images.png_images import FileRule, RefusedFile, read_png
 from storage.sources.reading import SourceTable
 
 refusal = refusals("storage.sources")

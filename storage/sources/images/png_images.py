@@ -1,5 +1,7 @@
 """One PNG file as pixels: what its header says is held against what is declared before it is read.
 
+Rules of the files of images, of DICOM too, stand first.
+
 Source: Portable Network Graphics (PNG) Specification, third edition, section 11.2.1 (IHDR).
 """
 
@@ -7,12 +9,12 @@ import io
 import struct
 import warnings
 from contextlib import suppress
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
 from storage.sources.declared_images import PngSource
-from storage.sources.images.file_rules import FileRule, RefusedFile
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
 _END = b"\0\0\0\0IEND\xaeB`\x82"
@@ -20,6 +22,29 @@ _HEADER = struct.Struct(">IIBB")
 _PALETTE = 3
 _COLOUR_TYPES = {1: 0, 3: 2}
 """By the number of channels."""
+
+
+class FileRule(StrEnum):
+    """Rule of a file; the value is the text that an error may show."""
+
+    WHOLE = "whole files of the declared kind, none damaged or truncated"
+    LARGE = "files of at most 64 MiB"
+    SIZE = "images of the declared rows and columns of pixels"
+    DEPTH = "8 bits a channel, and no palette"
+    CHANNELS = "gray or colour images as declared, without an alpha channel"
+    FRAMES = "one frame in each file"
+    UNCOMPRESSED = "uncompressed pixels"
+    RESCALE = "a slope and an intercept, not empty"
+    MONOCHROME = "images of the kind MONOCHROME2"
+    BURNED_IN = "files that say that no text is burned in, as others are declared to be refused"
+
+
+class RefusedFile(Exception):
+    """One file breaks a rule."""
+
+    def __init__(self, rule: FileRule) -> None:
+        super().__init__(rule)
+        self.rule = rule
 
 
 def read_png(content: bytes, source: PngSource) -> tuple[NDArray[np.uint8], dict[str, str]]:

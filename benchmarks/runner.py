@@ -1,0 +1,222 @@
+"""Run the jobs of the suites that have no row yet: ``python -m benchmarks run [--suite NAME ...]``.
+
+A Prefect flow hands the jobs to Dask workers of this machine, in the order of the suites; every job
+is a process of its own. Its row is kept at once, so a run that was killed goes on where it was. A
+job that fails, or is not done in time, is kept as a row too: ``--again`` runs these anew. No server
+is needed; with ``PREFECT_API_URL`` the jobs are shown there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from benchmarks.jobs import Job
+from benchmarks.results import IN_PROCESS, RESULTS, ResultRow, keep_rows, read_rows
+from flows.orchestrator import answering, start_server
+from storage.settings import Settings
+from tasks.execution.cluster import local_cluster
+from tasks.execution.runtime import configure_prefect
+
+ROOT = Path(__file__).resolve().parents[1]
+SUITES = (
+    "quick", "tables", "images", "nist", "papers", "rivals", "distill", "structure", "groups",
+    "points", "parts", "sizes",
+)  # fmt: skip
+"""In the order in which they run."""
+
+NEEDED = "make peers"
+"""A job whose message has these words lacks an environment: this is no result of it."""
+
+_SAID = 400
+"""Characters that are shown of the message of a job that failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """End of a job: its row, and what it said if it failed; no row if it could not begin."""
+
+    job: Job
+    row: ResultRow | None
+    seconds: float
+    message: str = ""
+
+
+def jobs_of(suites: Iterable[str]) -> list[Job]:
+    """Return the jobs of suites; one that is not there has none."""
+    found: list[Job] = []
+    for name in suites:
+        if (ROOT / "benchmarks" / "suites" / f"{name}.py").is_file():
+            found += import_module(f"benchmarks.suites.{name}").jobs()
+    return found
+
+
+def missing(jobs: Iterable[Job], folder: Path, *, again: bool = False) -> list[Job]:
+    """Return the jobs without a row; with `again` also those that made none."""
+    jobs = list({job.words: job for job in jobs}.values())
+    known = {
+        row.command
+        for path in folder.glob("*.json")
+        for row in read_rows(path)
+        if not (again and row.outcome)
+    }
+    return [job for job in jobs if job.words not in known]
+
+
+def run_process(job: Job, environment: Mapping[str, str]) -> End:
+    """Run a job in a process of its own, and read the row that it prints last."""
+    started = time.monotonic()
+    process = subprocess.Popen(  # noqa: S603, the command is the benchmark's own
+        # A job ends with the worker that waits for it.
+        ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", *job.command],  # noqa: S607
+        cwd=ROOT,
+        env={**environment, "PYTHONPATH": f"{ROOT}{os.pathsep}{environment.get('PYTHONPATH', '')}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        answer, said = process.communicate(timeout=job.limit_seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        seconds = time.monotonic() - started
+        outcome = {"outcome": "did not end", "limit_seconds": job.limit_seconds}
+        return End(
+            job=job, row=_without_figures(job, outcome), seconds=seconds, message="did not end"
+        )
+    seconds, message = time.monotonic() - started, said.strip().rpartition("\n")[2][:_SAID]
+    if process.returncode == 0:
+        try:
+            row = ResultRow(**json.loads(answer.strip().splitlines()[-1]))
+            row = replace(row, suite=job.suite, command=job.words)
+            return End(job=job, row=row, seconds=seconds)
+        except (ValueError, TypeError, IndexError) as error:
+            message = f"expected a row as the last line: {error}"
+    if NEEDED in message:
+        return End(job=job, row=None, seconds=seconds, message=message)
+    row = _without_figures(job, {"outcome": "failed"})
+    return End(job=job, row=row, seconds=seconds, message=message)
+
+
+def _without_figures(job: Job, outcome: dict[str, object]) -> ResultRow:
+    """Return the row of a job that made none, with what its command says of it."""
+    named = dict(zip(job.command, job.command[1:], strict=False))
+    epsilon, seed = named.get("--epsilon"), named.get("--split") or named.get("--draw")
+    return ResultRow(
+        dataset=named.get("--dataset") or job.suite,
+        method=named.get("--method") or "-",
+        analysis="none",
+        epsilon=float(epsilon) if epsilon else None,
+        delta=None,
+        seed=int(seed) if seed else None,
+        source=IN_PROCESS,
+        settings=outcome,
+        suite=job.suite,
+        command=job.words,
+    )
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder of rows: two runs would lose rows of each other."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise SystemExit(f"expected no other run on {folder}, found one") from None
+        yield
+
+
+def run(jobs: Sequence[Job], folder: Path, *, workers: int) -> int:
+    """Run jobs and keep their rows; return the number of those without figures."""
+    environment = dict(os.environ)  # that of a job: neither Prefect's server nor one thread
+    with _alone(folder), tempfile.TemporaryDirectory(prefix="clustmix-bench-") as home:
+        configure_prefect(Settings(home=Path(home)))
+        port = start_server()
+        from prefect import flow, task
+        from prefect.cache_policies import NO_CACHE
+        from prefect.futures import as_completed
+        from prefect.task_runners import ThreadPoolTaskRunner
+
+        @flow(name="benchmarks", log_prints=False, persist_result=False)
+        def benchmarks() -> int:
+            with local_cluster(workers, Path(home) / "dask") as client:
+
+                @task(task_run_name="{words}", cache_policy=NO_CACHE, persist_result=False)
+                def job(words: str) -> End:
+                    asked = client.submit(run_process, by_words[words], environment, pure=False)
+                    end: End = asked.result()
+                    return end
+
+                ends = as_completed([job.submit(words) for words in by_words])
+                return _kept((future.result() for future in ends), folder, len(jobs), workers)
+
+        by_words = {job.words: job for job in jobs}
+        runner: Any = ThreadPoolTaskRunner(max_workers=workers)
+        with nullcontext() if port is None else answering(port):
+            return benchmarks.with_options(task_runner=runner)()
+
+
+def _kept(ends: Iterable[End], folder: Path, n_jobs: int, workers: int) -> int:
+    failed, seconds = 0, 0.0
+    for done, end in enumerate(ends, start=1):
+        row, said = end.row, end.message
+        if row is not None:
+            keep_rows(folder / f"{row.suite}.json", [row])
+            said = said or "".join(
+                f", {name} {value:.4f}"
+                for name in ("auc", "accuracy", "log_loss")
+                if (value := getattr(row, name)) is not None
+            ).removeprefix(", ")
+        failed += row is None or row.outcome is not None
+        seconds += end.seconds
+        left = seconds / done * (n_jobs - done) / workers
+        name = end.job.words.removeprefix("python -m benchmarks.suites.")
+        print(
+            f"[{done}/{n_jobs}, about {_time(left)} left] {name}: {end.seconds:.0f} s; {said}",
+            file=sys.stderr,
+            flush=True,
+        )
+    return failed
+
+
+def _time(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="benchmarks run", description=__doc__)
+    parser.add_argument("--suite", action="append", choices=SUITES, help="repeatable; all else")
+    parser.add_argument("--only", default="", help="jobs whose command has this text")
+    parser.add_argument("--workers", type=int, default=1, help="jobs at once; one, to time them")
+    parser.add_argument("--again", action="store_true", help="also what failed or did not end")
+    parser.add_argument("--list", action="store_true", help="print the commands, run nothing")
+    parser.add_argument("--rows", type=Path, default=RESULTS, help="folder of the rows")
+    options = parser.parse_args(arguments)
+    jobs = [job for job in jobs_of(options.suite or SUITES) if options.only in job.words]
+    jobs = missing(jobs, options.rows, again=options.again)
+    if options.list or not jobs:
+        print("\n".join(job.words for job in jobs) or "every job has its row")
+        return 0
+    return int(run(jobs, options.rows, workers=options.workers) > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

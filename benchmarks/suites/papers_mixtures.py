@@ -1,0 +1,126 @@
+"""DP-CDA, Tables 2 and 3: mixtures of images as printed, and the accuracy of three classifiers.
+
+The network is that of the paper's Table 1 (`benchmarks.convolutional`). Open in the paper: here
+180,000 images (60,000 without noise), a norm of 1 after the z-score (10), a quarter of the loss in
+the labels, delta 1e-5, two epochs of batches of 512 (one of 64), a cosine to zero; mixtures and
+test images are brought to a variance of one. Batch normalisation takes its moments from test
+images, or from training (`cnn_by_training_moments`), as the paper's network will have. The nearest
+class mean and least squares stand beside it: they learn from noise in which a network gets lost.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.convolutional import accuracy, adapted, fit
+from benchmarks.results import IN_PROCESS, ResultRow
+from benchmarks.rivals.__main__ import site_of
+from benchmarks.rivals.dp_cda import ZScore, class_pools, mix_classes, theorem_1_noise
+from benchmarks.rivals.dp_mix import DPMixSettings, PrintedDPMix
+from benchmarks.rivals.noise import clip_rows
+from benchmarks.tables import read_images
+from privacy.parameters import PrivacyParameters
+from storage.public_data.datasets import find
+from tasks.ingest.encoding import domain_of
+
+DELTA, N_LABELS, LABEL_SHARE = 1e-5, 10, 0.25
+Images = NDArray[np.float32]
+Made = tuple[Images, NDArray[Any], NDArray[Any], Images]
+"""Released images, their labels, the released shares of labels, and test images on their scale."""
+
+
+def images_of(dataset: str) -> Any:
+    """Pixels and labels of the training images and of the test images, by the site's name."""
+    name = dataset.replace("-", "_")
+    return tuple(read_images(find(name + part)) for part in ("", "_test"))
+
+
+def released(
+    dataset: str, form: str, order: int, epsilon: float | None, *, n_images: int, seed: int
+) -> Made:
+    """Make so many mixtures by Algorithm 1 of DP-CDA, or by DPMix."""
+    (pixels, labels), (test, _) = images_of(dataset)
+    parameters = None if epsilon is None else PrivacyParameters(epsilon=epsilon, delta=DELTA)
+    rng = np.random.default_rng(seed)
+    if form == "dp_mix":
+        if parameters is None:
+            raise ValueError("expected an epsilon of DPMix, found none")
+        settings = DPMixSettings(order_of_mixture=order, n_mixtures=n_images)
+        rival = PrintedDPMix(domain_of(site_of(dataset).table_schema), settings, parameters)
+        made = list(rival.mixtures(pixels.astype(np.uint16), labels.astype(np.uint16), rng))
+        mixtures, shares = (np.concatenate(part) for part in zip(*made, strict=True))
+        found = mixtures.astype(np.float32)
+        return found, shares.argmax(axis=1), shares, test.astype(np.float32) / 255
+    clip = 10.0 if parameters is None else 1.0
+    train, other = (part.astype(np.float32) / 255 for part in (pixels, test))
+    z_score = ZScore.of(train)
+    scaled, other = (clip_rows(z_score.apply(part), l2_clip_norm=clip) for part in (train, other))
+    noise = None if parameters is None else theorem_1_noise(
+        parameters, order=order, n_records=len(scaled), n_outputs=n_images,
+        l2_clip_norm=clip, label_share=LABEL_SHARE,
+    )  # fmt: skip
+    pools = class_pools(
+        scaled, labels, n_labels=N_LABELS, order=order, mixtures_per_class=n_images // N_LABELS
+    )
+    found, digits = mix_classes(pools, noise=noise, rng=rng)
+    return found.astype(np.float32), digits, np.eye(N_LABELS)[digits], other.astype(np.float32)
+
+
+def linear_accuracies(made: Made, answers: NDArray[Any]) -> dict[str, float]:
+    """Accuracy of the nearest mean of a label, and of least squares on shares of labels."""
+    images, labels, shares, test = made
+    centre = images.mean(axis=0)
+    means = np.stack([images[labels == k].mean(axis=0) for k in np.unique(labels)])
+    nearest = np.unique(labels)[(test @ means.T - (means**2).sum(axis=1) / 2).argmax(axis=1)]
+    moved = images - centre
+    covariance = moved.T @ moved / len(moved) + 1e-6 * np.eye(moved.shape[1])
+    weights = np.linalg.solve(covariance, moved.T @ (shares - shares.mean(axis=0)) / len(moved))
+    least = ((test - centre) @ weights).argmax(axis=1)
+    names = ("nearest_mean", "least_squares_on_shares")
+    right = (float((found == answers).mean()) for found in (nearest, least))
+    return {name: round(value, 4) for name, value in zip(names, right, strict=True)}
+
+
+def mixtures_row(
+    dataset: str,
+    form: str,
+    order: int,
+    epsilon: float | None,
+    *,
+    seed: int,
+    n_images: int | None,
+    epochs: int | None,
+) -> ResultRow:
+    """Measure one cell of Table 2 or 3; without epochs (0) no network is trained.
+
+    With another number of images than the table's, the network's accuracy is a figure beside it.
+    """
+    noisy, aside = epsilon is not None, n_images is not None
+    n_images = n_images or (180_000 if noisy else 60_000)
+    epochs = (2 if noisy else 1) if epochs is None else epochs
+    wall, cpu = time.perf_counter(), time.process_time()
+    made = released(dataset, form, order, epsilon, n_images=n_images, seed=seed)
+    answers = images_of(dataset)[1][1]
+    images, labels, _, test = made
+    figures, best = linear_accuracies(made, answers), None
+    if epochs:
+        images, test = images / images.std(), test / test.std()
+        network = fit(
+            images, labels, n_labels=N_LABELS, epochs=epochs, seed=seed,
+            batch_size=512 if noisy else 64, ghost_batch_size=32 if noisy else None,
+        )  # fmt: skip
+        best = round(accuracy(adapted(network, test), test, answers), 4)
+        figures["cnn_by_test_moments"] = best
+        figures["cnn_by_training_moments"] = round(accuracy(network, test, answers), 4)
+    return ResultRow(
+        dataset=dataset, method=form, analysis="published" if noisy else "none", epsilon=epsilon,
+        delta=DELTA if noisy else None, seed=seed, source=IN_PROCESS, rows_out=len(images),
+        cnn_accuracy=None if aside else best, figures=figures,
+        settings={"part": "mixtures", "order_of_mixture": order, "epochs": epochs},
+        wall_seconds=round(time.perf_counter() - wall, 1),
+        cpu_seconds=round(time.process_time() - cpu, 1),
+    )  # fmt: skip

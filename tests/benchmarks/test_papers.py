@@ -1,0 +1,45 @@
+"""Figures that the papers print, and the jobs that measure them here."""
+
+import json
+import tomllib
+
+import pytest
+
+from benchmarks.suites import papers
+from benchmarks.tables import ROOT
+
+KEYS = {"paper", "where", "dataset", "method", "metric", "value", "protocol"}
+MORE = {"epsilon", "deviation", "settings"}
+
+
+def test_every_printed_figure_has_its_place_and_protocol_and_stands_once():
+    printed = tomllib.loads((ROOT / "benchmarks" / "papers.toml").read_text("utf-8"))
+    known = set()
+    for figure in printed["figure"]:
+        assert figure.keys() >= KEYS
+        assert figure.keys() <= KEYS | MORE
+        assert figure["protocol"] in printed["protocol"]
+        place = {
+            name: value for name, value in figure.items() if name not in ("value", "deviation")
+        }
+        known.add(json.dumps(place, sort_keys=True))
+    assert len(known) == len(printed["figure"])
+
+
+def test_jobs_stand_once_and_their_words_are_understood(monkeypatch):
+    commands = [job.command for job in papers.jobs()]
+    assert len(set(commands)) == len(commands)
+    monkeypatch.setattr(papers, "row_of", lambda options: pytest.fail("no job runs"))
+    for command in commands:
+        assert command[0] == "benchmarks.suites.papers"
+        with pytest.raises(pytest.fail.Exception):
+            papers.main(command[1:])
+
+
+def test_equation_8_asks_for_the_noise_that_forbids_the_printed_figure(capsys):
+    papers.main(["noise", "--dataset", "mnist", "--size", "118"])
+    row = json.loads(capsys.readouterr().out)
+    assert row["figures"]["epsilon_1"] == pytest.approx(2.80, abs=0.005)
+    papers.main(["noise", "--dataset", "mnist", "--size", "20"])
+    row = json.loads(capsys.readouterr().out)
+    assert row["figures"]["epsilon_0.2"] == pytest.approx(72.2, abs=0.05)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,7 +13,6 @@ from privacy.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from clustmix.guarantee import Guarantee
-    from clustmix.synthesizer import _Fitted
     from tasks.measurement.pooled_sums import Part
     from tasks.reporting.conclusions import Interval
 
@@ -41,33 +41,28 @@ def pool(models: Sequence[_Model], *, disjoint: bool = False) -> _Model:
     """
     from tasks.measurement.pooled_sums import require_alike
 
-    if not models:
-        raise ConfigurationError("PARTS_MISSING", "expected fitted models to pool, found none")
-    first, parts = models[0], [_part(model) for model in models]
+    first, parts = next(iter(models), None), [_part(model) for model in models]
+    if first is None or len({model._measured().file for model in models}) < len(models):
+        raise ConfigurationError(
+            "PARTS_TWICE", "expected fitted models to pool, each once, found none or one twice"
+        )
     for model in models[1:]:
-        mine, theirs = ({**one.get_params(), "method": one.kind} for one in (first, model))
-        for declared, of in ((mine, first), (theirs, model)):
-            declared["schema"] = of.schema.model_dump(mode="json")
-            for name in ("epsilon", "patients", "patient_column"):
-                del declared[name]
-        require_alike(mine, theirs)
-    if len({model._measured().file for model in models}) < len(models):
-        raise ConfigurationError("PART_TWICE", "expected each measurement once, found one twice")
-    guarantees = [model.guarantee_ for model in models]
-    found = _joint(guarantees, disjoint=disjoint) if len(models) > 1 else guarantees[0]
+        require_alike(_declared(first), _declared(model))
+    guarantee = _joint([model.guarantee_ for model in models], disjoint=disjoint)
     sizes = [model.patients for model in models]
     patients = None if None in sizes else sum(filter(None, sizes))
-    changes = {"epsilon": found.epsilon, "patients": patients}
-    return _fitted(first, parts, found, **changes)
+    return _fitted(first, parts, guarantee, epsilon=guarantee.epsilon, patients=patients)
 
 
 def draws(model: _Model, m: int) -> list[_Model]:
-    """Return models of other draws; see `Synthesizer.draws`."""
+    """Return models of other draws, fitted side by side; see `Synthesizer.draws`."""
     from privacy.randomness import system_generator
     from tasks.measurement.pooled_sums import redrawn
 
     part, rng = _part(model), system_generator()
-    return [_fitted(model, [redrawn(part, rng)], model.guarantee_) for _ in range(m)]
+    drawn = [redrawn(part, rng) for _ in range(m)]
+    with ThreadPoolExecutor() as workers:
+        return list(workers.map(lambda one: _fitted(model, [one], model.guarantee_), drawn))
 
 
 def contrast(
@@ -77,14 +72,12 @@ def contrast(
 
     See `tasks.reporting.conclusions.contrast`, which refuses by name what no interval covers.
     """
+    from tasks.measurement.pooled_sums import noisy_of
     from tasks.reporting import conclusions
 
-    fitted, plan = _sealed(model), model.plan().measurement
-
-    def noisy(name: str) -> tuple[Any, float]:
-        return fitted.sealed[name] / plan[name].scale, plan[name].unit_noise_stddev
-
     asked = conclusions.Question(kind=kind, of=of, by=by, against=against)
+    fitted = model._measured()
+    noisy = noisy_of(fitted.sums)
     return conclusions.contrast(fitted.method, model.schema, fitted.released, noisy, asked=asked)
 
 
@@ -95,37 +88,33 @@ def combine(
     rows: int | None = None,
     patients: float | None = None,
 ) -> Interval:
-    """Make an interval of an estimate of a release and of its draws.
+    """Make an interval of an estimate of a release and those of its draws.
 
     See `tasks.reporting.conclusions.combine`.
     """
-    from tasks.reporting.conclusions import combine
+    from tasks.reporting import conclusions
 
-    return combine(estimates, variances, rows=rows, patients=patients)
+    return conclusions.combine(estimates, variances, rows=rows, patients=patients)
 
 
 def _part(model: Synthesizer) -> Part:
     """Return the measurement of a model as a part, with its rounds replayed."""
     from tasks.measurement.pooled_sums import part_of
 
-    fitted, plan = _sealed(model), model.plan().measurement
-    events = fitted.guarantee.events
-    return part_of(fitted.method, plan, fitted.released, sealed=fitted.sealed, events=events)
-
-
-def _sealed(model: Synthesizer) -> _Fitted:
-    """Return a measurement with its sealed sums, where it keeps them (ConfigurationError)."""
-    from tasks.measurement.pooled_sums import require_poolable
-
     fitted = model._measured()
-    require_poolable(fitted.method)
-    if fitted.sealed:
-        return fitted
-    raise ConfigurationError(
-        "SUMS_MISSING",
-        "expected a model that keeps its sealed sums, found a pool, a draw or a file that has "
-        "none; use what it was made of",
-    )
+    if fitted.file is None:
+        raise ConfigurationError(
+            "PARTS_POOLED", "expected models that have measured, found a pool or a draw of one"
+        )
+    plan, events = model.plan().measurement, fitted.guarantee.events
+    return part_of(fitted.method, plan, fitted.released, sums=fitted.sums, events=events)
+
+
+def _declared(model: Synthesizer) -> dict[str, Any]:
+    own = {**model.get_params(), "method": model.kind}
+    own["schema"] = model.schema.model_dump(mode="json")
+    differ = ("epsilon", "patients", "patient_column")
+    return {name: value for name, value in own.items() if name not in differ}
 
 
 def _joint(guarantees: Sequence[Guarantee], *, disjoint: bool) -> Guarantee:
@@ -134,11 +123,11 @@ def _joint(guarantees: Sequence[Guarantee], *, disjoint: bool) -> Guarantee:
     entries = [one.charged.entry for one in guarantees if one.charged is not None]
     charged = Charged(entry=", ".join(entries)) if len(entries) == len(guarantees) else None
     events = tuple(event for one in guarantees for event in one.events)
-    tainted = any(one.tainted for one in guarantees)
+    found = replace(largest, charged=charged, tainted=any(one.tainted for one in guarantees))
     if not disjoint:
-        return replace(largest, events=events, charged=charged, tainted=tainted)
-    unit = f"{largest.privacy_unit}, on the assumption that no patient is in two of the parts"
-    return replace(largest, privacy_unit=unit, charged=charged, tainted=tainted)
+        return replace(found, events=events)
+    unit = f"{found.privacy_unit}, on the assumption that no patient is in two of the parts"
+    return replace(found, privacy_unit=unit)
 
 
 def _fitted(origin: _Model, parts: Sequence[Part], guarantee: Guarantee, **changes: Any) -> _Model:
@@ -146,7 +135,7 @@ def _fitted(origin: _Model, parts: Sequence[Part], guarantee: Guarantee, **chang
     from tasks.measurement.pooled_sums import require_poolable
 
     fitted, model = origin._measured(), origin.__class__(**{**origin.get_params(), **changes})
-    released, _ = require_poolable(fitted.method).pooled(parts)
+    released, sums = require_poolable(fitted.method).pooled(parts)
     model._spent = True
-    model._fitted = replace(fitted, released=released, sealed={}, guarantee=guarantee, file=None)
+    model._fitted = replace(fitted, released=released, sums=sums, guarantee=guarantee, file=None)
     return model

@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 class _Fitted:
     """A measurement: the bound method, its arrays, their guarantee, and the file of all of it.
 
-    The sealed sums are those of a method that can be pooled; a pool and a draw have no file.
+    The sums are those of a method that can be pooled; a pool and a draw have no file.
     """
 
     method: method.Synthesizer
     released: dict[str, NDArray[Any]]
-    sealed: dict[str, NDArray[Any]]
+    sums: dict[str, NDArray[Any]]
     guarantee: Guarantee
     file: bytes | None
     library: Any
@@ -281,7 +281,7 @@ class Synthesizer(Parameters):
         from clustmix.methods import METHODS
 
         content, record, released = saved.read(Path(path))
-        sealed = {name: released.pop(name) for name in list(released) if name.startswith("sealed")}
+        sums = {name: released.pop(name) for name in list(released) if name.startswith("sealed ")}
         [made] = [one for one in METHODS if one.kind == record.method.name]
         if not issubclass(made, cls):
             raise ConfigurationError(
@@ -300,7 +300,7 @@ class Synthesizer(Parameters):
         model._fitted = _Fitted(
             method=model._bound(),
             released=released,
-            sealed={name.removeprefix("sealed "): values for name, values in sealed.items()},
+            sums={name.removeprefix("sealed "): values for name, values in sums.items()},
             guarantee=model._guarantee(
                 record.drawn, charged=record.charged, tainted=record.tainted
             ),
@@ -324,7 +324,7 @@ class Synthesizer(Parameters):
         from tasks.ingest.patient_rows import encoded_shards
         from tasks.measurement.curator import Curator
         from tasks.measurement.method import checked_plan, measure
-        from tasks.measurement.pooled_sums import Poolable
+        from tasks.measurement.pooled_sums import Poolable, sums_of
 
         target, method = self._target(), self._bound()
         plan = checked_plan(method, parameters=target.parameters, adjacency=target.adjacency)
@@ -347,13 +347,14 @@ class Synthesizer(Parameters):
             guarantee = self._guarantee(
                 curator.event.events, charged=payment.charged, tainted=curator.tainted
             )
-            arrays = {f"sealed {name}": values for name, values in sealed.items()}
+            sums = sums_of(plan, sealed)
+            arrays = {f"sealed {name}": values for name, values in sums.items()}
             file = saved.written(self._as_saved(guarantee), {**released, **arrays})
             payment.seal(file)
         return _Fitted(
             method=method,
             released=released,
-            sealed=sealed,
+            sums=sums,
             guarantee=guarantee,
             file=file,
             library=library_of(frame),

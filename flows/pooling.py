@@ -1,24 +1,22 @@
 """Exports and pools of sealed measurements: nothing is read, drawn or charged."""
 
-import hashlib
+import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
-from numpy.typing import NDArray
+import numpy as np
 
 from flows.installation import Installation
 from flows.publication import job_of_measurement
 from privacy.arrays import Floats
-from privacy.errors import ConfigurationError, IntegrityError, Withheld
+from privacy.errors import ConfigurationError, Withheld
 from privacy.event_records import event_from_dict
 from privacy.ledger import EntryState
-from storage.files.documents import canonical_json
+from storage.files.documents import canonical_json, digest_of
 from storage.files.private import read_bounded
 from storage.files.refs import new_release_id
 from storage.keys.keys import PublicKey
-from storage.releases.manifest import Manifest
 from storage.releases.measurements import (
     RELEASED_FILE,
     Measurement,
@@ -26,8 +24,8 @@ from storage.releases.measurements import (
     sealed_file,
 )
 from storage.releases.signatures import MAX_PART_BYTES, joint, part_file, read_part
-from tasks.measurement.method import Synthesizer, checked_plan
-from tasks.measurement.pooled_sums import Part, part_of, require_alike, require_poolable
+from tasks.measurement.method import checked_plan
+from tasks.measurement.pooled_sums import part_of, pool_of, require_alike, sums_of
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.reporting.conclusions import Interval, Question, contrast
 
@@ -44,35 +42,23 @@ def sealed(here: Installation, release_id: str) -> Measurement:
     return here.entries.measurement(entry)
 
 
-def part_of_measurement(measurement: Measurement) -> dict[str, NDArray[Any]]:
-    """Return a sealed measurement as a part, with its rounds replayed."""
-    record = measurement.record
-    job = job_of_measurement(measurement, record.release_id)
-    plan = checked_plan(job.synthesizer, parameters=job.parameters, adjacency=job.adjacency)
-    require_poolable(job.synthesizer)
-    sums = {one.name: measurement.sealed_values(one.name) for one in plan.statistics}
-    events = map(event_from_dict, record.events)
-    return part_of(job.synthesizer, plan, measurement.released, sealed=sums, events=events)
-
-
 def exported(here: Installation, release_id: str) -> bytes:
     """Return the signed file of a published release, which other installations pool."""
     measurement = sealed(here, release_id)
     record, job = measurement.record, job_of_measurement(measurement, release_id)
-    arrays = part_of_measurement(measurement)
+    plan = checked_plan(job.synthesizer, parameters=job.parameters, adjacency=job.adjacency)
+    values = {name: measurement.sealed_values(name) for name in measurement.noise_stddevs}
+    events, sums = map(event_from_dict, record.events), sums_of(plan, values)
+    part = part_of(job.synthesizer, plan, measurement.released, sums=sums, events=events)
+    declared = np.array(canonical_json(job.parts_declare).decode())
     return part_file(
         here.publisher.keys.pipeline(),
-        job.parts_declare,
         # Kernel features are not pooled: each measurement has a map of its own.
-        {name: values for name, values in arrays.items() if "kernel" not in name},
-        dataset=record.dataset,
-        release_id=record.release_id,
-        ledger_entry=record.ledger_entry,
+        {"declared": declared, **{name: part[name] for name in part if "kernel" not in name}},
         cohort=job.cohort,
         partition=None if job.partition is None else asdict(job.partition),
         privacy_unit=job.unit_in_words,
-        events=record.events,
-        tainted=record.tainted,
+        **record.model_dump(include={"dataset", "release_id", "ledger_entry", "events", "tainted"}),
     )
 
 
@@ -81,15 +67,15 @@ def pooled(
     sources: Sequence[str],
     *,
     hospitals: Sequence[PublicKey] = (),
-    disjoint: bool = False,
     rows: int | None = None,
-) -> tuple[Path, Manifest]:
+) -> Path:
     """Publish the pool of releases of this installation, by id, and of exported files.
 
-    At least one is its own; its site file names the pool. With `disjoint` it is assumed that no
-    patient is in two parts. What differs in the declarations is named (ConfigurationError).
+    At least one is its own; its site file names the pool. What differs in the declarations of parts
+    is named (ConfigurationError). Return the folder of the bundle.
     """
-    own = [source for source in sources if not Path(source).is_file()]
+    files = [source for source in sources if Path(source).is_file()]
+    own = [source for source in sources if source not in files]
     if not own or len(sources) < 2:
         raise ConfigurationError(
             "PARTS_MISSING",
@@ -97,63 +83,46 @@ def pooled(
             "name releases, and files of clustmix export",
         )
     trusted = (*here.publisher.keys.pipeline_public(), *hospitals)
-    contents = [
-        exported(here, source) if source in own else read_bounded(Path(source), MAX_PART_BYTES)
-        for source in sources
-    ]
-    parts, declared, arrays = zip(*(read_part(one, trusted) for one in contents), strict=True)
-    for other in declared[1:]:
-        require_alike(declared[0], other)
-    if len({part.release_id for part in parts}) < len(parts):
-        raise ConfigurationError("PART_TWICE", "expected each measurement once, found one twice")
-    origin = sealed(here, own[0])
-    job, release_id = job_of_measurement(origin, own[0]), new_release_id()
-    files, stddevs = _sums(job.synthesizer, arrays)
-    documents = [part.model_dump(mode="json") for part in parts]
-    events, unit = joint(parts, assumed=disjoint)
+    contents = [exported(here, source) for source in own]
+    contents += [read_bounded(Path(file), MAX_PART_BYTES) for file in files]
+    parts, arrays = zip(*(read_part(one, trusted) for one in contents), strict=True)
+    first, *others = (json.loads(str(one.pop("declared", "{}"))) for one in arrays)
+    for other in others:
+        require_alike(first, other)
+    events, unit = joint(parts)
+    origin, release_id = sealed(here, own[0]), new_release_id()
+    job = job_of_measurement(origin, release_id)
+    released, sums = pool_of(job.synthesizer, arrays)
     site = {**origin.record.site, "approval": "none", "rows": rows or job.rows}
     if job.patients is not None:
         site["patients"] = round(sum(float(part["patients"]) for part in arrays))
-    record = origin.record.model_copy(
-        update={
-            "release_id": release_id,
-            "ledger_entry": f"none: a pool of {len(parts)}",
-            "site": site,
-            "events": events,
-            "tainted": any(part.tainted for part in parts),
-        }
-    )
-    pool = Measurement(
-        record=record,
-        files=files,
-        sha256=hashlib.sha256(canonical_json(documents)).hexdigest(),
+    noise = [name.removeprefix("stddev_") for name in sums if name.startswith("stddev_")]
+    stddevs = {name: float(sums[f"stddev_{name}"]) * SUM_SCALE for name in noise}
+    documents = [part.model_dump(mode="json") for part in parts]
+    pool = replace(
+        origin,
+        record=origin.record.model_copy(
+            update={
+                "release_id": release_id,
+                "ledger_entry": f"none: a pool of {len(parts)}",
+                "site": site,
+                "events": events,
+                "tainted": any(part.tainted for part in parts),
+            }
+        ),
+        files={
+            RELEASED_FILE: arrays_to_bytes(released),
+            **{
+                sealed_file(name): arrays_to_bytes({"values": sums[f"sum_{name}"] * SUM_SCALE})
+                for name in stddevs
+            },
+        },
+        sha256=digest_of(canonical_json(documents)).sha256,
         pooled=tuple(documents),
         stddevs=stddevs,
         unit=unit,
-        assumed=disjoint,
     )
     return here.publisher.publish_pool(pool, hospitals=hospitals)
-
-
-def _sums(
-    synthesizer: Synthesizer, arrays: Sequence[Part]
-) -> tuple[dict[str, bytes], dict[str, float]]:
-    """Return the files of a pool and the noise of its sums, by the arrays of its parts."""
-    method, problem = require_poolable(synthesizer), ""
-    for part in arrays:
-        try:
-            method.check_part(part)
-        except (ValueError, KeyError, TypeError, IndexError) as error:
-            problem = str(error)
-    if problem:
-        raise IntegrityError("PART_INVALID", f"expected {problem}, found others in a part")
-    released, sums = method.pooled(arrays)
-    files = {
-        sealed_file(name): arrays_to_bytes({"values": values * SUM_SCALE})
-        for name, (values, _) in sums.items()
-    }
-    stddevs = {name: stddev * SUM_SCALE for name, (_, stddev) in sums.items()}
-    return {**files, RELEASED_FILE: arrays_to_bytes(released)}, stddevs
 
 
 def estimated(here: Installation, release_id: str, asked: Question) -> Interval:

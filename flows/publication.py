@@ -175,18 +175,14 @@ class Publisher:
             self.pending.remove(new_id)
         return self._outcome(entry, self._verified(bundle).manifest, bundle, reused=True)
 
-    def publish_pool(
-        self, pool: Measurement, *, hospitals: Sequence[PublicKey]
-    ) -> tuple[Path, Manifest]:
+    def publish_pool(self, pool: Measurement, *, hospitals: Sequence[PublicKey]) -> Path:
         """Publish rows of a pool, at no cost; hospitals have signed parts of it."""
         release_id = pool.record.release_id
         with self.locked(release_id):
-            job = job_of_measurement(pool, release_id)
-            files, manifest = publish_steps.prepare(job, pool, randomness.system_generator())
-            self.pending.write(files, manifest)
+            self._prepare(pool, release_id)
             bundle = self._put_into_store(release_id, hospitals=hospitals)
             self.pending.remove(release_id)
-        return bundle, manifest
+        return bundle
 
     def pending_manifest(self, entry: LedgerEntry, gate: dict[str, Any] | None = None) -> Manifest:
         """Return the manifest that waits, made again if lost; the caller holds the lock."""
@@ -237,7 +233,10 @@ class Publisher:
         job = job_of_measurement(measurement, release_id)
         job = replace(job, rows=rows or job.rows, points=points or job.points)
         job = replace(job, soft_labels=soft_labels or job.soft_labels)
-        checked = self.entries.checked_before(measurement.record.ledger_entry, job.declarations)
+        checked: tuple[str, ...] = ()
+        if not measurement.pooled:
+            charge = measurement.record.ledger_entry
+            checked = self.entries.checked_before(charge, job.declarations)
         job = job if gate is None else replace(job, site={**job.site, "gate": gate})
         files, manifest = publish_steps.prepare(
             job,

@@ -36,10 +36,10 @@ from tasks.ingest.encoding import decode, domain_of
 from tasks.ingest.patient_rows import encoded_shards
 from tasks.measurement.curator import Curator
 from tasks.measurement.method import measure
+from tasks.methods.clustmix.table_clustmix import TableClustMix
 from tasks.methods.clustmix.tables import kernel_features
 from tasks.methods.clustmix.tables import table_rule as rule
 from tasks.methods.clustmix.tables import table_sampler as sampler
-from tasks.methods.clustmix.tables.table_clustmix import TableClustMix
 from tasks.methods.naive_bayes import NaiveBayes
 
 DATASETS, SPLITS, ROWS_OUT = ("adult", "flchain"), range(4), 100_000

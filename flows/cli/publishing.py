@@ -149,25 +149,23 @@ def pool(
         list[Path] | None,
         option("FILE", "public key, or folder of them, of the hospitals that exported", "--key"),
     ] = None,
-    disjoint: Annotated[
-        bool,
-        option(None, "assume that no patient is in two parts; the guarantee says so", "--disjoint"),
-    ] = False,
     rows: Annotated[int | None, option("N", "synthetic rows", min=1, max=MAX_ROWS)] = None,
 ) -> None:
     """Publish one release of several measurements of one table, at no charge.
 
-    Noisy sums of different patients add up. Of parts of one partitioned cohort the guarantee is
-    that of the largest part; of others their losses add up, unless --disjoint. The manifest lists
-    every part, with its signature.
+    Noisy sums of different patients add up: the guarantee is that of the largest part of a
+    partitioned cohort. Of several hospitals it assumes that no patient is in two, and says so. The
+    manifest lists every part, with its signature.
     """
     from flows.pooling import pooled
     from storage.keys.key_store import read_public_keys
+    from storage.releases.manifest import MANIFEST_FILE, Manifest
     from tasks.reporting.claim import Claim
 
     hospitals = read_public_keys(key) if key else ()
     with publishing() as here:
-        bundle, manifest = pooled(here, parts, hospitals=hospitals, disjoint=disjoint, rows=rows)
+        bundle = pooled(here, parts, hospitals=hospitals, rows=rows)
+    manifest = Manifest.read(bundle / MANIFEST_FILE)
     stated = ("dataset", "release_id", "epsilon", "delta", "adjacency", "rows")
     terminal.answer(
         {**{name: getattr(manifest, name) for name in stated}, "bundle": str(bundle)},

@@ -96,17 +96,13 @@ class VerifiedBundle:
 
 
 def verify_bundle(
-    path: Path,
-    *,
-    trusted: Sequence[PublicKey],
-    officers: Sequence[PublicKey] | None = None,
-    hospitals: Sequence[PublicKey] = (),
+    path: Path, *, trusted: Sequence[PublicKey], officers: Sequence[PublicKey] | None = None
 ) -> VerifiedBundle:
     """Verify a bundle with nothing but the bundle and public keys.
 
     Keys in `trusted` may sign a manifest; `officers` may approve: those in `trusted` if None, and
     then an officer could also sign a manifest, so give them apart where it is known who is who.
-    Of a pool each part is signed by one of `trusted` or `hospitals`.
+    Each part of a pool is signed by one of `trusted`.
 
     It is an IntegrityError if a signature is wrong or of an unknown key; a file is missing, extra,
     changed or not a regular file (names it); the manifest is malformed (names the field); mu, rho
@@ -139,7 +135,7 @@ def verify_bundle(
             raise _changed(name)
     verify_claims(manifest)
     if manifest.pooled:
-        require_parts(manifest, (*trusted, *hospitals))
+        require_parts(manifest, trusted)
     officer = approval = None
     if manifest.needs_approval:
         approval = Approval.read(path / APPROVAL_FILE)

@@ -81,8 +81,7 @@ class Measurement:
     """A sealed measurement that was read and verified.
 
     `sha256` is the digest of the record, which holds the digests of all npz files. A pool has the
-    documents of its parts, noise that is not that of its events, and a unit of its own in words;
-    its parts may be assumed to be disjoint.
+    documents of its parts, noise that is not that of its events, and a unit of its own in words.
     """
 
     record: MeasurementRecord
@@ -91,7 +90,6 @@ class Measurement:
     pooled: tuple[dict[str, Any], ...] = ()
     stddevs: dict[str, float] | None = None
     unit: str | None = None
-    assumed: bool = False
 
     @property
     def released(self) -> dict[str, NDArray[Any]]:

@@ -2,14 +2,11 @@
 
 Each document is a canonical JSON file beside the manifest. The signature covers all its other
 fields, after a prefix that names the kind of document, so that a signature under one kind never
-holds for another. A part of a pool is a sealed measurement of an installation: an uncompressed zip
-file of ``part.json``, with the signature, ``declared.json``, which all parts have alike, and
-``part.npz``, the noisy sums. It holds no row, and nothing in it runs.
+holds for another.
 """
 
 import base64
 import io
-import json
 import zipfile
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
@@ -233,15 +230,14 @@ def require_decision(
 MAX_PART_BYTES = 2**28
 """Largest file of a part."""
 
-_PART_FILES = ("declared.json", "part.npz")
-
-_ASSUMED = "on the assumption that no patient is in two of the parts; of several, their losses add"
+_ASSUMED = "on the assumption that no patient is in two hospitals; of several, their losses add"
 
 
-class _SealedPart(SignedDocument):
-    """A measurement in a pool, signed by its installation.
+class SealedPart(SignedDocument):
+    """A measurement in a pool, signed by its installation: the charge, its patients, its sums.
 
-    The ledger's entry has paid, for patients of a cohort: those of a partition's part, if any.
+    The patients are those of a partition's part, if any. The file of a part is this document in a
+    line, then the arrays of the digest as an npz file. It holds no row, and nothing in it runs.
     """
 
     FILE: ClassVar[str] = "part.json"
@@ -259,7 +255,7 @@ class _SealedPart(SignedDocument):
     privacy_unit: Text
     events: tuple[dict[str, JsonValue], ...]
     tainted: bool
-    files: dict[str, FileDigest]
+    arrays: FileDigest
 
     @property
     def rho(self) -> float:
@@ -268,85 +264,67 @@ class _SealedPart(SignedDocument):
         return float(GaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(events).rho)
 
 
-def joint(
-    parts: Sequence[_SealedPart], *, assumed: bool
-) -> tuple[tuple[dict[str, JsonValue], ...], str]:
-    """Return the events that bound the loss of a patient of a pool, and the unit in words.
-
-    The patients of parts of one partition are in at most so many of them, by its own rule; of
-    others that is assumed, or the losses of all add up.
-    """
-    split, times, words = parts[0].partition, len(parts), ""
-    by_hash = split is not None and split["parts"] is not None
-    rules = [{k: v for k, v in (p.partition or {}).items() if k != "part"} for p in parts]
-    splits = {canonical_json([p.key_id, p.cohort, r]) for p, r in zip(parts, rules, strict=True)}
-    places = {(p.partition or {}).get("part") if by_hash else p.ledger_entry for p in parts}
-    if split is not None and len(splits) == 1 and len(places) == len(parts):
-        times, words = int(str(split.get("at_most", 1))), f"one of {len(parts)} parts"
-    elif assumed:
-        times, words = 1, _ASSUMED
-    largest = sorted(parts, key=lambda part: -part.rho)[:times]
-    unit = ", ".join(filter(None, (parts[0].privacy_unit, words)))
-    return tuple(event for part in largest for event in part.events), unit
-
-
-def part_file(
-    signer: SigningKey,
-    declared: Mapping[str, Any],
-    arrays: Mapping[str, NDArray[Any]],
-    **facts: Any,
-) -> bytes:
+def part_file(signer: SigningKey, arrays: Mapping[str, NDArray[Any]], **facts: Any) -> bytes:
     """Return the signed file of a part with these facts about its measurement."""
-    npz = io.BytesIO()
-    write_npz(npz, arrays)
-    contents = dict(zip(_PART_FILES, (canonical_json(declared), npz.getvalue()), strict=True))
-    files = {name: digest_of(content) for name, content in contents.items()}
-    signed = _SealedPart.signed(signer, **facts, files=files)
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        for name, content in {_SealedPart.FILE: signed.to_bytes(), **contents}.items():
-            archive.writestr(zipfile.ZipInfo(name), content)
-    return buffer.getvalue()
+    write_npz(buffer, arrays)
+    signed = SealedPart.signed(signer, **facts, arrays=digest_of(buffer.getvalue()))
+    return signed.to_bytes() + b"\n" + buffer.getvalue()
 
 
 def read_part(
     content: bytes, trusted: Sequence[PublicKey]
-) -> tuple[_SealedPart, dict[str, Any], dict[str, NDArray[Any]]]:
-    """Return a part, what it declares, and its arrays, once signature and digests are right.
-
-    It is an IntegrityError for anything else; no array is read before the signature holds.
-    """
-    damaged = IntegrityError(
-        "PART_INVALID", "expected a file of clustmix export, found another or a damaged one"
-    )
+) -> tuple[SealedPart, dict[str, NDArray[Any]]]:
+    """Return a part and its arrays, once signature and digest are right (else IntegrityError)."""
+    text, _, npz = content.partition(b"\n")
+    part = SealedPart.from_bytes(text)
+    part.verify(trusted)
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            # Uncompressed: what is read is no larger than the file.
-            kept = [(info.filename, info.compress_type) for info in archive.infolist()]
-            if kept != [(name, zipfile.ZIP_STORED) for name in (_SealedPart.FILE, *_PART_FILES)]:
-                raise damaged
-            text, *contents = (archive.read(info) for info in archive.infolist())
-        part = _SealedPart.from_bytes(text)
-        part.verify(trusted)
-        if part.files != {n: digest_of(c) for n, c in zip(_PART_FILES, contents, strict=True)}:
-            raise damaged
-        return part, json.loads(contents[0]), read_npz(io.BytesIO(contents[1]))
-    except (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, KeyError, MemoryError):
+        if digest_of(npz) == part.arrays:
+            return part, read_npz(io.BytesIO(npz))
+    except (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, MemoryError):
         pass  # the reason may quote content
-    raise damaged
+    raise IntegrityError("PART_INVALID", f"expected whole arrays in a part; {SealedPart.REMEDY}")
+
+
+def joint(parts: Sequence[SealedPart]) -> tuple[tuple[dict[str, JsonValue], ...], str]:
+    """Return the events that bound the loss of a patient of a pool, and the unit in words.
+
+    Patients of a cohort are in at most so many parts of its partition, by its rule; it is an
+    IntegrityError if its parts are of no partition. That no patient is in two cohorts is assumed.
+    """
+    cohorts = dict[tuple[str, str], list[SealedPart]]()
+    for part in parts:
+        cohorts.setdefault((part.key_id, part.cohort), []).append(part)
+    largest: list[SealedPart] = []
+    for own in cohorts.values():
+        rules = [part.partition or {} for part in own]
+        by_hash = rules[0].get("parts") is not None
+        schemes = {canonical_json({**rule, "part": None}) for rule in rules}
+        places = {r["part"] if by_hash else p.ledger_entry for r, p in zip(rules, own, strict=True)}
+        if len(own) > 1 and (not rules[0] or len(schemes) > 1 or len(places) < len(own)):
+            raise IntegrityError(
+                "PARTS_OVERLAP",
+                f"expected parts of different patients, found several of cohort {own[0].cohort} "
+                "that are not different parts of one partition; their sums count patients twice",
+            )
+        read = int(str(rules[0].get("at_most", 1)))
+        ordered = sorted(own, key=lambda part: -part.rho)[:read]
+        largest = max(largest, ordered, key=lambda some: sum(part.rho for part in some))
+    words = f"one of {len(parts)} parts" if len(cohorts) == 1 else _ASSUMED
+    events = tuple(event for part in largest for event in part.events)
+    return events, f"{parts[0].privacy_unit}, {words}"
 
 
 def require_parts(manifest: Manifest, trusted: Sequence[PublicKey]) -> None:
     """Check the signature of each part of a pool, and that the guarantee is theirs together."""
-    parts = [_SealedPart.from_bytes(canonical_json(part)) for part in manifest.pooled]
+    parts = [SealedPart.from_bytes(canonical_json(part)) for part in manifest.pooled]
     for part in parts:
         part.verify(trusted)
-    assumed, ids = bool(manifest.request.get("disjoint")), {part.release_id for part in parts}
     stated = (manifest.events, manifest.privacy_unit)
-    tainted = any(part.tainted for part in parts)
-    if len(ids) < len(parts) or stated != joint(parts, assumed=assumed) or tainted:
+    if stated != joint(parts) or any(part.tainted for part in parts):
         raise IntegrityError(
             "POOL_CLAIM",
-            "file manifest.json: expected each part once, and the guarantee of all parts "
-            "together, found another; do not rely on it",
+            "file manifest.json: expected the guarantee of all parts together, found another; do "
+            "not rely on it",
         )

@@ -6,56 +6,75 @@ value; ``mu``; the declared number of ``patients``. Sums add up plainly, so that
 counts alike. Post-processing of released values.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from math import hypot
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.arrays import Floats
 from privacy.errors import ConfigurationError, IntegrityError
 from privacy.events import Event
+from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.measurement_plan import MeasurementPlan
-from tasks.measurement.method import Released, Synthesizer
+from tasks.measurement.method import Noisy, Released
 
 Part = Mapping[str, NDArray[Any]]
 
-Pool = tuple[dict[str, NDArray[Any]], dict[str, tuple[Floats, float]]]
-"""Released arrays of a pool, and the noisy sums of all parts with their noise, by name."""
+Pool = tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]
+"""Released arrays of a pool, and the noisy sums of all parts with their noise."""
+
+_ASSUMED_PATIENTS = 10_000
+"""Declared patients of a part without any, as for the rule that splits the budget."""
 
 
 @runtime_checkable
 class Poolable(Protocol):
     """A method whose measurements can be added up."""
 
-    def part(
-        self, plan: MeasurementPlan, released: Released, sealed: Mapping[str, Floats]
-    ) -> dict[str, NDArray[Any]]:
-        """Return a measurement as a part, of its sealed sums in their own units."""
+    domain: EncodingDomain
 
-    def check_part(self, part: Part) -> None:
-        """Refuse arrays that are no part of this domain (ValueError)."""
+    def drawn_at(self, plan: MeasurementPlan, released: Released, sums: Part) -> Part:
+        """Return the public arrays at which sealed sums were drawn."""
 
     def pooled(self, parts: Sequence[Part]) -> Pool:
         """Add up parts; the pool of one part is its release."""
 
 
+def sums_of(plan: MeasurementPlan, sealed: Part) -> dict[str, NDArray[Any]]:
+    """Return sealed sums on the grid in their own units, with their noise."""
+    sums = {f"sum_{name}": values / plan[name].scale for name, values in sealed.items()}
+    return sums | {f"stddev_{name}": np.array(plan[name].unit_noise_stddev) for name in sealed}
+
+
+def noisy_of(sums: Part) -> Noisy:
+    """Return the sums and their noise by the name of a statistic."""
+    return lambda name: (sums[f"sum_{name}"], float(sums[f"stddev_{name}"]))
+
+
 def part_of(
-    method: Synthesizer, plan: MeasurementPlan, released: Released, **of: Any
+    method: object,
+    plan: MeasurementPlan,
+    released: Released,
+    *,
+    sums: Part,
+    events: Iterable[Event],
 ) -> dict[str, NDArray[Any]]:
-    """Return a measurement as a part, of its `sealed` sums on the grid and its `events`.
+    """Return a measurement as a part, of its sealed sums and its events.
 
     It is an IntegrityError if another version of the method has drawn them.
     """
-    poolable, events = require_poolable(method), tuple[Event, ...](of["events"])
-    if plan.event.events != events:
+    poolable = require_poolable(method)
+    if plan.event.events != tuple(events):
         raise IntegrityError(
             "OTHER_VERSION",
             "expected the draws that this version of the method plans, found those of another; "
             "pool, export and draw again with the version that measured",
         )
-    sums = {name: values / plan[name].scale for name, values in of["sealed"].items()}
-    return poolable.part(plan, released, sums)
+    patients = np.array(float(poolable.domain.patients or _ASSUMED_PATIENTS))
+    drawn_at = poolable.drawn_at(plan, released, sums)
+    return {"mu": np.array(plan.mu), "patients": patients, **sums, **drawn_at}
 
 
 def require_poolable(method: object) -> Poolable:
@@ -86,20 +105,11 @@ def require_alike(first: Any, other: Any, *, place: str = "") -> None:
         )
 
 
-def sums_of(
-    plan: MeasurementPlan, sealed: Mapping[str, Floats], *, patients: float
-) -> dict[str, NDArray[Any]]:
-    """Return the sums of a part, with their noise, the budget and the declared patients."""
-    noise = {f"stddev_{name}": np.array(plan[name].unit_noise_stddev) for name in sealed}
-    sums = {f"sum_{name}": values for name, values in sealed.items()}
-    return {"mu": np.array(plan.mu), "patients": np.array(patients), **sums, **noise}
-
-
-def added(parts: Sequence[Part], name: str) -> tuple[Floats, float]:
+def added(parts: Sequence[Part], name: str) -> dict[str, NDArray[Any]]:
     """Add up the noisy sums of a name; noise adds in squares."""
-    stddevs = [float(part[f"stddev_{name}"]) for part in parts]
+    stddev = hypot(*(float(part[f"stddev_{name}"]) for part in parts))
     total = np.sum([part[f"sum_{name}"] for part in parts], axis=0)
-    return np.asarray(total), float(np.sqrt(np.square(stddevs).sum()))
+    return {f"sum_{name}": total, f"stddev_{name}": np.array(stddev)}
 
 
 def joint_mu(parts: Sequence[Part]) -> tuple[float, float]:
@@ -107,9 +117,8 @@ def joint_mu(parts: Sequence[Part]) -> tuple[float, float]:
 
     Noise adds up in squares and patients do not: T equal parts are as one at ``mu / sqrt(T)``.
     """
-    patients, mus = (np.array([float(part[name]) for part in parts]) for name in ("patients", "mu"))
-    total = float(patients.sum())
-    return total, float(np.sqrt(((patients / total * mus) ** 2).sum()))
+    total = sum(float(part["patients"]) for part in parts)
+    return total, hypot(*(float(part["patients"] / total * part["mu"]) for part in parts))
 
 
 def redrawn(part: Part, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
@@ -121,12 +130,33 @@ def redrawn(part: Part, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
     return found
 
 
-def require_arrays(part: Part, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuse arrays of other names or shapes than these, or without sense (ValueError)."""
-    if part.keys() != shapes.keys():
-        raise ValueError("the arrays of a part")
-    for name, values in part.items():
-        above = name in ("mu", "patients", "pair_scale") or name.startswith("stddev_")
-        sound = values.shape == shapes[name] and values.dtype.kind in "biuf"
-        if not sound or not np.isfinite(values).all() or (above and not (values > 0.0).all()):
-            raise ValueError(f"finite numbers of the right shape in array {name}")
+def pool_of(method: object, parts: Sequence[Part]) -> Pool:
+    """Add up parts of others, the first of which is known; IntegrityError if one is none.
+
+    Arrays have the names, shapes and types of those of the first, but for pairs and the number of
+    rounds, and are finite; what is a budget, a size or noise is above 0.
+    """
+    poolable, (known, *_) = require_poolable(method), parts
+    try:
+        sound = all(_form(part) == _form(known) and _is_sound(part) for part in parts)
+        if sound:
+            return poolable.pooled(parts)
+    except (ValueError, KeyError, TypeError, IndexError):
+        pass  # the reason may quote content
+    raise IntegrityError("PART_INVALID", "expected arrays of one table in all parts, found others")
+
+
+def _form(part: Part) -> set[tuple[str, tuple[int, ...], str]]:
+    return {
+        (re.sub("[0-9]+", "", name), values.shape, values.dtype.kind)
+        for name, values in part.items()
+        if name != "sum_pair_tables"
+    }
+
+
+def _is_sound(part: Part) -> bool:
+    above = [
+        part[name] for name in part if name.startswith(("mu", "patients", "stddev", "pair_sc"))
+    ]
+    finite = all(np.isfinite(values).all() for values in part.values())
+    return finite and all((values > 0.0).all() for values in above)

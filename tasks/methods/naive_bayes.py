@@ -4,7 +4,7 @@ The simplest honest method, and the yardstick of every other: sample a label, th
 itself given the label. It keeps all one-way relations to the label and none between columns.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ from tasks.measurement.marginals import draw_codes, draw_columns
 from tasks.measurement.measurement_plan import MeasurementPlan, SumRequest, plan_measurement
 from tasks.measurement.method import Released, Stage
 from tasks.measurement.method_settings import MethodSettings
-from tasks.measurement.pooled_sums import Part, Pool, added, require_arrays, sums_of
+from tasks.measurement.pooled_sums import Part, Pool, added
 
 HISTOGRAMS = "feature_by_label_histograms"
 
@@ -61,22 +61,14 @@ class NaiveBayes:
         )
         return self._of_histograms(noisy)
 
-    def part(
-        self, plan: MeasurementPlan, released: Released, sealed: Mapping[str, Floats]
-    ) -> dict[str, NDArray[Any]]:
-        """Return a measurement as a part of a pool; see `Poolable.part`."""
-        return sums_of(plan, sealed, patients=float(self.domain.patients or 1))
-
-    def check_part(self, part: Part) -> None:
-        """Refuse a part of other arrays than the histograms (ValueError)."""
-        shape = (self.domain.n_labels, 1 + self.domain.one_hot_width)
-        numbers = ("mu", "patients", f"stddev_{HISTOGRAMS}")
-        require_arrays(part, {**dict.fromkeys(numbers, ()), f"sum_{HISTOGRAMS}": shape})
+    def drawn_at(self, plan: MeasurementPlan, released: Released, sums: Part) -> Part:
+        """Return nothing: the histograms are drawn at no model."""
+        return {}
 
     def pooled(self, parts: Sequence[Part]) -> Pool:
         """Add up the histograms of parts; see `Poolable.pooled`."""
-        total = added(parts, HISTOGRAMS)
-        return self._of_histograms(total[0]), {HISTOGRAMS: total}
+        sums = added(parts, HISTOGRAMS)
+        return self._of_histograms(sums[f"sum_{HISTOGRAMS}"]), sums
 
     def _of_histograms(self, noisy: Floats) -> dict[str, NDArray[Any]]:
         domain, offsets = self.domain, self.domain.one_hot_offsets

@@ -4,12 +4,13 @@ Both have the sampling of patients and the noise in their variance. What a model
 and no interval of it is offered. Post-processing of released values.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import t
 
 from privacy.arrays import Floats
 from privacy.errors import ConfigurationError
@@ -39,14 +40,6 @@ class Interval:
 
     def __str__(self) -> str:
         return f"{self.estimate:.4g} (95 % interval {self.low:.4g} to {self.high:.4g})"
-
-
-@runtime_checkable
-class _MeasuresCells(Protocol):
-    """A method with measured cells: ClustMix on tables."""
-
-    def cells(self, released: Released, noisy: Noisy, *columns: int) -> Any:
-        """Return the cells of a column or of two, None if they were not measured together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,20 +77,10 @@ def combine(
             "expected estimates and variances of a release and of two draws or more, and rows "
             "together with patients, found others; make draws first",
         )
-    within = float(variances[0]) * (1.0 if rows is None else rows / float(patients or 1.0))
+    within = float(variances[0]) * (rows or 1.0) / (patients or 1.0)
     between = (1.0 + 1.0 / n_draws) * float(np.var(estimates[1:], ddof=1))
     degrees = (n_draws - 1) * (1.0 + within / max(between, 1e-300)) ** 2
-    from scipy.stats import t
-
-    half = float(t.ppf(0.975, degrees)) * float(np.sqrt(within + between))
-    centre = float(estimates[0])
-    return Interval(
-        estimate=centre,
-        low=centre - half,
-        high=centre + half,
-        sampling=float(np.sqrt(within)),
-        noise=float(np.sqrt(between)),
-    )
+    return _interval(float(estimates[0]), within, between, quantile=float(t.ppf(0.975, degrees)))
 
 
 def contrast(
@@ -108,50 +91,58 @@ def contrast(
     It is a ConfigurationError, which says why, if no honest interval can be given: an unknown or
     shrunk quantity, a pair that was not measured, joined levels, numbers lost in noise.
     """
-    if asked.kind not in KINDS or not isinstance(method, _MeasuresCells):
+    measured = getattr(method, "cells", None)  # which ClustMix on tables has
+    if asked.kind not in KINDS or measured is None:
         raise ConfigurationError(
             "NOT_OFFERED",
             f"expected one of {', '.join(KINDS)} of ClustMix on a table, found "
             f"{asked.kind[:40]!r}; a model shrinks coefficients and the like, and no interval "
             "covers that bias",
         )
-    pair = asked.kind not in ("share", "mean")
-    if pair == (asked.by is None):
-        raise ConfigurationError(
-            "QUESTION_INVALID", "expected by=COLUMN=LEVEL for a risk or odds ratio, and only there"
-        )
+    if (asked.kind in ("share", "mean")) == (asked.by is not None):
+        raise _invalid("by=COLUMN=LEVEL for a risk or odds ratio, and only there")
     if asked.kind == "mean":
-        of_name, values = _values(schema, asked.of)
-        cells = method.cells(released, noisy, of_name)
-        return _interval(cells, *_mean(cells, np.isfinite(values), np.nan_to_num(values)))
-    of_name, of = _codes(schema, asked.of)
-    if not pair:
-        cells = method.cells(released, noisy, of_name)
-        return _interval(cells, *_mean(cells, np.ones(len(of)), of))
-    by_name, by = _codes(schema, str(asked.by))
-    against = ~by if asked.against is None else _codes(schema, asked.against, of=by_name)[1]
-    if by_name == of_name or (by & against).any():
-        raise ConfigurationError(
-            "QUESTION_INVALID", "expected two columns, and two groups that have no level in common"
-        )
-    turned = by_name == LABEL  # the label is the second column of its tables
-    columns = (of_name, by_name) if turned else (by_name, of_name)
-    cells = method.cells(released, noisy, *columns)
+        column, values = _values(schema, asked.of)
+    else:
+        column, values = _codes(schema, asked.of)
+    if asked.by is None:
+        cells = measured(released, noisy, column)
+        values = values.reshape(cells.counts.shape)
+        among = np.isfinite(values)
+        return _delta(cells, *_mean(cells, among, np.where(among, values, 0.0)))
+    by_column, by = _codes(schema, asked.by)
+    against = ~by if asked.against is None else _codes(schema, asked.against, of=by_column)[1]
+    if by_column == column or (by & against).any():
+        raise _invalid("two columns, and two groups that have no level in common")
+    turned = by_column == LABEL  # the label is the second column of its tables
+    cells = measured(released, noisy, *((column, by_column) if turned else (by_column, column)))
     if cells is None:
         raise ConfigurationError(
             "PAIR_NOT_MEASURED",
             f"expected columns that were measured together, found {asked.of[:40]} by "
-            f"{str(asked.by)[:40]}, which this release has from its model alone: the model shrinks "
+            f"{asked.by[:40]}, which this release has from its model alone: the model shrinks "
             "it, and no interval covers that bias",
         )
-    event = _mask(cells, int(not turned), of)
-    risks = [_risk(cells, _mask(cells, int(turned), group), event) for group in (by, against)]
-    return _interval(cells, *_compared(asked.kind, risks))
+    event = _mask(cells, int(not turned), values)
+    groups = [_mask(cells, int(turned), group) for group in (by, against)]
+    (first, slope), (other, of_other) = (_mean(cells, group, event) for group in groups)
+    if asked.kind == "risk_difference":
+        return _delta(cells, first - other, slope - of_other)
+    for group in groups:
+        for part in (group * event, group * (1.0 - event)):
+            _clear(cells, part)
+    if asked.kind == "risk_ratio":
+        return _delta(cells, np.log(first / other), slope / first - of_other / other, np.exp)
+    slope, of_other = slope / (first * (1.0 - first)), of_other / (other * (1.0 - other))
+    log = np.log(first / (1.0 - first)) - np.log(other / (1.0 - other))
+    return _delta(cells, log, slope - of_other, np.exp)
 
 
-def _codes(
-    schema: TableSchema, text: str, *, of: int | None = None
-) -> tuple[int, NDArray[np.bool_]]:
+def _invalid(expected: str) -> ConfigurationError:
+    return ConfigurationError("QUESTION_INVALID", f"expected {expected}")
+
+
+def _codes(schema: TableSchema, text: str, *, of: int | None = None) -> tuple[int, NDArray[Any]]:
     """Return the column and the codes of ``COLUMN=LEVEL``, or of a level of a known column."""
     name, _, level = text.partition("=")
     if of is not None:
@@ -168,19 +159,19 @@ def _values(schema: TableSchema, name: str) -> tuple[int, Floats]:
             # The last value of a bin is one step below the next bin.
             middles = (starts + np.append(starts[1:] - step, column.upper)) / 2.0
             return place, np.append(middles, np.full(column.n_codes - len(starts), np.nan))
-    raise ConfigurationError("QUESTION_INVALID", f"expected a column of numbers, found {name[:40]}")
+    raise _invalid(f"a column of numbers, found {name[:40]}")
 
 
-def _mask(cells: Any, axis: int, codes: NDArray[np.bool_]) -> Floats:
+def _mask(cells: Any, axis: int, codes: NDArray[Any]) -> Floats:
     """Return 1 (a, b) for groups of codes; codes that were measured with others are refused."""
-    found = [{bool(codes[code]) for code in group} for group in cells.groups[axis]]
-    if any(len(kinds) > 1 for kinds in found):
+    found = [codes[list(group)] for group in cells.groups[axis]]
+    if any(own.any() != own.all() for own in found):
         raise ConfigurationError(
             "LEVELS_JOINED",
             "expected levels that were measured by themselves, found some that share a group with "
             "others; tables.csv lists the groups: ask for a whole one",
         )
-    mask = np.array([kinds == {True} for kinds in found], dtype=np.float64)
+    mask = np.array([float(own.all()) for own in found])
     return np.ones(cells.counts.shape) * (mask[:, None] if axis == 0 else mask)
 
 
@@ -196,49 +187,27 @@ def _clear(cells: Any, mask: Floats) -> float:
     return total
 
 
-def _mean(cells: Any, among: NDArray[Any], values: NDArray[Any]) -> tuple[float, Floats, bool]:
-    """Return a mean of values (a,) of some codes (a,), and its gradient."""
-    weights = among[:, None].astype(np.float64)
-    total = _clear(cells, weights)
-    mean = float((cells.counts * weights * values[:, None]).sum()) / total
-    return mean, weights * (values[:, None] - mean) / total, False
+def _mean(cells: Any, among: NDArray[Any], values: NDArray[Any]) -> tuple[float, Floats]:
+    """Return the mean of values (a, b) among some cells, and its gradient in the cells."""
+    total = _clear(cells, among * 1.0)
+    mean = float((cells.counts * among * values).sum()) / total
+    return mean, among * (values - mean) / total
 
 
-def _risk(cells: Any, group: Floats, event: Floats) -> tuple[float, Floats, Callable[[], None]]:
-    total = _clear(cells, group)
-    risk = float((cells.counts * group * event).sum()) / total
-
-    def positive() -> None:
-        for mask in (group * event, group * (1.0 - event)):
-            _clear(cells, mask)
-
-    return risk, group * (event - risk) / total, positive
-
-
-def _compared(kind: str, risks: Sequence[Any]) -> tuple[float, Floats, bool]:
-    (first, of_first, positive), (other, of_other, also_positive) = risks
-    if kind == "risk_difference":
-        return first - other, of_first - of_other, False
-    positive()
-    also_positive()
-    if kind == "risk_ratio":
-        return np.log(first / other), of_first / first - of_other / other, True
-    odds = [risk * (1.0 - risk) for risk in (first, other)]
-    log = np.log(first / (1.0 - first)) - np.log(other / (1.0 - other))
-    return log, of_first / odds[0] - of_other / odds[1], True
-
-
-def _interval(cells: Any, estimate: float, gradient: Floats, logarithm: bool) -> Interval:
-    """Return the interval of an estimate with this gradient (a, b) in the cells."""
+def _delta(cells: Any, estimate: float, gradient: Floats, back: Any = float) -> Interval:
+    """Return the interval of an estimate with this gradient (a, b), on the scale that is `back`."""
     sampling = float((np.maximum(cells.counts, 0.0) * gradient**2).sum())
-    noise = cells.noise(gradient)
-    half = 1.959964 * np.sqrt(sampling + noise)
-    ends = np.array([estimate, estimate - half, estimate + half])
-    centre, low, high = np.exp(ends) if logarithm else ends
+    return _interval(estimate, sampling, cells.noise(gradient), back=back)
+
+
+def _interval(
+    centre: float, sampling: float, noise: float, *, quantile: float = 1.959964, back: Any = float
+) -> Interval:
+    half = quantile * float(np.sqrt(sampling + noise))
     return Interval(
-        estimate=float(centre),
-        low=float(low),
-        high=float(high),
+        estimate=float(back(centre)),
+        low=float(back(centre - half)),
+        high=float(back(centre + half)),
         sampling=float(np.sqrt(sampling)),
         noise=float(np.sqrt(noise)),
     )

@@ -102,7 +102,6 @@ def _facts(job: ReleaseJob, measurement: Measurement) -> dict[str, Any]:
             "lifetime_epsilon": job.lifetime_epsilon,
             **({"cohort": job.cohort} if job.cohort != job.ref.dataset else {}),
             "rows": job.rows,
-            **({"disjoint": measurement.assumed} if measurement.pooled else {}),
             **({} if job.points is None else {"distilled_points": job.points}),
             **gate_stated(job.asked.gate),
         },

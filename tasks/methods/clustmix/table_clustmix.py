@@ -12,9 +12,8 @@ Source of the chain: Madl et al., "Approximate, Adapt, Anonymize (3A)", Algorith
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +39,7 @@ from tasks.methods.clustmix.tables.kernel_features import (
     association_with_label,
 )
 from tasks.methods.clustmix.tables.measured_tables import Cells, measured_cells, measured_tables
-from tasks.methods.clustmix.tables.mixture import density
+from tasks.methods.clustmix.tables.mixture import Effort, density
 from tasks.methods.clustmix.tables.rounds import CONSTANT, Rounds, label_arrays
 from tasks.methods.clustmix.tables.table_layout import LABEL_COUNTS, PAIR_TABLES, Layout
 from tasks.methods.clustmix.tables.table_sampler import Mixture, mixture_of, public_sample
@@ -48,25 +47,12 @@ from tasks.methods.clustmix.tables.table_sampler import Mixture, mixture_of, pub
 _SHIFTS, _SHIFT_TOLERANCE, _NO_SHARE = 50, 1e-6, 1e-12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effort:
-    """Amount of computing after the draws; it changes neither them nor their guarantee.
-
-    The mixtures of public random starts are pooled; the label model is fitted on rows of them.
-    """
-
-    starts: int = 2
-    steps: int = 1_000
-    fit_rows: int = 25_000
-    points: int = 300
-
-
 @dataclass(frozen=True, slots=True)
 class TableClustMix:
     """ClustMix bound to the public domain of a table or of item sets."""
 
     domain: EncodingDomain
-    effort: Effort = Effort()
+    effort: Effort = field(default_factory=Effort)
 
     def plan(self, *, mu: float) -> MeasurementPlan:
         """Every noisy statistic and its noise, from public values alone."""
@@ -159,22 +145,15 @@ class TableClustMix:
         ones = draws.one_hot(codes, [np.empty(k) for k in self.domain.n_codes])
         return np.asarray(ones.T @ each)[1:]
 
-    def part(
-        self, plan: MeasurementPlan, released: Released, sealed: Mapping[str, Floats]
-    ) -> dict[str, NDArray[Any]]:
-        """Return a measurement as a part of a pool; see `Poolable.part`."""
-        replay = table_pool.Replay(plan, sealed)
+    def drawn_at(self, plan: MeasurementPlan, released: Released, sums: Part) -> Part:
+        """Return what sealed sums were drawn at; see `Poolable.drawn_at`."""
+        replay = table_pool.Replay(plan, sums)
         self._mixing(replay, released)
-        return table_pool.part_of(replay, released, sealed, patients=self.domain.patients)
-
-    def check_part(self, part: Part) -> None:
-        """Refuse a part of other arrays than this layout has (ValueError)."""
-        table_pool.check_part(self._layout, part)
+        return table_pool.drawn_at(replay, released)
 
     def pooled(self, parts: Sequence[Part]) -> Pool:
         """Fit the mixture and the label model to the sums of parts; see `Poolable.pooled`."""
-        rules, effort = self.domain.rules, asdict(self.effort)
-        return table_pool.pooled(self._layout, parts, rules=rules, effort=effort)
+        return table_pool.pooled(self._layout, parts, rules=self.domain.rules, effort=self.effort)
 
     @property
     def _layout(self) -> Layout:
@@ -201,16 +180,8 @@ class TableClustMix:
         unit_stddev = plan[LABEL_COUNTS].unit_noise_stddev
         counts = estimates.first_counts(layout, noisy, unit_stddev=unit_stddev)
         drawn, measured = self._pairs(curator, counts)
-        found = density(
-            layout,
-            counts,
-            drawn,
-            one_ways=drawn[0].one_ways(layout) if drawn else None,
-            drowned=self._split(curator).drowned,
-            starts=self.effort.starts,
-            steps=self.effort.steps,
-            rules=self.domain.rules,
-        )
+        drowned, rules = self._split(curator).drowned, self.domain.rules
+        found = density(layout, counts, drawn, drowned=drowned, effort=self.effort, rules=rules)
         return {**found, **measured}
 
     def _pairs(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import hypot
 
 import numpy as np
 
@@ -195,11 +196,11 @@ class DrawnPairs:
         """Root of the inverse variance of a cell's share."""
         return self.patients / self.stddev
 
-    def one_ways(self, layout: Layout) -> tuple[Floats, float]:
-        """Return the centred one-ways (W,) in patients, and their noise."""
-        choice = self.choice
-        values = self.values[: layout.width] * (choice.norm / choice.one_way)
-        return values, self.stddev / choice.one_way
+
+def joint_one_ways(layout: Layout, drawn: Sequence[DrawnPairs]) -> tuple[Floats, float]:
+    """Add up the centred one-ways (W,) of draws, in patients, with their noise."""
+    each = [one.values[: layout.width] * (one.choice.norm / one.choice.one_way) for one in drawn]
+    return np.sum(each, axis=0), hypot(*(one.stddev / one.choice.one_way for one in drawn))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -70,18 +70,14 @@ def measured_cells(
     The last column may be the label. Variances are those of the centred draws: of codes a block of
     k has the covariance ``I - 1 / k``.
     """
-    layout, none = Layout.of(domain), np.empty((0, 0))
-    margins = _Margins(layout, released, noisy, rules=None, of_model=none)
-    if columns == (LABEL,):
-        return margins.label_cells()
-    first, *others = columns
-    if not others:
-        return margins.one_way_cells(first)
-    if others == [LABEL]:
-        return margins.by_label_cells(first)
-    if "pair_used" not in released or not released["pair_used"][first, others[0]]:
+    layout = Layout.of(domain)
+    margins = _Margins(layout, released, noisy, rules=None, of_model=np.empty((0, 0)))
+    if LABEL in columns or len(columns) == 1:
+        return margins.cells(*columns)
+    first, second = columns
+    if "pair_used" not in released or not released["pair_used"][first, second]:
         return None
-    return _pair_cells(layout, margins, released, noisy(PAIR_TABLES), columns=(first, others[0]))
+    return _pair_cells(layout, margins, released, noisy(PAIR_TABLES), columns=(first, second))
 
 
 def _pair_cells(
@@ -109,8 +105,8 @@ def _pair_cells(
         for part, own in ((first, weights.sum(axis=1) / b), (second, weights.sum(axis=0) / a)):
             # Of m codes of k in a group the constant is m / k.
             k = layout.n_codes[columns[part is second]]
-            found += margins.code_variance * k * float(own**2 @ part.constant)
-            found -= margins.code_variance * k * float(own @ part.constant) ** 2
+            spread = float(own**2 @ part.constant) - float(own @ part.constant) ** 2
+            found += margins.code_variance * k * spread
         return found + margins.total_variance * float((weights * constant).sum()) ** 2
 
     return Cells(counts=share * margins.patients, groups=(first.groups, second.groups), noise=noise)
@@ -155,64 +151,41 @@ class _Margins:
         found = np.asarray(self._released["code_shares"][self._layout.block(column)])
         return np.asarray(found / found.sum())
 
+    def counts(self, column: int, *label: int) -> tuple[Floats, float, float]:
+        """Return estimated patients (k, n) by code, with the variances of a code and of a total."""
+        if column == LABEL:
+            return self._sizes[None], 0.0, self.size_variance
+        block = self._layout.block(column)
+        if label:
+            return self._by_label[:, block].T, self._entry, self.size_variance
+        even = self.patients / self._layout.n_codes[column]
+        return (self.centred[block] + even)[:, None], self.code_variance, self.total_variance
+
+    def cells(self, *columns: int) -> Cells:
+        """Return the cells of the label, of a column, or of a column by label."""
+        counts, variance, of_total = self.counts(*columns)
+
+        def noise(weights: Floats) -> float:
+            totals = float((weights.sum(axis=0) ** 2).sum()) / len(counts)
+            found = variance * (float((weights**2).sum()) - totals)
+            return found + of_total * totals / len(counts)
+
+        return Cells(counts=counts, groups=_each(counts.shape), noise=noise)
+
     def label(self) -> Table:
-        share = self._sizes / self.patients
-        rest = (self._layout.n_labels - 1) * share**2
-        variance = self.size_variance * ((1.0 - share) ** 2 + rest)
         shares = self._released["label_shares"]
         if self._rules is not None:
             shares = shares * self._rules.possible_labels
             shares = shares / shares.sum()
-        return self._table((LABEL,), shares[:, None], share[:, None], variance[:, None])
+        return self._table((LABEL,), shares)
 
     def one_way(self, column: int) -> Table:
-        k = self._layout.n_codes[column]
-        share = self.centred[self._layout.block(column)] / self.patients + 1.0 / k
-        of_total = self.total_variance * (1.0 / k - share) ** 2
-        variance = self.code_variance * (1.0 - 1.0 / k) + of_total
-        shares = self.shares(column)
-        return self._table((column,), shares[:, None], share[:, None], variance[:, None])
+        return self._table((column,), self.shares(column))
 
     def by_label(self, column: int) -> Table:
-        layout, k = self._layout, self._layout.n_codes[column]
-        share = self._by_label[:, layout.block(column)].T / self.patients
-        rest = (1.0 / k - share) ** 2 + (layout.n_labels - 1) * share**2
-        variance = self._entry * (1.0 - 1.0 / k) + self.size_variance * rest
-        allowed = self.allowed(column, LABEL)
-        model = self._of_model[layout.block(column)]
+        allowed, model = self.allowed(column, LABEL), self._of_model[self._layout.block(column)]
         shares = fitted(model, self.shares(column), self.label().shares[:, 0], allowed)
-        return self._table((column, LABEL), shares, share, variance)
-
-    def label_cells(self) -> Cells:
-        return self._cells(
-            self._sizes[:, None], lambda weights: self.size_variance * float((weights**2).sum())
-        )
-
-    def one_way_cells(self, column: int) -> Cells:
-        k = self._layout.n_codes[column]
-        counts = self.centred[self._layout.block(column)] + self.patients / k
-
-        def noise(weights: Floats) -> float:
-            total = float(weights.sum())
-            found = self.code_variance * (float((weights**2).sum()) - total**2 / k)
-            return found + self.total_variance * (total / k) ** 2
-
-        return self._cells(counts[:, None], noise)
-
-    def by_label_cells(self, column: int) -> Cells:
-        k = self._layout.n_codes[column]
-
-        def noise(weights: Floats) -> float:
-            totals = float((weights.sum(axis=0) ** 2).sum())
-            found = self._entry * (float((weights**2).sum()) - totals / k)
-            return found + self.size_variance * totals / k**2
-
-        return self._cells(self._by_label[:, self._layout.block(column)].T, noise)
-
-    @staticmethod
-    def _cells(counts: Floats, noise: Callable[[Floats], float]) -> Cells:
-        groups = tuple(tuple((code,) for code in range(size)) for size in counts.shape)
-        return Cells(counts=counts, groups=groups, noise=noise)
+        return self._table((column, LABEL), shares)
 
     def allowed(self, first: int, second: int) -> NDArray[np.bool_]:
         """Return the allowed pairs of codes (k, l) of a column and of another, or the label."""
@@ -221,18 +194,24 @@ class _Margins:
         other = self._layout.n_labels if second == LABEL else self._layout.n_codes[second]
         return np.ones((self._layout.n_codes[first], other), dtype=np.bool_)
 
-    def _table(
-        self, columns: tuple[int, ...], shares: Floats, estimates: Floats, variances: Floats
-    ) -> Table:
-        sizes = shares.shape[: len(columns)]
+    def _table(self, columns: tuple[int, ...], shares: Floats) -> Table:
+        counts, variance, of_total = self.counts(*columns)
+        (k, n_totals), shares = counts.shape, shares.reshape(len(shares), -1)
+        found = counts / self.patients
+        rest = (1.0 / k - found) ** 2 + (n_totals - 1) * found**2
+        stddevs = np.sqrt(variance * (1.0 - 1.0 / k) + of_total * rest) / self.patients
         return Table(
             columns=columns,
-            groups=tuple(tuple((code,) for code in range(size)) for size in sizes),
+            groups=_each(shares.shape[: len(columns)]),
             origin="measured",
             shares=shares,
-            estimates=estimates,
-            stddevs=np.sqrt(variances) / self.patients,
+            estimates=found.reshape(shares.shape),
+            stddevs=stddevs.reshape(shares.shape),
         )
+
+
+def _each(sizes: tuple[int, ...]) -> tuple[Groups, ...]:
+    return tuple(tuple((code,) for code in range(size)) for size in sizes)
 
 
 def _pairs(

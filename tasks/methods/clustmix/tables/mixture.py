@@ -17,6 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from math import hypot
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -36,26 +39,51 @@ _LEAST_SHARE = 1e-5
 _MARGIN_STEPS, _MARGIN_TOLERANCE, _LEAST_MEAN = 100, 1e-7, 1e-12
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """Amount of computing after the draws; it changes neither them nor their guarantee.
+
+    The mixtures of public random starts are pooled; the label model is fitted on rows of them.
+    """
+
+    starts: int = 2
+    steps: int = 1_000
+    fit_rows: int = 25_000
+    points: int = 300
+
+
 def density(
     layout: Layout,
     counts: estimates.Counts,
     drawn: Sequence[estimates.DrawnPairs],
     *,
-    one_ways: tuple[Floats, float] | None,
     drowned: float,
-    starts: int,
-    steps: int,
+    effort: Effort,
     rules: RecordRules | None,
 ) -> Released:
     """Return better counts and the mixture, given those of the first draws.
 
-    The one-ways are those of all draws of pair tables together, with their noise, None without one;
-    tables of pairs are targets of one fit, each by its own patients and noise.
+    The pair tables of each draw, by its own patients and noise, are targets of one fit.
     """
     mixture = Mixture(weights=np.ones(1), components=counts.shares[None])
-    if one_ways is not None:
-        counts = estimates.better_counts(layout, counts, one_ways[0], one_way_stddev=one_ways[1])
-        mixture = _fitted(layout, counts, drawn, drowned=drowned, starts=starts, steps=steps)
+    if drawn:
+        one_ways, stddev = estimates.joint_one_ways(layout, drawn)
+        counts = estimates.better_counts(layout, counts, one_ways, one_way_stddev=stddev)
+        largest = max(drawn, key=lambda pairs: pairs.precision)
+        patients = hypot(*(pairs.precision for pairs in drawn)) * largest.stddev
+        scale = {"pair_stddev": largest.stddev, "patients": patients}
+        fit = partial(
+            fit_mixture,
+            layout,
+            estimates.targets_of(layout, counts, drawn, drowned=drowned),
+            n_components=rule.n_components(largest.choice, **scale),
+            penalty=rule.penalty(largest.choice, **scale),
+            steps=effort.steps,
+        )
+        seeds = range(PUBLIC_SEED, PUBLIC_SEED + effort.starts)
+        # A start by one thread: several would round as the machine has processors.
+        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(2) as pool:
+            mixture = pooled(list(pool.map(lambda seed: fit(seed=seed), seeds)))
     if rules is not None:
         rng = np.random.default_rng(PUBLIC_SEED)
         with threadpool_limits(1, user_api="blas"):
@@ -70,35 +98,6 @@ def density(
         "mixture_weights": mixture.weights,
         "mixture_components": mixture.components,
     }
-
-
-def _fitted(
-    layout: Layout,
-    counts: estimates.Counts,
-    drawn: Sequence[estimates.DrawnPairs],
-    *,
-    drowned: float,
-    starts: int,
-    steps: int,
-) -> Mixture:
-    """Fit mixtures from public random starts, and pool them."""
-    targets = estimates.targets_of(layout, counts, drawn, drowned=drowned)
-    choices = [pairs.choice for pairs in drawn]
-    precision = float(np.sqrt(sum(pairs.precision**2 for pairs in drawn)))
-
-    def fitted(start: int) -> Mixture:
-        return fit_mixture(
-            layout,
-            targets,
-            n_components=rule.n_components(choices, precision=precision),
-            penalty=rule.penalty(choices, precision=precision),
-            steps=steps,
-            seed=PUBLIC_SEED + start,
-        )
-
-    # A start by one thread: several would round as the machine has processors.
-    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(2) as pool:
-        return pooled(list(pool.map(fitted, range(starts))))
 
 
 def fit_mixture(

@@ -5,9 +5,9 @@ Post-processing of released values; what it hands to a residual round is public.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from typing import Self
 
@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from privacy.arrays import Codes, Floats
 from tasks.measurement.method import Released
+from tasks.measurement.pooled_sums import Part
 from tasks.methods.clustmix.tables import label_model as labels
 from tasks.methods.clustmix.tables import table_draws as draws
 from tasks.methods.clustmix.tables import table_rule as rule
@@ -37,22 +38,6 @@ _DISPERSIONS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0)
 Rows of the mixture stand for the real ones as a sample would, and as a small one where the mixture
 misses dependences between columns. A fit that takes the sums for more exact goes too far.
 """
-
-
-@dataclass(frozen=True, kw_only=True)
-class DrawnRound:
-    """A released residual round (1 + q, C) of so many patients, with all that it was drawn at.
-
-    The tables (k_j, r_j) are its features of each code, beside `CONSTANT`; the model p_t has
-    log-odds (W, C) and intercepts (C,). See `table_draws.weighted_residuals`.
-    """
-
-    noisy: Floats
-    stddev: float
-    patients: float
-    tables: tuple[Floats, ...]
-    log_odds: Floats
-    intercepts: Floats
 
 
 class Rounds:
@@ -156,34 +141,35 @@ class Rounds:
     def learn(self, noisy: Floats, loudness: Floats, *, stddev: float) -> None:
         """Take a released residual round (1 + q, C) in, which was drawn at the model as it is."""
         kept = np.concatenate([[True], self._chosen])
-        norms = draws.row_norms(
-            draws.one_hot(self._codes, self._all.tables), self._all.scaled(loudness), CONSTANT
-        )
-        found = self._here()
-        sums = self._sums(
-            noisy[kept][:, self._order] @ self._basis,
+        learnt = self._of_round(
+            noisy[kept],
             np.diag(np.concatenate([[CONSTANT], loudness])[kept]),
-            stddev**2 * np.eye(int(kept.sum())),
-            drawn_at=found,
-            weights=draws.residual_weights(found) / np.maximum(1.0, norms),
+            stddev=stddev,
+            tables=self._all.scaled(loudness),
+            drawn_at=self._here(),
+            patients=self._patients,
         )
-        self._posterior = replace(self._posterior, sums=(*self._posterior.sums, sums))
+        self._posterior = replace(self._posterior, sums=(*self._posterior.sums, learnt))
         self._fit()
 
-    def learn_drawn(self, drawn: Iterable[DrawnRound]) -> None:
-        """Take rounds in that were drawn elsewhere, each at a model and with features of its own.
+    def learn_parts(self, name: str, parts: Iterable[tuple[Part, float]]) -> None:
+        """Take a round of a name in that parts have drawn, each of so many patients.
 
-        A feature of theirs is a function of a code, as those of this model are together: it is the
-        combination of them that comes nearest, without error where all are used.
+        Each has a model and features of its own, functions of a code as those of this model: they
+        are the combinations of these that come nearest, without error where all are used.
         """
-        learnt = [self._of_drawn(one) for one in drawn]
+        learnt = [self._of_part(name, part, patients) for part, patients in parts]
         self._posterior = replace(self._posterior, sums=(*self._posterior.sums, *learnt))
         self._fit()
 
-    def _of_drawn(self, drawn: DrawnRound) -> labels.Sums:
-        loudness = np.zeros((1 + sum(t.shape[1] for t in drawn.tables), len(self._prior)))
+    def _of_part(self, name: str, part: Part, patients: float) -> labels.Sums:
+        sizes = [len(table) for table in self._features.tables]
+        ends = np.cumsum([k * (k - 1) for k in sizes])[:-1]
+        each = zip(np.split(part[f"{name}_features"], ends), sizes, strict=True)
+        tables = [values.reshape(k, k - 1) for values, k in each]
+        loudness = np.zeros((1 + sum(sizes) - len(sizes), len(self._prior)))
         loudness[0, 0], row, column = CONSTANT, 1, 1
-        for theirs, own in zip(drawn.tables, self._features.tables, strict=True):
+        for theirs, own in zip(tables, self._features.tables, strict=True):
             design = np.column_stack([np.ones(len(own)), own])
             found = np.linalg.lstsq(design, theirs, rcond=None)[0]
             rows = slice(row, row + theirs.shape[1])
@@ -191,16 +177,39 @@ class Rounds:
             loudness[rows, column : column + own.shape[1]] = found[1:].T
             row, column = rows.stop, column + own.shape[1]
         heard = loudness.any(axis=1)
-        ones = draws.one_hot(self._codes, drawn.tables)
-        found = draws.probabilities_of(ones, drawn.log_odds, drawn.intercepts)
-        norms = draws.row_norms(ones, drawn.tables, CONSTANT)
-        return self._sums(
-            drawn.noisy[heard][:, self._order] @ self._basis,
+        return self._of_round(
+            part[f"sum_{name}"][heard],
             loudness[heard],
-            drawn.stddev**2 * np.eye(int(heard.sum())),
-            drawn_at=found[:, self._order],
-            weights=draws.residual_weights(found) / np.maximum(1.0, norms),
-            patients=drawn.patients,
+            stddev=float(part[f"stddev_{name}"]),
+            tables=tables,
+            drawn_at=self.drawn_at(part, name),
+            patients=patients,
+        )
+
+    def drawn_at(self, part: Part, name: str) -> Floats:
+        """Probabilities (N, C) of the model at which a part has drawn, in this model's order."""
+        ones = draws.one_hot(self._codes, self._all.tables)
+        log_odds, intercepts = part[f"{name}_log_odds"], part[f"{name}_intercepts"]
+        return draws.probabilities_of(ones, log_odds, intercepts)[:, self._order]
+
+    def _of_round(
+        self,
+        noisy: Floats,
+        loudness: Floats,
+        *,
+        stddev: float,
+        tables: Sequence[Floats],
+        drawn_at: Floats,
+        patients: float,
+    ) -> labels.Sums:
+        norms = draws.row_norms(draws.one_hot(self._codes, tables), tables, CONSTANT)
+        return self._sums(
+            noisy[:, self._order] @ self._basis,
+            loudness,
+            stddev**2 * np.eye(len(noisy)),
+            drawn_at=drawn_at,
+            weights=draws.residual_weights(drawn_at) / np.maximum(1.0, norms),
+            patients=patients,
         )
 
     def learn_kernel(
@@ -208,10 +217,10 @@ class Rounds:
     ) -> None:
         """Take a released round (q, C) of kernel features in, those (N, q) of the sample's rows.
 
-        It was drawn at the model as it is, or at one of these probabilities (N, C).
+        It was drawn at the model as it is, or at one of these probabilities; see `drawn_at`.
         """
         more = features.shape[1]
-        found = self._here() if drawn_at is None else drawn_at[:, self._order]
+        found = self._here() if drawn_at is None else drawn_at
         self._design = np.column_stack([self._design, features.astype(np.float32)])
         self._prior = np.append(self._prior, np.full(more, (_KERNEL_SPREAD / self._scale) ** 2))
         self._column = np.append(self._column, np.full(more, self._column.max() + 1))

@@ -280,29 +280,18 @@ def _strongest(potential: Floats, cells: Integers, *, least: int, precision: flo
     return np.asarray(taken[np.cumsum(cells[taken]) <= MAX_CELLS])
 
 
-def n_components(choices: Sequence[PairChoice], *, precision: float) -> int:
-    """Components of one mixture: 128 where the pair tables are fine, else 64.
-
-    The precision is the root of the inverse variance of a cell's share, of all draws together.
-    """
-
-    def cells(choice: PairChoice) -> float:
-        sizes = np.asarray(choice.n_groups, dtype=np.float64)
-        return float(np.outer(sizes, sizes)[choice.used].mean()) if choice.n_pairs else 1.0
-
-    noise = DEVIATION * float(np.mean([cells(choice) for choice in choices])) / precision
-    return 128 if noise < _FINE_PAIR_NOISE else 64
+def n_components(choice: PairChoice, *, pair_stddev: float, patients: float) -> int:
+    """Components of one mixture: 128 where the pair tables are fine, else 64."""
+    sizes = np.asarray(choice.n_groups, dtype=np.float64)
+    cells = float(np.outer(sizes, sizes)[choice.used].mean()) if choice.n_pairs else 1.0
+    return 128 if DEVIATION * cells * pair_stddev / patients < _FINE_PAIR_NOISE else 64
 
 
-def penalty(choices: Sequence[PairChoice], *, precision: float) -> float:
+def penalty(choice: PairChoice, *, pair_stddev: float, patients: float) -> float:
     """Weight of the divergence of the components from their mean."""
-
-    def spread(choice: PairChoice) -> float:
-        d, width = len(choice.n_groups), float(sum(choice.n_groups))
-        part = choice.n_pairs / max(d * (d - 1) / 2.0, 1.0)
-        return float(np.sqrt(width * part) * d / width)
-
-    return float(_PENALTY * np.mean([spread(choice) for choice in choices]) * precision)
+    d, width = len(choice.n_groups), float(sum(choice.n_groups))
+    part = choice.n_pairs / max(d * (d - 1) / 2.0, 1.0)
+    return float(_PENALTY * np.sqrt(width * part) * patients * d / (pair_stddev * width))
 
 
 def label_scale(layout: Layout, *, drowned: float) -> float:

@@ -75,10 +75,9 @@ def contrast(
     from tasks.measurement.pooled_sums import noisy_of
     from tasks.reporting import conclusions
 
-    asked = conclusions.Question(kind=kind, of=of, by=by, against=against)
     fitted = model._measured()
-    noisy = noisy_of(fitted.sums)
-    return conclusions.contrast(fitted.method, model.schema, fitted.released, noisy, asked=asked)
+    sealed = fitted.method, model.schema, fitted.released, noisy_of(fitted.sums)
+    return conclusions.contrast(*sealed, kind=kind, of=of, by=by, against=against)
 
 
 def combine(

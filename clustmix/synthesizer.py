@@ -335,19 +335,15 @@ class Synthesizer(Parameters):
             shards = encoded_shards(rows_of(table), self.schema, target.unit)
             payment.begin()
             self._spent = True
-            sealed: dict[str, NDArray[Any]] = {}
-
-            def seal(name: str, statistic: NoisyStatistic) -> None:
-                if isinstance(method, Poolable):
-                    sealed[name] = statistic.values  # noqa: PD011 - of a draw
-
-            source = OperatingSystemNoise()
+            sealed: dict[str, NoisyStatistic] = {}
+            source, seal = OperatingSystemNoise(), sealed.__setitem__
             curator = Curator(plan=plan, shards=shards, noise_source=source, seal=seal)
             released = measure(method, curator)
             guarantee = self._guarantee(
                 curator.event.events, charged=payment.charged, tainted=curator.tainted
             )
-            sums = sums_of(plan, sealed)
+            drawn = sealed if isinstance(method, Poolable) else {}
+            sums = sums_of(plan, {name: one.values for name, one in drawn.items()})  # noqa: PD011
             arrays = {f"sealed {name}": values for name, values in sums.items()}
             file = saved.written(self._as_saved(guarantee), {**released, **arrays})
             payment.seal(file)

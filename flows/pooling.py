@@ -4,22 +4,21 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from flows.installation import Installation
 from flows.publication import job_of_measurement
 from privacy.arrays import Floats
-from privacy.errors import ConfigurationError, Withheld
+from privacy.errors import ConfigurationError
 from privacy.event_records import event_from_dict
-from privacy.ledger import EntryState
 from storage.files.documents import canonical_json, digest_of
 from storage.files.private import read_bounded
 from storage.files.refs import new_release_id
 from storage.keys.keys import PublicKey
 from storage.releases.measurements import (
     RELEASED_FILE,
-    Measurement,
     arrays_to_bytes,
     sealed_file,
 )
@@ -27,24 +26,12 @@ from storage.releases.signatures import MAX_PART_BYTES, joint, part_file, read_p
 from tasks.measurement.method import checked_plan
 from tasks.measurement.pooled_sums import part_of, pool_of, require_alike, sums_of
 from tasks.measurement.statistics import SUM_SCALE
-from tasks.reporting.conclusions import Interval, Question, contrast
-
-
-def sealed(here: Installation, release_id: str) -> Measurement:
-    """Return the measurement of a published release (else Withheld)."""
-    entry = here.entries.of_release(release_id)
-    if entry.state is not EntryState.PUBLISHED:
-        raise Withheld(
-            "NOT_PUBLISHED",
-            f"expected a published release, found {release_id} {entry.state.value}; only what was "
-            "published is pooled, exported or drawn again",
-        )
-    return here.entries.measurement(entry)
+from tasks.reporting.conclusions import Interval, contrast
 
 
 def exported(here: Installation, release_id: str) -> bytes:
     """Return the signed file of a published release, which other installations pool."""
-    measurement = sealed(here, release_id)
+    measurement = here.publisher.published(release_id)
     record, job = measurement.record, job_of_measurement(measurement, release_id)
     plan = checked_plan(job.synthesizer, parameters=job.parameters, adjacency=job.adjacency)
     values = {name: measurement.sealed_values(name) for name in measurement.noise_stddevs}
@@ -90,7 +77,7 @@ def pooled(
     for other in others:
         require_alike(first, other)
     events, unit = joint(parts)
-    origin, release_id = sealed(here, own[0]), new_release_id()
+    origin, release_id = here.publisher.published(own[0]), new_release_id()
     job = job_of_measurement(origin, release_id)
     released, sums = pool_of(job.synthesizer, arrays)
     site = {**origin.record.site, "approval": "none", "rows": rows or job.rows}
@@ -125,12 +112,12 @@ def pooled(
     return here.publisher.publish_pool(pool, hospitals=hospitals)
 
 
-def estimated(here: Installation, release_id: str, asked: Question) -> Interval:
+def estimated(here: Installation, release_id: str, **asked: Any) -> Interval:
     """Return a quantity with its interval, from the sealed tables of a published release."""
-    measurement = sealed(here, release_id)
+    measurement = here.publisher.published(release_id)
     job, stddevs = job_of_measurement(measurement, release_id), measurement.noise_stddevs
 
     def noisy(name: str) -> tuple[Floats, float]:
         return measurement.sealed_values(name) / SUM_SCALE, stddevs[name] / SUM_SCALE
 
-    return contrast(job.synthesizer, job.table_schema, measurement.released, noisy, asked=asked)
+    return contrast(job.synthesizer, job.table_schema, measurement.released, noisy, **asked)

@@ -141,6 +141,17 @@ class Publisher:
         self.pending.remove(release_id)
         return self._outcome(entry, published.manifest, bundle)
 
+    def published(self, release_id: str) -> Measurement:
+        """Return the measurement of a published release (else Withheld)."""
+        entry = self.entries.of_release(release_id)
+        if entry.state is not EntryState.PUBLISHED:
+            raise Withheld(
+                "NOT_PUBLISHED",
+                f"expected a published release, found {release_id} {entry.state.value}; only what "
+                "was published once is sampled again, pooled or exported",
+            )
+        return self.entries.measurement(entry)
+
     def resample(
         self,
         release_id: str,
@@ -157,14 +168,8 @@ class Publisher:
         with soft labels and distilled points if the release has asked for them or these are. The
         gate is the measured site file's if left out.
         """
+        measurement, new_id = self.published(release_id), new_release_id()
         entry = self.entries.of_release(release_id)
-        if entry.state is not EntryState.PUBLISHED:
-            raise Withheld(
-                "NOT_PUBLISHED",
-                f"expected a published release, found {release_id} {entry.state.value}; only what "
-                "was published once is sampled again",
-            )
-        measurement, new_id = self.entries.measurement(entry), new_release_id()
         approval = self._approval_of(entry) if entry.needs_approval else None
         with self.locked(new_id):
             more: dict[str, Any] = {"soft_labels": soft_labels, "points": points, "gate": gate}

@@ -35,7 +35,7 @@ from tasks.measurement.record_rules import LABEL
 from tasks.methods.clustmix.table_clustmix import TableClustMix
 from tasks.methods.clustmix.tables.estimates import first_counts
 from tasks.methods.clustmix.tables.table_layout import LABEL_COUNTS
-from tasks.reporting.conclusions import Question, contrast
+from tasks.reporting.conclusions import contrast
 
 PATIENTS, RELEASES = 4_000, 200
 ADULT = (

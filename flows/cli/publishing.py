@@ -198,17 +198,16 @@ def estimate(
     quantity is refused, with the reason, where a model would bias it.
     """
     from flows.pooling import estimated
-    from tasks.reporting.conclusions import Question
 
-    asked = Question(kind=quantity, of=of, by=by, against=against)
+    asked = {"kind": quantity, "of": of, "by": by, "against": against}
     with publishing() as here:
-        found = estimated(here, release, asked)
+        found = estimated(here, release, **asked)
+    logs = ", of the logarithm" if quantity.endswith("ratio") else ""
     terminal.answer(
-        {"release_id": release, **asdict(asked), **asdict(found)},
+        {"release_id": release, **asked, **asdict(found)},
         {
             quantity.replace("_", " ").capitalize(): str(found),
-            "Standard errors": f"{found.sampling:.3g} of sampling, {found.noise:.3g} of noise"
-            + (", of the logarithm" if quantity.endswith("ratio") else ""),
+            "Standard errors": f"{found.sampling:.3g} sampling, {found.noise:.3g} noise{logs}",
             "Cite": f"with release {release}, whose manifest states the guarantee and the noise",
         },
     )

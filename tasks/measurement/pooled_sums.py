@@ -8,6 +8,7 @@ counts alike. Post-processing of released values.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from math import hypot
 from typing import Any, Protocol, runtime_checkable
 
@@ -136,27 +137,19 @@ def pool_of(method: object, parts: Sequence[Part]) -> Pool:
     Arrays have the names, shapes and types of those of the first, but for pairs and the number of
     rounds, and are finite; what is a budget, a size or noise is above 0.
     """
-    poolable, (known, *_) = require_poolable(method), parts
-    try:
-        sound = all(_form(part) == _form(known) and _is_sound(part) for part in parts)
-        if sound:
+    poolable = require_poolable(method)
+    with suppress(ValueError, KeyError, TypeError, IndexError):
+        if all(_form(part) == _form(parts[0]) for part in parts):
             return poolable.pooled(parts)
-    except (ValueError, KeyError, TypeError, IndexError):
-        pass  # the reason may quote content
     raise IntegrityError("PART_INVALID", "expected arrays of one table in all parts, found others")
 
 
-def _form(part: Part) -> set[tuple[str, tuple[int, ...], str]]:
-    return {
-        (re.sub("[0-9]+", "", name), values.shape, values.dtype.kind)
-        for name, values in part.items()
-        if name != "sum_pair_tables"
-    }
-
-
-def _is_sound(part: Part) -> bool:
-    above = [
-        part[name] for name in part if name.startswith(("mu", "patients", "stddev", "pair_sc"))
-    ]
-    finite = all(np.isfinite(values).all() for values in part.values())
-    return finite and all((values > 0.0).all() for values in above)
+def _form(part: Part) -> set[tuple[object, ...]]:
+    """Return names, without numbers of rounds, with shapes, types and whether values are sound."""
+    form = set[tuple[object, ...]]()
+    for name, values in part.items():
+        above = name.startswith(("mu", "patients", "stddev", "pair_scale"))
+        sound = np.isfinite(values).all() and ((values > 0.0).all() or not above)
+        shape = () if name == "sum_pair_tables" else values.shape
+        form.add((re.sub("[0-9]+", "", name), shape, values.dtype.kind, bool(sound)))
+    return form

@@ -42,19 +42,6 @@ class Interval:
         return f"{self.estimate:.4g} (95 % interval {self.low:.4g} to {self.high:.4g})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """A quantity of `KINDS`, `of` a ``COLUMN=LEVEL``, `by` another, `against` a level or the rest.
-
-    ``LOW..HIGH`` of whole bins is a level of a number; a mean is of a column.
-    """
-
-    kind: str
-    of: str
-    by: str | None = None
-    against: str | None = None
-
-
 def combine(
     estimates: Sequence[float],
     variances: Sequence[float],
@@ -84,54 +71,61 @@ def combine(
 
 
 def contrast(
-    method: object, schema: TableSchema, released: Released, noisy: Noisy, *, asked: Question
+    method: object,
+    schema: TableSchema,
+    released: Released,
+    noisy: Noisy,
+    *,
+    kind: str,
+    of: str,
+    by: str | None = None,
+    against: str | None = None,
 ) -> Interval:
     """Estimate a quantity from measured cells, without a model, in closed form (delta method).
 
-    It is a ConfigurationError, which says why, if no honest interval can be given: an unknown or
-    shrunk quantity, a pair that was not measured, joined levels, numbers lost in noise.
+    A kind of `KINDS`, of a ``COLUMN=LEVEL``, by another, against a level or all others.
+    ``LOW..HIGH`` of whole bins is a level of a number; a mean is of a column. It is a
+    ConfigurationError, which says why, if no honest interval can be given: an unknown or shrunk
+    quantity, a pair that was not measured, joined levels, numbers lost in noise.
     """
     measured = getattr(method, "cells", None)  # which ClustMix on tables has
-    if asked.kind not in KINDS or measured is None:
+    if kind not in KINDS or measured is None:
         raise ConfigurationError(
             "NOT_OFFERED",
-            f"expected one of {', '.join(KINDS)} of ClustMix on a table, found "
-            f"{asked.kind[:40]!r}; a model shrinks coefficients and the like, and no interval "
-            "covers that bias",
+            f"expected one of {', '.join(KINDS)} of ClustMix on a table, found {kind[:40]!r}; a "
+            "model shrinks coefficients and the like, and no interval covers that bias",
         )
-    if (asked.kind in ("share", "mean")) == (asked.by is not None):
+    if (kind in ("share", "mean")) == (by is not None):
         raise _invalid("by=COLUMN=LEVEL for a risk or odds ratio, and only there")
-    if asked.kind == "mean":
-        column, values = _values(schema, asked.of)
-    else:
-        column, values = _codes(schema, asked.of)
-    if asked.by is None:
+    column, values = (_values if kind == "mean" else _codes)(schema, of)
+    if by is None:
         cells = measured(released, noisy, column)
         values = values.reshape(cells.counts.shape)
         among = np.isfinite(values)
         return _delta(cells, *_mean(cells, among, np.where(among, values, 0.0)))
-    by_column, by = _codes(schema, asked.by)
-    against = ~by if asked.against is None else _codes(schema, asked.against, of=by_column)[1]
-    if by_column == column or (by & against).any():
+    group_column, group = _codes(schema, by)
+    rest = ~group if against is None else _codes(schema, against, of=group_column)[1]
+    if group_column == column or (group & rest).any():
         raise _invalid("two columns, and two groups that have no level in common")
-    turned = by_column == LABEL  # the label is the second column of its tables
-    cells = measured(released, noisy, *((column, by_column) if turned else (by_column, column)))
+    turned = group_column == LABEL  # the label is the second column of its tables
+    columns = (column, group_column) if turned else (group_column, column)
+    cells = measured(released, noisy, *columns)
     if cells is None:
         raise ConfigurationError(
             "PAIR_NOT_MEASURED",
-            f"expected columns that were measured together, found {asked.of[:40]} by "
-            f"{asked.by[:40]}, which this release has from its model alone: the model shrinks "
-            "it, and no interval covers that bias",
+            f"expected columns that were measured together, found {of[:40]} by {by[:40]}, which "
+            "this release has from its model alone: the model shrinks it, and no interval covers "
+            "that bias",
         )
     event = _mask(cells, int(not turned), values)
-    groups = [_mask(cells, int(turned), group) for group in (by, against)]
-    (first, slope), (other, of_other) = (_mean(cells, group, event) for group in groups)
-    if asked.kind == "risk_difference":
+    groups = [_mask(cells, int(turned), codes) for codes in (group, rest)]
+    (first, slope), (other, of_other) = (_mean(cells, among, event) for among in groups)
+    if kind == "risk_difference":
         return _delta(cells, first - other, slope - of_other)
-    for group in groups:
-        for part in (group * event, group * (1.0 - event)):
+    for among in groups:
+        for part in (among * event, among * (1.0 - event)):
             _clear(cells, part)
-    if asked.kind == "risk_ratio":
+    if kind == "risk_ratio":
         return _delta(cells, np.log(first / other), slope / first - of_other / other, np.exp)
     slope, of_other = slope / (first * (1.0 - first)), of_other / (other * (1.0 - other))
     log = np.log(first / (1.0 - first)) - np.log(other / (1.0 - other))

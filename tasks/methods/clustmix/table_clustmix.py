@@ -149,7 +149,7 @@ class TableClustMix:
         """Return what sealed sums were drawn at; see `Poolable.drawn_at`."""
         replay = table_pool.Replay(plan, sums)
         self._mixing(replay, released)
-        return table_pool.drawn_at(replay, released)
+        return {**table_pool.measured(released), **replay.drawn_at}
 
     def pooled(self, parts: Sequence[Part]) -> Pool:
         """Fit the mixture and the label model to the sums of parts; see `Poolable.pooled`."""

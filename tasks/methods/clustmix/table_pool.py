@@ -28,7 +28,8 @@ from tasks.methods.clustmix.tables.rounds import Rounds, label_arrays
 from tasks.methods.clustmix.tables.table_layout import LABEL_COUNTS, PAIR_TABLES, Layout
 from tasks.methods.clustmix.tables.table_sampler import public_sample
 
-_MEASURED = ("code_groups", "pair_used", "pair_scale")
+_KERNEL = tuple(f"kernel_{name}" for name in KernelMap.__dataclass_fields__)
+_MEASURED = ("code_groups", "pair_used", "pair_scale", *_KERNEL)
 
 
 class Replay:
@@ -48,11 +49,9 @@ class Replay:
         return self._sums[f"sum_{name}"]
 
 
-def drawn_at(replay: Replay, released: Released) -> dict[str, NDArray[Any]]:
-    """Return the arrays at which a measurement has drawn, once its rounds were replayed."""
-    kernel = KernelMap.of(released).released if "kernel_points" in released else {}
-    measured = {name: released[name] for name in _MEASURED if name in released}
-    return {**measured, **kernel, **replay.drawn_at}
+def measured(arrays: Released) -> dict[str, NDArray[Any]]:
+    """Return what a measurement has chosen: groups, pairs and the map of the kernel features."""
+    return {name: arrays[name] for name in _MEASURED if name in arrays}
 
 
 def pooled(
@@ -68,8 +67,7 @@ def pooled(
     found = density(layout, counts, drawn, drowned=drowned, effort=effort, rules=rules)
     released: dict[str, NDArray[Any]] = {**found}
     if len(parts) == 1:
-        kept = {*_MEASURED, *(f"kernel_{name}" for name in KernelMap.__dataclass_fields__)}
-        released |= {name: values for name, values in parts[0].items() if name in kept}
+        released |= measured(parts[0])
         if drawn:
             sums |= added(parts, PAIR_TABLES)
     elif drawn:

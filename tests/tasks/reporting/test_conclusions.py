@@ -8,7 +8,7 @@ from tasks.ingest.encoding import domain_of
 from tasks.measurement.record_rules import LABEL
 from tasks.methods.clustmix.table_clustmix import Effort, TableClustMix
 from tasks.methods.naive_bayes import NaiveBayes
-from tasks.reporting.conclusions import Question, combine, contrast
+from tasks.reporting.conclusions import combine, contrast
 
 SCHEMA = Schema(
     columns=[
@@ -48,7 +48,9 @@ def asked(measured, kind, of, **more):
         SCHEMA,
         released,
         lambda name: (values[name], plan[name].unit_noise_stddev),
-        asked=Question(kind=kind, of=of, **more),
+        kind=kind,
+        of=of,
+        **more,
     )
 
 
@@ -129,9 +131,7 @@ def test_pairs_from_the_model_joined_levels_and_numbers_in_noise_are_refused(mea
     with pytest.raises(ConfigurationError, match="LOST_IN_NOISE"):
         asked((released, drowned, plan), "share", "ward=a")
     with pytest.raises(ConfigurationError, match="NOT_OFFERED"):
-        contrast(
-            NaiveBayes(METHOD.domain), SCHEMA, {}, None, asked=Question(kind="share", of="sex=m")
-        )
+        contrast(NaiveBayes(METHOD.domain), SCHEMA, {}, None, kind="share", of="sex=m")
 
 
 def test_draws_widen_an_interval_that_is_centred_on_the_release():

@@ -281,7 +281,8 @@ class Synthesizer(Parameters):
         from clustmix.methods import METHODS
 
         content, record, released = saved.read(Path(path))
-        sums = {name: released.pop(name) for name in list(released) if name.startswith("sealed ")}
+        own = ("sum_", "stddev_")
+        sums = {name: released.pop(name) for name in list(released) if name.startswith(own)}
         [made] = [one for one in METHODS if one.kind == record.method.name]
         if not issubclass(made, cls):
             raise ConfigurationError(
@@ -300,7 +301,7 @@ class Synthesizer(Parameters):
         model._fitted = _Fitted(
             method=model._bound(),
             released=released,
-            sums={name.removeprefix("sealed "): values for name, values in sums.items()},
+            sums=sums,
             guarantee=model._guarantee(
                 record.drawn, charged=record.charged, tainted=record.tainted
             ),
@@ -344,8 +345,7 @@ class Synthesizer(Parameters):
             )
             drawn = sealed if isinstance(method, Poolable) else {}
             sums = sums_of(plan, {name: one.values for name, one in drawn.items()})  # noqa: PD011
-            arrays = {f"sealed {name}": values for name, values in sums.items()}
-            file = saved.written(self._as_saved(guarantee), {**released, **arrays})
+            file = saved.written(self._as_saved(guarantee), {**released, **sums})
             payment.seal(file)
         return _Fitted(
             method=method,

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from flows.installation import Installation
-from flows.publication import job_of_measurement
+from flows.publication import Publisher, job_of_measurement
 from privacy.arrays import Floats
 from privacy.errors import ConfigurationError
 from privacy.event_records import event_from_dict
+from privacy.ledger import EntryState, LedgerEntry
 from storage.files.documents import canonical_json, digest_of
 from storage.files.private import read_bounded
 from storage.files.refs import new_release_id
@@ -29,9 +29,9 @@ from tasks.measurement.statistics import SUM_SCALE
 from tasks.reporting.conclusions import Interval, contrast
 
 
-def exported(here: Installation, release_id: str) -> bytes:
+def exported(publisher: Publisher, release_id: str) -> bytes:
     """Return the signed file of a published release, which other installations pool."""
-    measurement = here.publisher.published(release_id)
+    measurement = publisher.published(release_id)
     record, job = measurement.record, job_of_measurement(measurement, release_id)
     plan = checked_plan(job.synthesizer, parameters=job.parameters, adjacency=job.adjacency)
     values = {name: measurement.sealed_values(name) for name in measurement.noise_stddevs}
@@ -39,7 +39,7 @@ def exported(here: Installation, release_id: str) -> bytes:
     part = part_of(job.synthesizer, plan, measurement.released, sums=sums, events=events)
     declared = np.array(canonical_json(job.parts_declare).decode())
     return part_file(
-        here.publisher.keys.pipeline(),
+        publisher.keys.pipeline(),
         # Kernel features are not pooled: each measurement has a map of its own.
         {"declared": declared, **{name: part[name] for name in part if "kernel" not in name}},
         cohort=job.cohort,
@@ -50,7 +50,7 @@ def exported(here: Installation, release_id: str) -> bytes:
 
 
 def pooled(
-    here: Installation,
+    publisher: Publisher,
     sources: Sequence[str],
     *,
     hospitals: Sequence[PublicKey] = (),
@@ -69,15 +69,15 @@ def pooled(
             "expected two parts or more, one of them a release of this installation, found fewer; "
             "name releases, and files of clustmix export",
         )
-    trusted = (*here.publisher.keys.pipeline_public(), *hospitals)
-    contents = [exported(here, source) for source in own]
+    trusted = (*publisher.keys.pipeline_public(), *hospitals)
+    contents = [exported(publisher, source) for source in own]
     contents += [read_bounded(Path(file), MAX_PART_BYTES) for file in files]
     parts, arrays = zip(*(read_part(one, trusted) for one in contents), strict=True)
     first, *others = (json.loads(str(one.pop("declared", "{}"))) for one in arrays)
     for other in others:
         require_alike(first, other)
     events, unit = joint(parts)
-    origin, release_id = here.publisher.published(own[0]), new_release_id()
+    origin, release_id = publisher.published(own[0]), new_release_id()
     job = job_of_measurement(origin, release_id)
     released, sums = pool_of(job.synthesizer, arrays)
     site = {**origin.record.site, "approval": "none", "rows": rows or job.rows}
@@ -109,12 +109,38 @@ def pooled(
         stddevs=stddevs,
         unit=unit,
     )
-    return here.publisher.publish_pool(pool, hospitals=hospitals)
+    return publisher.publish_pool(pool, hospitals=hospitals)
 
 
-def estimated(here: Installation, release_id: str, **asked: Any) -> Interval:
+def pool_of_last(publisher: Publisher, entry: LedgerEntry) -> Path | None:
+    """Publish the pool that the site file of a published release asks for, once there are so many.
+
+    It is of the last parts of its partition, in the order of periods, that declare the same; of a
+    part by hash the last release counts. A pool that was published before is not made again.
+    """
+    job = job_of_measurement(publisher.published(entry.release_id), entry.release_id)
+    if job.pool_last is None or job.partition is None:
+        return None
+    parts = dict[tuple[str, str], str]()
+    for other in publisher.entries.all():
+        partition, is_published = other.partition, other.state is EntryState.PUBLISHED
+        if is_published and partition is not None and partition.scheme == job.partition.scheme:
+            own = job_of_measurement(publisher.published(other.release_id), other.release_id)
+            if (own.cohort, own.parts_declare) == (job.cohort, job.parts_declare):
+                period = partition.period or ""
+                place = other.entry_id if period else str(partition.part)
+                parts.pop((period, place), None)
+                parts[period, place] = other.release_id
+    last = [parts[key] for key in sorted(parts, key=lambda key: key[0])][-job.pool_last :]
+    known = publisher.pools()
+    if len(last) < job.pool_last or entry.release_id not in last or frozenset(last) in known:
+        return known.get(frozenset(last))
+    return pooled(publisher, last)
+
+
+def estimated(publisher: Publisher, release_id: str, **asked: Any) -> Interval:
     """Return a quantity with its interval, from the sealed tables of a published release."""
-    measurement = here.publisher.published(release_id)
+    measurement = publisher.published(release_id)
     job, stddevs = job_of_measurement(measurement, release_id), measurement.noise_stddevs
 
     def noisy(name: str) -> tuple[Floats, float]:

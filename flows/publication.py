@@ -52,6 +52,7 @@ class ReleaseOutcome(Record):
     adjacency: str
     replace_one_epsilon: float
     reused: bool
+    pool: str | None = None
     charged_rho: str
     remaining_rho: str
     releases_left: int
@@ -89,7 +90,8 @@ class Publisher:
         bundle = self.published_as_asked(entry.entry_id, asked)
         if bundle is not None:
             manifest = self._verified(bundle).manifest
-            return self._outcome(entry, manifest, bundle, caps=asked.caps, reused=True)
+            pool = self._pool(entry)
+            return self._outcome(entry, manifest, bundle, caps=asked.caps, reused=True, pool=pool)
         refuse_withheld(entry)
         return self.resample(
             entry.release_id,
@@ -137,9 +139,9 @@ class Publisher:
         bundle = self._put_into_store(release_id)
         published = self._verified(bundle)
         digest = published.manifest_sha256
-        self.entries.advance(entry.entry_id, EntryState.PUBLISHED, digest=digest)
+        entry = self.entries.advance(entry.entry_id, EntryState.PUBLISHED, digest=digest)
         self.pending.remove(release_id)
-        return self._outcome(entry, published.manifest, bundle)
+        return self._outcome(entry, published.manifest, bundle, pool=self._pool(entry))
 
     def published(self, release_id: str) -> Measurement:
         """Return the measurement of a published release (else Withheld)."""
@@ -188,6 +190,19 @@ class Publisher:
             bundle = self._put_into_store(release_id, hospitals=hospitals)
             self.pending.remove(release_id)
         return bundle
+
+    def pools(self) -> dict[frozenset[str], Path]:
+        """Return the pools in the store, by the releases that are their parts."""
+        return {
+            frozenset(manifest.parts): self._releases.path(manifest.ref)
+            for manifest in manifests_in(self._releases)
+            if manifest.pooled
+        }
+
+    def _pool(self, entry: LedgerEntry) -> Path | None:
+        from flows.pooling import pool_of_last  # which publishes by this class
+
+        return pool_of_last(self, entry)
 
     def pending_manifest(self, entry: LedgerEntry, gate: dict[str, Any] | None = None) -> Manifest:
         """Return the manifest that waits, made again if lost; the caller holds the lock."""
@@ -303,6 +318,7 @@ class Publisher:
         caps: Caps | None = None,
         state: Literal["published", "sealed"] = "published",
         reused: bool = False,
+        pool: Path | None = None,
     ) -> ReleaseOutcome:
         """Describe a bundle, and the budget left under these caps, or those of the entry."""
         balance = self.entries.balance(entry, caps or entry.caps)
@@ -317,6 +333,7 @@ class Publisher:
             adjacency=manifest.adjacency,
             replace_one_epsilon=manifest.replace_one_epsilon,
             reused=reused,
+            pool=None if pool is None else str(pool),
             charged_rho="0" if reused else f"{entry.rho:f}",
             remaining_rho=f"{balance.remaining_rho:f}",
             releases_left=balance.releases_left(entry.rho),

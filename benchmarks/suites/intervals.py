@@ -138,11 +138,11 @@ def coverage(table: str, epsilon: float) -> ResultRow:
     method = TableClustMix(replace(domain_of(schema), patients=PATIENTS))
     parameters = PrivacyParameters(epsilon=epsilon, delta=DELTA)
     plan = method.plan(mu=release_mu(parameters, adjacency=Adjacency.ADD_REMOVE))
-    asked = [
-        Question(kind=kind, of=of, by=by[0] if by else None)
+    asked: list[dict[str, Any]] = [
+        {"kind": kind, "of": of, "by": by[0] if by else None}
         for kind, of, *by in (ADULT if table == "adult" else MADE_UP)
     ]
-    truth = [contrast(_exact(codes, label), schema, {}, None, asked=one).estimate for one in asked]  # type: ignore[arg-type]
+    truth = [contrast(_exact(codes, label), schema, {}, None, **one).estimate for one in asked]  # type: ignore[arg-type]
     rng = np.random.default_rng()
     hits, offered, naive = Counter[int](), Counter[int](), Counter[int]()
     for _ in range(RELEASES):
@@ -156,18 +156,18 @@ def coverage(table: str, epsilon: float) -> ResultRow:
         released, noisy = _counted(method, plan, rows)
         for place, one in enumerate(asked):
             try:
-                found = contrast(method, schema, released, noisy, asked=one)
+                found = contrast(method, schema, released, noisy, **one)
             except ConfigurationError:
                 continue
             offered[place] += 1
             hits[place] += bool(found.low <= truth[place] <= found.high)
-            logs = np.log if "ratio" in one.kind else np.asarray
+            logs = np.log if "ratio" in one["kind"] else np.asarray
             naive[place] += bool(
                 abs(logs(found.estimate) - logs(truth[place])) < 1.96 * found.sampling
             )
     figures: dict[str, float] = {}
     for place, one in enumerate(asked):
-        name = " ".join(filter(None, (one.kind, one.of, one.by)))
+        name = " ".join(filter(None, one.values()))
         figures[f"offered, {name}"] = offered[place] / RELEASES
         figures[f"coverage, {name}"] = round(hits[place] / max(offered[place], 1), 3)
         figures[f"naive, {name}"] = round(naive[place] / max(offered[place], 1), 3)

@@ -137,7 +137,7 @@ def export(
     from storage.files.private import write_durably
 
     with publishing() as here:
-        write_durably(to, exported(here, release), mode=0o644)
+        write_durably(to, exported(here.publisher, release), mode=0o644)
     terminal.answer({"release_id": release, "file": str(to)}, {"Exported": Whole(str(to))})
 
 
@@ -164,7 +164,7 @@ def pool(
 
     hospitals = read_public_keys(key) if key else ()
     with publishing() as here:
-        bundle = pooled(here, parts, hospitals=hospitals, rows=rows)
+        bundle = pooled(here.publisher, parts, hospitals=hospitals, rows=rows)
     manifest = Manifest.read(bundle / MANIFEST_FILE)
     stated = ("dataset", "release_id", "epsilon", "delta", "adjacency", "rows")
     terminal.answer(
@@ -201,7 +201,7 @@ def estimate(
 
     asked = {"kind": quantity, "of": of, "by": by, "against": against}
     with publishing() as here:
-        found = estimated(here, release, **asked)
+        found = estimated(here.publisher, release, **asked)
     logs = ", of the logarithm" if quantity.endswith("ratio") else ""
     terminal.answer(
         {"release_id": release, **asked, **asdict(found)},
@@ -277,6 +277,7 @@ def show_outcome(outcome: ReleaseOutcome, *, explain: bool = False, **more: Any)
     facts = {"Guarantee": guarantee, "Budget": charged}
     if outcome.state == "published":
         facts["Bundle"] = Whole(outcome.bundle)
+        facts |= {} if outcome.pool is None else {"Pool": Whole(outcome.pool)}
         facts["Check it"] = Whole(f"clustmix verify {outcome.bundle}")
     else:
         facts["Waits"] = Whole(f"for an officer, who finds it in {outcome.bundle}")

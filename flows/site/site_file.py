@@ -204,6 +204,20 @@ class _Distill(Declaration):
     """Number of points."""
 
 
+class _Pool(Declaration):
+    """A second bundle of the last parts together, after each release. It costs no budget."""
+
+    last: Annotated[StrictInt, Field(ge=2, le=1000)]
+    """Number of parts, from the latest back; there is no pool before there are so many."""
+
+
+class _Publish(Declaration):
+    """Bundles beside that of a release."""
+
+    pool: _Pool
+    """The parts of a partition as one release."""
+
+
 class SiteFile(Declaration):
     """A site file."""
 
@@ -243,6 +257,8 @@ class SiteFile(Declaration):
     """Facts about the table and its publisher for the catalogue entries of a bundle."""
     gate: _Gate | None = left_out()
     """Expectations of your own at both gates."""
+    publish: _Publish | None = left_out()
+    """Bundles beside that of a release."""
     schedule: _Schedule | None = left_out()
     """Times of releases by the orchestrator."""
     arrival: _Arrival | None = None
@@ -293,6 +309,15 @@ class SiteFile(Declaration):
             yield (
                 "soft_labels: expected schema.image and method.kind clustmix, which alone has a "
                 "teacher; leave it out"
+            )
+        if self.publish is not None and (
+            self.privacy_unit.partition is None
+            or self.method.kind not in ("clustmix", "naive_bayes")
+            or schema.image is not None
+        ):
+            yield (
+                "publish.pool: expected privacy_unit.partition, and a table by method clustmix or "
+                "naive_bayes, as these add up"
             )
         if self.distill is not None and schema.image is None:
             n_codes = sum(column.n_codes for column in schema.columns)

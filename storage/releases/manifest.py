@@ -123,6 +123,11 @@ class Manifest(Document):
         return self
 
     @property
+    def parts(self) -> tuple[str, ...]:
+        """The releases that a pool was made of."""
+        return tuple(str(part["release_id"]) for part in self.pooled)
+
+    @property
     def ref(self) -> ReleaseRef:
         """The address of the release."""
         return ReleaseRef(dataset=self.dataset, release_id=self.release_id)

@@ -19,7 +19,6 @@ from storage.files.private import replace_durably
 from storage.files.refs import check_name
 from storage.keys.keys import KeyId, PublicKey, SigningKey
 from storage.releases.bundles import VerifiedBundle
-from storage.releases.manifest import Manifest
 from storage.releases.release_store import ReleaseStore
 from storage.releases.signatures import Reason, SignedDocument
 
@@ -60,7 +59,7 @@ class _RevocationList(SignedDocument):
         """Return the revocation of a release, or of the one that it was sampled from, or None."""
         # Also of one that was sampled while its origin was being taken back.
         manifest = bundle.manifest
-        ids = {manifest.release_id, manifest.resampled_from, *_parts_of(manifest)}
+        ids = {manifest.release_id, manifest.resampled_from, *manifest.parts}
         for item in self.revocations:
             if item.release_id in ids or item.manifest_sha256 == bundle.manifest_sha256:
                 return item
@@ -72,17 +71,13 @@ class _RevocationList(SignedDocument):
         if item is None:
             return
         whose = f"release {manifest.release_id}"
-        if item.release_id in (manifest.resampled_from, *_parts_of(manifest)):
-            whose = f"release {item.release_id}, which {manifest.release_id} was sampled from,"
+        if item.release_id in (manifest.resampled_from, *manifest.parts):
+            whose = f"release {item.release_id}, which {manifest.release_id} was made of,"
         raise IntegrityError(
             "RELEASE_REVOKED",
             f"{whose} was revoked on {item.revoked_on}: {item.reason}; do not use it, and "
             "delete your copies",
         )
-
-
-def _parts_of(manifest: Manifest) -> list[str]:
-    return [str(part["release_id"]) for part in manifest.pooled]
 
 
 def read_revocations(path: Path, *, trusted: Sequence[PublicKey]) -> _RevocationList:

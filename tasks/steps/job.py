@@ -80,6 +80,7 @@ class ReleaseJob:
     soft_labels: bool = False
     points: int | None = None
     patients: int | None = None
+    pool_last: int | None = None
     site: dict[str, Any]
 
     @property

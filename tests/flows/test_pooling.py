@@ -10,7 +10,7 @@ import pytest
 
 from clustmix import verify
 from flows.cli import main
-from privacy.errors import IntegrityError
+from privacy.errors import ConfigurationError, IntegrityError
 from storage.keys.keys import SigningKey
 from storage.ledger.ledger_db import LedgerDatabase
 from storage.releases.signatures import part_file, read_part
@@ -50,6 +50,51 @@ def test_parts_of_a_partition_have_the_guarantee_of_the_largest_and_charge_nothi
     assert "Nothing was charged: it pools what was paid for by its parts, made-up/r-" in card
     # The next release of the same table finds nothing missing in the ledger.
     assert release(installation, method=method, privacy_unit=partition(1)).reused
+
+
+@pytest.mark.parametrize("by", ["hash", "entry"])
+def test_each_release_has_a_pool_of_the_last_parts_and_falls_with_any_of_them(
+    installation, person, tmp_path, capsys, by
+):
+    cohort, periods = made.made_up_cohort(), [f"2025-0{month}" for month in (1, 2, 3)]
+    number = cohort["patient"].str[-2:].where(cohort["patient"].str[0] == "P", "0").astype(int) % 3
+    cohort["admitted"] = number.map(dict(enumerate(f"{period}-15" for period in periods)))
+    entry = {"partition": {"by": "entry", "column": "admitted", "every": "month"}}
+    outcomes, asked = [], {"cohort": cohort, "publish": {"pool": {"last": 2}}}
+    schema = {**made.SCHEMA, "ignore": ["note", *(["admitted"] if by == "hash" else [])]}
+    for part, period in enumerate(periods):
+        unit, more = (partition(part, 3), {}) if by == "hash" else (entry, {"period": period})
+        path = made.write_site(installation, privacy_unit=unit, schema=schema, **asked)
+        outcomes.append(made.release_without_engine(path, **more))
+        again = made.release_without_engine(path, **more)
+        assert (again.reused, again.pool) == (True, outcomes[-1].pool)
+    history = LedgerDatabase(installation / "home" / "ledger.sqlite").history()
+    assert {row.release_id for row in history} == {one.release_id for one in outcomes}
+    pools = [one.pool for one in outcomes]
+    assert pools[0] is None
+    for pool, parts in ((pools[1], outcomes[:2]), (pools[2], outcomes[1:])):
+        manifest = json.loads((Path(pool) / "manifest.json").read_text())
+        assert [p["release_id"] for p in manifest["pooled"]] == [one.release_id for one in parts]
+        assert manifest["epsilon"] == pytest.approx(outcomes[0].epsilon)
+    person("ada", is_officer=True)
+    words = ["--key", str(tmp_path / "people" / "ada.key"), "--reason", "wrong extract", "--json"]
+    assert main(["revoke", outcomes[0].release_id, *words]) == 0
+    assert pools[1] in json.loads(capsys.readouterr().out)["bundles"]
+    assert main(["verify", pools[1], "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["error"] == "RELEASE_REVOKED"
+    assert main(["verify", pools[2], "--json"]) == 0
+    capsys.readouterr()
+    assert main(["pool", *(one.release_id for one in outcomes), "--json"]) == 4
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["error"] == "NOT_PUBLISHED"
+    assert f"{outcomes[0].release_id} revoked" in answer["message"]
+
+
+@pytest.mark.parametrize("change", [{"privacy_unit": {}}, {"method": {"kind": "dp_kmeans"}}])
+def test_a_pool_of_what_does_not_add_up_is_refused(installation, change):
+    asked = {"privacy_unit": partition(0), "publish": {"pool": {"last": 2}}, **change}
+    with pytest.raises(ConfigurationError, match=r"publish\.pool"):
+        release(installation, **asked)
 
 
 @pytest.fixture

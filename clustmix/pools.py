@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,7 +12,7 @@ from privacy.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from clustmix.guarantee import Guarantee
-    from tasks.measurement.pooled_sums import Part
+    from tasks.measurement.pooled_sums import Part, Pool
     from tasks.reporting.conclusions import Interval
 
 _Model = TypeVar("_Model", bound=Synthesizer)
@@ -39,7 +38,7 @@ def pool(models: Sequence[_Model], *, disjoint: bool = False) -> _Model:
         If parts declare different things (the first difference is named), one is given twice, or
         the method cannot be pooled.
     """
-    from tasks.measurement.pooled_sums import require_alike
+    from tasks.measurement.pooled_sums import require_alike, require_poolable
 
     first, parts = next(iter(models), None), [_part(model) for model in models]
     if first is None or len({model._measured().file for model in models}) < len(models):
@@ -51,18 +50,18 @@ def pool(models: Sequence[_Model], *, disjoint: bool = False) -> _Model:
     guarantee = _joint([model.guarantee_ for model in models], disjoint=disjoint)
     sizes = [model.patients for model in models]
     patients = None if None in sizes else sum(filter(None, sizes))
-    return _fitted(first, parts, guarantee, epsilon=guarantee.epsilon, patients=patients)
+    made = require_poolable(first._measured().method).pooled(parts)
+    return _fitted(first, made, guarantee, epsilon=guarantee.epsilon, patients=patients)
 
 
 def draws(model: _Model, m: int) -> list[_Model]:
     """Return models of other draws, fitted side by side; see `Synthesizer.draws`."""
     from privacy.randomness import system_generator
-    from tasks.measurement.pooled_sums import redrawn
+    from tasks.measurement.pooled_sums import draws_of
 
-    part, rng = _part(model), system_generator()
-    drawn = [redrawn(part, rng) for _ in range(m)]
-    with ThreadPoolExecutor() as workers:
-        return list(workers.map(lambda one: _fitted(model, [one], model.guarantee_), drawn))
+    method = model._measured().method
+    drawn = draws_of(method, _part(model), m, rng=system_generator())
+    return [_fitted(model, one, model.guarantee_) for one in drawn]
 
 
 def contrast(
@@ -129,12 +128,11 @@ def _joint(guarantees: Sequence[Guarantee], *, disjoint: bool) -> Guarantee:
     return replace(found, privacy_unit=unit)
 
 
-def _fitted(origin: _Model, parts: Sequence[Part], guarantee: Guarantee, **changes: Any) -> _Model:
-    """Return a model of the settings of another, with changes, fitted to parts."""
-    from tasks.measurement.pooled_sums import require_poolable
-
-    fitted, model = origin._measured(), origin.__class__(**{**origin.get_params(), **changes})
-    released, sums = require_poolable(fitted.method).pooled(parts)
+def _fitted(origin: _Model, made: Pool, guarantee: Guarantee, **changes: Any) -> _Model:
+    """Return a fitted model of the settings of another, with changes."""
+    model, (released, sums) = origin.__class__(**{**origin.get_params(), **changes}), made
     model._spent = True
-    model._fitted = replace(fitted, released=released, sums=sums, guarantee=guarantee, file=None)
+    model._fitted = replace(
+        origin._measured(), released=released, sums=sums, guarantee=guarantee, file=None
+    )
     return model

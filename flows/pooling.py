@@ -11,7 +11,6 @@ import numpy as np
 from flows.publication import Publisher, job_of_measurement
 from privacy.arrays import Floats
 from privacy.errors import ConfigurationError
-from privacy.event_records import event_from_dict
 from privacy.ledger import EntryState, LedgerEntry
 from storage.files.documents import canonical_json, digest_of
 from storage.files.private import read_bounded
@@ -23,20 +22,17 @@ from storage.releases.measurements import (
     sealed_file,
 )
 from storage.releases.signatures import MAX_PART_BYTES, joint, part_file, read_part
-from tasks.measurement.method import checked_plan
-from tasks.measurement.pooled_sums import part_of, pool_of, require_alike, sums_of
+from tasks.measurement.pooled_sums import pool_of, require_alike
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.reporting.conclusions import Interval, contrast
+from tasks.steps.parts import part_of_measurement
 
 
 def exported(publisher: Publisher, release_id: str) -> bytes:
     """Return the signed file of a published release, which other installations pool."""
     measurement = publisher.published(release_id)
     record, job = measurement.record, job_of_measurement(measurement, release_id)
-    plan = checked_plan(job.synthesizer, parameters=job.parameters, adjacency=job.adjacency)
-    values = {name: measurement.sealed_values(name) for name in measurement.noise_stddevs}
-    events, sums = map(event_from_dict, record.events), sums_of(plan, values)
-    part = part_of(job.synthesizer, plan, measurement.released, sums=sums, events=events)
+    part = part_of_measurement(job, measurement)
     declared = np.array(canonical_json(job.parts_declare).decode())
     return part_file(
         publisher.keys.pipeline(),

@@ -162,20 +162,22 @@ class Publisher:
         conditions: Mapping[str, str] | None = None,
         soft_labels: bool = False,
         points: int | None = None,
+        draws: int = 0,
         gate: dict[str, Any] | None = None,
     ) -> ReleaseOutcome:
         """Publish other rows from the measurement of a published release, at no cost.
 
         As many as in the release if left out, and with conditions on declared levels by column;
-        with soft labels and distilled points if the release has asked for them or these are. The
-        gate is the measured site file's if left out.
+        with soft labels and distilled points if the release has asked for them or these are. Rows
+        of other draws of the noise are in a file of their own. The gate is the measured site file's
+        if left out.
         """
         measurement, new_id = self.published(release_id), new_release_id()
         entry = self.entries.of_release(release_id)
         approval = self._approval_of(entry) if entry.needs_approval else None
         with self.locked(new_id):
             more: dict[str, Any] = {"soft_labels": soft_labels, "points": points, "gate": gate}
-            self._prepare(measurement, new_id, rows, conditions, **more)
+            self._prepare(measurement, new_id, rows, conditions, draws=draws, **more)
             if approval is not None:
                 self.pending.approve(new_id, approval)
             bundle = self._put_into_store(new_id)
@@ -248,6 +250,7 @@ class Publisher:
         *,
         soft_labels: bool = False,
         points: int | None = None,
+        draws: int = 0,
         gate: dict[str, Any] | None = None,
     ) -> None:
         job = job_of_measurement(measurement, release_id)
@@ -263,6 +266,7 @@ class Publisher:
             measurement,
             randomness.system_generator(),
             conditions,
+            draws=draws,
             checks_before=len(checked),
             executor=partial(self._executor, release_id),
         )

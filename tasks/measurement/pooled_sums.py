@@ -6,8 +6,10 @@ value; ``mu``; the declared number of ``patients``. Sums add up plainly, so that
 counts alike. Post-processing of released values.
 """
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from math import hypot
 from typing import Any, Protocol, runtime_checkable
@@ -129,6 +131,13 @@ def redrawn(part: Part, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
         stddev = float(part[f"stddev_{name.removeprefix('sum_')}"])
         found[name] = part[name] + rng.normal(0.0, stddev, part[name].shape)
     return found
+
+
+def draws_of(method: object, part: Part, n_draws: int, *, rng: np.random.Generator) -> list[Pool]:
+    """Fit other draws of the noise of a part, side by side."""
+    poolable, drawn = require_poolable(method), [redrawn(part, rng) for _ in range(n_draws)]
+    with ThreadPoolExecutor(os.cpu_count()) as workers:
+        return list(workers.map(lambda one: poolable.pooled([one]), drawn))
 
 
 def pool_of(method: object, parts: Sequence[Part]) -> Pool:

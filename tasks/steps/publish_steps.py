@@ -46,12 +46,14 @@ def prepare(
     rng: np.random.Generator,
     conditions: Mapping[str, str] | None = None,
     *,
+    draws: int = 0,
     checks_before: int,
     executor: Callable[[], AbstractContextManager[Executor]],
 ) -> tuple[dict[str, bytes], Manifest]:
     """Sample the rows and check them; return the files of the bundle, and its manifest.
 
-    Released rows are distilled where `executor` says. It is Withheld, naming failed checks;
+    Released rows are distilled where `executor` says; `draws` is the number of other draws of the
+    noise whose rows are added. It is Withheld, naming failed checks;
     IntegrityError if codes mean something else now.
     """
     conditions = conditions or {}
@@ -66,6 +68,13 @@ def prepare(
         if not conditions:
             tables |= released_tables(measurement, schema, synthesizer)
     tables |= _distilled(rows, schema, job.points, executor)
+    if draws:
+        with stage("draws"):
+            steps = import_module("tasks.steps.parts")  # where they are asked for
+            part = steps.part_of_measurement(job, measurement)
+            asked = {"draws": draws, "rows": job.rows, "rng": rng}
+            again = steps.drawn_again(synthesizer, part, schema, **asked)
+            tables[steps.DRAWS_FILE] = parquet_of(again)
     del rows
     with stage("output-gate"):
         n_rows = int(np.clip(job.rows, *REFERENCE_ROWS))

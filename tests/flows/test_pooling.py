@@ -173,7 +173,7 @@ def test_a_pool_of_an_unknown_release_or_of_one_part_is_refused(hospitals, capsy
 
 
 def test_a_quantity_of_a_release_is_estimated_with_its_interval_or_refused(installation, capsys):
-    outcome = release(installation, method=made.SMALL_CLUSTMIX)
+    outcome = release(installation, method=made.SMALL_CLUSTMIX, privacy={"epsilon": 5.0})
     words = [outcome.release_id, "odds_ratio", "died=yes", "--by", "smoker=y", "--against", "n"]
     assert main(["estimate", *words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

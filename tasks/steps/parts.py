@@ -1,0 +1,38 @@
+"""Sealed measurements as parts of pools, and rows of other draws of their noise."""
+
+import pandas as pd
+from numpy.random import Generator
+
+from privacy.event_records import event_from_dict
+from storage.releases.measurements import Measurement
+from storage.schema.table import TableSchema
+from tasks.ingest.conditional_rows import sample_rows
+from tasks.ingest.encoding import decode
+from tasks.measurement.method import Synthesizer, checked_plan
+from tasks.measurement.pooled_sums import Part, draws_of, part_of, sums_of
+from tasks.steps.job import ReleaseJob
+
+DRAWS_FILE, DRAW_COLUMN = "draws.parquet", "noise_draw"
+MOST_ROWS = 50_000
+"""Most rows of each draw."""
+
+
+def part_of_measurement(job: ReleaseJob, measurement: Measurement) -> Part:
+    """Return a sealed measurement of a job as a part, with its rounds replayed."""
+    method = job.synthesizer
+    plan = checked_plan(method, parameters=job.parameters, adjacency=job.adjacency)
+    values = {name: measurement.sealed_values(name) for name in measurement.noise_stddevs}
+    events, sums = map(event_from_dict, measurement.record.events), sums_of(plan, values)
+    return part_of(method, plan, measurement.released, sums=sums, events=events)
+
+
+def drawn_again(
+    method: Synthesizer, part: Part, schema: TableSchema, *, draws: int, rows: int, rng: Generator
+) -> pd.DataFrame:
+    """Return rows of so many other draws of a measurement, numbered from 1 in the first column."""
+    frames = []
+    for number, (released, _) in enumerate(draws_of(method, part, draws, rng=rng), 1):
+        made = sample_rows(method, schema, released, {}, n_rows=min(rows, MOST_ROWS), rng=rng)
+        frames.append(decode(made.codes, made.label, schema, rng=rng))
+        frames[-1].insert(0, DRAW_COLUMN, number)
+    return pd.concat(frames, ignore_index=True)

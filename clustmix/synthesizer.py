@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 from clustmix.estimator_parameters import Parameters
 from clustmix.schema import Schema
-from clustmix.target import NotFittedError, row_count
+from clustmix.target import Fitted, NotFittedError, row_count
 from privacy.charges import unit_in_words
 from privacy.errors import ConfigurationError
 from privacy.event_records import event_to_dict
@@ -29,22 +29,6 @@ if TYPE_CHECKING:
     from privacy.events import Event
     from privacy.mechanisms import NoisyStatistic
     from storage.ledger.ledger_db import LedgerDatabase
-    from tasks.measurement import method
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Fitted:
-    """A measurement: the bound method, its arrays, their guarantee, and the file of all of it.
-
-    The sums are those of a method that can be pooled; a pool and a draw have no file.
-    """
-
-    method: method.Synthesizer
-    released: dict[str, NDArray[Any]]
-    sums: dict[str, NDArray[Any]]
-    guarantee: Guarantee
-    file: bytes | None
-    library: Any
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -89,7 +73,7 @@ class Synthesizer(Parameters):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._fitted: _Fitted | None = None
+        self._fitted: Fitted | None = None
 
     @property
     def guarantee_(self) -> Guarantee:
@@ -248,14 +232,7 @@ class Synthesizer(Parameters):
         """
         from clustmix.saved import write_new
 
-        file = self._measured().file
-        if file is None:
-            raise ConfigurationError(
-                "POOL_NOT_SAVED",
-                "expected a model that has measured, found a pool or a draw; save what it was made "
-                "of, as making it again is free",
-            )
-        write_new(Path(path), file)
+        write_new(Path(path), self._measured().file)
 
     def draws(self, m: int = 20) -> list[Self]:
         """Return fitted models of the sealed sums with as much noise once more. Free.
@@ -298,7 +275,7 @@ class Synthesizer(Parameters):
         }
         model = made(**{one.name: recorded[one.name] for one in fields(made)})
         model._spent = True
-        model._fitted = _Fitted(
+        model._fitted = Fitted(
             method=model._bound(),
             released=released,
             sums=sums,
@@ -317,7 +294,7 @@ class Synthesizer(Parameters):
         *,
         cohort: str | None,
         lifetime_epsilon: float | None,
-    ) -> _Fitted:
+    ) -> Fitted:
         from clustmix import saved
         from clustmix.charging import charging
         from clustmix.frames import declared_columns, library_of, rows_of
@@ -325,7 +302,7 @@ class Synthesizer(Parameters):
         from tasks.ingest.patient_rows import encoded_shards
         from tasks.measurement.curator import Curator
         from tasks.measurement.method import checked_plan, measure
-        from tasks.measurement.pooled_sums import Poolable, sums_of
+        from tasks.measurement.pooled_sums import sums_of
 
         target, method = self._target(), self._bound()
         plan = checked_plan(method, parameters=target.parameters, adjacency=target.adjacency)
@@ -343,11 +320,11 @@ class Synthesizer(Parameters):
             guarantee = self._guarantee(
                 curator.event.events, charged=payment.charged, tainted=curator.tainted
             )
-            drawn = sealed if isinstance(method, Poolable) else {}
+            drawn = sealed if hasattr(method, "pooled") else {}
             sums = sums_of(plan, {name: one.values for name, one in drawn.items()})  # noqa: PD011
             file = saved.written(self._as_saved(guarantee), {**released, **sums})
             payment.seal(file)
-        return _Fitted(
+        return Fitted(
             method=method,
             released=released,
             sums=sums,
@@ -412,7 +389,7 @@ class Synthesizer(Parameters):
             "tainted": guarantee.tainted,
         }
 
-    def _measured(self) -> _Fitted:
+    def _measured(self) -> Fitted:
         if self._fitted is None:
             raise NotFittedError(
                 "NOT_FITTED",

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from storage.files.refs import new_release_id
 from storage.keys.keys import PublicKey
 from storage.releases.measurements import (
     RELEASED_FILE,
+    Measurement,
     arrays_to_bytes,
     sealed_file,
 )
@@ -32,7 +33,7 @@ def exported(publisher: Publisher, release_id: str) -> bytes:
     """Return the signed file of a published release, which other installations pool."""
     measurement = publisher.published(release_id)
     record, job = measurement.record, job_of_measurement(measurement, release_id)
-    part = part_of_measurement(job, measurement)
+    part = part_of_measurement(job.synthesizer, job.mu, measurement)
     declared = np.array(canonical_json(job.parts_declare).decode())
     return part_file(
         publisher.keys.pipeline(),
@@ -72,37 +73,29 @@ def pooled(
     first, *others = (json.loads(str(one.pop("declared", "{}"))) for one in arrays)
     for other in others:
         require_alike(first, other)
-    events, unit = joint(parts)
     origin, release_id = publisher.published(own[0]), new_release_id()
-    job = job_of_measurement(origin, release_id)
+    job, (events, unit) = job_of_measurement(origin, release_id), joint(parts)
     released, sums = pool_of(job.synthesizer, arrays)
+    noise = [name.removeprefix("stddev_") for name in sums if name.startswith("stddev_")]
+    values = {name: {"values": sums[f"sum_{name}"] * SUM_SCALE} for name in noise}
+    sealed = {sealed_file(name): arrays_to_bytes(own) for name, own in values.items()}
     site = {**origin.record.site, "approval": "none", "rows": rows or job.rows}
     if job.patients is not None:
         site["patients"] = round(sum(float(part["patients"]) for part in arrays))
-    noise = [name.removeprefix("stddev_") for name in sums if name.startswith("stddev_")]
-    stddevs = {name: float(sums[f"stddev_{name}"]) * SUM_SCALE for name in noise}
-    documents = [part.model_dump(mode="json") for part in parts]
-    pool = replace(
-        origin,
-        record=origin.record.model_copy(
-            update={
-                "release_id": release_id,
-                "ledger_entry": f"none: a pool of {len(parts)}",
-                "site": site,
-                "events": events,
-                "tainted": any(part.tainted for part in parts),
-            }
-        ),
-        files={
-            RELEASED_FILE: arrays_to_bytes(released),
-            **{
-                sealed_file(name): arrays_to_bytes({"values": sums[f"sum_{name}"] * SUM_SCALE})
-                for name in stddevs
-            },
-        },
+    facts = {
+        "release_id": release_id,
+        "ledger_entry": f"none: a pool of {len(parts)}",
+        "site": site,
+        "events": events,
+        "tainted": any(part.tainted for part in parts),
+    }
+    documents = tuple(part.model_dump(mode="json") for part in parts)
+    pool = Measurement(
+        record=origin.record.model_copy(update=facts),
+        files={RELEASED_FILE: arrays_to_bytes(released), **sealed},
         sha256=digest_of(canonical_json(documents)).sha256,
-        pooled=tuple(documents),
-        stddevs=stddevs,
+        pooled=documents,
+        stddevs={name: float(sums[f"stddev_{name}"]) * SUM_SCALE for name in noise},
         unit=unit,
     )
     return publisher.publish_pool(pool, hospitals=hospitals)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -202,9 +203,8 @@ class Publisher:
         }
 
     def _pool(self, entry: LedgerEntry) -> Path | None:
-        from flows.pooling import pool_of_last  # which publishes by this class
-
-        return pool_of_last(self, entry)
+        pool: Path | None = import_module("flows.pooling").pool_of_last(self, entry)
+        return pool
 
     def pending_manifest(self, entry: LedgerEntry, gate: dict[str, Any] | None = None) -> Manifest:
         """Return the manifest that waits, made again if lost; the caller holds the lock."""

@@ -34,7 +34,7 @@ from storage.schema.columns import (
 from storage.schema.declarations import CatalogueEntry
 from storage.schema.faults import read_declared
 from storage.schema.table import TableSchema
-from storage.schema.visit_columns import ByEntry, TimeZone, VisitColumns
+from storage.schema.visit_columns import ByEntry, Publish, TimeZone, VisitColumns
 from storage.sources.declared import Source, check_source_unit
 from tasks.steps.job import MethodConfig
 
@@ -204,20 +204,6 @@ class _Distill(Declaration):
     """Number of points."""
 
 
-class _Pool(Declaration):
-    """A second bundle of the last parts together, after each release. It costs no budget."""
-
-    last: Annotated[StrictInt, Field(ge=2, le=1000)]
-    """Number of parts, from the latest back; there is no pool before there are so many."""
-
-
-class _Publish(Declaration):
-    """Bundles beside that of a release."""
-
-    pool: _Pool
-    """The parts of a partition as one release."""
-
-
 class SiteFile(Declaration):
     """A site file."""
 
@@ -257,7 +243,7 @@ class SiteFile(Declaration):
     """Facts about the table and its publisher for the catalogue entries of a bundle."""
     gate: _Gate | None = left_out()
     """Expectations of your own at both gates."""
-    publish: _Publish | None = left_out()
+    publish: Publish | None = left_out()
     """Bundles beside that of a release."""
     schedule: _Schedule | None = left_out()
     """Times of releases by the orchestrator."""
@@ -297,6 +283,7 @@ class SiteFile(Declaration):
                 f"under schema.ignore{did_you_mean(stray[0], known)}"
             )
         yield from self._faults_of_caps()
+        yield from self._faults_of_pool()
         if (
             self.privacy_unit.partition is not None
             and self.privacy.adjacency is not Adjacency.ADD_REMOVE
@@ -309,15 +296,6 @@ class SiteFile(Declaration):
             yield (
                 "soft_labels: expected schema.image and method.kind clustmix, which alone has a "
                 "teacher; leave it out"
-            )
-        if self.publish is not None and (
-            self.privacy_unit.partition is None
-            or self.method.kind not in ("clustmix", "naive_bayes")
-            or schema.image is not None
-        ):
-            yield (
-                "publish.pool: expected privacy_unit.partition, and a table by method clustmix or "
-                "naive_bayes, as these add up"
             )
         if self.distill is not None and schema.image is None:
             n_codes = sum(column.n_codes for column in schema.columns)
@@ -352,6 +330,14 @@ class SiteFile(Declaration):
             if cap is not None and cap < self.privacy.epsilon:
                 text = "expected at least privacy.epsilon, so that one release is possible"
                 yield f"budget.{key}: {text}"
+
+    def _faults_of_pool(self) -> Iterator[str]:
+        adds_up = self.method.kind in ("clustmix", "naive_bayes") and not self.table_schema.image
+        if self.publish is not None and not (adds_up and self.privacy_unit.partition):
+            yield (
+                "publish.pool: expected privacy_unit.partition, and a table by method clustmix or "
+                "naive_bayes, as these add up"
+            )
 
     @property
     def parameters(self) -> PrivacyParameters:

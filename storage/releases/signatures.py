@@ -233,7 +233,7 @@ MAX_PART_BYTES = 2**28
 _ASSUMED = "on the assumption that no patient is in two hospitals; of several, their losses add"
 
 
-class SealedPart(SignedDocument):
+class _SealedPart(SignedDocument):
     """A measurement in a pool, signed by its installation: the charge, its patients, its sums.
 
     The patients are those of a partition's part, if any. The file of a part is this document in a
@@ -268,35 +268,35 @@ def part_file(signer: SigningKey, arrays: Mapping[str, NDArray[Any]], **facts: A
     """Return the signed file of a part with these facts about its measurement."""
     buffer = io.BytesIO()
     write_npz(buffer, arrays)
-    signed = SealedPart.signed(signer, **facts, arrays=digest_of(buffer.getvalue()))
+    signed = _SealedPart.signed(signer, **facts, arrays=digest_of(buffer.getvalue()))
     return signed.to_bytes() + b"\n" + buffer.getvalue()
 
 
 def read_part(
     content: bytes, trusted: Sequence[PublicKey]
-) -> tuple[SealedPart, dict[str, NDArray[Any]]]:
+) -> tuple[_SealedPart, dict[str, NDArray[Any]]]:
     """Return a part and its arrays, once signature and digest are right (else IntegrityError)."""
     text, _, npz = content.partition(b"\n")
-    part = SealedPart.from_bytes(text)
+    part = _SealedPart.from_bytes(text)
     part.verify(trusted)
     try:
         if digest_of(npz) == part.arrays:
             return part, read_npz(io.BytesIO(npz))
     except (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, MemoryError):
         pass  # the reason may quote content
-    raise IntegrityError("PART_INVALID", f"expected whole arrays in a part; {SealedPart.REMEDY}")
+    raise IntegrityError("PART_INVALID", f"expected whole arrays in a part; {_SealedPart.REMEDY}")
 
 
-def joint(parts: Sequence[SealedPart]) -> tuple[tuple[dict[str, JsonValue], ...], str]:
+def joint(parts: Sequence[_SealedPart]) -> tuple[tuple[dict[str, JsonValue], ...], str]:
     """Return the events that bound the loss of a patient of a pool, and the unit in words.
 
     Patients of a cohort are in at most so many parts of its partition, by its rule; it is an
     IntegrityError if its parts are of no partition. That no patient is in two cohorts is assumed.
     """
-    cohorts = dict[tuple[str, str], list[SealedPart]]()
+    cohorts = dict[tuple[str, str], list[_SealedPart]]()
     for part in parts:
         cohorts.setdefault((part.key_id, part.cohort), []).append(part)
-    largest: list[SealedPart] = []
+    largest: list[_SealedPart] = []
     for own in cohorts.values():
         rules = [part.partition or {} for part in own]
         by_hash = rules[0].get("parts") is not None
@@ -318,7 +318,7 @@ def joint(parts: Sequence[SealedPart]) -> tuple[tuple[dict[str, JsonValue], ...]
 
 def require_parts(manifest: Manifest, trusted: Sequence[PublicKey]) -> None:
     """Check the signature of each part of a pool, and that the guarantee is theirs together."""
-    parts = [SealedPart.from_bytes(canonical_json(part)) for part in manifest.pooled]
+    parts = [_SealedPart.from_bytes(canonical_json(part)) for part in manifest.pooled]
     for part in parts:
         part.verify(trusted)
     stated = (manifest.events, manifest.privacy_unit)

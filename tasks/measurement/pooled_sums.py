@@ -33,7 +33,7 @@ _ASSUMED_PATIENTS = 10_000
 
 
 @runtime_checkable
-class Poolable(Protocol):
+class _Poolable(Protocol):
     """A method whose measurements can be added up."""
 
     domain: EncodingDomain
@@ -80,9 +80,9 @@ def part_of(
     return {"mu": np.array(plan.mu), "patients": patients, **sums, **drawn_at}
 
 
-def require_poolable(method: object) -> Poolable:
+def require_poolable(method: object) -> _Poolable:
     """Return a method whose measurements can be added up (ConfigurationError)."""
-    if isinstance(method, Poolable):
+    if isinstance(method, _Poolable):
         return method
     raise ConfigurationError(
         "NOT_POOLABLE",

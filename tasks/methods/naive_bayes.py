@@ -66,7 +66,7 @@ class NaiveBayes:
         return {}
 
     def pooled(self, parts: Sequence[Part]) -> Pool:
-        """Add up the histograms of parts; see `Poolable.pooled`."""
+        """Add up the histograms of parts."""
         sums = added(parts, HISTOGRAMS)
         return self._of_histograms(sums[f"sum_{HISTOGRAMS}"]), sums
 

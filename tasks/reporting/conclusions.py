@@ -119,6 +119,11 @@ def contrast(
         )
     event = _mask(cells, int(not turned), values)
     groups = [_mask(cells, int(turned), codes) for codes in (group, rest)]
+    return _compared(kind, cells, event, groups)
+
+
+def _compared(kind: str, cells: Any, event: Floats, groups: Sequence[Floats]) -> Interval:
+    """Compare the risks of an event (a, b) in two groups of cells."""
     (first, slope), (other, of_other) = (_mean(cells, among, event) for among in groups)
     if kind == "risk_difference":
         return _delta(cells, first - other, slope - of_other)

@@ -8,28 +8,34 @@ from storage.releases.measurements import Measurement
 from storage.schema.table import TableSchema
 from tasks.ingest.conditional_rows import sample_rows
 from tasks.ingest.encoding import decode
-from tasks.measurement.method import Synthesizer, checked_plan
+from tasks.measurement.method import Synthesizer
 from tasks.measurement.pooled_sums import Part, draws_of, part_of, sums_of
-from tasks.steps.job import ReleaseJob
 
 DRAWS_FILE, DRAW_COLUMN = "draws.parquet", "noise_draw"
 MOST_ROWS = 50_000
 """Most rows of each draw."""
 
 
-def part_of_measurement(job: ReleaseJob, measurement: Measurement) -> Part:
-    """Return a sealed measurement of a job as a part, with its rounds replayed."""
-    method = job.synthesizer
-    plan = checked_plan(method, parameters=job.parameters, adjacency=job.adjacency)
+def part_of_measurement(method: Synthesizer, mu: float, measurement: Measurement) -> Part:
+    """Return a sealed measurement, drawn with a budget, as a part; its rounds are replayed."""
+    plan = method.plan(mu=mu)
     values = {name: measurement.sealed_values(name) for name in measurement.noise_stddevs}
     events, sums = map(event_from_dict, measurement.record.events), sums_of(plan, values)
     return part_of(method, plan, measurement.released, sums=sums, events=events)
 
 
 def drawn_again(
-    method: Synthesizer, part: Part, schema: TableSchema, *, draws: int, rows: int, rng: Generator
+    method: Synthesizer,
+    schema: TableSchema,
+    measurement: Measurement,
+    *,
+    mu: float,
+    rows: int,
+    draws: int,
+    rng: Generator,
 ) -> pd.DataFrame:
     """Return rows of so many other draws of a measurement, numbered from 1 in the first column."""
+    part = part_of_measurement(method, mu, measurement)
     frames = []
     for number, (released, _) in enumerate(draws_of(method, part, draws, rng=rng), 1):
         made = sample_rows(method, schema, released, {}, n_rows=min(rows, MOST_ROWS), rng=rng)

@@ -38,7 +38,7 @@ from tasks.methods.clustmix.tables.kernel_features import (
     KernelMap,
     association_with_label,
 )
-from tasks.methods.clustmix.tables.measured_tables import Cells, measured_cells, measured_tables
+from tasks.methods.clustmix.tables.measured_tables import _Cells, measured_cells, measured_tables
 from tasks.methods.clustmix.tables.mixture import Effort, density
 from tasks.methods.clustmix.tables.rounds import CONSTANT, Rounds, label_arrays
 from tasks.methods.clustmix.tables.table_layout import LABEL_COUNTS, PAIR_TABLES, Layout
@@ -132,7 +132,7 @@ class TableClustMix:
         by_label = self.shares_by_label(released)
         return float(sizes.sum()), measured_tables(self.domain, released, noisy, by_label=by_label)
 
-    def cells(self, released: Released, noisy: Noisy, *columns: int) -> Cells | None:
+    def cells(self, released: Released, noisy: Noisy, *columns: int) -> _Cells | None:
         """Return measured cells, by which `tasks.reporting.conclusions` estimates."""
         return measured_cells(self.domain, released, noisy, *columns)
 
@@ -146,20 +146,19 @@ class TableClustMix:
         return np.asarray(ones.T @ each)[1:]
 
     def drawn_at(self, plan: MeasurementPlan, released: Released, sums: Part) -> Part:
-        """Return what sealed sums were drawn at; see `Poolable.drawn_at`."""
-        replay = table_pool.Replay(plan, sums)
-        self._mixing(replay, released)
-        return {**table_pool.measured(released), **replay.drawn_at}
+        """Return what sealed sums were drawn at; see `pooled_sums`."""
+        drawn_at = table_pool.replayed(plan, sums, lambda again: self._mixing(again, released))
+        return {**table_pool.measured(released), **drawn_at}
 
     def pooled(self, parts: Sequence[Part]) -> Pool:
-        """Fit the mixture and the label model to the sums of parts; see `Poolable.pooled`."""
+        """Fit the mixture and the label model to the sums of parts."""
         return table_pool.pooled(self._layout, parts, rules=self.domain.rules, effort=self.effort)
 
     @property
     def _layout(self) -> Layout:
         return Layout.of(self.domain)
 
-    def _split(self, curator: Curator | table_pool.Replay) -> rule.Shares:
+    def _split(self, curator: Curator) -> rule.Shares:
         return rule.shares_of(self._layout, patients=self.domain.patients, mu=curator.plan.mu)
 
     def _partition(self, curator: Curator, released: Released) -> Released:
@@ -249,7 +248,7 @@ class TableClustMix:
         rules, n_rows = self.domain.rules, self.effort.fit_rows
         return public_sample(self._layout, released, rules, n_rows=n_rows)
 
-    def _mixing(self, curator: Curator | table_pool.Replay, released: Released) -> Released:
+    def _mixing(self, curator: Curator, released: Released) -> Released:
         """Fit the label model to the counts, correct it by weighted residuals."""
         layout, split = self._layout, self._split(curator)
         codes = self._public_sample(released)

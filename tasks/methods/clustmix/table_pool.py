@@ -6,15 +6,16 @@ those of a single measurement, which is the case of one part. Post-processing of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from privacy.arrays import Floats
+from privacy.arrays import Floats, Integers
 from tasks.measurement.centred import counts_of
+from tasks.measurement.curator import Curator
 from tasks.measurement.measurement_plan import MeasurementPlan
 from tasks.measurement.method import Released
 from tasks.measurement.pooled_sums import Part, Pool, added, joint_mu, noisy_of
@@ -32,7 +33,7 @@ _KERNEL = tuple(f"kernel_{name}" for name in KernelMap.__dataclass_fields__)
 _MEASURED = ("code_groups", "pair_used", "pair_scale", *_KERNEL)
 
 
-class Replay:
+class _Replay(Curator):
     """A curator of sealed sums: it gives each again, and notes what it was drawn at."""
 
     def __init__(self, plan: MeasurementPlan, sums: Part) -> None:
@@ -40,13 +41,22 @@ class Replay:
         self.drawn_at: dict[str, NDArray[Any]] = {}
         self._sums = sums
 
-    def release(self, name: str, _: object, **public: Any) -> Floats:
+    def release(self, name: str, contribution: Callable[..., Integers], **public: Any) -> Floats:
         """Return the sealed sums of a statistic (KeyError if there are none)."""
         features = np.concatenate([table.ravel() for table in public["features"]])
         model = {key: public[key] for key in ("log_odds", "intercepts")}
         drawn_at = {"features": features, **model}
         self.drawn_at |= {f"{name}_{key}": values for key, values in drawn_at.items()}
         return self._sums[f"sum_{name}"]
+
+
+def replayed(
+    plan: MeasurementPlan, sums: Part, stage: Callable[[Curator], Released]
+) -> dict[str, NDArray[Any]]:
+    """Return what the sealed sums of a stage were drawn at, which runs again."""
+    replay = _Replay(plan, sums)
+    stage(replay)
+    return replay.drawn_at
 
 
 def measured(arrays: Released) -> dict[str, NDArray[Any]]:

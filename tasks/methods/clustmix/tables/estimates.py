@@ -204,7 +204,7 @@ def joint_one_ways(layout: Layout, drawn: Sequence[DrawnPairs]) -> tuple[Floats,
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairTargets:
+class _PairTargets:
     """Target tables (M, M) of the fit of the mixture: shares of pairs of groups, symmetric.
 
     Joins (M, W) say by 0 or 1 which codes are in which group. Rows and columns sum to the one-ways.
@@ -225,7 +225,7 @@ class Targets:
     labels. `drowned` says how far the tables are noise, from 0 to 1.
     """
 
-    pairs: tuple[PairTargets, ...]
+    pairs: tuple[_PairTargets, ...]
     shares: Floats
     share_weight: float
     by_label: Floats
@@ -248,7 +248,7 @@ def targets_of(
     )
 
 
-def _pair_targets(layout: Layout, shares: Floats, pairs: DrawnPairs) -> PairTargets:
+def _pair_targets(layout: Layout, shares: Floats, pairs: DrawnPairs) -> _PairTargets:
     """Return the tables of one draw, whose noisy cells are doubly centred."""
     choice = pairs.choice
     sizes = np.asarray(choice.n_groups)
@@ -270,7 +270,7 @@ def _pair_targets(layout: Layout, shares: Floats, pairs: DrawnPairs) -> PairTarg
     margin, each = joins @ shares, 1.0 / sizes[column]
     tables += np.outer(margin, each) + np.outer(each, margin) - np.outer(each, each)
     measured = choice.used[np.ix_(column, column)]
-    return PairTargets(
+    return _PairTargets(
         joins=joins,
         tables=np.where(measured, tables, 0.0),
         weights=np.where(measured, pairs.precision**2, 0.0),

@@ -51,7 +51,7 @@ def measured_tables(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cells:
+class _Cells:
     """Estimated patients (a, b) by groups of codes of one column, or two; without bias by a model.
 
     `noise` is the variance of a weighted sum of them under the noise, by weights (a, b).
@@ -64,7 +64,7 @@ class Cells:
 
 def measured_cells(
     domain: EncodingDomain, released: Mapping[str, NDArray[Any]], noisy: Noisy, *columns: int
-) -> Cells | None:
+) -> _Cells | None:
     """Return the cells of a column, or of two that were measured together (else None).
 
     The last column may be the label. Variances are those of the centred draws: of codes a block of
@@ -87,7 +87,7 @@ def _pair_cells(
     sealed: tuple[Floats, float],
     *,
     columns: tuple[int, int],
-) -> Cells:
+) -> _Cells:
     groups, _, noisy, starts = _drawn(layout, released, sealed[0], norm=margins.norm)
     first, second = (_part(layout, margins, j, groups[j]) for j in columns)
     if columns[0] > columns[1]:
@@ -109,7 +109,9 @@ def _pair_cells(
             found += margins.code_variance * k * spread
         return found + margins.total_variance * float((weights * constant).sum()) ** 2
 
-    return Cells(counts=share * margins.patients, groups=(first.groups, second.groups), noise=noise)
+    return _Cells(
+        counts=share * margins.patients, groups=(first.groups, second.groups), noise=noise
+    )
 
 
 class _Margins:
@@ -161,7 +163,7 @@ class _Margins:
         even = self.patients / self._layout.n_codes[column]
         return (self.centred[block] + even)[:, None], self.code_variance, self.total_variance
 
-    def cells(self, *columns: int) -> Cells:
+    def cells(self, *columns: int) -> _Cells:
         """Return the cells of the label, of a column, or of a column by label."""
         counts, variance, of_total = self.counts(*columns)
 
@@ -170,7 +172,7 @@ class _Margins:
             found = variance * (float((weights**2).sum()) - totals)
             return found + of_total * totals / len(counts)
 
-        return Cells(counts=counts, groups=_each(counts.shape), noise=noise)
+        return _Cells(counts=counts, groups=_each(counts.shape), noise=noise)
 
     def label(self) -> Table:
         shares = self._released["label_shares"]
@@ -323,7 +325,7 @@ def _summed(values: Floats, own: Integers) -> Floats:
 def fitted(table: Floats, first: Floats, second: Floats, allowed: NDArray[np.bool_]) -> Floats:
     """Bring a table (a, b) to margins by iterative proportional fitting, cells below 0 to nothing.
 
-    Cells that are not allowed stay zero; where these leave no table of such margins, as the noise
+    _Cells that are not allowed stay zero; where these leave no table of such margins, as the noise
     of the margins may have it, the second is kept. Source: Deming and Stephan 1940.
     """
     found = np.where(allowed, np.maximum(table, _LEAST), 0.0)

@@ -165,17 +165,3 @@ class ByEntry(Declaration):
         if self.every == "quarter":
             return f"{day.year:04d}-Q{(day.month + 2) // 3}"
         return f"{day.year:04d}" + (f"-{day.month:02d}" if self.every == "month" else "")
-
-
-class _PoolOfParts(Declaration):
-    """The last parts of a partition as one more bundle, after each release. It costs no budget."""
-
-    last: Annotated[StrictInt, Field(ge=2, le=1000)]
-    """Number of parts, from the latest back; there is no pool before there are so many."""
-
-
-class Publish(Declaration):
-    """Bundles beside that of a release."""
-
-    pool: _PoolOfParts
-    """The last parts together."""

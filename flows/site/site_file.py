@@ -297,7 +297,7 @@ class SiteFile(Declaration):
         yield from self._faults_of_caps()
         adds_up = self.method.kind in ("clustmix", "naive_bayes") and schema.image is None
         if self.publish is not None and not (adds_up and self.privacy_unit.partition):
-            yield "publish.pool: expected privacy_unit.partition, and a table by clustmix or naive_bayes"
+            yield "publish.pool: expected a partition, and a table by clustmix or naive_bayes"
         if self.privacy_unit.partition and self.privacy.adjacency is not Adjacency.ADD_REMOVE:
             yield (
                 "privacy_unit.partition: expected adjacency add_remove; a patient who is replaced "

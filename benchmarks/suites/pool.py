@@ -1,54 +1,59 @@
-"""Pools: T parts against one release of all, hospitals of heart disease.
+"""Pools of parts against one release of all their patients, of hospitals, and under attack.
 
-``python -m benchmarks.suites.pool --dataset adult --parts 4 --draw 0`` prints one row; so does
-``--hospitals 0``. Draws have no seed, splits have.
+``whole`` is one release of all patients at mu / sqrt(T), ``all`` one at mu, ``part`` a part alone.
+Parts are random, or differ: two halves by age, or 80 and 20 %. The attack guesses canaries of one
+part of four from the noisy counts of the pool. Draws have no seed, splits have.
+
+``python -m benchmarks.suites.pool --dataset D --parts T [--differ age | size] --draw N``
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
 from decimal import Decimal
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import lightgbm
 import numpy as np
 import pandas as pd
-from sklearn.metrics import roc_auc_score
 
 import clustmix
-from benchmarks.marginal_distance import marginal_distance
-from benchmarks.results import IN_PROCESS, ResultRow
+from audits.planted import PlantedTable
+from audits.whole_release import judge_scores
+from benchmarks.jobs import Job
+from benchmarks.results import IN_PROCESS, ResultRow, print_row
+from benchmarks.score import score
 from benchmarks.tables import read_table, site_document, split, write_site
-from privacy.calibration import affordable_epsilon
-from privacy.parameters import Adjacency
-from tasks.ingest.encoding import encode_chunk
+from privacy.calibration import affordable_epsilon, release_mu
+from privacy.parameters import Adjacency, PrivacyParameters
+from privacy.randomness import OperatingSystemNoise
+from tasks.ingest.encoding import domain_of
+from tasks.measurement.curator import Curator
+from tasks.measurement.encoded import EncodedRows
+from tasks.measurement.method import measure
+from tasks.measurement.pooled_sums import part_of, sums_of
+from tasks.methods.clustmix.table_clustmix import TableClustMix
+from tasks.methods.clustmix.tables.table_layout import LABEL_COUNTS
 
-DELTA, ROWS, EPSILON = 1e-6, 100_000, 1.0
-
-
-def jobs() -> list[Any]:
-    """Return the jobs."""
-    from benchmarks.jobs import Job
-
-    asked: list[tuple[str, ...]] = []
-    for draw in ("0", "1", "2"):
-        for parts in ("2", "4", "12"):
-            for name in ("adult", "diabetes130-readmission"):
-                asked.append(("--dataset", name, "--parts", parts, "--draw", draw))
-    asked += [("--hospitals", str(draw)) for draw in range(3)]
-    return [Job(suite="pool", command=("benchmarks.suites.pool", *words)) for words in asked]
+DELTA, ROWS, EPSILON, PARTS, CANARIES = 1e-6, 100_000, 1.0, 4, 1_000
+TABLES = ("adult", "diabetes130-readmission")
+HOSPITALS, CANARY_TABLE = "heart-disease-uci", "canaries"
 
 
-def _tables(
-    name: str, seed: int
-) -> tuple[clustmix.Schema, dict[str, Any], pd.DataFrame, pd.DataFrame]:
+def jobs() -> list[Job]:
+    """Return the jobs, the quick ones first."""
+    several = ("4", "2", "12", "2 --differ age", "2 --differ size")
+    asked = [HOSPITALS, CANARY_TABLE, *(f"{of} --parts {t}" for t in several for of in TABLES)]
+    words = [f"--dataset {one} --draw {draw}" for draw in range(3) for one in asked]
+    return [Job(suite="pool", command=("benchmarks.suites.pool", *one.split())) for one in words]
+
+
+def tables(name: str, seed: int) -> tuple[clustmix.Schema, dict[str, Any], pd.DataFrame, Any]:
+    """Return the schema, the unit, and the training and held-out rows of a table."""
     with tempfile.TemporaryDirectory() as folder:
         site = write_site(site_document(name), Path(folder) / "site.yaml")
     train, test = split(read_table(site), site, seed)
@@ -57,96 +62,124 @@ def _tables(
     return schema, unit, train, test
 
 
-def _scored(model: clustmix.Synthesizer, test: pd.DataFrame) -> dict[str, float]:
-    """AUC of a classifier trained on codes of a model, and distances, on real rows."""
-    schema, rng = model.schema, np.random.default_rng(0)
-    codes, label = model._bound().sample(model.released_, n_rows=ROWS, rng=rng)
-    real = encode_chunk(test.reset_index(drop=True), schema)
-    trees = lightgbm.LGBMClassifier(n_estimators=100, random_state=0, verbose=-1, n_jobs=1)
-    found = np.asarray(trees.fit(codes, label).predict_proba(real.codes))
-    several = found.shape[1] > 2
-    auc = roc_auc_score(real.label, found if several else found[:, 1], multi_class="ovr")
-    widths = [*(column.n_codes for column in schema.columns), len(schema.label.level_names)]
-    made, true = (np.column_stack(one) for one in ((codes, label), (real.codes, real.label)))
-    distance = marginal_distance(made, true, widths)
-    return {"auc": auc, "tvd_1way": distance.one_way, "tvd_2way": distance.two_way}
+def scored(model: clustmix.Synthesizer, test: pd.DataFrame) -> dict[str, float]:
+    """Judge rows of a model by real ones, as those of a bundle are judged."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        model.sample(ROWS).to_parquet(folder / "synthetic.parquet", index=False)
+        (folder / "schema.json").write_text(model.schema.model_dump_json(), encoding="utf-8")
+        test.to_parquet(folder / "test.parquet", index=False)
+        found = score(folder, folder / "test.parquet")
+    return {name: found[name] for name in ("auc", "log_loss", "tvd_1way", "tvd_2way")}
 
 
-def _model(schema: clustmix.Schema, patients: int, **settings: Any) -> clustmix.ClustMix:
-    size = int(float(f"{patients:.2g}"))
-    return clustmix.ClustMix(schema, delta=DELTA, patients=size, **settings)
+def fitted(schema: clustmix.Schema, rows: pd.DataFrame, epsilon: float, unit: Any) -> Any:
+    """Measure rows with ClustMix, which is told their number in two digits."""
+    column = unit["patient_column"]
+    size = int(float(f"{rows[column].nunique() if column else len(rows):.2g}"))
+    return clustmix.ClustMix(schema, epsilon=epsilon, delta=DELTA, patients=size, **unit).fit(rows)
 
 
-def parts_of(name: str, parts: int, seed: int) -> ResultRow:
-    """Compare a pool of parts of patients with all at mu / sqrt(T), and with one part."""
-    schema, unit, train, test = _tables(name, seed)
-    key = train[unit["patient_column"]] if unit["patient_column"] else pd.Series(range(len(train)))
-    place = np.random.default_rng(seed).integers(0, parts, key.nunique())[pd.factorize(key)[0]]
-    size = key.nunique() // parts
-    each = [
-        _model(schema, size, epsilon=EPSILON, **unit).fit(train[place == t]) for t in range(parts)
-    ]
+def places_of(keys: pd.Series, rows: pd.DataFrame, parts: int, differ: str, seed: int) -> Any:
+    """Return the part of each row; all rows of a patient are in one part."""
+    numbers, names = pd.factorize(keys)
+    if differ == "age":
+        age = pd.Series(pd.factorize(rows["age"], sort=True)[0]).groupby(numbers).first()
+        return (age.rank(method="first") > len(age) / 2).astype(int).to_numpy()[numbers]
+    shares = [0.8, 0.2] if differ == "size" else None
+    return np.random.default_rng(seed).choice(parts, len(names), p=shares)[numbers]
+
+
+def parts_of(name: str, parts: int, differ: str, seed: int) -> dict[str, float]:
+    """Compare a pool of parts of patients with all of them, and with the last part."""
+    schema, unit, train, test = tables(name, seed)
+    column = unit["patient_column"]
+    keys = train[column] if column else pd.Series(range(len(train)))
+    place = places_of(keys, train, parts, differ, seed)
+    each = [fitted(schema, train[place == t], EPSILON, unit) for t in range(parts)]
     began = perf_counter()
-    pooled = clustmix.pool(each, disjoint=True)
+    models = {"pool": clustmix.pool(each, disjoint=True), "part": each[-1]}
     seconds = perf_counter() - began
     rho = Decimal(each[0].guarantee_.rho / parts).quantize(Decimal("1e-12"))
     less = affordable_epsilon(rho, delta=DELTA, adjacency=Adjacency.ADD_REMOVE)
-    whole = _model(schema, key.nunique(), epsilon=less, **unit).fit(train)
-    figures = {
-        f"{kind}_{name}": round(value, 5)
-        for kind, model in (("pool", pooled), ("whole", whole), ("part", each[0]))
-        for name, value in _scored(model, test).items()
-    }
-    return _row(name, seed, {"parts": parts}, figures | {"pool_seconds": round(seconds, 1)})
+    for kind, epsilon in (("whole", less), ("all", EPSILON)):
+        models[kind] = fitted(schema, train, epsilon, unit)
+    found = {f"{kind}_{of}": v for kind, m in models.items() for of, v in scored(m, test).items()}
+    return {**found, "pool_seconds": seconds}
 
 
-def hospitals(seed: int) -> ResultRow:
+def hospitals(seed: int) -> dict[str, float]:
     """AUC in each hospital's held-out patients: alone, pooled, and all rows in one place."""
-    schema, unit, train, test = _tables("heart-disease-uci", seed)
-    figures = {}
-    names = sorted(train["hospital"].unique())
-    alone = [
-        _model(schema, int((train["hospital"] == one).sum()), epsilon=EPSILON, **unit).fit(
-            train[train["hospital"] == one]
-        )
-        for one in names
-    ]
-    pooled = clustmix.pool(alone, disjoint=True)
-    everything = _model(schema, len(train), epsilon=EPSILON, **unit).fit(train)
-    for name, own in zip(names, alone, strict=True):
-        held_out = test[test["hospital"] == name]
-        for kind, model in (("alone", own), ("pool", pooled), ("all", everything)):
-            figures[f"{kind}_{name}"] = round(_scored(model, held_out)["auc"], 5)
-    return _row("heart-disease-uci", seed, {"hospitals": len(names)}, figures)
+    schema, unit, train, test = tables(HOSPITALS, seed)
+    alone = {name: fitted(schema, rows, EPSILON, unit) for name, rows in train.groupby("hospital")}
+    both = {
+        "pool": clustmix.pool(list(alone.values()), disjoint=True),
+        "all": fitted(schema, train, EPSILON, unit),
+    }
+    return {
+        f"{kind}_{name}": scored(model, rows)["auc"]
+        for name, rows in test.groupby("hospital")
+        for kind, model in {"alone": alone[name], **both}.items()
+    }
 
 
-def _row(name: str, seed: int, settings: dict[str, Any], figures: dict[str, float]) -> ResultRow:
-    return ResultRow(
-        dataset=name,
-        method="clustmix",
-        analysis="proven",
-        epsilon=EPSILON,
-        delta=DELTA,
-        seed=seed,
-        source=IN_PROCESS,
-        settings=settings,
-        figures=figures,
-    )
+def drawn_from(method: TableClustMix, rows: EncodedRows, *, mu: float) -> tuple[Any, Any, Any]:
+    """Measure rows; return the plan, the released arrays and the sums."""
+    drawn: dict[str, Any] = {}
+    noise, seal, plan = OperatingSystemNoise(), drawn.__setitem__, method.plan(mu=mu)
+    released = measure(method, Curator(plan=plan, shards=[rows], noise_source=noise, seal=seal))
+    return plan, released, sums_of(plan, {name: one.values for name, one in drawn.items()})  # noqa: PD011
+
+
+def as_part(method: TableClustMix, plan: Any, released: Any, sums: Any) -> Any:
+    """Return a measurement as a part of a pool."""
+    return part_of(method, plan, released, sums=sums, events=plan.event.events)
+
+
+def mu_of(epsilon: float) -> float:
+    """Budget of a release."""
+    asked = PrivacyParameters(epsilon=epsilon, delta=DELTA)
+    return release_mu(asked, adjacency=Adjacency.ADD_REMOVE)
+
+
+def attacked() -> dict[str, float]:
+    """Guess the canaries of the first part of a pool by their codes in its counts by label."""
+    rng, domain, mu = np.random.default_rng(), domain_of(tables("adult", 0)[0]), mu_of(EPSILON)
+    size, method = {"canaries": CANARIES, "others": CANARIES}, TableClustMix(domain)
+    planted = [PlantedTable.draw(domain, named=False, **size, rng=rng) for _ in range(PARTS)]
+    rows = [table.encoded().only(table.present) for table in planted]
+    pooled = method.pooled([as_part(method, *drawn_from(method, one, mu=mu)) for one in rows])
+    counts = pooled[1][f"sum_{LABEL_COUNTS}"][:, 1:]
+    codes, own = (of[:CANARIES] for of in (planted[0].codes, planted[0].labels))
+    scores = counts[own[:, None], domain.one_hot_offsets[:-1] + codes].sum(axis=1)
+    found = judge_scores(scores, planted[0].included, delta=DELTA, confidence=0.95)
+    shown = {"any": found.epsilon_any, "gdp": found.epsilon_gdp, "independent": found.epsilon}
+    right = found.correct / CANARIES
+    return {f"epsilon_{of}": value for of, value in shown.items()} | {"right_guesses": right}
+
+
+def row_of(name: str, epsilon: float, seed: int, **more: Any) -> ResultRow:
+    """Return a row of these settings and figures."""
+    figures = {of: round(float(value), 5) for of, value in more.pop("figures").items()}
+    usual = {"method": "clustmix", "analysis": "proven", "delta": DELTA, "source": IN_PROCESS}
+    return ResultRow(dataset=name, epsilon=epsilon, seed=seed, figures=figures, **usual, **more)  # type: ignore[arg-type]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one job and print its row."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--dataset", default="")
-    for name in ("--parts", "--draw", "--hospitals"):
-        parser.add_argument(name, type=int)
+    parser.add_argument("--dataset", required=True)
+    parser.add_argument("--parts", type=int, default=PARTS)
+    parser.add_argument("--differ", choices=("age", "size"), default="")
+    parser.add_argument("--draw", type=int, default=0)
     asked = parser.parse_args(arguments)
-    if asked.hospitals is None:
-        row = parts_of(asked.dataset, asked.parts, asked.draw)
+    if asked.dataset == HOSPITALS:
+        figures = hospitals(asked.draw)
+    elif asked.dataset == CANARY_TABLE:
+        figures = attacked()
     else:
-        row = hospitals(asked.hospitals)
-    print(json.dumps(asdict(row)))
-    return 0
+        figures = parts_of(asked.dataset, asked.parts, asked.differ, asked.draw)
+    settings = {"parts": asked.parts, "differ": asked.differ}
+    return print_row(row_of(asked.dataset, EPSILON, asked.draw, settings=settings, figures=figures))
 
 
 if __name__ == "__main__":

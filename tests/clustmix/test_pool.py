@@ -1,3 +1,7 @@
+import re
+import runpy
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -72,3 +76,17 @@ def test_what_differs_is_named_and_nothing_else_is_pooled(schema, frame):
         clustmix.pool([])
     with pytest.raises(ConfigurationError, match="NOT_POOLABLE"):
         DPCDA(schema, **SETTINGS, declared_patients=1_000).fit(frame).draws()
+
+
+def test_the_example_finds_what_is_true_within_its_intervals(capsys):
+    runpy.run_path(str(Path(clustmix.__file__).parents[1] / "examples" / "conclusions.py"))
+    printed = capsys.readouterr().out
+    assert "assumption that no patient is in two" in printed
+    found = re.findall(r"(\S+) \(95 % interval (\S+) to (\S+)\)", printed)
+    ratios, age = [[float(v) for v in one] for one in found[:2]], [float(v) for v in found[2]]
+    for estimate, low, high in ratios:
+        assert low < estimate < high
+        assert low / 1.3 < 2.0 < high * 1.3
+    assert age[1] < age[0] < age[2]
+    assert age[0] == pytest.approx(58.5, abs=4.0)
+    assert ratios[1][2] / ratios[1][1] < ratios[0][2] / ratios[0][1]

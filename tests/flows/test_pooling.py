@@ -6,6 +6,7 @@ from pathlib import Path
 
 import made_up_release as made
 import numpy as np
+import pandas as pd
 import pytest
 
 from clustmix import verify
@@ -180,3 +181,22 @@ def test_a_quantity_of_a_release_is_estimated_with_its_interval_or_refused(insta
     assert 0.0 < found["low"] < found["estimate"] < found["high"]
     assert main(["estimate", outcome.release_id, "coefficient", "age", "--json"]) == 2
     assert "no interval covers" in json.loads(capsys.readouterr().out)["message"]
+
+
+def test_rows_of_other_draws_are_a_file_of_a_signed_resample(installation, capsys):
+    outcome = release(installation, method=made.NAIVE_BAYES)
+    history = LedgerDatabase(installation / "home" / "ledger.sqlite").history()
+    words = [outcome.release_id, "--draws", "3", "--rows", "400"]
+    assert main(["resample", *words, "--json"]) == 0
+    bundle = Path(json.loads(capsys.readouterr().out)["bundle"])
+    assert LedgerDatabase(installation / "home" / "ledger.sqlite").history() == history
+    draws = pd.read_parquet(bundle / "draws.parquet")
+    assert (
+        draws.columns.tolist()[1:] == pd.read_parquet(bundle / "synthetic.parquet").columns.tolist()
+    )
+    assert draws.groupby("noise_draw").size().to_dict() == {1: 400, 2: 400, 3: 400}
+    assert draws.groupby("noise_draw")["age"].mean().nunique() == 3
+    assert main(["verify", str(bundle), "--json"]) == 0
+    card = (bundle / "data_card.md").read_text()
+    assert "as it would over other releases" in card
+    assert "To cite a figure, give its interval" in card

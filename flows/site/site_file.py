@@ -208,7 +208,7 @@ class _Pool(Declaration):
     """The last parts of a partition as one more bundle, after each release. It costs no budget."""
 
     last: Annotated[StrictInt, Field(ge=2, le=1000)]
-    """Number of parts, from the latest back; there is no pool before there are so many."""
+    """Number of parts; before there are so many there is no pool."""
 
 
 class _Publish(Declaration):

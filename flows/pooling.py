@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from flows.publication import Publisher, job_of_measurement
-from privacy.arrays import Floats
 from privacy.errors import ConfigurationError
 from privacy.ledger import EntryState, LedgerEntry
 from storage.files.documents import canonical_json, digest_of
@@ -23,10 +22,10 @@ from storage.releases.measurements import (
     sealed_file,
 )
 from storage.releases.signatures import MAX_PART_BYTES, joint, part_file, read_part
-from tasks.measurement.pooled_sums import pool_of, require_alike
+from tasks.measurement.pooled_sums import noisy_of, pool_of, require_alike
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.reporting.conclusions import Interval, contrast
-from tasks.steps.parts import part_of_measurement
+from tasks.steps.parts import part_of_measurement, sums_of_measurement
 
 
 def exported(publisher: Publisher, release_id: str) -> bytes:
@@ -130,9 +129,6 @@ def pool_of_last(publisher: Publisher, entry: LedgerEntry) -> Path | None:
 def estimated(publisher: Publisher, release_id: str, **asked: Any) -> Interval:
     """Return a quantity with its interval, from the sealed tables of a published release."""
     measurement = publisher.published(release_id)
-    job, stddevs = job_of_measurement(measurement, release_id), measurement.noise_stddevs
-
-    def noisy(name: str) -> tuple[Floats, float]:
-        return measurement.sealed_values(name) / SUM_SCALE, stddevs[name] / SUM_SCALE
-
+    job = job_of_measurement(measurement, release_id)
+    noisy = noisy_of(sums_of_measurement(job.synthesizer.plan(mu=job.mu), measurement))
     return contrast(job.synthesizer, job.table_schema, measurement.released, noisy, **asked)

@@ -60,7 +60,7 @@ class Manifest(Document):
     the bundle but the manifest and its signatures. The requester is the key id of the person who
     asked for the measurement, known where approval is needed. A resample may be restricted to a
     level by column; it names the release whose measurement it uses, which paid for it.
-    `pooled` are the parts of a pool, each a signed document of `storage.releases.parts`.
+    `pooled` are the parts of a pool, each a signed document of `storage.releases.signatures`.
     `corrected_after_checks` counts the checks of the table by other declarations
     of the dataset when this one was asked for.
     """

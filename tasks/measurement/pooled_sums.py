@@ -28,9 +28,6 @@ Part = Mapping[str, NDArray[Any]]
 Pool = tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]
 """Released arrays of a pool, and the noisy sums of all parts with their noise."""
 
-_ASSUMED_PATIENTS = 10_000
-"""Declared patients of a part without any, as for the rule that splits the budget."""
-
 
 @runtime_checkable
 class _Poolable(Protocol):
@@ -75,7 +72,8 @@ def part_of(
             "expected the draws that this version of the method plans, found those of another; "
             "pool, export and draw again with the version that measured",
         )
-    patients = np.array(float(poolable.domain.patients or _ASSUMED_PATIENTS))
+    # As the rule that splits the budget assumes where nobody has said it.
+    patients = np.array(float(poolable.domain.patients or 10_000))
     drawn_at = poolable.drawn_at(plan, released, sums)
     return {"mu": np.array(plan.mu), "patients": patients, **sums, **drawn_at}
 

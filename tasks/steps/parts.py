@@ -8,6 +8,7 @@ from storage.releases.measurements import Measurement
 from storage.schema.table import TableSchema
 from tasks.ingest.conditional_rows import sample_rows
 from tasks.ingest.encoding import decode
+from tasks.measurement.measurement_plan import MeasurementPlan
 from tasks.measurement.method import Synthesizer
 from tasks.measurement.pooled_sums import Part, draws_of, part_of, sums_of
 
@@ -16,11 +17,16 @@ MOST_ROWS = 50_000
 """Most rows of each draw."""
 
 
+def sums_of_measurement(plan: MeasurementPlan, measurement: Measurement) -> Part:
+    """Return the sealed sums of a measurement, with their noise."""
+    names = measurement.noise_stddevs
+    return sums_of(plan, {name: measurement.sealed_values(name) for name in names})
+
+
 def part_of_measurement(method: Synthesizer, mu: float, measurement: Measurement) -> Part:
     """Return a sealed measurement, drawn with a budget, as a part; its rounds are replayed."""
-    plan = method.plan(mu=mu)
-    values = {name: measurement.sealed_values(name) for name in measurement.noise_stddevs}
-    events, sums = map(event_from_dict, measurement.record.events), sums_of(plan, values)
+    plan, events = method.plan(mu=mu), map(event_from_dict, measurement.record.events)
+    sums = sums_of_measurement(plan, measurement)
     return part_of(method, plan, measurement.released, sums=sums, events=events)
 
 

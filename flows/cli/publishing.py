@@ -74,7 +74,7 @@ def resample(
     draws: Annotated[int, option("N", "number of draws", min=2, max=100)] = 20,
     rows: Annotated[int | None, option("N", "synthetic rows", min=1, max=MAX_ROWS)] = None,
 ) -> None:
-    """Publish rows of a release beside those of other draws of its noise, at no charge.
+    """Publish rows of a release and of other draws of its noise, at no charge.
 
     An estimate varies over the draws in draws.parquet as it would over other releases of the table:
     clustmix.combine makes its interval. Methods: clustmix on tables, and naive_bayes.

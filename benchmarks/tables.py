@@ -4,14 +4,16 @@ The site files are those of ``deployments/sites`` and ``benchmarks/sites``. One 
 the key ``like`` is the site file of that name with other values for the keys that it has; its
 ``more_labels`` are those of the schema, whose columns or ignored columns they are in the other one,
 and columns whose names its ``left_out``, a regular expression, finds are ignored. The source key
-``joined`` names one of `benchmarks.joined_tables`.
+``joined`` names a table that is made of several published files, by public rules that read the rows
+of one person, as a CSV, whose bytes do not depend on the version of a library: its SHA-256 is
+compared, as are those of the published files.
 """
 
 from __future__ import annotations
 
-import copy
+import hashlib
 import re
-from functools import cache
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +24,8 @@ import yaml
 from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
-from benchmarks.joined_tables import joined_table
 from flows.site.site_file import SiteFile, load_site
-from storage.files.workspace import read_npz
-from storage.public_data.datasets import data_folders, find
-from storage.public_data.public_tables import images_parquet
+from storage.public_data.datasets import data_folders, find, keep
 from storage.schema.column_blocks import LABEL_NAME
 from storage.schema.labels import Label
 from storage.settings import load_settings
@@ -35,8 +34,7 @@ from storage.sources.declared import CsvSource, ParquetSource
 from tasks.methods.registry import method_entry
 
 ROOT = Path(__file__).resolve().parents[1]
-DEPLOYED = ROOT / "deployments" / "sites"
-SITES = (ROOT / "benchmarks" / "sites", DEPLOYED)
+SITES = (ROOT / "benchmarks" / "sites", ROOT / "deployments" / "sites")
 TEST_SHARE = 0.25
 
 DECLARED_PATIENTS = {"adult": 24_000, "mnist": 60_000}
@@ -44,7 +42,6 @@ DECLARED_PATIENTS = {"adult": 24_000, "mnist": 60_000}
 
 
 def site_names() -> list[str]:
-    """Return the names of all site files."""
     return sorted(path.stem for folder in SITES for path in folder.glob("*.yaml"))
 
 
@@ -53,7 +50,7 @@ def site_document(name: str) -> dict[str, Any]:
     path = next((path for folder in SITES if (path := folder / f"{name}.yaml").is_file()), None)
     if path is None:
         raise ValueError(f"expected a site file of {SITES[0]} or {SITES[1]}, found {name!r}")
-    document: dict[str, Any] = copy.deepcopy(_parsed(path))
+    document: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
     joined = document.get("source", {}).pop("joined", None)
     if joined is not None:
         document["source"]["path"] = str(joined_table(joined))
@@ -62,23 +59,13 @@ def site_document(name: str) -> dict[str, Any]:
     if other is None:
         return document
     document = {**site_document(other), **document}
-    schema = document["schema"]
-    if labels:
-        names = [label["name"] for label in labels]
-        columns = [column for column in schema["columns"] if column["name"] not in names]
-        ignore = [name for name in schema.get("ignore", []) if name not in names]
-        schema |= {"columns": columns, "more_labels": labels, "ignore": ignore}
-    if left_out:
-        names = [column["name"] for column in schema["columns"]]
-        names = [name for name in names if re.search(left_out, name)]
-        columns = [column for column in schema["columns"] if column["name"] not in names]
-        schema |= {"columns": columns, "ignore": schema.get("ignore", []) + names}
-    return document
-
-
-@cache
-def _parsed(path: Path) -> Any:
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
+    schema, names = document["schema"], [label["name"] for label in labels]
+    columns = [column for column in schema["columns"] if column["name"] not in names]
+    ignore = [name for name in schema.get("ignore", []) if name not in names]
+    ignored = [c["name"] for c in columns if left_out and re.search(left_out, c["name"])]
+    columns = [column for column in columns if column["name"] not in ignored]
+    schema |= {"columns": columns, "ignore": ignore + ignored}
+    return {**document, "schema": schema | ({"more_labels": labels} if labels else {})}
 
 
 def with_method(document: dict[str, Any], kind: str) -> dict[str, Any]:
@@ -93,7 +80,6 @@ def with_method(document: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 def write_site(document: dict[str, Any], path: Path) -> SiteFile:
-    """Write a site file, keys in their order, and read it as the program does."""
     # The order of label levels is a declaration.
     path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
     return load_site(path)
@@ -132,7 +118,6 @@ def split(frame: pd.DataFrame, site: SiteFile, seed: int) -> tuple[pd.DataFrame,
 
 
 def _strata(raw: pd.Series, label: Label) -> NDArray[Any]:
-    """Return the label level of each raw value, by its bucket or by the first of its raw values."""
     if label.buckets is not None:
         # NaN, where there is no label, sorts last: a stratum of its own.
         edges = (*label.buckets.edges, np.inf)
@@ -148,72 +133,123 @@ def read_images(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     return pixels, table[LABEL_NAME].to_numpy().astype(np.int64)
 
 
-def _image_files(source: ParquetSource, folder: Path) -> tuple[Path, Path]:
-    """Return the published training and test images; those of MedMNIST are converted."""
-    if source.path is None:
-        return find(source.data or ""), find(f"{source.data}_test")
-    name = f"{source.path.stem}.npz"
-    places = [base / "medmnist" / name for base in data_folders(load_settings().data_places)]
-    path = next((place for place in places if place.is_file()), None)
-    if path is None:
-        raise ValueError(
-            f"expected medmnist/{name} below CLUSTMIX_DATA_DIR, found none; its site file says "
-            "where it is published"
-        )
-    arrays, files = read_npz(path), (folder / "train.parquet", folder / "test.parquet")
-    for file in files:
-        pixels, label = (arrays[f"{file.stem}_{kind}"] for kind in ("images", "labels"))
-        file.write_bytes(images_parquet(pixels, label.ravel()))
-    return files
+def images_of(dataset: str) -> Any:
+    name = dataset.replace("-", "_")
+    return [read_images(find(name + part)) for part in ("", "_test")]
+
+
+def data_place(name: str) -> Path:
+    for base in data_folders(load_settings().data_places):
+        if (base / name).exists():
+            return base / name
+    raise ValueError(f"expected {name} below CLUSTMIX_DATA_DIR, found none")
 
 
 def divided(
     document: dict[str, Any], seed: int | None, folder: Path, *, rows: int | None = None
 ) -> tuple[dict[str, Any], Path, int]:
-    """Write the training and the held-out rows of a site file into files of their own.
+    """Write the training and the held-out rows of a site file into files of a folder.
 
-    Parameters
-    ----------
-    document
-        A site file.
-    seed
-        Seed of the split; of no use for images.
-    folder
-        Where the files are written.
-    rows
-        Rows that are taken of a table, at random by a public seed; all if left out.
-
-    Returns
-    -------
-    document
-        The site file with the training rows as its source.
-    test : Path
-        File of the held-out rows.
-    rows
-        Number of training rows.
-
-    Raises
-    ------
-    ValueError
-        If a public file of images is not on this machine.
+    The seed is that of the split, of no use for images; ``rows``, all if left out, are taken of a
+    table at random by a public seed. Returns the site file with the training rows as its source,
+    the file of the held-out rows, and the number of training rows.
     """
     site = write_site(document, folder / "whole.yaml")
     if isinstance(site.source, ParquetSource) and site.table_schema.image is not None:
-        train_file, test_file = _image_files(site.source, folder)
-        found = pq.read_metadata(train_file).num_rows
-        images = {"kind": "parquet", "path": str(train_file)}
-        return {**document, "source": images}, test_file, found
+        train_file, test_file = (find(f"{site.source.data}{part}") for part in ("", "_test"))
+        source: dict[str, Any] = {"kind": "parquet", "path": str(train_file)}
+        rows = pq.read_metadata(train_file).num_rows
+        return {**document, "source": source}, test_file, rows
     frame = read_table(site)
     frame = frame if rows is None else frame.sample(min(rows, len(frame)), random_state=0)
     train, test = split(frame, site, seed or 0)
     kind = "parquet" if site.source.kind == "parquet" else "csv"
-    path = folder / f"train.{kind}"
-    if kind == "parquet":
-        train.to_parquet(path, index=False)
-    else:
-        train.to_csv(path, index=False)
-    test.to_parquet(folder / "test.parquet", index=False)
-    source: dict[str, Any] = {"kind": kind, "path": str(path)}
-    if site.source.select:
-        source["select"] = dict(site.source.select)
-    return {**document, "source": source}, folder / "test.parquet", len(train)
+    path, held_out = folder / f"train.{kind}", folder / "test.parquet"
+    (train.to_parquet if kind == "parquet" else train.to_csv)(path, index=False)
+    test.to_parquet(held_out, index=False)
+    source = {"kind": kind, "path": str(path), "select": dict(site.source.select)}
+    return {**document, "source": source}, held_out, len(train)
+
+
+HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
+"""The files of the heart-disease table: UCI, dataset 45 (Detrano et al., 1989)."""
+
+TESTS = ("hdl", "sbp", "fib4", "smoke")
+"""Laboratory values of `nafld` that are kept; `chol` and `dbp` repeat two of them as published."""
+
+CONDITIONS: Mapping[str, str] = {
+    "afib": "afib", "ang/isc": "angina", "cardiac arrest": "cardiac_arrest",
+    "diabetes": "diabetes", "dyslipidemia": "dyslipidemia", "heart failure": "heart_failure",
+    "htn": "hypertension", "MI": "infarction", "stroke": "stroke",
+}  # fmt: skip
+"""Columns for earlier events, by the published name of the event in `nafld`."""
+
+
+def _heart_disease(parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Concatenate the four files; the column ``hospital`` names the file of a row."""
+    frames = []
+    for hospital in HOSPITALS:
+        # A column with a "?" is text in one file and a number in another: one spelling for all.
+        frame = parts[hospital].map(lambda cell: cell if cell == "?" else f"{float(cell):g}")
+        frame.insert(0, "hospital", hospital)
+        frames.append(frame)
+    return pd.concat(frames)
+
+
+def _nafld(parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Return one row for each person: facts known on the index date (day 0) and the final state.
+
+    The last laboratory value up to day 0 is kept; on equal days, the last one in the file.
+    ``case`` is 1 for a case of fatty liver disease, who is their own case, and 0 for a person
+    matched to one. The key of that case and the time of follow-up are left out.
+    """
+    people, values, events = (parts[f"nafld{part}"] for part in (1, 2, 3))
+    known = values[values["days"] <= 0].sort_values("days", kind="stable")
+    table = people[["id", "age", "male", "weight", "height", "bmi"]].copy()
+    matched = people["case.id"].isna()
+    table["case"] = (people["case.id"] == people["id"]).astype("Int64").mask(matched)
+    for test in TESTS:
+        last = known[known["test"] == test].groupby("id")["value"].last()
+        column = people["id"].map(last)
+        table[test] = column.round().astype("Int64") if test == "smoke" else column
+    for event, name in CONDITIONS.items():
+        had = events.loc[(events["event"] == event) & (events["days"] <= 0), "id"]
+        table[name] = people["id"].isin(had).astype(int)
+    table["status"] = people["status"]
+    return table
+
+
+def _creditcard_subset(parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    return parts["creditcard_subset"].drop(columns=["Time", "source"])
+
+
+_Build = Callable[[Mapping[str, pd.DataFrame]], pd.DataFrame]
+JOINED: Mapping[str, tuple[_Build, tuple[str, ...], str]] = {
+    "heart_disease_uci": (_heart_disease, HOSPITALS,
+        "31b4ec541342ebe55571a88fd75ce5805693ffb172a9138d3c510e658379da31"),
+    "nafld": (_nafld, ("nafld1", "nafld2", "nafld3"),
+        "bc9bbd904459c5ed5db3fc48763e35127b22bcf93a852b41506f64e2df64594a"),
+    "creditcard_subset": (_creditcard_subset, ("creditcard_subset",),
+        "4384d9c97b3f65c573caea8268bf87e5b5bbb4aeffee64b0525edfa8c6402a2c"),
+}  # fmt: skip
+"""Recipes of the tables: the Parquet files below a folder, and the SHA-256 of the resulting CSV."""
+
+
+def joined_table(name: str) -> Path:
+    """Return the file of a table, made where the published files are in ``CLUSTMIX_DATA_DIR``.
+
+    The file does not exist if they are absent. It is a ValueError if it is not the expected table.
+    """
+    build, parts, expected = JOINED[name]
+    places = load_settings().data_places
+    target = places.downloads / name / f"{name}.csv"
+    for folder in data_folders(places):
+        paths = {part: folder / name / f"{part}.parquet" for part in parts}
+        if target.is_file() or not all(path.is_file() for path in paths.values()):
+            continue
+        table = build({part: pd.read_parquet(path) for part, path in paths.items()})
+        content = table.to_csv(index=False, lineterminator="\n").encode("ascii")
+        keep(content, target)
+    if target.is_file() and hashlib.sha256(target.read_bytes()).hexdigest() != expected:
+        raise ValueError(f"expected the table {name} of its published files, found another")
+    return target

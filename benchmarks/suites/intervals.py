@@ -9,21 +9,18 @@ rows, with `clustmix.combine` of ten draws. A naive interval takes rows for pati
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 import clustmix
-from benchmarks.jobs import Job
-from benchmarks.results import print_row
-from benchmarks.suites.pool import as_part, drawn_from, mu_of, row_of, tables
+from benchmarks.jobs import run
+from benchmarks.results import ResultRow
+from benchmarks.suites.pool import as_part, drawn_from, made_row, mu_of, tables
 from privacy.errors import ConfigurationError
 from tasks.ingest.encoding import domain_of, encode_chunk
 from tasks.measurement.encoded import EncodedRows
@@ -42,18 +39,6 @@ ASKED = {
 }  # fmt: skip
 COLUMNS = {"made-up": [2, 0, 1], "adult": [9, 0, 12]}
 """Columns of the logistic model, the one of the coefficient first."""
-
-
-def jobs() -> list[Job]:
-    """Return the jobs, the quick ones first."""
-    words = [
-        f"--dataset {table} --epsilon {epsilon} --quantity {quantity}".split()
-        for quantity in RELEASES
-        for epsilon in ("1", "0.5", "4")
-        for table in ASKED
-    ]
-    name, limit = "benchmarks.suites.intervals", 3 * 3600
-    return [Job(suite="intervals", command=(name, *one), limit_seconds=limit) for one in words]
 
 
 def population(table: str) -> tuple[clustmix.Schema, Any, Any]:
@@ -138,16 +123,14 @@ def coverage(table: str, epsilon: float, quantity: str) -> dict[str, float]:
     return shares | {f"{k} {n}": count[f"{k} {n}"] / max(of[n], 1) for n in names for k in kinds}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--dataset", choices=ASKED, required=True)
-    parser.add_argument("--epsilon", type=float, required=True)
-    parser.add_argument("--quantity", choices=RELEASES, default="contrasts")
-    asked = parser.parse_args(arguments)
-    settings = {"quantity": asked.quantity, "releases": RELEASES[asked.quantity]}
-    figures = coverage(asked.dataset, asked.epsilon, asked.quantity)
-    return print_row(row_of(asked.dataset, asked.epsilon, 0, settings=settings, figures=figures))
+def row_of(
+    dataset: str, epsilon: float, quantity: Literal["contrasts", "coefficient"] = "contrasts"
+) -> ResultRow:
+    """Make the row of simulated releases of a table."""
+    settings = {"quantity": quantity, "releases": RELEASES[quantity]}
+    figures = coverage(dataset, epsilon, quantity)
+    return made_row(dataset, epsilon, 0, settings=settings, figures=figures)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(row_of)

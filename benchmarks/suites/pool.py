@@ -9,14 +9,11 @@ part of four from the noisy counts of the pool. Draws have no seed, splits have.
 
 from __future__ import annotations
 
-import argparse
-import sys
 import tempfile
-from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -24,8 +21,8 @@ import pandas as pd
 import clustmix
 from audits.planted import PlantedTable
 from audits.whole_release import judge_scores
-from benchmarks.jobs import Job
-from benchmarks.results import IN_PROCESS, ResultRow, print_row
+from benchmarks.jobs import run
+from benchmarks.results import IN_PROCESS, ResultRow
 from benchmarks.score import score
 from benchmarks.tables import read_table, site_document, split, write_site
 from privacy.calibration import affordable_epsilon, release_mu
@@ -40,16 +37,7 @@ from tasks.methods.clustmix.table_clustmix import TableClustMix
 from tasks.methods.clustmix.tables.table_layout import LABEL_COUNTS
 
 DELTA, ROWS, EPSILON, PARTS, CANARIES = 1e-6, 100_000, 1.0, 4, 1_000
-TABLES = ("adult", "diabetes130-readmission")
 HOSPITALS, CANARY_TABLE = "heart-disease-uci", "canaries"
-
-
-def jobs() -> list[Job]:
-    """Return the jobs, the quick ones first."""
-    several = ("4", "2", "12", "2 --differ age", "2 --differ size")
-    asked = [HOSPITALS, CANARY_TABLE, *(f"{of} --parts {t}" for t in several for of in TABLES)]
-    words = [f"--dataset {one} --draw {draw}" for draw in range(3) for one in asked]
-    return [Job(suite="pool", command=("benchmarks.suites.pool", *one.split())) for one in words]
 
 
 def tables(name: str, seed: int) -> tuple[clustmix.Schema, dict[str, Any], pd.DataFrame, Any]:
@@ -158,29 +146,26 @@ def attacked() -> dict[str, float]:
     return {f"epsilon_{of}": value for of, value in shown.items()} | {"right_guesses": right}
 
 
-def row_of(name: str, epsilon: float, seed: int, **more: Any) -> ResultRow:
+def made_row(name: str, epsilon: float, seed: int, **more: Any) -> ResultRow:
     """Return a row of these settings and figures."""
     figures = {of: round(float(value), 5) for of, value in more.pop("figures").items()}
-    usual = {"method": "clustmix", "analysis": "proven", "delta": DELTA, "source": IN_PROCESS}
-    return ResultRow(dataset=name, epsilon=epsilon, seed=seed, figures=figures, **usual, **more)  # type: ignore[arg-type]
+    usual: dict[str, Any] = {"method": "clustmix", "analysis": "proven", "delta": DELTA}
+    usual |= {"epsilon": epsilon, "seed": seed, "source": IN_PROCESS}
+    return ResultRow(dataset=name, figures=figures, **usual, **more)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--dataset", required=True)
-    parser.add_argument("--parts", type=int, default=PARTS)
-    parser.add_argument("--differ", choices=("age", "size"), default="")
-    parser.add_argument("--draw", type=int, default=0)
-    asked = parser.parse_args(arguments)
-    if asked.dataset == HOSPITALS:
-        figures = hospitals(asked.draw)
-    elif asked.dataset == CANARY_TABLE:
-        figures = attacked()
+def row_of(
+    dataset: str, parts: int = PARTS, differ: Literal["", "age", "size"] = "", seed: int = 0
+) -> ResultRow:
+    """Make the row of a table in parts, of the hospitals or of the canaries."""
+    if dataset == HOSPITALS:
+        figures = hospitals(seed)
     else:
-        figures = parts_of(asked.dataset, asked.parts, asked.differ, asked.draw)
-    settings = {"parts": asked.parts, "differ": asked.differ}
-    return print_row(row_of(asked.dataset, EPSILON, asked.draw, settings=settings, figures=figures))
+        is_attack = dataset == CANARY_TABLE
+        figures = attacked() if is_attack else parts_of(dataset, parts, differ, seed)
+    settings = {"parts": parts, "differ": differ}
+    return made_row(dataset, EPSILON, seed, settings=settings, figures=figures)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(row_of)

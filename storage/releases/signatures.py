@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, JsonValue, StringConstraints, field_validator
 
 from privacy.errors import ConfigurationError, IntegrityError
-from privacy.event_records import event_from_dict
-from privacy.events import Composed
+from privacy.events import Composed, event_from_dict
 from privacy.gaussian import GaussianAccountant
 from privacy.parameters import Adjacency
 from storage.files.documents import (

@@ -3,7 +3,7 @@
 import pandas as pd
 from numpy.random import Generator
 
-from privacy.event_records import event_from_dict
+from privacy.events import event_from_dict
 from storage.releases.measurements import Measurement
 from storage.schema.table import TableSchema
 from tasks.ingest.conditional_rows import sample_rows

@@ -11,6 +11,7 @@ loads no orchestrator; what takes a moment is loaded when it is used.
 
 from clustmix.guarantee import Guarantee, Plan
 from clustmix.methods import DPCDA, DPGM, ClustMix, DPKMeans, NaiveBayes
+from clustmix.pools import combine, contrast, pool
 from clustmix.schema import (
     CategoricalColumn,
     DateColumn,
@@ -42,5 +43,8 @@ __all__ = [
     "RealColumn",
     "Schema",
     "Synthesizer",
+    "combine",
+    "contrast",
+    "pool",
     "verify",
 ]

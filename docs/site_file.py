@@ -53,6 +53,8 @@ MEANINGS = {
     "SiteFile.table_schema": "The declared table.",
     "SiteFile.privacy_unit": "Unit of protection.",
     "SiteFile.privacy": "Guarantee of one release.",
+    "SiteFile.publish": "Bundles beside that of a release.",
+    "_Publish.pool": "The last parts together.",
     "SiteFile.budget": "Caps on all releases together.",
     "SiteFile.dataset": "Name under which releases are published, and of the budget if `budget` "
     "names no cohort.",

@@ -205,6 +205,19 @@ class _Distill(Declaration):
     """Number of points."""
 
 
+class _Pool(Declaration):
+    """The last parts of a partition as one more bundle, after each release. It costs no budget."""
+
+    last: Annotated[StrictInt, Field(ge=2, le=1000)]
+    """Number of parts; before there are so many there is no pool."""
+
+
+class _Publish(Declaration):
+    """Bundles beside that of a release."""
+
+    pool: _Pool
+
+
 class SiteFile(Declaration):
     """A site file."""
 
@@ -244,6 +257,7 @@ class SiteFile(Declaration):
     """Facts about the table and its publisher for the catalogue entries of a bundle."""
     gate: _Gate | None = left_out()
     """Expectations of your own at both gates."""
+    publish: _Publish | None = left_out()
     schedule: _Schedule | None = left_out()
     """Times of releases by the orchestrator."""
     arrival: _Arrival | None = None
@@ -282,10 +296,10 @@ class SiteFile(Declaration):
                 f"under schema.ignore{did_you_mean(stray[0], known)}"
             )
         yield from self._faults_of_caps()
-        if (
-            self.privacy_unit.partition is not None
-            and self.privacy.adjacency is not Adjacency.ADD_REMOVE
-        ):
+        adds_up = self.method.kind in ("clustmix", "naive_bayes") and schema.image is None
+        if self.publish is not None and not (adds_up and self.privacy_unit.partition):
+            yield "publish.pool: expected a partition, and a table by clustmix or naive_bayes"
+        if self.privacy_unit.partition and self.privacy.adjacency is not Adjacency.ADD_REMOVE:
             yield (
                 "privacy_unit.partition: expected adjacency add_remove; a patient who is replaced "
                 "may move from one part to another, so the parts do not protect each other"

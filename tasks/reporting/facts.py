@@ -70,6 +70,9 @@ def steps(manifest: Manifest, *, images: bool = False) -> dict[str, str]:
 
 def budget_sentence(manifest: Manifest) -> str:
     """Return the cost of this release; costs of other runs are not published."""
+    if manifest.pooled:
+        parts = ", ".join(f"{part['dataset']}/{part['release_id']}" for part in manifest.pooled)
+        return f"Nothing was charged: it pools what was paid for by its parts, {parts}."
     return (
         f"Charged to ledger entry {manifest.ledger_entry}: rho = {rounded_up(manifest.rho)} "
         f"(mu = {rounded_up(manifest.mu)})."

@@ -42,8 +42,7 @@ from tasks.steps.job import MethodConfig
 _MOST_ROWS, _MOST_VALUES = 250_000, 50_000_000
 """Rows cost no privacy, and a classifier needs many to see through the chance in a label."""
 
-_MOST_CODES = 16_000
-"""Most features of a distilled point: it has one for each level and bin."""
+_MOST_CODES = 16_000  # of a distilled point, which has a feature for each level and bin
 
 
 def _name(text: str) -> str:

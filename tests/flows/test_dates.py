@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.methods.clustmix.tables import table_clustmix as synthesizer
+from tasks.methods.clustmix import table_clustmix as synthesizer
 
 STAY = {"relative_to": "admitted", "lower": 0, "upper": 60, "bins": [0, 1, 7, 30, 61]}
 DATES = {

@@ -39,6 +39,9 @@ def init(
         ),
     ] = None,
     label: Annotated[str | None, option("COLUMN", "the column to predict")] = None,
+    time: Annotated[
+        str | None, option("COLUMN", "the time to the label, if this is an event; else censored")
+    ] = None,
     patient: Annotated[str | None, option("COLUMN", "the column that names the patient")] = None,
     ignore: Annotated[
         list[str] | None, option("COLUMN", "a column to leave out; may be given several times")
@@ -76,6 +79,7 @@ def init(
         source,
         codebook=None if codebook is None else read_codebook(codebook),
         label=label,
+        time=time,
         patient=patient,
         ignore=ignore or (),
     )

@@ -31,6 +31,7 @@ def site_template(
     label: str | None = None,
     patient: str | None = None,
     ignore: Sequence[str] = (),
+    time: str | None = None,
 ) -> str:
     """Return a site file with placeholders for the decisions of a person.
 
@@ -38,7 +39,8 @@ def site_template(
     `load_site` refuses the file until all are filled in. No record is read. InputError for a label,
     patient or ignored column that the header lacks.
     """
-    for option, name in (("label", label), ("patient", patient), *(("ignore", n) for n in ignore)):
+    named = (("label", label), ("time", time), ("patient", patient))
+    for option, name in (*named, *(("ignore", n) for n in ignore)):
         if name is not None and name not in header:
             raise InputError(
                 "COLUMN_MISSING",
@@ -58,7 +60,7 @@ def site_template(
         for name, variable in described.items()
         if variable.kind == "ignore"
     } | dict.fromkeys(ignore, "")
-    elsewhere = {label, patient, *unused}
+    elsewhere = {label, time, patient, *unused}
     return _template().render(
         source=source,
         columns=[
@@ -67,9 +69,11 @@ def site_template(
             if name not in elsewhere
         ],
         label=label,
+        time=time,
+        time_unit=None if time is None or time not in described else described[time].unit or None,
         label_lines=label_lines(described.get(label or "")),
         patient=patient,
-        ignore=[(name, unused[name]) for name in header if name in {*unused} - {label, patient}],
+        ignore=[(name, unused[name]) for name in header if name in {*unused} - {label, time, patient}],
         absent=shown(
             ", ".join(
                 name for name, one in codebook.items() if name not in used and not one.optional

@@ -1,23 +1,26 @@
 """The labels of a table: the columns that models trained on a release will predict.
 
 Several labels are measured as one label with a level for each combination. A release then serves
-each of them, and their association, at the cost of one label.
+each of them, and their association, at the cost of one label. A survival label is two columns, an
+event and a time, in the same way.
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise, product
+from itertools import pairwise
 from math import prod
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from storage.schema.columns import (
+    MAX_DECIMALS,
     Declaration,
     Finite,
     Level,
     Name,
+    NumericColumn,
     RawValue,
     did_you_mean,
     left_out,
@@ -123,14 +126,187 @@ class Label(Declaration):
         """Names of the label levels, in the order of their codes."""
         return tuple(self.levels or ()) if self.buckets is None else self.buckets.levels
 
+    @property
+    def number(self) -> NumericColumn | None:
+        """The number that a level is released as, if it is an interval of time."""
+        return None
+
+    @property
+    def about(self) -> str:
+        """Kind of the column in words."""
+        return f"label, {len(self.level_names)} levels"
+
+
+class _Time(Declaration):
+    """Time of a record from its start to the event, or to the end of its observation.
+
+    Interval i holds ``edges[i] <= time < edges[i + 1]``, and a released time is uniform in it. A
+    record with a time from the last edge on is released as censored at that edge; a time below the
+    first edge is refused.
+    """
+
+    column: Name
+    """Column of the time."""
+    unit: Level
+    """Unit of the time, such as days."""
+    edges: Annotated[tuple[Finite, ...], Field(min_length=2)]
+    """Edges of the intervals, increasing; a public choice, such as the years of follow-up."""
+    decimals: Annotated[int, Field(ge=0, le=MAX_DECIMALS)] | None = None
+    """Decimals of a released time; by default 0 for days, 2 for other units."""
+    missing: tuple[RawValue, ...] = ()
+    """Raw codes that mean "no time". Such rows are left out."""
+    nullable: bool = False
+    """Allow empty cells, which mean "no time"."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _ = self.number  # refuses edges that are not in order, or off the grid
+        return self
+
+    @property
+    def number(self) -> NumericColumn:
+        """The released column."""
+        decimals = (0 if self.unit == "days" else 2) if self.decimals is None else self.decimals
+        return NumericColumn(
+            name=self.column,
+            kind="real" if decimals else "integer",
+            lower=self.edges[0],
+            upper=self.edges[-1],
+            bins=self.edges,
+            decimals=decimals,
+        )
+
+
+class _Event(Declaration):
+    """Outcome of a record: an event, or the end of its observation without one."""
+
+    column: Name
+    """Column of the outcome."""
+    levels: _Levels
+    """Raw values by level, as of any label. Each level but `censored` is an event."""
+    censored: Level | None = None
+    """Level of records without an event. If left out, it is the level with the name ``censored`` or
+    the raw value 0."""
+    prefixes: dict[Level, tuple[RawValue, ...]] = left_out({})
+    """Beginnings of raw values that belong to a level, by level."""
+    other: Level | None = left_out()
+    """The level of every undeclared value; such values are refused if left out."""
+    missing: tuple[RawValue, ...] = ()
+    """Raw codes that mean "no outcome". Such rows are left out."""
+    nullable: bool = False
+    """Allow empty cells, which mean "no outcome"."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _ = self.label
+        return self
+
+    @property
+    def unobserved(self) -> str:
+        """The level of records without an event."""
+        if self.censored is not None:
+            return self.censored
+        found = [name for name, raw in self.levels.items() if {"censored", "0"} & {name, *raw}]
+        if len(found) != 1:
+            raise ValueError("expected censored to name the level of records without an event")
+        return found[0]
+
+    @property
+    def label(self) -> Label:
+        """The outcome as a label."""
+        events = [level for level in self.levels if level != self.unobserved]
+        if len(events) == len(self.levels):
+            raise ValueError("expected censored to name a level")
+        return Label(
+            name=self.column,
+            positive=events[0] if len(events) == 1 else None,
+            **self.model_dump(include={"levels", "prefixes", "other", "missing", "nullable"}),
+        )
+
+
+class _TimeLabel(Label):
+    """The intervals of a time as levels, the last one from the last edge on."""
+
+    declared: _Time
+    censored: int
+    """Code of the outcome without an event, in the label before this one."""
+
+    @property
+    def number(self) -> NumericColumn:
+        return self.declared.number
+
+    @property
+    def about(self) -> str:
+        return f"label, time in {self.declared.unit} to the event or the end of observation"
+
+
+class SurvivalLabel(Declaration):
+    """A time to an event, censored where observation ended before it: two released columns.
+
+    They are measured as one label, with a level for each interval and outcome, and one for records
+    that are observed up to the last edge.
+    """
+
+    kind: Literal["survival"]
+    """Two columns, of which one is a time."""
+    time: _Time
+    """The time."""
+    event: _Event
+    """The outcome at that time."""
+
+    @property
+    def labels(self) -> tuple[Label, Label]:
+        """The outcome and the intervals of the time, as labels."""
+        time, outcome = self.time, self.event.label
+        ends = [f"{edge:.{time.number.grid_decimals}f}" for edge in time.edges]
+        levels = (*map("..".join, pairwise(ends)), f"{ends[-1]} or more")
+        return outcome, _TimeLabel(
+            name=time.column,
+            buckets=_Buckets(edges=time.edges[1:], levels=levels),
+            missing=time.missing,
+            nullable=time.nullable,
+            declared=time,
+            censored=outcome.level_names.index(self.event.unobserved),
+        )
+
+    @property
+    def name(self) -> str:
+        """Name of the column of the outcome."""
+        return self.event.column
+
+    @property
+    def level_names(self) -> tuple[str, ...]:
+        """Names of the outcomes."""
+        return self.event.label.level_names
+
+    @property
+    def positive(self) -> str | None:
+        """The event, if there is one kind of it."""
+        return self.event.label.positive
+
 
 class Labels:
-    """Several labels as one, with a level for each combination: ``died=no, stay=short``."""
+    """Several labels as one, with a level for each combination: ``died=no, stay=short``.
+
+    Of combinations with the last level of a time, only that with the outcome before it which means
+    "censored" is a level, and stands for all.
+    """
 
     def __init__(self, labels: Sequence[Label]) -> None:
         self._labels = tuple(labels)
         self._sizes = tuple(len(label.level_names) for label in labels)
-        if len(labels) > 1 and prod(self._sizes) > MAX_LABEL_LEVELS:
+        # The combinations without the last level of a time are at most twice as many.
+        too_many = len(labels) > 1 and prod(self._sizes) > 2 * MAX_LABEL_LEVELS
+        places = [*np.unravel_index(np.arange(1 if too_many else prod(self._sizes)), self._sizes)]
+        for place, label in enumerate(labels):
+            if isinstance(label, _TimeLabel):
+                last = places[place] == len(label.level_names) - 1
+                places[place - 1] = np.where(last, label.censored, places[place - 1])
+        kept, self._codes = np.unique(
+            np.ravel_multi_index(places, self._sizes), return_inverse=True
+        )
+        self._places = np.unravel_index(kept, self._sizes)
+        if too_many or len(labels) > 1 and len(kept) > MAX_LABEL_LEVELS:
             raise ValueError(
                 f"expected labels of {MAX_LABEL_LEVELS} levels or fewer together, found more; "
                 "declare fewer levels, or fewer labels"
@@ -145,7 +321,7 @@ class Labels:
     def level_names(self) -> tuple[str, ...]:
         """Names of the levels together, in the order of their codes."""
         names = [label.name for label in self._labels]
-        every = product(*(label.level_names for label in self._labels))
+        every = zip(*self.parts.values(), strict=True)
         if len(names) == 1:
             return tuple(level for (level,) in every)
         return tuple(", ".join(map("{}={}".format, names, levels)) for levels in every)
@@ -153,7 +329,7 @@ class Labels:
     @property
     def parts(self) -> dict[str, list[str]]:
         """The level of each label, by its name, in every level together."""
-        own = self.columns(np.arange(prod(self._sizes)))
+        own = self.columns(np.arange(len(self._places[0])))
         return {name: levels.tolist() for name, levels in own.items()}
 
     def joined(self, codes: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
@@ -161,19 +337,21 @@ class Labels:
         found = np.zeros_like(codes[0])
         for own, size in zip(codes, self._sizes, strict=True):
             found = np.where((found < 0) | (own < 0), np.minimum(own, -1), found * size + own)
-        return found
+        return np.where(found < 0, found, self._codes[found]).astype(np.int32)
+
+    def apart(self, codes: NDArray[Any]) -> list[NDArray[np.intp]]:
+        """Return the code (n,) of each label for joint codes (n,)."""
+        return [own[codes] for own in self._places]
 
     def columns(self, codes: NDArray[Any]) -> dict[str, NDArray[np.object_]]:
         """Return the levels of each label, by its name, for joint codes (n,)."""
-        parts = np.unravel_index(codes.astype(np.int64), self._sizes)
         return {
             label.name: np.array(label.level_names, dtype=object)[part]
-            for label, part in zip(self._labels, parts, strict=True)
+            for label, part in zip(self._labels, self.apart(codes), strict=True)
         }
 
     def asked(self, name: str, asked: str | None) -> NDArray[np.bool_]:
         """Return a mask of the joint levels that a condition on one label allows (ValueError)."""
-        places = np.unravel_index(np.arange(prod(self._sizes)), self._sizes)
         place = [label.name for label in self._labels].index(name)
         allowed = levels_asked(name, asked, self._labels[place].level_names)
-        return np.asarray(allowed)[places[place]]
+        return np.asarray(allowed)[self._places[place]]

@@ -131,7 +131,10 @@ def release_rules(
         whole = schema.image is None or types <= {"i", "u"}
         texts = _texts(frame, schema.column_names) if whole else None
         asked.append((_TableRule(block, None, _IN_SET, {"value_set": levels}), _array(texts)))
-    for label in (schema.label, *schema.more_labels):
+    for label in schema.all_labels:
+        if label.number is not None:
+            asked += _release_rules(label.number, frame)
+            continue
         rule = _TableRule("label", label.name, _IN_SET, {"value_set": [*label.level_names]})
         asked.append((rule, _array(_texts(frame, [label.name]))))
     return asked

@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import yaml
+from pydantic import BaseModel
 
 from storage.files.documents import listed
 from storage.schema.columns import CategoricalColumn, NumericColumn, number_of
-from storage.schema.labels import Label
+from storage.schema.labels import Label, SurvivalLabel
 from storage.schema.table import TableSchema
 from tasks.ingest.tallies import WORDS, Tally
 
@@ -57,7 +58,10 @@ def summary_of(found: Tally, schema: TableSchema, patient: str | None) -> list[d
 
     A record has the shares of the cells, the faults in words, and what would mend them as YAML.
     """
-    declared = {one.name: one for one in (*schema.columns, schema.label, *schema.more_labels)}
+    declared = {one.name: one for one in (*schema.columns, *schema.all_labels)}
+    written = dict[str, BaseModel](declared)
+    if isinstance(schema.label, SurvivalLabel):
+        written |= {one.column: one for one in (schema.label.time, schema.label.event)}
     records, fine = list[tuple[tuple[float, ...], dict[str, Any]]](), dict[str, Any]()
     for name in [name for name, kind, _ in found if kind == "cells"]:
         cells, column = _Cells(found, name), declared.get(name)
@@ -76,7 +80,7 @@ def summary_of(found: Tally, schema: TableSchema, patient: str | None) -> list[d
                 _SAID[one.kind]["seen"].format(cells=", ".join(one.cells[:3])) for one in faults
             ),
             "advice": "; ".join(_SAID[one.kind]["mend"] for one in faults),
-            "change": "" if column is None or schema.items else _yaml(column, faults),
+            "change": "" if column is None or schema.items else _yaml(written[name], faults),
         }
         passes = cells.share("outside") + cells.share("constraint") == 0.0
         records.append(((passes, column is not None, -faults[0].share), record))
@@ -176,12 +180,12 @@ def _folded(text: str) -> str:
     return letters.lstrip("0") or letters
 
 
-def _yaml(column: _Declared, faults: list[_Fault]) -> str:
+def _yaml(column: BaseModel, faults: list[_Fault]) -> str:
     """Return a declaration with its changes, or what stands elsewhere, as one line of YAML."""
     change: dict[str, Any] = {}
     for one in faults:
         for key, value in (one.change or _SAID[one.kind].get("change", {})).items():
-            known = change.get(key, column.missing) if key == "missing" else ()
+            known = change.get(key, getattr(column, key)) if key == "missing" else ()
             change[key] = [*known, *value] if isinstance(value, tuple | list) else value
     elsewhere = {key: change[key] for key in ("ignore", "decimal") if key in change}
     whole = column.model_dump(mode="json", exclude_defaults=True) | change

@@ -40,7 +40,7 @@ def tally(frame: pd.DataFrame, rules: IngestRules, violations: Sequence[Violatio
     """
     schema, found = rules.row_schema, Tally()
     columns = schema.columns if schema.image is None else ()
-    for column in (*columns, schema.label, *schema.more_labels):
+    for column in (*columns, *schema.all_labels):
         _count(found, frame[column.name], _kinds(frame[column.name], column))
     for name in (rules.unit.column, None if rules.visits is None else rules.visits.order):
         if name is not None:

@@ -15,6 +15,7 @@ import yaml
 from storage.files.documents import FileDigest
 from storage.releases.manifest import Manifest
 from storage.schema.columns import NumericColumn, number_of
+from storage.schema.labels import Label
 from storage.schema.declarations import CatalogueEntry
 from storage.schema.table import TableSchema
 from tasks.reporting.claim import Claim
@@ -100,7 +101,13 @@ def _columns(schema: TableSchema) -> Iterator[dict[str, Any]]:
     The missing code is None if missing values are empty cells or do not occur. A code such as ``?``
     makes numbers text in the Parquet file.
     """
-    for column in schema.columns:
+    pixel = None if schema.image is None else "gray level of a pixel"
+    released = [
+        # A row without a label is left out.
+        (one.number or one.model_copy(update={"missing": (), "nullable": False}), one.about)
+        for one in schema.all_labels
+    ]
+    for column, about in [*((c, pixel or described_column(c)) for c in schema.columns), *released]:
         code = None if column.nullable or not column.missing else column.missing[0]
         kind, levels, bounds = "text", None, None
         if isinstance(column, NumericColumn):
@@ -108,22 +115,16 @@ def _columns(schema: TableSchema) -> Iterator[dict[str, Any]]:
             number = int if column.kind == "integer" else float
             bounds = (number(column.lower), number(column.upper))
         else:
-            levels = [*column.levels]
+            levels = [*(column.level_names if isinstance(column, Label) else column.levels)]
         yield {
             "name": column.name,
             "kind": kind,
             "in_parquet": kind if code is None or number_of(code) is not None else "text",
-            "about": described_column(column) if schema.image is None else "gray level of a pixel",
+            "about": about,
             "levels": levels,
             "bounds": bounds,
             "missing": code,
             "may_be_empty": column.nullable,
-        }
-    for label in (schema.label, *schema.more_labels):
-        yield {
-            **{"name": label.name, "kind": "text", "in_parquet": "text", "about": "label"},
-            "levels": [*label.level_names],
-            **{"bounds": None, "missing": None, "may_be_empty": False},
         }
 
 

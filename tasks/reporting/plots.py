@@ -19,7 +19,7 @@ from privacy.arrays import Codes, Floats, Indices
 from storage.schema.columns import Column, NumericColumn
 from storage.schema.labels import Label
 from storage.schema.table import TableSchema
-from tasks.ingest.encoding import encode_chunk
+from tasks.ingest.encoding import encode_chunk, label_codes
 from tasks.reporting.associations import highlighted_level
 from tasks.reporting.facts import listed
 from tasks.reporting.released_tables import DEVIATIONS
@@ -149,15 +149,16 @@ def column_plots(frame: pd.DataFrame, schema: TableSchema) -> list[_Plot]:
     """Count the codes of every released column in order; of images the labels alone."""
     columns = schema.columns if schema.image is None else ()
     codes = encode_chunk(frame, schema, mend=False).codes if columns else np.empty((0, 0))
-    highlighted = (frame[schema.label.name] == highlighted_level(schema.label)).to_numpy()
+    first = schema.all_labels[0]
+    highlighted = (frame[first.name] == highlighted_level(first)).to_numpy()
     plots = []
     for column, own in zip(columns, codes.T, strict=True):
         shares, parts = (_shares(of, column.n_codes) for of in (own, own[highlighted]))
         values = zip(_levels_of(column), shares, parts, strict=True)
         plots.append(_plot(column, [_Bar(*each) for each in values]))
-    for label in (schema.label, *schema.more_labels):
+    for label in schema.all_labels:
         names = label.level_names
-        shares = _shares(pd.Index(names).get_indexer(pd.Index(frame[label.name])), len(names))
+        shares = _shares(label_codes(frame[label.name], label, []), len(names))
         bars = [_Bar(name, share, None) for name, share in zip(names, shares, strict=True)]
         plots.append(_plot(label, bars))
     return plots
@@ -174,7 +175,7 @@ def crowded_columns(frame: pd.DataFrame, schema: TableSchema) -> str:
 
 def released_plots(tables: bytes, schema: TableSchema) -> list[_Plot]:
     """Return a plot of the released shares of every column in order, then of the labels."""
-    level, names = highlighted_level(schema.label), schema.labels.level_names
+    level, names = highlighted_level(schema.all_labels[0]), schema.labels.level_names
     of_first = schema.labels.parts[schema.label.name]
     coloured = [name for name, of in zip(names, of_first, strict=True) if of == level]
     shown = pd.read_parquet(io.BytesIO(tables), filters=[("by", "in", ["", schema.labels.name])])
@@ -184,7 +185,7 @@ def released_plots(tables: bytes, schema: TableSchema) -> list[_Plot]:
     of_label = by_column[schema.label.name]
     (highlighted,) = of_label[of_label["level"] == level][_NUMBERS].to_numpy()
     plots: list[_Plot] = []
-    for column in (*schema.columns, schema.label, *schema.more_labels):
+    for column in (*schema.columns, *schema.all_labels):
         cells = by_column[column.name]
         inside = _summed(cells[cells["by"] != ""], together)
         whole = cells[cells["by"] == ""][_NUMBERS].to_numpy()
@@ -275,9 +276,12 @@ def _within(cells: Floats, label: Floats) -> list[_Share]:
 
 def _plot(column: Column | Label, bars: list[_Bar], notes: Sequence[str] = ()) -> _Plot:
     """Return a plot of levels, or of bins along an axis; see `_along`."""
+    apart_of = _MISSING
+    if isinstance(column, Label) and column.number is not None:
+        column, apart_of = column.number, f"\u2265{column.number.upper:.6g}"
     if not isinstance(column, NumericColumn):
         return _Plot(name=column.name, bars=_most_frequent(bars), notes=tuple(notes))
-    n, missing = column.n_bins, [(_MISSING, bar) for bar in bars[column.n_bins :]]
+    n, missing = column.n_bins, [(apart_of, bar) for bar in bars[column.n_bins :]]
     edges = np.array([*column.bin_starts, column.upper + (column.kind == "integer")])
     shares = np.array([bar.share for bar in bars[:n]])
     inside, spikes = _along(shares, np.diff(edges))

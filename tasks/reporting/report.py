@@ -59,7 +59,7 @@ def render_report(
         snippet=snippet(schema),
         max_levels=MAX_LEVELS,
         label=schema.label.name,
-        highlighted=highlighted_level(schema.label),
+        highlighted=highlighted_level(schema.all_labels[0]),
         labels=schema.label_names,
     )
 

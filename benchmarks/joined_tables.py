@@ -45,7 +45,7 @@ def _nafld(parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
     The last laboratory value up to day 0 is kept; on equal days, the last one in the file.
     ``case`` is 1 for a case of fatty liver disease, who is their own case, and 0 for a person
-    matched to one. The key of that case and the time of follow-up are left out.
+    matched to one; the key of that case is left out. ``futime`` is the time of follow-up in days.
     """
     people, values, events = (parts[f"nafld{part}"] for part in (1, 2, 3))
     known = values[values["days"] <= 0].sort_values("days", kind="stable")
@@ -59,7 +59,7 @@ def _nafld(parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     for event, name in CONDITIONS.items():
         had = events.loc[(events["event"] == event) & (events["days"] <= 0), "id"]
         table[name] = people["id"].isin(had).astype(int)
-    table["status"] = people["status"]
+    table["status"], table["futime"] = people["status"], people["futime"]
     return table
 
 
@@ -73,7 +73,7 @@ JOINED: Mapping[str, tuple[_Build, tuple[str, ...], str]] = {
     "nafld": (
         _nafld,
         ("nafld1", "nafld2", "nafld3"),
-        "bc9bbd904459c5ed5db3fc48763e35127b22bcf93a852b41506f64e2df64594a",
+        "a8e7b2aaee60e26ae88814934b2771bcc6c3e0df19e8601bc0a7a558c0aa89c2",
     ),
     "creditcard_subset": (
         lambda parts: parts["creditcard_subset"].drop(columns=["Time", "source"]),

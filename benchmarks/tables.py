@@ -2,9 +2,9 @@
 
 The site files are those of ``deployments/sites`` and ``benchmarks/sites``. One of the latter with
 the key ``like`` is the site file of that name with other values for the keys that it has; its
-``more_labels`` are those of the schema, whose columns or ignored columns they are in the other one,
-and columns whose names its ``left_out``, a regular expression, finds are ignored. The source key
-``joined`` names one of `benchmarks.joined_tables`.
+``label`` and ``more_labels`` are those of the schema, whose columns or ignored columns they are in
+the other one, and columns whose names its ``left_out``, a regular expression, finds are ignored.
+The source key ``joined`` names one of `benchmarks.joined_tables`.
 """
 
 from __future__ import annotations
@@ -58,11 +58,15 @@ def site_document(name: str) -> dict[str, Any]:
     if joined is not None:
         document["source"]["path"] = str(joined_table(joined))
     other, labels = document.pop("like", None), document.pop("more_labels", [])
+    label = document.pop("label", None)
     left_out = document.pop("left_out", None)
     if other is None:
         return document
     document = {**site_document(other), **document}
     schema = document["schema"]
+    if label:
+        own = {part["column"] for part in label.values() if isinstance(part, dict)}
+        schema |= {"label": label, "ignore": [n for n in schema["ignore"] if n not in own]}
     if labels:
         names = [label["name"] for label in labels]
         columns = [column for column in schema["columns"] if column["name"] not in names]
@@ -120,7 +124,8 @@ def read_table(site: SiteFile) -> pd.DataFrame:
 def split(frame: pd.DataFrame, site: SiteFile, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Hold out a quarter of the patients, or of the rows of each label where none is named."""
     if site.unit.column is None:
-        label = _strata(frame[site.table_schema.label.name].astype(str), site.table_schema.label)
+        first = site.table_schema.first_label
+        label = _strata(frame[first.name].astype(str), first)
         train, test = train_test_split(
             np.arange(len(frame)), test_size=TEST_SHARE, random_state=seed, stratify=label
         )

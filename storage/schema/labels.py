@@ -1,8 +1,7 @@
 """The labels of a table: the columns that models trained on a release will predict.
 
 Several labels are measured as one label with a level for each combination. A release then serves
-each of them, and their association, at the cost of one label. A survival label is two columns, an
-event and a time, in the same way.
+each of them, and their association, at the cost of one label. Event and time are measured so, too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, PlainSerializer, Tag, model_validator
 
 from storage.schema.columns import (
     MAX_DECIMALS,
@@ -137,26 +136,31 @@ class Label(Declaration):
         return f"label, {len(self.level_names)} levels"
 
 
-class _Time(Declaration):
-    """Time of a record from its start to the event, or to the end of its observation.
-
-    Interval i holds ``edges[i] <= time < edges[i + 1]``, and a released time is uniform in it. A
-    record with a time from the last edge on is released as censored at that edge; a time below the
-    first edge is refused.
-    """
+class _Part(Declaration):
+    """A column of a survival label. Rows without a value in it are left out."""
 
     column: Name
-    """Column of the time."""
+    """Column name."""
+    missing: tuple[RawValue, ...] = ()
+    """Raw codes that mean "no value"."""
+    nullable: bool = False
+    """Allow empty cells, which mean "no value"."""
+
+
+class _Time(_Part):
+    """Time of a record from its start to the event, or to the end of its observation.
+
+    Interval i holds ``edges[i] <= time < edges[i + 1]``; a released time is uniform in it. Records
+    with a time from the last edge on are released as censored at that edge: let it be one at which
+    many are still observed. A time below the first edge is refused.
+    """
+
     unit: Level
     """Unit of the time, such as days."""
     edges: Annotated[tuple[Finite, ...], Field(min_length=2)]
     """Edges of the intervals, increasing; a public choice, such as the years of follow-up."""
     decimals: Annotated[int, Field(ge=0, le=MAX_DECIMALS)] | None = None
     """Decimals of a released time; by default 0 for days, 2 for other units."""
-    missing: tuple[RawValue, ...] = ()
-    """Raw codes that mean "no time". Such rows are left out."""
-    nullable: bool = False
-    """Allow empty cells, which mean "no time"."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -177,36 +181,28 @@ class _Time(Declaration):
         )
 
 
-class _Event(Declaration):
+class _Event(_Part):
     """Outcome of a record: an event, or the end of its observation without one."""
 
-    column: Name
-    """Column of the outcome."""
     levels: _Levels
     """Raw values by level, as of any label. Each level but `censored` is an event."""
     censored: Level | None = None
     """Level of records without an event. If left out, it is the level with the name ``censored`` or
     the raw value 0."""
-    prefixes: dict[Level, tuple[RawValue, ...]] = left_out({})
-    """Beginnings of raw values that belong to a level, by level."""
     other: Level | None = left_out()
     """The level of every undeclared value; such values are refused if left out."""
-    missing: tuple[RawValue, ...] = ()
-    """Raw codes that mean "no outcome". Such rows are left out."""
-    nullable: bool = False
-    """Allow empty cells, which mean "no outcome"."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        _ = self.label
+        _ = self.label  # refuses levels without one that is censored
         return self
 
     @property
-    def unobserved(self) -> str:
-        """The level of records without an event."""
-        if self.censored is not None:
-            return self.censored
-        found = [name for name, raw in self.levels.items() if {"censored", "0"} & {name, *raw}]
+    def code(self) -> int:
+        """Code of the level of records without an event."""
+        named = {"censored", "0"} if self.censored is None else {self.censored}
+        own = [{name, *(() if self.censored else raw)} for name, raw in self.levels.items()]
+        found = [code for code, names in enumerate(own) if named & names]
         if len(found) != 1:
             raise ValueError("expected censored to name the level of records without an event")
         return found[0]
@@ -214,22 +210,19 @@ class _Event(Declaration):
     @property
     def label(self) -> Label:
         """The outcome as a label."""
-        events = [level for level in self.levels if level != self.unobserved]
-        if len(events) == len(self.levels):
-            raise ValueError("expected censored to name a level")
+        events = [level for code, level in enumerate(self.levels) if code != self.code]
         return Label(
             name=self.column,
             positive=events[0] if len(events) == 1 else None,
-            **self.model_dump(include={"levels", "prefixes", "other", "missing", "nullable"}),
+            **self.model_dump(include={"levels", "other", "missing", "nullable"}),
         )
 
 
 class _TimeLabel(Label):
-    """The intervals of a time as levels, the last one from the last edge on."""
+    """The intervals of a time, and all from its last edge on; the label before is its outcome."""
 
     declared: _Time
     censored: int
-    """Code of the outcome without an event, in the label before this one."""
 
     @property
     def number(self) -> NumericColumn:
@@ -243,8 +236,7 @@ class _TimeLabel(Label):
 class SurvivalLabel(Declaration):
     """A time to an event, censored where observation ended before it: two released columns.
 
-    They are measured as one label, with a level for each interval and outcome, and one for records
-    that are observed up to the last edge.
+    They are measured as one label: a level for each interval and outcome, one for the last edge.
     """
 
     kind: Literal["survival"]
@@ -266,47 +258,41 @@ class SurvivalLabel(Declaration):
             missing=time.missing,
             nullable=time.nullable,
             declared=time,
-            censored=outcome.level_names.index(self.event.unobserved),
+            censored=self.event.code,
         )
 
-    @property
-    def name(self) -> str:
-        """Name of the column of the outcome."""
-        return self.event.column
 
-    @property
-    def level_names(self) -> tuple[str, ...]:
-        """Names of the outcomes."""
-        return self.event.label.level_names
+def _kind_of(label: Any) -> str:
+    kind = label.get("kind") if isinstance(label, dict) else getattr(label, "kind", None)
+    return "label" if kind is None else "survival"
 
-    @property
-    def positive(self) -> str | None:
-        """The event, if there is one kind of it."""
-        return self.event.label.positive
+
+AnyLabel = Annotated[
+    Annotated[Label, Tag("label")] | Annotated[SurvivalLabel, Tag("survival")],
+    Discriminator(_kind_of),
+]
 
 
 class Labels:
     """Several labels as one, with a level for each combination: ``died=no, stay=short``.
 
-    Of combinations with the last level of a time, only that with the outcome before it which means
-    "censored" is a level, and stands for all.
+    With the last level of a time, every outcome is that of a record without an event.
     """
 
     def __init__(self, labels: Sequence[Label]) -> None:
         self._labels = tuple(labels)
         self._sizes = tuple(len(label.level_names) for label in labels)
-        # The combinations without the last level of a time are at most twice as many.
+        # At least half of the combinations are kept.
         too_many = len(labels) > 1 and prod(self._sizes) > 2 * MAX_LABEL_LEVELS
         places = [*np.unravel_index(np.arange(1 if too_many else prod(self._sizes)), self._sizes)]
         for place, label in enumerate(labels):
             if isinstance(label, _TimeLabel):
                 last = places[place] == len(label.level_names) - 1
                 places[place - 1] = np.where(last, label.censored, places[place - 1])
-        kept, self._codes = np.unique(
-            np.ravel_multi_index(places, self._sizes), return_inverse=True
-        )
+        joined = np.ravel_multi_index(places, self._sizes)
+        kept, self._codes = np.unique(joined, return_inverse=True)
         self._places = np.unravel_index(kept, self._sizes)
-        if too_many or len(labels) > 1 and len(kept) > MAX_LABEL_LEVELS:
+        if too_many or (len(labels) > 1 and len(kept) > MAX_LABEL_LEVELS):
             raise ValueError(
                 f"expected labels of {MAX_LABEL_LEVELS} levels or fewer together, found more; "
                 "declare fewer levels, or fewer labels"

@@ -9,14 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Self
 
-from pydantic import (
-    Discriminator,
-    Field,
-    SerializerFunctionWrapHandler,
-    Tag,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from privacy.errors import InputError
 from storage.schema.column_blocks import ImageColumns, item_columns
@@ -30,20 +23,9 @@ from storage.schema.columns import (
     refuse_together,
 )
 from storage.schema.constraints import Constraint, require_declared
-from storage.schema.labels import Label, Labels, SurvivalLabel
+from storage.schema.labels import AnyLabel, Label, Labels, SurvivalLabel
 
 _Items = Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_CODES)]
-
-
-def _kind_of(label: Any) -> str:
-    kind = label.get("kind") if isinstance(label, dict) else getattr(label, "kind", None)
-    return "label" if kind is None else "survival"
-
-
-_Label = Annotated[
-    Annotated[Label, Tag("label")] | Annotated[SurvivalLabel, Tag("survival")],
-    Discriminator(_kind_of),
-]
 
 
 class TableSchema(Declaration):
@@ -57,7 +39,7 @@ class TableSchema(Declaration):
     items: _Items | None = left_out()
     """Names of columns of 0 and 1, one for each item that a record may have, instead of
     ``columns``."""
-    label: _Label
+    label: AnyLabel
     """The label column, or with ``kind: survival`` the two columns of a time to an event."""
     more_labels: tuple[Label, ...] = left_out(())
     """Further columns to predict. All labels are measured as one, with a level for each of at most
@@ -128,6 +110,11 @@ class TableSchema(Declaration):
         """The label columns: first the outcome and the time of a survival label."""
         first = self.label.labels if isinstance(self.label, SurvivalLabel) else (self.label,)
         return (*first, *self.more_labels)
+
+    @property
+    def first_label(self) -> Label:
+        """The label that comes first."""
+        return self.all_labels[0]
 
     @property
     def label_names(self) -> tuple[str, ...]:

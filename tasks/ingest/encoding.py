@@ -155,8 +155,8 @@ def _pixel_codes(pixels: NDArray[np.integer], image: ImageColumns) -> Codes:
 def _images(codes: Codes, label: Codes, schema: TableSchema, image: ImageColumns) -> pd.DataFrame:
     levels = np.array(image.levels, dtype=np.uint8)
     frame = pd.DataFrame(levels[codes], columns=list(schema.column_names))
-    names = np.array(schema.label.level_names, dtype=object)
-    frame[schema.label.name] = pd.Series(names[label], dtype="str")
+    names = np.array(schema.first_label.level_names, dtype=object)
+    frame[schema.first_label.name] = pd.Series(names[label], dtype="str")
     return frame
 
 
@@ -267,8 +267,8 @@ def _draw(codes: Codes, column: NumericColumn, rng: np.random.Generator) -> Inte
     return rng.integers(first[codes], last[codes], endpoint=True)
 
 
-def _times(codes: Codes, column: NumericColumn, rng: np.random.Generator) -> pd.Series:
-    """Draw times inside the interval of each code, below its end; the last code is the last edge."""
+def _times(codes: Indices, column: NumericColumn, rng: np.random.Generator) -> pd.Series:
+    """Draw times in the interval of each code, below its end; the last code is the last edge."""
     ends = np.rint(np.array(column.bins) * 10**column.grid_decimals).astype(np.int64)
     grid = rng.integers(ends[codes], np.append(ends[1:], ends[-1] + 1)[codes])
     return _written(grid, np.zeros(len(codes), dtype=np.bool_), column)

@@ -15,8 +15,8 @@ import yaml
 from storage.files.documents import FileDigest
 from storage.releases.manifest import Manifest
 from storage.schema.columns import NumericColumn, number_of
-from storage.schema.labels import Label
 from storage.schema.declarations import CatalogueEntry
+from storage.schema.labels import Label
 from storage.schema.table import TableSchema
 from tasks.reporting.claim import Claim
 from tasks.reporting.facts import budget_sentence, described_column, noise_table, origin, steps
@@ -102,12 +102,9 @@ def _columns(schema: TableSchema) -> Iterator[dict[str, Any]]:
     makes numbers text in the Parquet file.
     """
     pixel = None if schema.image is None else "gray level of a pixel"
-    released = [
-        # A row without a label is left out.
-        (one.number or one.model_copy(update={"missing": (), "nullable": False}), one.about)
-        for one in schema.all_labels
-    ]
-    for column, about in [*((c, pixel or described_column(c)) for c in schema.columns), *released]:
+    never = {"missing": (), "nullable": False}  # a row without a label is left out
+    labels = [(one.number or one.model_copy(update=never), one.about) for one in schema.all_labels]
+    for column, about in [*((c, pixel or described_column(c)) for c in schema.columns), *labels]:
         code = None if column.nullable or not column.missing else column.missing[0]
         kind, levels, bounds = "text", None, None
         if isinstance(column, NumericColumn):

@@ -137,30 +137,30 @@ class Label(Declaration):
 
 
 class _Part(Declaration):
-    """A column of a survival label. Rows without a value in it are left out."""
+    """A column of a survival label."""
 
     column: Name
-    """Column name."""
+    """Name of the column."""
     missing: tuple[RawValue, ...] = ()
-    """Raw codes that mean "no value"."""
+    """Raw codes that mean "no label". Such rows are left out; the rule reads one row at a time."""
     nullable: bool = False
-    """Allow empty cells, which mean "no value"."""
+    """Allow empty cells, which mean "no label"."""
 
 
 class _Time(_Part):
-    """Time of a record from its start to the event, or to the end of its observation.
+    """Time to the event, or to the end of observation.
 
-    Interval i holds ``edges[i] <= time < edges[i + 1]``; a released time is uniform in it. Records
-    with a time from the last edge on are released as censored at that edge: let it be one at which
-    many are still observed. A time below the first edge is refused.
+    Interval i holds ``edges[i] <= time < edges[i + 1]``; a released time is uniform in it. A time
+    from the last edge on is censored at that edge, where many should still be observed; one below
+    the first is refused.
     """
 
     unit: Level
-    """Unit of the time, such as days."""
+    """Unit, such as days."""
     edges: Annotated[tuple[Finite, ...], Field(min_length=2)]
-    """Edges of the intervals, increasing; a public choice, such as the years of follow-up."""
+    """Increasing and public, such as years of follow-up."""
     decimals: Annotated[int, Field(ge=0, le=MAX_DECIMALS)] | None = None
-    """Decimals of a released time; by default 0 for days, 2 for other units."""
+    """Decimals of a released time; by default 0 for days, else 2."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -182,13 +182,12 @@ class _Time(_Part):
 
 
 class _Event(_Part):
-    """Outcome of a record: an event, or the end of its observation without one."""
+    """An event, or the end of observation without one."""
 
     levels: _Levels
-    """Raw values by level, as of any label. Each level but `censored` is an event."""
+    """Raw values by level, as of any label."""
     censored: Level | None = None
-    """Level of records without an event. If left out, it is the level with the name ``censored`` or
-    the raw value 0."""
+    """The level without an event; if left out, that named ``censored`` or with the raw value 0."""
     other: Level | None = left_out()
     """The level of every undeclared value; such values are refused if left out."""
 
@@ -236,15 +235,14 @@ class _TimeLabel(Label):
 class SurvivalLabel(Declaration):
     """A time to an event, censored where observation ended before it: two released columns.
 
-    They are measured as one label: a level for each interval and outcome, one for the last edge.
+    Measured as one label: a level for each interval and outcome, one for the last edge.
     """
 
     kind: Literal["survival"]
-    """Two columns, of which one is a time."""
     time: _Time
     """The time."""
     event: _Event
-    """The outcome at that time."""
+    """The outcome."""
 
     @property
     def labels(self) -> tuple[Label, Label]:

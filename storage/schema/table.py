@@ -40,11 +40,11 @@ class TableSchema(Declaration):
     """Names of columns of 0 and 1, one for each item that a record may have, instead of
     ``columns``."""
     label: AnyLabel
-    """The label column, or with ``kind: survival`` the two columns of a time to an event."""
+    """The label column, or a time to an event."""
     more_labels: tuple[Label, ...] = left_out(())
     """Further columns to predict. All labels are measured as one, with a level for each of at most
-    50 combinations. Epsilon stays the same; the noise of a bin grows with the square root of their
-    number (`clustmix plan`). A row without one of the labels is left out."""
+    50 combinations; the noise of a bin grows with the square root of their number (`clustmix
+    plan`). A row without one of the labels is left out."""
     ignore: tuple[Name, ...] = ()
     """Columns of the source that are not used."""
     constraints: tuple[Constraint, ...] = left_out(())

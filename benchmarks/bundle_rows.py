@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -23,22 +22,12 @@ MISSING, UNDECLARED = "(missing)", "(undeclared)"
 Document = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class View(NamedTuple):
     """Rows as a classifier and a distance see them, synthetic and real ones alike.
 
-    Parameters
-    ----------
-    features
-        DataFrame or array of shape (n, d).
-    codes : int64 array of shape (n, d)
-        Declared level or bin of each cell; of an image black or white.
-    widths
-        Number of codes of each column.
-    label : int64 array of shape (n,)
-        Position in the declared order of levels; -1 where a row has no declared label.
-    shape
-        Height, width and channels of images, whose features are flat.
+    ``codes`` (n, d) are declared levels or bins, of an image black or white, and ``widths`` the
+    numbers of codes. ``label`` (n,) is the place in the declared order of levels, -1 where a row
+    has none. ``shape`` is that of images, whose features are flat.
     """
 
     features: Any
@@ -50,8 +39,8 @@ class View:
     def labelled(self) -> View:
         """Leave out the rows without a label."""
         keep = self.label >= 0
-        return replace(
-            self, features=self.features[keep], codes=self.codes[keep], label=self.label[keep]
+        return self._replace(
+            features=self.features[keep], codes=self.codes[keep], label=self.label[keep]
         )
 
 
@@ -88,7 +77,6 @@ def is_missing(text: str, column: Document) -> bool:
 
 
 def level_of(text: str, column: Document) -> str:
-    """Return the declared level of a raw cell of a categorical column."""
     if is_missing(text, column):
         return MISSING
     if text in column["levels"]:
@@ -106,18 +94,12 @@ def level_of(text: str, column: Document) -> str:
 
 
 def label_levels(label: Document) -> list[str]:
-    """Names of the label levels in their declared order."""
     if label.get("levels"):
         return [name for name, _ in pairs_of(label["levels"])]
     return list(label["buckets"]["levels"])
 
 
-def _value_of(text: str, column: Document) -> float:
-    return np.nan if is_missing(text, column) else number_of(text)
-
-
 def label_of(text: str, label: Document) -> str:
-    """Return the declared level of a raw label."""
     if is_missing(text, label):
         return MISSING
     for level, values in pairs_of(label.get("levels") or ()):
@@ -131,89 +113,75 @@ def label_of(text: str, label: Document) -> str:
 
 def mapped(cells: pd.Series, rule: Callable[[str], Any]) -> pd.Series:
     """Apply a rule to the text of each different cell of a column."""
-    place, values = pd.factorize(cells)
-    found = [rule(text_of(value)) for value in values]
-    if (place < 0).any():  # empty cells
-        place, found = place % (len(found) + 1), [*found, rule("")]
-    return pd.Series(found).take(place).set_axis(cells.index)
+    place, values = pd.factorize(cells, use_na_sentinel=False)
+    return pd.Series([rule(text_of(value)) for value in values]).take(place).set_axis(cells.index)
 
 
-def positions(cells: pd.Series, rule: Callable[[str], str], names: Sequence[str]) -> pd.Series:
-    """Position of each cell's level among the names; -1 for any other."""
+def positions(
+    cells: pd.Series, rule: Callable[[str], str], names: Sequence[str]
+) -> NDArray[np.int64]:
     places = {name: place for place, name in enumerate(names)}
-    return mapped(cells, lambda text: places.get(rule(text), -1)).astype(np.int64)
+    return mapped(cells, lambda text: places.get(rule(text), -1)).to_numpy(np.int64)
 
 
-def bin_starts(column: Document) -> NDArray[np.float64]:
+def bin_starts(column: Document, decimals: int) -> NDArray[np.float64]:
     """Lower ends of the bins of a number; a number of bins divides the values on its grid."""
     if not isinstance(column["bins"], int):
         return np.asarray(column["bins"][:-1], float)
-    scale = 10 ** decimals_of(column)
+    scale, n_bins = 10**decimals, column["bins"]
     first, last = round(column["lower"] * scale), round(column["upper"] * scale)
-    n_bins = column["bins"]
     return np.array([(first + k * (last - first + 1) // n_bins) / scale for k in range(n_bins)])
 
 
-def decimals_of(column: Document) -> int:
-    """Decimals that a number is released with."""
+def column_view(cells: pd.Series, column: Document) -> tuple[Any, NDArray[np.int64], int]:
+    """Features, codes and number of codes of a declared column, or of an item."""
+    if column["kind"] == "item":
+        held = mapped(cells, lambda text: int(text in ("1", "True", "true"))).to_numpy()
+        return held, held, 2
+    if column["kind"] == "categorical":
+        levels = [*column["levels"], MISSING]
+        code = positions(cells, partial(level_of, column=column), levels)
+        known = pd.Categorical.from_codes(code, categories=pd.Index(levels))
+        return known, code % (len(levels) + 1), len(levels) + 1
+
+    def number(text: str) -> float:
+        return np.nan if is_missing(text, column) else number_of(text)
+
     decimals = 0 if column["kind"] == "integer" else column.get("decimals")
-    return 2 if decimals is None else int(decimals)
+    decimals = 2 if decimals is None else int(decimals)
+    clipped = mapped(cells, number).astype(float).clip(column["lower"], column["upper"])
+    value = clipped.round(decimals).to_numpy()
+    starts = bin_starts(column, decimals)
+    place = np.searchsorted(starts, value, side="right")
+    return value, np.where(np.isnan(value), 0, place), len(starts) + 1
+
+
+def labels_of(cells: pd.Series, schema: Document) -> NDArray[np.int64]:
+    label = schema["label"]
+    return positions(cells, partial(label_of, label=label), label_levels(label))
 
 
 def table_view(frame: pd.DataFrame, schema: Document) -> View:
     """View of rows with declared columns, or of sets of items."""
-    features: dict[str, Any] = {}
-    codes, widths = [], []
     items = [{"name": name, "kind": "item"} for name in schema.get("items") or ()]
-    for number, column in enumerate(schema.get("columns") or items):
-        cells, name = frame[column["name"]], f"f{number}"
-        if column["kind"] == "item":
-            features[name] = mapped(cells, lambda text: int(text in ("1", "True", "true")))
-            codes.append(features[name].to_numpy())
-            widths.append(2)
-        elif column["kind"] == "categorical":
-            levels = [*column["levels"], MISSING]
-            code = positions(cells, partial(level_of, column=column), levels)
-            features[name] = pd.Categorical.from_codes(code.to_numpy(), categories=pd.Index(levels))
-            codes.append(code.to_numpy() % (len(levels) + 1))
-            widths.append(len(levels) + 1)
-        else:
-            value = mapped(
-                cells,
-                partial(_value_of, column=column),
-            )
-            value = value.astype(float).clip(column["lower"], column["upper"])
-            features[name] = value.round(decimals_of(column)).to_numpy()
-            starts = bin_starts(column)
-            place = np.searchsorted(starts, features[name], side="right")
-            codes.append(np.where(np.isnan(features[name]), 0, place))
-            widths.append(len(starts) + 1)
-    label = schema["label"]
-    return View(
-        features=pd.DataFrame(features),
-        codes=np.column_stack(codes).astype(np.int64),
-        widths=tuple(widths),
-        label=positions(
-            frame[label["name"]], lambda text: label_of(text, label), label_levels(label)
-        ).to_numpy(),
+    declared = schema.get("columns") or items
+    features, codes, widths = zip(
+        *(column_view(frame[column["name"]], column) for column in declared), strict=True
     )
+    named = pd.DataFrame({f"f{number}": one for number, one in enumerate(features)})
+    label = labels_of(frame[schema["label"]["name"]], schema)
+    return View(named, np.column_stack(codes).astype(np.int64), widths, label)
 
 
 def image_view(pixels: NDArray[Any], labels: pd.Series, schema: Document) -> View:
     """View of images of shape (n, pixels); white from the threshold or the middle gray on."""
     white = pixels >= (schema["image"].get("threshold") or 128)
-    label = schema["label"]
-    return View(
-        features=(pixels / 255.0).astype(np.float32),
-        codes=white.astype(np.int64),
-        widths=(2,) * pixels.shape[1],
-        label=positions(labels, lambda text: label_of(text, label), label_levels(label)).to_numpy(),
-        shape=image_shape(schema["image"]),
-    )
+    gray, widths = (pixels / 255.0).astype(np.float32), (2,) * pixels.shape[1]
+    shape = image_shape(schema["image"])
+    return View(gray, white.astype(np.int64), widths, labels_of(labels, schema), shape)
 
 
 def image_shape(image: Document) -> tuple[int, int, int]:
-    """Height, width and channels of declared images."""
     return image["height"], image["width"], image.get("channels") or 1
 
 
@@ -221,17 +189,14 @@ def views(bundle: Path, table: Path, label: int = 0) -> tuple[View, View, Docume
     """Synthetic rows, real rows and schema, where one of several labels is the label."""
     schema = json.loads((bundle / "schema.json").read_text(encoding="utf-8"))
     schema["label"] = (schema["label"], *schema.get("more_labels", ()))[label]
-    synthetic = pd.read_parquet(bundle / "synthetic.parquet")
+    synthetic, rows = pd.read_parquet(bundle / "synthetic.parquet"), read_rows(table)
     if schema.get("image"):
-        name, n_pixels = schema["label"]["name"], math.prod(image_shape(schema["image"]))
-        pixels = synthetic.drop(columns=name).iloc[:, :n_pixels].to_numpy()
-        # The reader of the pipeline is not used to judge it.
-        images = pd.read_parquet(table)
-        digits = images.pop("label")
-        real = image_view(images.to_numpy(), digits, schema)
-        return image_view(pixels, synthetic[name], schema), real.labelled(), schema
-    real = table_view(read_rows(table), schema)
-    return table_view(synthetic, schema), real.labelled(), schema
+        digits, made = rows.pop("label"), synthetic.pop(schema["label"]["name"])
+        n_pixels = math.prod(image_shape(schema["image"]))
+        pixels = synthetic.iloc[:, :n_pixels].to_numpy()
+        real = image_view(rows.to_numpy(np.uint8), digits, schema).labelled()
+        return image_view(pixels, made, schema), real, schema
+    return table_view(synthetic, schema), table_view(rows, schema).labelled(), schema
 
 
 def read_rows(table: Path) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,50 +19,42 @@ ROWS_PER_PATIENT = 2.0
 SHAPES = {30: (8, 6, 14), 100: (28, 20, 50)}
 """Integer, real and categorical columns, beside patient and label."""
 
-FORMATS = ("parquet", "csv")
-
 
 def columns(n_columns: int = 30) -> list[dict[str, Any]]:
-    """Declare the feature columns as in a site file."""
     n_integer, n_real, n_categorical = SHAPES[n_columns]
-    declared: list[dict[str, Any]] = [
-        {"name": f"count_{j}", "kind": "integer", "lower": 0, "upper": 99, "bins": 10}
-        for j in range(n_integer)
-    ]
-    declared += [
-        {"name": f"value_{j}", "kind": "real", "lower": -4, "upper": 4, "decimals": 2, "bins": 12,
-         "nullable": j % 2 == 0}
-        for j in range(n_real)
+    counts = {"kind": "integer", "lower": 0, "upper": 99, "bins": 10}
+    values = {"kind": "real", "lower": -4, "upper": 4, "decimals": 2, "bins": 12}
+    groups = {"kind": "categorical", "missing": ["?"]}
+    return [
+        *({"name": f"count_{j}", **counts} for j in range(n_integer)),
+        *({"name": f"value_{j}", **values, "nullable": j % 2 == 0} for j in range(n_real)),
+        *({"name": f"group_{j}", **groups, "levels": [f"level {k}" for k in range(2 + j % 14)]}
+          for j in range(n_categorical)),
     ]  # fmt: skip
-    declared += [
-        {"name": f"group_{j}", "kind": "categorical",
-         "levels": [f"level {level}" for level in range(2 + j % 14)], "missing": ["?"]}
-        for j in range(n_categorical)
-    ]  # fmt: skip
-    return declared
 
 
-def site(
-    source: Path, kind: str = "parquet", n_columns: int = 30, *, patients: int | None = None
-) -> dict[str, Any]:
-    """Write the site file of the generated table; the rows of a release are out of the one rule."""
-    declared = {} if patients is None else {"patients": patients}
+def public_site(name: str, source: Path, schema: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Write the site file of a table that is made up."""
     return {
-        **declared,
-        "dataset": "generated" if n_columns == 30 else f"generated-{n_columns}-columns",
-        "title": f"Generated table of {n_columns} columns",
-        "public_benchmark_data": True,
-        "source": {"kind": kind, "path": str(source)},
-        "privacy_unit": {"column": "patient", "max_rows_per_patient": 5},
-        "privacy": {"epsilon": 1.0, "delta": 1e-7},
-        "budget": {"lifetime_epsilon": 1.0},
-        "method": {"kind": "clustmix"},
-        "schema": {
-            "columns": columns(n_columns),
-            # Against the alphabet: what is published has to keep the declared order.
-            "label": {"name": "outcome", "levels": {"yes": ["1"], "no": ["0"]}, "positive": "yes"},
-        },
-    }
+        "dataset": name, "title": f"Generated table: {name}", "public_benchmark_data": True,
+        "source": {"kind": source.suffix[1:], "path": str(source)},
+        "privacy_unit": {"column": None, "max_rows_per_patient": 1},
+        "privacy": {"epsilon": 1.0, "delta": 1e-5}, "budget": {"lifetime_epsilon": 10.0},
+        "method": {"kind": "clustmix"}, "schema": schema, **more,
+    }  # fmt: skip
+
+
+def site(source: Path, n_columns: int = 30, *, patients: int | None = None) -> dict[str, Any]:
+    # Against the alphabet: what is published has to keep the declared order.
+    label = {"name": "outcome", "levels": {"yes": ["1"], "no": ["0"]}, "positive": "yes"}
+    return public_site(
+        "generated" if n_columns == 30 else f"generated-{n_columns}-columns",
+        source,
+        {"columns": columns(n_columns), "label": label},
+        **({} if patients is None else {"patients": patients}),
+        privacy_unit={"column": "patient", "max_rows_per_patient": 5},
+        privacy={"epsilon": 1.0, "delta": 1e-7},
+    )
 
 
 def chunks(n_rows: int, rng: np.random.Generator, n_columns: int = 30) -> Iterator[pd.DataFrame]:
@@ -88,18 +81,15 @@ def chunks(n_rows: int, rng: np.random.Generator, n_columns: int = 30) -> Iterat
         yield pd.DataFrame(frame)
 
 
-def write_table(path: Path, n_rows: int, kind: str = "parquet", n_columns: int = 30) -> None:
+def write_table(path: Path, n_rows: int, n_columns: int = 30) -> None:
     """Write the table chunk by chunk, each a row group: this process stays small as well."""
-    rng = np.random.default_rng(n_rows)
-    if kind == "csv":
-        with path.open("w", encoding="utf-8", newline="") as handle:
-            for number, frame in enumerate(chunks(n_rows, rng, n_columns)):
-                frame.to_csv(handle, index=False, header=number == 0)
+    frames = chunks(n_rows, np.random.default_rng(n_rows), n_columns)
+    if path.suffix == ".csv":
+        for number, frame in enumerate(frames):
+            frame.to_csv(path, index=False, header=number == 0, mode="a" if number else "w")
         return
-    writer = None
-    for frame in chunks(n_rows, rng, n_columns):
-        part = pa.Table.from_pandas(frame, preserve_index=False)
-        writer = writer or pq.ParquetWriter(path, part.schema)
-        writer.write_table(part)
-    if writer is not None:
-        writer.close()
+    parts = (pa.Table.from_pandas(frame, preserve_index=False) for frame in frames)
+    first = next(parts)
+    with pq.ParquetWriter(path, first.schema) as writer:
+        for part in chain([first], parts):
+            writer.write_table(part)

@@ -9,24 +9,16 @@ from __future__ import annotations
 
 import argparse
 import ast
+import re
 import subprocess
 import tomllib
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-
-from benchmarks.prose import prose_measures
-from benchmarks.syntax import (
-    Function,
-    functions,
-    imported,
-    names_in,
-    parameters,
-    positional,
-    shown_types,
-)
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMITS = "benchmarks/house_limits.toml"
@@ -37,109 +29,89 @@ NO_PRODUCT = ("tests", "benchmarks", "examples", "docs", "audits")
 RELEASE = "flows/release.py"
 """The module from which the reach of a release is counted."""
 
-MAX_LINES = 400
-MAX_FUNCTION_LINES = 60
-MAX_POSITIONAL = 4
+MAX_LINES, MAX_FUNCTION_LINES, MAX_POSITIONAL = 400, 60, 4
 
 WHOLE = frozenset({"SiteFile", "ReleaseJob", "Site"})
 """Types that say everything about a release or an installation."""
 
-STORES = frozenset(
-    {
-        "ArrivalStore",
-        "KeyStore",
-        "LedgerDatabase",
-        "MeasurementStore",
-        "PendingBundles",
-        "ReleaseStore",
-    }
-)
+STORES = frozenset({"ArrivalStore", "KeyStore", "LedgerDatabase", "MeasurementStore",
+                    "PendingBundles", "ReleaseStore"})  # fmt: skip
 """A class that shows three of these to everybody is an installation by another name."""
+
+QUESTION = r"(What|Who|How|Where|Whether)\b"
+WORDS = {
+    "lines of an earlier version": r"\b(?:earlier (?:program|version)s?|former(?:ly)?)\b",
+    "tell, tells, told": r"\b(?:tell|tells|told)\b",
+}
+"""Prose of the product that is hard to read."""
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True)
 class House:
-    """The Python files of a checkout.
-
-    Parameters
-    ----------
-    root
-        Folder of the checkout.
-    """
+    """The Python files of a checkout in a folder."""
 
     root: Path = ROOT
 
     @cached_property
-    def files(self) -> tuple[str, ...]:
-        """Paths of all Python files that git knows, relative to the root."""
-        return self._listed("*.py")
-
-    @cached_property
-    def product(self) -> tuple[str, ...]:
-        """Those of the product."""
-        return tuple(path for path in self.files if path.split("/")[0] not in NO_PRODUCT)
-
-    @cached_property
-    def product_texts(self) -> tuple[str, ...]:
-        """All files of the product's packages: Python, lists and templates."""
-        return self._listed(*sorted({f"{path.split('/')[0]}/*" for path in self.product}))
-
-    @cached_property
     def lines(self) -> dict[str, int]:
-        """Lines of each file, empty ones and comments included."""
-        return {path: (self.root / path).read_bytes().count(b"\n") for path in self.files}
+        """Lines of each file that git knows, empty ones and comments included."""
+        return {path: (self.root / path).read_bytes().count(b"\n") for path in self._listed("*.py")}
 
     @cached_property
     def trees(self) -> dict[str, ast.Module]:
         """Syntax tree of each file of the product."""
-        return {path: ast.parse((self.root / path).read_bytes()) for path in self.product}
+        product = (path for path in self.lines if path.split("/")[0] not in NO_PRODUCT)
+        return {path: ast.parse((self.root / path).read_bytes()) for path in product}
 
     @cached_property
-    def layers(self) -> tuple[str, ...]:
-        """Packages at the top, the highest first, as the import contract states them.
+    def imports(self) -> dict[str, set[str]]:
+        """Files of the product that each of them imports, also inside functions."""
+        endings = (path.removesuffix(".py").removesuffix("/__init__") for path in self.trees)
+        modules = dict(zip((one.replace("/", ".") for one in endings), self.trees, strict=True))
+        found: dict[str, set[str]] = {path: set() for path in self.trees}
+        for path, node in self.nodes(ast.Import | ast.ImportFrom):
+            package = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            names = [package + alias.name for alias in node.names]
+            names = [one if one in modules else one.rpartition(".")[0] for one in names]
+            found[path] |= {modules[one] for one in names if one in modules}
+        return found
 
-        Those of one layer stand in one text, as ``"clustmix | flows"``.
-        """
-        settings = tomllib.loads((self.root / "pyproject.toml").read_text("utf-8"))
-        for contract in settings["tool"]["importlinter"]["contracts"]:
-            if contract["type"] == "layers":
-                return tuple(contract["layers"])
-        raise ValueError("expected a contract of type layers in pyproject.toml, found none")
-
-    @cached_property
-    def arrows(self) -> dict[tuple[str, str], tuple[str, ...]]:
-        """Imports from folder to folder, by (from, to), and the files that make each."""
-        modules = {_module(path): path for path in self.product}
-        found: dict[tuple[str, str], set[str]] = defaultdict(set)
+    def nodes(self, kind: Any) -> Iterator[tuple[str, Any]]:
+        """Yield the nodes of a kind in the product, each with the path of its file."""
         for path, tree in self.trees.items():
-            for name in imported(tree):
-                target = modules.get(name) or modules.get(name.rpartition(".")[0])
-                if target is not None and _folder(target) != _folder(path):
-                    found[_folder(path), _folder(target)].add(path)
-        return {arrow: tuple(sorted(paths)) for arrow, paths in sorted(found.items())}
-
-    def own_lines(self, folder: str) -> int:
-        """Return the lines of the product's files in a folder, without folders below it."""
-        return sum(self.lines[path] for path in self.product if _folder(path) == folder)
+            yield from ((path, node) for node in ast.walk(tree) if isinstance(node, kind))
 
     def long_modules(self) -> dict[str, int]:
         """Return the modules of the product that have more than `MAX_LINES`."""
-        return {path: self.lines[path] for path in self.product if self.lines[path] > MAX_LINES}
+        return {path: self.lines[path] for path in self.trees if self.lines[path] > MAX_LINES}
 
     def arrows_up(self) -> list[tuple[str, str]]:
         """Return arrows against the order of the layers, and those of a circle of folders.
 
-        A package at the top that no layer names is above all of them.
+        A package at the top that no layer names is above all of them; those of one layer stand in
+        one text of the import contract, as ``"clustmix | flows"``.
         """
-        rank = {
-            name: place for place, beside in enumerate(self.layers) for name in beside.split(" | ")
-        }
-        above = {
+        settings = tomllib.loads((self.root / "pyproject.toml").read_text("utf-8"))
+        contracts = settings["tool"]["importlinter"]["contracts"]
+        layers = next(one["layers"] for one in contracts if one["type"] == "layers")
+        rank = {name: place for place, one in enumerate(layers) for name in one.split(" | ")}
+        beyond: dict[str, set[str]] = {}
+        for path, targets in self.imports.items():
+            own = _folder(path)
+            beyond.setdefault(own, set()).update({_folder(one) for one in targets} - {own})
+        return sorted(
             (start, end)
-            for start, end in self.arrows
+            for start, ends in beyond.items()
+            for end in ends
             if rank.get(start.split("/")[0], -1) > rank.get(end.split("/")[0], -1)
-        }
-        return sorted(above | self._back_arrows())
+            or start in _reached(end, beyond)
+        )
+
+    def functions(self, counts: Callable[[Any], bool]) -> list[str]:
+        """Return the functions for which something is true, as ``file:name``."""
+        return [f"{path}:{one.name}" for path, one in self.nodes(Function) if counts(one)]
 
     def takers_of_whole(self) -> list[str]:
         """Return the functions that take a site, a site file or a job whole, as ``file:name``.
@@ -148,164 +120,106 @@ class House:
         that may be anything. A class that has a field of such a type is such a type, and so is one
         that gives three stores away.
         """
-        whole = self._whole_types()
-        return [
-            f"{path}:{function.name}"
-            for path, tree in self.trees.items()
-            for function in functions(tree)
-            if any(_is_whole(parameter, whole) for parameter in parameters(function))
-        ]
+        whole, before = set(WHOLE), set[str]()
+        shown = {node.name: _shown_types(node) for _, node in self.nodes(ast.ClassDef)}
+        while whole != before:
+            before = set(whole)
+            whole |= {n for n, types in shown.items() if types & whole or len(types & STORES) >= 3}
+        return self.functions(lambda one: any(_is_whole(each, whole) for each in _parameters(one)))
 
-    def takers_of_settings(self) -> list[str]:
-        """Return the functions with a parameter of the type `Settings`, as ``file:name``."""
-        return [
-            f"{path}:{function.name}"
-            for path, function in self._all_functions()
-            if any("Settings" in names_in(each.annotation) for each in parameters(function))
-        ]
-
-    def long_functions(self) -> list[str]:
-        """Return the functions of more than `MAX_FUNCTION_LINES`, docstring included."""
-        return [
-            f"{path}:{function.name}"
-            for path, function in self._all_functions()
-            if (function.end_lineno or 0) - function.lineno >= MAX_FUNCTION_LINES
-        ]
-
-    def takers_by_position(self) -> list[str]:
-        """Return the functions with more than `MAX_POSITIONAL` positional parameters."""
-        return [
-            f"{path}:{function.name}"
-            for path, function in self._all_functions()
-            if len(positional(function)) > MAX_POSITIONAL
-        ]
-
-    def reached_from_release(self) -> list[str]:
-        """Return the modules that a release imports, directly or not, also inside functions."""
-        modules = {_module(path): path for path in self.product}
-        beyond = {
-            path: {
-                target
-                for name in imported(tree)
-                if (target := modules.get(name) or modules.get(name.rpartition(".")[0]))
-            }
-            for path, tree in self.trees.items()
-        }
-        return sorted(_reached(RELEASE, beyond)) if RELEASE in self.trees else []
-
-    def shared_names(self) -> list[str]:
-        """Return the modules whose file name another module has too."""
-        names = {path: path.rpartition("/")[2] for path in self.product}
-        count = Counter(names.values())
-        return [
-            path
-            for path, name in names.items()
-            if count[name] > 1 and name not in ("__init__.py", "__main__.py")
-        ]
-
-    def public_classes(self, paths: Iterable[str]) -> list[str]:
-        """Return the classes of some modules whose names begin with no underscore."""
-        return [
-            f"{path}:{node.name}"
+    def prose(self) -> dict[str, list[str]]:
+        """Return the places of riddles in the files of the product, templates included."""
+        found = {
+            "docstrings that open with a question word": [
+                f"{path}:{node.lineno}"
+                for path, node in self.nodes(ast.Expr)
+                if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+                and re.match(QUESTION, node.value.value.lstrip())
+            ]
+        }  # fmt: skip
+        paths = self._listed(*sorted({f"{path.split('/')[0]}/*" for path in self.trees}))
+        lines = [
+            (f"{path}:{number}", line)
             for path in paths
-            for node in ast.walk(self.trees[path])
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+            for number, line in enumerate((self.root / path).read_text("utf-8").split("\n"), 1)
         ]
-
-    def made_up_classes(self) -> list[str]:
-        """Return the places of the front door that make classes or names at run time."""
-        return [
-            f"{path}:{node.lineno}"
-            for path, tree in self.trees.items()
-            if path.startswith("clustmix/")
-            for node in ast.walk(tree)
-            if (isinstance(node, ast.FunctionDef) and node.name == "__getattr__")
-            or (
-                isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Name)
-                and node.func.id == "type"
-                and len(node.args) == 3
-            )
-        ]
+        for name, words in WORDS.items():
+            found[name] = [
+                place for place, line in lines for _ in re.findall(words, line, re.IGNORECASE)
+            ]
+        return found
 
     def lists(self) -> dict[str, list[str]]:
         """Return what is counted, by the name of the measure; each measure is a length."""
-        reached = self.reached_from_release()
-        events = self.public_classes(p for p in self.product if p == "privacy/events.py")
-        accountants = self.public_classes(p for p in self.product if p.startswith("privacy/"))
+        reached = sorted(_reached(RELEASE, self.imports)) if RELEASE in self.trees else []
+        classes = [
+            (path, f"{path}:{node.name}")
+            for path, node in self.nodes(ast.ClassDef)
+            if not node.name.startswith("_")
+        ]
+        privacy = [name for path, name in classes if path.startswith("privacy/")]
+        made_up = [
+            f"{path}:{node.lineno}"
+            for path, node in self.nodes(ast.FunctionDef | ast.Call)
+            if path.startswith("clustmix/") and _makes_names(node)
+        ]
+        names = Counter(path.rpartition("/")[2] for path in self.trees)
+        common = {name for name, n in names.items() if n > 1 and not name.startswith("__")}
+        shared = [path for path in self.trees if path.rpartition("/")[2] in common]
+        public = [name for path, name in classes if path in reached]
         return {
             f"modules over {MAX_LINES} lines": list(self.long_modules()),
             "folder arrows that run up": [" -> ".join(arrow) for arrow in self.arrows_up()],
             "functions that take a site or a job whole": self.takers_of_whole(),
-            "functions that take Settings": self.takers_of_settings(),
-            "modules reached from a release": reached,
-            "public classes reached from a release": self.public_classes(reached),
-            "event classes": events,
-            "accountants": [name for name in accountants if name.endswith("Accountant")],
-            f"functions over {MAX_FUNCTION_LINES} lines": self.long_functions(),
-            f"functions with over {MAX_POSITIONAL} positional parameters": (
-                self.takers_by_position()
+            "functions that take Settings": self.functions(
+                lambda one: any("Settings" in _names(each.annotation) for each in _parameters(one))
             ),
-            "modules that share a file name": self.shared_names(),
-            "classes and names made at run time in clustmix": self.made_up_classes(),
-            **prose_measures(self.root, self.product_texts),
+            "modules reached from a release": reached,
+            "public classes reached from a release": public,
+            "event classes": [one for one in privacy if one.startswith("privacy/events.py:")],
+            "accountants": [one for one in privacy if one.endswith("Accountant")],
+            f"functions over {MAX_FUNCTION_LINES} lines": self.functions(
+                lambda one: (one.end_lineno or 0) - one.lineno >= MAX_FUNCTION_LINES
+            ),
+            f"functions with over {MAX_POSITIONAL} positional parameters": self.functions(
+                lambda one: (
+                    MAX_POSITIONAL
+                    < sum(
+                        each.arg not in ("self", "cls")
+                        for each in one.args.posonlyargs + one.args.args
+                    )
+                )
+            ),
+            "modules that share a file name": shared,
+            "classes and names made at run time in clustmix": made_up,
+            **self.prose(),
         }
 
     def measures(self) -> dict[str, int]:
         """Return all measures by name."""
-        folders = {_folder(path) for path in self.product}
+        folders: Counter[str] = Counter()
+        for path in self.trees:
+            folders[_folder(path)] += self.lines[path]
         tests = (n for path, n in self.lines.items() if path.startswith("tests/"))
         return {
-            "product lines": sum(self.lines[path] for path in self.product),
+            "product lines": folders.total(),
             "test lines": sum(tests),
-            "most lines in one folder's own files": max(map(self.own_lines, folders)),
+            "most lines in one folder's own files": max(folders.values()),
             **{name: len(found) for name, found in self.lists().items()},
             "words of README.md": self._words("README.md"),
             "words of docs": self._words("docs/*.md"),
         }
 
     def _listed(self, *patterns: str) -> tuple[str, ...]:
-        listed = _git(
-            self.root, "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns
-        )
-        return tuple(
-            sorted(path for path in listed.split("\n") if path and (self.root / path).is_file())
-        )
+        kinds = ("--cached", "--others", "--exclude-standard")
+        listed = _git(self.root, "ls-files", *kinds, "--", *patterns).split("\n")
+        return tuple(sorted(path for path in listed if path and (self.root / path).is_file()))
 
     def _words(self, pattern: str) -> int:
         return sum(len(path.read_text("utf-8").split()) for path in self.root.glob(pattern))
 
-    def _all_functions(self) -> Iterator[tuple[str, Function]]:
-        for path, tree in self.trees.items():
-            for function in functions(tree):
-                yield path, function
-
-    def _back_arrows(self) -> set[tuple[str, str]]:
-        """Return the arrows that lead from a folder to one that leads back to it."""
-        beyond = defaultdict(set)
-        for start, end in self.arrows:
-            beyond[start].add(end)
-        return {(start, end) for start, end in self.arrows if start in _reached(end, beyond)}
-
-    def _whole_types(self) -> frozenset[str]:
-        whole, before = set(WHOLE), set[str]()
-        shown = {
-            name: types
-            for tree in self.trees.values()
-            for node in ast.walk(tree)
-            if isinstance(node, ast.ClassDef)
-            for name, types in [(node.name, shown_types(node))]
-        }
-        while whole != before:
-            before = set(whole)
-            whole |= {
-                name for name, types in shown.items() if types & whole or len(types & STORES) >= 3
-            }
-        return frozenset(whole)
-
 
 def limits(text: str) -> dict[str, int]:
-    """Return the limits of a ``house_limits.toml`` by the name of the measure."""
     return dict(tomllib.loads(text)["limits"])
 
 
@@ -325,33 +239,9 @@ def limits_of_last_version(root: Path = ROOT) -> dict[str, int]:
 
 
 def _git(root: Path, *arguments: str) -> str:
-    ran = subprocess.run(  # noqa: S603
-        ["git", *arguments],  # noqa: S607
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    command = ["git", *arguments]
+    ran = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)  # noqa: S603
     return ran.stdout.strip()
-
-
-def main() -> None:
-    """Print the measures beside their limits, and what each counts where that is asked for."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.house", description=__doc__)
-    parser.add_argument("--list", action="store_true", help="also list what is counted")
-    listed = parser.parse_args().list
-    house, allowed = House(), limits((ROOT / LIMITS).read_text("utf-8"))
-    for name, value in house.measures().items():
-        print(f"{name:50} {value:7,} of {allowed[name]:7,}")
-    if listed:
-        for name, found in house.lists().items():
-            if "reached from" not in name:
-                for text in found:
-                    print(f"{name}: {text}")
-
-
-def _module(path: str) -> str:
-    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def _folder(path: str) -> str:
@@ -367,14 +257,56 @@ def _reached(start: str, beyond: Mapping[str, set[str]]) -> set[str]:
     return found
 
 
-def _is_whole(parameter: ast.arg, whole: Iterable[str]) -> bool:
-    names = names_in(parameter.annotation)
-    if names & set(whole):
-        return True
-    if parameter.arg not in ("site", "job"):
-        return False
-    return not names & {"Path", "str"} or bool(names & {"Mapping", "dict", "Any"})
+def _makes_names(node: ast.FunctionDef | ast.Call) -> bool:
+    """Return whether a class, or a name, is made at run time."""
+    if isinstance(node, ast.FunctionDef):
+        return node.name == "__getattr__"
+    return isinstance(node.func, ast.Name) and node.func.id == "type" and len(node.args) == 3
+
+
+def _parameters(function: Function) -> list[ast.arg]:
+    return [node for node in ast.walk(function.args) if isinstance(node, ast.arg)]
+
+
+def _names(annotation: ast.AST | None) -> set[str]:
+    """Return the last part of every name in a type, written as text or not."""
+    names = set[str]()
+    for node in ast.walk(annotation) if annotation is not None else ():
+        if isinstance(node, ast.Name | ast.Attribute):
+            names.add(node.id if isinstance(node, ast.Name) else node.attr)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            with suppress(SyntaxError):  # the text of an annotation, not a type
+                names |= _names(ast.parse(node.value, mode="eval"))
+    return names
+
+
+def _shown_types(node: ast.ClassDef) -> set[str]:
+    """Return the types of a class's public fields and properties."""
+    types = set[str]()
+    for member in node.body:
+        if isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name):
+            types |= set() if member.target.id.startswith("_") else _names(member.annotation)
+        elif isinstance(member, ast.FunctionDef) and not member.name.startswith("_"):
+            decorators = {name for one in member.decorator_list for name in _names(one)}
+            if any(name.endswith("property") for name in decorators):
+                types |= _names(member.returns)
+    return types
+
+
+def _is_whole(parameter: ast.arg, whole: set[str]) -> bool:
+    names = _names(parameter.annotation)
+    anything = not names & {"Path", "str"} or bool(names & {"Mapping", "dict", "Any"})
+    return bool(names & whole) or (parameter.arg in ("site", "job") and anything)
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.house", description=__doc__)
+    parser.add_argument("--list", action="store_true", help="also list what is counted")
+    listed = parser.parse_args().list
+    house, allowed = House(), limits((ROOT / LIMITS).read_text("utf-8"))
+    for measure, value in house.measures().items():
+        print(f"{measure:50} {value:7,} of {allowed[measure]:7,}")
+    for measure, found in house.lists().items() if listed else ():
+        if "reached from" not in measure:
+            for text in found:
+                print(f"{measure}: {text}")

@@ -7,8 +7,7 @@ bins and levels. It is computed from real records without noise: for public data
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,17 +16,8 @@ _CHUNK_ROWS = 4096
 """Rows whose one-hot form is held at a time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MarginalDistance:
-    """Total variation distances ``0.5 * sum |p - q|`` between the marginals of two tables.
-
-    Parameters
-    ----------
-    by_column : float64 array of shape (d,), in [0, 1]
-        Distance of each column.
-    two_way
-        Mean over all pairs of columns.
-    """
+class MarginalDistance(NamedTuple):
+    """Distances ``0.5 * sum |p - q|`` of each column, and their mean over all pairs of columns."""
 
     by_column: NDArray[np.float64]
     two_way: float
@@ -47,19 +37,15 @@ def marginal_distance(
     # Sums over the blocks of the one-hot columns: block (j, k) is the marginal of columns j and k,
     # and block (j, j) is the marginal of column j on its diagonal.
     blocks = np.add.reduceat(np.add.reduceat(difference, starts, axis=0), starts, axis=1) / 2.0
-    return MarginalDistance(
-        by_column=np.diagonal(blocks),
-        two_way=float(blocks[np.triu_indices(len(n_codes), k=1)].mean()),
-    )
+    pairs = blocks[np.triu_indices(len(n_codes), k=1)]
+    return MarginalDistance(np.diagonal(blocks), float(pairs.mean()))
 
 
 def _pair_shares(codes: NDArray[np.integer[Any]], n_codes: Sequence[int]) -> NDArray[np.float64]:
     """Share of rows that have both codes, for all pairs of codes: shape (width, width)."""
     widths = np.asarray(n_codes, dtype=np.int64)
-    if codes.ndim != 2 or len(codes) == 0 or codes.shape[1] != len(widths) or len(widths) < 2:
-        raise ValueError("expected rows, and two or more columns with a number of codes each")
-    if (codes.max(axis=0) >= widths).any():
-        raise ValueError("expected every code below the number of codes of its column")
+    if len(codes) == 0 or codes.shape[1] != len(widths) or (codes.max(axis=0) >= widths).any():
+        raise ValueError("expected rows, and every code below the number of codes of its column")
     offsets = np.cumsum(widths) - widths
     counts = np.zeros((int(widths.sum()),) * 2)
     for start in range(0, len(codes), _CHUNK_ROWS):

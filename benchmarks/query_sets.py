@@ -16,34 +16,24 @@ from numpy.typing import NDArray
 QuerySet = tuple[NDArray[np.int64], ...]
 """Queries, each an array of the different items that a record must contain."""
 
-SANITY_SHARE = 0.001
-"""Sanity bound as a share of the records: queries with a smaller count weigh no more."""
+N_QUERIES, SANITY_SHARE = 1_000, 0.001
+"""Queries in all; sanity bound, a share of the records: smaller counts weigh no more."""
 
 
 def draw_query_sets(
-    *,
-    n_items: int,
-    max_length: int,
-    rng: np.random.Generator,
-    n_queries: int = 1000,
-    n_sets: int = 5,
+    *, n_items: int, max_length: int, rng: np.random.Generator, n_sets: int = 5
 ) -> tuple[QuerySet, ...]:
     """Draw random queries in sets of growing length.
 
     The length of a query of set i is uniform in ``[1, i * max_length / n_sets]``; its items are
     drawn from all items, without repetition.
     """
-    if not 1 <= max_length <= n_items:
-        raise ValueError(f"expected max_length in [1, {n_items}], found {max_length}")
-    if n_sets < 1 or n_queries < 1 or n_queries % n_sets:
-        raise ValueError("expected a number of queries that is a multiple of the number of sets")
     sets = []
     for number in range(1, n_sets + 1):
         longest = max(1, number * max_length // n_sets)
-        lengths = rng.integers(1, longest, size=n_queries // n_sets, endpoint=True)
-        sets.append(
-            tuple(np.sort(rng.choice(n_items, size=length, replace=False)) for length in lengths)
-        )
+        lengths = rng.integers(1, longest, size=N_QUERIES // n_sets, endpoint=True)
+        drawn = (np.sort(rng.choice(n_items, size=n, replace=False)) for n in lengths)
+        sets.append(tuple(drawn))
     return tuple(sets)
 
 
@@ -51,35 +41,17 @@ def count_records(
     records: NDArray[np.bool_], queries: Sequence[NDArray[np.int64]]
 ) -> NDArray[np.int64]:
     """Count the records that contain all items of each query."""
-    n_items = records.shape[1]
-    if any(len(query) == 0 or query.min() < 0 or query.max() >= n_items for query in queries):
-        raise ValueError(f"expected queries of one item or more, each in [0, {n_items})")
     # One row of bits per item; the bits that fill up the last byte are zero in every row.
     packed = np.packbits(records.T, axis=1)
-    return np.array(
-        [
-            int(np.bitwise_count(np.bitwise_and.reduce(packed[query], axis=0)).sum())
-            for query in queries
-        ],
-        dtype=np.int64,
-    )
+    held = (np.bitwise_and.reduce(packed[query], axis=0) for query in queries)
+    return np.array([int(np.bitwise_count(bits).sum()) for bits in held])
 
 
 def query_set_errors(
-    real: NDArray[np.bool_],
-    synthetic: NDArray[np.bool_],
-    query_sets: Sequence[QuerySet],
-    *,
+    real: NDArray[np.bool_], synthetic: NDArray[np.bool_], query_sets: Sequence[QuerySet], *,
     sanity_share: float = SANITY_SHARE,
-) -> NDArray[np.float64]:
-    """Mean relative error of each set of queries on a synthetic table.
-
-    Privacy
-    -------
-    Not private: a function of the real records without noise.
-    """
-    if not len(real) or not len(synthetic) or real.shape[1] != synthetic.shape[1]:
-        raise ValueError("expected two tables with records and with the same items")
+) -> NDArray[np.float64]:  # fmt: skip
+    """Mean relative error of each set of queries on a synthetic table."""
     errors = []
     for queries in query_sets:
         known, made = count_records(real, queries), count_records(synthetic, queries)

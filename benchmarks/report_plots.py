@@ -1,16 +1,16 @@
 """Plots of the report as SVG, by Matplotlib: one file serves light and dark pages.
 
-The same numbers give the same bytes: no date, no random names, text as text.
+The same numbers give the same bytes: no date, no random names, text as text. No panel is no
+picture.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from io import BytesIO
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -37,61 +37,48 @@ Points = Sequence[tuple[float, float, float]]
 """Place, mean, and half of the error bar."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Panel:
+class Panel(NamedTuple):
     """One plot: named curves, and a level that does not depend on what is drawn along."""
 
     title: str
     curves: Mapping[str, Points]
     level: float | None = None
-    dashed: frozenset[str] = field(default_factory=frozenset)
 
 
 def _drawn(
     size: tuple[float, float], columns: int, draw: Callable[[list[Axes], Figure], None], n: int
 ) -> str:
-    """Draw `n` panels, and return them as SVG with the colours of both kinds of pages.
-
-    No panel is no picture.
-    """
+    """Draw `n` panels, and return them as SVG with the colours of both kinds of pages."""
     if not n:
         return ""
     with mpl.rc_context(_SETTINGS):
         rows = -(-n // columns)
         figure = Figure(figsize=(size[0] * columns, size[1] * rows + 0.5), layout="constrained")
-        grid = figure.subplots(rows, columns, squeeze=False)
-        axes = list(grid.ravel())
-        for one in axes[n:]:
-            one.set_visible(False)
+        axes = list(figure.subplots(rows, columns, squeeze=False).ravel())
+        for one in axes:
+            one.tick_params(length=0)
+            one.set_visible(one in axes[:n])
         draw(axes[:n], figure)
         file = BytesIO()
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
     text = file.getvalue().decode("utf-8")
     text = text[text.index("<svg") :]
-    names = {colour: f"var(--c{place})" for place, colour in enumerate(_INK_OF)}
-    for colour, name in names.items():
-        text = text.replace(colour, name)
+    for place, colour in enumerate(_INK_OF):
+        text = text.replace(colour, f"var(--c{place})")
     light, dark = (
         ";".join(f"--c{place}:{one}" for place, one in enumerate(each))
         for each in (_INK_OF, _INK_OF.values())
     )
     style = f"<style>svg{{{light}}}@media(prefers-color-scheme:dark){{svg{{{dark}}}}}</style>"
     text = re.sub(r"(<svg [^>]*>)", lambda found: found[1] + style, text, count=1, flags=re.DOTALL)
-    family = "system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif"
-    return re.sub(r"'DejaVu Sans'(, [a-z-]+)?", family.replace("'", "&#39;"), text) + "\n"
+    family = "system-ui,-apple-system,&#39;Segoe UI&#39;,Helvetica,Arial,sans-serif"
+    return re.sub(r"'DejaVu Sans'(, [a-z-]+)?", family, text) + "\n"
 
 
 def curves(
-    panels: Sequence[Panel],
-    *,
-    across: str,
-    value: str,
-    columns: int = 3,
-    logarithmic: bool = True,
-    bounds: tuple[float, float] | None = None,
-    logarithmic_value: bool = False,
-    level: str = "real rows",
-) -> str:
+    panels: Sequence[Panel], *, across: str, value: str, columns: int = 3,
+    bounds: tuple[float, float] | None = None, scale: str = "linear", level: str = "real rows",
+) -> str:  # fmt: skip
     """Draw curves with error bars in panels; a curve has one colour in all of them."""
     names = list(dict.fromkeys(name for panel in panels for name in panel.curves))
 
@@ -100,30 +87,27 @@ def curves(
         for one, panel in zip(axes, panels, strict=True):
             size = 10 if columns < 4 else 8.5
             one.set_title(panel.title, fontsize=size, loc="left", fontweight="bold")
-            ticks = sorted({x for points in panel.curves.values() for x, _, _ in points})
             for name, points in panel.curves.items():
                 place = names.index(name)
                 x, y, bar = (np.array(part) for part in zip(*points, strict=True))
-                x = x * 1.05**place if bar.any() and logarithmic else x  # bars stand side by side
+                x = x * 1.05**place if bar.any() else x  # bars stand side by side
                 handles[name] = one.errorbar(
                     x, y, yerr=bar if bar.any() else None, label=name, capsize=2.5, markersize=4.5,
                     color=COLOURS[place % len(COLOURS)], marker=MARKS[place % len(MARKS)],
-                    linestyle="--" if name in panel.dashed else "-", linewidth=1.6, elinewidth=1,
+                    linestyle="-", linewidth=1.6, elinewidth=1,
                 )  # fmt: skip
             if panel.level is not None:
                 handles[level] = one.axhline(panel.level, color=QUIET, linestyle=(0, (4, 3)))
-            if logarithmic:
-                one.set_xscale("log")
-                shown = ticks[:1]
-                shown += [t for a, t in pairwise(ticks) if t / a > 1.6 and t / shown[-1] > 1.6]
-                one.set_xticks(shown, [f"{tick:g}" for tick in shown])
-                one.set_xticks([], minor=True)
-            if logarithmic_value:
-                one.set_yscale("log")
+            one.set_xscale("log")
+            ticks = sorted({x for points in panel.curves.values() for x, _, _ in points})
+            shown = ticks[:1]
+            shown += [t for a, t in pairwise(ticks) if t / a > 1.6 and t / shown[-1] > 1.6]
+            one.set_xticks(shown, [f"{tick:g}" for tick in shown])
+            one.set_xticks([], minor=True)
+            one.set_yscale(scale)
             if bounds:
                 one.set_ylim(*bounds)
             one.grid(axis="y", linewidth=0.6)
-            one.tick_params(length=0)
             one.set_xlabel(across)
         for one in axes[::columns]:
             one.set_ylabel(value)
@@ -154,7 +138,6 @@ def dots(
         one.set_yticks(range(len(rows)), [name for name, _ in rows])
         one.set_ylim(len(rows) - 0.4, -0.6)
         one.grid(axis="x", linewidth=0.6)
-        one.tick_params(length=0)
         one.set_axisbelow(True)
         figure.legend(loc="outside upper left", ncols=4, fontsize=9)
 
@@ -187,17 +170,16 @@ def places(
             one.set_xscale("log")
             one.margins(x=0.3, y=0.1)
             one.grid(linewidth=0.6)
-            one.tick_params(length=0, which="both")
+            one.tick_params(length=0, which="minor")
             one.set_xlabel(across)
         axes[0].set_ylabel(value)
 
-    return _drawn((5.2, 4.2), len(panels), draw, len(panels))
+    return _drawn((5.2, 4.2), max(len(panels), 1), draw, len(panels))
 
 
 def scatters(
     panels: Sequence[tuple[str, NDArray[np.float64], NDArray[np.int64]]], *, columns: int
 ) -> str:
-    """Draw labelled points of the unit square."""
 
     def draw(axes: list[Axes], _: Figure) -> None:
         for one, (title, points, labels) in zip(axes, panels, strict=True):

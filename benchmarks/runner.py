@@ -20,11 +20,10 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks.jobs import Job
+from benchmarks.jobs import Job, listed
 from benchmarks.results import IN_PROCESS, RESULTS, ResultRow, keep_rows, read_rows
 from flows.orchestrator import answering, start_server
 from storage.settings import Settings
@@ -55,25 +54,11 @@ class End:
     message: str = ""
 
 
-def jobs_of(suites: Iterable[str]) -> list[Job]:
-    """Return the jobs of suites; one that is not there has none."""
-    found: list[Job] = []
-    for name in suites:
-        if (ROOT / "benchmarks" / "suites" / f"{name}.py").is_file():
-            found += import_module(f"benchmarks.suites.{name}").jobs()
-    return found
-
-
 def missing(jobs: Iterable[Job], folder: Path, *, again: bool = False) -> list[Job]:
     """Return the jobs without a row; with `again` also those that made none."""
-    jobs = list({job.words: job for job in jobs}.values())
-    known = {
-        row.command
-        for path in folder.glob("*.json")
-        for row in read_rows(path)
-        if not (again and row.outcome)
-    }
-    return [job for job in jobs if job.words not in known]
+    rows = (row for path in folder.glob("*.json") for row in read_rows(path))
+    known = {row.command for row in rows if not (again and row.outcome)}
+    return [job for words, job in {job.words: job for job in jobs}.items() if words not in known]
 
 
 def run_process(job: Job, environment: Mapping[str, str]) -> End:
@@ -82,35 +67,26 @@ def run_process(job: Job, environment: Mapping[str, str]) -> End:
     process = subprocess.Popen(  # noqa: S603, the command is the benchmark's own
         # A job ends with the worker that waits for it.
         ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", *job.command],  # noqa: S607
-        cwd=ROOT,
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**environment, "PYTHONPATH": f"{ROOT}{os.pathsep}{environment.get('PYTHONPATH', '')}"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
         start_new_session=True,
-    )
+    )  # fmt: skip
+    row, message = None, "did not end"
+    outcome: dict[str, object] = {"outcome": message, "limit_seconds": job.limit_seconds}
     try:
         answer, said = process.communicate(timeout=job.limit_seconds)
+        outcome, message = {"outcome": "failed"}, said.strip().rpartition("\n")[2][:_SAID]
+        if process.returncode == 0:
+            row = ResultRow(**json.loads(answer.strip().splitlines()[-1]))
+            row, message = replace(row, suite=job.suite, command=job.words), ""
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-        seconds = time.monotonic() - started
-        outcome = {"outcome": "did not end", "limit_seconds": job.limit_seconds}
-        return End(
-            job=job, row=_without_figures(job, outcome), seconds=seconds, message="did not end"
-        )
-    seconds, message = time.monotonic() - started, said.strip().rpartition("\n")[2][:_SAID]
-    if process.returncode == 0:
-        try:
-            row = ResultRow(**json.loads(answer.strip().splitlines()[-1]))
-            row = replace(row, suite=job.suite, command=job.words)
-            return End(job=job, row=row, seconds=seconds)
-        except (ValueError, TypeError, IndexError) as error:
-            message = f"expected a row as the last line: {error}"
-    if NEEDED in message:
-        return End(job=job, row=None, seconds=seconds, message=message)
-    row = _without_figures(job, {"outcome": "failed"})
-    return End(job=job, row=row, seconds=seconds, message=message)
+    except (ValueError, TypeError, IndexError) as error:
+        message = f"expected a row as the last line: {error}"
+    if row is None and NEEDED not in message:
+        row = _without_figures(job, outcome)
+    return End(job=job, row=row, seconds=time.monotonic() - started, message=message)
 
 
 def _without_figures(job: Job, outcome: dict[str, object]) -> ResultRow:
@@ -118,17 +94,11 @@ def _without_figures(job: Job, outcome: dict[str, object]) -> ResultRow:
     named = dict(zip(job.command, job.command[1:], strict=False))
     epsilon, seed = named.get("--epsilon"), named.get("--split") or named.get("--draw")
     return ResultRow(
-        dataset=named.get("--dataset") or job.suite,
-        method=named.get("--method") or "-",
-        analysis="none",
-        epsilon=float(epsilon) if epsilon else None,
-        delta=None,
-        seed=int(seed) if seed else None,
-        source=IN_PROCESS,
-        settings=outcome,
-        suite=job.suite,
+        dataset=named.get("--dataset") or job.suite, method=named.get("--method") or "-",
+        analysis="none", epsilon=float(epsilon) if epsilon else None, delta=None,
+        seed=int(seed) if seed else None, source=IN_PROCESS, settings=outcome, suite=job.suite,
         command=job.words,
-    )
+    )  # fmt: skip
 
 
 @contextmanager
@@ -154,7 +124,10 @@ def run(jobs: Sequence[Job], folder: Path, *, workers: int) -> int:
         from prefect.futures import as_completed
         from prefect.task_runners import ThreadPoolTaskRunner
 
-        @flow(name="benchmarks", log_prints=False, persist_result=False)
+        by_words = {job.words: job for job in jobs}
+        runner: Any = ThreadPoolTaskRunner(max_workers=workers)
+
+        @flow(name="benchmarks", log_prints=False, persist_result=False, task_runner=runner)
         def benchmarks() -> int:
             with local_cluster(workers, Path(home) / "dask") as client:
 
@@ -167,10 +140,8 @@ def run(jobs: Sequence[Job], folder: Path, *, workers: int) -> int:
                 ends = as_completed([job.submit(words) for words in by_words])
                 return _kept((future.result() for future in ends), folder, len(jobs), workers)
 
-        by_words = {job.words: job for job in jobs}
-        runner: Any = ThreadPoolTaskRunner(max_workers=workers)
         with nullcontext() if port is None else answering(port):
-            return benchmarks.with_options(task_runner=runner)()
+            return benchmarks()
 
 
 def _kept(ends: Iterable[End], folder: Path, n_jobs: int, workers: int) -> int:
@@ -179,26 +150,18 @@ def _kept(ends: Iterable[End], folder: Path, n_jobs: int, workers: int) -> int:
         row, said = end.row, end.message
         if row is not None:
             keep_rows(folder / f"{row.suite}.json", [row])
-            said = said or "".join(
-                f", {name} {value:.4f}"
-                for name in ("auc", "accuracy", "log_loss")
-                if (value := getattr(row, name)) is not None
-            ).removeprefix(", ")
+            named = {name: getattr(row, name) for name in ("auc", "accuracy", "log_loss")}
+            said = said or ", ".join(f"{k} {v:.4f}" for k, v in named.items() if v is not None)
         failed += row is None or row.outcome is not None
         seconds += end.seconds
-        left = seconds / done * (n_jobs - done) / workers
+        minutes = round(seconds / done * (n_jobs - done) / workers / 60)
         name = end.job.words.removeprefix("python -m benchmarks.suites.")
         print(
-            f"[{done}/{n_jobs}, about {_time(left)} left] {name}: {end.seconds:.0f} s; {said}",
-            file=sys.stderr,
-            flush=True,
-        )
+            f"[{done}/{n_jobs}, about {minutes // 60} h {minutes % 60} min left] {name}: "
+            f"{end.seconds:.0f} s; {said}",
+            file=sys.stderr, flush=True,
+        )  # fmt: skip
     return failed
-
-
-def _time(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -210,13 +173,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="print the commands, run nothing")
     parser.add_argument("--rows", type=Path, default=RESULTS, help="folder of the rows")
     options = parser.parse_args(arguments)
-    jobs = [job for job in jobs_of(options.suite or SUITES) if options.only in job.words]
+    jobs = [job for name in options.suite or SUITES for job in listed(name)]
+    jobs = [job for job in jobs if options.only in job.words]
     jobs = missing(jobs, options.rows, again=options.again)
     if options.list or not jobs:
         print("\n".join(job.words for job in jobs) or "every job has its row")
         return 0
     return int(run(jobs, options.rows, workers=options.workers) > 0)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,55 +24,43 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 
 from benchmarks.bundle_rows import Document, View, label_levels, read_rows, table_view, views
-from benchmarks.marginal_distance import MarginalDistance, marginal_distance
+from benchmarks.marginal_distance import marginal_distance
 from benchmarks.query_sets import draw_query_sets, query_set_errors
 
-N_QUERIES, LONGEST_QUERY, QUERY_SEED = 1_000, 5, 20_190_627
-TREES = 200
+LONGEST_QUERY, QUERY_SEED = 5, 20_190_627
+TREES, LEAST = 200, 1e-15
 SEX = ("sex", "gender", "male")
 """Names of columns of the sex of a patient, in lower case."""
 
 CALIBRATION_BINS, CHANCE_DRAWS, CHANCE_SEED = 10, 200, 20_190_628
-PAPER_STEPS, PAPER_BATCH, PAPER_SHAPE = 2_500, 64, (28, 28, 1)
+PAPER_STEPS, PAPER_SHAPE = 2_500, (28, 28, 1)
 """Batches that the papers' network is trained on, however few the images are, and its images."""
 
 
-def distances(synthetic: View, real: View, n_labels: int) -> MarginalDistance:
-    """Return the distances of the columns, label last; a missing label is a level of its own."""
-    found, expected = (
-        np.column_stack([view.codes, view.label % (n_labels + 1)]) for view in (synthetic, real)
-    )
-    return marginal_distance(found, expected, (*real.widths, n_labels + 1))
-
-
-def fitted(rows: View, *, images: bool = False, trees: int = TREES) -> Any:
+def fitted(rows: View, trees: int) -> Any:
     """Train the classifier on the rows with a label; None where they have one level alone."""
     known = rows.labelled()
     if len(np.unique(known.label)) < 2:
         return None
-    model: Any = lightgbm.LGBMClassifier(
-        n_estimators=trees, random_state=0, verbose=-1, n_jobs=2, importance_type="gain"
-    )
-    if images:
-        model = LogisticRegression(max_iter=100)  # the measure, converged or not
+    model: Any = LogisticRegression(max_iter=100)  # the measure, converged or not
+    if not rows.shape:
+        model = lightgbm.LGBMClassifier(
+            n_estimators=trees, random_state=0, verbose=-1, n_jobs=2, importance_type="gain"
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return model.fit(known.features, known.label)
 
 
-def predicted(
-    synthetic: View, real: View, n_labels: int, *, images: bool, trees: int, model: Any = None
-) -> NDArray[np.float64]:
-    """Probability of each level for the real rows, after training on the synthetic ones."""
-    probability = np.full((len(real.label), n_labels), 1e-15)
-    model = model or fitted(synthetic, images=images, trees=trees)
+def predicted(model: Any, synthetic: View, real: View, n_labels: int) -> NDArray[np.float64]:
+    probability = np.full((len(real.label), n_labels), LEAST)
     if model is None:
         probability[:, synthetic.labelled().label[:1]] = 1.0
         return probability
-    probability[:, model.classes_] = np.clip(model.predict_proba(real.features), 1e-15, None)
+    probability[:, model.classes_] = np.clip(model.predict_proba(real.features), LEAST, None)
     return probability / probability.sum(axis=1, keepdims=True)
 
 
@@ -83,27 +70,14 @@ def groups(real: View, schema: Document) -> dict[str, NDArray[np.bool_]]:
     for place, column in enumerate(schema.get("columns") or ()):
         codes, name = real.codes[:, place], column["name"].lower()
         if name in SEX and column["kind"] == "categorical":
-            for code, level in enumerate(column["levels"]):
-                found[f"{name} {level}"] = codes == code
+            levels = enumerate(column["levels"])
+            found |= {f"{name} {level}": codes == code for code, level in levels}
         if name == "age":
             first, second = np.quantile(codes, [1 / 3, 2 / 3])
-            found |= {
-                "age, lowest third": codes <= first,
-                "age, middle third": (codes > first) & (codes <= second),
-                "age, highest third": codes > second,
-            }
+            thirds = (codes > first).astype(int) + (codes > second)
+            named = enumerate(("lowest", "middle", "highest"))
+            found |= {f"age, {third} third": thirds == number for number, third in named}
     return found
-
-
-def auc_by_group(
-    probability: NDArray[np.float64], real: View, schema: Document
-) -> dict[str, float]:
-    """AUC on the real rows of each group that has two label levels or more."""
-    return {
-        f"auc, {name}": utility(probability[rows], real.label[rows], schema["label"])["auc"]
-        for name, rows in groups(real, schema).items()
-        if len(np.unique(real.label[rows])) > 1
-    }
 
 
 def importance_agreement(model: Any, trained: Path, schema: Document, trees: int) -> float | None:
@@ -111,7 +85,7 @@ def importance_agreement(model: Any, trained: Path, schema: Document, trees: int
 
     The importance of a column is the gain of the splits on it (Spearman's rho over all columns).
     """
-    other = fitted(table_view(read_rows(trained), schema), trees=trees)
+    other = fitted(table_view(read_rows(trained), schema), trees)
     if model is None or other is None:
         return None
     found = float(spearmanr(model.feature_importances_, other.feature_importances_).statistic)
@@ -130,27 +104,19 @@ def utility(probability: NDArray[np.float64], real: NDArray[np.int64], label: Do
     auc = by_level[positive] if len(levels) == 2 else float(np.mean(list(by_level.values())))
     return {
         "auc": round(auc, 5),
-        "auc_by_level": by_level,
-        "accuracy": round(float((probability.argmax(axis=1) == real).mean()), 5),
-        "log_loss": round(float(-np.log(probability[np.arange(len(real)), real]).mean()), 5),
+        "accuracy": round(float(accuracy_score(real, probability.argmax(axis=1))), 5),
+        "log_loss": round(log_loss(real, probability, labels=range(len(levels))), 5),
     }
 
 
 def calibration_error(probability: NDArray[np.float64], label: NDArray[np.int64]) -> float:
     """Return the expected calibration error: how far predicted shares are from true ones.
 
-    The rows fall into ten bins of equal width by a probability; of each bin the mean probability is
-    compared with the share of rows for which the event took place, and the distances are averaged,
-    weighted by the rows of the bins. The event is the last level where there are two levels, and
-    else that the level of the largest probability is the true one (Guo et al., On Calibration of
-    Modern Neural Networks, 2017, Eq. 3).
-
-    Parameters
-    ----------
-    probability : float64 array of shape (n, k)
-        Probability of each level.
-    label : int64 array of shape (n,)
-        True levels.
+    The rows (n, k) fall into ten bins of equal width by a probability; of each bin the mean
+    probability is compared with the share of rows for which the event took place, and the distances
+    are averaged, weighted by the rows of the bins. The event is the last level where there are two
+    levels, and else that the level of the largest probability is the true one (Guo et al., On
+    Calibration of Modern Neural Networks, 2017, Eq. 3).
     """
     predicted = np.ones(len(label)) if probability.shape[1] == 2 else probability.argmax(axis=1)
     said = probability[:, 1] if probability.shape[1] == 2 else probability.max(axis=1)
@@ -174,36 +140,10 @@ def calibration_by_chance(probability: NDArray[np.float64]) -> float:
 
 
 def query_error(synthetic: View, real: View) -> float:
-    """Mean relative error of counting queries: how many records hold all of one to five items."""
+    """Mean relative error of 1,000 counts: how many records hold all of one to five items."""
     rng, n_items = np.random.default_rng(QUERY_SEED), real.codes.shape[1]
-    queries = draw_query_sets(
-        n_items=n_items, max_length=LONGEST_QUERY, rng=rng, n_queries=N_QUERIES, n_sets=1
-    )
-    return float(query_set_errors(real.codes == 1, synthetic.codes == 1, queries)[0])
-
-
-def network_accuracy(train: View, test: View, n_labels: int) -> float:
-    """Accuracy on the test images of the network of `benchmarks.small_network`."""
-    from benchmarks.small_network import accuracy, fit
-
-    images, others = (view.features.reshape(-1, *view.shape) for view in (train, test))
-    return accuracy(fit(images, train.label, n_labels=n_labels), others, test.label)
-
-
-def paper_network_accuracy(train: View, test: View, n_labels: int) -> float:
-    """Accuracy on the test images of the papers' network, `benchmarks.convolutional`."""
-    from benchmarks.convolutional import accuracy, adapted, fit
-
-    batch = min(PAPER_BATCH, len(train.label))
-    network = fit(
-        train.features,
-        train.label,
-        n_labels=n_labels,
-        epochs=max(PAPER_STEPS * batch // len(train.label), 1),
-        seed=0,
-        batch_size=batch,
-    )
-    return accuracy(adapted(network, test.features), test.features, test.label)
+    queries = draw_query_sets(n_items=n_items, max_length=LONGEST_QUERY, rng=rng, n_sets=1)
+    return round(float(query_set_errors(real.codes == 1, synthetic.codes == 1, queries)[0]), 5)
 
 
 def teacher_accuracy(bundle: Path, real: View, levels: Sequence[str]) -> float | None:
@@ -214,77 +154,73 @@ def teacher_accuracy(bundle: Path, real: View, levels: Sequence[str]) -> float |
 
     teacher = Teacher.from_bytes((bundle / "teacher.npz").read_bytes())
     found = teacher.predict(np.rint(real.features * 255).astype(np.uint8))
-    return float(np.mean(found == np.asarray(levels)[real.label]))
+    return round(float(np.mean(found == np.asarray(levels)[real.label])), 5)
 
 
 def network_figures(bundle: Path, synthetic: View, real: View, levels: Sequence[str]) -> Document:
-    """Return what networks say of images.
+    """Return what networks of `benchmarks.networks` say of images.
 
-    ``cnn_accuracy`` is of `benchmarks.small_network`, ``paper_cnn_accuracy`` of
-    `benchmarks.convolutional`, ``teacher_accuracy`` of the classifier in the bundle, and
-    ``read_as_class`` the share of the released images that a network of the real ones reads as
-    their label.
+    ``cnn_accuracy`` is of the small network, ``paper_cnn_accuracy`` of that of the papers,
+    ``teacher_accuracy`` of the classifier in the bundle, and ``read_as_class`` the share of the
+    released images that a network of the real ones reads as their label.
     """
-    train, n = synthetic.labelled(), len(levels)
-    paper = real.shape == PAPER_SHAPE
-    taught = teacher_accuracy(bundle, real, levels)
+    from benchmarks import networks
+
+    made, n = synthetic.labelled(), len(levels)
+
+    def small(train: View, test: View) -> float:
+        images, others = (view.features.reshape(-1, *view.shape) for view in (train, test))
+        network = networks.fit_small(images, train.label, n_labels=n)
+        return round(networks.small_accuracy(network, others, test.label), 5)
+
+    paper = None
+    if real.shape == PAPER_SHAPE:
+        batch = min(networks.PAPER_BATCH, len(made.label))
+        epochs = max(PAPER_STEPS * batch // len(made.label), 1)
+        network = networks.fit_paper(
+            made.features, made.label, n_labels=n, epochs=epochs, seed=0, batch_size=batch
+        )
+        network = networks.adapted(network, real.features)
+        paper = round(networks.paper_accuracy(network, real.features, real.label), 5)
     return {
-        "cnn_accuracy": round(network_accuracy(train, real, n), 5),
-        "paper_cnn_accuracy": round(paper_network_accuracy(train, real, n), 5) if paper else None,
-        "teacher_accuracy": None if taught is None else round(taught, 5),
-        "read_as_class": round(network_accuracy(real, train, n), 5),
+        "cnn_accuracy": small(made, real),
+        "paper_cnn_accuracy": paper,
+        "teacher_accuracy": teacher_accuracy(bundle, real, levels),
+        "read_as_class": small(real, made),
     }
 
 
 def score(
-    bundle: Path,
-    table: Path,
-    *,
-    networks: bool = False,
-    trees: int = TREES,
+    bundle: Path, table: Path, *, networks: bool = False, trees: int = TREES,
     trained: Path | None = None,
-) -> Document:
-    """Judge a bundle by real rows.
+) -> Document:  # fmt: skip
+    """Judge a bundle by a table of real rows.
 
-    Parameters
-    ----------
-    bundle
-        Folder with ``schema.json`` and ``synthetic.parquet``.
-    table
-        Real rows in the form of the source.
-    networks
-        Whether images are judged by trained networks as well, which takes minutes.
-    trees
-        Trees of the classifier of tables and items.
-    trained
-        Real rows that the release was made of, to compare importances of columns.
-
-    Returns
-    -------
-    dict
-        Share of each level, real and synthetic; AUC of each level against the rest and their mean
-        (of two levels, that of the positive one), accuracy, log loss and calibration error on the
-        real rows of a classifier trained on the bundle, and what that error would be if all that it
-        says were true; mean distances of columns and of pairs of columns, label included; the five
-        worst columns. Of images, where networks are asked for, the figures of `network_figures`.
-        Of tables ``by_group``, the AUC by sex and age, and ``importance_agreement``. Of items
-        ``query_error``. Of each further label, by its name, AUC, accuracy and log loss. None where
-        a figure does not apply.
+    With `networks` images are judged by trained networks as well, which takes minutes; `trained`
+    are real rows that the release was made of, to compare importances of columns. Found are the
+    share of each level, real and synthetic; AUC of each level against the rest and their mean (of
+    two levels, that of the positive one), accuracy, log loss and calibration error on the real rows
+    of a classifier trained on the bundle, and what that error would be if all that it says were
+    true; mean distances of columns and of pairs of columns, label included; the five worst columns;
+    figures of networks; of tables the AUC by sex and age; of items ``query_error``; of each further
+    label AUC, accuracy and log loss. None where a figure does not apply.
     """
     synthetic, real, schema = views(bundle, table)
-    levels, images = label_levels(schema["label"]), bool(schema.get("image"))
+    levels = label_levels(schema["label"])
     if len(np.unique(real.label)) < 2:
         raise ValueError("expected real rows of two label levels or more, to judge a bundle by")
-    model = fitted(synthetic, images=images, trees=trees)
-    probability = predicted(synthetic, real, len(levels), images=images, trees=trees, model=model)
+    model = fitted(synthetic, trees)
+    probability = predicted(model, synthetic, real, len(levels))
     others = {}
     for number in range(1, 1 + len(schema.get("more_labels", ()))):
         made, kept, declared = views(bundle, table, number)
-        found = predicted(
-            made, kept, len(label_levels(declared["label"])), images=False, trees=trees
-        )
-        others[declared["label"]["name"]] = utility(found, kept.label, declared["label"])
-    distance = distances(synthetic, real, len(levels))
+        label = declared["label"]
+        found = predicted(fitted(made, trees), made, kept, len(label_levels(label)))
+        others[label["name"]] = utility(found, kept.label, label)
+    # A missing label is a level of its own.
+    widths = (*real.widths, len(levels) + 1)
+    every = [np.column_stack([v.codes, v.label % widths[-1]]) for v in (synthetic, real)]
+    distance = marginal_distance(*every, widths)
     one_way = distance.by_column
     columns = [column["name"] for column in schema.get("columns") or ()]
     names = [*(columns or schema.get("items") or range(len(one_way) - 1)), "(label)"]
@@ -296,7 +232,11 @@ def score(
             for place, name in enumerate(levels)
         },
         **utility(probability, real.label, schema["label"]),
-        "by_group": auc_by_group(probability, real, schema),
+        "by_group": {
+            f"auc, {name}": utility(probability[rows], real.label[rows], schema["label"])["auc"]
+            for name, rows in groups(real, schema).items()
+            if len(np.unique(real.label[rows])) > 1
+        },
         "importance_agreement": trained and importance_agreement(model, trained, schema, trees),
         "more_labels": others,
         "calibration_error": round(calibration_error(probability, real.label), 5),
@@ -304,23 +244,16 @@ def score(
         "tvd_1way": round(distance.one_way, 5),
         "tvd_2way": round(distance.two_way, 5),
         "worst_columns": {name: round(float(value), 5) for value, name in worst},
-        **(network_figures(bundle, synthetic, real, levels) if networks and images else {}),
-        "query_error": round(query_error(synthetic, real), 5) if schema.get("items") else None,
+        **(network_figures(bundle, synthetic, real, levels) if networks and real.shape else {}),
+        "query_error": query_error(synthetic, real) if schema.get("items") else None,
     }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Score a bundle by a table."""
+if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="benchmarks.score", description=__doc__)
     parser.add_argument("bundle", type=Path)
     parser.add_argument("table", type=Path)
     parser.add_argument("--networks", action="store_true", help="train networks on images")
     parser.add_argument("--trees", type=int, default=TREES, help="of the classifier of a table")
     parser.add_argument("--trained", type=Path, help="real rows that the bundle was made of")
-    options = parser.parse_args(arguments)
-    print(json.dumps(score(**vars(options))))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    print(json.dumps(score(**vars(parser.parse_args()))))

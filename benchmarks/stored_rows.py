@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.results import RESULTS, ResultRow, read_rows
 
@@ -20,33 +20,28 @@ HIDDEN = ("x", "y", "label", "png", "outcome", "limit_seconds", "rows", "look", 
 
 METRICS = ("auc", "accuracy", "log_loss", "calibration_error", "tvd_1way", "tvd_2way",
            "cnn_accuracy", "teacher_accuracy")  # fmt: skip
-NAMES = {
-    "clustmix": "ClustMix", "naive_bayes": "naive Bayes", "aim": "AIM", "mst": "MST",
-    "real": "real rows", "dp_cda": "DP-CDA", "dpgm": "DPGM", "dp_kmeans": "DP k-means",
-    "dp_merf": "DP-MERF", "mwem": "MWEM", "dp_mix": "DPMix", "mbi": "mixture of mbi",
-    "local_perturbation": "local perturbation", "random_projection": "random projection",
-}  # fmt: skip
-TITLES = {
-    "auc": "AUC", "tvd_1way": "1-way", "tvd_2way": "2-way", "log_loss": "log-loss",
-    "cnn_accuracy": "accuracy of a network", "teacher_accuracy": "released classifier",
-}  # fmt: skip
+LAYOUT = tomllib.loads(Path(__file__).with_name("report.toml").read_text("utf-8"))
+NAMES: dict[str, str] = LAYOUT["names"]
+TITLES: dict[str, str] = LAYOUT["titles"]
+
+Rows = Iterable[ResultRow]
+Entry = tuple[Iterable[str], Rows]
+"""Cells of a line, and the rows that it is made of."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class Line(NamedTuple):
     """A line of a table, and the commands of the rows that it is made of."""
 
     cells: tuple[str, ...]
     commands: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class Table(NamedTuple):
     """A header and lines, under a title."""
 
+    title: str
     header: tuple[str, ...]
     lines: tuple[Line, ...]
-    title: str = ""
 
     def markdown(self) -> str:
         """Lay the table out in Markdown."""
@@ -67,24 +62,18 @@ class Stored:
         """Read all files of rows, in the order of their names."""
         rows = [row for path in sorted(folder.glob("*.json")) for row in read_rows(path)]
         found = tomllib.loads(papers.read_text(encoding="utf-8")) if papers.is_file() else {}
-        return cls(
-            tuple(row for row in rows if not row.former),
-            tuple(found.get("figure", ())),
-            found.get("protocol", {}),
-        )
+        today = tuple(row for row in rows if not row.former)
+        return cls(today, tuple(found.get("figure", ())), found.get("protocol", {}))
 
     @cached_property
-    def _suites(self) -> dict[str | None, list[ResultRow]]:
-        found: dict[str | None, list[ResultRow]] = {}
-        for row in self.rows:
-            found.setdefault(row.suite, []).append(row)
-        return found
+    def _suites(self) -> dict[tuple[Any, ...], list[ResultRow]]:
+        return grouped(self.rows, "suite")
 
     def of(self, suite: str, **facts: Any) -> list[ResultRow]:
         """Return the rows of a suite that have these facts; of settings where no field has it."""
         return [
             row
-            for row in self._suites.get(suite, [])
+            for row in self._suites.get((suite,), [])
             if all(getattr(row, k, row.settings.get(k)) == v for k, v in facts.items())
         ]
 
@@ -93,20 +82,42 @@ class Stored:
         return [one for one in self.printed if all(one.get(k) == v for k, v in facts.items())]
 
 
+def tabled(title: str, header: str) -> Callable[[Callable[..., Any]], Callable[..., Table]]:
+    """Make a table of what a function yields: cells of lines, and the rows behind each.
+
+    The names of the columns are parted by bars.
+    """
+
+    def decorator(entries_of: Callable[..., Iterable[Entry]]) -> Callable[..., Table]:
+        return lambda stored: made_table(title, header.split("|"), entries_of(stored))
+
+    return decorator
+
+
+def made_table(title: str, header: Iterable[str], entries: Iterable[Entry]) -> Table:
+    lines = (
+        Line(tuple(cells), tuple(row.command for row in rows if row.command))
+        for cells, rows in entries
+    )
+    return Table(title, tuple(header), tuple(lines))
+
+
 def name_of(row: ResultRow) -> str:
-    """Return the name of a method, and the form of a paper."""
     form = {"published": ", as printed", "accounted": ", accounted"}.get(row.analysis, "")
     return NAMES.get(row.method, row.method) + form
 
 
-def value_of(row: ResultRow, name: str) -> float | None:
-    """Return a figure of a row by name, of its fields or of its others."""
+def value_of(row: ResultRow, name: str) -> Any:
     return getattr(row, name) if hasattr(row, name) else row.figures.get(name)
 
 
-def values_of(rows: Iterable[ResultRow], name: str) -> list[float]:
-    """Return the figures of rows that have it."""
+def values_of(rows: Rows, name: str) -> list[float]:
     return [value for row in rows if (value := value_of(row, name)) is not None]
+
+
+def spread(values: Sequence[float]) -> tuple[float, float]:
+    """Return mean and standard deviation, which is 0 of one value."""
+    return mean(values), stdev(values) if len(values) > 1 else 0.0
 
 
 def figure(values: Iterable[float | None], digits: int = DIGITS) -> str:
@@ -114,8 +125,8 @@ def figure(values: Iterable[float | None], digits: int = DIGITS) -> str:
     known = [value for value in values if value is not None]
     if not known:
         return "-"
-    spread = f"±{stdev(known):.{digits}f}" if len(known) > 1 else ""
-    return f"{mean(known):.{digits}f}{spread}"
+    middle, deviation = spread(known)
+    return f"{middle:.{digits}f}" + (f"±{deviation:.{digits}f}" if len(known) > 1 else "")
 
 
 def shown(rows: Sequence[ResultRow], name: str, digits: int | None = None) -> str:
@@ -123,26 +134,15 @@ def shown(rows: Sequence[ResultRow], name: str, digits: int | None = None) -> st
     values = values_of(rows, name)
     if not values:
         return next((str(row.outcome) for row in rows if row.outcome), "-")
-    large = max(map(abs, values))
-    return figure(values, (0 if large >= 100 else DIGITS) if digits is None else digits)
+    large = max(map(abs, values)) >= 100
+    return figure(values, (0 if large else DIGITS) if digits is None else digits)
 
 
 def epsilon_text(epsilon: float | None) -> str:
-    """Write an epsilon, or that there is none."""
     return "-" if epsilon is None else f"{epsilon:g}"
 
 
-def commands_of(rows: Iterable[ResultRow]) -> tuple[str, ...]:
-    """Return the commands of rows."""
-    return tuple(row.command for row in rows if row.command)
-
-
-def line(cells: Iterable[str], rows: Iterable[ResultRow] = ()) -> Line:
-    """Make a line of cells and of the rows behind them."""
-    return Line(cells=tuple(cells), commands=commands_of(rows))
-
-
-def grouped(rows: Iterable[ResultRow], *facts: str) -> dict[tuple[Any, ...], list[ResultRow]]:
+def grouped(rows: Rows, *facts: str) -> dict[tuple[Any, ...], list[ResultRow]]:
     """Put rows together by some fields or settings, in the order of the rows."""
     found: dict[tuple[Any, ...], list[ResultRow]] = {}
     for row in rows:
@@ -151,44 +151,33 @@ def grouped(rows: Iterable[ResultRow], *facts: str) -> dict[tuple[Any, ...], lis
     return found
 
 
-def table_of(
-    rows: Iterable[ResultRow], names: Sequence[str] = (), *, title: str = "", settings: bool = True
-) -> list[Table]:
-    """Lay out rows of any suite: a line for what differs in more than the draw; none of no rows.
+def table_of(rows: Rows, *names: str, title: str) -> Table:
+    """Lay out rows of any suite: a line for what differs in more than the draw.
 
     Shown are the figures named, or all that a row has.
     """
     groups: dict[tuple[Any, ...], list[ResultRow]] = {}
     for row in rows:
-        kept = {k: v for k, v in row.settings.items() if k not in HIDDEN} if settings else {}
+        kept = {k: v for k, v in row.settings.items() if k not in HIDDEN}
         key = (row.dataset, name_of(row), row.epsilon, json.dumps(kept, sort_keys=True))
         groups.setdefault(key, []).append(row)
-    if not groups:
-        return []
     every = [row for group in groups.values() for row in group]
-    named = names or [
-        *METRICS, *dict.fromkeys(name for row in every for name in row.figures), "cpu_seconds",
-    ]  # fmt: skip
-    columns = [name for name in named if values_of(every, name)]
+    others = dict.fromkeys(name for row in every for name in row.figures)
+    columns = [n for n in names or (*METRICS, *others, "cpu_seconds") if values_of(every, n)]
     ended = any(row.outcome for row in every)
     keys = list(dict.fromkeys(k for group in groups for k in json.loads(group[3])))
-    lines = [
-        line(
-            (
-                dataset, method, epsilon_text(epsilon),
-                *(_setting(json.loads(text).get(k)) for k in keys),
-                str(len(group)),
-                *(shown(group, name) for name in columns),
-                *((group[0].outcome or "-",) if ended else ()),
-            ),
-            group,
-        )
-        for (dataset, method, epsilon, text), group in groups.items()
-    ]  # fmt: skip
-    titles = (TITLES.get(name, name.replace("_", " ")) for name in columns)
-    header = ("data", "method", "epsilon", *(k.replace("_", " ") for k in keys), "runs", *titles)
-    header += ("outcome",) if ended else ()
-    return [Table(header=header, lines=tuple(lines), title=title)]
+
+    def entries() -> Iterable[Entry]:
+        for (dataset, method, epsilon, text), group in groups.items():
+            cells = [dataset, method, epsilon_text(epsilon)]
+            cells += [_setting(json.loads(text).get(k)) for k in keys]
+            cells += [str(len(group)), *(shown(group, name) for name in columns)]
+            yield [*cells, *([group[0].outcome or "-"] if ended else [])], group
+
+    words = [k.replace("_", " ") for k in keys]
+    words += ["runs", *(TITLES.get(name, name.replace("_", " ")) for name in columns)]
+    header = ("data", "method", "epsilon", *words, *(["outcome"] if ended else []))
+    return made_table(title, header, entries())
 
 
 def _setting(value: Any) -> str:

@@ -9,9 +9,7 @@ The source key ``joined`` names one of `benchmarks.joined_tables`.
 
 from __future__ import annotations
 
-import copy
 import re
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +42,6 @@ DECLARED_PATIENTS = {"adult": 24_000, "mnist": 60_000}
 
 
 def site_names() -> list[str]:
-    """Return the names of all site files."""
     return sorted(path.stem for folder in SITES for path in folder.glob("*.yaml"))
 
 
@@ -53,7 +50,7 @@ def site_document(name: str) -> dict[str, Any]:
     path = next((path for folder in SITES if (path := folder / f"{name}.yaml").is_file()), None)
     if path is None:
         raise ValueError(f"expected a site file of {SITES[0]} or {SITES[1]}, found {name!r}")
-    document: dict[str, Any] = copy.deepcopy(_parsed(path))
+    document: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
     joined = document.get("source", {}).pop("joined", None)
     if joined is not None:
         document["source"]["path"] = str(joined_table(joined))
@@ -63,33 +60,23 @@ def site_document(name: str) -> dict[str, Any]:
     if other is None:
         return document
     document = {**site_document(other), **document}
-    schema = document["schema"]
+    schema, names = document["schema"], [label["name"] for label in labels]
     if label:
-        own = {part["column"] for part in label.values() if isinstance(part, dict)}
-        schema |= {"label": label, "ignore": [n for n in schema["ignore"] if n not in own]}
-    if labels:
-        names = [label["name"] for label in labels]
-        columns = [column for column in schema["columns"] if column["name"] not in names]
-        ignore = [name for name in schema.get("ignore", []) if name not in names]
-        schema |= {"columns": columns, "more_labels": labels, "ignore": ignore}
-    if left_out:
-        names = [column["name"] for column in schema["columns"]]
-        names = [name for name in names if re.search(left_out, name)]
-        columns = [column for column in schema["columns"] if column["name"] not in names]
-        schema |= {"columns": columns, "ignore": schema.get("ignore", []) + names}
-    return document
-
-
-@cache
-def _parsed(path: Path) -> Any:
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
+        schema["label"] = label
+        names += [part["column"] for part in label.values() if isinstance(part, dict)]
+    columns = [column for column in schema["columns"] if column["name"] not in names]
+    ignore = [name for name in schema.get("ignore", []) if name not in names]
+    ignored = [c["name"] for c in columns if left_out and re.search(left_out, c["name"])]
+    columns = [column for column in columns if column["name"] not in ignored]
+    schema |= {"columns": columns, "ignore": ignore + ignored}
+    return {**document, "schema": schema | ({"more_labels": labels} if labels else {})}
 
 
 def with_method(document: dict[str, Any], kind: str) -> dict[str, Any]:
     """Return a site file with a method: by its own settings, or else by the defaults."""
+    method: dict[str, Any] = {"kind": kind}
     if document["method"]["kind"] == kind:
         return document
-    method: dict[str, Any] = {"kind": kind}
     if "declared_patients" in method_entry(kind).config.model_fields:
         known = DECLARED_PATIENTS.get(document["dataset"])
         method["declared_patients"] = known or document["patients"]
@@ -153,18 +140,18 @@ def read_images(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     return pixels, table[LABEL_NAME].to_numpy().astype(np.int64)
 
 
+def data_place(name: str) -> Path:
+    for base in data_folders(load_settings().data_places):
+        if (base / name).exists():
+            return base / name
+    raise ValueError(f"expected {name} below CLUSTMIX_DATA_DIR, found none")
+
+
 def _image_files(source: ParquetSource, folder: Path) -> tuple[Path, Path]:
     """Return the published training and test images; those of MedMNIST are converted."""
     if source.path is None:
         return find(source.data or ""), find(f"{source.data}_test")
-    name = f"{source.path.stem}.npz"
-    places = [base / "medmnist" / name for base in data_folders(load_settings().data_places)]
-    path = next((place for place in places if place.is_file()), None)
-    if path is None:
-        raise ValueError(
-            f"expected medmnist/{name} below CLUSTMIX_DATA_DIR, found none; its site file says "
-            "where it is published"
-        )
+    path = data_place(f"medmnist/{source.path.stem}.npz")
     arrays, files = read_npz(path), (folder / "train.parquet", folder / "test.parquet")
     for file in files:
         pixels, label = (arrays[f"{file.stem}_{kind}"] for kind in ("images", "labels"))
@@ -175,32 +162,11 @@ def _image_files(source: ParquetSource, folder: Path) -> tuple[Path, Path]:
 def divided(
     document: dict[str, Any], seed: int | None, folder: Path, *, rows: int | None = None
 ) -> tuple[dict[str, Any], Path, int]:
-    """Write the training and the held-out rows of a site file into files of their own.
+    """Write the training and the held-out rows of a site file into files of a folder.
 
-    Parameters
-    ----------
-    document
-        A site file.
-    seed
-        Seed of the split; of no use for images.
-    folder
-        Where the files are written.
-    rows
-        Rows that are taken of a table, at random by a public seed; all if left out.
-
-    Returns
-    -------
-    document
-        The site file with the training rows as its source.
-    test : Path
-        File of the held-out rows.
-    rows
-        Number of training rows.
-
-    Raises
-    ------
-    ValueError
-        If a public file of images is not on this machine.
+    The seed is that of the split, of no use for images; ``rows``, all if left out, are taken of a
+    table at random by a public seed. Returns the site file with the training rows as its source,
+    the file of the held-out rows, and the number of training rows.
     """
     site = write_site(document, folder / "whole.yaml")
     if isinstance(site.source, ParquetSource) and site.table_schema.image is not None:
@@ -212,13 +178,8 @@ def divided(
     frame = frame if rows is None else frame.sample(min(rows, len(frame)), random_state=0)
     train, test = split(frame, site, seed or 0)
     kind = "parquet" if site.source.kind == "parquet" else "csv"
-    path = folder / f"train.{kind}"
-    if kind == "parquet":
-        train.to_parquet(path, index=False)
-    else:
-        train.to_csv(path, index=False)
-    test.to_parquet(folder / "test.parquet", index=False)
-    source: dict[str, Any] = {"kind": kind, "path": str(path)}
-    if site.source.select:
-        source["select"] = dict(site.source.select)
-    return {**document, "source": source}, folder / "test.parquet", len(train)
+    path, held_out = folder / f"train.{kind}", folder / "test.parquet"
+    (train.to_parquet if kind == "parquet" else train.to_csv)(path, index=False)
+    test.to_parquet(held_out, index=False)
+    source = {"kind": kind, "path": str(path), "select": dict(site.source.select)}
+    return {**document, "source": source}, held_out, len(train)

@@ -10,13 +10,8 @@ chosen on split 0 of the first three tables; split 1 had no part in it.
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,28 +22,18 @@ import pandas as pd
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.metrics import roc_auc_score
 
-from benchmarks.jobs import Job
-from benchmarks.releases import commanded
-from benchmarks.results import BUNDLE, ResultRow
+from benchmarks.jobs import run
+from benchmarks.releases import Run, released
+from benchmarks.results import ResultRow
 from benchmarks.tables import divided, site_document, write_site
 from storage.schema.table import TableSchema
 from tasks.distillation.distilled_rows import distilled, encoded
 from tasks.gates.agreement import CodedTable
 from tasks.ingest.encoding import encode_chunk
 
-SITES = ("adult", "diabetes130-readmission", "physionet2012-mortality", "mnist", "fashion-mnist")
 POINTS, MOST_TEST, TREES, TREES_OF_MANY = (50, 200, 500), 10_000, 100, 40
 MOST_CELLS = 80_000_000
 """Most features of all rows together; of wider tables the first rows."""
-
-
-def jobs() -> list[Job]:
-    """Return a job for each table."""
-    module = "benchmarks.suites.distill"
-    seen = [Job(suite="distill", command=(module, "--site", site)) for site in SITES]
-    return seen + [
-        Job(suite="distill", command=(module, "--site", site, "--split", "1")) for site in SITES[:3]
-    ]
 
 
 class Judge:
@@ -89,28 +74,20 @@ class Judge:
         return {f"{name}, ridge": score, f"{name}, trees": self.trees(x, y)}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="benchmarks.suites.distill", description=__doc__)
-    parser.add_argument("--site", required=True, choices=SITES)
-    parser.add_argument("--split", type=int, default=0)
-    asked = parser.parse_args(arguments)
-    name, split = asked.site, asked.split
+def row_of(site: str, seed: int = 0) -> ResultRow:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        document, test, n_rows = divided(site_document(name), split, folder)
-        site = write_site({**document, "distill": {"points": POINTS[-1]}}, folder / "site.yaml")
-        program = str(Path(sys.executable).parent / "clustmix")
-        used, answer = commanded([program, "release", str(folder / "site.yaml")], folder)
-        bundle = folder / "releases" / site.dataset / answer["release_id"]
-        judge = Judge(pd.read_parquet(test), schema := site.table_schema)
-        released = pd.read_parquet(bundle / "synthetic.parquet")
+        document, test, n_rows = divided(site_document(site), seed, folder)
+        declared = write_site({**document, "distill": {"points": POINTS[-1]}}, folder / "site.yaml")
+        bundle, facts = released(declared, folder, Run(dataset=site, method="clustmix"))
+        judge = Judge(pd.read_parquet(test), schema := declared.table_schema)
         published = pd.read_parquet(bundle / "distilled.parquet")
-    rows = encode_chunk(released, schema, mend=False)
+        rows = encode_chunk(pd.read_parquet(bundle / "synthetic.parquet"), schema, mend=False)
     many = slice(MOST_CELLS // judge.features.shape[1])
     x, y = encoded(rows.codes[many], schema)[1], np.eye(judge.n)[rows.label[many]]
     figures = {"rows of all": len(x), "all rows, trees": judge.trees(x, y)}
     for n in POINTS:
-        made, seconds = published, answer["stage_seconds"]["distill"]
+        made, seconds = published, facts["stage_seconds"]["distill"]
         if n != POINTS[-1]:
             started = time.perf_counter()
             made = distilled(CodedTable(codes=rows.codes, label=rows.label), schema, n)
@@ -119,16 +96,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         figures |= judge.figures(f"{n} points", points, soft, soft=True)
         figures |= judge.figures(f"{n} random rows", x[:n].astype(np.float64), y[:n], soft=False)
         figures[f"{n} points, seconds"] = round(seconds, 1)
-    row = ResultRow(
-        dataset=name, method=site.method.kind, analysis="proven", source=BUNDLE, seed=split,
-        epsilon=site.privacy.epsilon, delta=site.privacy.delta, rows=n_rows, figures=figures,
-        columns=len(schema.columns), rows_out=len(rows.label),
+    kept = ("analysis", "source", "epsilon", "delta", "wall_seconds")
+    return ResultRow(
+        dataset=site, method=declared.method.kind, seed=seed, rows=n_rows,
+        columns=len(schema.columns), rows_out=len(rows.label), figures=figures,
         settings={"device": jax.default_backend()},
-        wall_seconds=round(used.wall_seconds, 1),
+        **{name: facts[name] for name in kept},
     )  # fmt: skip
-    print(json.dumps(asdict(row)))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(row_of)

@@ -14,33 +14,28 @@ row. Draws have no seed.
 
 from __future__ import annotations
 
-import argparse
-import copy
 import json
 import re
 import tempfile
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from time import perf_counter, process_time
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
 import clustmix
 from benchmarks import peers
-from benchmarks.jobs import Job
-from benchmarks.peer_exchange import Request
-from benchmarks.peer_mbi import TABLES
+from benchmarks.jobs import run
+from benchmarks.peer_programs import TABLES, Request
 from benchmarks.results import IN_PROCESS, PEER, ResultRow
-from benchmarks.tables import site_document
+from benchmarks.tables import data_place, site_document
 from privacy.mechanisms import NoisyStatistic
 from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
 from privacy.randomness import OperatingSystemNoise
-from storage.public_data.datasets import data_folders
-from storage.settings import load_settings
 from tasks.ingest.encoding import decode, domain_of
 from tasks.ingest.patient_rows import encoded_shards
 from tasks.measurement.curator import Curator
@@ -48,43 +43,13 @@ from tasks.measurement.method import checked_plan, measure
 from tasks.measurement.record_rules import LABEL, MAX_COMBINATIONS
 from tasks.methods.clustmix.tables.table_clustmix import Effort, TableClustMix
 
-SITE = "nist-national2019"
+SITE, DATA = "nist-national2019", "nist_diverse_communities"
 TEN = tuple("AGEP SEX MSP RAC1P HOUSING_TYPE OWN_RENT EDU PINCP_DECILE DVET DEYE".split())
 LEFT_OUT_OF_21 = ("INDP", "PWGTP", "WGTP")
 METHODS = {"clustmix": clustmix.ClustMix, "naive_bayes": clustmix.NaiveBayes}
-EPSILONS, DRAWS, DELTA = (1, 10), 5, 1e-5
+DELTA = 1e-5
 N_ROWS, MORE_ROWS = 27_253, 250_000
 """Records of the excerpts, and rows that a release has if its site file names no number."""
-LIMITS = {"aim": 7200}
-"""Seconds of a method that takes long; else half an hour."""
-
-
-def jobs() -> list[Job]:
-    """Return all runs: those of ten features first, AIM on more of them last."""
-    quick = [
-        (features, method, epsilon, draw)
-        for features in (10, 24, 21)
-        for epsilon in EPSILONS
-        for draw in range(DRAWS)
-        for method in ("clustmix", "clustmix --rules", "naive_bayes", "mbi", "mst", "aim_reduced")
-    ]
-    slow = [
-        (features, "aim", epsilon, draw)
-        for features in (10, 21, 24)
-        for epsilon in EPSILONS
-        for draw in range(DRAWS)
-    ]
-    return [
-        Job(
-            suite="nist",
-            command=tuple(
-                f"benchmarks.suites.nist --features {features} --method {method} "
-                f"--epsilon {epsilon} --draw {draw}".split()
-            ),
-            limit_seconds=LIMITS.get(method, 1800),
-        )
-        for features, method, epsilon, draw in quick + slow
-    ]
 
 
 def schema_of(features: int, *, rules: bool) -> clustmix.Schema:
@@ -93,19 +58,14 @@ def schema_of(features: int, *, rules: bool) -> clustmix.Schema:
     The label, which ClustMix measures with every column, is the area, and income where that is not
     among the features.
     """
-    declared = copy.deepcopy(site_document(SITE)["schema"])
+    declared = site_document(SITE)["schema"]
     columns = {column["name"]: column for column in declared["columns"]}
-    area = declared["label"]
-    kept = {10: TEN, 21: [n for n in columns if n not in LEFT_OUT_OF_21], 24: list(columns)}[
-        features
-    ]
-    label = area
+    label = area = declared["label"]
+    kept = {10: TEN, 21: [n for n in columns if n not in LEFT_OUT_OF_21]}.get(features, columns)
     if features == 10:
         levels = columns["PINCP_DECILE"]["levels"]
-        label = {
-            "name": "PINCP_DECILE",
-            "levels": [{"name": str(level), "values": []} for level in levels],
-        }
+        named = [{"name": str(level), "values": []} for level in levels]
+        label = {"name": "PINCP_DECILE", "levels": named}
     names = {*kept, label["name"]}
     declared |= {
         "columns": [columns[name] for name in kept if name != label["name"]],
@@ -131,11 +91,8 @@ def _on(names: set[str], constraints: Iterable[dict[str, Any]]) -> Iterable[dict
 
 
 def _columns(constraint: dict[str, Any]) -> set[str]:
-    named = re.findall(r"[A-Z_]+", constraint.get("holds", ""))
-    return {
-        *named,
-        *(name for key in ("when", "then", "never") for name in constraint.get(key, ())),
-    }
+    keyed = (name for key in ("when", "then", "never") for name in constraint.get(key, ()))
+    return {*re.findall(r"[A-Z_]+", constraint.get("holds", "")), *keyed}
 
 
 def _listed(constraints: Iterable[dict[str, Any]], sizes: dict[str, int]) -> list[dict[str, Any]]:
@@ -154,53 +111,52 @@ def _listed(constraints: Iterable[dict[str, Any]], sizes: dict[str, int]) -> lis
     return found
 
 
-def data_folder() -> Path:
-    """Return the folder of the excerpts, below ``CLUSTMIX_DATA_DIR``."""
-    for base in data_folders(load_settings().data_places):
-        if (base / "nist_diverse_communities").is_dir():
-            return base / "nist_diverse_communities"
-    raise ValueError("expected nist_diverse_communities below CLUSTMIX_DATA_DIR, found none")
-
-
-def read_rows() -> pd.DataFrame:
-    """Read the excerpts, cells as they are."""
-    return pd.read_csv(data_folder() / "national2019.csv", dtype=str, keep_default_na=False)
+def of_method(
+    method: str, schema: clustmix.Schema, epsilon: float, rows: pd.DataFrame
+) -> tuple[list[pd.DataFrame], dict[str, Any]]:
+    """Let a method of the product make rows, and more where the score is by area."""
+    wall, cpu = perf_counter(), process_time()
+    patients = site_document(SITE)["patients"]
+    model = METHODS[method](schema, epsilon=epsilon, delta=DELTA, patients=patients)
+    made = [model.fit(rows).sample(len(rows))]
+    used = {"wall_seconds": perf_counter() - wall, "cpu_seconds": process_time() - cpu}
+    if "PUMA" in schema.released_columns:
+        made.append(model.sample(MORE_ROWS))
+    return made, {name: round(seconds, 3) for name, seconds in used.items()}
 
 
 def request_of(schema: clustmix.Schema, epsilon: float, n_rows: int) -> Request:
-    """Return what a peer is asked for."""
     n_codes = peers.n_codes_of(schema)
     return Request(n_codes=n_codes, epsilon=epsilon, delta=DELTA, rows_out=n_rows)
 
 
 def of_peer(
     method: str, schema: clustmix.Schema, *, epsilon: float, rows: pd.DataFrame, folder: Path
-) -> tuple[pd.DataFrame, dict[str, float]]:
+) -> tuple[list[pd.DataFrame], dict[str, Any]]:
     """Let a peer make rows; return them and what its process used."""
     request, codes = request_of(schema, epsilon, len(rows)), peers.coded(rows, schema)
     if method == "mbi":
         np.savez(folder / TABLES, **measured_tables(schema, epsilon, rows))
         codes = codes[:0]
     made, used = peers.made_by(method, request, codes, folder)
-    return decoded(made, schema), used
+    return [decoded(made, schema)], used
 
 
 def decoded(made: Any, schema: clustmix.Schema) -> pd.DataFrame:
-    """Return rows of codes, the label last, as values."""
     return decode(made[:, :-1], made[:, -1], schema, rng=np.random.default_rng())
 
 
 def measured_tables(schema: clustmix.Schema, epsilon: float, rows: pd.DataFrame) -> dict[str, Any]:
-    """Measure the tables of ClustMix, by its plan; return them as `peer_mbi` reads them.
+    """Measure the tables of ClustMix, by its plan; return them as `peer_programs` reads them.
 
     The rest of the plan is drawn as well, and its fit is cut short, as nobody uses it.
     """
-    unit = PrivacyUnit(column=None, max_rows=1)
     domain = replace(domain_of(schema), patients=site_document(SITE)["patients"])
     method = TableClustMix(domain, Effort(starts=1, steps=1))
     parameters = PrivacyParameters(epsilon=epsilon, delta=DELTA)
     plan = checked_plan(method, parameters=parameters, adjacency=Adjacency.ADD_REMOVE)
     sealed: dict[str, NoisyStatistic] = {}
+    unit = PrivacyUnit(column=None, max_rows=1)
     curator = Curator(
         plan=plan,
         shards=encoded_shards(rows[list(schema.released_columns)], schema, unit),
@@ -216,11 +172,9 @@ def measured_tables(schema: clustmix.Schema, epsilon: float, rows: pd.DataFrame)
 
     patients, tables = method.tables(released, noisy)
     n_codes = peers.n_codes_of(schema)
+    measured: list[Any] = [table for table in tables if table.stddevs is not None]
     arrays: dict[str, Any] = {}
-    for table in tables:
-        if table.estimates is None or table.stddevs is None:
-            continue
-        place = sum(name.startswith("columns_") for name in arrays)
+    for place, table in enumerate(measured):
         columns = [len(n_codes) - 1 if column == LABEL else column for column in table.columns]
         arrays |= {
             f"columns_{place}": np.array(columns),
@@ -235,9 +189,9 @@ def measured_tables(schema: clustmix.Schema, epsilon: float, rows: pd.DataFrame)
     return arrays
 
 
-def scored(folder: Path, *made: pd.DataFrame) -> dict[str, float]:
+def scored(folder: Path, made: Iterable[pd.DataFrame]) -> dict[str, float]:
     """Return the scores of `sdnist` for rows, and of more of the same fit the k-marginal."""
-    words = ["benchmarks.suites.sdnist_scores", str(data_folder())]
+    words = ["benchmarks.suites.sdnist_scores", str(data_place(DATA))]
     for place, rows in enumerate(made):
         words.append(str(folder / f"made{place}.csv"))
         rows.astype(object).where(rows.notna(), "N").to_csv(words[-1], index=False)
@@ -245,75 +199,25 @@ def scored(folder: Path, *made: pd.DataFrame) -> dict[str, float]:
     return {name: round(value, 5) for name, value in json.loads(said.splitlines()[-1]).items()}
 
 
-def run(features: int, method: str, epsilon: float, draw: int, *, rules: bool) -> ResultRow:
-    """Make rows by one method and score them."""
-    rows, schema = read_rows(), schema_of(features, rules=rules)
-    with tempfile.TemporaryDirectory(prefix="clustmix-nist-") as name:
-        if method in METHODS:
-            started, cpu = perf_counter(), process_time()
-            patients = site_document(SITE)["patients"]
-            model = METHODS[method](schema, epsilon=epsilon, delta=DELTA, patients=patients)
-            made = [model.fit(rows).sample(len(rows))]
-            used = {
-                "wall_seconds": round(perf_counter() - started, 3),
-                "cpu_seconds": round(process_time() - cpu, 3),
-            }
-            if "PUMA" in schema.released_columns:
-                made.append(model.sample(MORE_ROWS))
-        else:
-            codes, used = of_peer(method, schema, epsilon=epsilon, rows=rows, folder=Path(name))
-            made = [codes]
-        return row_of(
-            features,
-            method,
-            epsilon,
-            draw,
-            rules=rules,
-            figures=scored(Path(name), *made),
-            used=used,
-        )
-
-
 def row_of(
-    features: int,
-    method: str,
-    epsilon: float,
-    draw: int,
-    *,
-    rules: bool,
-    figures: dict[str, float],
-    used: dict[str, Any],
+    features: Literal[10, 21, 24], method: str, epsilon: float, seed: int, rules: bool = False
 ) -> ResultRow:
-    """Return the row of one run."""
+    """Make rows by one method and score them; with the constraints of the schema if asked for."""
+    rows = pd.read_csv(data_place(DATA) / "national2019.csv", dtype=str, keep_default_na=False)
+    schema, own = schema_of(features, rules=rules), method in METHODS
+    with tempfile.TemporaryDirectory(prefix="clustmix-nist-") as name:
+        if own:
+            made, used = of_method(method, schema, epsilon, rows)
+        else:
+            made, used = of_peer(method, schema, epsilon=epsilon, rows=rows, folder=Path(name))
+        figures = scored(Path(name), made)
     return ResultRow(
-        dataset=SITE,
-        method=method,
-        analysis="proven" if method in (*METHODS, "mbi") else "stated",
-        epsilon=epsilon,
-        delta=DELTA,
-        seed=draw,
-        source=IN_PROCESS if method in METHODS else PEER,
-        rows=N_ROWS,
-        columns=features,
-        rows_out=N_ROWS,
-        settings={"features": features, "rules": rules},
-        figures=figures,
-        **used,
-    )
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one job and print its row."""
-    parser = argparse.ArgumentParser(prog="benchmarks.suites.nist", description=__doc__)
-    parser.add_argument("--features", type=int, choices=(10, 21, 24), required=True)
-    parser.add_argument("--method", choices=(*METHODS, *peers.PROGRAMS), required=True)
-    parser.add_argument("--rules", action="store_true", help="with the constraints of the schema")
-    parser.add_argument("--epsilon", type=float, required=True)
-    parser.add_argument("--draw", type=int, required=True)
-    asked = parser.parse_args(arguments)
-    row = run(asked.features, asked.method, asked.epsilon, asked.draw, rules=asked.rules)
-    print(json.dumps(asdict(row)))
+        dataset=SITE, method=method, analysis="proven" if own or method == "mbi" else "stated",
+        epsilon=epsilon, delta=DELTA, seed=seed, source=IN_PROCESS if own else PEER, rows=N_ROWS,
+        columns=features, rows_out=N_ROWS, settings={"features": features, "rules": rules},
+        figures=figures, **used,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":
-    main()
+    run(row_of)

@@ -9,35 +9,34 @@ are not public. MWEM as its paper prints it takes 50 rounds from the uniform dis
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+from sklearn.metrics import confusion_matrix
 
-from benchmarks.clustering_accuracy import clustering_accuracy
+from benchmarks.in_process import released_rows, shards_of
 from benchmarks.query_sets import draw_query_sets, query_set_errors
 from benchmarks.results import IN_PROCESS, ResultRow
 from benchmarks.rivals.__main__ import read_records, site_of
 from benchmarks.rivals.mwem import AccountedMwem, MwemSettings, PrintedMwem
 from benchmarks.tables import read_images
 from privacy.calibration import gdp_mu
-from privacy.mechanisms import discrete_gaussian_mechanism
-from privacy.parameters import Adjacency, PrivacyParameters
+from privacy.parameters import PrivacyParameters
 from privacy.randomness import OperatingSystemNoise
 from storage.public_data.datasets import find
 from tasks.ingest.encoding import domain_of
 from tasks.measurement.curator import Curator
-from tasks.measurement.encoded import N_FOLDS, EncodedRows
 from tasks.measurement.measurement_plan import plan_measurement
-from tasks.measurement.method import Synthesizer, measure
 from tasks.measurement.vectors import VectorMap
 from tasks.methods.dpgm import kernel_kmeans as kernel
-from tasks.methods.dpgm.dp_kmeans import PUBLIC_SEED, round_requests
+from tasks.methods.dpgm.dp_kmeans import PUBLIC_SEED, round_requests, run_rounds
 from tasks.methods.dpgm.dpgm import Dpgm
 from tasks.methods.dpgm.dpgm_settings import BudgetShares, DpgmConfig
 from tasks.methods.naive_bayes import NaiveBayes
 
-CLUSTERS, FEATURES, CLUSTERING_DELTA = 10, 200, 1e-5
+CLUSTERS, FEATURES, ROUNDS, CLUSTERING_DELTA = 10, 200, 20, 1e-5
 QUERY_DELTA, QUERY_SEED, SHORT = 1e-6, 20_190_627, 5
 
 PAPER_MWEM = MwemSettings(rounds=50, label_share=0.0, start="uniform")
@@ -58,28 +57,10 @@ RIVALS: dict[str, tuple[Any, MwemSettings]] = {
 METHODS = ("naive_bayes", "mwem", "dpgm")
 
 
-def released_rows(
-    method: Synthesizer,
-    codes: NDArray[Any],
-    labels: NDArray[Any],
-    *,
-    epsilon: float,
-    delta: float,
-    n_rows: int,
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Measure a table in this process, with the noise of the system, and draw so many rows."""
-    rows = EncodedRows(
-        codes=codes.astype(np.uint16),
-        label=labels.astype(np.uint16),
-        weight=np.ones(len(labels)),
-        fold=np.arange(len(labels), dtype=np.uint8) % N_FOLDS,
-    )
-    plan = method.plan(mu=gdp_mu(epsilon=epsilon, delta=delta))
-    curator = Curator(plan=plan, shards=[rows], noise_source=OperatingSystemNoise())
-    return method.sample(measure(method, curator), n_rows=n_rows, rng=np.random.default_rng())
-
-
-def queries_row(dataset: str, variant: str, epsilon: float, *, seed: int, design: str) -> ResultRow:
+def queries_row(
+    dataset: str, variant: str, epsilon: float, seed: int = 0,
+    design: Literal["paper", "short"] = "short",
+) -> ResultRow:  # fmt: skip
     """Measure the mean relative error of each of the five sets of queries."""
     site = site_of(dataset)
     codes, labels = read_records(site, one_of_each=True)
@@ -112,7 +93,13 @@ def queries_row(dataset: str, variant: str, epsilon: float, *, seed: int, design
     )  # fmt: skip
 
 
-def clusters_row(features: Any, epsilon: float, *, seed: int, rounds: int) -> ResultRow:
+def clustering_accuracy(clusters: NDArray[Any], labels: NDArray[Any]) -> float:
+    """Share of records whose cluster is matched with their label, under the best match (6.2)."""
+    counts = confusion_matrix(labels, clusters)
+    return float(counts[linear_sum_assignment(counts, maximize=True)].sum() / len(labels))
+
+
+def clusters_row(features: Literal["fourier", "plain"], epsilon: float, seed: int = 0) -> ResultRow:
     """Measure the accuracy of one private clustering of binarised MNIST, by its public seed."""
     images, digits = read_images(find("mnist"))
     public_seed, began = PUBLIC_SEED + seed, time.perf_counter()
@@ -121,29 +108,16 @@ def clusters_row(features: Any, epsilon: float, *, seed: int, rounds: int) -> Re
         VectorMap(domain), features=features, n_features=FEATURES,
         length_scale=None, l2_clip_norm=None, public_seed=public_seed,
     )  # fmt: skip
-    clustering = kernel.start_clustering(embedding, n_clusters=CLUSTERS, public_seed=public_seed)
-    points = embedding.points_of_vectors((images > 127).astype(np.float64))
-    share = kernel.count_share(embedding.width)
-    lines = kernel.lines_of(points, np.ones(len(points)), count_share=share)
-    requests = round_requests(embedding, n_clusters=CLUSTERS, rounds=rounds, share=1.0)
+    start = kernel.start_clustering(embedding, n_clusters=CLUSTERS, public_seed=public_seed)
+    requests = round_requests(embedding, n_clusters=CLUSTERS, rounds=ROUNDS, share=1.0)
     plan = plan_measurement(requests, mu=gdp_mu(epsilon=epsilon, delta=CLUSTERING_DELTA))
-    for index, request in enumerate(requests):
-        planned = plan[request.name]
-        sums = kernel.sums_by_cluster(lines, clustering.assign_points(points), CLUSTERS)
-        noisy = discrete_gaussian_mechanism(
-            sums.astype(np.int64), statistic=planned.name, adjacency=Adjacency.ADD_REMOVE,
-            l2_sensitivity=planned.l2_sensitivity, noise_stddev=planned.noise_stddev,
-            noise_source=OperatingSystemNoise(),
-        )  # fmt: skip
-        clustering = kernel.move_centres(
-            clustering, noisy.values / planned.scale, noise_stddev=planned.unit_noise_stddev,
-            public_seed=public_seed + 1_000 * (1 + index),
-        )  # fmt: skip
-    found = clustering_accuracy(clustering.assign_points(points), digits)
+    [rows] = shards_of(images > 127, digits)
+    curator = Curator(plan=plan, shards=[rows], noise_source=OperatingSystemNoise())
+    clusters = run_rounds(curator, start, rounds=ROUNDS).assign(rows.codes, rows.label)
     return ResultRow(
         dataset="mnist-binarised", method="dp_kmeans", analysis="proven", epsilon=epsilon,
-        delta=CLUSTERING_DELTA, seed=seed, source=IN_PROCESS, rows=len(points),
-        settings={"features": features, "rounds": rounds, "n_clusters": CLUSTERS},
-        figures={"clustering_accuracy": round(found, 4)},
+        delta=CLUSTERING_DELTA, seed=seed, source=IN_PROCESS, rows=len(images),
+        settings={"features": features, "rounds": ROUNDS, "n_clusters": CLUSTERS},
+        figures={"clustering_accuracy": round(clustering_accuracy(clusters, digits), 4)},
         wall_seconds=round(time.perf_counter() - began, 2),
     )  # fmt: skip

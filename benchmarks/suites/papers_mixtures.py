@@ -1,6 +1,6 @@
 """DP-CDA, Tables 2 and 3: mixtures of images as printed, and the accuracy of three classifiers.
 
-The network is that of the paper's Table 1 (`benchmarks.convolutional`). Open in the paper: here
+The network is that of the paper's Table 1 (`benchmarks.networks`). Open in the paper: here
 180,000 images (60,000 without noise), a norm of 1 after the z-score (10), a quarter of the loss in
 the labels, delta 1e-5, two epochs of batches of 512 (one of 64), a cosine to zero; mixtures and
 test images are brought to a variance of one. Batch normalisation takes its moments from test
@@ -11,12 +11,12 @@ class mean and least squares stand beside it: they learn from noise in which a n
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.convolutional import accuracy, adapted, fit
+from benchmarks.networks import adapted, fit_paper, paper_accuracy
 from benchmarks.results import IN_PROCESS, ResultRow
 from benchmarks.rivals.__main__ import site_of
 from benchmarks.rivals.dp_cda import ZScore, class_pools, mix_classes, theorem_1_noise
@@ -34,7 +34,6 @@ Made = tuple[Images, NDArray[Any], NDArray[Any], Images]
 
 
 def images_of(dataset: str) -> Any:
-    """Pixels and labels of the training images and of the test images, by the site's name."""
     name = dataset.replace("-", "_")
     return tuple(read_images(find(name + part)) for part in ("", "_test"))
 
@@ -86,39 +85,34 @@ def linear_accuracies(made: Made, answers: NDArray[Any]) -> dict[str, float]:
 
 
 def mixtures_row(
-    dataset: str,
-    form: str,
-    order: int,
-    epsilon: float | None,
-    *,
-    seed: int,
-    n_images: int | None,
-    epochs: int | None,
-) -> ResultRow:
+    order: int = 4, dataset: str = "mnist", form: Literal["dp_cda", "dp_mix"] = "dp_cda",
+    epsilon: float | None = None, seed: int = 0, images: int | None = None,
+    epochs: int | None = None,
+) -> ResultRow:  # fmt: skip
     """Measure one cell of Table 2 or 3; without epochs (0) no network is trained.
 
     With another number of images than the table's, the network's accuracy is a figure beside it.
     """
-    noisy, aside = epsilon is not None, n_images is not None
-    n_images = n_images or (180_000 if noisy else 60_000)
+    noisy, aside = epsilon is not None, images is not None
+    n_images = images or (180_000 if noisy else 60_000)
     epochs = (2 if noisy else 1) if epochs is None else epochs
     wall, cpu = time.perf_counter(), time.process_time()
     made = released(dataset, form, order, epsilon, n_images=n_images, seed=seed)
     answers = images_of(dataset)[1][1]
-    images, labels, _, test = made
+    pixels, labels, _, test = made
     figures, best = linear_accuracies(made, answers), None
     if epochs:
-        images, test = images / images.std(), test / test.std()
-        network = fit(
-            images, labels, n_labels=N_LABELS, epochs=epochs, seed=seed,
-            batch_size=512 if noisy else 64, ghost_batch_size=32 if noisy else None,
+        pixels, test = pixels / pixels.std(), test / test.std()
+        network = fit_paper(
+            pixels, labels, n_labels=N_LABELS, epochs=epochs, seed=seed,
+            batch_size=512 if noisy else 64, n_ghosts=16 if noisy else 1,
         )  # fmt: skip
-        best = round(accuracy(adapted(network, test), test, answers), 4)
+        best = round(paper_accuracy(adapted(network, test), test, answers), 4)
         figures["cnn_by_test_moments"] = best
-        figures["cnn_by_training_moments"] = round(accuracy(network, test, answers), 4)
+        figures["cnn_by_training_moments"] = round(paper_accuracy(network, test, answers), 4)
     return ResultRow(
         dataset=dataset, method=form, analysis="published" if noisy else "none", epsilon=epsilon,
-        delta=DELTA if noisy else None, seed=seed, source=IN_PROCESS, rows_out=len(images),
+        delta=DELTA if noisy else None, seed=seed, source=IN_PROCESS, rows_out=len(pixels),
         cnn_accuracy=None if aside else best, figures=figures,
         settings={"part": "mixtures", "order_of_mixture": order, "epochs": epochs},
         wall_seconds=round(time.perf_counter() - wall, 1),

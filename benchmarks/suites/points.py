@@ -11,19 +11,17 @@ what counts is the accuracy of the teacher on the test images.
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.jobs import Job
-from benchmarks.results import IN_PROCESS, ResultRow, print_row
+from benchmarks.in_process import measured, shards_of
+from benchmarks.jobs import run
+from benchmarks.results import IN_PROCESS, ResultRow
 from benchmarks.rivals.__main__ import site_of
 from benchmarks.rivals.clustmix.kip import centred_one_hot, optimise, ridge_solve
 from benchmarks.seeded_noise import SeededNoise
@@ -32,14 +30,11 @@ from privacy.calibration import release_mu
 from privacy.parameters import Adjacency, PrivacyParameters
 from storage.public_data.datasets import find
 from tasks.ingest.encoding import domain_of
-from tasks.measurement.curator import Curator
-from tasks.measurement.encoded import N_FOLDS, EncodedRows
-from tasks.measurement.method import measure
 from tasks.methods.clustmix.images.image_clustmix import ImageClustMix
 from tasks.methods.clustmix.images.scattering import feature_bound, scatter
 from tasks.methods.clustmix.images.teacher import ReleasedTeacher, Whitening
 
-DATASETS, EPSILONS, DRAWS, DELTA = ("mnist", "fashion_mnist"), (0.2, 1.0, 10.0), (0, 1), 1e-5
+DELTA = 1e-5
 STEPS, RATE, RIDGE, DIRECTIONS, TARGETS = 40, 0.02, 1e-2, 600, 3_000
 SIDE, LABELS, SHARD, BATCH = 28, 10, 10_000, 500
 
@@ -70,11 +65,9 @@ class OptimisedClustMix(ImageClustMix):
         labels = np.concatenate([label for _, label in drawn])
         moved = self._moved(features.astype(np.float64), labels)
         map_of_moved = Whitening.fitted(
-            moved.astype(np.float32),
-            directions=settings.directions,
-            flat=settings.flat,
+            moved.astype(np.float32), directions=settings.directions, flat=settings.flat,
             bound=feature_bound(1),
-        )
+        )  # fmt: skip
         return {
             **found,
             "whitening_matrix": map_of_moved.matrix.astype(np.int16),
@@ -96,70 +89,29 @@ class OptimisedClustMix(ImageClustMix):
 FORMS = {"sampled": ImageClustMix, "optimised": OptimisedClustMix}
 
 
-def measured(name: str, epsilon: float, run: int, form: str) -> ResultRow:
-    """Measure images once, and score the teacher by the test images."""
+def row_of(
+    dataset: str, epsilon: float, points: Literal["sampled", "optimised"], seed: int = 0
+) -> ResultRow:
     (pixels, labels), (others, answers) = (
-        tuple(part.astype(np.uint16) for part in read_images(find(name + end)))
-        for end in ("", "_test")
+        read_images(find(dataset + end)) for end in ("", "_test")
     )
-    domain = domain_of(site_of(name.replace("_", "-")).table_schema)
-    method = FORMS[form](replace(domain, patients=len(labels)))
-    mu = release_mu(PrivacyParameters(epsilon=epsilon, delta=DELTA), adjacency=Adjacency.ADD_REMOVE)
-    shards = [
-        EncodedRows(
-            codes=pixels[start : start + SHARD],
-            label=labels[start : start + SHARD],
-            weight=np.ones(len(labels[start : start + SHARD])),
-            fold=np.arange(len(labels[start : start + SHARD]), dtype=np.uint8) % N_FOLDS,
-        )
-        for start in range(0, len(labels), SHARD)
-    ]
-    curator = Curator(plan=method.plan(mu=mu), shards=shards, noise_source=SeededNoise(run))
-    started = time.process_time()
-    released = measure(method, curator)
+    domain = domain_of(site_of(dataset.replace("_", "-")).table_schema)
+    method = FORMS[points](replace(domain, patients=len(labels)))
+    parameters = PrivacyParameters(epsilon=epsilon, delta=DELTA)
+    mu = release_mu(parameters, adjacency=Adjacency.ADD_REMOVE)
+    shards, started = shards_of(pixels, labels, SHARD), time.process_time()
+    released = measured(method, shards, mu=mu, noise=SeededNoise(seed))
     seconds = time.process_time() - started
     teacher = ReleasedTeacher.of(released, method._layout)
-    found = np.concatenate([
-        teacher.labels(others[start : start + BATCH]) for start in range(0, len(others), BATCH)
-    ])  # fmt: skip
+    tests = others.astype(np.uint16)
+    found = [teacher.labels(tests[start : start + BATCH]) for start in range(0, len(tests), BATCH)]
     return ResultRow(
-        dataset=name,
-        method="clustmix",
-        analysis="proven",
-        epsilon=epsilon,
-        delta=DELTA,
-        seed=run,
-        source=IN_PROCESS,
-        rows=len(labels),
-        columns=pixels.shape[1] + 1,
-        teacher_accuracy=round(float((found == answers).mean()), 5),
-        cpu_seconds=round(seconds, 1),
-        settings={"points": form},
-    )
-
-
-def jobs() -> list[Job]:
-    """Return the jobs; two draws at an epsilon of one, and one at the others."""
-    words = [
-        ("--dataset", name, "--epsilon", f"{epsilon:g}", "--points", form, "--draw", str(draw))
-        for draw in DRAWS
-        for epsilon in EPSILONS
-        for name in DATASETS
-        for form in FORMS
-        if draw == 0 or epsilon == EPSILONS[0]
-    ]
-    return [Job(suite="points", command=("benchmarks.suites.points", *one)) for one in words]
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="benchmarks.suites.points", description=__doc__)
-    parser.add_argument("--dataset", choices=DATASETS, required=True)
-    parser.add_argument("--epsilon", type=float, required=True)
-    parser.add_argument("--points", choices=FORMS, required=True)
-    parser.add_argument("--draw", type=int, default=0)
-    options = parser.parse_args(arguments)
-    return print_row(measured(options.dataset, options.epsilon, options.draw, options.points))
+        dataset=dataset, method="clustmix", analysis="proven", epsilon=epsilon, delta=DELTA,
+        seed=seed, source=IN_PROCESS, rows=len(labels), columns=pixels.shape[1] + 1,
+        teacher_accuracy=round(float((np.concatenate(found) == answers).mean()), 5),
+        cpu_seconds=round(seconds, 1), settings={"points": points},
+    )  # fmt: skip
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(row_of)

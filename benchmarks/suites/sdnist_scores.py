@@ -15,14 +15,10 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-LAYOUT = {"national2019.csv": "national", "national2019.json": "national"}
-"""Files that `sdnist` looks for in a folder below that of the others."""
-
 
 def laid_out(source: Path, folder: Path) -> Path:
-    """Link the files of the excerpts into a folder as `sdnist` has them."""
     for path in source.iterdir():
-        place = folder / LAYOUT.get(path.name, "") / path.name
+        place = folder / ("national" if path.stem == "national2019" else "") / path.name
         place.parent.mkdir(parents=True, exist_ok=True)
         place.symlink_to(path)
     return folder
@@ -70,13 +66,11 @@ def k_marginal(dataset: Any) -> float:
     """Return the mean closeness of pairs of columns, by area if it is among them; 1000 at most."""
     from sdnist.metrics.kmarginal import KMarginal
 
-    groups = dataset.config["k_marginal"]["group_features"]
-    score = KMarginal(dataset.d_target_data, dataset.d_synthetic_data, list(groups)).compute_score()
-    return float(score)
+    groups = list(dataset.config["k_marginal"]["group_features"])
+    return float(KMarginal(dataset.d_target_data, dataset.d_synthetic_data, groups).compute_score())
 
 
 def scores(rows: Path, root: Path, folder: Path) -> dict[str, float]:
-    """Return the scores of a CSV file of synthetic rows, by name."""
     dataset = dataset_of(rows, root)
     from sdnist.metrics.inconsistency import Inconsistencies
     from sdnist.metrics.propensity import PropensityMSE
@@ -87,27 +81,20 @@ def scores(rows: Path, root: Path, folder: Path) -> dict[str, float]:
     rules.compute()
     found = [one for part in ("age", "work", "housing")
              for one in rules.report_data[part]["inconsistencies"]]  # fmt: skip
+    broken = {row for one in found for row in one["inconsistent_data_indexes"]}
     return {
         "k_marginal": k_marginal(dataset),
         "propensity_mse": float(propensity.compute_score()),
-        "inconsistent_records": float(
-            len({row for one in found for row in one["inconsistent_data_indexes"]})
-        ),
+        "inconsistent_records": float(len(broken)),
         "regression_error": regression_error(dataset, folder),
     }
 
 
-def main(source: Path, rows: Path, more: Path | None = None) -> None:
-    """Print the scores of one or two files of rows."""
-    with tempfile.TemporaryDirectory(prefix="clustmix-nist-") as name:
-        folder = Path(name)
-        root = laid_out(source, folder / "data")
-        found = scores(rows, root, folder)
-        if more is not None:
-            found["k_marginal_of_more_rows"] = k_marginal(dataset_of(more, root))
-        print(json.dumps(found))
-
-
 if __name__ == "__main__":
     source, *files = map(Path, sys.argv[1:])
-    main(source, *files)
+    with tempfile.TemporaryDirectory(prefix="clustmix-nist-") as name:
+        root = laid_out(source, Path(name) / "data")
+        found = scores(files[0], root, Path(name))
+        for more in files[1:]:
+            found["k_marginal_of_more_rows"] = k_marginal(dataset_of(more, root))
+        print(json.dumps(found))

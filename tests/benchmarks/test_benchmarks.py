@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from benchmarks import generated_table, releases, report, runner, tables
+from benchmarks.jobs import asked, listed
 from benchmarks.report_sections import verdicts
 from benchmarks.results import (
     BUNDLE,
@@ -19,12 +20,14 @@ from benchmarks.results import (
     ResultRow,
     read_rows,
 )
+from benchmarks.rivals.registry import RIVALS
 from benchmarks.score import score
 from benchmarks.stored_rows import Stored
 from privacy.errors import InputError
 from storage.settings import Settings
 from storage.sources.cohorts import CohortReader
 from tasks.ingest.encoding import encode_chunk
+from tasks.methods.registry import METHODS
 from tasks.steps.source import check_source
 from tests.processes import ROOT, python
 
@@ -56,13 +59,18 @@ def test_stored_rows_have_the_one_form_and_a_command_each():
 
 
 def test_a_job_is_what_its_command_says():
-    jobs = runner.jobs_of(runner.SUITES)
+    jobs = [job for suite in runner.SUITES for job in listed(suite)]
     assert len({job.words for job in jobs}) == len(jobs)
+    for entry in METHODS:
+        assert {"tables", "quick"} < {one.suite for one in jobs if entry.kind in one.command}
+    for kind, rival in RIVALS.items():
+        forms = [one.command for one in jobs if one.suite == "tables" and kind in one.command]
+        assert all(any(form in command for command in forms) for form in rival.forms)
     for job in jobs:
         assert job.command[0] == f"benchmarks.suites.{job.suite}"
         if job.suite in ("quick", "tables"):
-            run = releases.asked(job.suite, job.command[1:])
-            assert run.job(job.suite).command == job.command
+            run = releases.Run(**asked(releases.Run, job.command[1:]))
+            assert f"--dataset {run.dataset} --method {run.method} " in job.words
 
 
 KILLED = """
@@ -142,8 +150,8 @@ def test_public_table_is_what_its_site_file_declares(name, tmp_path):
 
 
 def test_split_keeps_a_patient_on_one_side_and_the_levels_on_both(tmp_path):
-    document = generated_table.site(tmp_path / "table.parquet", "parquet")
-    generated_table.write_table(tmp_path / "table.parquet", 4_000, "parquet")
+    document = generated_table.site(tmp_path / "table.parquet")
+    generated_table.write_table(tmp_path / "table.parquet", 4_000)
     changed, test, n_rows = tables.divided(document, 1, tmp_path)
     train, held_out = pd.read_parquet(changed["source"]["path"]), pd.read_parquet(test)
     assert len(train) == n_rows
@@ -223,8 +231,7 @@ def test_methods_are_compared_on_the_splits_of_both_and_errors_decide():
     rows = split_rows("naive_bayes", (0.70, 0.74, 0.72))
     rows += split_rows("clustmix", (0.72, 0.77, 0.74, 0.9), log_loss=0.51, tvd_2way=0.099)
     stored = Stored(tuple(replace(row, suite="tables") for row in rows), (), {})
-    [table] = verdicts(stored)
-    [line] = table.lines
+    [line] = verdicts(stored).lines
     assert line.cells[2:5] == (
         "3", "+0.0233 ± 0.0033 ahead", "+0.0000 ± 0.0000 level"
     )  # fmt: skip

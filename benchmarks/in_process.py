@@ -1,0 +1,48 @@
+"""A method measured in this process: its draws and rows, with no release around them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privacy.calibration import gdp_mu
+from privacy.randomness import NoiseSource, OperatingSystemNoise
+from tasks.measurement.curator import Curator
+from tasks.measurement.encoded import N_FOLDS, EncodedRows
+from tasks.measurement.method import Released, Synthesizer, measure
+
+
+def shards_of(
+    codes: NDArray[Any], labels: NDArray[Any], size: int | None = None
+) -> list[EncodedRows]:
+    """Lay out rows of a patient each, in shards of a size or in one."""
+    size = size or len(labels)
+    return [
+        EncodedRows(
+            codes=codes[start : start + size].astype(np.uint16),
+            label=(label := labels[start : start + size].astype(np.uint16)),
+            weight=np.ones(len(label)),
+            fold=np.arange(len(label), dtype=np.uint8) % N_FOLDS,
+        )
+        for start in range(0, len(labels), size)
+    ]
+
+
+def measured(
+    method: Synthesizer, shards: Sequence[Any], *, mu: float, noise: NoiseSource | None = None
+) -> Released:
+    """Draw the statistics of a method, with the noise of the operating system or another."""
+    plan, source = method.plan(mu=mu), noise or OperatingSystemNoise()
+    return measure(method, Curator(plan=plan, shards=shards, noise_source=source))
+
+
+def released_rows(
+    method: Synthesizer, codes: NDArray[Any], labels: NDArray[Any], *, epsilon: float,
+    delta: float, n_rows: int,
+) -> tuple[NDArray[Any], NDArray[Any]]:  # fmt: skip
+    """Measure a table in this process, with the noise of the system, and draw so many rows."""
+    released = measured(method, shards_of(codes, labels), mu=gdp_mu(epsilon=epsilon, delta=delta))
+    return method.sample(released, n_rows=n_rows, rng=np.random.default_rng())

@@ -1,0 +1,146 @@
+"""Programs of others in environments of their own.
+
+``python -m benchmarks.peer_programs FOLDER KIND`` reads a request and coded rows, the label last,
+from a folder, and puts the rows that a peer made beside them. It imports numpy and the peer alone:
+models get codes of the declared schema and their numbers, so they read no bound and no level from
+the rows.
+
+AIM and MST (McKenna, Mullins, Sheldon and Miklau 2022; McKenna, Miklau and Sheldon 2021) are those
+of ``dpmm``, with its defaults but one process; reduced AIM has settings with which it ends in
+minutes. The mixture of products of ``mbi``, of the package's default size, is fitted to tables that
+ClustMix measured, with steps and rate of its documentation: it answers whether the fit of ClustMix
+is what is better, or its draws.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+REQUEST, ROWS, MADE = "request.json", "rows.u16", "made.u16"
+TABLES = "tables.npz"
+"""Arrays ``columns_I``, ``counts_I``, ``noise_I`` and, by column, ``joins_I_J`` (groups, codes)."""
+
+REDUCED = {"rounds": 25, "n_iters": 200, "max_model_size": 5}
+STEPS, RATE = 1_000, 0.1
+
+Codes = NDArray[np.uint16]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Public facts that a peer gets: numbers of codes of the columns, budget, rows to be made."""
+
+    n_codes: tuple[int, ...]
+    epsilon: float
+    delta: float
+    rows_out: int
+
+
+def write_request(folder: Path, request: Request, codes: Codes) -> None:
+    """Put a request and its coded rows (n, d) into a folder."""
+    (folder / REQUEST).write_text(json.dumps(asdict(request)), encoding="utf-8")
+    (folder / ROWS).write_bytes(np.ascontiguousarray(codes, dtype="<u2").tobytes())
+
+
+def read_request(folder: Path) -> tuple[Request, Codes]:
+    facts = json.loads((folder / REQUEST).read_text(encoding="utf-8"))
+    request = Request(**{**facts, "n_codes": tuple(facts["n_codes"])})
+    return request, _rows(folder / ROWS, request)
+
+
+def write_made(folder: Path, codes: NDArray[np.integer], request: Request) -> None:
+    if codes.shape != (request.rows_out, len(request.n_codes)):
+        raise ValueError(f"expected {request.rows_out} rows of every column, found {codes.shape}")
+    (folder / MADE).write_bytes(np.ascontiguousarray(codes, dtype="<u2").tobytes())
+
+
+def read_made(folder: Path, request: Request) -> Codes:
+    """Read the rows that were made, and hold them to the declared numbers of codes."""
+    codes = _rows(folder / MADE, request)
+    if (codes >= np.array(request.n_codes)).any():
+        raise ValueError("expected codes of the declared schema alone")
+    return codes
+
+
+def _rows(path: Path, request: Request) -> Codes:
+    codes = np.frombuffer(path.read_bytes(), dtype="<u2").reshape(-1, len(request.n_codes))
+    return codes.astype(np.uint16)
+
+
+@dataclass(frozen=True, eq=False)
+class Joined:
+    """The table of groups of codes, as a linear query on a table of codes."""
+
+    joins: tuple[np.ndarray, ...]
+
+    def __call__(self, table: Any) -> Any:
+        """Return the counts of groups, flat."""
+        found = self.joins[0] @ table.datavector(flatten=False).reshape(self.joins[0].shape[1], -1)
+        return (found @ self.joins[1].T if len(self.joins) == 2 else found).reshape(-1)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+def of_dpmm(kind: str, request: Request, codes: Codes, names: list[str]) -> Any:
+    import pandas as pd
+    from dpmm.models.aim import AIMGM
+    from dpmm.models.mst import MSTGM
+
+    model = (MSTGM if kind == "mst" else AIMGM)(
+        epsilon=request.epsilon,
+        delta=request.delta,
+        domain=dict(zip(names, request.n_codes, strict=True)),
+        n_jobs=1,
+        **(REDUCED if kind == "aim_reduced" else {}),
+    )
+    frame = pd.DataFrame(codes.astype(np.int64), columns=names)
+    model.check_fit(frame)
+    model.fit(frame)
+    return model.generate(n_records=request.rows_out)
+
+
+def of_mbi(tables: Path, request: Request, names: list[str]) -> Any:
+    import mbi
+    import optax
+    from mbi.extensions import MixtureOfProductsEstimator
+
+    measured = []
+    with np.load(tables) as arrays:  # noqa: TID251, arrays of our own, no pickles
+        for place in range(sum(name.startswith("columns_") for name in arrays)):
+            columns = arrays[f"columns_{place}"]
+            joins = tuple(arrays[f"joins_{place}_{side}"] for side in range(len(columns)))
+            measured.append(
+                mbi.LinearMeasurement(
+                    arrays[f"counts_{place}"].reshape(-1),
+                    tuple(names[int(column)] for column in columns),
+                    stddev=float(arrays[f"noise_{place}"]),
+                    query=Joined(joins),
+                )
+            )
+    total = float(np.mean([np.sum(one.noisy_measurement) for one in measured]))
+    estimator = MixtureOfProductsEstimator(optimizer=optax.adam(RATE))
+    domain = mbi.Domain(names, request.n_codes)
+    model = estimator.estimate(domain, measured, known_total=total, iters=STEPS)
+    return model.synthetic_data(rows=request.rows_out).data
+
+
+def main(folder: Path, kind: str) -> None:
+    request, codes = read_request(folder)
+    names = [f"c{place}" for place in range(len(request.n_codes))]
+    if kind == "mbi":
+        made = of_mbi(folder / TABLES, request, names)
+    else:
+        made = of_dpmm(kind, request, codes, names)
+    write_made(folder, np.column_stack([made[name] for name in names]), request)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

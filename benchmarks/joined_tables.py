@@ -86,7 +86,7 @@ def joined_table(name: str) -> Path:
     """
     build, parts, expected = JOINED[name]
     places = load_settings().data_places
-    target = places.downloads / name / f"{name}.csv"
+    target = places.downloads / name / f"{name}-{expected[:8]}.csv"
     for folder in data_folders(places):
         paths = {part: folder / name / f"{part}.parquet" for part in parts}
         if target.is_file() or not all(path.is_file() for path in paths.values()):

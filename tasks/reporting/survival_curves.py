@@ -25,8 +25,6 @@ from tasks.reporting.released_tables import DEVIATIONS
 PARTS = np.arange(1, 9) / 8
 """Places of a curve in each interval."""
 
-_LEAST = 1e-12
-
 
 def survival_curve(
     frame: pd.DataFrame, schema: TableSchema, tables: bytes | None
@@ -52,8 +50,7 @@ def survival_curve(
     every = np.arange(len(edges))[:, None] == intervals
     curve, band = _curve(every & events, every & ~events, patients * shares, noise=noise)
     times = (edges[:-1, None] + np.diff(edges)[:, None] * PARTS).ravel()
-    start = {"times": [edges[0], *times], "survival": [1.0, *curve]}
-    return {"label": label, "band": band} | start
+    return {"label": label, "band": band, "times": [edges[0], *times], "survival": [1.0, *curve]}
 
 
 def _curve(
@@ -71,7 +68,7 @@ def _curve(
     for one in np.eye(len(counts)):
         moved, _ = _log_survival(ended @ (counts + step * one), left @ (counts + step * one))
         variance += (noise * (moved - log_s) / step) ** 2
-    spread = np.minimum(DEVIATIONS * np.sqrt(variance) / np.maximum(-log_s, _LEAST), 30.0)
+    spread = np.minimum(DEVIATIONS * np.sqrt(variance) / np.maximum(-log_s, 1e-12), 30.0)
     low, high = np.exp(log_s * np.exp(spread)), np.exp(log_s * np.exp(-spread))
     return np.exp(log_s), [(1.0, 1.0), *zip(low, high, strict=True)]
 
@@ -79,10 +76,10 @@ def _curve(
 def _log_survival(ended: Floats, left: Floats) -> tuple[Floats, Floats]:
     """Return log S and its variance by the choice of patients, at the parts of all intervals."""
     going = (ended + left)[:, None]
-    at_risk = np.maximum(going[::-1].cumsum(axis=0)[:0:-1], _LEAST)
+    at_risk = np.maximum(going[::-1].cumsum(axis=0)[:0:-1], 1e-12)
     going, events = going[:-1], ended[:-1, None]
-    then = np.maximum(at_risk - going * PARTS, _LEAST)
-    falls = events / np.maximum(going, _LEAST) * np.log(then / at_risk)
+    then = np.maximum(at_risk - going * PARTS, 1e-12)
+    falls = events / np.maximum(going, 1e-12) * np.log(then / at_risk)
     both = np.array([falls, events * PARTS / (at_risk * then)])
     both[:, 1:] += both[:, :-1, -1:].cumsum(axis=1)  # the ends of the intervals before
     return both[0].ravel(), both[1].ravel()

@@ -77,7 +77,7 @@ class Declarations:
 class CatalogueEntry(Declaration):
     """Facts about the table and its publisher for the catalogue entries of a bundle.
 
-    All keys are public and optional; an entry says "not declared" for a fact that it needs.
+    All keys are public and optional.
     """
 
     publisher: _Line | None = None

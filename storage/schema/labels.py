@@ -233,10 +233,7 @@ class _TimeLabel(Label):
 
 
 class SurvivalLabel(Declaration):
-    """A time to an event, censored where observation ended before it: two released columns.
-
-    Measured as one label: a level for each interval and outcome, one for the last edge.
-    """
+    """A time to an event, censored where observation ended before it: two released columns."""
 
     kind: Literal["survival"]
     time: _Time

@@ -23,14 +23,14 @@ from storage.schema.table import TableSchema
 from tasks.ingest.encoding import encode_chunk, label_codes
 
 GROUPS = {"rotterdam-survival": "grade", "flchain-survival": "sex", "nafld-survival": "male"}
-FEW, STEPS, RIDGE = 10, 60, 1.0
+FEW, STEPS, RIDGE = 10, 15, 1.0
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 
 def kaplan_meier(times: Floats, died: Bools, places: Floats) -> Floats:
-    moments, own, sizes = np.unique(times, return_inverse=True, return_counts=True)
-    at_risk = sizes[::-1].cumsum()[::-1]
+    moments, own = np.unique(times, return_inverse=True)
+    at_risk = np.bincount(own)[::-1].cumsum()[::-1]
     curve = np.append(1.0, np.cumprod(1.0 - np.bincount(own, weights=died) / at_risk))
     return curve[np.searchsorted(moments, places, side="right")]
 
@@ -69,7 +69,7 @@ def features_of(frame: pd.DataFrame, schema: TableSchema) -> Floats:
         known = np.eye(column.n_codes)[codes]
         if isinstance(column, NumericColumn):
             n = column.n_bins
-            known = np.column_stack([np.where(codes < n, codes, 0), known[:, n:]])
+            known = np.column_stack([codes * (codes < n), known[:, n:]])
         parts.append(known[:, known.sum(axis=0) > FEW])
     return np.hstack(parts)
 
@@ -77,22 +77,22 @@ def features_of(frame: pd.DataFrame, schema: TableSchema) -> Floats:
 def outcome_of(frame: pd.DataFrame, schema: TableSchema) -> tuple[Floats, Bools]:
     """Return times up to the last edge, and a mask of events before it."""
     outcome, time = schema.all_labels
-    last = outcome.level_names.index(schema.labels.parts[outcome.name][-1])
+    censored = outcome.level_names.index(schema.labels.parts[outcome.name][-1])
     end = time.number.upper if time.number else np.inf
-    times = pd.to_numeric(frame[time.name].astype("string")).to_numpy(dtype=np.float64)
-    died = label_codes(frame[outcome.name], outcome, []) != last
+    times = pd.to_numeric(frame[time.name].astype("string")).to_numpy(np.float64)
+    died = label_codes(frame[outcome.name], outcome, []) != censored
     return np.minimum(times, end), died & (times < end)
 
 
 def figures(
     made: pd.DataFrame, train: pd.DataFrame, test: pd.DataFrame, schema: TableSchema, group: str
 ) -> dict[str, float]:
-    n, both = len(made), features_of(pd.concat([made, test]).astype("string"), schema)
+    both, n = features_of(pd.concat([made, test]).astype("string"), schema), len(made)
     both = (both - both[:n].mean(axis=0)) / np.maximum(both[:n].std(axis=0), 1e-9)
     scores = both[n:] @ cox(both[:n], *outcome_of(made, schema))
     found = {"concordance": concordance(scores, *outcome_of(test, schema))}
     for level in ("", *sorted(train[group].astype(str).value_counts().index[:2])):
-        parts = [one[one[group].astype(str) == level] if level else one for one in (train, made)]
+        parts = (one[one[group].astype(str) == level] if level else one for one in (train, made))
         real, own = (outcome_of(part, schema) for part in parts)
         places = np.unique(np.append(real[0], own[0]))
         apart = kaplan_meier(*real, places) - kaplan_meier(*own, places)
@@ -103,11 +103,10 @@ def figures(
 
 def row_of(run: Run) -> ResultRow:
     with tempfile.TemporaryDirectory(prefix="clustmix-bench-") as name:
-        folder = Path(name)
+        folder, facts = Path(name), REAL
         document, test, rows = divided(run.changed(site_document(run.dataset)), run.seed, folder)
         site = write_site(document, folder / "site.yaml")
         train = made = read_table(site)
-        facts = REAL
         if run.method != "real":
             bundle, facts = released(site, folder, run)
             made = pd.read_parquet(bundle / "synthetic.parquet")

@@ -170,7 +170,8 @@ class _Time(_Part):
     @property
     def number(self) -> NumericColumn:
         """The released column."""
-        decimals = (0 if self.unit == "days" else 2) if self.decimals is None else self.decimals
+        by_unit = 0 if self.unit.lower().startswith("day") else 2
+        decimals = by_unit if self.decimals is None else self.decimals
         return NumericColumn(
             name=self.column,
             kind="real" if decimals else "integer",
@@ -187,7 +188,7 @@ class _Event(_Part):
     levels: _Levels
     """Raw values by level, as of any label."""
     censored: Level | None = None
-    """The level without an event; if left out, that named ``censored`` or with the raw value 0."""
+    """The level without an event; if left out, that named ``censored``, or of raw 0 or False."""
     other: Level | None = left_out()
     """The level of every undeclared value; such values are refused if left out."""
 
@@ -199,7 +200,7 @@ class _Event(_Part):
     @property
     def code(self) -> int:
         """Code of the level of records without an event."""
-        named = {"censored", "0"} if self.censored is None else {self.censored}
+        named = {"censored", "0", "False"} if self.censored is None else {self.censored}
         own = [{name, *(() if self.censored else raw)} for name, raw in self.levels.items()]
         found = [code for code, names in enumerate(own) if named & names]
         if len(found) != 1:

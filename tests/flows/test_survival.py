@@ -131,8 +131,7 @@ def test_init_asks_for_what_a_time_needs():
 
 def test_the_curve_is_that_of_rows_and_its_band_covers():
     """By 3,000 studies of 600 patients: the curve of all others is inside in 93 % or more."""
-    ended, left = np.array([30.0, 50, 20]), np.array([10.0, 40, 30, 120])
-    shares, rng = np.concatenate([ended, left]) / 300, np.random.default_rng(0)
+    shares, rng = np.array([30, 50, 20, 10, 40, 30, 120]) / 300, np.random.default_rng(0)
     events = np.array([[i == j for j in range(7)] for i in range(3)] + [[False] * 7])
     others = np.array([[i + 3 == j for j in range(7)] for i in range(4)])
     curve, _ = _curve(events, others, shares, noise=None)

@@ -33,8 +33,7 @@ from audits.whole_release import (
 from flows.site.request import job_of
 from flows.site.site_file import load_site
 from privacy.errors import ClustMixError, ConfigurationError
-from privacy.event_records import event_from_dict
-from privacy.events import Gaussian
+from privacy.events import Gaussian, event_from_dict
 from privacy.gaussian import gaussian_epsilon
 from privacy.parameters import PrivacyUnit
 from storage.releases.measurements import MeasurementStore

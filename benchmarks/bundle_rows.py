@@ -55,7 +55,6 @@ def text_of(value: object) -> str:
 
 
 def number_of(text: str) -> float:
-    """Read a number; NaN where there is none."""
     try:
         return np.nan if "_" in text else float(text)
     except ValueError:
@@ -134,7 +133,6 @@ def bin_starts(column: Document, decimals: int) -> NDArray[np.float64]:
 
 
 def column_view(cells: pd.Series, column: Document) -> tuple[Any, NDArray[np.int64], int]:
-    """Features, codes and number of codes of a declared column, or of an item."""
     if column["kind"] == "item":
         held = mapped(cells, lambda text: int(text in ("1", "True", "true"))).to_numpy()
         return held, held, 2
@@ -162,7 +160,6 @@ def labels_of(cells: pd.Series, schema: Document) -> NDArray[np.int64]:
 
 
 def table_view(frame: pd.DataFrame, schema: Document) -> View:
-    """View of rows with declared columns, or of sets of items."""
     items = [{"name": name, "kind": "item"} for name in schema.get("items") or ()]
     declared = schema.get("columns") or items
     features, codes, widths = zip(
@@ -174,7 +171,6 @@ def table_view(frame: pd.DataFrame, schema: Document) -> View:
 
 
 def image_view(pixels: NDArray[Any], labels: pd.Series, schema: Document) -> View:
-    """View of images of shape (n, pixels); white from the threshold or the middle gray on."""
     white = pixels >= (schema["image"].get("threshold") or 128)
     gray, widths = (pixels / 255.0).astype(np.float32), (2,) * pixels.shape[1]
     shape = image_shape(schema["image"])
@@ -200,7 +196,6 @@ def views(bundle: Path, table: Path, label: int = 0) -> tuple[View, View, Docume
 
 
 def read_rows(table: Path) -> pd.DataFrame:
-    """Read real rows, cells as they are."""
     if table.suffix == ".parquet":
         return pd.read_parquet(table, dtype_backend="pyarrow")
     return pd.read_csv(table, dtype=str, keep_default_na=False)

@@ -90,8 +90,7 @@ class House:
     def arrows_up(self) -> list[tuple[str, str]]:
         """Return arrows against the order of the layers, and those of a circle of folders.
 
-        A package at the top that no layer names is above all of them; those of one layer stand in
-        one text of the import contract, as ``"clustmix | flows"``.
+        A package at the top that no layer names is above all of them.
         """
         settings = tomllib.loads((self.root / "pyproject.toml").read_text("utf-8"))
         contracts = settings["tool"]["importlinter"]["contracts"]
@@ -229,10 +228,7 @@ def granted(text: str) -> dict[str, int]:
 
 
 def limits_of_last_version(root: Path = ROOT) -> dict[str, int]:
-    """Return the limits as they stood when the version of ``pyproject.toml`` was last changed.
-
-    Empty before the first version that had limits.
-    """
+    """Return the limits as of the last change of the version; empty before there were limits."""
     version = _git(root, "log", "-1", "--format=%H", "-G", "^version = ", "--", "pyproject.toml")
     listed = _git(root, "ls-tree", "--name-only", version, LIMITS)
     return limits(_git(root, "show", f"{version}:{LIMITS}")) if listed else {}
@@ -258,7 +254,6 @@ def _reached(start: str, beyond: Mapping[str, set[str]]) -> set[str]:
 
 
 def _makes_names(node: ast.FunctionDef | ast.Call) -> bool:
-    """Return whether a class, or a name, is made at run time."""
     if isinstance(node, ast.FunctionDef):
         return node.name == "__getattr__"
     return isinstance(node.func, ast.Name) and node.func.id == "type" and len(node.args) == 3
@@ -281,7 +276,6 @@ def _names(annotation: ast.AST | None) -> set[str]:
 
 
 def _shown_types(node: ast.ClassDef) -> set[str]:
-    """Return the types of a class's public fields and properties."""
     types = set[str]()
     for member in node.body:
         if isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name):

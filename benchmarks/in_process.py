@@ -18,7 +18,6 @@ from tasks.measurement.method import Released, Synthesizer, measure
 def shards_of(
     codes: NDArray[Any], labels: NDArray[Any], size: int | None = None
 ) -> list[EncodedRows]:
-    """Lay out rows of a patient each, in shards of a size or in one."""
     size = size or len(labels)
     return [
         EncodedRows(
@@ -43,6 +42,5 @@ def released_rows(
     method: Synthesizer, codes: NDArray[Any], labels: NDArray[Any], *, epsilon: float,
     delta: float, n_rows: int,
 ) -> tuple[NDArray[Any], NDArray[Any]]:  # fmt: skip
-    """Measure a table in this process, with the noise of the system, and draw so many rows."""
     released = measured(method, shards_of(codes, labels), mu=gdp_mu(epsilon=epsilon, delta=delta))
     return method.sample(released, n_rows=n_rows, rng=np.random.default_rng())

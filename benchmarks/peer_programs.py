@@ -14,16 +14,15 @@ is what is better, or its draws.
 
 from __future__ import annotations
 
-import json
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-REQUEST, ROWS, MADE = "request.json", "rows.u16", "made.u16"
+REQUEST, MADE = "request.npz", "made.npz"
 TABLES = "tables.npz"
 """Arrays ``columns_I``, ``counts_I``, ``noise_I`` and, by column, ``joins_I_J`` (groups, codes)."""
 
@@ -44,34 +43,28 @@ class Request:
 
 
 def write_request(folder: Path, request: Request, codes: Codes) -> None:
-    """Put a request and its coded rows (n, d) into a folder."""
-    (folder / REQUEST).write_text(json.dumps(asdict(request)), encoding="utf-8")
-    (folder / ROWS).write_bytes(np.ascontiguousarray(codes, dtype="<u2").tobytes())
+    np.savez(folder / REQUEST, codes=codes, **asdict(request))
 
 
 def read_request(folder: Path) -> tuple[Request, Codes]:
-    facts = json.loads((folder / REQUEST).read_text(encoding="utf-8"))
-    request = Request(**{**facts, "n_codes": tuple(facts["n_codes"])})
-    return request, _rows(folder / ROWS, request)
+    with np.load(folder / REQUEST) as found:  # noqa: TID251, arrays of our own, no pickles
+        facts = {one.name: found[one.name].tolist() for one in fields(Request)}
+        return Request(**{**facts, "n_codes": tuple(facts["n_codes"])}), found["codes"]
 
 
 def write_made(folder: Path, codes: NDArray[np.integer], request: Request) -> None:
     if codes.shape != (request.rows_out, len(request.n_codes)):
         raise ValueError(f"expected {request.rows_out} rows of every column, found {codes.shape}")
-    (folder / MADE).write_bytes(np.ascontiguousarray(codes, dtype="<u2").tobytes())
+    np.savez(folder / MADE, codes=codes.astype(np.uint16))
 
 
 def read_made(folder: Path, request: Request) -> Codes:
     """Read the rows that were made, and hold them to the declared numbers of codes."""
-    codes = _rows(folder / MADE, request)
+    with np.load(folder / MADE) as found:  # noqa: TID251, arrays of our own, no pickles
+        codes: Codes = found["codes"]
     if (codes >= np.array(request.n_codes)).any():
         raise ValueError("expected codes of the declared schema alone")
     return codes
-
-
-def _rows(path: Path, request: Request) -> Codes:
-    codes = np.frombuffer(path.read_bytes(), dtype="<u2").reshape(-1, len(request.n_codes))
-    return codes.astype(np.uint16)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,12 +88,10 @@ def of_dpmm(kind: str, request: Request, codes: Codes, names: list[str]) -> Any:
     from dpmm.models.mst import MSTGM
 
     model = (MSTGM if kind == "mst" else AIMGM)(
-        epsilon=request.epsilon,
-        delta=request.delta,
+        epsilon=request.epsilon, delta=request.delta, n_jobs=1,
         domain=dict(zip(names, request.n_codes, strict=True)),
-        n_jobs=1,
         **(REDUCED if kind == "aim_reduced" else {}),
-    )
+    )  # fmt: skip
     frame = pd.DataFrame(codes.astype(np.int64), columns=names)
     model.check_fit(frame)
     model.fit(frame)
@@ -117,14 +108,11 @@ def of_mbi(tables: Path, request: Request, names: list[str]) -> Any:
         for place in range(sum(name.startswith("columns_") for name in arrays)):
             columns = arrays[f"columns_{place}"]
             joins = tuple(arrays[f"joins_{place}_{side}"] for side in range(len(columns)))
-            measured.append(
-                mbi.LinearMeasurement(
-                    arrays[f"counts_{place}"].reshape(-1),
-                    tuple(names[int(column)] for column in columns),
-                    stddev=float(arrays[f"noise_{place}"]),
-                    query=Joined(joins),
-                )
-            )
+            measured.append(mbi.LinearMeasurement(
+                arrays[f"counts_{place}"].reshape(-1),
+                tuple(names[int(column)] for column in columns),
+                stddev=float(arrays[f"noise_{place}"]), query=Joined(joins),
+            ))  # fmt: skip
     total = float(np.mean([np.sum(one.noisy_measurement) for one in measured]))
     estimator = MixtureOfProductsEstimator(optimizer=optax.adam(RATE))
     domain = mbi.Domain(names, request.n_codes)

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.peer_programs import Codes, Request, read_made, write_request
+from benchmarks.peer_programs import TABLES, Request, read_made, write_request
 from benchmarks.process_memory import run_measured
 from benchmarks.tables import ROOT
 from storage.schema.table import TableSchema
-from tasks.ingest.encoding import domain_of, encode_chunk
+from tasks.ingest.encoding import decode, domain_of, encode_chunk
 from tasks.ingest.violations import refuse_violations
 
 ENVIRONMENTS = ROOT / ".venv-peers"
@@ -33,7 +33,6 @@ ONE_THREAD = {
 
 
 def run_program(name: str, words: Sequence[str]) -> tuple[str, dict[str, float]]:
-    """Run a module in the environment of a peer; return what it printed and what it used."""
     python = ENVIRONMENTS / name / "bin" / "python"
     if not python.exists():
         raise RuntimeError(f"expected the environment of {name}; make it with: make peers")
@@ -42,17 +41,23 @@ def run_program(name: str, words: Sequence[str]) -> tuple[str, dict[str, float]]
 
 
 def made_by(
-    kind: str, request: Request, codes: Codes, folder: Path
-) -> tuple[Codes, dict[str, float]]:
-    """Let a peer make rows in a folder; return their codes and what its process used."""
+    kind: str, schema: TableSchema, frame: pd.DataFrame, folder: Path, *, n_rows: int,
+    epsilon: float, delta: float, tables: dict[str, Any] | None = None,
+) -> tuple[pd.DataFrame, dict[str, Any]]:  # fmt: skip
+    """Let a peer make rows, of those of a table or of measured tables; return what it used, too."""
+    request, codes = request_of(schema, epsilon, delta, n_rows), coded(frame, schema)
+    if tables is not None:
+        np.savez(folder / TABLES, **tables)
+        codes = codes[:0]
     write_request(folder, request, codes)
     _, used = run_program(PROGRAMS[kind], ("benchmarks.peer_programs", str(folder), kind))
-    return read_made(folder, request), used
+    return decoded(read_made(folder, request), schema), used
 
 
-def n_codes_of(schema: TableSchema) -> tuple[int, ...]:
+def request_of(schema: TableSchema, epsilon: float, delta: float, n_rows: int) -> Request:
     domain = domain_of(schema)
-    return (*domain.n_codes, domain.n_labels)
+    n_codes = (*domain.n_codes, domain.n_labels)
+    return Request(n_codes=n_codes, epsilon=epsilon, delta=delta, rows_out=n_rows)
 
 
 def coded(frame: pd.DataFrame, schema: TableSchema) -> Any:
@@ -60,3 +65,7 @@ def coded(frame: pd.DataFrame, schema: TableSchema) -> Any:
     chunk = encode_chunk(frame, schema)
     refuse_violations(chunk.violations)
     return np.column_stack([chunk.codes, chunk.label])[chunk.valid]
+
+
+def decoded(codes: Any, schema: TableSchema) -> pd.DataFrame:
+    return decode(codes[:, :-1], codes[:, -1], schema, rng=np.random.default_rng())

@@ -18,17 +18,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from benchmarks.bundle_rows import MISSING, label_of, mapped
 from benchmarks.jobs import asked
-from benchmarks.peers import Request, coded, made_by, n_codes_of
+from benchmarks.peers import made_by
 from benchmarks.process_memory import run_measured
 from benchmarks.results import BENCHMARK_OUTPUT, BUNDLE, IN_PROCESS, PEER, ResultRow, print_row
 from benchmarks.tables import ROOT, divided, read_table, site_document, with_method, write_site
 from flows.site.site_file import SiteFile
-from tasks.ingest.encoding import decode
 
 PEERS = ("aim", "mst")
 """Programs of others, of `benchmarks.peers`, that are measured on tables."""
@@ -99,7 +97,7 @@ def measured(
         if run.method == "real":
             bundle, facts = real_rows(site, folder), REAL
         elif run.method in PEERS:
-            bundle, facts = peer_rows(run.method, site, run.seed, folder)
+            bundle, facts = peer_rows(run.method, site, folder)
         else:
             bundle, facts = released(site, folder, run)
         train = None if site.table_schema.image else Path(document["source"]["path"])
@@ -139,16 +137,15 @@ def released(site: SiteFile, folder: Path, run: Run) -> tuple[Path, dict[str, An
     }
 
 
-def peer_rows(kind: str, site: SiteFile, seed: int, folder: Path) -> tuple[Path, dict[str, Any]]:
+def peer_rows(kind: str, site: SiteFile, folder: Path) -> tuple[Path, dict[str, Any]]:
     """Let a peer make rows from those of a site file; return a bundle, and facts of its row."""
     if site.unit.max_rows != 1:
         raise ValueError("expected patients of one row: what a peer protects is one row")
-    schema = site.table_schema
-    request = Request(n_codes=n_codes_of(schema), rows_out=site.n_rows, **budget_of(site))
-    made, cost = made_by(kind, request, coded(read_table(site), schema), folder)
-    frame = decode(made[:, :-1], made[:, -1], schema, rng=np.random.default_rng(seed))
+    made, cost = made_by(
+        kind, site.table_schema, read_table(site), folder, n_rows=site.n_rows, **budget_of(site)
+    )
     facts = {"analysis": "stated", "source": PEER, **budget_of(site), **cost}
-    return as_bundle(frame, site, folder), facts
+    return as_bundle(made, site, folder), facts
 
 
 def as_bundle(frame: pd.DataFrame, site: SiteFile, folder: Path) -> Path:
@@ -171,14 +168,12 @@ def real_rows(site: SiteFile, folder: Path) -> Path:
 
 
 def _commanded(command: list[str], folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Run a command in an empty home; return what it used and what it answered."""
     places = {"CLUSTMIX_HOME": f"{folder}/home", "CLUSTMIX_RELEASES": f"{folder}/releases"}
     said, used = run_measured([*command, "--json"], {**places, "PYTHONPATH": str(ROOT)})
     return used, json.loads(said)
 
 
 def scored(bundle: Path, test: Path, train: Path | None = None) -> dict[str, Any]:
-    """Score files in a process of its own; return facts of a row."""
     words = ["--networks", *(["--trained", str(train)] if train else []), str(bundle), str(test)]
     command = [sys.executable, "-m", "benchmarks.score", *words]
     found = json.loads(run_measured(command, {"PYTHONPATH": str(ROOT)})[0])

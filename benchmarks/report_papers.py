@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import report_plots as plots
-from benchmarks.report_sections import IMAGES, OWN, Parts
+from benchmarks.report_sections import IMAGES, OWN, Parts, points_of
 from benchmarks.results import ResultRow
 from benchmarks.rivals.clustmix.claimed_noise import noise_sigma
 from benchmarks.stored_rows import (
@@ -38,7 +38,7 @@ HERE = {
 """Stand-ins for data that are not at hand."""
 
 RIVALS = {"DP-GAN": "dpgan", "PATE-GAN": "pategan", "ADS-GAN": "adsgan", "DP-MERF": "dpmerf"}
-AUTHORS = "auc_as_its_authors_score"
+AUTHORS, ACCURACY = "auc_as_its_authors_score", "cnn_accuracy"
 SIZES = ((118, 10, 784, "MNIST, clusters of 118"), (20, 10, 784, "MNIST, clusters of 20"),
          (121, 2, 14, "Adult, clusters of 121"))  # fmt: skip
 
@@ -51,9 +51,7 @@ def _printed(figures: list[dict[str, Any]]) -> str:
     return ", ".join(values) or "-"
 
 
-@tabled("3A, Table 1, epsilon 1: AUC, of MNIST accuracy",
-        "data|printed|as printed, its authors' score|as printed, from the file|"
-        "best of a search (not paid for)|proven|real rows, printed|real rows")  # fmt: skip
+@tabled
 def three_a(stored: Stored) -> Iterator[Entry]:
     table = {"paper": "3A", "where": "Table 1"}
     for data in dict.fromkeys(one["dataset"] for one in stored.figures(**table)):
@@ -79,7 +77,7 @@ def three_a(stored: Stored) -> Iterator[Entry]:
             ], [*form, *tuned, *proven, *real]  # fmt: skip
 
 
-@tabled("3A, Table 1: rivals", "data|rival|printed|here")
+@tabled
 def rivals_of_3a(stored: Stored) -> Iterator[Entry]:
     for one in stored.figures(paper="3A", where="Table 1"):
         method, name = RIVALS.get(one["method"]), HERE.get(one["dataset"], one["dataset"])
@@ -136,26 +134,30 @@ def noise_plot() -> str:
     )  # fmt: skip
 
 
-def _mixtures(stored: Stored) -> dict[tuple[Any, ...], dict[int, list[ResultRow]]]:
-    """Return the rows of DP-CDA by data and epsilon, and by the order of mixture."""
+def _mixtures(stored: Stored) -> dict[tuple[Any, ...], list[ResultRow]]:
     rows = [r for r in stored.of("papers", method="dp_cda") if r.cnn_accuracy is not None]
-    found: dict[tuple[Any, ...], dict[int, list[ResultRow]]] = {}
-    for (data, epsilon, order), group in grouped(
-        rows, "dataset", "epsilon", "order_of_mixture"
-    ).items():
-        found.setdefault((data, epsilon), {})[order] = group
-    return found
+    return grouped(rows, "dataset", "epsilon")
+
+
+def _table_2(stored: Stored) -> Iterator[tuple[str, float | None, Any, Any]]:
+    """Yield the parts of Table 2: data, epsilon, printed figures, and rows by order of mixture."""
+    known = _mixtures(stored)
+    for data, epsilon in product(IMAGES, (None, 20.0, 10.0)) if known else ():
+        groups = grouped(known.get((data, epsilon), []), "order_of_mixture")
+        yield data, epsilon, _printed_in_table_2(stored, data, epsilon), groups
+
+
+def _printed_in_table_2(stored: Stored, data: str, epsilon: float | None) -> list[dict[str, Any]]:
+    figures = stored.figures(paper="DP-CDA", where="Table 2", dataset=data)
+    return [one for one in figures if one.get("epsilon") == epsilon]
 
 
 def dp_cda_curves(stored: Stored) -> str:
-    known, panels = _mixtures(stored), []
-    for data, epsilon in product(IMAGES, (None, 20.0, 10.0)) if known else ():
-        printed = [
-            (float(one["settings"]["order"]), one["value"], one.get("deviation", 0.0))
-            for one in _of_table_2(stored, data, epsilon)
-        ]
-        groups = sorted(known.get((data, epsilon), {}).items())
-        here = [(float(order), *spread(values_of(g, "cnn_accuracy"))) for order, g in groups]
+    panels = []
+    for data, epsilon, figures, groups in _table_2(stored):
+        printed = [(float(one["settings"]["order"]), one["value"], one.get("deviation", 0.0))
+                   for one in figures]  # fmt: skip
+        here = points_of({float(order): g for (order,), g in sorted(groups.items())}, ACCURACY)
         both = {"printed": printed, "as printed, here": here}
         if curves := {name: points for name, points in both.items() if points}:
             title = f"{data}, " + (f"epsilon {epsilon:g}" if epsilon else "no noise")
@@ -163,34 +165,29 @@ def dp_cda_curves(stored: Stored) -> str:
     return plots.curves(panels, across="order of mixture", value="accuracy", bounds=(0.0, 1.0))
 
 
-def _of_table_2(stored: Stored, data: str, epsilon: float | None) -> list[dict[str, Any]]:
-    figures = stored.figures(paper="DP-CDA", where="Table 2", dataset=data)
-    return [one for one in figures if one.get("epsilon") == epsilon]
-
-
-@tabled("DP-CDA, Table 2: accuracy", "data|epsilon|order|printed|here")
+@tabled
 def dp_cda_orders(stored: Stored) -> Iterator[Entry]:
-    known = _mixtures(stored)
-    for data, epsilon in product(IMAGES, (None, 20.0, 10.0)) if known else ():
-        for one in _of_table_2(stored, data, epsilon):
+    for data, epsilon, figures, groups in _table_2(stored):
+        for one in figures:
             order = one["settings"]["order"]
-            group = known.get((data, epsilon), {}).get(order, [])
+            group = groups.get((order,), [])
             cells = [data, epsilon_text(epsilon), str(order), _printed([one])]
-            yield [*cells, shown(group, "cnn_accuracy", 4)], group
+            yield [*cells, shown(group, ACCURACY, 4)], group
 
 
-@tabled("DP-CDA: the best order", "images|epsilon|printed|order|here|order")
+@tabled
 def dp_cda(stored: Stored) -> Iterator[Entry]:
-    for (data, epsilon), groups in _mixtures(stored).items():
-        best = max(groups, key=lambda order: mean(values_of(groups[order], "cnn_accuracy")))
-        figures = _of_table_2(stored, data, epsilon)
+    for (data, epsilon), rows in _mixtures(stored).items():
+        groups = grouped(rows, "order_of_mixture")
+        best = max(groups, key=lambda order: mean(values_of(groups[order], ACCURACY)))
+        figures = _printed_in_table_2(stored, data, epsilon)
         top = max(figures, key=lambda one: float(one["value"]), default=None)
         printed = (f"{top['value']:.3f}", str(top["settings"]["order"])) if top else ("-", "-")
-        here = (shown(groups[best], "cnn_accuracy"), str(best))
+        here = (shown(groups[best], ACCURACY), str(best[0]))
         yield [data, epsilon_text(epsilon), *printed, *here], groups[best]
 
 
-@tabled("DP-CDA, Table 3", "data|method|epsilon|printed|here|trained on it")
+@tabled
 def dp_cda_table_3(stored: Stored) -> Iterator[Entry]:
     kinds = {name: kind for kind, name in NAMES.items()}
     keys = {"the paper's network": "paper_cnn_accuracy", "a network": "cnn_accuracy",
@@ -231,7 +228,6 @@ def dpgm(stored: Stored) -> Parts:
 
 
 def _curves(rows: list[ResultRow], fact: str) -> dict[str, list[tuple[float, float, float]]]:
-    """Return curves by a setting: the mean of a row's figures against epsilon."""
     found: dict[str, list[tuple[float, float, float]]] = {}
     for (name, epsilon), group in sorted(grouped(rows, fact, "epsilon").items()):
         point = (epsilon, *spread([mean(row.figures.values()) for row in group]))
@@ -239,7 +235,7 @@ def _curves(rows: list[ResultRow], fact: str) -> dict[str, list[tuple[float, flo
     return found
 
 
-@tabled("DPGM: printed figures", "where|data|method|figure|epsilon|printed")
+@tabled
 def dpgm_printed(stored: Stored) -> Iterator[Entry]:
     for one in stored.figures(paper="DPGM"):
         if one["where"] != "Table 2":
@@ -278,14 +274,12 @@ def nist_in_full(stored: Stored) -> Table:
 
 
 def nist(stored: Stored) -> Table:
-    """NIST's two figures that everybody prints, in few words."""
     table, chosen = nist_in_full(stored), [0, 1, 2, 3, 5, 7]
     lines = ([one.cells[place].replace(" ", "-") for place in chosen] for one in table.lines)
     return made_table("", (table.header[place] for place in chosen), ((one, ()) for one in lines))
 
 
-@tabled("DPImageBench and DPDM, as printed, beside ours",
-        "images|epsilon|method|trained on the release|accuracy")  # fmt: skip
+@tabled
 def image_anchors(stored: Stored) -> Iterator[Entry]:
     keys = {"accuracy": "logistic regression", "cnn_accuracy": "small network",
             "teacher_accuracy": "released classifier"}  # fmt: skip

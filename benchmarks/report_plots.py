@@ -123,7 +123,6 @@ def curves(
 def dots(
     rows: Sequence[tuple[str, Sequence[float]]], names: Sequence[str], *, bottom: float
 ) -> str:
-    """Draw rows of marks on one scale from `bottom` to 1, one mark for each name."""
 
     def draw(axes: list[Axes], figure: Figure) -> None:
         (one,) = axes
@@ -147,7 +146,6 @@ def dots(
 def places(
     panels: Sequence[tuple[str, Mapping[str, tuple[float, float]]]], *, across: str, value: str
 ) -> str:
-    """Draw named marks by cost, on a logarithmic scale, and value."""
 
     def draw(axes: list[Axes], _: Figure) -> None:
         for one, (title, marks) in zip(axes, panels, strict=True):

@@ -42,7 +42,6 @@ def datasets(stored: Stored) -> list[str]:
 
 
 def runs(stored: Stored, dataset: str, method: str, epsilon: float | None) -> list[ResultRow]:
-    """Return the proven or peer rows of one table, or its real rows."""
     found = stored.of("tables", dataset=dataset, method=method, epsilon=epsilon)
     return [row for row in found if row.analysis in ("proven", "stated", "none")]
 
@@ -51,9 +50,7 @@ def standard_error(values: Sequence[float]) -> float:
     return spread(values)[1] / len(values) ** 0.5
 
 
-@tabled("AUC", "|".join(["table", "real rows", *(
-    f"{NAMES[m]}, {e:g}" for e in EPSILONS for m in (OWN, YARDSTICK)
-)]))  # fmt: skip
+@tabled
 def auc(stored: Stored) -> Iterator[Entry]:
     for name in datasets(stored):
         groups = [runs(stored, name, "real", None)]
@@ -61,8 +58,7 @@ def auc(stored: Stored) -> Iterator[Entry]:
         yield [name, *(shown(group, "auc") for group in groups)], chain(*groups)
 
 
-@tabled("Probabilities, epsilon 1", "log-loss|ClustMix|naive Bayes|real rows|"
-        "calibration error of ClustMix|of real rows|splits")  # fmt: skip
+@tabled
 def probabilities(stored: Stored) -> Iterator[Entry]:
     for name in datasets(stored):
         groups = [runs(stored, name, m, 1.0) for m in (OWN, YARDSTICK)]
@@ -72,8 +68,7 @@ def probabilities(stored: Stored) -> Iterator[Entry]:
         yield [name, *(cell.split("±")[0] for cell in cells), str(len(groups[0]))], chain(*groups)
 
 
-@tabled("Gain of ClustMix over naive Bayes on the same splits, and its standard error",
-        "table|epsilon|splits|AUC|accuracy|log-loss|2-way|1-way")  # fmt: skip
+@tabled
 def verdicts(stored: Stored) -> Iterator[Entry]:
     signs = {"auc": 1, "accuracy": 1, "log_loss": -1, "tvd_2way": -1, "tvd_1way": -1}
     for name, epsilon in product(datasets(stored), EPSILONS):
@@ -92,9 +87,7 @@ def verdicts(stored: Stored) -> Iterator[Entry]:
         yield [name, f"{epsilon:g}", str(len(pairs)), *cells], chain(*pairs)
 
 
-@tabled("Who is served: held-out AUC by group, importances (Spearman), calibration",
-        "table|method|epsilon|AUC|AUC by group|importances|calibration error|"
-        "by chance")  # fmt: skip
+@tabled
 def fairness(stored: Stored) -> Iterator[Entry]:
     known = [row for row in stored.of("groups") if "importance_agreement" in row.figures]
     for (name, method, epsilon), group in grouped(known, "dataset", "method", "epsilon").items():
@@ -105,10 +98,8 @@ def fairness(stored: Stored) -> Iterator[Entry]:
         yield [*cells, by or "-", *(shown(group, key) for key in more)], group
 
 
-@tabled("Peers", "table|epsilon|peer|splits|AUC, ClustMix|AUC, peer|2-way, ClustMix|2-way, peer|"
-        "CPU s, ClustMix|CPU s, peer")  # fmt: skip
+@tabled
 def peers(stored: Stored) -> Iterator[Entry]:
-    """AIM and others beside ClustMix on the splits of both."""
     rows = [row for row in stored.of("tables") if row.method in ("aim", "mst")]
     for (name, method, epsilon), theirs in grouped(rows, "dataset", "method", "epsilon").items():
         seeds = {row.seed for row in theirs}
@@ -157,7 +148,6 @@ def tables_plot(stored: Stored) -> str:
 
 
 def time_plot(stored: Stored) -> str:
-    """Draw processor seconds against AUC on Adult and accuracy on MNIST, at epsilon 1."""
     panels = []
     for suite, dataset, key in (("tables", "adult", "auc"), ("images", "mnist", "accuracy"),
                                 ("rivals", "adult", "auc")):  # fmt: skip
@@ -183,11 +173,10 @@ def adult(stored: Stored) -> Table:
 
 
 def _of_images(stored: Stored, name: str, epsilon: float) -> list[ResultRow]:
-    """Return the releases of images at the delta of the other papers."""
     return stored.of("images", dataset=name, method=OWN, epsilon=epsilon, delta=1e-5)
 
 
-@tabled("Images", "images|epsilon|network|logistic regression|released classifier|releases")
+@tabled
 def images(stored: Stored) -> Iterator[Entry]:
     keys = ("cnn_accuracy", "accuracy", "teacher_accuracy")
     for name in IMAGES:
@@ -220,8 +209,7 @@ def all_images(stored: Stored) -> Table:
     return table_of(rows, *names, title="All methods and rivals")
 
 
-@tabled("The methods of the product, epsilon 1",
-        "method|AUC, Adult|accuracy, MNIST, logistic regression")  # fmt: skip
+@tabled
 def methods(stored: Stored) -> Iterator[Entry]:
     for method in (OWN, YARDSTICK, "dp_cda", "dpgm", "dp_kmeans"):
         adult = runs(stored, "adult", method, 1.0)
@@ -232,7 +220,7 @@ def methods(stored: Stored) -> Iterator[Entry]:
             yield [NAMES[method], shown(adult, "auc"), shown(mnist, "accuracy")], adult + mnist
 
 
-@tabled("Releases without a part, epsilon 1", "table|release|AUC|log-loss|2-way")
+@tabled
 def parts(stored: Stored) -> Iterator[Entry]:
     keys = ("auc", "log_loss", "tvd_2way")
     found = grouped(stored.of("parts", epsilon=1.0), "dataset", "variant")
@@ -246,7 +234,7 @@ def parts(stored: Stored) -> Iterator[Entry]:
         yield [dataset, variant, *cells], group
 
 
-@tabled("Time and memory", "release of|rows read|columns|wall seconds|peak MiB")
+@tabled
 def cost(stored: Stored) -> Iterator[Entry]:
     names = ("adult", "diabetes130-readmission", "physionet2012-mortality", "isolet-vowels")
     groups = {name: runs(stored, name, OWN, 1.0) for name in names}
@@ -259,9 +247,7 @@ def cost(stored: Stored) -> Iterator[Entry]:
             yield [name, *cells], group
 
 
-@tabled("AUC for two labels, else accuracy, of models of distilled points",
-        "data|points|ridge|trees|random rows, ridge|random rows, trees|all rows, trees|seconds|"
-        "device")  # fmt: skip
+@tabled
 def distilled(stored: Stored) -> Iterator[Entry]:
     keys = ("points, ridge", "points, trees", "random rows, ridge", "random rows, trees")
     for row in stored.of("distill"):
@@ -271,7 +257,7 @@ def distilled(stored: Stored) -> Iterator[Entry]:
             yield [row.dataset, n, *cells, row.settings.get("device", "-")], [row]
 
 
-@tabled("No row came of", "suite|data|method|epsilon|outcome|limit, seconds")
+@tabled
 def outcomes(stored: Stored) -> Iterator[Entry]:
     for row in stored.rows:
         if row.outcome:

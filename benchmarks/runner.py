@@ -19,9 +19,9 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.jobs import Job, listed
 from benchmarks.results import IN_PROCESS, RESULTS, ResultRow, keep_rows, read_rows
@@ -31,27 +31,21 @@ from tasks.execution.cluster import local_cluster
 from tasks.execution.runtime import configure_prefect
 
 ROOT = Path(__file__).resolve().parents[1]
-SUITES = (
-    "quick", "tables", "images", "nist", "papers", "rivals", "distill", "structure", "groups",
-    "points", "parts", "sizes",
-)  # fmt: skip
+SUITES = ("quick", "tables", "images", "nist", "papers", "rivals", "distill", "structure",
+          "groups", "points", "parts", "sizes")  # fmt: skip
 """In the order in which they run."""
 
-NEEDED = "make peers"
-"""A job whose message has these words lacks an environment: this is no result of it."""
-
-_SAID = 400
-"""Characters that are shown of the message of a job that failed."""
+NEEDED, SAID = "make peers", 400
+"""Words of a job that lacks an environment, which is no result, and characters that are shown."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class End:
+class End(NamedTuple):
     """End of a job: its row, and what it said if it failed; no row if it could not begin."""
 
     job: Job
     row: ResultRow | None
     seconds: float
-    message: str = ""
+    message: str
 
 
 def missing(jobs: Iterable[Job], folder: Path, *, again: bool = False) -> list[Job]:
@@ -75,7 +69,7 @@ def run_process(job: Job, environment: Mapping[str, str]) -> End:
     outcome: dict[str, object] = {"outcome": message, "limit_seconds": job.limit_seconds}
     try:
         answer, said = process.communicate(timeout=job.limit_seconds)
-        outcome, message = {"outcome": "failed"}, said.strip().rpartition("\n")[2][:_SAID]
+        outcome, message = {"outcome": "failed"}, said.strip().rpartition("\n")[2][:SAID]
         if process.returncode == 0:
             row = ResultRow(**json.loads(answer.strip().splitlines()[-1]))
             row, message = replace(row, suite=job.suite, command=job.words), ""
@@ -86,11 +80,10 @@ def run_process(job: Job, environment: Mapping[str, str]) -> End:
         message = f"expected a row as the last line: {error}"
     if row is None and NEEDED not in message:
         row = _without_figures(job, outcome)
-    return End(job=job, row=row, seconds=time.monotonic() - started, message=message)
+    return End(job, row, time.monotonic() - started, message)
 
 
 def _without_figures(job: Job, outcome: dict[str, object]) -> ResultRow:
-    """Return the row of a job that made none, with what its command says of it."""
     named = dict(zip(job.command, job.command[1:], strict=False))
     epsilon, seed = named.get("--epsilon"), named.get("--split") or named.get("--draw")
     return ResultRow(

@@ -27,8 +27,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 
 from benchmarks.bundle_rows import Document, View, label_levels, read_rows, table_view, views
-from benchmarks.marginal_distance import marginal_distance
-from benchmarks.query_sets import draw_query_sets, query_set_errors
+from benchmarks.marginal_distance import draw_query_sets, marginal_distance, query_set_errors
 
 LONGEST_QUERY, QUERY_SEED = 5, 20_190_627
 TREES, LEAST = 200, 1e-15
@@ -41,7 +40,6 @@ PAPER_STEPS, PAPER_SHAPE = 2_500, (28, 28, 1)
 
 
 def fitted(rows: View, trees: int) -> Any:
-    """Train the classifier on the rows with a label; None where they have one level alone."""
     known = rows.labelled()
     if len(np.unique(known.label)) < 2:
         return None
@@ -81,10 +79,7 @@ def groups(real: View, schema: Document) -> dict[str, NDArray[np.bool_]]:
 
 
 def importance_agreement(model: Any, trained: Path, schema: Document, trees: int) -> float | None:
-    """Rank correlation of the columns' importances with those of a model of the real rows.
-
-    The importance of a column is the gain of the splits on it (Spearman's rho over all columns).
-    """
+    """Spearman's rho of the columns' gains with those of a model of the real rows."""
     other = fitted(table_view(read_rows(trained), schema), trees)
     if model is None or other is None:
         return None
@@ -110,13 +105,10 @@ def utility(probability: NDArray[np.float64], real: NDArray[np.int64], label: Do
 
 
 def calibration_error(probability: NDArray[np.float64], label: NDArray[np.int64]) -> float:
-    """Return the expected calibration error: how far predicted shares are from true ones.
+    """Return the expected calibration error (Guo et al. 2017, Eq. 3), of ten bins of equal width.
 
-    The rows (n, k) fall into ten bins of equal width by a probability; of each bin the mean
-    probability is compared with the share of rows for which the event took place, and the distances
-    are averaged, weighted by the rows of the bins. The event is the last level where there are two
-    levels, and else that the level of the largest probability is the true one (Guo et al., On
-    Calibration of Modern Neural Networks, 2017, Eq. 3).
+    The event is the last level where there are two levels, and else that the level of the largest
+    probability is the true one.
     """
     predicted = np.ones(len(label)) if probability.shape[1] == 2 else probability.argmax(axis=1)
     said = probability[:, 1] if probability.shape[1] == 2 else probability.max(axis=1)
@@ -126,11 +118,7 @@ def calibration_error(probability: NDArray[np.float64], label: NDArray[np.int64]
 
 
 def calibration_by_chance(probability: NDArray[np.float64]) -> float:
-    """Return the calibration error that these probabilities would have if they were true.
-
-    Few rows are never as many as was said of them: it is the mean of `calibration_error` over
-    labels that are drawn from the probabilities.
-    """
+    """Mean `calibration_error` of labels that are drawn from these probabilities."""
     rng, above = np.random.default_rng(CHANCE_SEED), probability.cumsum(axis=1)[:, :-1]
     draws = (
         (rng.random((len(above), 1)) > above).sum(axis=1, dtype=np.int64)
@@ -140,14 +128,12 @@ def calibration_by_chance(probability: NDArray[np.float64]) -> float:
 
 
 def query_error(synthetic: View, real: View) -> float:
-    """Mean relative error of 1,000 counts: how many records hold all of one to five items."""
     rng, n_items = np.random.default_rng(QUERY_SEED), real.codes.shape[1]
     queries = draw_query_sets(n_items=n_items, max_length=LONGEST_QUERY, rng=rng, n_sets=1)
     return round(float(query_set_errors(real.codes == 1, synthetic.codes == 1, queries)[0]), 5)
 
 
 def teacher_accuracy(bundle: Path, real: View, levels: Sequence[str]) -> float | None:
-    """Accuracy on the real images of the classifier in the bundle; None if there is none."""
     if not (bundle / "teacher.npz").is_file():
         return None
     from tasks.reporting.released_teacher import Teacher
@@ -158,35 +144,30 @@ def teacher_accuracy(bundle: Path, real: View, levels: Sequence[str]) -> float |
 
 
 def network_figures(bundle: Path, synthetic: View, real: View, levels: Sequence[str]) -> Document:
-    """Return what networks of `benchmarks.networks` say of images.
+    """Return accuracies of networks that learned from the images, and of the released classifier.
 
-    ``cnn_accuracy`` is of the small network, ``paper_cnn_accuracy`` of that of the papers,
-    ``teacher_accuracy`` of the classifier in the bundle, and ``read_as_class`` the share of the
-    released images that a network of the real ones reads as their label.
+    ``read_as_class`` is the share of released images that a network of real ones reads as labelled.
     """
     from benchmarks import networks
 
     made, n = synthetic.labelled(), len(levels)
-
-    def small(train: View, test: View) -> float:
-        images, others = (view.features.reshape(-1, *view.shape) for view in (train, test))
-        network = networks.fit_small(images, train.label, n_labels=n)
-        return round(networks.small_accuracy(network, others, test.label), 5)
-
+    pixels, others = (view.features.reshape(-1, *view.shape) for view in (made, real))
+    small = networks.fit_small(pixels, made.label, n_labels=n)
+    reader = networks.fit_small(others, real.label, n_labels=n)
     paper = None
     if real.shape == PAPER_SHAPE:
         batch = min(networks.PAPER_BATCH, len(made.label))
         epochs = max(PAPER_STEPS * batch // len(made.label), 1)
         network = networks.fit_paper(
-            made.features, made.label, n_labels=n, epochs=epochs, seed=0, batch_size=batch
+            pixels, made.label, n_labels=n, epochs=epochs, seed=0, batch_size=batch
         )
-        network = networks.adapted(network, real.features)
-        paper = round(networks.paper_accuracy(network, real.features, real.label), 5)
+        network = networks.adapted(network, others)
+        paper = round(networks.accuracy(network, others, real.label), 5)
     return {
-        "cnn_accuracy": small(made, real),
+        "cnn_accuracy": round(networks.accuracy(small, others, real.label), 5),
         "paper_cnn_accuracy": paper,
         "teacher_accuracy": teacher_accuracy(bundle, real, levels),
-        "read_as_class": small(real, made),
+        "read_as_class": round(networks.accuracy(reader, pixels, made.label), 5),
     }
 
 
@@ -220,7 +201,7 @@ def score(
     # A missing label is a level of its own.
     widths = (*real.widths, len(levels) + 1)
     every = [np.column_stack([v.codes, v.label % widths[-1]]) for v in (synthetic, real)]
-    distance = marginal_distance(*every, widths)
+    distance = marginal_distance(every[0], every[1], widths)
     one_way = distance.by_column
     columns = [column["name"] for column in schema.get("columns") or ()]
     names = [*(columns or schema.get("items") or range(len(one_way) - 1)), "(label)"]

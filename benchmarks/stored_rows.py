@@ -82,16 +82,13 @@ class Stored:
         return [one for one in self.printed if all(one.get(k) == v for k, v in facts.items())]
 
 
-def tabled(title: str, header: str) -> Callable[[Callable[..., Any]], Callable[..., Table]]:
+def tabled(entries_of: Callable[[Stored], Iterable[Entry]]) -> Callable[[Stored], Table]:
     """Make a table of what a function yields: cells of lines, and the rows behind each.
 
-    The names of the columns are parted by bars.
+    ``report.toml`` has its title and the names of its columns.
     """
-
-    def decorator(entries_of: Callable[..., Iterable[Entry]]) -> Callable[..., Table]:
-        return lambda stored: made_table(title, header.split("|"), entries_of(stored))
-
-    return decorator
+    layout = LAYOUT["tables"][entries_of.__name__]
+    return lambda stored: made_table(layout["title"], layout["columns"], entries_of(stored))
 
 
 def made_table(title: str, header: Iterable[str], entries: Iterable[Entry]) -> Table:
@@ -121,7 +118,6 @@ def spread(values: Sequence[float]) -> tuple[float, float]:
 
 
 def figure(values: Iterable[float | None], digits: int = DIGITS) -> str:
-    """Write the mean of some runs, with their standard deviation where there are several."""
     known = [value for value in values if value is not None]
     if not known:
         return "-"

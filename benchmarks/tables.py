@@ -4,12 +4,16 @@ The site files are those of ``deployments/sites`` and ``benchmarks/sites``. One 
 the key ``like`` is the site file of that name with other values for the keys that it has; its
 ``label`` and ``more_labels`` are those of the schema, whose columns or ignored columns they are in
 the other one, and columns whose names its ``left_out``, a regular expression, finds are ignored.
-The source key ``joined`` names one of `benchmarks.joined_tables`.
+The source key ``joined`` names a table that is made of several published files, by public rules
+that read the rows of one person, as a CSV, whose bytes do not depend on the version of a library:
+its SHA-256 is compared, as are those of the published files.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +24,8 @@ import yaml
 from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
-from benchmarks.joined_tables import joined_table
 from flows.site.site_file import SiteFile, load_site
-from storage.files.workspace import read_npz
-from storage.public_data.datasets import data_folders, find
-from storage.public_data.public_tables import images_parquet
+from storage.public_data.datasets import data_folders, find, keep
 from storage.schema.column_blocks import LABEL_NAME
 from storage.schema.labels import Label
 from storage.settings import load_settings
@@ -33,8 +34,7 @@ from storage.sources.declared import CsvSource, ParquetSource
 from tasks.methods.registry import method_entry
 
 ROOT = Path(__file__).resolve().parents[1]
-DEPLOYED = ROOT / "deployments" / "sites"
-SITES = (ROOT / "benchmarks" / "sites", DEPLOYED)
+SITES = (ROOT / "benchmarks" / "sites", ROOT / "deployments" / "sites")
 TEST_SHARE = 0.25
 
 DECLARED_PATIENTS = {"adult": 24_000, "mnist": 60_000}
@@ -74,9 +74,9 @@ def site_document(name: str) -> dict[str, Any]:
 
 def with_method(document: dict[str, Any], kind: str) -> dict[str, Any]:
     """Return a site file with a method: by its own settings, or else by the defaults."""
-    method: dict[str, Any] = {"kind": kind}
     if document["method"]["kind"] == kind:
         return document
+    method: dict[str, Any] = {"kind": kind}
     if "declared_patients" in method_entry(kind).config.model_fields:
         known = DECLARED_PATIENTS.get(document["dataset"])
         method["declared_patients"] = known or document["patients"]
@@ -84,7 +84,6 @@ def with_method(document: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 def write_site(document: dict[str, Any], path: Path) -> SiteFile:
-    """Write a site file, keys in their order, and read it as the program does."""
     # The order of label levels is a declaration.
     path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
     return load_site(path)
@@ -124,7 +123,6 @@ def split(frame: pd.DataFrame, site: SiteFile, seed: int) -> tuple[pd.DataFrame,
 
 
 def _strata(raw: pd.Series, label: Label) -> NDArray[Any]:
-    """Return the label level of each raw value, by its bucket or by the first of its raw values."""
     if label.buckets is not None:
         # NaN, where there is no label, sorts last: a stratum of its own.
         edges = (*label.buckets.edges, np.inf)
@@ -140,23 +138,16 @@ def read_images(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     return pixels, table[LABEL_NAME].to_numpy().astype(np.int64)
 
 
+def images_of(dataset: str) -> Any:
+    name = dataset.replace("-", "_")
+    return [read_images(find(name + part)) for part in ("", "_test")]
+
+
 def data_place(name: str) -> Path:
     for base in data_folders(load_settings().data_places):
         if (base / name).exists():
             return base / name
     raise ValueError(f"expected {name} below CLUSTMIX_DATA_DIR, found none")
-
-
-def _image_files(source: ParquetSource, folder: Path) -> tuple[Path, Path]:
-    """Return the published training and test images; those of MedMNIST are converted."""
-    if source.path is None:
-        return find(source.data or ""), find(f"{source.data}_test")
-    path = data_place(f"medmnist/{source.path.stem}.npz")
-    arrays, files = read_npz(path), (folder / "train.parquet", folder / "test.parquet")
-    for file in files:
-        pixels, label = (arrays[f"{file.stem}_{kind}"] for kind in ("images", "labels"))
-        file.write_bytes(images_parquet(pixels, label.ravel()))
-    return files
 
 
 def divided(
@@ -170,10 +161,10 @@ def divided(
     """
     site = write_site(document, folder / "whole.yaml")
     if isinstance(site.source, ParquetSource) and site.table_schema.image is not None:
-        train_file, test_file = _image_files(site.source, folder)
-        found = pq.read_metadata(train_file).num_rows
-        images = {"kind": "parquet", "path": str(train_file)}
-        return {**document, "source": images}, test_file, found
+        train_file, test_file = (find(f"{site.source.data}{part}") for part in ("", "_test"))
+        source: dict[str, Any] = {"kind": "parquet", "path": str(train_file)}
+        rows = pq.read_metadata(train_file).num_rows
+        return {**document, "source": source}, test_file, rows
     frame = read_table(site)
     frame = frame if rows is None else frame.sample(min(rows, len(frame)), random_state=0)
     train, test = split(frame, site, seed or 0)
@@ -183,3 +174,87 @@ def divided(
     test.to_parquet(held_out, index=False)
     source = {"kind": kind, "path": str(path), "select": dict(site.source.select)}
     return {**document, "source": source}, held_out, len(train)
+
+
+HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
+"""The files of the heart-disease table: UCI, dataset 45 (Detrano et al., 1989)."""
+
+TESTS = ("hdl", "sbp", "fib4", "smoke")
+"""Laboratory values of `nafld` that are kept; `chol` and `dbp` repeat two of them as published."""
+
+CONDITIONS: Mapping[str, str] = {
+    "afib": "afib", "ang/isc": "angina", "cardiac arrest": "cardiac_arrest",
+    "diabetes": "diabetes", "dyslipidemia": "dyslipidemia", "heart failure": "heart_failure",
+    "htn": "hypertension", "MI": "infarction", "stroke": "stroke",
+}  # fmt: skip
+"""Columns for earlier events, by the published name of the event in `nafld`."""
+
+
+def _heart_disease(parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Concatenate the four files; the column ``hospital`` names the file of a row."""
+    frames = []
+    for hospital in HOSPITALS:
+        # A column with a "?" is text in one file and a number in another: one spelling for all.
+        frame = parts[hospital].map(lambda cell: cell if cell == "?" else f"{float(cell):g}")
+        frame.insert(0, "hospital", hospital)
+        frames.append(frame)
+    return pd.concat(frames)
+
+
+def _nafld(parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Return one row for each person: facts known on the index date (day 0) and the final state.
+
+    The last laboratory value up to day 0 is kept; on equal days, the last one in the file.
+    ``case`` is 1 for a case of fatty liver disease, who is their own case, and 0 for a person
+    matched to one. The key of that case and the time of follow-up are left out.
+    """
+    people, values, events = (parts[f"nafld{part}"] for part in (1, 2, 3))
+    known = values[values["days"] <= 0].sort_values("days", kind="stable")
+    table = people[["id", "age", "male", "weight", "height", "bmi"]].copy()
+    matched = people["case.id"].isna()
+    table["case"] = (people["case.id"] == people["id"]).astype("Int64").mask(matched)
+    for test in TESTS:
+        last = known[known["test"] == test].groupby("id")["value"].last()
+        column = people["id"].map(last)
+        table[test] = column.round().astype("Int64") if test == "smoke" else column
+    for event, name in CONDITIONS.items():
+        had = events.loc[(events["event"] == event) & (events["days"] <= 0), "id"]
+        table[name] = people["id"].isin(had).astype(int)
+    table["status"], table["futime"] = people["status"], people["futime"]
+    return table
+
+
+def _creditcard_subset(parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    return parts["creditcard_subset"].drop(columns=["Time", "source"])
+
+
+_Build = Callable[[Mapping[str, pd.DataFrame]], pd.DataFrame]
+JOINED: Mapping[str, tuple[_Build, tuple[str, ...], str]] = {
+    "heart_disease_uci": (_heart_disease, HOSPITALS,
+        "31b4ec541342ebe55571a88fd75ce5805693ffb172a9138d3c510e658379da31"),
+    "nafld": (_nafld, ("nafld1", "nafld2", "nafld3"),
+        "a8e7b2aaee60e26ae88814934b2771bcc6c3e0df19e8601bc0a7a558c0aa89c2"),
+    "creditcard_subset": (_creditcard_subset, ("creditcard_subset",),
+        "4384d9c97b3f65c573caea8268bf87e5b5bbb4aeffee64b0525edfa8c6402a2c"),
+}  # fmt: skip
+"""Recipes of the tables: the Parquet files below a folder, and the SHA-256 of the resulting CSV."""
+
+
+def joined_table(name: str) -> Path:
+    """Return the file of a table, made where the published files are in ``CLUSTMIX_DATA_DIR``.
+
+    The file does not exist if they are absent. It is a ValueError if it is not the expected table.
+    """
+    build, parts, expected = JOINED[name]
+    places = load_settings().data_places
+    target = places.downloads / name / f"{name}-{expected[:8]}.csv"
+    for folder in data_folders(places):
+        paths = {part: folder / name / f"{part}.parquet" for part in parts}
+        if target.is_file() or not all(path.is_file() for path in paths.values()):
+            continue
+        table = build({part: pd.read_parquet(path) for part, path in paths.items()})
+        content = table.to_csv(index=False, lineterminator="\n").encode("ascii")
+        keep(content, target)
+    if target.is_file() and hashlib.sha256(target.read_bytes()).hexdigest() != expected:
+        raise ValueError(f"expected the table {name} of its published files, found another")
+    return target

@@ -7,13 +7,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
+from typing import Unpack
 
 from clustmix.guarantee import Charged
 from clustmix.target import Target
 from privacy.calibration import release_rho
 from privacy.charges import Caps, Charge, unit_in_words
 from privacy.errors import ClustMixError, ConfigurationError
-from privacy.ledger import EntryState
+from privacy.ledger import EntryState, Noted
 from privacy.parameters import PrivacyParameters
 from storage.files.refs import new_release_id
 from storage.ledger.ledger_db import LedgerDatabase
@@ -49,13 +50,9 @@ class Payment:
             if self.state in _STOPPED:
                 self._move(_STOPPED[self.state], note=note)
 
-    def _move(
-        self, state: EntryState, *, digest: str | None = None, note: str | None = None
-    ) -> None:
+    def _move(self, state: EntryState, **noted: Unpack[Noted]) -> None:
         if self.ledger is not None and self.charged is not None:
-            self.ledger.transition(
-                self.charged.entry, state, expected_from=self.state, digest=digest, note=note
-            )
+            self.ledger.transition(self.charged.entry, state, expected_from=self.state, **noted)
         self.state = state
 
 

@@ -18,8 +18,7 @@ from pydantic import BaseModel, JsonValue, model_validator
 from clustmix.guarantee import Charged
 from clustmix.methods import METHODS
 from privacy.errors import ConfigurationError, IntegrityError
-from privacy.event_records import event_from_dict
-from privacy.events import Event
+from privacy.events import Event, event_from_dict
 from privacy.parameters import Adjacency
 from storage.files.documents import Document, Sha256, Text
 from storage.releases.manifest import MethodRecord
@@ -34,7 +33,7 @@ class ModelRecord(Document):
 
     The notice is the guarantee in plain words, and whether a ledger counts it; epsilon and delta
     were asked for, under the adjacency. The number of patients is a declared one. Events are the
-    draws as they happened, in the form of `privacy.event_records.event_to_dict`; the noise of a
+    draws as they happened, in the form of `privacy.events.event_to_dict`; the noise of a
     tainted one can be drawn again. The vocabulary names the meaning of each code of the arrays, the
     digests are those of the program and, as ``released``, of the arrays.
     """

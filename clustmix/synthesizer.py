@@ -18,7 +18,7 @@ from clustmix.schema import Schema
 from clustmix.target import NotFittedError, row_count
 from privacy.charges import unit_in_words
 from privacy.errors import ConfigurationError
-from privacy.event_records import event_to_dict
+from privacy.events import event_to_dict
 from storage.schema.columns import raw_text
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ class Synthesizer(Parameters):
         """
         from clustmix.frames import as_of
         from privacy.randomness import system_generator
-        from tasks.distillation.distilled_rows import MOST_ROWS, distilled
+        from tasks.distillation.distilled_rows import LABEL_ROWS, distilled
         from tasks.ingest.conditional_rows import sample_rows
 
         fitted, n_points = self._measured(), row_count(points, declared=None)
@@ -229,7 +229,7 @@ class Synthesizer(Parameters):
             fitted.released,
             {},
             rng=system_generator(),
-            n_rows=MOST_ROWS,
+            n_rows=LABEL_ROWS,
         )
         frame = distilled(rows, self.schema, n_points)
         return as_of(frame, fitted.library, notice=fitted.guarantee.statement)

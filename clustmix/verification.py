@@ -42,7 +42,7 @@ class Bundle:
     @property
     def guarantee(self) -> Guarantee:
         """The guarantee of the release, computed anew from its events."""
-        from privacy.event_records import event_from_dict
+        from privacy.events import event_from_dict
 
         manifest = self.verified.manifest
         return Guarantee(

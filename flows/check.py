@@ -10,9 +10,8 @@ from dataclasses import replace
 
 from flows.installation import Workplace
 from privacy.errors import InputError
-from tasks.ingest.findings import summary_of
+from tasks.ingest.findings import summary_of, tally
 from tasks.ingest.pieces import tallied_cells
-from tasks.ingest.tallies import tally
 from tasks.steps import ingest_steps, source
 from tasks.steps.entries import CHECK_FAILED, CHECK_PASSED, Entries
 from tasks.steps.job import ReleaseJob
@@ -46,12 +45,7 @@ def check_table(job: ReleaseJob, *, entries: Entries, tables: Tables, workplace:
         workplace.workspace(release_id) as workspace,
         workplace.executor(workspace, table_bytes=reader.size_bytes()) as executor,
     ):
-        key, table = tables.key(
-            reader,
-            executor,
-            settings=job.measurement_settings,
-            method_version=job.method_version,
-        )
+        key, table = tables.key(reader, executor, **job.identity)
         entry = entries.reserve(job.charge(key, owner=entries.owner), new_draw=True).entry
         rules, refusal = replace(job.rules, tally=tally), None
         with entries.closing(entry), entries.reading(entry) as register:

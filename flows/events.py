@@ -2,23 +2,33 @@
 
 `emit` returns once the server has answered. Prefect's own ``emit_event`` hands an event to a
 thread and drops it without a word where the server is away.
+
+Rows of the ledger are also run events of OpenLineage, of the specification 2-0-2
+(openlineage.io/spec). A row whose event was not accepted is sent again, with the same run id.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.metadata import version
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
-from uuid import UUID, uuid4
+from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
+
+from pydantic import SecretStr
 
 from privacy.errors import ClustMixError, ConfigurationError
+from privacy.ledger import EntryState, LedgerEntry
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
+
 
 T = TypeVar("T")
 
@@ -94,6 +104,14 @@ def release_event(
         payload={"dataset": dataset, "release_id": release_id, **more},
         event_id=event_id,
     )
+
+
+def dataset_event(
+    name: str, dataset: str, *, event_id: UUID | None = None, **more: str | int
+) -> PublicEvent:
+    """Return the event of a name about a dataset."""
+    place, payload = f"clustmix.dataset.{dataset}", {"dataset": dataset, **more}
+    return PublicEvent(name, place, payload, event_id)
 
 
 def orchestrator_is_served() -> bool:
@@ -173,3 +191,67 @@ def every(read: Callable[..., list[T]], **asked: Any) -> list[T]:
 
 def _is_public(value: object) -> bool:
     return type(value) is int or (isinstance(value, str) and _WORD.fullmatch(value) is not None)
+
+
+_NAMESPACE = "clustmix"
+_SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
+_TYPES = MappingProxyType(
+    {
+        EntryState.RESERVED: "START",
+        EntryState.SEALED: "RUNNING",
+        EntryState.PUBLISHED: "COMPLETE",
+        EntryState.VOID: "ABORT",
+        EntryState.BURNED: "FAIL",
+        EntryState.WITHHELD: "FAIL",
+    }
+)
+
+
+def run_events(rows: Iterable[LedgerEntry], *, owner: str) -> list[dict[str, Any]]:
+    """Return the events of the rows of one installation, in their order.
+
+    Privacy
+    -------
+    An event holds ids, a time, and the names of the dataset and its release; no facet, and so no
+    number of rows or patients. Times depend on the rows, so the receiver is internal.
+    """
+    return [
+        {
+            "eventType": _TYPES[row.state],
+            "eventTime": row.recorded_at,
+            "producer": f"urn:clustmix:{version('clustmix')}",
+            "schemaURL": _SCHEMA,
+            "run": {"runId": str(uuid5(NAMESPACE_URL, f"urn:clustmix:run:{row.entry_id}"))},
+            "job": _named(f"release.{row.dataset}"),
+            "inputs": [_named(row.dataset)],
+            "outputs": [_named(f"{row.dataset}/{row.release_id}")]
+            if row.state is EntryState.PUBLISHED
+            else [],
+        }
+        for row in rows
+        if row.state in _TYPES and row.owner == owner
+    ]
+
+
+def send(events: Iterable[dict[str, Any]], url: SecretStr, *, whose: str = "LINEAGE") -> None:
+    """Post each event (ClustMixError if one is not accepted; the address stays unsaid).
+
+    `whose` is the middle of the variable that has the address: ``LINEAGE`` or ``NOTIFY``.
+    """
+    import httpx
+
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it would write the address
+    address = url.get_secret_value()
+    with suppress(httpx.HTTPError, httpx.InvalidURL):
+        answers = (httpx.post(address, json=each, timeout=TIMEOUT_SECONDS) for each in events)
+        if all(answer.is_success for answer in answers):
+            return
+    raise ClustMixError(
+        f"{whose}_UNREACHABLE",
+        f"expected the address of CLUSTMIX_{whose}_URL to accept an event, found that it did not; "
+        "start the receiver, or correct the address",
+    )
+
+
+def _named(name: str) -> dict[str, str]:
+    return {"namespace": _NAMESPACE, "name": name}

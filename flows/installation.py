@@ -108,15 +108,13 @@ class Workplace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """The stores of an installation, and what measures and publishes with them.
+    """The services of an installation, which measure and publish.
 
     `arrivals` is the folder of tables that came by themselves, `sites` that of the site files,
     `requester` the key id of the person in whose name the orchestrator asks, `releases_url` the
     address at which readers find the release store.
     """
 
-    measurements: MeasurementStore
-    releases: ReleaseStore
     entries: Entries
     janitor: Janitor
     tables: Tables
@@ -131,28 +129,19 @@ class Installation:
     def open(cls, settings: Settings) -> Self:
         """Open the stores at the places that the settings name; the first use makes them."""
         keys = KeyStore(settings.key_folder)
-        measurements = MeasurementStore(settings.measurements)
         pending = PendingBundles(settings.pending)
-        releases = ReleaseStore(settings.releases)
         workspaces = ensure_private_directory(settings.private_root)
         entries = Entries(
             open_ledger(settings),
             owner=installation_id(settings.home),
             keys=keys,
-            measurements=measurements,
-            releases=releases,
+            measurements=MeasurementStore(settings.measurements),
+            releases=ReleaseStore(settings.releases),
             workspaces=workspaces,
             declarations=settings.declarations,
             register=settings.register,
         )
-        janitor = Janitor(
-            entries=entries,
-            measurements=measurements.root,
-            pending=pending,
-            releases=releases,
-            workspaces=workspaces,
-            diagnostics=settings.diagnostics,
-        )
+        janitor = Janitor(entries=entries, pending=pending, diagnostics=settings.diagnostics)
         workplace = Workplace(
             workspaces=workspaces,
             diagnostics=settings.diagnostics,
@@ -161,8 +150,6 @@ class Installation:
             by_size=settings.dask_workers is None,
         )
         return cls(
-            measurements=measurements,
-            releases=releases,
             entries=entries,
             janitor=janitor,
             tables=Tables(keys=keys, places=settings.data_places, scratch=workspaces),
@@ -171,9 +158,7 @@ class Installation:
                 entries=entries,
                 keys=keys,
                 pending=pending,
-                releases=releases,
                 janitor=janitor,
-                workspaces=workspaces,
                 executor=workplace.executor_of_released,
             ),
             arrivals=settings.arrivals,

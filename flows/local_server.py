@@ -1,35 +1,131 @@
 """A whole installation on one machine: orchestrator, cluster, workers, watcher, pages.
 
 Every part is a process on the loopback interface. ``supervisord.conf`` has their commands, and
-supervisord starts a part again when it ends.
+supervisord starts a part again when it ends. A part inherits addresses and passwords, and nothing
+else of Prefect, Dask or ours: a variable that an operator once exported for another purpose must
+not open a port or write a file here.
 """
 
 import importlib.util
 import os
+import secrets
 import shutil
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from flows.server_environment import (
-    ADDRESSES_FILE,
-    CERTIFICATES,
-    HOST,
-    TEMPORARY,
-    Addresses,
-    client_environment,
-    parts_environment,
-    read_addresses,
-)
-from flows.supervisor import RUNNING, PartState, ServerError, Supervisor
-from storage.files.documents import write_kept
+from flows.supervisor import RUNNING, PartState, ServerError, Supervisor, run_module
+from storage.files.documents import Record, listed, read_kept, write_kept
 from storage.files.private import ensure_private_directory, folder_locked
 from storage.files.workspace import forbid_core_dumps
 from storage.settings import Settings
+from tasks.execution.runtime import safe_environment
+
+HOST = "127.0.0.1"
+
+PASSWORD_FILE = "page-password"  # noqa: S105 -- the name of a file
+"""Holds ``name:password`` of the page and the API."""
+
+METRICS_PASSWORD_FILE = "metrics-password"  # noqa: S105 -- the name of a file
+
+ADDRESSES_FILE = "addresses.json"
+CERTIFICATES = "certificates"
+"""Folder of the certificates of the cluster."""
+
+ORCHESTRATOR_DATABASE = "prefect/prefect.db"
+
+KEPT_DAYS = 90
+"""Time after which the orchestrator deletes a run that ended, with its logs and artifacts."""
+
+TEMPORARY = "tmp"
+"""Folder of what the parts and their runs write for a while: Prefect's files hold passwords."""
+
+_FOREIGN = ("PREFECT", "DASK", "CLUSTMIX_", "SUPERVISOR_")
+
+
+class Addresses(Record):
+    """Addresses of the parts of a started server; empty for a part that was not started.
+
+    The server is `ready` once every part answered.
+    """
+
+    orchestrator: str
+    scheduler: str = ""
+    pages: str = ""
+    ready: bool = False
+
+
+def read_addresses(folder: Path) -> Addresses | None:
+    """Return the addresses (ServerError if the file is damaged); None where nothing was started."""
+    path = folder / ADDRESSES_FILE
+    damaged = ServerError(
+        "SERVER_RECORD_INVALID",
+        f"expected the addresses of the started parts in {path}, found something else; delete the "
+        "file and start the server again",
+    )
+    return read_kept(path, Addresses, damaged=damaged)
+
+
+def kept_secret(folder: Path, name: str) -> str:
+    """Return a name and a random password, made once and kept in a file of mode 0600."""
+    path = folder / name
+    if not path.exists():
+        write_kept(path, f"clustmix:{secrets.token_urlsafe(24)}")
+    return path.read_text("ascii").strip()
+
+
+def client_environment(folder: Path, addresses: Addresses) -> dict[str, str]:
+    """Return the variables with which a command finds the parts of a started server."""
+    page = addresses.orchestrator
+    variables = {
+        # No profile of the user's own.
+        "PREFECT_HOME": str(folder / "client"),
+        "PREFECT_API_URL": f"{page}/api",
+        "PREFECT_API_AUTH_STRING": kept_secret(folder, PASSWORD_FILE),
+        "PREFECT_UI_URL": page,
+    }
+    if addresses.scheduler:
+        variables["CLUSTMIX_DASK_ADDRESS"] = addresses.scheduler
+        variables["DASK_CONFIG"] = str(folder / CERTIFICATES / "client" / "dask.yaml")
+    return variables | ({"CLUSTMIX_RELEASES_URL": addresses.pages} if addresses.pages else {})
+
+
+def parts_environment(settings: Settings, folder: Path, addresses: Addresses) -> dict[str, str]:
+    """Return the variables of every part.
+
+    The system's, our own settings as absolute paths, those of a client, and those of Prefect's
+    server and workers.
+    """
+    # With a cluster of the operator's own, Dask's settings name its certificates.
+    foreign = tuple(n for n in _FOREIGN if n != "DASK" or settings.dask_address is None)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
+    for name in type(settings).model_fields:
+        value = getattr(settings, name)
+        if value is None:
+            continue
+        text = value.get_secret_value() if hasattr(value, "get_secret_value") else str(value)
+        environment[f"CLUSTMIX_{name.upper()}"] = text
+    page = addresses.orchestrator
+    port = page.rpartition(":")[2]
+    return {
+        **environment,
+        **safe_environment(),
+        **listed("flows", "server.toml"),
+        **client_environment(folder, addresses),
+        "TMPDIR": str(folder / TEMPORARY),
+        "PREFECT_SERVER_DATABASE_CONNECTION_URL": (
+            f"sqlite+aiosqlite:///{folder / ORCHESTRATOR_DATABASE}"
+        ),
+        "PREFECT_SERVER_API_HOST": HOST,
+        "PREFECT_SERVER_API_PORT": port,
+        "PREFECT_SERVER_API_AUTH_STRING": kept_secret(folder, PASSWORD_FILE),
+        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"{page},http://localhost:{port}",
+        "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": f"{KEPT_DAYS * 86_400}",
+    }
+
 
 PAGE_PORT = 4200
 
@@ -145,7 +241,7 @@ def _start(
     log: Callable[[str], None],
 ) -> None:
     """Start the parts in the order in which they need each other, and wait until each runs."""
-    from tasks.execution.cluster_certificates import make_certificates
+    from tasks.execution.cluster import make_certificates
 
     for name in ("prefect", "client", "dask", TEMPORARY):
         ensure_private_directory(folder / name)
@@ -184,28 +280,17 @@ def _start(
     health = f"{addresses.orchestrator}/api/health"
     wait(_ORCHESTRATOR, lambda _: web_status(health) == 200)
     log("registering the deployments")
-    _deploy(environment)
+    code, said = run_module("flows.cli", "deploy", env=environment)
+    if code != 0:
+        raise ServerError(
+            "SERVER_DEPLOY_FAILED",
+            f"expected to register the deployments, found: {['no answer', *said][-1]}",
+        )
     log("waiting for the workers and the watcher")
     for name in _CALLERS:
         supervisor.start(name)
     for part in supervisor.states():
         wait(part.name, lambda part: part.state == RUNNING)
-
-
-def _deploy(environment: Mapping[str, str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "flows.cli", "deploy"],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        lines = done.stderr.strip().splitlines() or ["no answer"]
-        raise ServerError(
-            "SERVER_DEPLOY_FAILED", f"expected to register the deployments, found: {lines[-1]}"
-        )
 
 
 def find_gpus(log: Callable[[str], None]) -> list[str]:

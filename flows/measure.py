@@ -2,7 +2,6 @@
 
 from functools import partial
 
-from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
@@ -14,16 +13,10 @@ from flows.publication import refuse_withheld
 from flows.site.request import ReleaseRequest, load_job
 from flows.site.yearly import next_year
 from privacy.ledger import EntryState
+from tasks.execution.runtime import run_of_request
 
 
-@flow(
-    name="measure",
-    flow_run_name="{request.dataset}/{request.release_id}",
-    log_prints=False,
-    persist_result=False,
-    retries=0,
-    validate_parameters=True,
-)
+@run_of_request("measure")
 def measure_cohort(request: ReleaseRequest) -> State[None]:
     """Measure a dataset under differential privacy and seal what was measured.
 
@@ -39,16 +32,13 @@ def measure_cohort(request: ReleaseRequest) -> State[None]:
 
 def _measure_for_page(request: ReleaseRequest, here: Installation) -> State[None]:
     job = load_job(request, sites=here.sites, requester=here.requester)
-    with serving.arrival_of(
-        request, folder=here.arrivals, entries=here.entries, janitor=here.janitor
-    ) as table:
+    with serving.arrival_of(request, folder=here.arrivals, janitor=here.janitor) as table:
         job = job.reading(table)
         measured = measure(
             job,
             entries=here.entries,
             tables=here.tables,
             workplace=here.workplace,
-            measurements=here.measurements,
             new_draw=request.new_draw,
             # Whoever delivers a table anew has said so: see `serving.arrival_of`.
             again=request.again or request.arrival is not None,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from flows.installation import Workplace
 from privacy import randomness
-from privacy.event_records import event_to_dict
+from privacy.events import event_to_dict
 from privacy.ledger import EntryState, LedgerEntry
 from privacy.mechanisms import NoisyStatistic
 from storage.files.workspace import PrivateWorkspace
@@ -27,7 +27,6 @@ from storage.ledger.ledger_db import Reservation
 from storage.releases.measurements import (
     RELEASED_FILE,
     MeasurementRecord,
-    MeasurementStore,
     arrays_to_bytes,
     sealed_file,
 )
@@ -87,7 +86,6 @@ def measure(
     entries: Entries,
     tables: Tables,
     workplace: Workplace,
-    measurements: MeasurementStore,
     new_draw: bool = False,
     again: bool = False,
 ) -> Reservation:
@@ -106,17 +104,11 @@ def measure(
         check_source(job.columns_to_read, job.table_schema, reader)
         plan = plan_measurement(job.synthesizer, parameters=job.parameters, adjacency=job.adjacency)
         with workplace.executor(workspace, table_bytes=reader.size_bytes()) as executor:
-            key, table = identify(
-                tables,
-                reader,
-                executor,
-                settings=job.measurement_settings,
-                method_version=job.method_version,
-            )
+            key, table = identify(tables, reader, executor, **job.identity)
             charge = job.charge(key, owner=entries.owner)
             # Before the charge, and before noise is drawn: what a measurement cannot be kept in
             # would burn one charge after the other.
-            measurements.check_writable(release_id, _most_bytes(plan))
+            entries.measurements.check_writable(release_id, _most_bytes(plan))
             reservation = reserve(entries, charge, new_draw=new_draw, unless_burned=not again)
             entry = reservation.entry
             if reservation.created:
@@ -131,7 +123,7 @@ def measure(
                             executor=executor,
                             register=register,
                         )
-                    measurements.check_writable(release_id, _most_bytes(plan))
+                    entries.measurements.check_writable(release_id, _most_bytes(plan))
                     entries.begin(entry, table, register)
                     seals = _Seals(workspace)
                     curator, released = draw(
@@ -139,7 +131,7 @@ def measure(
                     )
                     files = seals.files_with(released)
                     record = record_of(job, entry, curator, files)
-                    seal(record, files, measurements=measurements, entries=entries)
+                    seal(entries, record, files)
     return replace(reservation, entry=entries.now(entry))
 
 
@@ -197,13 +189,7 @@ def record_of(
 
 
 @guarded_stage("seal")
-def seal(
-    record: MeasurementRecord,
-    files: Mapping[str, bytes],
-    *,
-    measurements: MeasurementStore,
-    entries: Entries,
-) -> None:
+def seal(entries: Entries, record: MeasurementRecord, files: Mapping[str, bytes]) -> None:
     """Keep a finished measurement, then note it: a run that dies between the two has sealed."""
-    digest = measurements.seal(record, files)
+    digest = entries.measurements.seal(record, files)
     entries.advance(record.ledger_entry, EntryState.SEALED, digest=digest)

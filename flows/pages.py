@@ -23,7 +23,7 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
-from flows.server_environment import HOST
+from flows.local_server import HOST
 from storage.settings import load_settings
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from storage.releases.bundles import VerifiedBundle, verify_bundle
 from storage.releases.manifest import Manifest
 from storage.releases.measurements import Measurement
 from storage.releases.pending import PendingBundles
-from storage.releases.release_store import ReleaseStore, manifests_in
+from storage.releases.release_store import manifests_in
 from storage.releases.revocations import list_beside, read_revocations
 from storage.releases.signatures import APPROVAL_FILE, Approval
 from tasks.execution.executor import Executor
@@ -65,17 +65,15 @@ class Publisher:
         entries: Entries,
         keys: KeyStore,
         pending: PendingBundles,
-        releases: ReleaseStore,
         janitor: Janitor,
-        workspaces: Path,
         executor: Callable[[str], AbstractContextManager[Executor]],
     ) -> None:
         self.entries = entries
         self.keys = keys
         self.pending = pending
-        self._releases = releases
+        self._releases = entries.releases
         self._janitor = janitor
-        self._workspaces = workspaces
+        self._workspaces = entries.workspaces
         self._executor = executor
 
     def answer(self, entry: LedgerEntry, asked: RowsAsked) -> ReleaseOutcome:

@@ -3,29 +3,28 @@
 from functools import partial
 from pathlib import Path
 
-from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 from pydantic import Field
 
-from flows import approval, serving
+from flows import decisions, serving
 from flows.installation import Installation
 from flows.publication import Publisher, ReleaseOutcome, job_of_measurement
-from flows.site.request import NAME, RELEASE_ID, ReleaseRequest, load_job
+from flows.site.request import FORM, ReleaseRequest, load_job
 from privacy.errors import LedgerError
 from privacy.ledger import EntryState, LedgerEntry
-from storage.files.documents import Record
+from storage.files.documents import DatasetName, Record, ReleaseId
 from storage.releases.manifest import MANIFEST_FILE, Manifest
 from storage.releases.signatures import Approval
 from storage.schema.declarations import Declarations
-from tasks.execution.runtime import guarded_task
+from tasks.execution.runtime import guarded_task, run_of_request
 from tasks.steps.entries import Entries
 from tasks.steps.job import ReleaseJob
 
 _UNSEALED = (EntryState.RESERVED, EntryState.EXECUTING, EntryState.VOID, EntryState.BURNED)
 
 publish = guarded_task("publish")(Publisher.answer)
-carry_out = guarded_task("carry-out-decision")(approval.carry_out)
+carry_out = guarded_task("carry-out-decision")(decisions.carry_out)
 
 
 class PublishRequest(Record):
@@ -34,37 +33,18 @@ class PublishRequest(Record):
     The decision carries the signature of the officer's own key, so anybody may paste it here.
     """
 
-    dataset: str = Field(
-        title="Dataset",
-        description="Name of the dataset, in lower-case letters, digits and hyphens.",
-        pattern=NAME,
-        max_length=63,
-        json_schema_extra={"position": 0},
-    )
-    release_id: str = Field(
-        title="Release id",
-        description="Id of the release whose measurement is sealed, r-YYYYMMDD-xxxxxxxx.",
-        pattern=RELEASE_ID,
-        json_schema_extra={"position": 1},
-    )
-    decision: str | None = Field(
-        default=None,
-        title="Signed decision",
-        description="What clustmix sign has printed for the officer, approving or rejecting. "
-        "Leave it out where no officer has to agree.",
-        max_length=20_000,
-        json_schema_extra={"position": 2},
-    )
+    model_config = FORM
+
+    dataset: DatasetName
+    """Name of the dataset, in lower-case letters, digits and hyphens."""
+    release_id: ReleaseId
+    """Id of the release whose measurement is sealed, r-YYYYMMDD-xxxxxxxx."""
+    decision: str | None = Field(default=None, title="Signed decision", max_length=20_000)
+    """Printed by clustmix sign for the officer, approving or rejecting. Leave it out where no
+    officer has to agree."""
 
 
-@flow(
-    name="publish",
-    flow_run_name="{request.dataset}/{request.release_id}",
-    log_prints=False,
-    persist_result=False,
-    retries=0,
-    validate_parameters=True,
-)
+@run_of_request("publish")
 def publish_measurement(request: PublishRequest) -> State[None]:
     """Publish a sealed measurement; where an officer has to agree, only with a signed decision.
 

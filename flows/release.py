@@ -6,7 +6,6 @@ their own: `flows.measure`, which ends without a private row, and `flows.publish
 
 from contextvars import ContextVar
 
-from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
@@ -15,7 +14,13 @@ from flows.measurement import clean_up, measure
 from flows.publication import Publisher, ReleaseOutcome
 from flows.site.request import SiteRequest, load_job
 from storage.settings import Settings
-from tasks.execution.runtime import Failed, PipelineError, guarded_task, with_private_log
+from tasks.execution.runtime import (
+    Failed,
+    PipelineError,
+    guarded_task,
+    run_of_request,
+    with_private_log,
+)
 from tasks.steps.job import ReleaseJob
 
 publish = guarded_task("publish")(Publisher.answer)
@@ -27,14 +32,7 @@ _jobs: ContextVar[ReleaseJob | None] = ContextVar("jobs")
 """Job that was read before the flow; the orchestrator gets the request alone."""
 
 
-@flow(
-    name="release",
-    flow_run_name="{request.dataset}/{request.release_id}",
-    log_prints=False,
-    persist_result=False,
-    retries=0,
-    validate_parameters=True,
-)
+@run_of_request("release")
 def release_cohort(request: SiteRequest) -> State[None]:
     """Make and publish one synthetic release of a dataset.
 
@@ -76,7 +74,6 @@ def _release(request: SiteRequest, settings: Settings) -> ReleaseOutcome:
         entries=here.entries,
         tables=here.tables,
         workplace=here.workplace,
-        measurements=here.measurements,
         new_draw=request.new_draw,
         again=request.again,
     )

@@ -4,20 +4,20 @@ from flows.installation import HELD_BYTES
 from flows.publication import Publisher, ReleaseOutcome
 from privacy.ledger import EntryState, entry_paid_for
 from tasks.execution.executor import InProcessExecutor
-from tasks.steps.entries import Entries
 from tasks.steps.janitor import Janitor
 from tasks.steps.job import ReleaseJob
 from tasks.steps.source import Tables
 
 
 def answered_before(
-    job: ReleaseJob, *, entries: Entries, tables: Tables, publisher: Publisher, janitor: Janitor
+    job: ReleaseJob, *, tables: Tables, publisher: Publisher, janitor: Janitor
 ) -> ReleaseOutcome | None:
     """Return the bundle that is in the store for the same request, with no run for it; or None.
 
     Nothing is charged, no row is measured. A request that asks for anything else of the ledger (an
     approval that is new, other rows) is left to a run, and so is a large table.
     """
+    entries = publisher.entries
     if not any(
         entry.dataset == job.ref.dataset and entry.state is EntryState.PUBLISHED
         for entry in entries.all()
@@ -28,12 +28,7 @@ def answered_before(
     if size is None or size > HELD_BYTES:
         return None  # workers of a run read it sooner, and if it is new it is read once
     entries.check_publishable(job.ref.dataset)  # as by a run
-    key, _ = tables.key(
-        reader,
-        InProcessExecutor(),
-        settings=job.measurement_settings,
-        method_version=job.method_version,
-    )
+    key, _ = tables.key(reader, InProcessExecutor(), **job.identity)
     asked = job.charge(key, owner=entries.owner)
     entry = entry_paid_for(asked, entries.all())
     if (

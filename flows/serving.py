@@ -25,7 +25,6 @@ from tasks.execution import runtime
 from tasks.reporting.claim import Claim
 from tasks.reporting.rendering import render
 from tasks.steps.bundle import REPORT_FILE
-from tasks.steps.entries import Entries
 from tasks.steps.janitor import Janitor
 
 
@@ -56,9 +55,7 @@ def run(
 
 
 @contextmanager
-def arrival_of(
-    request: ReleaseRequest, *, folder: Path, entries: Entries, janitor: Janitor
-) -> Iterator[Path | None]:
+def arrival_of(request: ReleaseRequest, *, folder: Path, janitor: Janitor) -> Iterator[Path | None]:
     """Clean up, and give the table of the arrival that a request names, or None.
 
     The arrival, of those in `folder`, is begun here and ended with the block, whatever happens in
@@ -75,7 +72,7 @@ def arrival_of(
         # A run that died while it drew is burned here at the latest.
         clean_up(janitor)
         # Every run of it, not the last alone: a run may die before it comes to this line.
-        burned = {e.release_id for e in entries.all() if e.state is EntryState.BURNED}
+        burned = {e.release_id for e in janitor.entries.all() if e.state is EntryState.BURNED}
         stopped = [each for each in arrivals.releases_of(request.arrival) if each in burned]
         if stopped:
             raise Withheld(

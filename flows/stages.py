@@ -1,14 +1,12 @@
 """The stages of a run in words, as ``stages.toml`` lists them; some are ``train-03-of-20``."""
 
 import re
-import tomllib
 from collections.abc import Mapping
-from importlib import resources
 from types import MappingProxyType
 
-_LISTED = tomllib.loads(resources.files(__package__).joinpath("stages.toml").read_text("utf-8"))
+from storage.files.documents import listed
 
-STEPS: Mapping[str, Mapping[str, str]] = MappingProxyType(_LISTED)
+STEPS: Mapping[str, Mapping[str, str]] = MappingProxyType(listed(__package__, "stages.toml"))
 MEASURE, PUBLISH = STEPS["measure"], STEPS["publish"]
 STAGES: Mapping[str, str] = MappingProxyType({**MEASURE, **PUBLISH})
 

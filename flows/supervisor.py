@@ -72,6 +72,19 @@ class PartState:
         return f"{self.since.astimezone():%Y-%m-%d %H:%M:%S}" if self.pid else ""
 
 
+def run_module(*command: str, **options: Any) -> tuple[int, list[str]]:
+    """Run a module of this interpreter to its end; return its exit code and the lines it said."""
+    done = subprocess.run(  # noqa: S603 -- this interpreter
+        [sys.executable, "-m", *command],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        **options,
+    )
+    return done.returncode, (done.stderr.strip() or done.stdout.strip()).splitlines()
+
+
 class Supervisor:
     """The supervisor of the server in a private folder; it need not run."""
 
@@ -94,20 +107,13 @@ class Supervisor:
         for path in (self._socket, self._log):
             path.unlink(missing_ok=True)
         marks = {MARK: str(self._folder), "SERVER_PYTHON": sys.executable}
-        done = subprocess.run(  # noqa: S603 -- this interpreter, and a file that was just written
-            [sys.executable, "-m", "supervisor.supervisord", "-c", str(self._configuration)],
-            env={**environment, **marks},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            umask=0o077,
-            timeout=_ANSWER_SECONDS,
-        )
-        if done.returncode != 0 or not self.states():
-            lines = done.stderr.strip().splitlines() or [f"no answer; {self._log} may say why"]
+        command = ("supervisor.supervisord", "-c", str(self._configuration))
+        environment = {**environment, **marks}
+        code, said = run_module(*command, env=environment, umask=0o077, timeout=_ANSWER_SECONDS)
+        if code != 0 or not self.states():
+            found = said[0] if said else f"no answer; {self._log} may say why"
             raise ServerError(
-                "SERVER_SUPERVISOR_FAILED", f"expected supervisord to start, found: {lines[0]}"
+                "SERVER_SUPERVISOR_FAILED", f"expected supervisord to start, found: {found}"
             )
 
     def start(self, name: str) -> None:

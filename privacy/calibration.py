@@ -13,12 +13,7 @@ from functools import lru_cache
 from privacy.charges import RHO_STEP
 from privacy.errors import ConfigurationError, require
 from privacy.events import MIN_DISCRETE_NOISE_STDDEV, Gaussian
-from privacy.gaussian import (
-    SMOOTHING_STDDEV,
-    event_mu_squared,
-    gaussian_delta,
-    gaussian_epsilon,
-)
+from privacy.gaussian import SMOOTHING_STDDEV, event_mu_squared, gaussian_delta, gaussian_epsilon
 from privacy.parameters import Adjacency, PrivacyParameters
 
 

@@ -1,11 +1,12 @@
 """Privacy events: a public record of what a mechanism did, from which a guarantee is computed.
 
-An event holds no data and no result. A release lists its events in the manifest, so that a reader
-can compute the guarantee again without the data and without this software.
+An event holds no data and no result. A release lists its events in the manifest, as JSON, so that a
+reader can compute the guarantee again without the data and without this software.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
 from privacy.errors import ConfigurationError
 from privacy.parameters import Adjacency
@@ -27,17 +28,17 @@ _LEAST, _LARGEST = 1e-100, 1e100
 """Range in which squares and their ratio neither overflow nor vanish."""
 
 
-def require_event(condition: bool, expected: str, found: object) -> None:
+def _require(condition: bool, expected: str, found: object) -> None:
     """Refuse what is no event (ConfigurationError)."""
     if not condition:
-        raise ConfigurationError("EVENT_INVALID", f"expected {expected}, found {shown(found)}")
+        raise ConfigurationError("EVENT_INVALID", f"expected {expected}, found {_shown(found)}")
 
 
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 2**63
 
 
-def shown(value: object) -> str:
+def _shown(value: object) -> str:
     """Return a value as an error may quote it: repr has limits for huge and deep values."""
     if isinstance(value, int) and abs(value) >= 2**64:
         return "an integer beyond 64 bits"
@@ -68,9 +69,9 @@ class Gaussian:
 
     def __post_init__(self) -> None:
         is_name = isinstance(self.statistic, str) and bool(self.statistic)
-        require_event(is_name, "the name of a statistic", self.statistic)
-        require_event(_is_count(self.n_values), "n_values to be an integer from 1", self.n_values)
-        require_event(isinstance(self.adjacency, Adjacency), "an Adjacency", self.adjacency)
+        _require(is_name, "the name of a statistic", self.statistic)
+        _require(_is_count(self.n_values), "n_values to be an integer from 1", self.n_values)
+        _require(isinstance(self.adjacency, Adjacency), "an Adjacency", self.adjacency)
         numbers = {
             "l2_sensitivity": (_LEAST, _LARGEST),
             "noise_stddev": (MIN_DISCRETE_NOISE_STDDEV, MAX_NOISE_STDDEV),
@@ -80,7 +81,7 @@ class Gaussian:
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             is_inside = is_number and least <= value <= most
             expected = f"{name} to be a number from {least} to {most} grid units (choose the scale)"
-            require_event(is_inside, expected, value)
+            _require(is_inside, expected, value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +97,7 @@ class Composed:
         are_events = isinstance(self.events, tuple) and all(
             isinstance(event, Event) for event in self.events
         )
-        require_event(are_events, "a tuple of events", self.events)
+        _require(are_events, "a tuple of events", self.events)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,12 +108,10 @@ class Repeated:
     count: int
 
     def __post_init__(self) -> None:
-        require_event(isinstance(self.event, Event), "an event to repeat", self.event)
-        require_event(_is_count(self.count), "count to be an integer from 1", self.count)
+        _require(isinstance(self.event, Event), "an event to repeat", self.event)
+        _require(_is_count(self.count), "count to be an integer from 1", self.count)
         most = max((times for _, times in counted_draws(self)), default=0)
-        require_event(
-            most <= MAX_REPETITIONS, f"at most {MAX_REPETITIONS} repetitions in all", most
-        )
+        _require(most <= MAX_REPETITIONS, f"at most {MAX_REPETITIONS} repetitions in all", most)
 
 
 Event = Gaussian | Composed | Repeated
@@ -127,3 +126,56 @@ def counted_draws(event: Event, times: int = 1) -> Iterator[tuple[Gaussian, int]
             yield from counted_draws(member, times)
     else:
         yield event, times
+
+
+_MAX_DEPTH = 32
+"""Deepest nesting that is read from a file; a deeper one would exhaust the stack."""
+
+_KINDS = {"gaussian": Gaussian, "composed": Composed, "repeated": Repeated}
+
+
+def event_to_dict(event: Event) -> dict[str, Any]:
+    """Return an event as JSON-ready values, its kind and its member or members among them."""
+    kind = next(name for name, known in _KINDS.items() if type(event) is known)
+    return {"kind": kind, **{f.name: _to_json(getattr(event, f.name)) for f in fields(event)}}
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, Adjacency):
+        return value.value
+    if isinstance(value, tuple):
+        return [event_to_dict(member) for member in value]
+    return event_to_dict(value) if isinstance(value, Event) else value
+
+
+def event_from_dict(values: object) -> Event:
+    """Return the event that `event_to_dict` wrote, from parsed JSON.
+
+    It is a ConfigurationError if the kind is unknown, a key is unknown or missing, a value is not
+    acceptable, or events are nested too deep. Nothing else is raised, whatever the file holds.
+    """
+    return _from_json(values, _MAX_DEPTH)
+
+
+def _from_json(values: object, depth: int) -> Event:
+    _require(depth >= 0, f"events nested at most {_MAX_DEPTH} deep", values)
+    given = dict(values) if isinstance(values, Mapping) else {}
+    kind = given.pop("kind", None)
+    is_known = isinstance(kind, str) and kind in _KINDS
+    _require(is_known, f"an object whose kind is one of {', '.join(_KINDS)}", kind)
+    names = sorted(field.name for field in fields(_KINDS[kind]))
+    found = ", ".join(sorted(map(_shown, given)))
+    _require(set(given) == set(names), f"a {kind} event of {', '.join(names)}", found)
+    if "events" in given:
+        members = given["events"]
+        _require(isinstance(members, list), f"a list of events in a {kind} event", members)
+        given["events"] = tuple(_from_json(member, depth - 1) for member in members)
+    if "event" in given:
+        given["event"] = _from_json(given["event"], depth - 1)
+    if "adjacency" in given:
+        word = given["adjacency"]
+        is_word = isinstance(word, str) and word in set(Adjacency)
+        _require(is_word, f"adjacency to be one of {', '.join(Adjacency)}", word)
+        given["adjacency"] = Adjacency(word)
+    event: Event = _KINDS[kind](**given)
+    return event

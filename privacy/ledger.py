@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypedDict
 
 from privacy.charges import CHARGE_FIELDS, Charge, ChargeColumns, check_key_ids, checked_rho
 from privacy.errors import LedgerError
@@ -46,17 +46,13 @@ class EntryState(StrEnum):
 
 
 TRANSITIONS: Mapping[EntryState, frozenset[EntryState]] = MappingProxyType(
-    {
+    dict.fromkeys(EntryState, frozenset[EntryState]())
+    | {
         EntryState.RESERVED: frozenset({EntryState.EXECUTING, EntryState.VOID}),
         EntryState.EXECUTING: frozenset({EntryState.SEALED, EntryState.BURNED}),
         EntryState.SEALED: frozenset({EntryState.APPROVED, EntryState.WITHHELD}),
         EntryState.APPROVED: frozenset({EntryState.PUBLISHED, EntryState.WITHHELD}),
         EntryState.PUBLISHED: frozenset({EntryState.REVOKED}),
-        EntryState.VOID: frozenset(),
-        EntryState.BURNED: frozenset(),
-        EntryState.WITHHELD: frozenset(),
-        EntryState.REVOKED: frozenset(),
-        EntryState.ADJUSTED: frozenset(),
     }
 )
 """The states that may follow a state. Nothing leads back."""
@@ -70,6 +66,14 @@ SIGNERS: Mapping[EntryState, tuple[int, ...]] = MappingProxyType(
     }
 )
 """Numbers of people who may sign for a state; nobody signs for the other states."""
+
+
+class Noted(TypedDict, total=False):
+    """Notes of a row on its state alone; fields as of `LedgerEntry`."""
+
+    digest: str | None
+    note: str | None
+    signers: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -129,9 +129,9 @@ class Spending:
     def balance(
         self,
         cohort: str,
-        *,
         dataset: str | None,
         partition: Partition | None,
+        *,
         caps: Caps | None,
         now: str,
     ) -> Balance:
@@ -163,15 +163,11 @@ class Spending:
         """Return every cap that holds and what it leaves; see `balance` for the parameters."""
         named = f"cohort {cohort!r}"
         limits = []
-        lifetime = _smaller(
-            self._lifetime_caps.get(cohort), None if caps is None else caps.lifetime_rho
-        )
+        lifetime = _smaller(self._lifetime_caps.get(cohort), getattr(caps, "lifetime_rho", None))
         if lifetime is not None:
             limits.append(_Limit("lifetime", named, lifetime, *self._spent(cohort, partition)))
         if dataset is not None:
-            cap = _smaller(
-                self._dataset_caps.get(dataset), None if caps is None else caps.dataset_rho
-            )
+            cap = _smaller(self._dataset_caps.get(dataset), getattr(caps, "dataset_rho", None))
             if cap is not None:
                 spent = self._spent_on_dataset(cohort, dataset, partition)
                 limits.append(_Limit("dataset", f"dataset {dataset!r}", cap, *spent))

@@ -30,13 +30,12 @@ import pandas as pd
 import clustmix
 from benchmarks import peers
 from benchmarks.jobs import run
-from benchmarks.peer_programs import TABLES, Request
 from benchmarks.results import IN_PROCESS, PEER, ResultRow
 from benchmarks.tables import data_place, site_document
 from privacy.mechanisms import NoisyStatistic
 from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
 from privacy.randomness import OperatingSystemNoise
-from tasks.ingest.encoding import decode, domain_of
+from tasks.ingest.encoding import domain_of
 from tasks.ingest.patient_rows import encoded_shards
 from tasks.measurement.curator import Curator
 from tasks.measurement.method import checked_plan, measure
@@ -81,7 +80,6 @@ def schema_of(features: int, *, rules: bool) -> clustmix.Schema:
 
 
 def _on(names: set[str], constraints: Iterable[dict[str, Any]]) -> Iterable[dict[str, Any]]:
-    """Leave columns that are not there out of constraints."""
     for constraint in constraints:
         one = dict(constraint)
         if "then" in one:
@@ -96,15 +94,13 @@ def _columns(constraint: dict[str, Any]) -> set[str]:
 
 
 def _listed(constraints: Iterable[dict[str, Any]], sizes: dict[str, int]) -> list[dict[str, Any]]:
-    """Keep constraints in their order while columns that they connect have few combinations.
-
-    The label, which is in no `sizes`, connects and adds none.
-    """
+    """Keep constraints in their order while columns that they connect have few combinations."""
     found: list[dict[str, Any]] = []
     groups: list[set[str]] = []
     for one in constraints:
         met = [group for group in groups if group & _columns(one)]
         group = _columns(one).union(*met)
+        # The label, which is in no `sizes`, connects and adds none.
         if prod(sizes.get(name, 1) for name in group) <= MAX_COMBINATIONS:
             groups = [other for other in groups if other not in met] + [group]
             found.append(one)
@@ -114,7 +110,6 @@ def _listed(constraints: Iterable[dict[str, Any]], sizes: dict[str, int]) -> lis
 def of_method(
     method: str, schema: clustmix.Schema, epsilon: float, rows: pd.DataFrame
 ) -> tuple[list[pd.DataFrame], dict[str, Any]]:
-    """Let a method of the product make rows, and more where the score is by area."""
     wall, cpu = perf_counter(), process_time()
     patients = site_document(SITE)["patients"]
     model = METHODS[method](schema, epsilon=epsilon, delta=DELTA, patients=patients)
@@ -123,27 +118,6 @@ def of_method(
     if "PUMA" in schema.released_columns:
         made.append(model.sample(MORE_ROWS))
     return made, {name: round(seconds, 3) for name, seconds in used.items()}
-
-
-def request_of(schema: clustmix.Schema, epsilon: float, n_rows: int) -> Request:
-    n_codes = peers.n_codes_of(schema)
-    return Request(n_codes=n_codes, epsilon=epsilon, delta=DELTA, rows_out=n_rows)
-
-
-def of_peer(
-    method: str, schema: clustmix.Schema, *, epsilon: float, rows: pd.DataFrame, folder: Path
-) -> tuple[list[pd.DataFrame], dict[str, Any]]:
-    """Let a peer make rows; return them and what its process used."""
-    request, codes = request_of(schema, epsilon, len(rows)), peers.coded(rows, schema)
-    if method == "mbi":
-        np.savez(folder / TABLES, **measured_tables(schema, epsilon, rows))
-        codes = codes[:0]
-    made, used = peers.made_by(method, request, codes, folder)
-    return [decoded(made, schema)], used
-
-
-def decoded(made: Any, schema: clustmix.Schema) -> pd.DataFrame:
-    return decode(made[:, :-1], made[:, -1], schema, rng=np.random.default_rng())
 
 
 def measured_tables(schema: clustmix.Schema, epsilon: float, rows: pd.DataFrame) -> dict[str, Any]:
@@ -157,12 +131,9 @@ def measured_tables(schema: clustmix.Schema, epsilon: float, rows: pd.DataFrame)
     plan = checked_plan(method, parameters=parameters, adjacency=Adjacency.ADD_REMOVE)
     sealed: dict[str, NoisyStatistic] = {}
     unit = PrivacyUnit(column=None, max_rows=1)
-    curator = Curator(
-        plan=plan,
-        shards=encoded_shards(rows[list(schema.released_columns)], schema, unit),
-        noise_source=OperatingSystemNoise(),
-        seal=sealed.__setitem__,
-    )
+    shards = encoded_shards(rows[list(schema.released_columns)], schema, unit)
+    noise, seal = OperatingSystemNoise(), sealed.__setitem__
+    curator = Curator(plan=plan, shards=shards, noise_source=noise, seal=seal)
     released = measure(method, curator)
 
     def noisy(name: str) -> tuple[Any, float]:
@@ -171,7 +142,7 @@ def measured_tables(schema: clustmix.Schema, epsilon: float, rows: pd.DataFrame)
         return values / planned.scale, planned.noise_stddev / planned.scale
 
     patients, tables = method.tables(released, noisy)
-    n_codes = peers.n_codes_of(schema)
+    n_codes = (*domain.n_codes, domain.n_labels)
     measured: list[Any] = [table for table in tables if table.stddevs is not None]
     arrays: dict[str, Any] = {}
     for place, table in enumerate(measured):
@@ -190,7 +161,6 @@ def measured_tables(schema: clustmix.Schema, epsilon: float, rows: pd.DataFrame)
 
 
 def scored(folder: Path, made: Iterable[pd.DataFrame]) -> dict[str, float]:
-    """Return the scores of `sdnist` for rows, and of more of the same fit the k-marginal."""
     words = ["benchmarks.suites.sdnist_scores", str(data_place(DATA))]
     for place, rows in enumerate(made):
         words.append(str(folder / f"made{place}.csv"))
@@ -209,7 +179,12 @@ def row_of(
         if own:
             made, used = of_method(method, schema, epsilon, rows)
         else:
-            made, used = of_peer(method, schema, epsilon=epsilon, rows=rows, folder=Path(name))
+            tables = measured_tables(schema, epsilon, rows) if method == "mbi" else None
+            one, used = peers.made_by(
+                method, schema, rows, Path(name), n_rows=len(rows), epsilon=epsilon, delta=DELTA,
+                tables=tables,
+            )  # fmt: skip
+            made = [one]
         figures = scored(Path(name), made)
     return ResultRow(
         dataset=SITE, method=method, analysis="proven" if own or method == "mbi" else "stated",

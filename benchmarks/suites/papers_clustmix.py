@@ -36,10 +36,9 @@ from benchmarks.rivals.__main__ import read_records, site_of
 from benchmarks.rivals.clustmix.algorithm import ClustMixSettings, synthesize
 from benchmarks.rivals.clustmix.claimed_noise import noise_sigma
 from benchmarks.score import score
-from benchmarks.tables import ROOT, divided, read_images, site_document, write_site
+from benchmarks.tables import ROOT, divided, images_of, site_document, write_site
 from flows.site.site_file import SiteFile
 from privacy.parameters import PrivacyParameters
-from storage.public_data.datasets import find
 from tasks.ingest.encoding import decode, domain_of
 from tasks.measurement.encoded import EncodingDomain
 from tasks.methods.clustmix.clustmix_settings import ClustMixConfig
@@ -89,7 +88,6 @@ def as_authors_score(
 
 
 def coded(site: SiteFile) -> tuple[Floats, Labels]:
-    """Return the rows as codes over the largest code, in [0, 1], and their labels."""
     codes, labels = read_records(site, one_of_each=False)
     return codes / largest_codes(site), labels.astype(np.int64)
 
@@ -185,7 +183,6 @@ def nearest_means(images: Floats, size: int, seed: int) -> Floats:
 
 
 def eq8_sigma(epsilon: float, size: int, n_classes: int = 10, n_features: int = 784) -> float:
-    """Noise of Eq. 8 on each feature of the mean of a cluster."""
     found = noise_sigma(
         epsilon=epsilon, delta=MNIST_DELTA, cluster_size=size,
         n_classes=n_classes, n_features=n_features,
@@ -193,14 +190,9 @@ def eq8_sigma(epsilon: float, size: int, n_classes: int = 10, n_features: int = 
     return math.inf if found is None else found
 
 
-def images_and_digits(part: str = "mnist") -> tuple[Floats, Labels]:
-    pixels, digits = read_images(find(part))
-    return pixels / 255.0, digits
-
-
 def means_row(epsilon: float, size: int = 118, noise: str = "eq8", seed: int = 0) -> ResultRow:
-    """Measure Figure 3: means of so many MNIST images each, with a noise, and what they teach."""
-    (images, digits), (test, answers) = map(images_and_digits, ("mnist", "mnist_test"))
+    (images, digits), (test, answers) = images_of("mnist")
+    images, test = images / 255.0, test / 255.0
     means = [nearest_means(images[digits == digit], size, seed) for digit in range(10)]
     labels, rng = np.repeat(np.arange(10), list(map(len, means))), np.random.default_rng(seed)
     sigma = eq8_sigma(epsilon, size) * NOISES[noise]
@@ -217,7 +209,6 @@ def means_row(epsilon: float, size: int = 118, noise: str = "eq8", seed: int = 0
 
 
 def noise_row(dataset: str = "mnist", size: int = 118) -> ResultRow:
-    """Noise of Eq. 8 on the mean of a cluster, by epsilon: features are in [0, 1]."""
     n_classes, n_features = SHAPES[dataset]
     shape = {"size": size, "n_classes": n_classes, "n_features": n_features}
     return ResultRow(
@@ -228,7 +219,6 @@ def noise_row(dataset: str = "mnist", size: int = 118) -> ResultRow:
 
 
 def picture_row(dataset: str, form: str, epsilon: float, settings: Any) -> ResultRow:
-    """Return the row of a picture of real, printed or proven records."""
     return ResultRow(
         dataset=dataset, method="real" if form == "real" else "clustmix",
         analysis={"real": "none", "printed": "published"}.get(form, form), epsilon=epsilon or None,
@@ -266,7 +256,8 @@ def toy_row(dataset: str, form: str, epsilon: float = 0.0) -> ResultRow:
 
 def digits_row(form: str, epsilon: float = 0.0, size: int = 118, noise: str = "eq8") -> ResultRow:
     """Ten digits as a PNG in base64: real, of a release, or noisy means of `size` images."""
-    images, labels = images_and_digits()
+    images, labels = images_of("mnist")[0]
+    images = images / 255.0
     settings: dict[str, Any] = {"part": "digits"}
     if form == "proven":
         domain = domain_of(site_of("mnist").table_schema)

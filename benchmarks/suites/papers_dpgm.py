@@ -9,6 +9,7 @@ are not public. MWEM as its paper prints it takes 50 rounds from the uniform dis
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -17,15 +18,14 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import confusion_matrix
 
 from benchmarks.in_process import released_rows, shards_of
-from benchmarks.query_sets import draw_query_sets, query_set_errors
+from benchmarks.marginal_distance import draw_query_sets, query_set_errors
 from benchmarks.results import IN_PROCESS, ResultRow
 from benchmarks.rivals.__main__ import read_records, site_of
 from benchmarks.rivals.mwem import AccountedMwem, MwemSettings, PrintedMwem
-from benchmarks.tables import read_images
+from benchmarks.tables import images_of
 from privacy.calibration import gdp_mu
 from privacy.parameters import PrivacyParameters
 from privacy.randomness import OperatingSystemNoise
-from storage.public_data.datasets import find
 from tasks.ingest.encoding import domain_of
 from tasks.measurement.curator import Curator
 from tasks.measurement.measurement_plan import plan_measurement
@@ -44,10 +44,8 @@ PAPER_MWEM = MwemSettings(rounds=50, label_share=0.0, start="uniform")
 _SHARES = BudgetShares(clustering=0.05, means=0.70, training=0.25)
 PROVEN: dict[str, Any] = {
     "naive_bayes": NaiveBayes,
-    "dpgm_rbm": lambda domain: Dpgm(
-        domain, DpgmConfig(network="rbm", shares=_SHARES, learning_rate=0.3)
-    ),
-    "dpgm_vae": lambda domain: Dpgm(domain, DpgmConfig(network="vae", shares=_SHARES)),
+    "dpgm_rbm": partial(Dpgm, config=DpgmConfig(network="rbm", shares=_SHARES, learning_rate=0.3)),
+    "dpgm_vae": partial(Dpgm, config=DpgmConfig(network="vae", shares=_SHARES)),
 }
 RIVALS: dict[str, tuple[Any, MwemSettings]] = {
     "mwem": (AccountedMwem, MwemSettings(label_share=0.0)),
@@ -61,16 +59,14 @@ def queries_row(
     dataset: str, variant: str, epsilon: float, seed: int = 0,
     design: Literal["paper", "short"] = "short",
 ) -> ResultRow:  # fmt: skip
-    """Measure the mean relative error of each of the five sets of queries."""
     site = site_of(dataset)
     codes, labels = read_records(site, one_of_each=True)
     domain, start = domain_of(site.table_schema), time.perf_counter()
     if variant in RIVALS:
         form, settings = RIVALS[variant]
         parameters = PrivacyParameters(epsilon=epsilon, delta=QUERY_DELTA)
-        made, _ = form(domain, settings, parameters).synthesize(
-            codes, labels, np.random.default_rng()
-        )
+        rival = form(domain, settings, parameters)
+        made, _ = rival.synthesize(codes, labels, np.random.default_rng())
     else:
         made, _ = released_rows(
             PROVEN[variant](domain), codes, labels,
@@ -100,8 +96,7 @@ def clustering_accuracy(clusters: NDArray[Any], labels: NDArray[Any]) -> float:
 
 
 def clusters_row(features: Literal["fourier", "plain"], epsilon: float, seed: int = 0) -> ResultRow:
-    """Measure the accuracy of one private clustering of binarised MNIST, by its public seed."""
-    images, digits = read_images(find("mnist"))
+    images, digits = images_of("mnist")[0]
     public_seed, began = PUBLIC_SEED + seed, time.perf_counter()
     domain = domain_of(site_of("mnist-binarised").table_schema)
     embedding = kernel.build_embedding(

@@ -16,15 +16,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.networks import adapted, fit_paper, paper_accuracy
+from benchmarks.networks import accuracy, adapted, fit_paper
 from benchmarks.results import IN_PROCESS, ResultRow
 from benchmarks.rivals.__main__ import site_of
 from benchmarks.rivals.dp_cda import ZScore, class_pools, mix_classes, theorem_1_noise
 from benchmarks.rivals.dp_mix import DPMixSettings, PrintedDPMix
 from benchmarks.rivals.noise import clip_rows
-from benchmarks.tables import read_images
+from benchmarks.tables import images_of
 from privacy.parameters import PrivacyParameters
-from storage.public_data.datasets import find
 from tasks.ingest.encoding import domain_of
 
 DELTA, N_LABELS, LABEL_SHARE = 1e-5, 10, 0.25
@@ -33,15 +32,9 @@ Made = tuple[Images, NDArray[Any], NDArray[Any], Images]
 """Released images, their labels, the released shares of labels, and test images on their scale."""
 
 
-def images_of(dataset: str) -> Any:
-    name = dataset.replace("-", "_")
-    return tuple(read_images(find(name + part)) for part in ("", "_test"))
-
-
 def released(
     dataset: str, form: str, order: int, epsilon: float | None, *, n_images: int, seed: int
 ) -> Made:
-    """Make so many mixtures by Algorithm 1 of DP-CDA, or by DPMix."""
     (pixels, labels), (test, _) = images_of(dataset)
     parameters = None if epsilon is None else PrivacyParameters(epsilon=epsilon, delta=DELTA)
     rng = np.random.default_rng(seed)
@@ -102,14 +95,14 @@ def mixtures_row(
     pixels, labels, _, test = made
     figures, best = linear_accuracies(made, answers), None
     if epochs:
-        pixels, test = pixels / pixels.std(), test / test.std()
+        pixels, test = ((part / part.std()).reshape(-1, 28, 28, 1) for part in (pixels, test))
         network = fit_paper(
             pixels, labels, n_labels=N_LABELS, epochs=epochs, seed=seed,
             batch_size=512 if noisy else 64, n_ghosts=16 if noisy else 1,
         )  # fmt: skip
-        best = round(paper_accuracy(adapted(network, test), test, answers), 4)
+        best = round(accuracy(adapted(network, test), test, answers), 4)
         figures["cnn_by_test_moments"] = best
-        figures["cnn_by_training_moments"] = round(paper_accuracy(network, test, answers), 4)
+        figures["cnn_by_training_moments"] = round(accuracy(network, test, answers), 4)
     return ResultRow(
         dataset=dataset, method=form, analysis="published" if noisy else "none", epsilon=epsilon,
         delta=DELTA if noisy else None, seed=seed, source=IN_PROCESS, rows_out=len(pixels),

@@ -22,22 +22,15 @@ from unittest import mock
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.in_process import measured
+import clustmix
 from benchmarks.jobs import run
 from benchmarks.releases import SCORED, Run, as_bundle, budget_of
 from benchmarks.results import IN_PROCESS, ResultRow
 from benchmarks.score import score
 from benchmarks.tables import divided, read_table, site_document, write_site
-from clustmix.frames import declared_columns, rows_of
-from privacy.calibration import release_mu
-from privacy.parameters import Adjacency, PrivacyUnit
-from tasks.ingest.encoding import decode, domain_of
-from tasks.ingest.patient_rows import encoded_shards
 from tasks.methods.clustmix.tables import kernel_features
 from tasks.methods.clustmix.tables import table_rule as rule
 from tasks.methods.clustmix.tables import table_sampler as sampler
-from tasks.methods.clustmix.tables.table_clustmix import TableClustMix
-from tasks.methods.naive_bayes import NaiveBayes
 
 ROWS_OUT, NOTHING = 100_000, 1e-6
 
@@ -125,24 +118,22 @@ def row_of(dataset: str, variant: str, epsilon: float = 1.0, seed: int = 0) -> R
         asked = Run(dataset=dataset, method="real", epsilon=epsilon)
         document, test, n_rows = divided(asked.changed(site_document(dataset)), seed, Path(place))
         site = write_site(document, Path(place) / "site.yaml")
-        schema, unit = site.table_schema, site.unit
-        frame = declared_columns(read_table(site), schema, unit.column)
-        by = PrivacyUnit(column=unit.column, max_rows=unit.max_rows)
-        shards = encoded_shards(rows_of(frame), schema, by)
-        domain = replace(domain_of(schema), rows_per_patient=unit.max_rows, patients=site.patients)
-        own = variant != "naive-bayes"
-        method = TableClustMix(domain) if own else NaiveBayes(domain)
-        mu = release_mu(site.parameters, adjacency=Adjacency.ADD_REMOVE)
-        started, rng = time.process_time(), np.random.default_rng()
+        schema = clustmix.Schema.model_validate(site.table_schema.model_dump(mode="json"))
+        kind = clustmix.NaiveBayes if variant == "naive-bayes" else clustmix.ClustMix
+        frame, started = read_table(site), time.process_time()
         with ExitStack() as patches:
             for (module, attribute), other in VARIANTS[variant].items():
                 patches.enter_context(mock.patch.object(module, attribute, other))
-            made = method.sample(measured(method, shards, mu=mu), n_rows=ROWS_OUT, rng=rng)
+            model = kind(
+                schema, patient_column=site.unit.column, max_rows_per_patient=site.unit.max_rows,
+                patients=site.patients, **budget_of(site),
+            )  # fmt: skip
+            made = model.fit(frame).sample(ROWS_OUT)
         seconds = time.process_time() - started
-        found = score(as_bundle(decode(*made, schema, rng=rng), site, Path(place)), test)
+        found = score(as_bundle(made, site, Path(place)), test)
         return ResultRow(
-            dataset=dataset, method="clustmix" if own else "naive_bayes", analysis="proven",
-            seed=seed, source=IN_PROCESS, rows=n_rows, columns=domain.n_columns, rows_out=ROWS_OUT,
+            dataset=dataset, method=kind.kind, analysis="proven", seed=seed, source=IN_PROCESS,
+            rows=n_rows, columns=len(schema.columns), rows_out=ROWS_OUT,
             settings={"variant": variant}, cpu_seconds=round(seconds, 2), **budget_of(site),
             **{key: found[key] for key in SCORED},
         )  # fmt: skip

@@ -25,10 +25,9 @@ from benchmarks.results import IN_PROCESS, ResultRow
 from benchmarks.rivals.__main__ import site_of
 from benchmarks.rivals.clustmix.kip import centred_one_hot, optimise, ridge_solve
 from benchmarks.seeded_noise import SeededNoise
-from benchmarks.tables import read_images
+from benchmarks.tables import images_of
 from privacy.calibration import release_mu
 from privacy.parameters import Adjacency, PrivacyParameters
-from storage.public_data.datasets import find
 from tasks.ingest.encoding import domain_of
 from tasks.methods.clustmix.images.image_clustmix import ImageClustMix
 from tasks.methods.clustmix.images.scattering import feature_bound, scatter
@@ -92,9 +91,7 @@ FORMS = {"sampled": ImageClustMix, "optimised": OptimisedClustMix}
 def row_of(
     dataset: str, epsilon: float, points: Literal["sampled", "optimised"], seed: int = 0
 ) -> ResultRow:
-    (pixels, labels), (others, answers) = (
-        read_images(find(dataset + end)) for end in ("", "_test")
-    )
+    (pixels, labels), (others, answers) = images_of(dataset)
     domain = domain_of(site_of(dataset.replace("_", "-")).table_schema)
     method = FORMS[points](replace(domain, patients=len(labels)))
     parameters = PrivacyParameters(epsilon=epsilon, delta=DELTA)

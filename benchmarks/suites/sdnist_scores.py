@@ -49,7 +49,6 @@ def regression_error(dataset: Any, folder: Path) -> float:
 
 
 def dataset_of(rows: Path, root: Path) -> Any:
-    """Read synthetic rows beside the real ones, and hold them to the dictionary."""
     import sdnist.report
     from sdnist.load import TestDatasetName
     from sdnist.utils import SimpleLogger

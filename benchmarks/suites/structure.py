@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.generated_table import public_site
 from benchmarks.releases import Run, main, measured
 from benchmarks.results import ResultRow
+from benchmarks.suites.sizes import public_site
 
 N_ROWS, N_COLUMNS, FLIPPED = 20_000, 10, 0.1
 RULES = {"copied-label": 1, "xor-label-2": 2, "xor-label-3": 3, "xor-columns": 2}

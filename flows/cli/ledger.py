@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from flows.cli import terminal
-from flows.cli.options import Commands, argument, option
+from flows.cli.options import Commands, argument, load_settings, option
 from privacy.errors import ConfigurationError, IntegrityError
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def restore(
     from storage.ledger.register import begin_register, open_register
     from storage.releases.measurements import MeasurementStore, unknown_charges
     from storage.releases.release_store import ReleaseStore
-    from storage.settings import installation_id, load_settings
+    from storage.settings import installation_id
 
     settings, keys = load_settings(), _officers(key or [])
     database = _verified_ledger(with_head=False)
@@ -214,7 +214,6 @@ def _entered(
 ) -> tuple[Path, LedgerEntry]:
     """Sign a charge with the keys of two officers and enter it; return the file and the entry."""
     from storage.ledger.adjustments import keep_adjustment, sign_adjustment
-    from storage.settings import load_settings
 
     adjustment = sign_adjustment(keys=keys, **statement)
     # The signatures are on disk before the ledger names the signers.
@@ -225,7 +224,6 @@ def _entered(
 def _officers(paths: list[Path]) -> list[SigningKey]:
     from storage.keys.key_store import KeyStore
     from storage.keys.keys import SigningKey
-    from storage.settings import load_settings
 
     store, keys = KeyStore(load_settings().key_folder), [SigningKey.read(path) for path in paths]
     for signer in keys:
@@ -245,7 +243,7 @@ def _verified_ledger(
 ) -> LedgerDatabase:
     """Open the ledger and verify it, against the head that was exported last if `with_head`."""
     from storage.ledger.ledger_db import LedgerDatabase
-    from storage.settings import load_settings, open_ledger
+    from storage.settings import open_ledger
 
     settings = load_settings()
     if settings.ledger_url is None and not settings.ledger_path.exists():

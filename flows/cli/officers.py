@@ -27,7 +27,7 @@ def approve(
     The officer's key is not that of the requester; its public half is in the folder officers of the
     installation's keys. The reason is published with the signature.
     """
-    from flows.approval import decide
+    from flows.decisions import decide
     from flows.publication import ReleaseOutcome
     from storage.keys.keys import SigningKey
 
@@ -50,18 +50,13 @@ def revoke(release: ReleaseId, *, key: OfficerKey, reason: Reason) -> None:
     and the ledger records it. A resample can be revoked by itself. clustmix verify refuses every
     release on the list. No file is removed and nothing is given back. The reason is published.
     """
-    from flows.revocation import revoke as take_back
+    from flows.decisions import revoke as take_back
     from storage.keys.keys import SigningKey
 
     signer = SigningKey.read(key)
     with publishing() as here:
         outcome = take_back(
-            release,
-            key=signer,
-            reason=reason,
-            publisher=here.publisher,
-            releases=here.releases,
-            janitor=here.janitor,
+            release, key=signer, reason=reason, publisher=here.publisher, janitor=here.janitor
         )
     terminal.answer(
         outcome.model_dump(mode="json"),
@@ -85,7 +80,7 @@ def sign(
     It needs a copy of the release's folder and the officer's key alone, and prints the signed
     decision for the form of the deployment publish/on-demand, on the page of the orchestrator.
     """
-    from flows.approval import sign as sign_decision
+    from flows.decisions import sign as sign_decision
     from storage.keys.keys import SigningKey
 
     signed = sign_decision(bundle, key=SigningKey.read(key), decision=decision, reason=reason)

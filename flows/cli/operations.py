@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from flows.cli import terminal
-from flows.cli.options import Commands, argument, option
+from flows.cli.options import Commands, argument, load_settings, option
 
 if TYPE_CHECKING:
     from flows.watching.doctor import Finding
@@ -32,7 +32,6 @@ def status() -> int:
     """
     from flows.cli.progress import Progress
     from flows.local_server import join_server
-    from storage.settings import load_settings
     from tasks.execution.runtime import safe_environment
 
     with Progress("asking the orchestrator, the ledger and the stores"):
@@ -64,7 +63,6 @@ def ready(
     from storage.arrivals.ready_files import build_ready_file, write_ready_file
     from storage.keys.key_store import KeyStore
     from storage.keys.keys import read_secret
-    from storage.settings import load_settings
 
     if key is None:
         secret = KeyStore(load_settings().key_folder).landing_secret()
@@ -91,7 +89,6 @@ def deploy(
     """
     from flows.cli.progress import Progress
     from flows.local_server import join_server
-    from storage.settings import load_settings
     from tasks.execution.runtime import configure_prefect
 
     settings = load_settings()
@@ -121,7 +118,6 @@ def watch(once: Annotated[bool, option(None, "watch once, then end", "--once")] 
     for every change in the ledger, and dead runs are cleaned up after. Runs until it is stopped.
     """
     from flows.watching.watcher_lock import only_watcher
-    from storage.settings import load_settings
 
     settings = load_settings()
     with only_watcher(settings.server_home):
@@ -164,7 +160,6 @@ def doctor() -> int:
     that are here. Changes nothing; exit code 1 if a check fails.
     """
     from flows.cli.progress import Progress
-    from storage.settings import load_settings
 
     with Progress("examining the installation"):
         from flows.watching.doctor import examine
@@ -183,7 +178,7 @@ def certificates(
 
     For one on several hosts: an authority, and certificates of scheduler, workers and clients.
     """
-    from tasks.execution.cluster_certificates import make_certificates
+    from tasks.execution.cluster import make_certificates
 
     make_certificates(output, days=days)
     wrote = f"wrote certificates to {output}; docs/operate.md says where each goes"

@@ -7,11 +7,14 @@ import inspect
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from flows.cli import terminal
+
+if TYPE_CHECKING:
+    from storage.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -47,6 +50,13 @@ RequesterKey = Annotated[
 OfficerKey = Annotated[Path, option("FILE", "private key of the officer", "--key")]
 Explain = Annotated[bool, option(None, "explain the guarantee in words", "--explain")]
 Reason = Annotated[str, option("TEXT", "reason, in one line of 200 characters")]
+
+
+def load_settings() -> "Settings":
+    """Return the settings of this installation; their library is loaded here."""
+    from storage import settings
+
+    return settings.load_settings()
 
 
 class Commands(typer.Typer):

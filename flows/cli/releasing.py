@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.cli import terminal
-from flows.cli.options import Commands, Explain, RequesterKey, SitePath, option
+from flows.cli.options import Commands, Explain, RequesterKey, SitePath, load_settings, option
 from flows.cli.publishing import show_outcome
 from flows.cli.stopping import note_release
 from flows.stages import PUBLISH
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from flows.site.request import SiteRequest
     from flows.site.site_file import SiteFile
     from tasks.steps.job import ReleaseJob
+
 
 app = Commands()
 
@@ -70,7 +72,6 @@ def release(
         request, job = _checked_or_fallback(site, fallback, progress=progress, **asked)
         from flows.installation import Installation
         from flows.repeated import answered_before
-        from storage.settings import load_settings
 
         here, outcome = Installation.open(load_settings()), None
         if here.entries.keeps_smaller_cap(job.cohort, job.caps):
@@ -78,11 +79,7 @@ def release(
         if not new_draw:
             progress.begin("looking whether this was answered before")
             outcome = answered_before(
-                job,
-                entries=here.entries,
-                tables=here.tables,
-                publisher=here.publisher,
-                janitor=here.janitor,
+                job, tables=here.tables, publisher=here.publisher, janitor=here.janitor
             )
         if outcome is None:
             stages = [stage.name for stage in job.synthesizer.stages()]
@@ -112,7 +109,6 @@ def check(
     """
     from flows.cli.progress import Progress
     from flows.site.site_file import load_site
-    from storage.settings import load_settings
 
     settings = load_settings()
     with Progress(f"reading {site.name}") as progress:
@@ -140,11 +136,9 @@ def check(
     shown: list[Any] = [f"the table of {job.ref.dataset} passes; nothing is charged{more}"]
     failed = None if checked is None else checked.error()
     if show and (failed is None or failed.code == CHECK_FAILED):
-        from flows.cli.summary import show_summary
-
         records = here.workplace.diagnostics_of(job.ref.release_id).records()
         answer["summary"] = [record for record in records if "rule" not in record]
-        shown.append(partial(show_summary, answer["summary"]))
+        shown.append(partial(_show_summary, answer["summary"]))
     if failed is None:
         terminal.answer(answer, *shown)
     elif "summary" in answer and terminal.answers_program():  # in one object
@@ -201,7 +195,6 @@ def _checked_request(
     from flows.site.request import SiteRequest, asked_job
     from storage.files.private import ensure_private_directory
     from storage.releases.release_store import ReleaseStore
-    from storage.settings import load_settings
     from storage.sources.cohorts import CohortReader
     from tasks.steps.source import check_source
 
@@ -233,7 +226,6 @@ def _prepare_orchestrator() -> tuple[bool, int | None]:
     returned, after whether another one was joined.
     """
     from flows.orchestrator import join_ready_server, start_server
-    from storage.settings import load_settings
     from tasks.execution.runtime import configure_prefect
 
     settings = load_settings()
@@ -260,3 +252,32 @@ def _answering(
         progress.expect_stages(("ingest", *stages, *PUBLISH))
         with listen_to_stages(progress):
             yield
+
+
+def _show_summary(records: Sequence[Mapping[str, Any]]) -> None:
+    """Write a line of each column with a fault, the worst first, then the changes as YAML.
+
+    It is private, as the restricted file is: for the terminal of the owner alone.
+    """
+    *faults, last = records
+    rows = [
+        [one["column"], _shares(one["shares"]) or _shares({"": one["share"]}), one["seen"]]
+        for one in faults
+    ]
+    if faults:
+        terminal.table(rows, ("column", "cells", "seen"))
+    fine = [f"{name} ({_shares(own)})".removesuffix(" ()") for name, own in last["fine"].items()]
+    text = f"nothing to mend in {len(fine)}: {', '.join(fine)}"
+    terminal.line(textwrap.fill(text, terminal.WIDTH, subsequent_indent="  "))
+    if faults:
+        terminal.line("\nWhat would mend it, where the codebook agrees, which says each FILL_IN:\n")
+    for record in faults:
+        terminal.line(f"# {record['column']}: {record['advice']}")
+        if record["change"]:
+            terminal.line(record["change"])
+
+
+def _shares(shares: Mapping[str, float]) -> str:
+    """Return the shares above zero, such as ``34 % clipped high``."""
+    texts = [f"{100 * share:.3g} % {kind}" for kind, share in shares.items() if share]
+    return ", ".join(texts).replace("_", " ")

@@ -13,6 +13,7 @@ from typer.main import get_command
 
 from flows.cli import terminal
 from flows.cli.app import app
+from flows.cli.options import load_settings
 from flows.cli.site import COMPLETE
 from flows.cli.stopping import stoppable
 from privacy.errors import ClustMixError, ConfigurationError
@@ -72,7 +73,6 @@ def _unusable(error: OSError) -> ClustMixError:
 
 def _unexpected(error: Exception) -> ClustMixError:
     """Keep the traceback, which may quote what was worked on, in the private log."""
-    from storage.settings import load_settings
     from tasks.execution.runtime import PRIVATE_LOG_NAME, private_log, private_log_directory
 
     stopped = f"stopped by {type(error).__name__}"

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Annotated
 
 from flows.cli import terminal
-from flows.cli.options import Commands, option
+from flows.cli.options import Commands, load_settings, option
 from flows.cli.terminal import Whole
 
 MAX_WORKERS = 256
@@ -32,9 +32,7 @@ def start(
     Parts that are running are left as they are.
     """
     from flows.cli.progress import Progress
-    from flows.local_server import part_states, start_server
-    from flows.server_environment import PASSWORD_FILE
-    from storage.settings import load_settings
+    from flows.local_server import PASSWORD_FILE, part_states, start_server
 
     settings = load_settings()
     with Progress("starting the server", quiet=False) as progress:
@@ -72,7 +70,6 @@ def stop() -> None:
     """Stop the processes that start has started, and no other."""
     from flows.cli.progress import Progress
     from flows.local_server import stop_server
-    from storage.settings import load_settings
 
     with Progress("stopping the server"):
         stopped = stop_server(load_settings().server_home)
@@ -87,7 +84,6 @@ def status() -> int:
     A part that ends is started again, and its restarts are counted. Times are of this machine.
     """
     from flows.local_server import part_states
-    from storage.settings import load_settings
 
     parts = part_states(load_settings().server_home)
     rows = [

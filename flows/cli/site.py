@@ -98,15 +98,15 @@ def _write_site(text: str, output: Path | None) -> None:
 
 def _show_ranges(quantity: str) -> None:
     """Show the public clinical ranges of a quantity, by its name as a column, or of all."""
-    from storage.codebooks.ranges import citations, clinical_ranges, ranges_named
+    from storage.codebooks.ranges import CITATIONS, CLINICAL_RANGES, ranges_named
     from storage.schema.columns import did_you_mean
 
-    found = clinical_ranges() if quantity == ALL_RANGES else ranges_named(quantity)
+    found = CLINICAL_RANGES if quantity == ALL_RANGES else ranges_named(quantity)
     if not found:
         raise ConfigurationError(
             "RANGE_UNKNOWN",
             "expected a quantity that clustmix init --ranges all lists, found none of that name"
-            + did_you_mean(quantity, [one.key for one in clinical_ranges()]),
+            + did_you_mean(quantity, [one.key for one in CLINICAL_RANGES]),
         )
 
     def show() -> None:
@@ -123,7 +123,7 @@ def _show_ranges(quantity: str) -> None:
                     "Bounds": f"{one.lower:g} to {one.upper:g}, decimals: {one.decimals}",
                     "Edges": ", ".join(f"{edge:g}" for edge in one.edges),
                     "LOINC": one.loinc,
-                    "Sources": "; ".join(citations()[source] for source in one.sources),
+                    "Sources": "; ".join(CITATIONS[source] for source in one.sources),
                 }
             )
 

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
 
 from flows.cli import terminal
+from flows.cli.options import load_settings
 from privacy.errors import ClustMixError
 from privacy.ledger import EntryState
 
@@ -77,7 +78,7 @@ def stoppable(*, as_json: bool) -> Iterator[None]:
 
 def _read_charge(said: list[str]) -> None:
     """Add the words on the charge, by the ledger as it stands."""
-    from storage.settings import load_settings, open_ledger
+    from storage.settings import open_ledger
 
     settings = load_settings()
     state = None

@@ -4,22 +4,34 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from flows.site.site_file import AnyPartition, SiteFile, load_site
 from privacy.calibration import release_rho
 from privacy.charges import Caps, Partition
 from privacy.errors import ConfigurationError
 from privacy.parameters import PrivacyParameters, PrivacyUnit
-from storage.files.documents import Record
+from storage.files.documents import DatasetName, Record, ReleaseId
 from storage.files.refs import ReleaseRef, new_release_id
 from storage.schema.visit_columns import ByEntry
 from tasks.steps.job import ReleaseJob
 
-RELEASE_ID = r"^r-[0-9]{8}-[0-9a-f]{8}$"  # names a folder before anything else is checked
 _ARRIVAL_ID = r"^a-[0-9]{8}-[0-9a-f]{8}$"
-NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"
+
+
+def _in_order(schema: dict[str, Any]) -> None:
+    for position, shown in enumerate(schema["properties"].values()):
+        shown["position"] = position
+
+
+FORM = ConfigDict(
+    use_attribute_docstrings=True,
+    field_title_generator=lambda name, _: name.replace("_", " ").capitalize(),
+    json_schema_extra=_in_order,
+)
+"""Configuration of a request that the page of the orchestrator asks for: fields in their order."""
 
 
 class ReleaseRequest(Record):
@@ -29,59 +41,28 @@ class ReleaseRequest(Record):
     value of the table, a secret or a seed, because the orchestrator stores and shows it.
     """
 
-    dataset: str = Field(
-        title="Dataset",
-        description="Name of the dataset, in lower-case letters, digits and hyphens. Its site file "
-        "says everything else about the release.",
-        pattern=NAME,
-        max_length=63,
-        json_schema_extra={"position": 0},
-    )
-    arrival: str | None = Field(
-        default=None,
-        title="Arrival",
-        description="Id of the table that has arrived and is to be read, a-YYYYMMDD-xxxxxxxx, as "
-        "clustmix status lists it. Left out: the source that the site file names.",
-        pattern=_ARRIVAL_ID,
-        json_schema_extra={"position": 1},
-    )
-    release_id: str = Field(
-        default_factory=new_release_id,
-        title="Release id",
-        description="Id of the release, r-YYYYMMDD-xxxxxxxx. Leave it out: it is made anew.",
-        pattern=RELEASE_ID,
-        json_schema_extra={"position": 3},
-    )
-    new_draw: bool = Field(
-        default=False,
-        title="New draw",
-        description="Draw new noise, and pay again, where this table was measured before. "
-        "Otherwise an unchanged table costs nothing and gives the same release.",
-        json_schema_extra={"position": 2},
-    )
+    model_config = FORM
 
-    again: bool = Field(
-        default=False,
-        title="Again",
-        description="Charge once more although the last release was charged and stopped: say so "
-        "once its cause is mended.",
-        json_schema_extra={"position": 4},
-    )
-
-    period: str | None = Field(
-        default=None,
-        title="Period",
-        description="Period of a release by entry, as 2026-03. Left out: the last that has ended.",
-        json_schema_extra={"position": 5},
-    )
+    dataset: DatasetName
+    """Name of the dataset, in lower-case letters, digits and hyphens. Its site file says everything
+    else about the release."""
+    arrival: str | None = Field(default=None, pattern=_ARRIVAL_ID)
+    """Id of the table that has arrived and is to be read, a-YYYYMMDD-xxxxxxxx, as clustmix status
+    lists it. Left out: the source that the site file names."""
+    new_draw: bool = False
+    """Draw new noise, and pay again, where this table was measured before. Otherwise an unchanged
+    table costs nothing and gives the same release."""
+    release_id: ReleaseId = Field(default_factory=new_release_id)
+    """Id of the release, r-YYYYMMDD-xxxxxxxx. Leave it out: it is made anew."""
+    again: bool = False
+    """Charge once more although the last release was charged and stopped: say so once its cause is
+    mended."""
+    period: str | None = None
+    """Period of a release by entry, as 2026-03. Left out: the last that has ended."""
 
     def site_path(self, sites: Path) -> Path:
         """Return the site file of the dataset, in the folder of site files."""
         return sites / f"{self.dataset}.yaml"
-
-    def requester_of(self, usual: str | None) -> str | None:
-        """Return the key id of the person who asks: the usual one, as the page knows nobody."""
-        return usual
 
 
 class SiteRequest(ReleaseRequest):
@@ -93,10 +74,6 @@ class SiteRequest(ReleaseRequest):
     def site_path(self, sites: Path) -> Path:
         """Return the place of the site file."""
         return Path(self.site_file)
-
-    def requester_of(self, usual: str | None) -> str | None:
-        """Return the key id of the person who asks."""
-        return self.requester
 
 
 def job_of(
@@ -158,7 +135,9 @@ def _partition_of(
 def load_job(request: ReleaseRequest, *, sites: Path, requester: str | None) -> ReleaseJob:
     """Read the site file of a request; errors are those of `load_site` and `asked_job`."""
     site = load_site(request.site_path(sites))
-    return asked_job(request, site, requester=request.requester_of(requester))
+    # The page of the orchestrator knows nobody.
+    known = request.requester if isinstance(request, SiteRequest) else requester
+    return asked_job(request, site, requester=known)
 
 
 def asked_job(request: ReleaseRequest, site: SiteFile, *, requester: str | None) -> ReleaseJob:

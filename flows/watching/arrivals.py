@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import NAMESPACE_URL, uuid5
 
-from flows.events import PublicEvent
+from flows.events import PublicEvent, dataset_event
 from flows.site.site_file import load_site
 from privacy.errors import ClustMixError, ConfigurationError, InputError
 from storage.arrivals.arrival_store import Arrival, ArrivalStore
@@ -130,11 +130,7 @@ class _Scanner:
         _log(self.log, name, dataset, error.code)
         self.landing.refuse(name)
         public = dataset if dataset is not None and is_ours else UNKNOWN_DATASET
-        return PublicEvent(
-            name="arrival.refused",
-            resource_id=f"clustmix.dataset.{public}",
-            payload={"dataset": public, "reason": error.code},
-        )
+        return dataset_event("arrival.refused", public, reason=error.code)
 
 
 def _require_young(ready: ReadyFile, max_age_hours: int) -> None:

@@ -63,9 +63,7 @@ def budgets(sites: dict[str, SiteFile], rows: tuple[LedgerEntry, ...]) -> list[D
         if own is not None and own.schedule is not None:
             when, made = own.schedule.model_dump(), [row for row in rows if row.dataset == dataset]
             late = overdue(when, own.entry, made)
-            balance = spending.balance(
-                cohort, dataset=dataset, partition=partition, caps=caps, now=now
-            )
+            balance = spending.balance(cohort, dataset, partition, caps=caps, now=now)
             year = next_year(when, (partition, rho), entries=released, balance=balance)
         budget = DatasetBudget(
             dataset=dataset,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from uuid import UUID
 from pydantic import SecretStr
 
 from flows.events import OrchestratorError, every, orchestrator
+from flows.supervisor import run_module
 from flows.watching.budgets import read_sites
 from flows.watching.schedules import TAG, full_name, our_deployments
 from privacy.errors import ClustMixError
@@ -191,21 +191,12 @@ def _put_work_pools(client: SyncPrefectClient, pools: Mapping[str, Any]) -> None
 
 def _prefect_deploy(declared: Mapping[str, Any]) -> None:
     """Let Prefect's own command register every deployment with its schedules and triggers."""
-    command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]
+    command = ("prefect", "--no-prompt", "deploy", "--all")
     try:
         with TemporaryDirectory() as folder:
             Path(folder, "prefect.yaml").write_text(json.dumps(declared))
-            done = subprocess.run(  # noqa: S603 -- this interpreter, and a file that was checked
-                command,
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=_COMMAND_SECONDS,
-                check=False,
-            )
-        said = (done.stderr.strip() or done.stdout.strip() or "no reason").splitlines()
-        problem = said[-1] if done.returncode else ""
+            code, said = run_module(*command, cwd=folder, timeout=_COMMAND_SECONDS)
+        problem = ["no reason", *said][-1] if code else ""
     except subprocess.TimeoutExpired:
         problem = f"no end within {_COMMAND_SECONDS} seconds"
     if problem:

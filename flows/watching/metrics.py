@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, make_server
@@ -21,11 +20,12 @@ from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.metrics_core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from flows.server_environment import METRICS_PASSWORD_FILE, kept_secret
+from flows.local_server import METRICS_PASSWORD_FILE, kept_secret
 from flows.watching.status import Status
 from privacy.errors import ClustMixError, ConfigurationError
 from storage.arrivals.landing import LandingFolder
 from storage.files.private import ensure_private_directory
+from storage.files.refs import is_loopback
 
 _TIMEOUT_SECONDS = 10.0
 
@@ -88,7 +88,7 @@ def answering(
         return
     host, _, port = address.rpartition(":")
     context = None if tls is None else _tls(tls)
-    if context is None and not _is_loopback(host):
+    if context is None and not is_loopback(host):
         raise ConfigurationError(
             "METRICS_OPEN",
             "expected CLUSTMIX_METRICS to be of the loopback interface (127.0.0.1:9464), or "
@@ -151,9 +151,3 @@ def _tls(pem: Path) -> ssl.SSLContext:
         "expected a PEM file with a key and its certificates at CLUSTMIX_METRICS_TLS, found none "
         "that can be read; correct the path or the file",
     )
-
-
-def _is_loopback(host: str) -> bool:
-    with suppress(ValueError):
-        return ip_address(host).is_loopback
-    return host == "localhost"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field
 
-from flows.events import PublicEvent, every, release_event
+from flows.events import PublicEvent, dataset_event, every, release_event
 from flows.watching.budgets import DatasetBudget
 from flows.watching.schedules import TAG, event_id
 from privacy.errors import IntegrityError
@@ -188,14 +188,11 @@ def low_budgets(budgets: Iterable[DatasetBudget], cursor: Cursor) -> Outbox:
     """Return the events of budgets that have become low, once until they are not low any more."""
     low = {budget.dataset: budget for budget in budgets if budget.percent_left < LOW_PERCENT}
     events = [
-        PublicEvent(
-            name="budget.low",
-            resource_id=f"clustmix.dataset.{dataset}",
-            payload={
-                "dataset": dataset,
-                "percent_left": budget.percent_left,
-                "releases_left": budget.releases_left,
-            },
+        dataset_event(
+            "budget.low",
+            dataset,
+            percent_left=budget.percent_left,
+            releases_left=budget.releases_left,
             event_id=event_id("budget.low", dataset, str(cursor.sequence)),
         )
         for dataset, budget in low.items()
@@ -212,9 +209,9 @@ def overdue_releases(
     late = {f"overdue {one.dataset}": one.overdue for one in budgets if one.overdue is not None}
     for key, at in late.items():
         if noted.get(key) != at:
-            about = {"dataset": key.split()[1], "expected_at": f"{at:%Y-%m-%dT%H:%M:%SZ}"}
-            place, own_id = f"clustmix.dataset.{key.split()[1]}", event_id(name, *about.values())
-            found.append(PublicEvent(name, place, dict(about), own_id))
+            dataset, expected_at = key.split()[1], f"{at:%Y-%m-%dT%H:%M:%SZ}"
+            own_id = event_id(name, dataset, expected_at)
+            found.append(dataset_event(name, dataset, expected_at=expected_at, event_id=own_id))
     return found, late
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from storage.schema.visit_columns import ByEntry
 
+
 TAG = "clustmix"
 """Marks our deployments on a server that others use too."""
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from flows.events import OrchestratorError, orchestrator, orchestrator_is_served
-from flows.local_server import part_states
-from flows.server_environment import ADDRESSES_FILE, ORCHESTRATOR_DATABASE
+from flows.local_server import ADDRESSES_FILE, ORCHESTRATOR_DATABASE, part_states
 from flows.watching.arrivals import REFUSED_LOG
 from flows.watching.budgets import DatasetBudget, budgets, read_sites
 from flows.watching.doctor import Finding

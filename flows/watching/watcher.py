@@ -12,6 +12,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -19,13 +20,12 @@ from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
-from flows.events import PublicEvent, emit, orchestrator
+from flows.events import PublicEvent, emit, orchestrator, run_events, send
 from flows.installation import Installation
 from flows.local_server import connection
 from flows.supervisor import Supervisor
 from flows.watching.arrivals import arrived, scan
 from flows.watching.budgets import budgets, read_sites
-from flows.watching.lineage import run_events, send
 from flows.watching.outbox import (
     CURSOR_FILE,
     Cursor,
@@ -63,15 +63,15 @@ MOST_SECONDS = 300.0
 """Longest pause before a part that failed is tried again."""
 
 
+@dataclass(slots=True)
 class PeriodicTask:
     """A periodic task of the watcher."""
 
-    def __init__(self, name: str, every_seconds: float, work: Callable[[], None]) -> None:
-        self.name = name
-        self._every_seconds = every_seconds
-        self._work = work
-        self._failures = 0
-        self._not_before = 0.0
+    name: str
+    every_seconds: float
+    work: Callable[[], None]
+    _failures: int = 0
+    _not_before: float = 0.0
 
     @property
     def is_due(self) -> bool:
@@ -82,12 +82,12 @@ class PeriodicTask:
         """Do the work; log a failure in one line, and the end of failures."""
         failed: ClustMixError | None = None
         try:
-            self._work()
+            self.work()
         except ClustMixError as error:
             failed = error
         except Exception as error:
             failed = self._unexpected(error, log_folder)
-        pause = self._every_seconds
+        pause = self.every_seconds
         if failed is None:
             if self._failures:
                 log(self.name, "works again")

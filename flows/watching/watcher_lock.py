@@ -22,21 +22,18 @@ def a_watcher_runs(server_home: Path) -> bool:
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return False
-    try:
+    with os.fdopen(descriptor, "rb"):
         return not locks(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
 def only_watcher(server_home: Path) -> Iterator[None]:
     """Refuse a second watcher: both would send the same events, and take the same arrival."""
     path = ensure_private_directory(server_home) / LOCK_FILE
-    descriptor = open_lock(path)
-    try:
+    with os.fdopen(open_lock(path), "rb") as lock:
         # Whoever looks whether there is a watcher holds the lock for a moment.
         give_up = time.monotonic() + _LOCK_SECONDS
-        while not locks(descriptor):
+        while not locks(lock.fileno()):
             if time.monotonic() > give_up:
                 raise ConfigurationError(
                     "WATCHER_RUNS",
@@ -45,5 +42,3 @@ def only_watcher(server_home: Path) -> Iterator[None]:
                 )
             time.sleep(_NAP_SECONDS)
         yield
-    finally:
-        os.close(descriptor)

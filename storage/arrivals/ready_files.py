@@ -20,17 +20,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    ValidationError,
-)
+from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, ValidationError
 
 from privacy.errors import ConfigurationError, InputError, IntegrityError
-from storage.files.documents import Sha256, canonical_json, refusals
+from storage.files.documents import (
+    DatasetName,
+    FileDigest,
+    Record,
+    Sha256,
+    canonical_json,
+    refusals,
+    strict_json,
+)
 from storage.files.private import open_regular, replace_durably
 from storage.files.refs import check_name
 
@@ -57,7 +58,6 @@ def _existing(text: str) -> str:
 
 _Name = Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
 _Nonce = Annotated[str, StringConstraints(pattern="^[0-9a-f]{32}$")]
-_Dataset = Annotated[str, StringConstraints(pattern="^[a-z0-9][a-z0-9-]{0,62}$")]
 _Time = Annotated[
     str,
     StringConstraints(pattern="^[0-9]{4}(-[0-9]{2}){2}T([0-9]{2}:){2}[0-9]{2}Z$"),
@@ -65,16 +65,7 @@ _Time = Annotated[
 ]
 
 
-class AnnouncedFile(BaseModel):
-    """Digest and size, in bytes, of one file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-    sha256: Sha256
-    size: int = Field(ge=0, lt=2**53)
-
-
-class ReadyFile(BaseModel):
+class ReadyFile(Record):
     """A parsed ready file; `verify` checks its signature.
 
     `files` has every file of the table, by its name relative to the landing place. `signed_at` is
@@ -86,11 +77,11 @@ class ReadyFile(BaseModel):
     A ready file is not public: its digests confirm a guess of the table.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
+    model_config = ConfigDict(hide_input_in_errors=True)
 
     format_version: Literal[1] = 1
-    dataset: _Dataset
-    files: dict[_Name, AnnouncedFile] = Field(min_length=1, max_length=MAX_FILES)
+    dataset: DatasetName
+    files: dict[_Name, FileDigest] = Field(min_length=1, max_length=MAX_FILES)
     signed_at: _Time
     nonce: _Nonce
     mac: Sha256
@@ -137,9 +128,7 @@ def parse_ready_file(content: bytes) -> ReadyFile:
     if len(content) <= MAX_READY_BYTES:
         problem = "the documented fields, in JSON in UTF-8 that names every key once"
         try:
-            return ReadyFile.model_validate(
-                json.loads(content.decode("utf-8"), object_pairs_hook=_without_repeats)
-            )
+            return ReadyFile.model_validate(strict_json(content), strict=True)
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False, include_context=False)[0]
             # The rest of a location may be a name that the sender chose.
@@ -154,7 +143,7 @@ def build_ready_file(path: Path, *, dataset: str, secret: bytes) -> bytes:
     """Return a new announcement of a complete table, file or folder (ConfigurationError)."""
     check_name(dataset)
     problem = ""
-    files: dict[str, AnnouncedFile] = {}
+    files: dict[str, FileDigest] = {}
     try:
         for part in _parts_of(path):
             files[part.relative_to(path.parent).as_posix()] = _announce(part)
@@ -186,7 +175,7 @@ def write_ready_file(path: Path, content: bytes) -> Path:
     return target
 
 
-def _signed(dataset: str, files: dict[str, AnnouncedFile], secret: bytes) -> ReadyFile:
+def _signed(dataset: str, files: dict[str, FileDigest], secret: bytes) -> ReadyFile:
     unsigned = ReadyFile(
         dataset=dataset,
         files=files,
@@ -215,10 +204,10 @@ def _parts_of(path: Path) -> list[Path]:
     )
 
 
-def _announce(path: Path) -> AnnouncedFile:
+def _announce(path: Path) -> FileDigest:
     with os.fdopen(open_regular(path), "rb") as handle:
         digest = hashlib.file_digest(handle, "sha256").hexdigest()
-        return AnnouncedFile(sha256=digest, size=handle.tell())
+        return FileDigest(sha256=digest, size=handle.tell())
 
 
 def _check_name(name: str) -> None:
@@ -232,10 +221,3 @@ def _check_name(name: str) -> None:
 def _above(name: str) -> Iterable[str]:
     parts = name.split("/")
     return ("/".join(parts[:depth]) for depth in range(1, len(parts)))
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError
-    return found

@@ -4,14 +4,12 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 from privacy.errors import ClustMixError
-from storage.files.documents import refusals
+from storage.files.documents import Record, refusals
 from storage.files.private import open_lock
 
 refusal = refusals(__package__)
@@ -37,8 +35,6 @@ _RUNS_SCHEMA = """CREATE TABLE IF NOT EXISTS runs (
     PRIMARY KEY (arrival_id, release_id)
 ) STRICT"""
 
-_COLUMNS = "arrival_id, dataset, content, accepted_at, state, outcome, failures, release_id, landed"
-
 
 class ArrivalState(StrEnum):
     """State of an arrival."""
@@ -57,8 +53,7 @@ class Outcome(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arrival:
+class Arrival(Record):
     """An accepted table. Everything but `content` and `landed` is public.
 
     `failures` counts the runs that failed or died. `release_id` is the last release that took the
@@ -97,8 +92,11 @@ class ArrivalTransaction:
 
     def select(self, condition: str, *values: str) -> tuple[Arrival, ...]:
         """Return the arrivals that satisfy a condition in SQL, in the order of acceptance."""
-        query = f"SELECT {_COLUMNS} FROM arrivals WHERE {condition} ORDER BY rowid"  # noqa: S608
-        return tuple(map(_arrival_of, self._execute(query, *values)))
+        names = ", ".join(Arrival.model_fields)
+        query = f"SELECT {names} FROM arrivals WHERE {condition} ORDER BY rowid"  # noqa: S608
+        rows = self._execute(query, *values)
+        found = (dict(zip(Arrival.model_fields, row, strict=True)) for row in rows)
+        return tuple(map(Arrival.model_validate, found))
 
     def find(self, arrival_id: str) -> Arrival | None:
         """Return an arrival, None if there is none."""
@@ -140,11 +138,3 @@ def arrival_transaction(path: Path) -> Iterator[ArrivalTransaction]:
     except (sqlite3.DatabaseError, ValueError):
         error = refusal("ARRIVALS_DAMAGED")
     raise error
-
-
-def _arrival_of(row: tuple[Any, ...]) -> Arrival:
-    columns = dict(zip(_COLUMNS.split(", "), row, strict=True))
-    columns["accepted_at"] = datetime.fromisoformat(columns["accepted_at"])
-    columns["state"] = ArrivalState(columns["state"])
-    columns["outcome"] = None if columns["outcome"] is None else Outcome(columns["outcome"])
-    return Arrival(**columns)

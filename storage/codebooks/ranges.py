@@ -5,8 +5,6 @@ is marked as a guess.
 """
 
 import re
-from functools import cache
-from typing import Any
 
 from storage.files.documents import Record, listed
 
@@ -39,21 +37,13 @@ class ClinicalRange(Record):
     sources: tuple[str, ...]
 
 
-@cache
-def clinical_ranges() -> tuple[ClinicalRange, ...]:
-    """Return all ranges, in the order of ``ranges.toml``."""
-    entries = {key: entry for key, entry in _entries().items() if key != "sources"}
-    return tuple(ClinicalRange(key=key, **entry) for key, entry in entries.items())
+_LISTED = listed(__package__, "ranges.toml")
 
+CITATIONS: dict[str, str] = _LISTED.pop("sources")
+"""Sources of the ranges by their short names."""
 
-def citations() -> dict[str, str]:
-    """Return the citations of all ranges by their short names."""
-    return dict(_entries()["sources"])
-
-
-@cache
-def _entries() -> dict[str, dict[str, Any]]:
-    return listed(__package__, "ranges.toml")
+CLINICAL_RANGES = tuple(ClinicalRange(key=key, **entry) for key, entry in _LISTED.items())
+"""All ranges, in the order of ``ranges.toml``."""
 
 
 def ranges_named(text: str) -> tuple[ClinicalRange, ...]:
@@ -65,7 +55,7 @@ def ranges_named(text: str) -> tuple[ClinicalRange, ...]:
     wanted = _words(text)
     return tuple(
         one
-        for one in clinical_ranges()
+        for one in CLINICAL_RANGES
         for names in [[_words(name) for name in (one.key, *one.names)]]
         if wanted and (wanted in names or "".join(wanted) in map("".join, names))
     )

@@ -36,6 +36,9 @@ Its query was run and is not run again, so what is asked of queries since then d
 ReleaseId = Annotated[str, StringConstraints(pattern="^r-[0-9]{8}-[0-9a-f]{8}$")]
 """Id as `storage.files.refs.new_release_id` makes it."""
 
+DatasetName = Annotated[str, StringConstraints(pattern="^[a-z0-9][a-z0-9-]{0,62}$")]
+"""Name of a dataset, see `storage.files.refs.check_name`."""
+
 
 class Record(BaseModel):
     """A part of a document: no unknown field, no change after it was made."""
@@ -47,7 +50,7 @@ class FileDigest(Record):
     """SHA-256 of a file, and its size in bytes."""
 
     sha256: Sha256
-    size: Annotated[int, Field(ge=0)]
+    size: Annotated[int, Field(ge=0, lt=2**53)]
 
 
 def digest_of(content: bytes) -> FileDigest:
@@ -116,6 +119,17 @@ def canonical_json(value: Any) -> bytes:
     raise ConfigurationError(
         "NOT_JSON", "expected text keys, text, finite numbers, booleans, None, lists and dicts"
     )
+
+
+def strict_json(content: bytes) -> Any:
+    """Read JSON in UTF-8 in which no object has a key twice (else ValueError)."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) < len(pairs):
+            raise ValueError("a key twice")
+        return dict(pairs)
+
+    return json.loads(content.decode("utf-8"), object_pairs_hook=once)
 
 
 def _is_json(value: object) -> bool:

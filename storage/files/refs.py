@@ -1,9 +1,11 @@
-"""Names that may be shown to anybody: datasets, releases and the files inside them."""
+"""Names that may be shown to anybody: datasets, releases, the files inside them, and hosts."""
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from ipaddress import ip_address
 
 from privacy.errors import ConfigurationError
 
@@ -37,6 +39,13 @@ def check_file_name(name: str) -> str:
 def new_release_id() -> str:
     """Make a release id, such as ``r-20250131-0f3a9c21``: UTC date and 32 random bits."""
     return f"r-{datetime.now(UTC):%Y%m%d}-{os.urandom(4).hex()}"
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine, by its address or as ``localhost``."""
+    with suppress(ValueError):
+        return ip_address(host).is_loopback
+    return host == "localhost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -151,7 +151,7 @@ def live_run_ids(root: Path) -> frozenset[str]:
     if not root.is_dir():
         return frozenset()
     with _root_locked(root):
-        return frozenset(run for run in _run_ids(root) if not _is_abandoned(root / run))
+        return frozenset(run.name for run in _runs(root) if _lives(run))
 
 
 def purge_abandoned(root: Path) -> None:
@@ -159,9 +159,9 @@ def purge_abandoned(root: Path) -> None:
     if not root.is_dir():
         return
     with _root_locked(root):
-        for run in _run_ids(root):
-            if _is_abandoned(root / run):
-                shutil.rmtree(root / run)
+        for run in _runs(root):
+            if not _lives(run):
+                shutil.rmtree(run)
 
 
 def forbid_core_dumps() -> None:
@@ -178,16 +178,15 @@ def _staged(directory: Path) -> Path:
     return directory / f".staged-{os.urandom(8).hex()}"
 
 
-def _run_ids(root: Path) -> list[str]:
-    return [entry.name for entry in os.scandir(root) if entry.is_dir(follow_symlinks=False)]
+def _runs(root: Path) -> list[Path]:
+    return [path for path in root.iterdir() if path.is_dir() and not path.is_symlink()]
 
 
-def _is_abandoned(directory: Path) -> bool:
+def _lives(directory: Path) -> bool:
     lock = _try_lock(directory)
-    if lock is None:
-        return False
-    os.close(lock)
-    return True
+    if lock is not None:
+        os.close(lock)
+    return lock is None
 
 
 def _try_lock(directory: Path) -> int | None:

@@ -33,15 +33,13 @@ def read_key_file(path: Path, *, private: bool) -> bytes:
     A private file must belong to this user and have mode 0600 or 0400. The ConfigurationError is
     ``KEY_MISSING``, ``KEY_NOT_REGULAR``, ``KEY_OWNER``, ``KEY_MODE`` or ``KEY_INVALID``.
     """
-    problem = None
     try:
         descriptor = open_regular(path)
     except IntegrityError as error:
-        problem = error
-    if problem is not None:
-        code = problem.code.replace("FILE", "KEY")
+        code = error.code.replace("FILE", "KEY")
         hint = "; clustmix keygen FILE makes a person's key" if code == "KEY_MISSING" else ""
-        raise ConfigurationError(code, f"expected a key in {path}: {problem.message}{hint}")
+        text = f"expected a key in {path}: {error.message}{hint}"
+        raise ConfigurationError(code, text) from None
     with os.fdopen(descriptor, "rb") as handle:
         status = os.fstat(handle.fileno())
         if private and status.st_uid != os.geteuid():

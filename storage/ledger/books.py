@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Unpack
 
 from privacy.charges import (
     CHARGE_FIELDS,
@@ -26,6 +26,7 @@ from privacy.ledger import (
     GENESIS_HASH,
     EntryState,
     LedgerEntry,
+    Noted,
     check_signers,
     check_transition,
     entry_paid_for,
@@ -170,14 +171,7 @@ class Books:
         return self._begin(entry_id, EntryState.ADJUSTED, columns, note=reason, signers=signers)
 
     def move(
-        self,
-        entry_id: str,
-        to_state: EntryState,
-        *,
-        expected_from: EntryState,
-        digest: str | None,
-        note: str | None,
-        signers: Sequence[str],
+        self, entry_id: str, state: EntryState, *, expected_from: EntryState, **noted: Unpack[Noted]
     ) -> LedgerEntry:
         """Move an entry to its next state; without a new digest it keeps its own."""
         entry = self._latest.get(entry_id)
@@ -189,32 +183,21 @@ class Books:
                 f"expected entry {entry_id} to be {expected_from.value}, found "
                 f"{entry.state.value}; another process has moved it",
             )
-        check_transition(entry.state, to_state)
+        check_transition(entry.state, state)
+        digest, note = noted.get("digest"), noted.get("note")
         if digest is not None:
             check_digest(digest)
-        elif to_state is EntryState.SEALED:
+        elif state is EntryState.SEALED:
             raise LedgerError("DIGEST_MISSING", "expected the digest of the result that is sealed")
         if note is not None:
             check_text("note", note)
-        check_signers(entry, to_state, signers)
-        return self._append(
-            replace(
-                entry,
-                state=to_state,
-                digest=digest or entry.digest,
-                note=note,
-                signers=tuple(signers),
-            )
-        )
+        signers = tuple(noted.get("signers", ()))
+        check_signers(entry, state, signers)
+        digest = digest or entry.digest
+        return self._append(replace(entry, state=state, digest=digest, note=note, signers=signers))
 
     def _begin(
-        self,
-        entry_id: str,
-        state: EntryState,
-        charge: Mapping[str, Any],
-        *,
-        note: str | None = None,
-        signers: Sequence[str] = (),
+        self, entry_id: str, state: EntryState, charge: Mapping[str, Any], **noted: Unpack[Noted]
     ) -> LedgerEntry:
         if entry_id in self._latest:
             raise LedgerError(
@@ -227,8 +210,8 @@ class Books:
             entry_id=entry_id,
             state=state,
             digest=None,
-            note=note,
-            signers=tuple(signers),
+            note=noted.get("note"),
+            signers=tuple(noted.get("signers", ())),
             **_UNCHAINED,
         )
         return self._append(entry)

@@ -16,38 +16,16 @@ from privacy.errors import ConfigurationError, IntegrityError
 from privacy.ledger import LedgerEntry, chain_hash
 from privacy.spending import moment
 
-REQUIRED, OPTIONAL = True, False
+_NAMES = """
+sequence entry_id state cohort dataset release_id request_key rho epsilon delta adjacency unit
+lifetime_cap_rho dataset_cap_rho window_cap_rho window_days
+partition_scheme partition_parts partition_part
+owner requester needs_approval digest note signers recorded_at previous_hash hash"""
+_OPTIONAL = """
+dataset_cap_rho window_cap_rho window_days partition_scheme partition_parts partition_part
+requester digest note"""
 
-COLUMNS = {
-    "sequence": REQUIRED,
-    "entry_id": REQUIRED,
-    "state": REQUIRED,
-    "cohort": REQUIRED,
-    "dataset": REQUIRED,
-    "release_id": REQUIRED,
-    "request_key": REQUIRED,
-    "rho": REQUIRED,
-    "epsilon": REQUIRED,
-    "delta": REQUIRED,
-    "adjacency": REQUIRED,
-    "unit": REQUIRED,
-    "lifetime_cap_rho": REQUIRED,
-    "dataset_cap_rho": OPTIONAL,
-    "window_cap_rho": OPTIONAL,
-    "window_days": OPTIONAL,
-    "partition_scheme": OPTIONAL,
-    "partition_parts": OPTIONAL,
-    "partition_part": OPTIONAL,
-    "owner": REQUIRED,
-    "requester": OPTIONAL,
-    "needs_approval": REQUIRED,
-    "digest": OPTIONAL,
-    "note": OPTIONAL,
-    "signers": REQUIRED,
-    "recorded_at": REQUIRED,
-    "previous_hash": REQUIRED,
-    "hash": REQUIRED,
-}
+COLUMNS = {name: name not in _OPTIONAL.split() for name in _NAMES.split()}
 """The columns in order, and whether each has a value in every row."""
 
 _CAPS = {

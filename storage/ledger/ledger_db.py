@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from pydantic import PositiveInt, SecretStr
 
 from privacy.charges import Caps, Charge, Partition
 from privacy.errors import IntegrityError, LedgerError, extra
-from privacy.ledger import GENESIS_HASH, Balance, EntryState, LedgerEntry, latest_entries
+from privacy.ledger import GENESIS_HASH, Balance, EntryState, LedgerEntry, Noted, latest_entries
 from privacy.spending import Spending
 from storage.files import private
 from storage.files.documents import Record, Sha256
@@ -166,14 +166,7 @@ class LedgerDatabase:
         return self._write(work)
 
     def transition(
-        self,
-        entry_id: str,
-        to_state: EntryState,
-        *,
-        expected_from: EntryState,
-        digest: str | None = None,
-        note: str | None = None,
-        signers: Sequence[str] = (),
+        self, entry_id: str, state: EntryState, *, expected_from: EntryState, **noted: Unpack[Noted]
     ) -> LedgerEntry:
         """Move an entry to another state, if it is in the expected one (compare and swap).
 
@@ -186,14 +179,7 @@ class LedgerDatabase:
         text is malformed.
         """
         return self._write(
-            lambda books: books.move(
-                entry_id,
-                to_state,
-                expected_from=expected_from,
-                digest=digest,
-                note=note,
-                signers=signers,
-            ),
+            lambda books: books.move(entry_id, state, expected_from=expected_from, **noted),
             begins_head=False,
         )
 
@@ -246,9 +232,7 @@ class LedgerDatabase:
         the recorded ones.
         """
         rows, now = self._journal.read()
-        return Spending(rows).balance(
-            cohort, dataset=dataset, partition=partition, caps=caps, now=now
-        )
+        return Spending(rows).balance(cohort, dataset, partition, caps=caps, now=now)
 
     def head(self) -> tuple[int, str]:
         """Return sequence and hash of the last row, ``(0, GENESIS_HASH)`` if there is none."""

@@ -12,7 +12,6 @@ verification checks that they are. The password of the URL is a secret: no messa
 or exception holds anything that the driver says about the connection.
 """
 
-from ipaddress import ip_address
 from typing import Any
 
 import psycopg
@@ -21,6 +20,7 @@ from pydantic import SecretStr
 from sqlalchemy import Connection
 
 from privacy.errors import ConfigurationError, LedgerError
+from storage.files.refs import is_loopback
 from storage.ledger.journal import JOURNAL, Journal
 from storage.ledger.journal_rows import COLUMNS
 
@@ -211,7 +211,7 @@ def _problem_with(url: SecretStr) -> str | None:
         host
         for name in ("host", "hostaddr")
         for host in str(settings.get(name) or "").split(",")
-        if host and not _is_local(host)
+        if host and not host.startswith(("/", "@")) and not is_loopback(host)
     ]
     if hosts and settings.get("sslmode") != "verify-full":
         return (
@@ -219,12 +219,3 @@ def _problem_with(url: SecretStr) -> str | None:
             "could answer in its place"
         )
     return None
-
-
-def _is_local(host: str) -> bool:
-    if host.startswith(("/", "@")) or host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from privacy.errors import ClustMixError, ConfigurationError, IntegrityError, Withheld
-from privacy.event_records import event_from_dict
-from privacy.events import Composed, Event
+from privacy.events import Composed, Event, event_from_dict
 from privacy.gaussian import GaussianAccountant
 from privacy.parameters import Adjacency
 from storage.files.documents import digest_of, has_digest

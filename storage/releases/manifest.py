@@ -52,7 +52,7 @@ class Manifest(Document):
     field for a count, a digest or a score of the source, and an unknown field is refused.
 
     The date is in UTC: a time of day would give away the length of the computation. Events are in
-    the form of `privacy.event_records.event_to_dict`; mu is their total under Gaussian differential
+    the form of `privacy.events.event_to_dict`; mu is their total under Gaussian differential
     privacy, and ``rho = mu**2 / 2``. Epsilon follows from it at `delta` under `adjacency`, and
     `replace_one_epsilon` for neighbours that differ in the data of one patient. The privacy unit is
     the data that one neighbour adds or removes. A release that is `tainted`, by a noise source for

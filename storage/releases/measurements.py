@@ -21,8 +21,7 @@ from pydantic import Field, JsonValue, ValidationError
 from privacy.arrays import Integers
 from privacy.charges import charged_rho
 from privacy.errors import ConfigurationError, IntegrityError
-from privacy.event_records import event_from_dict
-from privacy.events import Composed, Gaussian
+from privacy.events import Composed, Gaussian, event_from_dict
 from privacy.gaussian import GaussianAccountant
 from privacy.ledger import LedgerEntry
 from privacy.parameters import Adjacency
@@ -46,7 +45,7 @@ class MeasurementRecord(Record):
     """Request, requester and events of a measurement, and the digests of its files.
 
     The request key is that of `tasks.steps.source`, and the site file is in JSON. Events are
-    in order, as `privacy.event_records.event_to_dict` writes them. Noise that can be drawn again
+    in order, as `privacy.events.event_to_dict` writes them. Noise that can be drawn again
     taints. The period is that of a release by entry. The vocabulary names what each code of the
     arrays stands for. The files are the SHA-256 of every other file.
     """

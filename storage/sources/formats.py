@@ -193,7 +193,8 @@ def executed(source: SqlSource) -> Iterator[sa.CursorResult[tuple[object, ...]]]
 
     Yields the open result before its first row. It is a ConfigurationError if the environment
     variable with the URL is not set, the database is of another kind than the query, or the query
-    reads a view that is not declared, and an InputError if a SQLite file is missing.
+    reads a view that is not declared, and an InputError if a SQLite file is missing, or a
+    vocabulary lacks what the declaration needs of it.
     """
     url = source.url or os.environ.get(str(source.url_env))
     if not url:
@@ -220,7 +221,9 @@ def executed(source: SqlSource) -> Iterator[sa.CursorResult[tuple[object, ...]]]
                 driver.set_authorizer(_authorize_reading)
                 _check_times(driver, source)
             late.start()
-            _check_vocabulary(connection, source)
+            for query, lacking in source.vocabulary:
+                if connection.execute(sa.text(query)).first() is None:
+                    raise refusal("VOCABULARY", lacking=lacking)
             result = connection.execute(
                 sa.text(source.query), source.parameters, execution_options={"stream_results": True}
             )
@@ -266,13 +269,6 @@ def _without_index(catalogue: sa.Inspector, source: SqlSource) -> Iterator[str]:
         columns = {one["name"].lower() for one in catalogue.get_columns(*place)}
         if joined & columns and not any(first.lower() in joined for first in firsts):
             yield f"{name} ({', '.join(sorted(joined & columns))})"
-
-
-def _check_vocabulary(connection: sa.Connection, source: SqlSource) -> None:
-    """Refuse (InputError) a vocabulary that lacks what the declaration needs of it."""
-    for query, lacking in source.vocabulary:
-        if connection.execute(sa.text(query)).first() is None:
-            raise refusal("VOCABULARY", lacking=lacking)
 
 
 def _check_times(driver: sqlite3.Connection, source: SqlSource) -> None:

@@ -22,8 +22,8 @@ from tasks.execution.executor import IN_PROCESS, Executor
 from tasks.gates.agreement import CodedTable
 
 DISTILLED_FILE = "distilled.parquet"
-MOST_ROWS = 20_000
-"""Most rows that are looked at."""
+MOVING_ROWS, LABEL_ROWS = 20_000, 100_000
+"""Most rows along which points move, and most from which their labels follow."""
 
 _POINTS_OF_A_SLICE, _MOST_CELLS, _WHITE = 100, 40_000_000, 255
 
@@ -40,15 +40,16 @@ def distilled(
     """
     content = rows.codes.astype("<u2").tobytes() + rows.label.astype("<u2").tobytes()
     seed = tuple(hashlib.sha256(content).digest())
-    most = max(points, min(MOST_ROWS, _MOST_CELLS // sum(map(len, _tables(schema)))))
+    most = max(points, min(LABEL_ROWS, _MOST_CELLS // sum(map(len, _tables(schema)))))
     chosen = np.random.default_rng(seed).permutation(len(rows.label))[:most]
     names, values = encoded(rows.codes[chosen], schema)
     every = np.eye(len(schema.labels.level_names))[rows.label[chosen]]
     share = every.mean(axis=0)
     labels, n_points = every - share, min(points, len(chosen))
     n_slices = max(1, round(n_points / _POINTS_OF_A_SLICE))
+    few = max(points, MOVING_ROWS)
     tasks = [
-        (values[k::n_slices], labels[k::n_slices], len(part), (*seed, k))
+        (values[k:few:n_slices], labels[k:few:n_slices], len(part), (*seed, k))
         for k, part in enumerate(np.array_split(np.arange(n_points), n_slices))
     ]
     moved = np.concatenate(executor.map(optimised, tasks, gpu=True))

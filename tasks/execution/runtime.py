@@ -29,6 +29,7 @@ from storage.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import State
+    from prefect.flows import Flow
     from prefect.tasks import Task
 
 P = ParamSpec("P")
@@ -143,6 +144,20 @@ def private_log(step: str, text: str) -> None:
     entry = f"--- {datetime.now(UTC).isoformat(timespec='seconds')} {step}\n{text.rstrip()}\n"
     with open_private(directory / PRIVATE_LOG_NAME, "a") as log:
         log.write(entry.encode("utf-8", "backslashreplace"))
+
+
+def run_of_request(name: str) -> Callable[[Callable[P, R]], Flow[P, R]]:
+    """Make a Prefect flow of a request: never tried again, and nothing that it returns is kept."""
+    from prefect import flow
+
+    return flow(
+        name=name,
+        flow_run_name="{request.dataset}/{request.release_id}",
+        log_prints=False,
+        persist_result=False,
+        retries=0,
+        validate_parameters=True,
+    )
 
 
 def guarded_task(name: str) -> Callable[[Callable[P, R]], Task[P, R]]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from privacy.arrays import Codes, Floats
+from storage.releases.manifest import GateRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +24,19 @@ class CodedTable:
 
     def __len__(self) -> int:
         return len(self.label)
+
+
+def compared(
+    check: str, *, distance: float, bound: float, unseen: tuple[str, ...] = ()
+) -> GateRecord:
+    """Return the record of a distance, which passes up to its bound."""
+    return GateRecord(
+        check=check,
+        passed=bool(distance <= bound),
+        distance=round(distance, 4),
+        bound=round(bound, 4),
+        unseen=unseen,
+    )
 
 
 def shares_by_label(table: CodedTable, *, n_codes: Sequence[int], n_labels: int) -> list[Floats]:

@@ -18,18 +18,14 @@ from numpy.typing import NDArray
 
 from privacy.arrays import Indices
 from privacy.errors import ClustMixError
-from storage.files.documents import canonical_json, digest_of, listed
+from storage.files.documents import canonical_json, digest_of, listed, strict_json
 from storage.files.private import read_bounded
+from storage.releases.manifest import GateRecord
 from storage.schema.columns import Column, NumericColumn, raw_text
 from storage.schema.labels import Label
 from storage.schema.table import TableSchema
 from storage.sources.cells import distinct, number_cells
-from tasks.gates.expectations import GateCheck
-from tasks.gates.table_rules import (
-    RESULT_FORMAT,
-    batch_definition,
-    silent_great_expectations,
-)
+from tasks.gates.table_rules import silent_great_expectations, validated
 
 Suite: TypeAlias = Mapping[str, Any]
 """JSON of a suite or of an expectation, as Great Expectations writes it."""
@@ -55,16 +51,9 @@ _COMPLETE = {"result_format": "COMPLETE", "include_unexpected_rows": False}
 
 def read_suite(path: Path) -> dict[str, Any]:
     """Read strict JSON: an object, no key twice, finite numbers (else ValueError)."""
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len(dict(pairs)) < len(pairs):
-            raise ValueError
-        return dict(pairs)
-
-    suite = None
     with suppress(OSError, ValueError, RecursionError, ClustMixError):
         content = read_bounded(path, MAX_BYTES)
-        suite = json.loads(content[:MAX_BYTES], object_pairs_hook=once)
+        suite = strict_json(content[:MAX_BYTES])
         canonical_json(suite)  # refuses NaN and infinity
         if isinstance(suite, dict) and len(content) <= MAX_BYTES:
             return suite
@@ -123,7 +112,7 @@ def unexpected_rows(
             yield f"{title} to hold", _columns(one)[0], np.array(rows, dtype=np.intp)
 
 
-def suite_checks(frame: pd.DataFrame, suite: Suite, cells: Cells) -> list[GateCheck]:
+def suite_checks(frame: pd.DataFrame, suite: Suite, cells: Cells) -> list[GateRecord]:
     """Judge the expectations of the output gate on the rows of the file to be published.
 
     Privacy
@@ -132,7 +121,9 @@ def suite_checks(frame: pd.DataFrame, suite: Suite, cells: Cells) -> list[GateCh
     """
     asked = _asked(suite, "output", cells)
     return [
-        GateCheck(name=title, column=", ".join(_columns(one)) or None, passed=bool(holds.success))
+        GateRecord(
+            check=": ".join(filter(None, (title, ", ".join(_columns(one))))), passed=holds.success
+        )
         for (title, one), holds in zip(asked.items(), _judged(frame, asked, cells), strict=True)
     ]
 
@@ -236,27 +227,24 @@ def _judged(
     frame: pd.DataFrame,
     asked: Mapping[str, Suite],
     cells: Cells,
-    result_format: str | dict[str, Any] = RESULT_FORMAT,
+    result_format: str | dict[str, Any] | None = None,
 ) -> list[Any]:
     if not asked:
         return []
-    gx, source = silent_great_expectations(), batch_definition()
+    gx = silent_great_expectations()
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
     whole = any("_table_" in one["type"] or "_exist" in one["type"] for one in asked.values())
     names = {*frame} if whole else {name for one in asked.values() for name in _columns(one)}
     columns = {str(n): _converted(frame, str(n), cells.get(str(n))) for n in frame if n in names}
     rows = pd.DataFrame(columns, index=range(len(frame)))
-    with warnings.catch_warnings():
-        # A warning may quote a value; nothing about the rows leaves by this way.
-        warnings.simplefilter("ignore")
-        parts = [
-            ExpectationConfiguration(one["type"], _arguments(one, cells), {"place": place})
-            for place, one in enumerate(asked.values())
-        ]
+    parts = [
+        ExpectationConfiguration(one["type"], _arguments(one, cells), {"place": place})
+        for place, one in enumerate(asked.values())
+    ]
+    with warnings.catch_warnings(action="ignore"):
         suite = gx.ExpectationSuite("suite", [part.to_domain_obj() for part in parts])
-        batch = source.get_batch({"dataframe": rows})
-        found = batch.validate(suite, result_format=result_format).results
+    found = validated(rows, suite, result_format)
     by_place = {result.expectation_config.meta["place"]: result for result in found}
     return [by_place[place] for place in range(len(asked))]
 

@@ -1,7 +1,12 @@
-"""Rules of a table: one suite of Great Expectations over the distinct cells of each column.
+"""The output gate: rules of the declared schema, of the file that is published.
 
-A rule that holds for each distinct cell holds for every row, so the suite has the same size for a
-thousand rows and for ten million. Only booleans are returned.
+The source is held against them by the encoder, and against the owner's own rules by
+`tasks.gates.suites`. A release reveals that the table kept these rules, and the guarantee does not
+cover that one bit.
+
+One suite of Great Expectations judges the distinct cells of each column: a rule that holds for each
+of them holds for every row, so the suite has the same size for a thousand rows and for ten million.
+Only booleans are returned.
 """
 
 import logging
@@ -9,9 +14,8 @@ import os
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -19,6 +23,7 @@ from numpy.typing import NDArray
 
 from privacy.arrays import Floats
 from privacy.errors import ConfigurationError
+from storage.releases.manifest import GateRecord
 from storage.schema.columns import CategoricalColumn, Column
 from storage.schema.table import TableSchema
 from storage.sources.cells import distinct
@@ -38,14 +43,13 @@ _NOT_NULL = "ExpectColumnValuesToNotBeNull"
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 
 
-@dataclass(frozen=True, slots=True)
-class _TableRule:
-    """A named rule of a column, or with None of the table, as an expectation of its cells."""
+class _Rule(NamedTuple):
+    """A named rule as an expectation of cells; without any cells it holds, for None it fails."""
 
     check: str
-    column: str | None
     expectation: str
     arguments: Mapping[str, Any]
+    cells: Cells | None
 
 
 @cache
@@ -72,32 +76,39 @@ def batch_definition() -> Any:
     return asset.add_batch_definition_whole_dataframe("whole")
 
 
-def judged(
-    rules: Sequence[tuple[_TableRule, Cells | None]],
-) -> list[tuple[str, str | None, bool]]:
-    """Return check and column of each rule, and true if it holds.
+def output_gate(frame: pd.DataFrame, schema: TableSchema, rows: int) -> list[GateRecord]:
+    """Check a synthetic table that was read back from the file to be published.
 
-    A rule holds for no cells, and fails for None.
+    ``rows`` is the public number of the site file. A label level may be absent; a value that is no
+    label level is refused.
+
+    Privacy
+    -------
+    Post-processing: reads synthetic rows and public declarations only.
     """
-    gx, passed = silent_great_expectations(), list[bool]()
+    if not frame.columns.is_unique or not all(isinstance(name, str) for name in frame.columns):
+        return [GateRecord(check="columns", passed=False)]
+    rules = _rules(frame, schema, rows)
+    return [
+        GateRecord(check=rule.check, passed=passed)
+        for rule, passed in zip(rules, _judged(rules), strict=True)
+    ]
+
+
+def _judged(rules: Sequence[_Rule]) -> list[bool]:
+    gx, passed = silent_great_expectations(), [rule.cells is not None for rule in rules]
     # Columns of similar length share a frame, in which shorter ones repeat their cells.
     batches: dict[int, tuple[dict[str, Cells], list[Any]]] = {}
-    for place, (rule, cells) in enumerate(rules):
-        passed.append(cells is not None)
+    for place, (_, expectation, arguments, cells) in enumerate(rules):
         if cells is not None and len(cells):
             columns, expectations = batches.setdefault(len(cells).bit_length() // 8, ({}, []))
             columns[str(place)] = cells
-            kind = getattr(gx.expectations, rule.expectation)
-            expectations.append(kind(column=str(place), **rule.arguments))
+            kind = getattr(gx.expectations, expectation)
+            expectations.append(kind(column=str(place), **arguments))
     for columns, expectations in batches.values():
         height = max(map(len, columns.values()))
         frame = pd.DataFrame({name: np.resize(cells, height) for name, cells in columns.items()})
-        suite = gx.ExpectationSuite(name="rules", expectations=expectations)
-        with warnings.catch_warnings():
-            # A warning may quote a value; nothing about the rows leaves by this way.
-            warnings.simplefilter("ignore")
-            batch = batch_definition().get_batch({"dataframe": frame})
-            results = batch.validate(suite, result_format=RESULT_FORMAT).results
+        results = validated(frame, gx.ExpectationSuite(name="rules", expectations=expectations))
         if any(result.result for result in results):
             raise ConfigurationError(
                 "RESULT_FORMAT",
@@ -106,48 +117,51 @@ def judged(
             )
         for result in results:
             passed[int(result.expectation_config.kwargs["column"])] = bool(result.success)
-    return [
-        (rule.check, rule.column, holds) for (rule, _), holds in zip(rules, passed, strict=True)
-    ]
+    return passed
 
 
-def release_rules(
-    frame: pd.DataFrame, schema: TableSchema, rows: int
-) -> list[tuple[_TableRule, Cells | None]]:
-    """Return the rules of the output gate with the cells of the synthetic rows."""
-    names = [*map(str, enumerate(schema.released_columns))]
-    header, number = [*map(str, enumerate(frame))], np.array([float(len(frame))])
-    asked: list[tuple[_TableRule, Cells | None]] = [
-        (_TableRule("columns", None, _SAME_SET, {"value_set": names}), _array(header)),
-        (_TableRule("row_count", None, _BETWEEN, {"min_value": rows, "max_value": rows}), number),
+def validated(frame: pd.DataFrame, suite: Any, result_format: Any = None) -> list[Any]:
+    """Return the results of a suite on rows: booleans alone by default."""
+    batch = batch_definition().get_batch({"dataframe": frame})
+    with warnings.catch_warnings():
+        # A warning may quote a value; nothing about the rows leaves by this way.
+        warnings.simplefilter("ignore")
+        results = batch.validate(suite, result_format=result_format or RESULT_FORMAT).results
+    return list(results)
+
+
+def _rules(frame: pd.DataFrame, schema: TableSchema, rows: int) -> list[_Rule]:
+    names, header = [*map(str, enumerate(schema.released_columns))], [*map(str, enumerate(frame))]
+    number, count = np.array([float(len(frame))]), {"min_value": rows, "max_value": rows}
+    asked = [
+        _Rule("columns", _SAME_SET, {"value_set": names}, _array(header)),
+        _Rule("row_count", _BETWEEN, count, number),
     ]
-    block = _block_of(schema)
-    if block is None:
-        for column in schema.columns:
-            asked += _release_rules(column, frame)
-    else:
+    if schema.image is None and schema.items is None:
+        asked += [rule for column in schema.columns for rule in _rules_of(column, frame)]
+    else:  # pixels or items, which share a declaration
         levels = ["0", "1"] if schema.image is None else [*map(str, schema.image.levels)]
         types = {frame[name].dtype.kind for name in schema.column_names if name in frame}
         whole = schema.image is None or types <= {"i", "u"}
-        texts = _texts(frame, schema.column_names) if whole else None
-        asked.append((_TableRule(block, None, _IN_SET, {"value_set": levels}), _array(texts)))
+        texts, block = _texts(frame, schema.column_names), "items" if schema.items else "pixels"
+        asked.append(_Rule(block, _IN_SET, {"value_set": levels}, texts if whole else None))
     for label in schema.all_labels:
         if label.number is not None:
-            asked += _release_rules(label.number, frame)
+            asked += _rules_of(label.number, frame)
             continue
-        rule = _TableRule("label", label.name, _IN_SET, {"value_set": [*label.level_names]})
-        asked.append((rule, _array(_texts(frame, [label.name]))))
+        rule, names = f"label: {label.name}", {"value_set": [*label.level_names]}
+        asked.append(_Rule(rule, _IN_SET, names, _texts(frame, [label.name])))
     return asked
 
 
-def _release_rules(column: Column, frame: pd.DataFrame) -> list[tuple[_TableRule, Cells | None]]:
+def _rules_of(column: Column, frame: pd.DataFrame) -> list[_Rule]:
     """Return the rules of a released column: its levels, or numbers in bounds and on the grid."""
     name, missing = column.name, [*column.missing, *([""] if column.nullable else [])]
     if isinstance(column, CategoricalColumn):
         levels = {"value_set": [*column.levels, *missing]}
-        return [(_TableRule("level", name, _IN_SET, levels), _array(_texts(frame, [name])))]
+        return [_Rule(f"level: {name}", _IN_SET, levels, _texts(frame, [name]))]
     numbers, off_grid = numbers_of(frame, name), None
-    texts = _array([] if numbers is not None else _texts(frame, [name]))  # [] is numbers by type
+    texts = _array([]) if numbers is not None else _texts(frame, [name])  # [] is numbers by type
     if numbers is None and texts is not None:
         numbers = np.array(pd.to_numeric(texts, errors="coerce"), dtype=np.float64)
         numbers[np.isin(texts, missing)] = column.lower
@@ -160,38 +174,33 @@ def _release_rules(column: Column, frame: pd.DataFrame) -> list[tuple[_TableRule
         numbers = _ends(numbers)
     bounds = {"min_value": column.lower, "max_value": column.upper}
     asked = [
-        (_TableRule("number", name, _MATCHES, _one_of(missing, _NUMBER)), texts),
-        (_TableRule("grid", name, _BETWEEN, {"min_value": 0.0, "max_value": 0.0}), off_grid),
-        (_TableRule("bounds", name, _BETWEEN, bounds), numbers),
+        _Rule(f"number: {name}", _MATCHES, _one_of(missing, _NUMBER), texts),
+        _Rule(f"grid: {name}", _BETWEEN, {"min_value": 0.0, "max_value": 0.0}, off_grid),
+        _Rule(f"bounds: {name}", _BETWEEN, bounds, numbers),
     ]
-    return asked + [(_TableRule("not_null", name, _NOT_NULL, {}), numbers)] * (not column.nullable)
-
-
-def _block_of(schema: TableSchema) -> str | None:
-    """Return the name of the one check of all pixels or items, which share a declaration."""
-    return "pixels" if schema.image is not None else "items" if schema.items is not None else None
+    return asked + [_Rule(f"not_null: {name}", _NOT_NULL, {}, numbers)] * (not column.nullable)
 
 
 def _one_of(texts: Iterable[str], *patterns: str) -> dict[str, str]:
     return {"regex": f"^(?:{'|'.join([*patterns, *map(re.escape, sorted(texts))])})$"}
 
 
-def _array(texts: Iterable[str] | None) -> Cells | None:
-    return None if texts is None else np.array([*texts], dtype=object)
+def _array(texts: Iterable[str]) -> Cells:
+    return np.array([*texts], dtype=object)
 
 
-def _texts(frame: pd.DataFrame, names: Sequence[str]) -> set[str] | None:
+def _texts(frame: pd.DataFrame, names: Sequence[str]) -> Cells | None:
     """Return the distinct texts of columns as the schema compares them; nulls are empty."""
     if not set(names) <= set(frame.columns):
         return None
     kinds = {*frame[list(names)].dtypes}
     if len(names) > 1 and all(isinstance(k, np.dtype) and k.kind in "iu" for k in kinds):
-        return {*map(str, pd.unique(frame[list(names)].to_numpy().ravel()).tolist())}
+        return _array({*map(str, pd.unique(frame[list(names)].to_numpy().ravel()).tolist())})
     texts: set[str] = set()
     for name in names:
         index, found = distinct(frame[name])
         texts.update(found, [""] if (index < 0).any() else [])
-    return texts
+    return _array(texts)
 
 
 def numbers_of(frame: pd.DataFrame, name: str) -> Floats | None:

@@ -1,33 +1,114 @@
 """Summary of a check: the faults of each column, the worst first, with their change as YAML.
 
-For the owner of the table alone. A cell is repeated only where it could be written down without the
-table: a usual code for missing, or another spelling of a declared level. Bounds and levels are
-never proposed from the rows; a placeholder stands for what the codebook says.
+Cells that were clipped, missing or undeclared are counted batch by batch on any worker, by the
+functions of the encoder; the counts are private, and the summary is for the owner of the table
+alone. A cell is repeated only where it could be written down without the table: a usual code for
+missing, or another spelling of a declared level. Bounds and levels are never proposed from the
+rows; a placeholder stands for what the codebook says.
 """
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
+import pandas as pd
 import yaml
+from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from storage.files.documents import listed
 from storage.schema.columns import CategoricalColumn, NumericColumn, number_of
 from storage.schema.labels import Label, SurvivalLabel
 from storage.schema.table import TableSchema
-from tasks.ingest.tallies import WORDS, Tally
+from storage.sources.cells import distinct
+from tasks.ingest.encoding import NO_LABEL, label_codes, level_codes, numbers_of
+from tasks.ingest.pieces import IngestRules
+from tasks.ingest.violations import Rule, Violation, rows_of
+
+Tally: TypeAlias = Counter[tuple[str, str, str]]
+"""Number of cells by column, kind and text; the text is empty for all cells of a kind."""
+
+_Declared: TypeAlias = NumericColumn | CategoricalColumn | Label
+
+MAX_TEXTS = 50
+"""Most texts of a column and kind that a batch contributes, the most frequent ones."""
+
+
+def tally(frame: pd.DataFrame, rules: IngestRules, violations: Sequence[Violation]) -> Tally:
+    """Count the cells of a batch by column and kind.
+
+    Kinds are ``cells`` (all), ``low`` and ``high`` (clipped), ``other``, ``missing``, ``outside``
+    (refused), ``known`` (the rest), ``bottom`` and ``top`` (in the outer tenths of the bounds),
+    ``constraint``, ``key`` and, with their texts, ``low text`` and so on.
+    """
+    schema, found = rules.row_schema, Tally()
+    columns = schema.columns if schema.image is None else ()
+    for column in (*columns, *schema.all_labels):
+        _count(found, frame[column.name], _kinds(frame[column.name], column))
+    for name in (rules.unit.column, None if rules.visits is None else rules.visits.order):
+        if name is not None:
+            own = [one for one in violations if one.column == name]
+            _count(found, frame[name], {"outside": rows_of(own, len(frame))})
+    for one in violations:
+        if one.rule not in frozenset(Rule):
+            found[one.column, "constraint", ""] += len(one.rows)
+    if rules.unit.column is not None:
+        index, keys = distinct(frame[rules.unit.column])
+        number = Counter(dict(enumerate(np.bincount(index[index >= 0]).tolist())))
+        often = [place for place, n in number.most_common(MAX_TEXTS) if n > 1]
+        for place in {*often, *(place for place, key in enumerate(keys) if key.lower() in _WORDS)}:
+            found[rules.unit.column, "key", keys[place]] += number[place]
+    return found
+
+
+def _kinds(cells: pd.Series, column: _Declared) -> dict[str, NDArray[np.bool_]]:
+    broken: list[Violation] = []
+    if isinstance(column, Label):
+        missing = label_codes(cells, column, broken) == NO_LABEL
+        return {"missing": missing, "outside": rows_of(broken, len(cells))}
+    if isinstance(column, CategoricalColumn):
+        codes = level_codes(cells, column.model_copy(update={"other": None}), broken)
+        opened = [one for one in broken if one.rule == Rule.LEVEL and column.other is not None]
+        other = rows_of(opened, len(cells))
+        outside = rows_of(broken, len(cells)) & ~other
+        return {"missing": codes == len(column.levels), "other": other, "outside": outside}
+    values, missing = numbers_of(cells, column, broken)
+    outside, tenth = rows_of(broken, len(cells)), (column.upper - column.lower) / 10.0
+    known = ~missing & ~outside
+    return {
+        "missing": missing,
+        "outside": outside,
+        "known": known,
+        "low": known & (values < column.lower),
+        "high": known & (values > column.upper),
+        "bottom": known & (values <= column.lower + tenth),
+        "top": known & (values >= column.upper - tenth),
+    }
+
+
+def _count(found: Tally, cells: pd.Series, kinds: dict[str, NDArray[np.bool_]]) -> None:
+    name = str(cells.name)
+    found[name, "cells", ""] += len(cells)
+    for kind, rows in kinds.items():
+        found[name, kind, ""] += int(rows.sum())
+        if kind in ("low", "high", "other", "outside") and rows.any():
+            index, texts = distinct(cells[rows])
+            for place, n in Counter(index.tolist()).most_common(MAX_TEXTS):
+                found[name, f"{kind} text", texts[place] if place >= 0 else ""] += n
+
 
 MANY, FEW = 0.9, 0.01
 """Shares of the cells from which a column is crowded, and from which clipping is a fault."""
 
 _SAID = listed(__package__, "findings.toml")
+_WORDS = frozenset(word.replace("_", " ") for word in _SAID["cells"]["words"].split())
 _CODE, _FORMS = re.compile(_SAID["cells"]["code"]), _SAID["cells"]["forms"]
 _SHARES = {"clipped_low": "low", "clipped_high": "high"} | {
     kind: kind for kind in ("other", "missing", "outside")
 }
-_Declared: TypeAlias = NumericColumn | CategoricalColumn | Label
 
 
 class _Fault(NamedTuple):
@@ -90,7 +171,7 @@ def summary_of(found: Tally, schema: TableSchema, patient: str | None) -> list[d
 def _of_key(cells: _Cells, is_patient: bool) -> Iterator[_Fault]:
     """Yield faults of the key of patients, or of the moments of visits."""
     keys = {key: share for key, share in cells.texts("key").items() if key}
-    words = tuple(key for key in keys if key.lower() in WORDS)
+    words = tuple(key for key in keys if key.lower() in _WORDS)
     if cells.share("outside"):
         yield _Fault("no_patient" if is_patient else "order", cells.share("outside"))
     if words:
@@ -102,7 +183,7 @@ def _of_key(cells: _Cells, is_patient: bool) -> Iterator[_Fault]:
 def _of(cells: _Cells, column: _Declared) -> Iterator[_Fault]:
     texts = cells.texts("outside text") | cells.texts("other text")
     empty = texts.pop("", 0.0)
-    words = tuple(text for text in texts if text.lower() in WORDS)
+    words = tuple(text for text in texts if text.lower() in _WORDS)
     if cells.share("constraint"):
         yield _Fault("constraint", cells.share("constraint"))
     if not isinstance(column, Label) and cells.share("missing") + empty > 1.0 - 1e-9:

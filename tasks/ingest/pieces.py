@@ -35,14 +35,16 @@ from tasks.ingest.encoding import encode_chunk
 from tasks.ingest.patient_rows import (
     N_SHARDS,
     bounded_rows,
+    first_visits,
     joined,
     levels_of,
+    moments_of,
     rows_by_shard,
     unnamed_patients,
+    unordered,
 )
 from tasks.ingest.shards import store_rows
-from tasks.ingest.violations import Rule, Violation, refuse_violations
-from tasks.ingest.visits import first_visits, moments_of, unordered
+from tasks.ingest.violations import Rule, Violation, refuse_violations, rows_of
 
 _ENTRANTS = "entrants.json"
 
@@ -57,7 +59,7 @@ class IngestRules:
     ``schema`` is that of the release; `row_schema` is that of a source row, which differs with
     `visits`. ``marks`` are those of numbers in a text file, None for the usual ones; ``suite`` is
     the owner's own, if any. A check also counts cells by ``tally``, for its owner
-    (`tasks.ingest.tallies`); a release does not.
+    (`tasks.ingest.findings`); a release does not.
     """
 
     schema: TableSchema
@@ -270,10 +272,7 @@ def _entrants(workspace: Path) -> frozenset[str]:
 
 
 def _without_patient(frame: pd.DataFrame, unit: PrivacyUnit) -> NDArray[np.bool_]:
-    found = np.zeros(len(frame), dtype=np.bool_)
-    for violation in unnamed_patients(frame, unit):
-        found[violation.rows] = True
-    return found
+    return rows_of(unnamed_patients(frame, unit), len(frame))
 
 
 def _own_part(rules: IngestRules, frame: pd.DataFrame, workspace: Path) -> pd.DataFrame:

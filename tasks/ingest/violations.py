@@ -3,7 +3,7 @@
 Rule and column are public and may be shown. Rows and values stay private.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -58,6 +58,14 @@ class EncodedChunk:
     valid: NDArray[np.bool_]
     violations: tuple[Violation, ...]
     numbers: Mapping[int, Integers] = field(default_factory=dict)
+
+
+def rows_of(violations: Iterable[Violation], n_rows: int) -> NDArray[np.bool_]:
+    """Return which of the rows of a chunk break one of the rules. Private."""
+    rows = np.zeros(n_rows, dtype=np.bool_)
+    for violation in violations:
+        rows[violation.rows] = True
+    return rows
 
 
 def refuse_violations(violations: Sequence[Violation], *, diagnostics: str | None = None) -> None:

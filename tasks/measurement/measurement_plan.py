@@ -13,8 +13,8 @@ import numpy as np
 
 from privacy.calibration import discrete_noise_stddev
 from privacy.events import Composed, Gaussian, Repeated
+from privacy.mechanisms import SUM_GRID_BITS, weighted_sum_l2_sensitivity
 from privacy.parameters import Adjacency
-from privacy.sensitivity import SUM_GRID_BITS, weighted_sum_l2_sensitivity
 
 _GIVEN_AWAY = 1e-12
 """Part of each share that rounding in a composition may use up."""
@@ -43,7 +43,7 @@ class SumRequest:
 
         Privacy
         -------
-        Adjacency: add or remove one patient; `privacy.sensitivity.weighted_sum_l2_sensitivity`.
+        Adjacency: add or remove one patient; `privacy.mechanisms.weighted_sum_l2_sensitivity`.
         """
         return weighted_sum_l2_sensitivity(bound=self.bound, scale=self.scale)
 

@@ -12,7 +12,7 @@ itself: BLAS, which rounds a row by where it lies among others, sees no vector o
 import numpy as np
 
 from privacy.arrays import Integers
-from privacy.sensitivity import SUM_GRID_BITS
+from privacy.mechanisms import SUM_GRID_BITS
 from tasks.measurement.encoded import EncodedRows
 
 SUM_SCALE = 2**SUM_GRID_BITS

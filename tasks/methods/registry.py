@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module, resources
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
     from tasks.measurement.method import Synthesizer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MethodEntry:
+class MethodEntry(BaseModel, frozen=True, extra="forbid"):
     """Public facts about a method, as ``methods.toml`` beside this module states them.
 
     Kind and title are its name in a site file, and for people. Settings (a pydantic model with the
@@ -53,12 +51,7 @@ class MethodEntry:
 _FILE = resources.files(__package__).joinpath("methods.toml")
 
 METHODS = tuple(
-    MethodEntry(
-        kind=kind,
-        data_kinds=tuple(facts.pop("data_kinds")),
-        histograms=tuple(facts.pop("histograms", ())),
-        **facts,
-    )
+    MethodEntry(kind=kind, **facts)
     for kind, facts in tomllib.loads(_FILE.read_text("utf-8")).items()
 )
 

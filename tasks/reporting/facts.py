@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from privacy.event_records import event_from_dict
-from privacy.events import Event, Gaussian, Repeated
+from privacy.events import Event, Gaussian, Repeated, event_from_dict
 from storage.releases.manifest import GateRecord, Manifest
 from storage.schema.columns import CategoricalColumn, Column, NumericColumn, in_short
 from storage.schema.labels import Label

@@ -18,12 +18,7 @@ from storage.schema.table import TableSchema
 from tasks.measurement.method import Released
 from tasks.methods.clustmix.images.image_layout import ImageLayout
 from tasks.methods.clustmix.images.teacher import ReleasedTeacher
-from tasks.reporting.teacher_files import (
-    BRIGHTEST,
-    RELEASED_ARRAYS,
-    TEACHER_FILE,
-    teacher_arrays,
-)
+from tasks.reporting.teacher_files import BRIGHTEST, RELEASED_ARRAYS, TEACHER_FILE, teacher_arrays
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,18 +3,17 @@
 Everything here reads released values and public settings only.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
 
 import pandas as pd
 
-from privacy.event_records import event_from_dict
+from privacy.events import event_from_dict
 from storage.releases.bundles import totals_of
-from storage.releases.manifest import Manifest, MethodRecord, file_digests
+from storage.releases.manifest import GateRecord, Manifest, MethodRecord, file_digests
 from storage.releases.measurements import Measurement
-from tasks.gates.expectations import GateReport
 from tasks.gates.suites import gate_stated
 from tasks.reporting.catalogue import catalogue_files
 from tasks.reporting.claim import Claim
@@ -39,7 +38,7 @@ def build_bundle(
     tables: Mapping[str, bytes],
     frame: pd.DataFrame,
     *,
-    gate: GateReport,
+    gate: Sequence[GateRecord],
     conditions: Mapping[str, str],
     checks_before: int = 0,
 ) -> tuple[dict[str, bytes], Manifest]:
@@ -53,7 +52,7 @@ def build_bundle(
         **_facts(job, measurement),
         conditions=dict(conditions),
         corrected_after_checks=checks_before,
-        gate=gate.records(),
+        gate=tuple(gate),
         rows=len(frame),
         files=file_digests(files),
     )

@@ -9,10 +9,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Unpack
 
 from privacy.charges import Caps, Charge, ChargeColumns
 from privacy.errors import ClustMixError, InputError, IntegrityError, LedgerError, Withheld
-from privacy.ledger import TABLE_TAG, Balance, EntryState, LedgerEntry
+from privacy.ledger import TABLE_TAG, Balance, EntryState, LedgerEntry, Noted
 from storage.files.private import file_locked
 from storage.files.workspace import live_run_ids
 from storage.keys.key_store import KeyStore
@@ -64,9 +65,9 @@ class Entries:
         self._ledger = ledger
         self.owner = owner
         self._keys = keys
-        self._measurements = measurements
-        self._releases = releases
-        self._workspaces = workspaces
+        self.measurements = measurements
+        self.releases = releases
+        self.workspaces = workspaces
         self._declarations = declarations
         self._register = register
 
@@ -96,7 +97,7 @@ class Entries:
             for row in self._ledger.history()
             if row.entry_id == entry.entry_id and row.state is EntryState.SEALED
         )
-        return self._measurements.open(entry.release_id, expected_sha256=sealed)
+        return self.measurements.open(entry.release_id, expected_sha256=sealed)
 
     def balance(self, entry: LedgerEntry, caps: Caps) -> Balance:
         """Return what is spent and what is left, under these caps, for releases like this one."""
@@ -110,7 +111,7 @@ class Entries:
 
     def check_publishable(self, dataset: str) -> None:
         """Refuse a dataset whose release could not be published: it must not be paid for."""
-        self._releases.check_usable(dataset)
+        self.releases.check_usable(dataset)
         self._keys.pipeline()
 
     def reserve(
@@ -123,7 +124,7 @@ class Entries:
         Withheld if the last charge of the dataset burned.
         """
         self.check_publishable(charge.dataset)
-        require_known(self._measurements, self._releases, self.all)
+        require_known(self.measurements, self.releases, self.all)
         with self.reading(charge) as register:
             if charge.partition is not None and register is not None:
                 own = replace(charge.partition, register=register.register_id)
@@ -134,7 +135,7 @@ class Entries:
                 charge, new_draw=new_draw, unless_burned=unless_burned
             )
             entry = reservation.entry
-            live = live_run_ids(self._workspaces)
+            live = live_run_ids(self.workspaces)
             if reservation.created or not _runs(entry, live):
                 return reservation
             dead = entry.owner == self.owner and entry.release_id not in live
@@ -171,24 +172,10 @@ class Entries:
             head = register.keep(entry.entry_id)
         self.advance(entry.entry_id, EntryState.EXECUTING, note=note, digest=head)
 
-    def advance(
-        self,
-        entry_id: str,
-        state: EntryState,
-        *,
-        digest: str | None = None,
-        note: str | None = None,
-        signers: tuple[str, ...] = (),
-    ) -> LedgerEntry:
+    def advance(self, entry_id: str, state: EntryState, **noted: Unpack[Noted]) -> LedgerEntry:
         """Move an entry one state on from the state it is in."""
-        return self._ledger.transition(
-            entry_id,
-            state,
-            expected_from=self._ledger.entry(entry_id).state,
-            digest=digest,
-            note=note,
-            signers=signers,
-        )
+        now = self._ledger.entry(entry_id).state
+        return self._ledger.transition(entry_id, state, expected_from=now, **noted)
 
     @contextmanager
     def checking(self, entry: LedgerEntry, declared: Declarations, table: str) -> Iterator[None]:
@@ -294,18 +281,9 @@ class Entries:
         else:
             self.close_dead(current, note=note)
 
-    def _move(
-        self,
-        entry: LedgerEntry,
-        following: EntryState,
-        *,
-        digest: str | None = None,
-        note: str | None = None,
-    ) -> None:
+    def _move(self, entry: LedgerEntry, state: EntryState, **noted: Unpack[Noted]) -> None:
         try:
-            self._ledger.transition(
-                entry.entry_id, following, expected_from=entry.state, digest=digest, note=note
-            )
+            self._ledger.transition(entry.entry_id, state, expected_from=entry.state, **noted)
         except LedgerError as error:
             # Another process has moved it in the meantime, or its run has.
             if error.code != "STATE_CHANGED":
@@ -314,19 +292,19 @@ class Entries:
     def _sealed_digest(self, entry: LedgerEntry) -> str | None:
         """Return the digest of an entry's measurement if it is whole and its own."""
         try:
-            measurement = self._measurements.open(entry.release_id)
+            measurement = self.measurements.open(entry.release_id)
         except IntegrityError:
             return None
         return measurement.sha256 if measurement.record.ledger_entry == entry.entry_id else None
 
     def _published_digest(self, entry: LedgerEntry) -> str | None:
         """Return the digest of the manifest of an entry's bundle if it is in the store, whole."""
-        ref = self._releases.find(entry.release_id)
+        ref = self.releases.find(entry.release_id)
         if ref is None:
             return None
         try:
             verified = verify_bundle(
-                self._releases.path(ref),
+                self.releases.path(ref),
                 trusted=self._keys.pipeline_public(),
                 officers=self._keys.officers(),
             )

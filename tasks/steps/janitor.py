@@ -7,7 +7,6 @@ from storage.files.diagnostics import remove_old_diagnostics
 from storage.files.private import remove_staging, staged
 from storage.files.workspace import live_run_ids, purge_abandoned
 from storage.releases.pending import PendingBundles
-from storage.releases.release_store import ReleaseStore
 from tasks.steps.entries import AFTER_SEAL, Entries
 
 
@@ -16,10 +15,7 @@ class Janitor:
     """Looks after the entries and folders of the runs of one installation."""
 
     entries: Entries
-    measurements: Path
     pending: PendingBundles
-    releases: ReleaseStore
-    workspaces: Path
     diagnostics: Path
 
     def clean_up(self) -> None:
@@ -32,21 +28,22 @@ class Janitor:
         """
         # Entries first: a run holds its workspace from before its reservation to after its last
         # transition, so an open entry that was seen here and has no live run is abandoned.
-        own = [entry for entry in self.entries.all() if entry.owner == self.entries.owner]
+        entries, measurements = self.entries, self.entries.measurements.root
+        own = [entry for entry in entries.all() if entry.owner == entries.owner]
         # The same holds for the folders that it writes. They are listed here and not taken from the
         # workspaces that are purged, since a clean-up may die too.
-        written = staged(self.measurements) | self.pending.release_ids()
-        live = live_run_ids(self.workspaces)
+        written = staged(measurements) | self.pending.release_ids()
+        live = live_run_ids(entries.workspaces)
         for entry in own:
             if entry.release_id not in live:
-                self.entries.close_dead(entry)
-        waiting = {e.release_id for e in self.entries.all() if e.state in AFTER_SEAL}
-        purge_abandoned(self.workspaces)
+                entries.close_dead(entry)
+        waiting = {e.release_id for e in entries.all() if e.state in AFTER_SEAL}
+        purge_abandoned(entries.workspaces)
         for release_id in written - live:
             # A measurement, or a bundle, that was not written to its end.
-            remove_staging(self.measurements, release_id)
+            remove_staging(measurements, release_id)
             remove_staging(self.pending.root, release_id)
             if release_id not in waiting:
                 self.pending.remove(release_id)
-        self.releases.clean_staging()
+        entries.releases.clean_staging()
         remove_old_diagnostics(self.diagnostics)

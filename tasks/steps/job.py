@@ -129,6 +129,11 @@ class ReleaseJob:
         return method_entry(self.method.kind).version
 
     @property
+    def identity(self) -> dict[str, Any]:
+        """Settings and version that shape the measurement, as `Tables.key` takes them."""
+        return {"settings": self.measurement_settings, "method_version": self.method_version}
+
+    @property
     def declarations(self) -> Declarations:
         """The declarations that the rows have to keep."""
         return Declarations.of(self.site)

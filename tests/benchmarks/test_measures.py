@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.marginal_distance import marginal_distance
-from benchmarks.query_sets import query_set_errors
+from benchmarks.marginal_distance import marginal_distance, query_set_errors
 
 
 def total_variation(left, right):

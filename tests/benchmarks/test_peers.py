@@ -12,9 +12,9 @@ def test_a_peer_gets_codes_of_the_schema_and_hands_back_no_others(tmp_path):
     schema = nist.schema_of(10, rules=False)
     cells = {"AGEP": ["2", "99"], "PINCP_DECILE": ["N", "9"]}
     rows = pd.DataFrame({name: cells.get(name, "1") for name in schema.released_columns})
-    request, codes = nist.request_of(schema, 1.0, 2), peers.coded(rows, schema)
+    request, codes = peers.request_of(schema, 1.0, 1e-5, 2), peers.coded(rows, schema)
     assert (codes[:, 0].tolist(), codes[:, -1].tolist()) == ([0, 21], [0, 10])
-    assert nist.decoded(codes, schema)["PINCP_DECILE"].tolist() == ["N", "9"]
+    assert peers.decoded(codes, schema)["PINCP_DECILE"].tolist() == ["N", "9"]
     peer_programs.write_request(tmp_path, request, codes)
     assert peer_programs.read_request(tmp_path)[0] == request
     peer_programs.write_made(tmp_path, codes, request)

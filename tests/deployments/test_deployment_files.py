@@ -15,7 +15,7 @@ from distributed.cli import dask_scheduler, dask_worker
 from stores import Stores
 
 from storage.settings import Settings, load_settings
-from tasks.execution.cluster_certificates import ROLES
+from tasks.execution.cluster import ROLES
 from tasks.execution.runtime import safe_environment
 from tests.documents import blocks, locked_in
 from tests.processes import ROOT

@@ -16,8 +16,7 @@ import pytest
 from served_installation import ServedInstallation
 from waiting import until
 
-from flows.local_server import connection
-from flows.server_environment import PASSWORD_FILE, kept_secret, read_addresses
+from flows.local_server import PASSWORD_FILE, connection, kept_secret, read_addresses
 from storage.settings import Settings
 from tasks.execution.runtime import safe_environment
 

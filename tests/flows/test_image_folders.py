@@ -11,7 +11,7 @@ from PIL import Image
 from flows.cli import main
 from flows.site.site_file import load_site
 from storage.schema.column_blocks import pixel_names
-from storage.sources.images.png_images import FileRule
+from storage.sources.images.image_files import FileRule
 from tasks.methods.clustmix.images import image_rule as rule
 from tests.processes import ROOT
 

@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from served_prefect import free_port
 from stores import Stores
 
-from flows.server_environment import METRICS_PASSWORD_FILE
+from flows.local_server import METRICS_PASSWORD_FILE
 from flows.supervisor import PartState
 from flows.watching import metrics, status
 from flows.watching import watcher as watcher_module
@@ -26,7 +26,7 @@ from flows.watching.watcher import Watcher
 from privacy.errors import ConfigurationError
 from privacy.ledger import EntryState
 from storage.settings import load_settings
-from tasks.execution.cluster_certificates import make_certificates
+from tasks.execution.cluster import make_certificates
 
 
 @pytest.fixture

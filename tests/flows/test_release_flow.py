@@ -10,8 +10,7 @@ import pytest
 from flows.release import release_cohort, run_release
 from flows.site.request import SiteRequest, load_job
 from privacy.errors import BudgetRefused, ClustMixError, ConfigurationError
-from privacy.event_records import event_to_dict
-from privacy.events import Composed
+from privacy.events import Composed, event_to_dict
 from privacy.gaussian import GaussianAccountant
 from privacy.parameters import Adjacency
 from storage.keys.key_store import KeyStore

@@ -9,7 +9,7 @@ import pytest
 from forced_release import Death, decide_and_die
 from made_up_entries import enter
 
-from flows import revocation
+from flows import decisions
 from flows.cli import main
 from privacy.errors import ClustMixError, ConfigurationError, IntegrityError, LedgerError, Withheld
 from privacy.ledger import EntryState
@@ -103,7 +103,7 @@ def test_resamples_fall_with_the_release_that_paid(site, entry, officer, capsys)
 def test_resample_made_at_the_same_time_falls_too(site, entry, officer, capsys):
     # It passed its check before the revocation and was published after it.
     late = site.publisher.resample(entry.release_id, rows=50)
-    with mock.patch.object(revocation, "manifests_in", return_value=()):
+    with mock.patch.object(decisions, "manifests_in", return_value=()):
         site.revoke(entry.release_id, key=officer, reason="wrong table")
     assert late.release_id not in {item.release_id for item in listed(site)}
     assert error_of(late.bundle, capsys) == "RELEASE_REVOKED"

@@ -13,7 +13,7 @@ from prefect.settings import get_current_settings
 from stores import Stores
 
 from flows import serving
-from flows.approval import sign
+from flows.decisions import sign
 from flows.measure import measure_cohort
 from flows.orchestrator import refuse_unsafe_orchestrator
 from flows.publish import PublishRequest, publish_measurement

@@ -14,7 +14,7 @@ from stores import Stores
 
 from flows.cli import main
 from flows.events import OrchestratorError, orchestrator
-from flows.server_environment import Addresses
+from flows.local_server import Addresses
 from flows.supervisor import PartState
 from flows.watching import status as status_module
 from flows.watching.status import collect

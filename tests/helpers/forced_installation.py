@@ -16,7 +16,7 @@ from forced_release import BEGIN, run_and_say
 from waiting import until
 
 from privacy.errors import ClustMixError, IntegrityError
-from privacy.event_records import event_from_dict
+from privacy.events import event_from_dict
 from privacy.gaussian import GaussianAccountant
 from privacy.ledger import EntryState
 from privacy.parameters import Adjacency
@@ -27,7 +27,7 @@ from storage.releases.bundles import verify_bundle
 from storage.releases.measurements import MeasurementStore
 
 PRELOADED = [
-    "flows.release", "tasks.gates.expectations", "great_expectations", "jax", "yaml", "pandas",
+    "flows.release", "tasks.gates.table_rules", "great_expectations", "jax", "yaml", "pandas",
     "storage.ledger.postgres", "storage.ledger.sqlite",
 ]  # fmt: skip
 

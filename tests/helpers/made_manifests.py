@@ -4,8 +4,7 @@ from datetime import date
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from privacy.event_records import event_to_dict
-from privacy.events import Composed, Gaussian
+from privacy.events import Composed, Gaussian, event_to_dict
 from privacy.gaussian import GaussianAccountant
 from privacy.parameters import Adjacency
 from storage.files.documents import digest_of

@@ -38,7 +38,7 @@ def variables(folder):
 
 def record_draws(curator):
     """Put every draw on disk before anybody sees it, in a file of its run."""
-    from privacy.event_records import event_to_dict
+    from privacy.events import event_to_dict
     from tasks.execution import runtime
 
     mechanism, folder = curator.discrete_gaussian_mechanism, Path(os.environ[DRAWS])

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from functools import partial
 
-from flows.approval import decide
+from flows.decisions import decide, revoke
 from flows.installation import Installation
-from flows.revocation import revoke
 from storage.files.private import ensure_private_directory
 from storage.keys.key_store import KeyStore
 from storage.releases.measurements import MeasurementStore
@@ -28,7 +27,7 @@ class Stores:
 
     def revoke(self, release_id, *, key, reason):
         here = self.opened
-        taken = {"publisher": here.publisher, "releases": here.releases, "janitor": here.janitor}
+        taken = {"publisher": here.publisher, "janitor": here.janitor}
         return revoke(release_id, key=key, reason=reason, **taken)
 
     ledger = property(lambda self: open_ledger(self.settings))

@@ -6,13 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privacy.errors import ConfigurationError
-from privacy.event_records import event_from_dict, event_to_dict
 from privacy.events import (
     MAX_REPETITIONS,
     Composed,
     Gaussian,
     Repeated,
     counted_draws,
+    event_from_dict,
+    event_to_dict,
 )
 from privacy.parameters import Adjacency
 

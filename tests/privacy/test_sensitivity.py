@@ -5,9 +5,9 @@ from itertools import combinations_with_replacement, product
 import numpy as np
 import pytest
 
-from privacy import sensitivity
+from privacy import mechanisms
 from privacy.errors import ConfigurationError
-from privacy.sensitivity import weighted_sum_l2_sensitivity
+from privacy.mechanisms import weighted_sum_l2_sensitivity
 
 
 def quantise(values, scale):
@@ -84,7 +84,7 @@ def test_replacing_a_patient_moves_at_most_twice_as_much_by_brute_force(statisti
 def test_every_sensitivity_of_the_module_has_a_brute_force():
     functions = {
         name
-        for name, _ in inspect.getmembers(sensitivity, inspect.isfunction)
+        for name, _ in inspect.getmembers(mechanisms, inspect.isfunction)
         if name.endswith("sensitivity")
     }
     assert functions == {"weighted_sum_l2_sensitivity"}

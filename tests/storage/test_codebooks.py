@@ -6,7 +6,7 @@ import yaml
 
 from privacy.errors import ConfigurationError
 from storage.codebooks.codebook_files import read_codebook
-from storage.codebooks.ranges import citations, clinical_ranges, range_of, ranges_named
+from storage.codebooks.ranges import CITATIONS, CLINICAL_RANGES, range_of, ranges_named
 from storage.codebooks.variables import variable
 from storage.schema.columns import NumericColumn
 
@@ -243,9 +243,9 @@ def test_a_bad_codebook_is_one_clear_line(tmp_path, name):
 
 
 def test_clinical_ranges_are_valid_columns_with_sources():
-    found = clinical_ranges()
+    found = CLINICAL_RANGES
     assert len({one.title for one in found}) >= 40
-    assert {source for one in found for source in one.sources} == set(citations())
+    assert {source for one in found for source in one.sources} == set(CITATIONS)
     for one in found:
         kind = "real" if one.decimals else "integer"
         column = NumericColumn(

@@ -13,7 +13,7 @@ import pytest
 from privacy.errors import InputError
 from storage.public_data import datasets
 from storage.public_data.datasets import DATASETS, PublicDataset, find
-from storage.public_data.diabetes_items import DRUGS, ITEMS, items_of
+from storage.public_data.public_tables import DRUGS, ITEMS, items_of
 from storage.schema.column_blocks import pixel_names
 from storage.sources.cohorts import CohortReader
 from storage.sources.declared import ParquetSource

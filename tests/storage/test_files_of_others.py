@@ -25,7 +25,7 @@ from storage.sources.cells import NumberMarks, with_plain_numbers
 from storage.sources.cohorts import CohortReader
 from storage.sources.declared import Source
 from storage.sources.reading import RefusedRow
-from tasks.ingest.visits import moments_of
+from tasks.ingest.patient_rows import moments_of
 
 
 def reader(kind, **declared):

@@ -13,9 +13,8 @@ from storage.schema.column_blocks import pixel_names
 from storage.sources.cohorts import CohortReader
 from storage.sources.declared_images import DicomSource, PngSource, RefusedFiles
 from storage.sources.images import image_folders
-from storage.sources.images.dicom_images import windowed
+from storage.sources.images.image_files import FileRule, windowed
 from storage.sources.images.image_folders import shrunk
-from storage.sources.images.png_images import FileRule
 
 ROWS, COLUMNS = 4, 6
 

@@ -6,7 +6,6 @@ import socket
 import pytest
 
 from privacy.errors import ConfigurationError, InputError
-from storage.arrivals import landing_local
 from storage.arrivals.landing import LandingFolder
 
 
@@ -130,7 +129,7 @@ def test_an_open_or_unusable_landing_folder_is_one_clear_error(tmp_path, monkeyp
     for name, reason in (("none/x", "No such file or directory"), ("link", "Not a directory")):
         with pytest.raises(ConfigurationError, match=f"LANDING_UNREADABLE: .* found: {reason}"):
             LandingFolder(str(tmp_path / name)).ready_names()
-    monkeypatch.setattr(landing_local.os, "access", lambda *_: False)
+    monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(ConfigurationError, match="LANDING_UNWRITABLE: expected to read, rename a"):
         LandingFolder(str(folder)).ready_names()
 

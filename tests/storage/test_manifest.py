@@ -9,7 +9,7 @@ from made_manifests import EVENTS, SHA, fields_of, manifest_of
 from pydantic import ValidationError
 
 from privacy.errors import ConfigurationError, IntegrityError, Withheld
-from privacy.event_records import event_to_dict
+from privacy.events import event_to_dict
 from storage.files.documents import canonical_json, digest_of
 from storage.releases.bundles import require_publishable, verify_claims
 from storage.releases.manifest import GateRecord, Manifest

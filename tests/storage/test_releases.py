@@ -9,7 +9,7 @@ from made_manifests import EVENTS, key_of
 from made_manifests import manifest_of as made_manifest_of
 
 from privacy.errors import ConfigurationError, IntegrityError, Withheld
-from privacy.event_records import event_to_dict
+from privacy.events import event_to_dict
 from storage.files.documents import canonical_json, digest_of
 from storage.files.refs import ReleaseRef
 from storage.releases.bundles import verify_bundle

@@ -6,7 +6,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory):
-    from tasks.execution.cluster_certificates import make_certificates
+    from tasks.execution.cluster import make_certificates
 
     folder = tmp_path_factory.mktemp("certificates") / "set"
     make_certificates(folder)

@@ -2,8 +2,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from storage.releases.manifest import GateRecord
 from storage.schema.table import TableSchema
-from tasks.gates.expectations import GateCheck, output_gate
+from tasks.gates.table_rules import output_gate
 from tasks.ingest.encoding import encode_chunk
 
 LABEL = {"name": "label", "levels": {"cat": [0], "dog": [1]}}
@@ -50,6 +51,6 @@ def test_a_value_that_is_not_declared(schema, value):
     name = schema.column_names[1]
     frame = release(schema).astype({name: object})
     frame.loc[2, name] = value
-    (check,) = output_gate(frame, schema, rows=3).failed_checks
+    (check,) = (one for one in output_gate(frame, schema, rows=3) if not one.passed)
     kind = "items" if schema is ITEMS else "pixels"
-    assert check == GateCheck(name=kind, column=None, passed=False)
+    assert check == GateRecord(check=kind, passed=False)

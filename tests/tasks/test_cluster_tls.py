@@ -13,8 +13,7 @@ from cryptography import x509
 from dask_programs import PAGES_HERE, running, using
 
 from privacy.errors import ConfigurationError
-from tasks.execution.cluster import connect
-from tasks.execution.cluster_certificates import MAX_DAYS, ROLES, make_certificates
+from tasks.execution.cluster import MAX_DAYS, ROLES, connect, make_certificates
 
 pytestmark = pytest.mark.integration
 

@@ -10,23 +10,21 @@ from prefect.settings.models.server.services import ServerServicesDBVacuumSettin
 
 from flows import local_server, supervisor
 from flows.local_server import (
+    PASSWORD_FILE,
+    Addresses,
     connection,
     find_gpus,
     free_port,
     join_server,
+    kept_secret,
     part_states,
+    parts_environment,
+    read_addresses,
     start_server,
     stop_server,
 )
 from flows.orchestrator import join_ready_server
 from flows.orchestrator import start_server as start_own_server
-from flows.server_environment import (
-    PASSWORD_FILE,
-    Addresses,
-    kept_secret,
-    parts_environment,
-    read_addresses,
-)
 from flows.supervisor import ServerError, Supervisor
 from privacy.errors import ConfigurationError
 from storage.files.documents import write_kept

@@ -11,8 +11,14 @@ from privacy.parameters import PrivacyUnit
 from storage.schema.table import TableSchema
 from storage.schema.visit_columns import VisitColumns
 from tasks.ingest.encoding import encode_chunk
-from tasks.ingest.patient_rows import bounded_rows, joined, rows_by_shard
-from tasks.ingest.visits import first_visits, moments_of, unordered
+from tasks.ingest.patient_rows import (
+    bounded_rows,
+    first_visits,
+    joined,
+    moments_of,
+    rows_by_shard,
+    unordered,
+)
 
 WEIGHT = {"kind": "integer", "lower": 0, "upper": 9, "bins": 10, "nullable": True}
 WARD = {"kind": "categorical", "levels": ["a", "b"], "missing": ["?"]}

@@ -18,15 +18,16 @@ from storage.files.documents import refusals
 from storage.schema.column_blocks import LABEL_NAME
 from storage.schema.table import check_names
 from storage.sources.declared import CsvSource
-from storage.sources.declared_images import (
-    FILE_NAME,
-    DicomSource,
-    PngSource,
-    RefusedFiles,
-)
+from storage.sources.declared_images import FILE_NAME, DicomSource, PngSource, RefusedFiles
 from storage.sources.formats import CsvTable
-from storage.sources.images.dicom_images import check_tags, read_dicom, series_of
-from storage.sources.images.png_images import FileRule, RefusedFile, read_png
+from storage.sources.images.image_files import (
+    FileRule,
+    RefusedFile,
+    check_tags,
+    read_dicom,
+    read_png,
+    series_of,
+)
 from storage.sources.reading import SourceTable
 
 refusal = refusals("storage.sources")

@@ -51,16 +51,13 @@ class ParquetPart:
             ):
                 yield pa.RecordBatch.from_arrays(
                     [
-                        self._constant(name, batch.num_rows)
+                        pa.repeat(pa.scalar(self.partition[name], pa.large_string()), len(batch))
                         if name in self.partition
                         else plain(batch.column(name))
                         for name in needed
                     ],
                     names=list(needed),
                 )
-
-    def _constant(self, key: str, n_rows: int) -> pa.Array:
-        return pa.repeat(pa.scalar(self.partition[key], pa.large_string()), n_rows)
 
 
 class ParquetFolder(SourceTable):

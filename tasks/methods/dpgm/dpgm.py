@@ -23,8 +23,13 @@ from tasks.measurement.marginals import draw_codes
 from tasks.measurement.measurement_plan import MeasurementPlan, SumRequest, plan_measurement
 from tasks.measurement.method import Released, Stage
 from tasks.measurement.vectors import VectorMap, one_hot_numbers
-from tasks.methods.dpgm.cluster_means import cluster_means, size_noise, sizes_and_means
-from tasks.methods.dpgm.dp_kmeans import round_requests, run_rounds
+from tasks.methods.dpgm.dp_kmeans import (
+    cluster_means,
+    round_requests,
+    run_rounds,
+    size_noise,
+    sizes_and_means,
+)
 from tasks.methods.dpgm.dp_sgd import (
     Descent,
     NormHistogram,

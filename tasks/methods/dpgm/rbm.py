@@ -19,9 +19,8 @@ from jax import Array
 
 from privacy.arrays import AnyFloats, Floats, Floats32
 from tasks.measurement.vectors import middle_of
-from tasks.methods.dpgm.network import GenerativeNetwork, SumOfBlock
+from tasks.methods.dpgm.network import GenerativeNetwork, SumOfBlock, VisibleUnits
 from tasks.methods.dpgm.record_gradients import ONE_THREAD, Block, sum_of_clipped
-from tasks.methods.dpgm.visible_units import VisibleUnits
 
 _HIDDEN_CENTRE = 0.5
 """Offset of the hidden units of a centred machine: their mean where the weights are small."""

@@ -18,9 +18,8 @@ import numpy as np
 from jax import Array
 
 from privacy.arrays import AnyFloats, Floats, Floats32
-from tasks.methods.dpgm.network import GenerativeNetwork, SumOfBlock
+from tasks.methods.dpgm.network import GenerativeNetwork, SumOfBlock, VisibleUnits
 from tasks.methods.dpgm.record_gradients import ONE_THREAD, Block, padded_blocks, sum_of_clipped
-from tasks.methods.dpgm.visible_units import VisibleUnits
 
 _FIRST_OUTPUT_STDDEV = 0.01
 """Standard deviation of the first output weights: the decoder starts at the output biases."""

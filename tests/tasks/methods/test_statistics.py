@@ -8,7 +8,7 @@ import pytest
 from measuring import domain_with, drawn_by, take
 
 from privacy.calibration import gdp_mu
-from privacy.sensitivity import weighted_sum_l2_sensitivity
+from privacy.mechanisms import weighted_sum_l2_sensitivity
 from tasks.ingest.contributions import bound_contributions, named_patients
 from tasks.measurement import centred, statistics
 from tasks.measurement.centred import label_counts

@@ -22,9 +22,9 @@ from scipy.stats import norm
 
 from flows.site.request import job_of
 from flows.site.site_file import SiteFile, load_site
-from privacy.event_records import event_to_dict
+from privacy.events import event_to_dict
+from storage.releases.manifest import GateRecord
 from storage.schema.table import TableSchema
-from tasks.gates.expectations import GateCheck, GateReport
 from tasks.ingest.encoding import decode, domain_of
 from tasks.reporting.claim import Claim
 from tasks.reporting.report import render_risk_appendix
@@ -66,7 +66,7 @@ def bundle_of(site, folder, *, n_rows=12):
         SimpleNamespace(record=record, sha256="0" * 64),
         table_files(frame, job.table_schema),
         frame,
-        gate=GateReport(checks=(GateCheck(name="columns", column=None, passed=True),)),
+        gate=(GateRecord(check="columns", passed=True),),
         conditions={},
     )
     for name, content in files.items():

@@ -2,8 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from privacy.event_records import event_to_dict
-from privacy.events import Gaussian, Repeated
+from privacy.events import Gaussian, Repeated, event_to_dict
 from tasks.methods.registry import METHODS
 from tasks.reporting import facts
 from tasks.reporting.facts import steps

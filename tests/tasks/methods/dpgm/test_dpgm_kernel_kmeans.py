@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from measuring import every_labelled_record
 
-from privacy.sensitivity import weighted_sum_l2_sensitivity
+from privacy.mechanisms import weighted_sum_l2_sensitivity
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.vectors import VectorMap
-from tasks.methods.dpgm.cluster_means import cluster_means
+from tasks.methods.dpgm.dp_kmeans import cluster_means
 from tasks.methods.dpgm.kernel_kmeans import POINT_SCALE, cluster_sums, count_share
 
 BOUND = weighted_sum_l2_sensitivity(bound=1.0, scale=SUM_SCALE)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privacy.sensitivity import weighted_sum_l2_sensitivity
+from privacy.mechanisms import weighted_sum_l2_sensitivity
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.measurement.vectors import VectorMap
 from tasks.methods.dpgm.dp_sgd import (

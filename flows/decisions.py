@@ -1,24 +1,90 @@
-"""Take a published release back: on the list that readers check, then in the ledger.
+"""Decisions of officers, proved by a signature: about a waiting release, and to take one back.
 
-The list is written first. A run that dies in between leaves a release that readers refuse and that
-the ledger still has as published; the same command again finishes it.
+A release is taken back on the list that readers check, then in the ledger. A run that dies in
+between leaves a release that readers refuse and that the ledger still has as published; the same
+command again finishes it.
 """
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
 
-from flows.publication import Publisher
+from flows.publication import Publisher, ReleaseOutcome
 from privacy.errors import LedgerError
 from privacy.ledger import EntryState, LedgerEntry
 from storage.files.documents import Record
 from storage.files.refs import ReleaseRef
 from storage.keys.keys import SigningKey
-from storage.releases.manifest import Manifest
-from storage.releases.release_store import ReleaseStore, manifests_in
+from storage.releases.manifest import MANIFEST_FILE, Manifest
+from storage.releases.release_store import manifests_in
 from storage.releases.revocations import REVOKED_FILE, Revocation, list_revocations
-from storage.releases.signatures import check_reason
+from storage.releases.signatures import (
+    Approval,
+    ApprovalStatement,
+    check_reason,
+    require_decision,
+    sign_approval,
+)
 from tasks.steps.entries import Entries
 from tasks.steps.janitor import Janitor
+
+Decision = Literal["approve", "reject"]
+
+
+def decide(
+    publisher: Publisher, release_id: str, *, key: SigningKey, decision: Decision, reason: str
+) -> ReleaseOutcome | LedgerEntry:
+    """Sign with the key of an officer who did not ask for the release, and carry it out."""
+    publisher.keys.require_officer(key.key_id)
+    with _waiting(publisher, release_id) as waiting:
+        manifest = publisher.pending_manifest(waiting)
+    statement = ApprovalStatement.of(manifest, decision=decision, reason=reason)
+    return carry_out(publisher, release_id, sign_approval(statement, key))
+
+
+def carry_out(
+    publisher: Publisher, release_id: str, approval: Approval
+) -> ReleaseOutcome | LedgerEntry:
+    """Publish a release that waits, or withhold it for good; its charge stands."""
+    with _waiting(publisher, release_id) as entry:
+        require_decision(
+            approval,
+            publisher.pending_manifest(entry),
+            signer=publisher.keys.pipeline().public,
+            officers=publisher.keys.officers(),
+        )
+        if approval.statement.decision == "approve":
+            return publisher.publish_sealed(entry, approval)
+        reason, signers = approval.statement.reason, (approval.key_id,)
+        closed = publisher.entries.advance(
+            entry.entry_id, EntryState.WITHHELD, note=reason, signers=signers
+        )
+        publisher.pending.remove(release_id)
+        return closed
+
+
+@contextmanager
+def _waiting(publisher: Publisher, release_id: str) -> Iterator[LedgerEntry]:
+    """Give the entry of a release, locked, if it waits for an officer."""
+    entry = publisher.entries.of_release(release_id)
+    with publisher.locked(release_id), publisher.entries.closing(entry):
+        current = publisher.entries.now(entry)
+        if current.state is not EntryState.SEALED or not current.needs_approval:
+            raise LedgerError(
+                "NOTHING_TO_DECIDE",
+                f"expected a release that waits for an officer, found {release_id} "
+                f"{current.state.value}",
+            )
+        yield current
+
+
+def sign(folder: Path, *, key: SigningKey, decision: Decision, reason: str) -> Approval:
+    """Sign a decision about a bundle that waits, with nothing but a copy of its folder."""
+    manifest = Manifest.from_bytes((folder / MANIFEST_FILE).read_bytes())
+    return sign_approval(ApprovalStatement.of(manifest, decision=decision, reason=reason), key)
 
 
 class RevocationOutcome(Record):
@@ -42,7 +108,6 @@ def revoke(
     key: SigningKey,
     reason: str,
     publisher: Publisher,
-    releases: ReleaseStore,
     janitor: Janitor,
 ) -> RevocationOutcome:
     """Take back a release, with every resample of it in the store, or a resample alone.
@@ -52,9 +117,10 @@ def revoke(
     hold it: nothing is gained by taking one's own release back.
     """
     entries, keys = publisher.entries, publisher.keys
+    releases = entries.releases
     keys.require_officer(key.key_id)
     check_reason(reason)
-    entry, falling = _falling(release_id, entries, releases, janitor)
+    entry, falling = _falling(release_id, entries, janitor)
     revocations = [
         Revocation(
             dataset=ref.dataset,
@@ -87,13 +153,13 @@ def revoke(
 
 
 def _falling(
-    release_id: str, entries: Entries, store: ReleaseStore, janitor: Janitor
+    release_id: str, entries: Entries, janitor: Janitor
 ) -> tuple[LedgerEntry, dict[ReleaseRef, str]]:
     """Return the entry that paid, and the releases that fall, with their manifests' digests.
 
     With the release that paid, itself first, all its resamples fall; a resample falls alone.
     """
-    paid = {entry.entry_id: entry for entry in entries.all()}
+    store, paid = entries.releases, {entry.entry_id: entry for entry in entries.all()}
     # An adjustment has no release.
     found = [entry for entry in paid.values() if entry.release_id == release_id and release_id]
     if not found:

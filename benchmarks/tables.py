@@ -206,7 +206,7 @@ def _nafld(parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
     The last laboratory value up to day 0 is kept; on equal days, the last one in the file.
     ``case`` is 1 for a case of fatty liver disease, who is their own case, and 0 for a person
-    matched to one. The key of that case and the time of follow-up are left out.
+    matched to one; the key of that case is left out. ``futime`` is the time of follow-up in days.
     """
     people, values, events = (parts[f"nafld{part}"] for part in (1, 2, 3))
     known = values[values["days"] <= 0].sort_values("days", kind="stable")

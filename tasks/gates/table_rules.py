@@ -149,8 +149,8 @@ def _rules(frame: pd.DataFrame, schema: TableSchema, rows: int) -> list[_Rule]:
         if label.number is not None:
             asked += _rules_of(label.number, frame)
             continue
-        rule, names = f"label: {label.name}", {"value_set": [*label.level_names]}
-        asked.append(_Rule(rule, _IN_SET, names, _texts(frame, [label.name])))
+        rule, levels = f"label: {label.name}", [*label.level_names]
+        asked.append(_Rule(rule, _IN_SET, {"value_set": levels}, _texts(frame, [label.name])))
     return asked
 
 

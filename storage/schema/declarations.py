@@ -87,7 +87,7 @@ class CatalogueEntry(Declaration):
     contact: _Mail | None = None
     """Mail address for questions."""
     landing_page: _Address | None = None
-    """Page about the table, or access to it."""
+    """Page about the table or access."""
     license: _Address | None = None
     """Address of the license of the rows."""
     access_body: _Line | None = None
@@ -104,4 +104,4 @@ class CatalogueEntry(Declaration):
     purpose: _Line | None = None
     """Intended use of the release."""
     review_on: date | None = None
-    """Date of the next review of the risk."""
+    """Date of the next review."""

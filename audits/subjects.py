@@ -23,7 +23,8 @@ from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.measurement_plan import MeasurementPlan, SumRequest, plan_measurement
 from tasks.measurement.method import Released, Stage, Synthesizer
 from tasks.measurement.statistics import SUM_SCALE
-from tasks.methods.clustmix.tables.table_clustmix import Effort, TableClustMix
+from tasks.methods.clustmix.table_clustmix import TableClustMix
+from tasks.methods.clustmix.tables.mixture import Effort
 from tasks.methods.dp_cda.dp_cda_settings import DpCdaConfig
 from tasks.methods.dpgm.dpgm_settings import DpgmConfig, DpKMeansConfig
 from tasks.methods.naive_bayes import NaiveBayesConfig

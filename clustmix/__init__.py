@@ -11,8 +11,10 @@ loads no orchestrator; what takes a moment is loaded when it is used.
 
 from clustmix.guarantee import Guarantee, Plan
 from clustmix.methods import DPCDA, DPGM, ClustMix, DPKMeans, NaiveBayes
+from clustmix.pools import combine, contrast, pool
 from clustmix.schema import (
     CategoricalColumn,
+    DateColumn,
     ImageColumns,
     IntegerColumn,
     Label,
@@ -30,6 +32,7 @@ __all__ = [
     "CategoricalColumn",
     "ClustMix",
     "DPKMeans",
+    "DateColumn",
     "Guarantee",
     "ImageColumns",
     "IntegerColumn",
@@ -40,5 +43,8 @@ __all__ = [
     "RealColumn",
     "Schema",
     "Synthesizer",
+    "combine",
+    "contrast",
+    "pool",
     "verify",
 ]

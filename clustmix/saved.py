@@ -120,8 +120,14 @@ def read(path: Path) -> tuple[bytes, ModelRecord, dict[str, NDArray[Any]]]:
         raise _damaged(path) from None
 
 
-def write_new(path: Path, content: bytes) -> None:
-    """Write a file that is not there yet (else it is a ConfigurationError)."""
+def write_new(path: Path, content: bytes | None) -> None:
+    """Write a file that is not there yet (else it is a ConfigurationError); a pool has none."""
+    if content is None:
+        raise ConfigurationError(
+            "POOL_NOT_SAVED",
+            "expected a model that has measured, found a pool or a draw; save what it was made of, "
+            "as making it again is free",
+        )
     try:
         with path.open("xb") as file:
             file.write(content)

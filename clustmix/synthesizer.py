@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 from clustmix.estimator_parameters import Parameters
 from clustmix.schema import Schema
-from clustmix.target import NotFittedError, row_count
+from clustmix.target import Fitted, NotFittedError, row_count
 from privacy.charges import unit_in_words
 from privacy.errors import ConfigurationError
 from privacy.events import event_to_dict
@@ -27,19 +27,8 @@ if TYPE_CHECKING:
 
     from clustmix.guarantee import Charged, Guarantee, Plan
     from privacy.events import Event
+    from privacy.mechanisms import NoisyStatistic
     from storage.ledger.ledger_db import LedgerDatabase
-    from tasks.measurement import method
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Fitted:
-    """A measurement: the bound method, its arrays, their guarantee, and the file of all of it."""
-
-    method: method.Synthesizer
-    released: dict[str, NDArray[Any]]
-    guarantee: Guarantee
-    file: bytes
-    library: Any
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -84,7 +73,7 @@ class Synthesizer(Parameters):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._fitted: _Fitted | None = None
+        self._fitted: Fitted | None = None
 
     @property
     def guarantee_(self) -> Guarantee:
@@ -245,6 +234,16 @@ class Synthesizer(Parameters):
 
         write_new(Path(path), self._measured().file)
 
+    def draws(self, m: int = 20) -> list[Self]:
+        """Return fitted models of the sealed sums with as much noise once more. Free.
+
+        An estimate varies over them as over other draws of the noise. The method is ClustMix on a
+        table or naive Bayes (ConfigurationError), of the version that measured (IntegrityError).
+        """
+        from clustmix.pools import draws
+
+        return draws(self, m)
+
     @classmethod
     def load(cls, path: str | Path) -> Synthesizer:
         """Read a file that `save` has written, and return the fitted model.
@@ -259,6 +258,8 @@ class Synthesizer(Parameters):
         from clustmix.methods import METHODS
 
         content, record, released = saved.read(Path(path))
+        own = ("sum_", "stddev_")
+        sums = {name: released.pop(name) for name in list(released) if name.startswith(own)}
         [made] = [one for one in METHODS if one.kind == record.method.name]
         if not issubclass(made, cls):
             raise ConfigurationError(
@@ -274,9 +275,10 @@ class Synthesizer(Parameters):
         }
         model = made(**{one.name: recorded[one.name] for one in fields(made)})
         model._spent = True
-        model._fitted = _Fitted(
+        model._fitted = Fitted(
             method=model._bound(),
             released=released,
+            sums=sums,
             guarantee=model._guarantee(
                 record.drawn, charged=record.charged, tainted=record.tainted
             ),
@@ -292,7 +294,7 @@ class Synthesizer(Parameters):
         *,
         cohort: str | None,
         lifetime_epsilon: float | None,
-    ) -> _Fitted:
+    ) -> Fitted:
         from clustmix import saved
         from clustmix.charging import charging
         from clustmix.frames import declared_columns, library_of, rows_of
@@ -300,6 +302,7 @@ class Synthesizer(Parameters):
         from tasks.ingest.patient_rows import encoded_shards
         from tasks.measurement.curator import Curator
         from tasks.measurement.method import checked_plan, measure
+        from tasks.measurement.pooled_sums import sums_of
 
         target, method = self._target(), self._bound()
         plan = checked_plan(method, parameters=target.parameters, adjacency=target.adjacency)
@@ -310,16 +313,21 @@ class Synthesizer(Parameters):
             shards = encoded_shards(rows_of(table), self.schema, target.unit)
             payment.begin()
             self._spent = True
-            curator = Curator(plan=plan, shards=shards, noise_source=OperatingSystemNoise())
+            sealed: dict[str, NoisyStatistic] = {}
+            source, seal = OperatingSystemNoise(), sealed.__setitem__
+            curator = Curator(plan=plan, shards=shards, noise_source=source, seal=seal)
             released = measure(method, curator)
             guarantee = self._guarantee(
                 curator.event.events, charged=payment.charged, tainted=curator.tainted
             )
-            file = saved.written(self._as_saved(guarantee), released)
+            drawn = sealed if hasattr(method, "pooled") else {}
+            sums = sums_of(plan, {name: one.values for name, one in drawn.items()})  # noqa: PD011
+            file = saved.written(self._as_saved(guarantee), {**released, **sums})
             payment.seal(file)
-        return _Fitted(
+        return Fitted(
             method=method,
             released=released,
+            sums=sums,
             guarantee=guarantee,
             file=file,
             library=library_of(frame),
@@ -381,7 +389,7 @@ class Synthesizer(Parameters):
             "tainted": guarantee.tainted,
         }
 
-    def _measured(self) -> _Fitted:
+    def _measured(self) -> Fitted:
         if self._fitted is None:
             raise NotFittedError(
                 "NOT_FITTED",

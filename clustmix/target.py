@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from operator import index
-from typing import Annotated, Any, SupportsIndex, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, SupportsIndex, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError
 
@@ -12,6 +13,12 @@ from privacy.errors import ClustMixError, ConfigurationError
 from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
 from storage.schema.faults import one_line
 from storage.schema.plain_yaml import refusal
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from clustmix.guarantee import Guarantee
+    from tasks.measurement import method
 
 _SHORT = 80
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -32,6 +39,21 @@ class NotFittedError(ClustMixError, ValueError, AttributeError):
     Traceback (most recent call last):
     clustmix.target.NotFittedError: NOT_FITTED: expected a fitted model, ...
     """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted:
+    """A measurement: the bound method, its arrays, their guarantee, and the file of all of it.
+
+    The sums are those of a method that can be pooled; a pool and a draw have no file.
+    """
+
+    method: method.Synthesizer
+    released: dict[str, NDArray[Any]]
+    sums: dict[str, NDArray[Any]]
+    guarantee: Guarantee
+    file: bytes | None
+    library: Any
 
 
 class Target(BaseModel):

@@ -53,6 +53,8 @@ MEANINGS = {
     "SiteFile.table_schema": "The declared table.",
     "SiteFile.privacy_unit": "Unit of protection.",
     "SiteFile.privacy": "Guarantee of one release.",
+    "SiteFile.publish": "Bundles beside that of a release.",
+    "_Publish.pool": "The last parts together.",
     "SiteFile.budget": "Caps on all releases together.",
     "SiteFile.dataset": "Name under which releases are published, and of the budget if `budget` "
     "names no cohort.",
@@ -79,10 +81,11 @@ MEANINGS = {
     "NumericColumn.kind": "Whether released values are whole numbers.",
     "NumericColumn.lower": "Public lower bound, included.",
     "NumericColumn.upper": "Public upper bound, included.",
-    "NumericColumn.decimals": "Decimals of a released value; by default 0 for integers, 2 for "
+    "*.decimals": "Decimals of a released value; by default 0 for integers, 2 for "
     "reals. Bounds and edges lie on this grid.",
+    "DateColumn.name": "Column name.",
     "CategoricalColumn.name": "Column name.",
-    "CategoricalColumn.other": "Level of every undeclared value, which is refused without it.",
+    "*.other": "Level of every undeclared value, which is refused without it.",
     "Label.levels": "List of `{name: level, values: [raw values]}`, or a mapping of levels to raw "
     "values, in the order of the codes. A level's own name also stands for itself.",
     "_Event.levels": "As of [any label](#schemalabel).",

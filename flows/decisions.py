@@ -157,7 +157,8 @@ def _falling(
 ) -> tuple[LedgerEntry, dict[ReleaseRef, str]]:
     """Return the entry that paid, and the releases that fall, with their manifests' digests.
 
-    With the release that paid, itself first, all its resamples fall; a resample falls alone.
+    With the release that paid, itself first, all its resamples fall, and the pools that it is a
+    part of; a resample falls alone.
     """
     store, paid = entries.releases, {entry.entry_id: entry for entry in entries.all()}
     # An adjustment has no release.
@@ -184,7 +185,8 @@ def _falling(
         )
     falling = {ReleaseRef(dataset=entry.dataset, release_id=release_id): entry.digest}
     for manifest in manifests_in(store):
-        if manifest.ledger_entry == entry.entry_id and manifest.release_id != release_id:
+        is_resample = manifest.ledger_entry == entry.entry_id and manifest.release_id != release_id
+        if is_resample or release_id in manifest.parts:
             falling[manifest.ref] = _digest_of(manifest)
     return entry, falling
 

@@ -1,10 +1,11 @@
 """From a sealed measurement to a bundle, at no cost; no table is read and no noise is drawn."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ from storage.files.documents import KEPT, Record
 from storage.files.refs import ReleaseRef, new_release_id
 from storage.files.workspace import PrivateWorkspace
 from storage.keys.key_store import KeyStore
+from storage.keys.keys import PublicKey
 from storage.releases.bundles import VerifiedBundle, verify_bundle
 from storage.releases.manifest import Manifest
 from storage.releases.measurements import Measurement
@@ -51,6 +53,7 @@ class ReleaseOutcome(Record):
     adjacency: str
     replace_one_epsilon: float
     reused: bool
+    pool: str | None = None
     charged_rho: str
     remaining_rho: str
     releases_left: int
@@ -86,7 +89,8 @@ class Publisher:
         bundle = self.published_as_asked(entry.entry_id, asked)
         if bundle is not None:
             manifest = self._verified(bundle).manifest
-            return self._outcome(entry, manifest, bundle, caps=asked.caps, reused=True)
+            pool = self._pool(entry)
+            return self._outcome(entry, manifest, bundle, caps=asked.caps, reused=True, pool=pool)
         refuse_withheld(entry)
         return self.resample(
             entry.release_id,
@@ -134,9 +138,20 @@ class Publisher:
         bundle = self._put_into_store(release_id)
         published = self._verified(bundle)
         digest = published.manifest_sha256
-        self.entries.advance(entry.entry_id, EntryState.PUBLISHED, digest=digest)
+        entry = self.entries.advance(entry.entry_id, EntryState.PUBLISHED, digest=digest)
         self.pending.remove(release_id)
-        return self._outcome(entry, published.manifest, bundle)
+        return self._outcome(entry, published.manifest, bundle, pool=self._pool(entry))
+
+    def published(self, release_id: str) -> Measurement:
+        """Return the measurement of a published release (else Withheld)."""
+        entry = self.entries.of_release(release_id)
+        if entry.state is not EntryState.PUBLISHED:
+            raise Withheld(
+                "NOT_PUBLISHED",
+                f"expected a published release, found {release_id} {entry.state.value}; only what "
+                "was published once is sampled again, pooled or exported",
+            )
+        return self.entries.measurement(entry)
 
     def resample(
         self,
@@ -146,31 +161,48 @@ class Publisher:
         conditions: Mapping[str, str] | None = None,
         soft_labels: bool = False,
         points: int | None = None,
+        draws: int = 0,
         gate: dict[str, Any] | None = None,
     ) -> ReleaseOutcome:
         """Publish other rows from the measurement of a published release, at no cost.
 
         As many as in the release if left out, and with conditions on declared levels by column;
-        with soft labels and distilled points if the release has asked for them or these are. The
-        gate is the measured site file's if left out.
+        with soft labels and distilled points if the release has asked for them or these are. Rows
+        of other draws of the noise are in a file of their own. The gate is the measured site file's
+        if left out.
         """
+        measurement, new_id = self.published(release_id), new_release_id()
         entry = self.entries.of_release(release_id)
-        if entry.state is not EntryState.PUBLISHED:
-            raise Withheld(
-                "NOT_PUBLISHED",
-                f"expected a published release, found {release_id} {entry.state.value}; only what "
-                "was published once is sampled again",
-            )
-        measurement, new_id = self.entries.measurement(entry), new_release_id()
         approval = self._approval_of(entry) if entry.needs_approval else None
         with self.locked(new_id):
             more: dict[str, Any] = {"soft_labels": soft_labels, "points": points, "gate": gate}
-            self._prepare(measurement, new_id, rows, conditions, **more)
+            self._prepare(measurement, new_id, rows, conditions, draws=draws, **more)
             if approval is not None:
                 self.pending.approve(new_id, approval)
             bundle = self._put_into_store(new_id)
             self.pending.remove(new_id)
         return self._outcome(entry, self._verified(bundle).manifest, bundle, reused=True)
+
+    def publish_pool(self, pool: Measurement, *, hospitals: Sequence[PublicKey]) -> Path:
+        """Publish rows of a pool, at no cost; hospitals have signed parts of it."""
+        release_id = pool.record.release_id
+        with self.locked(release_id):
+            self._prepare(pool, release_id)
+            bundle = self._put_into_store(release_id, hospitals=hospitals)
+            self.pending.remove(release_id)
+        return bundle
+
+    def pools(self) -> dict[frozenset[str], Path]:
+        """Return the pools in the store, by the releases that are their parts."""
+        return {
+            frozenset(manifest.parts): self._releases.path(manifest.ref)
+            for manifest in manifests_in(self._releases)
+            if manifest.pooled
+        }
+
+    def _pool(self, entry: LedgerEntry) -> Path | None:
+        pool: Path | None = import_module("flows.pooling").pool_of_last(self, entry)
+        return pool
 
     def pending_manifest(self, entry: LedgerEntry, gate: dict[str, Any] | None = None) -> Manifest:
         """Return the manifest that waits, made again if lost; the caller holds the lock."""
@@ -216,18 +248,23 @@ class Publisher:
         *,
         soft_labels: bool = False,
         points: int | None = None,
+        draws: int = 0,
         gate: dict[str, Any] | None = None,
     ) -> None:
         job = job_of_measurement(measurement, release_id)
         job = replace(job, rows=rows or job.rows, points=points or job.points)
         job = replace(job, soft_labels=soft_labels or job.soft_labels)
-        checked = self.entries.checked_before(measurement.record.ledger_entry, job.declarations)
+        checked: tuple[str, ...] = ()
+        if not measurement.pooled:
+            charge = measurement.record.ledger_entry
+            checked = self.entries.checked_before(charge, job.declarations)
         job = job if gate is None else replace(job, site={**job.site, "gate": gate})
         files, manifest = publish_steps.prepare(
             job,
             measurement,
             randomness.system_generator(),
             conditions,
+            draws=draws,
             checks_before=len(checked),
             executor=partial(self._executor, release_id),
         )
@@ -243,7 +280,7 @@ class Publisher:
             reason, signers = approval.statement.reason, (approval.key_id,)
             self.entries.advance(entry.entry_id, EntryState.APPROVED, note=reason, signers=signers)
 
-    def _put_into_store(self, release_id: str) -> Path:
+    def _put_into_store(self, release_id: str, *, hospitals: Sequence[PublicKey] = ()) -> Path:
         """Sign and publish a bundle, whole or not at all (IntegrityError); return its folder."""
         with stage("publish"):
             waiting = self.pending.require(release_id)
@@ -253,6 +290,7 @@ class Publisher:
                 signer=self.keys.pipeline(),
                 approval=waiting.approval,
                 officers=self.keys.officers(),
+                hospitals=hospitals,
             )
 
     def _verified(self, bundle: Path) -> VerifiedBundle:
@@ -282,6 +320,7 @@ class Publisher:
         caps: Caps | None = None,
         state: Literal["published", "sealed"] = "published",
         reused: bool = False,
+        pool: Path | None = None,
     ) -> ReleaseOutcome:
         """Describe a bundle, and the budget left under these caps, or those of the entry."""
         balance = self.entries.balance(entry, caps or entry.caps)
@@ -296,6 +335,7 @@ class Publisher:
             adjacency=manifest.adjacency,
             replace_one_epsilon=manifest.replace_one_epsilon,
             reused=reused,
+            pool=None if pool is None else str(pool),
             charged_rho="0" if reused else f"{entry.rho:f}",
             remaining_rho=f"{balance.remaining_rho:f}",
             releases_left=balance.releases_left(entry.rho),

@@ -19,7 +19,7 @@ from privacy.ledger import TRANSITIONS, EntryState
 from storage.settings import Settings
 from tasks.execution.runtime import ORDINARY_ENDS
 from tasks.methods.clustmix.images.image_clustmix import ImageClustMix
-from tasks.methods.clustmix.tables.table_clustmix import TableClustMix
+from tasks.methods.clustmix.table_clustmix import TableClustMix
 from tasks.methods.registry import build
 from tasks.steps.job import MethodConfig
 from tests.documents import module_at, table_after

@@ -40,7 +40,8 @@ from tasks.ingest.patient_rows import encoded_shards
 from tasks.measurement.curator import Curator
 from tasks.measurement.method import checked_plan, measure
 from tasks.measurement.record_rules import LABEL, MAX_COMBINATIONS
-from tasks.methods.clustmix.tables.table_clustmix import Effort, TableClustMix
+from tasks.methods.clustmix.table_clustmix import TableClustMix
+from tasks.methods.clustmix.tables.mixture import Effort
 
 SITE, DATA = "nist-national2019", "nist_diverse_communities"
 TEN = tuple("AGEP SEX MSP RAC1P HOUSING_TYPE OWN_RENT EDU PINCP_DECILE DVET DEYE".split())

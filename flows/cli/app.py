@@ -19,7 +19,7 @@ EXAMPLES, ENVIRONMENT = (f"\b\n{part}" for part in _HELP.strip().split("\n\n"))
 
 GROUPS = {
     "Start": ("init", "methods", "plan", "check", "completion"),
-    "Release": ("release", "publish", "verify"),
+    "Release": ("release", "publish", "resample", "verify", "export", "pool", "estimate"),
     "Officer": ("keygen", "approve", "sign", "revoke"),
     "Operate": ("server", "status", "ready", "deploy", "watch", "doctor", "certificates"),
     "Audit": ("ledger", "audit"),

@@ -1,15 +1,16 @@
-"""The commands ``publish`` and ``verify``; neither reads a table."""
+"""The commands ``publish``, ``verify``, ``export`` and ``pool``; none reads a table."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from flows.cli import terminal
-from flows.cli.options import Bundle, Commands, Explain, argument, option
+from flows.cli.options import Bundle, Commands, Explain, ReleaseId, argument, option
 from flows.cli.terminal import Whole
 from flows.stages import PUBLISH
 from privacy.errors import ConfigurationError
@@ -66,6 +67,23 @@ def publish(
     show_outcome(outcome, explain=explain)
 
 
+@app.command()
+def resample(
+    release: ReleaseId,
+    *,
+    draws: Annotated[int, option("N", "number of draws", min=2, max=100)] = 20,
+    rows: Annotated[int | None, option("N", "synthetic rows", min=1, max=MAX_ROWS)] = None,
+) -> None:
+    """Publish rows of a release and of other draws of its noise, at no charge.
+
+    An estimate varies over the draws in draws.parquet as it would over other releases of the table:
+    clustmix.combine makes its interval. Methods: clustmix on tables, and naive_bayes.
+    """
+    with publishing() as here:
+        outcome = here.publisher.resample(release, rows=rows, draws=draws)
+    show_outcome(outcome, explain=False)
+
+
 _OURS = "(default: this installation's)"
 
 
@@ -119,6 +137,95 @@ def verify(
             "Revoked": not_on
             or "not checked, no list of revocations is here (--revoked names one)",
             "Guarantee": _in_a_line(manifest, Claim(manifest).statement, explain=explain),
+        },
+    )
+
+
+@app.command()
+def export(
+    release: ReleaseId, *, to: Annotated[Path, option("FILE", "the new file", "--to")]
+) -> None:
+    """Write the sealed sums of a release as a signed file that others pool.
+
+    It holds no row, and only what the noise has made public. Methods: clustmix on tables, and
+    naive_bayes.
+    """
+    from flows.pooling import exported
+    from storage.files.private import write_durably
+
+    with publishing() as here:
+        write_durably(to, exported(here.publisher, release), mode=0o644)
+    terminal.answer({"release_id": release, "file": str(to)}, {"Exported": Whole(str(to))})
+
+
+@app.command()
+def pool(
+    parts: Annotated[list[str], argument("PARTS", "ids of releases, and files of export")],
+    *,
+    key: Annotated[
+        list[Path] | None,
+        option("FILE", "public key, or folder of them, of the hospitals that exported", "--key"),
+    ] = None,
+    rows: Annotated[int | None, option("N", "synthetic rows", min=1, max=MAX_ROWS)] = None,
+) -> None:
+    """Publish one release of several measurements of one table, at no charge.
+
+    Noisy sums of different patients add up: the guarantee is that of the largest part of a
+    partitioned cohort. Of several hospitals it assumes that no patient is in two, and says so. The
+    manifest lists every part, with its signature.
+    """
+    from flows.pooling import pooled
+    from storage.keys.key_store import read_public_keys
+    from storage.releases.manifest import MANIFEST_FILE, Manifest
+    from tasks.reporting.claim import Claim
+
+    hospitals = read_public_keys(key) if key else ()
+    with publishing() as here:
+        bundle = pooled(here.publisher, parts, hospitals=hospitals, rows=rows)
+    manifest = Manifest.read(bundle / MANIFEST_FILE)
+    stated = ("dataset", "release_id", "epsilon", "delta", "adjacency", "rows")
+    terminal.answer(
+        {**{name: getattr(manifest, name) for name in stated}, "bundle": str(bundle)},
+        {
+            "Pooled": f"{len(parts)} measurements; nothing is charged",
+            "Guarantee": Claim(manifest).statement,
+            "Bundle": Whole(str(bundle)),
+        },
+    )
+
+
+@app.command()
+def estimate(
+    release: ReleaseId,
+    quantity: Annotated[
+        str, argument("QUANTITY", "share, mean, risk_difference, risk_ratio or odds_ratio")
+    ],
+    of: Annotated[str, argument("OF", "COLUMN=LEVEL, or LOW..HIGH of bins; a mean: COLUMN")],
+    *,
+    by: Annotated[
+        str | None, option("COLUMN=LEVEL", "the group of a risk or odds ratio", "--by")
+    ] = None,
+    against: Annotated[
+        str | None, option("LEVEL", "the group to compare with (default: all others)", "--against")
+    ] = None,
+) -> None:
+    """Estimate a quantity, with its interval, from the sealed tables of a release.
+
+    The interval covers the sampling of patients and the noise; nothing is read or charged. A
+    quantity is refused, with the reason, where a model would bias it.
+    """
+    from flows.pooling import estimated
+
+    asked = {"kind": quantity, "of": of, "by": by, "against": against}
+    with publishing() as here:
+        found = estimated(here.publisher, release, **asked)
+    logs = ", of the logarithm" if quantity.endswith("ratio") else ""
+    terminal.answer(
+        {"release_id": release, **asked, **asdict(found)},
+        {
+            quantity.replace("_", " ").capitalize(): str(found),
+            "Standard errors": f"{found.sampling:.3g} sampling, {found.noise:.3g} noise{logs}",
+            "Cite": f"with release {release}, whose manifest states the guarantee and the noise",
         },
     )
 
@@ -187,6 +294,7 @@ def show_outcome(outcome: ReleaseOutcome, *, explain: bool = False, **more: Any)
     facts = {"Guarantee": guarantee, "Budget": charged}
     if outcome.state == "published":
         facts["Bundle"] = Whole(outcome.bundle)
+        facts |= {} if outcome.pool is None else {"Pool": Whole(outcome.pool)}
         facts["Check it"] = Whole(f"clustmix verify {outcome.bundle}")
     else:
         facts["Waits"] = Whole(f"for an officer, who finds it in {outcome.bundle}")

@@ -31,18 +31,18 @@ from storage.schema.columns import (
     left_out,
     refuse_together,
 )
+from storage.schema.date_columns import TimeZone
 from storage.schema.declarations import CatalogueEntry
 from storage.schema.faults import read_declared
 from storage.schema.table import TableSchema
-from storage.schema.visit_columns import ByEntry, TimeZone, VisitColumns
+from storage.schema.visit_columns import ByEntry, VisitColumns
 from storage.sources.declared import Source, check_source_unit
 from tasks.steps.job import MethodConfig
 
 _MOST_ROWS, _MOST_VALUES = 250_000, 50_000_000
 """Rows cost no privacy, and a classifier needs many to see through the chance in a label."""
 
-_MOST_CODES = 16_000
-"""Most features of a distilled point: it has one for each level and bin."""
+_MOST_CODES = 16_000  # of a distilled point, which has a feature for each level and bin
 
 
 def _name(text: str) -> str:
@@ -204,6 +204,19 @@ class _Distill(Declaration):
     """Number of points."""
 
 
+class _Pool(Declaration):
+    """The last parts of a partition as one more bundle, after each release. It costs no budget."""
+
+    last: Annotated[StrictInt, Field(ge=2, le=1000)]
+    """Number of parts; before there are so many there is no pool."""
+
+
+class _Publish(Declaration):
+    """Bundles beside that of a release."""
+
+    pool: _Pool
+
+
 class SiteFile(Declaration):
     """A site file."""
 
@@ -243,6 +256,7 @@ class SiteFile(Declaration):
     """Facts about the table and its publisher for the catalogue entries of a bundle."""
     gate: _Gate | None = left_out()
     """Expectations of your own at both gates."""
+    publish: _Publish | None = left_out()
     schedule: _Schedule | None = left_out()
     """Times of releases by the orchestrator."""
     arrival: _Arrival | None = None
@@ -281,10 +295,10 @@ class SiteFile(Declaration):
                 f"under schema.ignore{did_you_mean(stray[0], known)}"
             )
         yield from self._faults_of_caps()
-        if (
-            self.privacy_unit.partition is not None
-            and self.privacy.adjacency is not Adjacency.ADD_REMOVE
-        ):
+        adds_up = self.method.kind in ("clustmix", "naive_bayes") and schema.image is None
+        if self.publish is not None and not (adds_up and self.privacy_unit.partition):
+            yield "publish.pool: expected a partition, and a table by clustmix or naive_bayes"
+        if self.privacy_unit.partition and self.privacy.adjacency is not Adjacency.ADD_REMOVE:
             yield (
                 "privacy_unit.partition: expected adjacency add_remove; a patient who is replaced "
                 "may move from one part to another, so the parts do not protect each other"

@@ -20,6 +20,7 @@ from storage.releases.signatures import (
     Approval,
     Signature,
     require_approval,
+    require_parts,
 )
 
 _RELATIVE_TOLERANCE = 1e-6
@@ -100,6 +101,7 @@ def verify_bundle(
 
     Keys in `trusted` may sign a manifest; `officers` may approve: those in `trusted` if None, and
     then an officer could also sign a manifest, so give them apart where it is known who is who.
+    Each part of a pool is signed by one of `trusted`.
 
     It is an IntegrityError if a signature is wrong or of an unknown key; a file is missing, extra,
     changed or not a regular file (names it); the manifest is malformed (names the field); mu, rho
@@ -131,6 +133,8 @@ def verify_bundle(
         if not has_digest(path / name, expected):
             raise _changed(name)
     verify_claims(manifest)
+    if manifest.pooled:
+        require_parts(manifest, trusted)
     officer = approval = None
     if manifest.needs_approval:
         approval = Approval.read(path / APPROVAL_FILE)

@@ -60,6 +60,7 @@ class Manifest(Document):
     the bundle but the manifest and its signatures. The requester is the key id of the person who
     asked for the measurement, known where approval is needed. A resample may be restricted to a
     level by column; it names the release whose measurement it uses, which paid for it.
+    `pooled` are the parts of a pool, each a signed document of `storage.releases.signatures`.
     `corrected_after_checks` counts the checks of the table by other declarations
     of the dataset when this one was asked for.
     """
@@ -95,6 +96,7 @@ class Manifest(Document):
     conditions: dict[Text, Text] = Field(default_factory=dict)
     resampled_from: ReleaseId | None = None
     corrected_after_checks: int = Field(default=0, ge=0, exclude_if=lambda checks: not checks)
+    pooled: tuple[dict[str, JsonValue], ...] = Field(default=(), exclude_if=lambda parts: not parts)
     files: dict[str, FileDigest] = Field(min_length=1)
 
     @field_validator("files")
@@ -119,6 +121,11 @@ class Manifest(Document):
         if self.resampled_from == self.release_id:
             raise ValueError("expected resampled_from to be another release")
         return self
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The releases that a pool was made of."""
+        return tuple(str(part["release_id"]) for part in self.pooled)
 
     @property
     def ref(self) -> ReleaseRef:

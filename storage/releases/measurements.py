@@ -79,12 +79,16 @@ class _UnknownCharge:
 class Measurement:
     """A sealed measurement that was read and verified.
 
-    `sha256` is the digest of the record, which holds the digests of all npz files.
+    `sha256` is the digest of the record, which holds the digests of all npz files. A pool has the
+    documents of its parts, noise that is not that of its events, and a unit of its own in words.
     """
 
     record: MeasurementRecord
     files: dict[str, bytes]
     sha256: str
+    pooled: tuple[dict[str, Any], ...] = ()
+    stddevs: dict[str, float] | None = None
+    unit: str | None = None
 
     @property
     def released(self) -> dict[str, NDArray[Any]]:
@@ -94,6 +98,8 @@ class Measurement:
     @property
     def noise_stddevs(self) -> dict[str, float]:
         """Standard deviation of the noise of each statistic, in grid points."""
+        if self.stddevs is not None:
+            return self.stddevs
         events = map(event_from_dict, self.record.events)
         return {one.statistic: one.noise_stddev for one in events if isinstance(one, Gaussian)}
 
@@ -162,7 +168,8 @@ def unknown_charges(
 
     The stores are listed before the entries are read, since an entry is older than its seal.
     """
-    sealed, bundles = measurements.release_ids(), list(manifests_in(releases))
+    sealed = measurements.release_ids()
+    bundles = [manifest for manifest in manifests_in(releases) if not manifest.pooled]
     known = entries()
     ids, cohorts = {e.entry_id for e in known}, {e.dataset: e.cohort for e in known}
     records = [measurements.open(r).record for r in sorted(sealed - {e.release_id for e in known})]

@@ -77,6 +77,7 @@ class ReleaseStore:
         signer: SigningKey,
         approval: Approval | None = None,
         officers: Sequence[PublicKey] = (),
+        hospitals: Sequence[PublicKey] = (),
     ) -> Path:
         """Publish a bundle and return its folder: all of it or, after a crash, none of it.
 
@@ -106,7 +107,8 @@ class ReleaseStore:
                 for name, content in {**files, **documents}.items():
                     write_durably(staging / name, content, mode=0o644)
                 fsync_directory(staging)
-                verify_bundle(staging, trusted=[signer.public], officers=officers)
+                trusted = [signer.public, *hospitals]
+                verify_bundle(staging, trusted=trusted, officers=officers)
                 staging.chmod(0o755)
                 _date_to_the_day(staging, manifest.created_on)
                 if not target.parent.exists():

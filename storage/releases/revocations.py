@@ -58,7 +58,8 @@ class _RevocationList(SignedDocument):
     def of(self, bundle: VerifiedBundle) -> Revocation | None:
         """Return the revocation of a release, or of the one that it was sampled from, or None."""
         # Also of one that was sampled while its origin was being taken back.
-        ids = (bundle.manifest.release_id, bundle.manifest.resampled_from)
+        manifest = bundle.manifest
+        ids = {manifest.release_id, manifest.resampled_from, *manifest.parts}
         for item in self.revocations:
             if item.release_id in ids or item.manifest_sha256 == bundle.manifest_sha256:
                 return item
@@ -70,8 +71,8 @@ class _RevocationList(SignedDocument):
         if item is None:
             return
         whose = f"release {manifest.release_id}"
-        if item.release_id == manifest.resampled_from:
-            whose = f"release {item.release_id}, which {manifest.release_id} was sampled from,"
+        if item.release_id in (manifest.resampled_from, *manifest.parts):
+            whose = f"release {item.release_id}, which {manifest.release_id} was made of,"
         raise IntegrityError(
             "RELEASE_REVOKED",
             f"{whose} was revoked on {item.revoked_on}: {item.reason}; do not use it, and "

@@ -95,8 +95,8 @@ class CatalogueEntry(Declaration):
     access_contact: _Mail | None = None
     """Its mail address."""
     health_category: Annotated[str, Field(pattern="^[A-Z]{4}$")] = "EHRS"
-    """Category of the records by Article 51 of the EHDS, as the code of HealthDCAT-AP: ``EHRS`` for
-    health records, ``RQSH`` for research cohorts, ``HRAD`` for administrative data, and so on."""
+    """Category of the records by Article 51 of the EHDS in HealthDCAT-AP: ``EHRS`` health records,
+    ``RQSH`` research cohorts, ``HRAD`` administrative data, and so on."""
     keywords: tuple[_Line, ...] = ()
     """Search terms."""
     region: _Line | None = None

@@ -95,7 +95,7 @@ class Label(Declaration):
     positive: Level | None = None
     """The level that a two-level label counts as positive, if any."""
     missing: tuple[RawValue, ...] = ()
-    """Raw codes that mean "no label". Such rows are left out; the rule reads one row at a time."""
+    """Raw codes that mean "no label". Such rows are left out."""
     nullable: bool = False
     """Allow empty cells, which mean "no label"."""
 

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from privacy.arrays import Floats
 from privacy.errors import ConfigurationError
 from storage.releases.manifest import GateRecord
-from storage.schema.columns import CategoricalColumn, Column
+from storage.schema.columns import CategoricalColumn, Column, NumericColumn
 from storage.schema.table import TableSchema
-from storage.sources.cells import distinct
+from storage.sources.cells import distinct, number_cells
 
 RESULT_FORMAT = "BOOLEAN_ONLY"
 """The one result format of Great Expectations that carries no value, no count and no bound."""
@@ -131,6 +131,7 @@ def validated(frame: pd.DataFrame, suite: Any, result_format: Any = None) -> lis
 
 
 def _rules(frame: pd.DataFrame, schema: TableSchema, rows: int) -> list[_Rule]:
+    frame = _with_days(frame, schema)
     names, header = [*map(str, enumerate(schema.released_columns))], [*map(str, enumerate(frame))]
     number, count = np.array([float(len(frame))]), {"min_value": rows, "max_value": rows}
     asked = [
@@ -152,6 +153,18 @@ def _rules(frame: pd.DataFrame, schema: TableSchema, rows: int) -> list[_Rule]:
         rule, levels = f"label: {label.name}", [*label.level_names]
         asked.append(_Rule(rule, _IN_SET, {"value_set": levels}, _texts(frame, [label.name])))
     return asked
+
+
+def _with_days(frame: pd.DataFrame, schema: TableSchema) -> pd.DataFrame:
+    """Return the rows with a number of days in the place of a date, NaN for what is none."""
+    found = {}
+    for column in (one for one in schema.columns if isinstance(one, NumericColumn)):
+        base = schema.base_of(column)
+        if column.is_date and {column.name, column.base or column.name} <= {*frame}:
+            days, _, missing, _ = number_cells(frame[column.name], column)
+            zero = 0.0 if base is None else number_cells(frame[base.name], base)[0]
+            found[column.name] = np.where(missing, column.lower, days - zero)
+    return frame.assign(**found)
 
 
 def _rules_of(column: Column, frame: pd.DataFrame) -> list[_Rule]:

@@ -19,7 +19,7 @@ from storage.schema.columns import CategoricalColumn, NumericColumn, number_of
 from storage.schema.labels import Label
 from storage.schema.table import TableSchema
 from storage.sources.cells import distinct, number_cells
-from tasks.ingest.constraint_rules import grid_bins, held, rules_of
+from tasks.ingest.constraint_rules import grid_bins, held, rules_of, since_zero
 from tasks.ingest.violations import EncodedChunk, Rule, Violation
 from tasks.measurement.encoded import EncodingDomain
 
@@ -77,7 +77,7 @@ def encode_chunk(frame: pd.DataFrame, schema: TableSchema, *, mend: bool = True)
     chunk = EncodedChunk(
         codes=codes, label=label, valid=valid, violations=tuple(violations), numbers=numbers
     )
-    if not schema.constraints:
+    if not schema.rules:
         return chunk
     broken = held(chunk, schema, mend=mend)
     return replace(chunk, violations=(*chunk.violations, *broken), numbers={})
@@ -101,13 +101,18 @@ def decode(
     columns: dict[str, pd.Series] = {}
     rules = rules_of(schema)
     related = {} if rules is None else rules.numbers(codes, rng)
-    for j, (own, column) in enumerate(
-        zip(np.ascontiguousarray(codes.T), schema.columns, strict=True)
-    ):
+    by_column = np.ascontiguousarray(codes.T)
+    drawn = {
+        j: related[j]
+        if j in related
+        else _draw(np.where(own == column.n_bins, 0, own), column, rng)
+        for j, (own, column) in enumerate(zip(by_column, schema.columns, strict=True))
+        if isinstance(column, NumericColumn)
+    }
+    drawn = since_zero(drawn, schema, related)
+    for j, (own, column) in enumerate(zip(by_column, schema.columns, strict=True)):
         if isinstance(column, NumericColumn):
-            missing = own == column.n_bins
-            grid = related[j] if j in related else _draw(np.where(missing, 0, own), column, rng)
-            columns[column.name] = _written(grid, missing, column)
+            columns[column.name] = _written(drawn.pop(j), own == column.n_bins, column)
         else:
             columns[column.name] = _named(own, column)
     for one, own in zip(schema.all_labels, schema.labels.apart(label), strict=True):
@@ -125,11 +130,12 @@ def _column_codes(
     numbers: dict[int, Integers],
 ) -> Codes:
     codes = np.zeros((len(frame), len(schema.columns)), dtype=np.uint16)
+    has_rules = bool(schema.rules)
     for j, column in enumerate(schema.columns):
         if isinstance(column, NumericColumn):
-            values, missing = numbers_of(frame[column.name], column, violations)
+            values, missing = numbers_of(frame, column, schema, violations)
             grid = _to_grid(values, missing, column)
-            if schema.constraints:
+            if has_rules:
                 numbers[j] = grid
             codes[:, j] = np.where(missing, column.n_bins, _bin(grid, column))
         else:
@@ -161,11 +167,11 @@ def _images(codes: Codes, label: Codes, schema: TableSchema, image: ImageColumns
 
 
 def numbers_of(
-    series: pd.Series, column: NumericColumn, violations: list[Violation]
+    frame: pd.DataFrame, column: NumericColumn, schema: TableSchema, violations: list[Violation]
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return the numbers of a column and a mask of the missing ones."""
-    values, null, missing, refused = number_cells(series, column)
-    _note(violations, Rule.NUMBER, column.name, refused)
+    """Return numbers and a mask of missing ones, such as a date counted from a missing one."""
+    values, null, missing, refused = number_cells(frame[column.name], column)
+    _note(violations, Rule.DAY if column.is_date else Rule.NUMBER, column.name, refused)
     _note(violations, Rule.FINITE, column.name, np.isinf(values))
     if column.nullable:
         missing = missing | null
@@ -174,6 +180,10 @@ def numbers_of(
     if column.kind == "integer":
         fractional = np.isfinite(values) & (values != np.rint(values)) & ~missing
         _note(violations, Rule.INTEGER, column.name, fractional)
+    base = schema.base_of(column)
+    if base is not None:
+        zero, empty, absent, _ = number_cells(frame[base.name], base)
+        values, missing = values - zero, missing | empty | absent
     return values, missing
 
 
@@ -276,16 +286,21 @@ def _times(codes: Indices, column: NumericColumn, rng: np.random.Generator) -> p
 
 def _written(grid: Integers, missing: NDArray[np.bool_], column: NumericColumn) -> pd.Series:
     """Return a released column; missing values are empty cells or the first missing code."""
-    integer = column.kind == "integer"
+    integer = column.is_whole
     values = grid if integer else grid / 10**column.grid_decimals
+    if column.is_date:
+        values = values.astype("datetime64[D]").astype("datetime64[s]")
     if not column.has_missing:
         return pd.Series(values)
     if column.nullable:
-        return pd.Series(values, dtype="Int64" if integer else "float64").mask(missing)
-    code = number_of(column.missing[0])
+        dtype = values.dtype if column.is_date else "Int64" if integer else "float64"
+        return pd.Series(values, dtype=dtype).mask(missing)
+    code = column.read(column.missing[0])
     if code is None:
         # A text such as "?" among numbers: the column is text, as it is in the source.
         return pd.Series(values).astype("str").mask(missing, column.missing[0])
+    if column.is_date:
+        return pd.Series(np.where(missing, np.datetime64(int(code), "D"), values))
     return pd.Series(
         np.where(missing, int(code) if integer and code.is_integer() else code, values)
     )

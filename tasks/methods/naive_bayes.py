@@ -4,12 +4,14 @@ The simplest honest method, and the yardstick of every other: sample a label, th
 itself given the label. It keeps all one-way relations to the label and none between columns.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from privacy.arrays import Records
+from privacy.arrays import Floats, Records
 from tasks.measurement.centred import blocks_to_simplex, counts_of, label_counts
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain
@@ -17,6 +19,7 @@ from tasks.measurement.marginals import draw_codes, draw_columns
 from tasks.measurement.measurement_plan import MeasurementPlan, SumRequest, plan_measurement
 from tasks.measurement.method import Released, Stage
 from tasks.measurement.method_settings import MethodSettings
+from tasks.measurement.pooled_sums import Part, Pool, added
 
 HISTOGRAMS = "feature_by_label_histograms"
 
@@ -52,10 +55,23 @@ class NaiveBayes:
 
     def _histograms(self, curator: Curator, released: Released) -> Released:
         """Draw the histograms and project every column of every label onto probabilities."""
-        domain, offsets = self.domain, self.domain.one_hot_offsets
+        domain = self.domain
         noisy = curator.release(
             HISTOGRAMS, label_counts, n_codes=domain.n_codes, n_labels=domain.n_labels
         )
+        return self._of_histograms(noisy)
+
+    def drawn_at(self, plan: MeasurementPlan, released: Released, sums: Part) -> Part:
+        """Return nothing: the histograms are drawn at no model."""
+        return {}
+
+    def pooled(self, parts: Sequence[Part]) -> Pool:
+        """Add up the histograms of parts."""
+        sums = added(parts, HISTOGRAMS)
+        return self._of_histograms(sums[f"sum_{HISTOGRAMS}"]), sums
+
+    def _of_histograms(self, noisy: Floats) -> dict[str, NDArray[Any]]:
+        domain, offsets = self.domain, self.domain.one_hot_offsets
         sizes, counts = counts_of(noisy, domain.n_codes)
         sizes = np.maximum(sizes, 1.0)
         marginals = [

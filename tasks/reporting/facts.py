@@ -70,6 +70,9 @@ def steps(manifest: Manifest, *, images: bool = False) -> dict[str, str]:
 
 def budget_sentence(manifest: Manifest) -> str:
     """Return the cost of this release; costs of other runs are not published."""
+    if manifest.pooled:
+        parts = ", ".join(f"{part['dataset']}/{part['release_id']}" for part in manifest.pooled)
+        return f"Nothing was charged: it pools what was paid for by its parts, {parts}."
     return (
         f"Charged to ledger entry {manifest.ledger_entry}: rho = {rounded_up(manifest.rho)} "
         f"(mu = {rounded_up(manifest.mu)})."
@@ -241,9 +244,13 @@ def _dictionary(schema: TableSchema) -> Iterator[tuple[str, ...]]:
 def _described(column: Column) -> tuple[str, str]:
     if not isinstance(column, NumericColumn):
         return f"categorical, {len(column.levels)} levels", _levels(column)
-    kind = "integer" if column.kind == "integer" else f"real, {column.grid_decimals} decimals"
-    width = "of equal width" if isinstance(column.bins, int) else "with declared edges"
+    kind = "integer" if column.is_whole else f"real, {column.grid_decimals} decimals"
     bounds = f"{column.lower:.10g} to {column.upper:.10g}"
+    widths = {int: "of equal width", tuple: "with declared edges"}
+    width = widths.get(type(column.bins), f"by {column.bins}")
+    if column.is_date:
+        kind, bounds = "date", " to ".join(map(column.text, (column.lower, column.upper)))
+        bounds += f" days after {column.base}" if column.base else ""
     return kind, f"{bounds}; measured in {column.n_bins} bins {width}"
 
 

@@ -109,7 +109,7 @@ def _facts(job: ReleaseJob, measurement: Measurement) -> dict[str, Any]:
         **totals_of(events, adjacency=adjacency, delta=delta),
         "delta": delta,
         "adjacency": adjacency.value,
-        "privacy_unit": job.unit_in_words,
+        "privacy_unit": measurement.unit or job.unit_in_words,
         "max_rows_per_patient": job.unit.max_rows,
         "ledger_entry": record.ledger_entry,
         "measurement_sha256": measurement.sha256,
@@ -117,4 +117,5 @@ def _facts(job: ReleaseJob, measurement: Measurement) -> dict[str, Any]:
         "requester": job.requester,
         "resampled_from": record.release_id if is_resample else None,
         "tainted": record.tainted,
+        "pooled": measurement.pooled,
     }

@@ -80,6 +80,7 @@ class ReleaseJob:
     soft_labels: bool = False
     points: int | None = None
     patients: int | None = None
+    pool_last: int | None = None
     site: dict[str, Any]
 
     @property
@@ -171,6 +172,18 @@ class ReleaseJob:
             "patients are divided by their keys as they are written: one who is 7 in one table and "
             "07 in another can be in two parts, which count too little; declare privacy_unit.key"
         )
+
+    @property
+    def parts_declare(self) -> dict[str, Any]:
+        """The declarations that parts of a pool have alike."""
+        return {
+            "method": {**self.method.model_dump(mode="json"), "version": self.method_version},
+            "schema": self.table_schema.model_dump(mode="json"),
+            "max_rows_per_patient": self.unit.max_rows,
+            "visits": None if self.visits is None else self.visits.model_dump(mode="json"),
+            "delta": self.parameters.delta,
+            "adjacency": self.adjacency.value,
+        }
 
     @property
     def unit_in_words(self) -> str:

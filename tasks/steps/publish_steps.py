@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 
@@ -46,13 +47,14 @@ def prepare(
     rng: np.random.Generator,
     conditions: Mapping[str, str] | None = None,
     *,
+    draws: int = 0,
     checks_before: int,
     executor: Callable[[], AbstractContextManager[Executor]],
 ) -> tuple[dict[str, bytes], Manifest]:
     """Sample the rows and check them; return the files of the bundle, and its manifest.
 
-    Released rows are distilled where `executor` says. It is Withheld, naming failed checks;
-    IntegrityError if codes mean something else now.
+    Released rows are distilled where `executor` says; rows of other `draws` are added. It is
+    Withheld, naming failed checks; IntegrityError if codes mean something else now.
     """
     conditions = conditions or {}
     schema, record = job.table_schema, measurement.record
@@ -66,6 +68,8 @@ def prepare(
         if not conditions:
             tables |= released_tables(measurement, schema, synthesizer)
     tables |= _distilled(rows, schema, job.points, executor)
+    asked = {"mu": job.mu, "rows": job.rows, "draws": draws, "rng": rng}
+    tables |= _drawn_again(synthesizer, schema, measurement, asked) if draws else {}
     del rows
     with stage("output-gate"):
         n_rows = int(np.clip(job.rows, *REFERENCE_ROWS))
@@ -97,6 +101,15 @@ def prepare(
             conditions=conditions,
             checks_before=checks_before,
         )
+
+
+def _drawn_again(
+    synthesizer: Synthesizer, schema: TableSchema, measurement: Measurement, asked: dict[str, Any]
+) -> dict[str, bytes]:
+    with stage("draws"):
+        parts = import_module("tasks.steps.parts")
+        again = parts.drawn_again(synthesizer, schema, measurement, **asked)
+        return {parts.DRAWS_FILE: parquet_of(again)}
 
 
 def _distilled(

@@ -53,7 +53,8 @@ def test_the_file_says_that_nothing_was_charged_and_holds_no_row(model, tmp_path
         assert archive.namelist() == ["model.json", "released.npz"]
         record = json.loads(archive.read("model.json"))
         arrays = np.load(io.BytesIO(archive.read("released.npz")))
-        assert set(arrays.files) == {"label_frequencies", "marginals"}
+        sums = (f"{of}_feature_by_label_histograms" for of in ("sum", "stddev"))
+        assert set(arrays.files) == {"label_frequencies", "marginals", *sums}
     assert record["notice"] == str(model.guarantee_)
     assert "Nothing was charged" in record["notice"]
     assert record["charged"] is None

@@ -26,7 +26,7 @@ from tasks.methods.clustmix.images.image_clustmix import ImageClustMix
 from tasks.methods.clustmix.images.image_draws import residuals, with_features
 from tasks.methods.clustmix.images.image_layout import ImageLayout
 from tasks.methods.clustmix.images.teacher import whitening_of
-from tasks.methods.clustmix.tables.table_clustmix import Effort, TableClustMix
+from tasks.methods.clustmix.table_clustmix import Effort, TableClustMix
 from tests.counterexamples.attacks import rates
 
 EPSILON, DELTA, LEAST = 1.0, 1e-5, 20

@@ -14,7 +14,7 @@ from storage.codebooks.variables import Variable
 from storage.schema.table import TableSchema
 from storage.settings import load_settings
 from tasks.ingest.encoding import decode, encode_chunk
-from tasks.methods.clustmix.tables import table_clustmix as synthesizer
+from tasks.methods.clustmix import table_clustmix as synthesizer
 from tasks.reporting.survival_curves import _curve
 
 TIME = {"column": "stay", "unit": "days", "edges": [0, 5, 10, 30], "missing": [999]}

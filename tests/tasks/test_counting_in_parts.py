@@ -6,7 +6,7 @@ from measuring import domain_with, drawn_by
 from storage.schema.columns import raw_text
 from storage.sources.cells import distinct
 from tasks.measurement.encoded import EncodedRows
-from tasks.methods.clustmix.tables.table_clustmix import Effort, TableClustMix
+from tasks.methods.clustmix.table_clustmix import Effort, TableClustMix
 
 DOMAIN = domain_with(4, 2, 3, numeric=(0,), labels=("a", "b", "c"), rows_per_patient=3)
 

@@ -4,7 +4,7 @@ from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.method import Synthesizer
 from tasks.methods.clustmix.clustmix_settings import ClustMixConfig
 from tasks.methods.clustmix.images.image_clustmix import ImageClustMix
-from tasks.methods.clustmix.tables.table_clustmix import TableClustMix
+from tasks.methods.clustmix.table_clustmix import TableClustMix
 
 
 def clustmix(domain: EncodingDomain, config: ClustMixConfig) -> Synthesizer:

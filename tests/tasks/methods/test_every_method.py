@@ -21,7 +21,7 @@ from privacy.gaussian import GaussianAccountant
 from privacy.parameters import Adjacency
 from tasks.measurement.curator import exact_sum
 from tasks.measurement.method import measure
-from tasks.methods.clustmix.tables.table_clustmix import Effort, TableClustMix
+from tasks.methods.clustmix.table_clustmix import Effort, TableClustMix
 from tasks.methods.registry import METHODS, build, method_entry
 from tasks.steps.job import MethodConfig
 

@@ -13,7 +13,7 @@ from privacy.gaussian import GaussianAccountant
 from privacy.parameters import Adjacency, PrivacyParameters
 from tasks.measurement.measurement_plan import SumRequest, plan_measurement
 from tasks.measurement.method import budget_left, checked_plan
-from tasks.methods.clustmix.tables.table_clustmix import TableClustMix
+from tasks.methods.clustmix.table_clustmix import TableClustMix
 
 ACCOUNTANT = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE)
 

@@ -63,7 +63,7 @@ def bundle_of(site, folder, *, n_rows=12):
     )
     files, manifest = build_bundle(
         job,
-        SimpleNamespace(record=record, sha256="0" * 64),
+        SimpleNamespace(record=record, sha256="0" * 64, pooled=(), unit=None),
         table_files(frame, job.table_schema),
         frame,
         gate=(GateRecord(check="columns", passed=True),),

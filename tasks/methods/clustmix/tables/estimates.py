@@ -5,7 +5,9 @@ Post-processing throughout.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import hypot
 
 import numpy as np
 
@@ -176,20 +178,54 @@ def own_covariance(labels: Floats) -> Floats:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Targets:
-    """Targets of the fit of the mixture.
+class DrawnPairs:
+    """One released draw of one-ways and pair tables (values in its own units), of its patients."""
 
-    Joins (M, W) say by 0 or 1 which codes are in which group. The tables (M, M) are shares of pairs
-    of groups, symmetric; rows and columns sum to the one-ways. Weights (M, M) are the inverse
-    variance of each share, 0 where nothing was measured; `share_weight` is that of the squared
-    error of a one-way share (W,). Codes by label (C, W) are shares as well, of inverse variance
-    `label_weight`; their blocks sum to the shares of the labels. `drowned` says how far the tables
-    are noise, from 0 to 1.
+    choice: PairChoice
+    values: Floats
+    unit_stddev: float
+    patients: float
+
+    @property
+    def stddev(self) -> float:
+        """Noise of a cell in patients."""
+        return self.unit_stddev * self.choice.norm
+
+    @property
+    def precision(self) -> float:
+        """Root of the inverse variance of a cell's share."""
+        return self.patients / self.stddev
+
+
+def joint_one_ways(layout: Layout, drawn: Sequence[DrawnPairs]) -> tuple[Floats, float]:
+    """Add up the centred one-ways (W,) of draws, in patients, with their noise."""
+    each = [one.values[: layout.width] * (one.choice.norm / one.choice.one_way) for one in drawn]
+    return np.sum(each, axis=0), hypot(*(one.stddev / one.choice.one_way for one in drawn))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PairTargets:
+    """Target tables (M, M) of the fit of the mixture: shares of pairs of groups, symmetric.
+
+    Joins (M, W) say by 0 or 1 which codes are in which group. Rows and columns sum to the one-ways.
+    Weights (M, M) are the inverse variance of each share, 0 where nothing was measured.
     """
 
     joins: Floats
     tables: Floats
     weights: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class Targets:
+    """Targets of the fit of the mixture: tables of each draw, and what all draws say together.
+
+    `share_weight` is that of the squared error of a one-way share (W,). Codes by label (C, W) are
+    shares as well, of inverse variance `label_weight`; their blocks sum to the shares of the
+    labels. `drowned` says how far the tables are noise, from 0 to 1.
+    """
+
+    pairs: tuple[_PairTargets, ...]
     shares: Floats
     share_weight: float
     by_label: Floats
@@ -198,18 +234,23 @@ class Targets:
 
 
 def targets_of(
-    layout: Layout,
-    choice: PairChoice,
-    counts: Counts,
-    noisy: Floats,
-    *,
-    stddev: float,
-    drowned: float,
+    layout: Layout, counts: Counts, drawn: Sequence[DrawnPairs], *, drowned: float
 ) -> Targets:
-    """Put pair tables onto the estimated one-ways.
+    """Put pair tables, each of its own patients and noise, onto the estimated one-ways."""
+    weight = sum(pairs.precision**2 for pairs in drawn)
+    return Targets(
+        pairs=tuple(_pair_targets(layout, counts.shares, pairs) for pairs in drawn),
+        shares=counts.shares,
+        by_label=_by_label(layout, counts),
+        label_weight=(counts.patients / counts.stddev) ** 2,
+        share_weight=max(4.0 * weight, (counts.patients / counts.one_way_stddev) ** 2),
+        drowned=drowned,
+    )
 
-    The noisy cells of the chosen pairs are doubly centred, in patients.
-    """
+
+def _pair_targets(layout: Layout, shares: Floats, pairs: DrawnPairs) -> _PairTargets:
+    """Return the tables of one draw, whose noisy cells are doubly centred."""
+    choice = pairs.choice
     sizes = np.asarray(choice.n_groups)
     width = int(sizes.sum())
     column = np.repeat(np.arange(len(sizes)), sizes)
@@ -218,26 +259,21 @@ def targets_of(
     joins[row, np.arange(layout.width)] = 1.0
     tables = np.zeros((width, width))
     cells = pair_cells(choice.n_groups, choice.used)
-    tables[cells] = noisy[: int(cells.sum())] / counts.patients
+    noisy = pairs.values[layout.width :] * choice.norm
+    tables[cells] = noisy[: int(cells.sum())] / pairs.patients
     tables += tables.T
     # Rows and columns of a doubly centred table sum to zero; what they sum to is noise.
     starts = np.cumsum(sizes) - sizes
     for _ in range(2):
         means = np.add.reduceat(tables, starts, axis=1) / sizes
         tables = (tables - means[:, column]).T
-    margin, each = joins @ counts.shares, 1.0 / sizes[column]
+    margin, each = joins @ shares, 1.0 / sizes[column]
     tables += np.outer(margin, each) + np.outer(each, margin) - np.outer(each, each)
     measured = choice.used[np.ix_(column, column)]
-    weight = (counts.patients / stddev) ** 2
-    return Targets(
+    return _PairTargets(
         joins=joins,
         tables=np.where(measured, tables, 0.0),
-        weights=np.where(measured, weight, 0.0),
-        shares=counts.shares,
-        by_label=_by_label(layout, counts),
-        label_weight=(counts.patients / counts.stddev) ** 2,
-        share_weight=max(4.0 * weight, (counts.patients / counts.one_way_stddev) ** 2),
-        drowned=drowned,
+        weights=np.where(measured, pairs.precision**2, 0.0),
     )
 
 

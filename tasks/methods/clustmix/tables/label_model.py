@@ -13,14 +13,13 @@ preconditioner of a gradient that does not. Post-processing of released values.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import block_diag, helmert
 from scipy.special import softmax
 
 from privacy.arrays import Floats, Floats32, Integers
-from tasks.methods.clustmix.tables.table_draws import residual_weights
 
 _INTERCEPT_VARIANCE = 4.0
 _PSEUDO_COUNT, _POOLED_COUNT = 3.0, 20.0
@@ -30,18 +29,19 @@ _NEAR_STEP, _SMALL_STEP = 0.1, 0.02
 
 @dataclass(frozen=True, kw_only=True)
 class Sums:
-    """One released set of sums by contrast (1 + q, C - 1); the first feature is one.
+    """One released set of sums (m, C - 1) by contrast, over so many patients.
 
-    The loudness (1 + q,) is the factor of each feature in them, the noise a covariance. They were
-    drawn at a model p_t of these coefficients, weighted as a residual round is where the norms (N,)
-    of the rows of the mixture's sample are given.
+    The loudness (m, 1 + q) makes what was summed of the features, of which the first is one; the
+    noise is a covariance. On the rows of the mixture's sample the sums were drawn with these
+    weights (N,), at a model p_t of these probabilities (N, C).
     """
 
     values: Floats
     loudness: Floats
     noise: Floats
-    coefficients: Floats
-    norms: Floats | None = None
+    drawn_at: Floats32
+    weights: Floats32
+    patients: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,12 +97,11 @@ def start_model(
 
 def with_features(sums: Sums, more: int) -> Sums:
     """Return sums that say nothing of so many features more."""
-    return Sums(
+    return replace(
+        sums,
         values=np.pad(sums.values, ((0, more), (0, 0))),
         loudness=np.pad(sums.loudness, (0, more)),
         noise=block_diag(sums.noise, np.eye(more)),
-        coefficients=np.pad(sums.coefficients, ((0, more), (0, 0))),
-        norms=sums.norms,
     )
 
 
@@ -128,7 +127,6 @@ class Posterior:
     """
 
     design: Floats32
-    patients: float
     sums: tuple[Sums, ...]
     prior: Floats
     column: Integers
@@ -137,10 +135,9 @@ class Posterior:
     reference: float
     dispersion: float = 1.0
 
-    @property
-    def row_scale(self) -> float:
-        """Patients for each row of the sample."""
-        return self.patients / len(self.design)
+    def row_scale(self, sums: Sums) -> float:
+        """Patients of the sums for each row of the sample."""
+        return sums.patients / len(self.design)
 
 
 def probabilities(design: Floats32, coefficients: Floats) -> Floats:
@@ -243,47 +240,38 @@ class _Newton:
     def __init__(self, posterior: Posterior) -> None:
         self._posterior = posterior
         self._basis = contrasts(posterior.sums[0].values.shape[1] + 1)
-        self._drawn = [self._at_draw(sums) for sums in posterior.sums]
-
-    def _at_draw(self, sums: Sums) -> tuple[Floats32, Floats32]:
-        """Weights (N,) of the rows, and the probabilities that the sums were drawn at."""
-        found = probabilities(self._posterior.design, sums.coefficients)
-        weights = np.ones(len(found))
-        if sums.norms is not None:
-            weights = residual_weights(found) / np.maximum(1.0, sums.norms)
-        return weights.astype(np.float32), found.astype(np.float32)
 
     def at(self, coefficients: Floats) -> tuple[Floats32, list[Floats]]:
         """Probabilities of the rows, and what the released sums leave unexplained."""
         posterior = self._posterior
         found = probabilities(posterior.design, coefficients).astype(np.float32)
         left = []
-        for sums, (weights, drawn_at) in zip(posterior.sums, self._drawn, strict=True):
-            moved = (found - drawn_at) @ self._basis.astype(np.float32)
-            moved *= (posterior.row_scale * weights)[:, None]
+        for sums in posterior.sums:
+            moved = (found - sums.drawn_at) @ self._basis.astype(np.float32)
+            moved *= (posterior.row_scale(sums) * sums.weights)[:, None]
             predicted = posterior.design.T @ moved.astype(np.float32)
-            left.append(sums.values - sums.loudness[:, None] * predicted.astype(np.float64))
+            left.append(sums.values - sums.loudness @ predicted.astype(np.float64))
         return found, left
 
     def information(self, current: tuple[Floats32, list[Floats]]) -> tuple[Floats, list[Floats]]:
         """Return the curvature by contrast but for the prior, and the inverse variances."""
-        design, scale = self._posterior.design, self._posterior.row_scale
+        design = self._posterior.design
         basis = self._basis.astype(np.float32)
         variance = np.maximum(current[0] @ basis**2 - (current[0] @ basis) ** 2, 0.0)
         total = np.zeros((basis.shape[1], design.shape[1], design.shape[1]))
         squares = design * design
         all_noise = []
-        for sums, (weights, _) in zip(self._posterior.sums, self._drawn, strict=True):
-            noise = np.empty_like(total)
-            rows = weights[:, None] * variance
-            sampled = scale * (squares.T @ (weights[:, None] * rows)).astype(np.float64)
+        for sums in self._posterior.sums:
+            noise = np.empty((basis.shape[1], *sums.noise.shape))
+            rows, scale = sums.weights[:, None] * variance, self._posterior.row_scale(sums)
+            sampled = scale * (squares.T @ (sums.weights[:, None] * rows)).astype(np.float64)
             sampled *= self._posterior.dispersion
-            sampled = sums.loudness[:, None] ** 2 * sampled + 1e-6
+            sampled = sums.loudness**2 @ sampled + 1e-6
             for c in range(basis.shape[1]):
                 noise[c] = np.linalg.inv(sums.noise + np.diag(sampled[:, c]))
                 # A matrix times its own transpose takes half as long.
                 root = design * np.sqrt(rows[:, c])[:, None]
-                derivative = scale * sums.loudness[:, None] * (root.T @ root).astype(np.float64)
+                derivative = scale * sums.loudness @ (root.T @ root).astype(np.float64)
                 total[c] += derivative.T @ noise[c] @ derivative
             all_noise.append(noise)
         return total, all_noise
@@ -298,10 +286,10 @@ class _Newton:
         """Gradient with all contrasts: rows pull by their own covariance of contrasts."""
         design, (found, left) = self._posterior.design, current
         total = -precision * (coefficients - self._posterior.means)
-        for i, (sums, inverses) in enumerate(zip(self._posterior.sums, noise, strict=True)):
-            weighted = sums.loudness[:, None] * np.einsum("cij,jc->ic", inverses, left[i])
+        for sums, inverses, missed in zip(self._posterior.sums, noise, left, strict=True):
+            weighted = sums.loudness.T @ np.einsum("cij,jc->ic", inverses, missed)
             pull = design @ weighted.astype(np.float32)
-            pull *= (self._posterior.row_scale * self._drawn[i][0])[:, None]
+            pull *= (self._posterior.row_scale(sums) * sums.weights)[:, None]
             full = pull @ self._basis.T.astype(np.float32)
             full = found * (full - (found * full).sum(axis=1, keepdims=True))
             total += (design.T @ (full @ self._basis.astype(np.float32))).astype(np.float64)

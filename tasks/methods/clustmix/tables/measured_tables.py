@@ -9,7 +9,7 @@ Shares are of patients; a row of a patient with m rows counts 1 / m.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,6 +48,70 @@ def measured_tables(
         yield margins.by_label(column)
     if "pair_used" in released:
         yield from _pairs(layout, margins, released, noisy(PAIR_TABLES), rules=domain.rules)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Cells:
+    """Estimated patients (a, b) by groups of codes of one column, or two; without bias by a model.
+
+    `noise` is the variance of a weighted sum of them under the noise, by weights (a, b).
+    """
+
+    counts: Floats
+    groups: tuple[Groups, ...]
+    noise: Callable[[Floats], float]
+
+
+def measured_cells(
+    domain: EncodingDomain, released: Mapping[str, NDArray[Any]], noisy: Noisy, *columns: int
+) -> _Cells | None:
+    """Return the cells of a column, or of two that were measured together (else None).
+
+    The last column may be the label. Variances are those of the centred draws: of codes a block of
+    k has the covariance ``I - 1 / k``.
+    """
+    layout = Layout.of(domain)
+    margins = _Margins(layout, released, noisy, rules=None, of_model=np.empty((0, 0)))
+    if LABEL in columns or len(columns) == 1:
+        return margins.cells(*columns)
+    first, second = columns
+    if "pair_used" not in released or not released["pair_used"][first, second]:
+        return None
+    return _pair_cells(layout, margins, released, noisy(PAIR_TABLES), columns=(first, second))
+
+
+def _pair_cells(
+    layout: Layout,
+    margins: _Margins,
+    released: Mapping[str, NDArray[Any]],
+    sealed: tuple[Floats, float],
+    *,
+    columns: tuple[int, int],
+) -> _Cells:
+    groups, _, noisy, starts = _drawn(layout, released, sealed[0], norm=margins.norm)
+    first, second = (_part(layout, margins, j, groups[j]) for j in columns)
+    if columns[0] > columns[1]:
+        noisy = noisy.T
+    rows, others = (slice(starts[j], starts[j + 1]) for j in columns)
+    variance = (sealed[1] * margins.norm) ** 2
+    share, _ = _measured_pair(noisy[rows, others], margins, first, second, variance=variance)
+    a, b = share.shape
+    constant = first.constant[:, None] / b + second.constant / a - 1.0 / (a * b)
+
+    def noise(weights: Floats) -> float:
+        inner = weights - weights.mean(axis=0)
+        inner -= inner.mean(axis=1, keepdims=True)
+        found = variance * float((inner**2).sum())
+        for part, own in ((first, weights.sum(axis=1) / b), (second, weights.sum(axis=0) / a)):
+            # Of m codes of k in a group the constant is m / k.
+            k = layout.n_codes[columns[part is second]]
+            spread = float(own**2 @ part.constant) - float(own @ part.constant) ** 2
+            found += margins.code_variance * k * spread
+        return found + margins.total_variance * float((weights * constant).sum()) ** 2
+
+    return _Cells(
+        counts=share * margins.patients, groups=(first.groups, second.groups), noise=noise
+    )
 
 
 class _Margins:
@@ -89,33 +153,41 @@ class _Margins:
         found = np.asarray(self._released["code_shares"][self._layout.block(column)])
         return np.asarray(found / found.sum())
 
+    def counts(self, column: int, *label: int) -> tuple[Floats, float, float]:
+        """Return estimated patients (k, n) by code, with the variances of a code and of a total."""
+        if column == LABEL:
+            return self._sizes[None], 0.0, self.size_variance
+        block = self._layout.block(column)
+        if label:
+            return self._by_label[:, block].T, self._entry, self.size_variance
+        even = self.patients / self._layout.n_codes[column]
+        return (self.centred[block] + even)[:, None], self.code_variance, self.total_variance
+
+    def cells(self, *columns: int) -> _Cells:
+        """Return the cells of the label, of a column, or of a column by label."""
+        counts, variance, of_total = self.counts(*columns)
+
+        def noise(weights: Floats) -> float:
+            totals = float((weights.sum(axis=0) ** 2).sum()) / len(counts)
+            found = variance * (float((weights**2).sum()) - totals)
+            return found + of_total * totals / len(counts)
+
+        return _Cells(counts=counts, groups=_each(counts.shape), noise=noise)
+
     def label(self) -> Table:
-        share = self._sizes / self.patients
-        rest = (self._layout.n_labels - 1) * share**2
-        variance = self.size_variance * ((1.0 - share) ** 2 + rest)
         shares = self._released["label_shares"]
         if self._rules is not None:
             shares = shares * self._rules.possible_labels
             shares = shares / shares.sum()
-        return self._table((LABEL,), shares[:, None], share[:, None], variance[:, None])
+        return self._table((LABEL,), shares)
 
     def one_way(self, column: int) -> Table:
-        k = self._layout.n_codes[column]
-        share = self.centred[self._layout.block(column)] / self.patients + 1.0 / k
-        of_total = self.total_variance * (1.0 / k - share) ** 2
-        variance = self.code_variance * (1.0 - 1.0 / k) + of_total
-        shares = self.shares(column)
-        return self._table((column,), shares[:, None], share[:, None], variance[:, None])
+        return self._table((column,), self.shares(column))
 
     def by_label(self, column: int) -> Table:
-        layout, k = self._layout, self._layout.n_codes[column]
-        share = self._by_label[:, layout.block(column)].T / self.patients
-        rest = (1.0 / k - share) ** 2 + (layout.n_labels - 1) * share**2
-        variance = self._entry * (1.0 - 1.0 / k) + self.size_variance * rest
-        allowed = self.allowed(column, LABEL)
-        model = self._of_model[layout.block(column)]
+        allowed, model = self.allowed(column, LABEL), self._of_model[self._layout.block(column)]
         shares = fitted(model, self.shares(column), self.label().shares[:, 0], allowed)
-        return self._table((column, LABEL), shares, share, variance)
+        return self._table((column, LABEL), shares)
 
     def allowed(self, first: int, second: int) -> NDArray[np.bool_]:
         """Return the allowed pairs of codes (k, l) of a column and of another, or the label."""
@@ -124,18 +196,24 @@ class _Margins:
         other = self._layout.n_labels if second == LABEL else self._layout.n_codes[second]
         return np.ones((self._layout.n_codes[first], other), dtype=np.bool_)
 
-    def _table(
-        self, columns: tuple[int, ...], shares: Floats, estimates: Floats, variances: Floats
-    ) -> Table:
-        sizes = shares.shape[: len(columns)]
+    def _table(self, columns: tuple[int, ...], shares: Floats) -> Table:
+        counts, variance, of_total = self.counts(*columns)
+        (k, n_totals), shares = counts.shape, shares.reshape(len(shares), -1)
+        found = counts / self.patients
+        rest = (1.0 / k - found) ** 2 + (n_totals - 1) * found**2
+        stddevs = np.sqrt(variance * (1.0 - 1.0 / k) + of_total * rest) / self.patients
         return Table(
             columns=columns,
-            groups=tuple(tuple((code,) for code in range(size)) for size in sizes),
+            groups=_each(shares.shape[: len(columns)]),
             origin="measured",
             shares=shares,
-            estimates=estimates,
-            stddevs=np.sqrt(variances) / self.patients,
+            estimates=found.reshape(shares.shape),
+            stddevs=stddevs.reshape(shares.shape),
         )
+
+
+def _each(sizes: tuple[int, ...]) -> tuple[Groups, ...]:
+    return tuple(tuple((code,) for code in range(size)) for size in sizes)
 
 
 def _pairs(
@@ -147,13 +225,8 @@ def _pairs(
     rules: RecordRules | None,
 ) -> Iterator[Table]:
     """Return a table of every pair of declared columns, of codes as they were joined."""
-    groups = [released["code_groups"][layout.block(j)] for j in range(layout.n_columns)]
-    sizes = [int(own.max()) + 1 for own in groups]
-    used = released["pair_used"].astype(bool)
-    cells = pair_cells(sizes, used)
-    noisy = np.zeros(cells.shape)
-    noisy[cells] = sealed[0][layout.width :][: int(cells.sum())] * margins.norm
-    starts = np.cumsum([0, *sizes])
+    groups, used, noisy, starts = _drawn(layout, released, sealed[0], norm=margins.norm)
+    sizes = np.diff(starts)
     weights, components = released["mixture_weights"], released["mixture_components"]
     if rules is not None:
         weights = kept_weights(Mixture(weights=weights, components=components), layout, rules)
@@ -186,6 +259,19 @@ def _pairs(
                 estimates=estimates,
                 stddevs=stddevs,
             )
+
+
+def _drawn(
+    layout: Layout, released: Mapping[str, NDArray[Any]], values: Floats, *, norm: float
+) -> tuple[list[Integers], NDArray[np.bool_], Floats, Integers]:
+    """Return the groups of each column, the pairs, their cells in one table, and its blocks."""
+    groups = [released["code_groups"][layout.block(j)] for j in range(layout.n_columns)]
+    sizes = [int(own.max()) + 1 for own in groups]
+    used = released["pair_used"].astype(bool)
+    cells = pair_cells(sizes, used)
+    noisy = np.zeros(cells.shape)
+    noisy[cells] = values[layout.width :][: int(cells.sum())] * norm
+    return groups, used, noisy, np.cumsum([0, *sizes])
 
 
 def _measured_pair(
@@ -239,7 +325,7 @@ def _summed(values: Floats, own: Integers) -> Floats:
 def fitted(table: Floats, first: Floats, second: Floats, allowed: NDArray[np.bool_]) -> Floats:
     """Bring a table (a, b) to margins by iterative proportional fitting, cells below 0 to nothing.
 
-    Cells that are not allowed stay zero; where these leave no table of such margins, as the noise
+    _Cells that are not allowed stay zero; where these leave no table of such margins, as the noise
     of the margins may have it, the second is kept. Source: Deming and Stephan 1940.
     """
     found = np.where(allowed, np.maximum(table, _LEAST), 0.0)

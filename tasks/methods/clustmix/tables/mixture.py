@@ -15,9 +15,21 @@ where pair tables are little more than noise, and sharpens them where they are m
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from math import hypot
+
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from privacy.arrays import Floats, Floats32
+from tasks.measurement.method import PUBLIC_SEED, Released
+from tasks.measurement.record_rules import RecordRules
+from tasks.methods.clustmix.tables import estimates
+from tasks.methods.clustmix.tables import table_rule as rule
+from tasks.methods.clustmix.tables import table_sampler as sampler
 from tasks.methods.clustmix.tables.estimates import Targets
 from tasks.methods.clustmix.tables.table_layout import Layout
 from tasks.methods.clustmix.tables.table_sampler import Mixture
@@ -25,6 +37,67 @@ from tasks.methods.clustmix.tables.table_sampler import Mixture
 _RATE, _FIRST, _SECOND, _FLOOR = 0.05, 0.9, 0.99, 1e-8
 _LEAST_SHARE = 1e-5
 _MARGIN_STEPS, _MARGIN_TOLERANCE, _LEAST_MEAN = 100, 1e-7, 1e-12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """Amount of computing after the draws; it changes neither them nor their guarantee.
+
+    The mixtures of public random starts are pooled; the label model is fitted on rows of them.
+    """
+
+    starts: int = 2
+    steps: int = 1_000
+    fit_rows: int = 25_000
+    points: int = 300
+
+
+def density(
+    layout: Layout,
+    counts: estimates.Counts,
+    drawn: Sequence[estimates.DrawnPairs],
+    *,
+    drowned: float,
+    effort: Effort,
+    rules: RecordRules | None,
+) -> Released:
+    """Return better counts and the mixture, given those of the first draws.
+
+    The pair tables of each draw, by its own patients and noise, are targets of one fit.
+    """
+    mixture = Mixture(weights=np.ones(1), components=counts.shares[None])
+    if drawn:
+        one_ways, stddev = estimates.joint_one_ways(layout, drawn)
+        counts = estimates.better_counts(layout, counts, one_ways, one_way_stddev=stddev)
+        largest = max(drawn, key=lambda pairs: pairs.precision)
+        patients = hypot(*(pairs.precision for pairs in drawn)) * largest.stddev
+        scale = {"pair_stddev": largest.stddev, "patients": patients}
+        fit = partial(
+            fit_mixture,
+            layout,
+            estimates.targets_of(layout, counts, drawn, drowned=drowned),
+            n_components=rule.n_components(largest.choice, **scale),
+            penalty=rule.penalty(largest.choice, **scale),
+            steps=effort.steps,
+        )
+        seeds = range(PUBLIC_SEED, PUBLIC_SEED + effort.starts)
+        # A start by one thread: several would round as the machine has processors.
+        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(2) as pool:
+            mixture = pooled(list(pool.map(lambda seed: fit(seed=seed), seeds)))
+    if rules is not None:
+        rng = np.random.default_rng(PUBLIC_SEED)
+        with threadpool_limits(1, user_api="blas"):
+            mixture = sampler.raked(mixture, layout, rules=rules, shares=counts.shares, rng=rng)
+    return {
+        "counts_by_label": counts.by_label,
+        "counts_stddev": np.array(counts.stddev),
+        "one_way_stddev": np.array(counts.one_way_stddev),
+        "patients": np.array(counts.patients),
+        "label_shares": counts.labels,
+        "code_shares": counts.shares,
+        "mixture_weights": mixture.weights,
+        "mixture_components": mixture.components,
+    }
 
 
 def fit_mixture(
@@ -115,11 +188,15 @@ class _Fit:
         self._by_label = targets.by_label.astype(np.float32)
         self._label_weight = np.float32(targets.label_weight)
         self._share_weight = np.float32(targets.share_weight)
-        # Codes that stand for themselves need no matrix.
-        rows, width = targets.joins.shape
-        self._joins = None if rows == width else targets.joins.astype(np.float32)
-        self._tables = targets.tables.astype(np.float32)
-        self._weights = (0.5 * targets.weights).astype(np.float32)
+        self._pairs = [
+            (
+                # Codes that stand for themselves need no matrix.
+                None if len(pairs.joins) == layout.width else pairs.joins.astype(np.float32),
+                pairs.tables.astype(np.float32),
+                (0.5 * pairs.weights).astype(np.float32),
+            )
+            for pairs in targets.pairs
+        ]
         self._penalty = np.float32(penalty)
 
     def distribution(self, scores: Floats32, logits: Floats32) -> tuple[Floats32, Floats32]:
@@ -135,19 +212,22 @@ class _Fit:
     def gradients(self, scores: Floats32, logits: Floats32) -> tuple[Floats32, Floats32]:
         weights, components = self.distribution(scores, logits)
         codes, labels = components[:, : self._width], components[:, self._width :]
-        joined = codes if self._joins is None else codes @ self._joins.T
-        table = joined.T @ (weights[:, None] * joined)
-        table -= self._tables
-        table *= self._weights
-        pulled = joined @ table
-        by_weight = (pulled * joined).sum(axis=1)
-        pulled *= 2.0
+        by_weight, of_pairs = np.zeros_like(weights), np.zeros_like(codes)
+        for joins, tables, precision in self._pairs:
+            joined = codes if joins is None else codes @ joins.T
+            table = joined.T @ (weights[:, None] * joined)
+            table -= tables
+            table *= precision
+            pulled = joined @ table
+            by_weight += (pulled * joined).sum(axis=1)
+            pulled *= 2.0
+            of_pairs += pulled if joins is None else pulled @ joins
         by_label = labels.T @ (weights[:, None] * codes)
         by_label -= self._by_label
         by_label *= self._label_weight
         of_codes = labels @ by_label
         by_weight += (of_codes * codes).sum(axis=1)
-        of_codes += pulled if self._joins is None else pulled @ self._joins
+        of_codes += of_pairs
         by_component = np.concatenate([of_codes, codes @ by_label.T], axis=1)
         mean = weights @ components
         by_component += self._share_weight * (mean - self._shares)

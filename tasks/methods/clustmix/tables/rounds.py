@@ -5,19 +5,24 @@ Post-processing of released values; what it hands to a residual round is public.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
+from typing import Self
 
 import numpy as np
 from scipy.linalg import block_diag
+from threadpoolctl import threadpool_limits
 
 from privacy.arrays import Codes, Floats
 from tasks.measurement.method import Released
+from tasks.measurement.pooled_sums import Part
 from tasks.methods.clustmix.tables import label_model as labels
 from tasks.methods.clustmix.tables import table_draws as draws
 from tasks.methods.clustmix.tables import table_rule as rule
-from tasks.methods.clustmix.tables.label_features import LabelFeatures, loudness_of
+from tasks.methods.clustmix.tables import table_sampler as sampler
+from tasks.methods.clustmix.tables.label_features import LabelFeatures, loudness_of, white_features
 from tasks.methods.clustmix.tables.table_layout import Layout
 
 CONSTANT = 0.1
@@ -59,12 +64,14 @@ class Rounds:
         self._patients, self._scale = float(released["patients"]), scale
         self._shares, self._basis = shares, labels.contrasts(layout.n_labels)
         self._codes, self._all = codes.astype(np.int64), features
-        self._kernel = np.zeros((len(codes), 0), dtype=np.float32)
         self._chosen = np.zeros(features.n_features, dtype=np.bool_)
         self._chosen[np.argsort(-features.prior, kind="stable")[:_MOST_FEATURES]] = True
         self._features = features = features.only(self._chosen)
-        rarity = features.design(self._codes)[:, 1:] @ features.rarity
-        self._rarity = features.rarity / max(1.0, float(rarity.std()))
+        design = features.design(self._codes)
+        spread = float((design[:, 1:] @ features.rarity).std())
+        self._rarity = features.rarity / max(1.0, spread)
+        rarity = design[:, 1:] @ self._rarity.astype(np.float32)
+        self._design = np.column_stack([design, rarity])
         self._prior = np.append(features.prior, (rule.RARITY_SPREAD / scale) ** 2)
         self._column = np.append(features.column, features.column.max() + 1)
         declared = int(layout.offsets[layout.n_declared])
@@ -82,12 +89,26 @@ class Rounds:
             shares, self._prior, self._column, scale=scale, reach=self._reach
         )
         values = np.concatenate([(sizes @ self._basis)[None], values])
-        self._posterior = self._all_learnt((self._sums(values, np.ones(len(values)), noise),))
+        learnt = self._sums(values, np.eye(len(values)), noise, drawn_at=self._here())
+        self._posterior = self._all_learnt((learnt,))
         self._fit()
+
+    @classmethod
+    def of(cls, layout: Layout, released: Released, codes: Codes, *, drowned: float) -> Self:
+        """Return the model of the released counts, with the features of the released shares."""
+        noise = float(released["one_way_stddev"]) / float(released["patients"])
+        features = white_features(layout, released["code_shares"], floor=max(0.5 * noise, 1e-4))
+        scale = rule.label_scale(layout, drowned=drowned)
+        with threadpool_limits(1, user_api="blas"):
+            return cls(layout, features, released, codes, scale=scale)
+
+    def tables(self, loudness: Floats) -> tuple[Floats, ...]:
+        """Features of each code (k_j, r_j) of each declared column, in a round of a loudness."""
+        return self._all.scaled(loudness)
 
     def loudness(self, *, stddev: float) -> Floats:
         """Loudness of each of all q features in the next round, under the noise of one value."""
-        probabilities = labels.probabilities(self._posterior.design, self._model.coefficients)
+        probabilities = self._here()
         # Precision that a round gives a coefficient of loudness one, on average.
         spread = 1.0 - (probabilities**2).sum(axis=1)
         moved = float((draws.residual_weights(probabilities) * spread).mean())
@@ -120,21 +141,87 @@ class Rounds:
     def learn(self, noisy: Floats, loudness: Floats, *, stddev: float) -> None:
         """Take a released residual round (1 + q, C) in, which was drawn at the model as it is."""
         kept = np.concatenate([[True], self._chosen])
-        sums = self._sums(
-            noisy[kept][:, self._order] @ self._basis,
-            np.concatenate([[CONSTANT], loudness])[kept],
-            stddev**2 * np.eye(int(kept.sum())),
-            norms=draws.row_norms(
-                draws.one_hot(self._codes, self._all.tables), self._all.scaled(loudness), CONSTANT
-            ),
+        learnt = self._of_round(
+            noisy[kept],
+            np.diag(np.concatenate([[CONSTANT], loudness])[kept]),
+            stddev=stddev,
+            tables=self._all.scaled(loudness),
+            drawn_at=self._here(),
+            patients=self._patients,
         )
-        self._posterior = replace(self._posterior, sums=(*self._posterior.sums, sums))
+        self._posterior = replace(self._posterior, sums=(*self._posterior.sums, learnt))
         self._fit()
 
-    def learn_kernel(self, noisy: Floats, features: Floats, *, stddev: float) -> None:
-        """Take a released round (q, C) of kernel features in, those (N, q) of the sample's rows."""
+    def learn_parts(self, name: str, parts: Iterable[tuple[Part, float]]) -> None:
+        """Take a round of a name in that parts have drawn, each of so many patients.
+
+        Each has a model and features of its own, functions of a code as those of this model: they
+        are the combinations of these that come nearest, without error where all are used.
+        """
+        learnt = [self._of_part(name, part, patients) for part, patients in parts]
+        self._posterior = replace(self._posterior, sums=(*self._posterior.sums, *learnt))
+        self._fit()
+
+    def _of_part(self, name: str, part: Part, patients: float) -> labels.Sums:
+        sizes = [len(table) for table in self._features.tables]
+        ends = np.cumsum([k * (k - 1) for k in sizes])[:-1]
+        each = zip(np.split(part[f"{name}_features"], ends), sizes, strict=True)
+        tables = [values.reshape(k, k - 1) for values, k in each]
+        loudness = np.zeros((1 + sum(sizes) - len(sizes), len(self._prior)))
+        loudness[0, 0], row, column = CONSTANT, 1, 1
+        for theirs, own in zip(tables, self._features.tables, strict=True):
+            design = np.column_stack([np.ones(len(own)), own])
+            found = np.linalg.lstsq(design, theirs, rcond=None)[0]
+            rows = slice(row, row + theirs.shape[1])
+            loudness[rows, 0] = found[0]
+            loudness[rows, column : column + own.shape[1]] = found[1:].T
+            row, column = rows.stop, column + own.shape[1]
+        heard = loudness.any(axis=1)
+        return self._of_round(
+            part[f"sum_{name}"][heard],
+            loudness[heard],
+            stddev=float(part[f"stddev_{name}"]),
+            tables=tables,
+            drawn_at=self.drawn_at(part, name),
+            patients=patients,
+        )
+
+    def drawn_at(self, part: Part, name: str) -> Floats:
+        """Probabilities (N, C) of the model at which a part has drawn, in this model's order."""
+        ones = draws.one_hot(self._codes, self._all.tables)
+        log_odds, intercepts = part[f"{name}_log_odds"], part[f"{name}_intercepts"]
+        return draws.probabilities_of(ones, log_odds, intercepts)[:, self._order]
+
+    def _of_round(
+        self,
+        noisy: Floats,
+        loudness: Floats,
+        *,
+        stddev: float,
+        tables: Sequence[Floats],
+        drawn_at: Floats,
+        patients: float,
+    ) -> labels.Sums:
+        norms = draws.row_norms(draws.one_hot(self._codes, tables), tables, CONSTANT)
+        return self._sums(
+            noisy[:, self._order] @ self._basis,
+            loudness,
+            stddev**2 * np.eye(len(noisy)),
+            drawn_at=drawn_at,
+            weights=draws.residual_weights(drawn_at) / np.maximum(1.0, norms),
+            patients=patients,
+        )
+
+    def learn_kernel(
+        self, noisy: Floats, features: Floats, *, stddev: float, drawn_at: Floats | None = None
+    ) -> None:
+        """Take a released round (q, C) of kernel features in, those (N, q) of the sample's rows.
+
+        It was drawn at the model as it is, or at one of these probabilities; see `drawn_at`.
+        """
         more = features.shape[1]
-        self._kernel = features.astype(np.float32)
+        found = self._here() if drawn_at is None else drawn_at
+        self._design = np.column_stack([self._design, features.astype(np.float32)])
         self._prior = np.append(self._prior, np.full(more, (_KERNEL_SPREAD / self._scale) ** 2))
         self._column = np.append(self._column, np.full(more, self._column.max() + 1))
         learnt = [labels.with_features(sums, more) for sums in self._posterior.sums]
@@ -147,26 +234,40 @@ class Rounds:
                 values=np.concatenate(
                     [np.zeros((before, self._basis.shape[1])), noisy[:, self._order] @ self._basis]
                 ),
-                loudness=np.concatenate([np.zeros(before), np.ones(more)]),
+                loudness=np.diag(np.concatenate([np.zeros(before), np.ones(more)])),
                 noise=np.diag(np.concatenate([np.ones(before), np.full(more, stddev**2)])),
-                coefficients=self._model.coefficients,
-                norms=np.ones(len(features)),
+                drawn_at=found.astype(np.float32),
+                weights=draws.residual_weights(found).astype(np.float32),
+                patients=self._patients,
             )
         )
         self._posterior = self._all_learnt(tuple(learnt), self._posterior.dispersion)
         self._fit()
 
     def _sums(
-        self, values: Floats, loudness: Floats, noise: Floats, norms: Floats | None = None
+        self,
+        values: Floats,
+        loudness: Floats,
+        noise: Floats,
+        *,
+        drawn_at: Floats,
+        weights: Floats | None = None,
+        patients: float | None = None,
     ) -> labels.Sums:
-        """Return sums drawn at the model as it is, without the last feature."""
+        """Return sums without the last feature; by default of all patients, each of weight one."""
+        weights = np.ones(len(drawn_at)) if weights is None else weights
         return labels.Sums(
             values=np.append(values, np.zeros((1, values.shape[1])), axis=0),
-            loudness=np.append(loudness, 0.0),
+            loudness=np.pad(loudness, ((0, 1), (0, 1))),
             noise=block_diag(noise, 1.0),
-            coefficients=self._model.coefficients,
-            norms=norms,
+            drawn_at=drawn_at.astype(np.float32),
+            weights=weights.astype(np.float32),
+            patients=self._patients if patients is None else patients,
         )
+
+    def _here(self) -> Floats:
+        """Probabilities (N, C) of the model as it is, in its own order of labels."""
+        return labels.probabilities(self._design, self._model.coefficients)
 
     def _fit(self) -> None:
         """Fit with the dispersion as it is, then with larger ones while these explain the sums."""
@@ -197,17 +298,13 @@ class Rounds:
     def _all_learnt(
         self, sums: tuple[labels.Sums, ...], dispersion: float = 1.0
     ) -> labels.Posterior:
-        features = self._features
-        design = features.design(self._codes)
-        rarity = design[:, 1:] @ self._rarity.astype(np.float32)
         means = np.zeros_like(self._model.coefficients)
         means[0] = np.log(self._shares) @ self._basis
-        means[1 + features.n_features] = -rule.RARITY_MEAN * (
+        means[1 + self._features.n_features] = -rule.RARITY_MEAN * (
             np.log(self._shares + self._doubt) @ self._basis
         )
         return labels.Posterior(
-            design=np.column_stack([design, rarity, self._kernel]),
-            patients=self._patients,
+            design=self._design,
             sums=sums,
             prior=self._prior,
             column=self._column,
@@ -220,3 +317,19 @@ class Rounds:
     def _by_label(self, coefficients: Floats) -> Floats:
         """Turn coefficients of contrasts (..., C - 1) to scores of labels as they are declared."""
         return np.asarray((coefficients @ self._basis.T)[..., np.argsort(self._order)])
+
+
+def label_arrays(layout: Layout, released: Released, rounds: Rounds) -> Released:
+    """Return what is released of the label model."""
+    kernel = {"kernel_scores": rounds.kernel_scores} if "kernel_points" in released else {}
+    return {
+        "label_scores": rounds.scores,
+        "row_label_shares": sampler.row_label_shares(
+            released["label_shares"],
+            released["counts_by_label"],
+            released["code_shares"],
+            layout,
+            stddev=float(released["counts_stddev"]),
+        ),
+        **kernel,
+    }

@@ -16,6 +16,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.linalg import lsqr
 
 from privacy.arrays import Codes, Floats, Integers
+from tasks.measurement.method import PUBLIC_SEED, Released
 from tasks.measurement.record_rules import Combinations, RecordRules
 from tasks.methods.clustmix.tables.table_layout import Layout
 
@@ -29,6 +30,24 @@ class Mixture:
 
     weights: Floats
     components: Floats
+
+
+def mixture_of(released: Released) -> Mixture:
+    """Return the mixture of a measurement."""
+    return Mixture(weights=released["mixture_weights"], components=released["mixture_components"])
+
+
+def public_sample(
+    layout: Layout, released: Released, rules: RecordRules | None, *, n_rows: int
+) -> Codes:
+    """Rows of the mixture, by a public seed, on which the label model is fitted."""
+    mixture = mixture_of(released)
+    for kept in (rules, None):
+        rng = np.random.default_rng(PUBLIC_SEED)
+        codes = sample_kept(mixture, layout, kept, n_rows=n_rows, rng=rng)
+        if len(codes) == n_rows:
+            break
+    return codes
 
 
 def quotas(shares: Floats, total: int, rng: np.random.Generator) -> Integers:

@@ -13,7 +13,7 @@ from tasks.methods.clustmix.images import image_rule as rule
 from tasks.methods.clustmix.images.image_clustmix import ImageClustMix
 from tasks.methods.clustmix.images.image_layout import ImageLayout
 from tasks.methods.clustmix.images.variation import warped
-from tasks.methods.clustmix.tables.table_clustmix import TableClustMix
+from tasks.methods.clustmix.table_clustmix import TableClustMix
 
 
 def domain_of(side=12, channels=1, levels=256, labels=3, patients=2_000):

@@ -1,5 +1,7 @@
 """Rule, estimates, mixture and sampler: post-processing that is checked by what it must give."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from measuring import domain_with
@@ -54,9 +56,10 @@ def exact_targets(layout, mixture, groups=None):
     table = (joined - centre).T @ (mixture.weights[:, None] * (joined - centre))
     cells = np.triu(used, 1)[np.ix_(column, column)]
     true = joined.T @ (mixture.weights[:, None] * joined)
-    noisy = np.append(table[cells] * 1000.0, np.zeros(5))
+    values = np.concatenate([np.zeros(layout.width), table[cells] * 1000.0, np.zeros(5)])
+    drawn = estimates.DrawnPairs(choice=choice, values=values, unit_stddev=1.0, patients=1000.0)
     return (
-        estimates.targets_of(layout, choice, counts, noisy, stddev=1.0, drowned=1.0),
+        estimates.targets_of(layout, counts, [drawn], drowned=1.0),
         true,
         cells,
     )
@@ -65,13 +68,17 @@ def exact_targets(layout, mixture, groups=None):
 @pytest.mark.parametrize("groups", [None, JOINED])
 def test_tables_of_pairs_are_put_together_from_centred_ones(groups):
     targets, true, cells = exact_targets(LAYOUT, mixture_of(LAYOUT, 3, 1), groups)
-    np.testing.assert_allclose(targets.tables[cells], true[cells], atol=1e-12)
-    np.testing.assert_allclose(targets.tables, targets.tables.T)
-    assert (targets.weights[cells] > 0).all()
+    [pairs] = targets.pairs
+    np.testing.assert_allclose(pairs.tables[cells], true[cells], atol=1e-12)
+    np.testing.assert_allclose(pairs.tables, pairs.tables.T)
+    assert (pairs.weights[cells] > 0).all()
 
 
 def test_gradient_of_the_mixture_is_that_of_its_loss():
-    targets, _, _ = exact_targets(LAYOUT, mixture_of(LAYOUT, 3, 2), JOINED)
+    targets, other = (
+        exact_targets(LAYOUT, mixture_of(LAYOUT, 3, 2), groups)[0] for groups in (JOINED, None)
+    )
+    targets = replace(targets, pairs=targets.pairs + other.pairs)
     fit, rng = _Fit(LAYOUT, targets, 3.0), np.random.default_rng(3)
     scores, logits = rng.standard_normal(4), rng.standard_normal((4, LAYOUT.width + 2))
     shares = np.append(targets.shares, [0.5, 0.5])
@@ -79,11 +86,13 @@ def test_gradient_of_the_mixture_is_that_of_its_loss():
     def loss(scores, logits):
         weights, parts = fit.distribution(scores, logits)
         codes, labels = parts[:, :-2], parts[:, -2:]
-        joined = codes @ targets.joins.T
-        table = joined.T @ (weights[:, None] * joined)
         by_label = labels.T @ (weights[:, None] * codes)
         mean = weights @ parts
-        value = 0.25 * (targets.weights * (table - targets.tables) ** 2).sum()
+        value = 0.0
+        for pairs in targets.pairs:
+            joined = codes @ pairs.joins.T
+            table = joined.T @ (weights[:, None] * joined)
+            value += 0.25 * (pairs.weights * (table - pairs.tables) ** 2).sum()
         value += 0.5 * targets.label_weight * ((by_label - targets.by_label) ** 2).sum()
         value += 0.5 * targets.share_weight * ((mean - shares) ** 2).sum()
         return value + 3.0 * (weights[:, None] * parts * np.log(parts / mean)).sum()

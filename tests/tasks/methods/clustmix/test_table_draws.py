@@ -12,9 +12,9 @@ from tasks.measurement.centred import (
     to_simplex,
 )
 from tasks.measurement.statistics import SUM_SCALE
+from tasks.methods.clustmix.table_clustmix import Effort, TableClustMix
 from tasks.methods.clustmix.tables import table_draws as draws
 from tasks.methods.clustmix.tables.kernel_features import FEATURE_NORM, _kernel
-from tasks.methods.clustmix.tables.table_clustmix import Effort, TableClustMix
 from tasks.methods.clustmix.tables.table_layout import Layout, pair_cells
 
 DOMAIN = domain_with(

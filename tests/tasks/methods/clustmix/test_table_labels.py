@@ -81,13 +81,14 @@ def test_exact_sums_lead_back_to_the_model_that_they_came_from(n_labels):
         * (design.T @ (weights[:, None] * (p - shares)))
         @ basis
         * (patients / n),
-        loudness=loudness,
+        loudness=np.diag(loudness),
         noise=np.eye(6),
-        coefficients=start.coefficients,
-        norms=norms,
+        drawn_at=labels.probabilities(design, start.coefficients),
+        weights=weights * np.ones(n),
+        patients=patients,
     )
     np.testing.assert_allclose(labels.probabilities(design, start.coefficients)[0], shares)
-    posterior = posterior_of(design, sums, column, shares, patients=patients, reference=0.5)
+    posterior = posterior_of(design, sums, column, shares, reference=0.5)
     found, _ = labels.fit(posterior, start, steps=40)
     np.testing.assert_allclose(found.coefficients, true, atol=0.06)
     # What is heard is known better than before.

@@ -8,7 +8,7 @@ from measuring import sampled as sampled_of
 from benchmarks.seeded_noise import SeededNoise
 from privacy.errors import IntegrityError
 from tasks.measurement.method import measure
-from tasks.methods.clustmix.tables.table_clustmix import Effort, TableClustMix
+from tasks.methods.clustmix.table_clustmix import Effort, TableClustMix
 from tasks.methods.naive_bayes import NaiveBayes
 
 DOMAIN = measuring.domain_with(

@@ -11,9 +11,8 @@ Source of the chain: Madl et al., "Approximate, Adapt, Anonymize (3A)", Algorith
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -28,6 +27,8 @@ from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodingDomain, row_slices
 from tasks.measurement.measurement_plan import MeasurementPlan
 from tasks.measurement.method import PUBLIC_SEED, Noisy, Released, Stage, Table, budget_left
+from tasks.measurement.pooled_sums import Part, Pool
+from tasks.methods.clustmix import table_pool
 from tasks.methods.clustmix.tables import estimates
 from tasks.methods.clustmix.tables import table_draws as draws
 from tasks.methods.clustmix.tables import table_rule as rule
@@ -37,27 +38,13 @@ from tasks.methods.clustmix.tables.kernel_features import (
     KernelMap,
     association_with_label,
 )
-from tasks.methods.clustmix.tables.label_features import white_features
-from tasks.methods.clustmix.tables.measured_tables import measured_tables
-from tasks.methods.clustmix.tables.mixture import fit_mixture, pooled
-from tasks.methods.clustmix.tables.rounds import CONSTANT, Rounds
+from tasks.methods.clustmix.tables.measured_tables import _Cells, measured_cells, measured_tables
+from tasks.methods.clustmix.tables.mixture import Effort, density
+from tasks.methods.clustmix.tables.rounds import CONSTANT, Rounds, label_arrays
 from tasks.methods.clustmix.tables.table_layout import LABEL_COUNTS, PAIR_TABLES, Layout
-from tasks.methods.clustmix.tables.table_sampler import Mixture
+from tasks.methods.clustmix.tables.table_sampler import Mixture, mixture_of, public_sample
 
 _SHIFTS, _SHIFT_TOLERANCE, _NO_SHARE = 50, 1e-6, 1e-12
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effort:
-    """Amount of computing after the draws; it changes neither them nor their guarantee.
-
-    The mixtures of public random starts are pooled; the label model is fitted on rows of them.
-    """
-
-    starts: int = 2
-    steps: int = 1_000
-    fit_rows: int = 25_000
-    points: int = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +52,7 @@ class TableClustMix:
     """ClustMix bound to the public domain of a table or of item sets."""
 
     domain: EncodingDomain
-    effort: Effort = Effort()
+    effort: Effort = field(default_factory=Effort)
 
     def plan(self, *, mu: float) -> MeasurementPlan:
         """Every noisy statistic and its noise, from public values alone."""
@@ -83,7 +70,7 @@ class TableClustMix:
 
     def sample(self, released: Released, *, n_rows: int, rng: np.random.Generator) -> Records:
         """Sample rows from the mixture, labels from the model; see `Synthesizer.sample`."""
-        whole = sampler.of_rows(_mixture(released), self._layout)
+        whole = sampler.of_rows(mixture_of(released), self._layout)
         codes, scores = self._records(whole, released, n_rows=n_rows, rng=rng)
         intercepts = _intercepts(scores, released["row_label_shares"])
         return codes, sampler.systematic_labels(softmax(scores + intercepts, axis=1), rng)
@@ -100,7 +87,7 @@ class TableClustMix:
 
         What the shares of the labels are among all rows says where those of the asked ones begin.
         """
-        whole = sampler.of_rows(_mixture(released), self._layout)
+        whole = sampler.of_rows(mixture_of(released), self._layout)
         _, scores = self._records(whole, released, n_rows=self.effort.fit_rows, rng=rng)
         intercepts = _intercepts(scores, released["row_label_shares"])
         asked = sampler.conditioned(whole, self._layout, allowed)
@@ -145,14 +132,27 @@ class TableClustMix:
         by_label = self.shares_by_label(released)
         return float(sizes.sum()), measured_tables(self.domain, released, noisy, by_label=by_label)
 
+    def cells(self, released: Released, noisy: Noisy, *columns: int) -> _Cells | None:
+        """Return measured cells, by which `tasks.reporting.conclusions` estimates."""
+        return measured_cells(self.domain, released, noisy, *columns)
+
     def shares_by_label(self, released: Released) -> Floats:
         """Shares (W, C) of patients by declared code and label, as of records by a public seed."""
         rng, n_rows = np.random.default_rng(PUBLIC_SEED), self.effort.fit_rows
         with threadpool_limits(1, user_api="blas"):
-            codes, scores = self._records(_mixture(released), released, n_rows=n_rows, rng=rng)
+            codes, scores = self._records(mixture_of(released), released, n_rows=n_rows, rng=rng)
         each = softmax(scores + _intercepts(scores, released["label_shares"]), axis=1) / len(scores)
         ones = draws.one_hot(codes, [np.empty(k) for k in self.domain.n_codes])
         return np.asarray(ones.T @ each)[1:]
+
+    def drawn_at(self, plan: MeasurementPlan, released: Released, sums: Part) -> Part:
+        """Return what sealed sums were drawn at; see `pooled_sums`."""
+        drawn_at = table_pool.replayed(plan, sums, lambda again: self._mixing(again, released))
+        return {**table_pool.measured(released), **drawn_at}
+
+    def pooled(self, parts: Sequence[Part]) -> Pool:
+        """Fit the mixture and the label model to the sums of parts."""
+        return table_pool.pooled(self._layout, parts, rules=self.domain.rules, effort=self.effort)
 
     @property
     def _layout(self) -> Layout:
@@ -178,39 +178,24 @@ class TableClustMix:
         )
         unit_stddev = plan[LABEL_COUNTS].unit_noise_stddev
         counts = estimates.first_counts(layout, noisy, unit_stddev=unit_stddev)
-        if layout.n_columns == 1:
-            mixture = Mixture(weights=np.ones(1), components=counts.shares[None])
-            measured: Released = {"code_groups": np.arange(layout.width)}
-        else:
-            counts, mixture, measured = self._pairs(curator, counts)
-        if self.domain.rules is not None:
-            rng = np.random.default_rng(PUBLIC_SEED)
-            with threadpool_limits(1, user_api="blas"):
-                mixture = sampler.raked(
-                    mixture, layout, rules=self.domain.rules, shares=counts.shares, rng=rng
-                )
-        return {
-            "counts_by_label": counts.by_label,
-            "counts_stddev": np.array(counts.stddev),
-            "one_way_stddev": np.array(counts.one_way_stddev),
-            "patients": np.array(counts.patients),
-            "label_shares": counts.labels,
-            "code_shares": counts.shares,
-            "mixture_weights": mixture.weights,
-            "mixture_components": mixture.components,
-            **measured,
-        }
+        drawn, measured = self._pairs(curator, counts)
+        drowned, rules = self._split(curator).drowned, self.domain.rules
+        found = density(layout, counts, drawn, drowned=drowned, effort=self.effort, rules=rules)
+        return {**found, **measured}
 
     def _pairs(
         self, curator: Curator, counts: estimates.Counts
-    ) -> tuple[estimates.Counts, Mixture, Released]:
-        layout, planned = self._layout, curator.plan[PAIR_TABLES]
-        split = self._split(curator)
+    ) -> tuple[list[estimates.DrawnPairs], Released]:
+        """Choose the pairs and draw their tables, where there are several columns."""
+        layout = self._layout
+        if layout.n_columns == 1:
+            return [], {"code_groups": np.arange(layout.width)}
+        planned = curator.plan[PAIR_TABLES]
         choice = rule.choose_pairs(
             layout,
             counts.shares,
             most=rule.most_codes(layout, patients=self.domain.patients, mu=curator.plan.mu),
-            one_ways=split.one_ways,
+            one_ways=self._split(curator).one_ways,
             pair_mu=planned.mu,
             patients=counts.patients,
         )
@@ -226,55 +211,17 @@ class TableClustMix:
             norm=choice.norm,
             length=planned.shape[0],
         )
-        stddev = planned.unit_noise_stddev * choice.norm
-        counts = estimates.better_counts(
-            layout,
-            counts,
-            noisy[: layout.width] * (choice.norm / choice.one_way),
-            one_way_stddev=stddev / choice.one_way,
+        drawn = estimates.DrawnPairs(
+            choice=choice,
+            values=noisy,
+            unit_stddev=planned.unit_noise_stddev,
+            patients=counts.patients,
         )
-        targets = estimates.targets_of(
-            layout,
-            choice,
-            counts,
-            noisy[layout.width :] * choice.norm,
-            stddev=stddev,
-            drowned=split.drowned,
-        )
-        measured = {
+        return [drawn], {
             "code_groups": choice.groups,
             "pair_used": choice.used,
             "pair_scale": np.array([choice.norm, choice.one_way]),
         }
-        mixture = self._fitted_mixture(
-            targets, choice, pair_stddev=stddev, patients=counts.patients
-        )
-        return counts, mixture, measured
-
-    def _fitted_mixture(
-        self,
-        targets: estimates.Targets,
-        choice: rule.PairChoice,
-        *,
-        pair_stddev: float,
-        patients: float,
-    ) -> Mixture:
-        """Fit mixtures from public random starts, and pool them."""
-        scale = {"pair_stddev": pair_stddev, "patients": patients}
-
-        def fitted(start: int) -> Mixture:
-            return fit_mixture(
-                self._layout,
-                targets,
-                n_components=rule.n_components(choice, **scale),
-                penalty=rule.penalty(choice, **scale),
-                steps=self.effort.steps,
-                seed=PUBLIC_SEED + start,
-            )
-
-        # A start by one thread: several would round as the machine has processors.
-        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(2) as pool:
-            return pooled(list(pool.map(fitted, range(self.effort.starts))))
 
     def _inducing(self, curator: Curator, released: Released) -> Released:
         """Take inducing points from the mixture, and fit the map of kernel features to them."""
@@ -298,28 +245,14 @@ class TableClustMix:
         return kernel.released
 
     def _public_sample(self, released: Released) -> Codes:
-        """Rows of the mixture, by a public seed, on which the label model is fitted."""
-        mixture, asked = _mixture(released), {"n_rows": self.effort.fit_rows}
-        for rules in (self.domain.rules, None):
-            rng = np.random.default_rng(PUBLIC_SEED)
-            codes = sampler.sample_kept(mixture, self._layout, rules, **asked, rng=rng)
-            if len(codes) == self.effort.fit_rows:
-                break
-        return codes
+        rules, n_rows = self.domain.rules, self.effort.fit_rows
+        return public_sample(self._layout, released, rules, n_rows=n_rows)
 
     def _mixing(self, curator: Curator, released: Released) -> Released:
         """Fit the label model to the counts, correct it by weighted residuals."""
-        layout, patients = self._layout, float(released["patients"])
-        features = white_features(
-            layout,
-            released["code_shares"],
-            floor=max(0.5 * float(released["one_way_stddev"]) / patients, 1e-4),
-        )
+        layout, split = self._layout, self._split(curator)
         codes = self._public_sample(released)
-        split = self._split(curator)
-        scale = rule.label_scale(layout, drowned=split.drowned)
-        with threadpool_limits(1, user_api="blas"):
-            rounds = Rounds(layout, features, released, codes, scale=scale)
+        rounds = Rounds.of(layout, released, codes, drowned=split.drowned)
         for index in range(split.rounds):
             name = draws.residual_round(index)
             stddev = curator.plan[name].unit_noise_stddev
@@ -327,44 +260,29 @@ class TableClustMix:
             noisy = curator.release(
                 name,
                 draws.weighted_residuals,
-                features=features.scaled(loudness),
+                features=rounds.tables(loudness),
                 constant=CONSTANT,
                 log_odds=rounds.scores,
                 intercepts=rounds.intercepts,
             )
             with threadpool_limits(1, user_api="blas"):
                 rounds.learn(noisy, loudness, stddev=stddev)
-        kernel_scores = {}
         if "kernel_points" in released:
+            kernel = KernelMap.of(released)
             noisy = curator.release(
                 draws.KERNEL_ROUND,
                 draws.kernel_residuals,
                 layout=layout,
-                kernel=KernelMap.of(released),
-                features=features.tables,
+                kernel=kernel,
+                features=rounds.tables(np.ones(draws.n_features(layout))),
                 log_odds=rounds.scores,
                 intercepts=rounds.intercepts,
             )
             stddev = curator.plan[draws.KERNEL_ROUND].unit_noise_stddev
             with threadpool_limits(1, user_api="blas"):
-                found = KernelMap.of(released).features(layout, codes) / FEATURE_NORM
+                found = kernel.features(layout, codes) / FEATURE_NORM
                 rounds.learn_kernel(noisy, found, stddev=stddev)
-            kernel_scores = {"kernel_scores": rounds.kernel_scores}
-        return {
-            "label_scores": rounds.scores,
-            "row_label_shares": sampler.row_label_shares(
-                released["label_shares"],
-                released["counts_by_label"],
-                released["code_shares"],
-                layout,
-                stddev=float(released["counts_stddev"]),
-            ),
-            **kernel_scores,
-        }
-
-
-def _mixture(released: Released) -> Mixture:
-    return Mixture(weights=released["mixture_weights"], components=released["mixture_components"])
+        return label_arrays(layout, released, rounds)
 
 
 def _intercepts(scores: Floats, shares: Floats) -> Floats:

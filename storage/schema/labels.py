@@ -142,7 +142,7 @@ class _Part(Declaration):
     column: Name
     """Name of the column."""
     missing: tuple[RawValue, ...] = ()
-    """Raw codes that mean "no label". Such rows are left out; the rule reads one row at a time."""
+    """Raw codes that mean "no label". Such rows are left out."""
     nullable: bool = False
     """Allow empty cells, which mean "no label"."""
 

@@ -96,8 +96,7 @@ def figures(
         real, own = (outcome_of(part, schema) for part in parts)
         places = np.unique(np.append(real[0], own[0]))
         apart = kaplan_meier(*real, places) - kaplan_meier(*own, places)
-        name = f"curve_error, {group} = {level}" if level else "curve_error"
-        found[name] = float(np.abs(apart).max())
+        found["curve_error" + f", {group} = {level}" * bool(level)] = float(np.abs(apart).max())
     return {name: round(value, 5) for name, value in found.items()}
 
 

@@ -198,8 +198,8 @@ class Schema(_Declared, TableSchema):
         Pixels of images as the feature columns, instead of `columns`.
     items : sequence of str, optional
         Names of columns of 0 and 1, instead of `columns`.
-    label : Label
-        The label column.
+    label : Label or mapping
+        The label column; or a time to an event, with the keys of ``kind: survival`` in a site file.
     more_labels : sequence of Label, default ()
         More columns that models are to predict. All labels are measured as one, with a level for
         each of at most 50 combinations.

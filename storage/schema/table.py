@@ -25,7 +25,7 @@ from storage.schema.columns import (
 )
 from storage.schema.constraints import Constraint, bases_of, require_declared
 from storage.schema.date_columns import DateColumn
-from storage.schema.labels import Label, Labels
+from storage.schema.labels import AnyLabel, Label, Labels, SurvivalLabel
 
 _AnyColumn = Annotated[NumericColumn | DateColumn | CategoricalColumn, Field(discriminator="kind")]
 _Items = Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_CODES)]
@@ -41,12 +41,12 @@ class TableSchema(Declaration):
     items: _Items | None = left_out()
     """Names of columns of 0 and 1, one for each item that a record may have, instead of
     ``columns``."""
-    label: Label
-    """The label column."""
+    label: AnyLabel
+    """The label column, or a time to an event."""
     more_labels: tuple[Label, ...] = left_out(())
     """Further columns to predict. All labels are measured as one, with a level for each of at most
-    50 combinations. Epsilon stays the same; the noise of a bin grows with the square root of their
-    number (`clustmix plan`). A row without one of the labels is left out."""
+    50 combinations; the noise of a bin grows with the square root of their number (`clustmix
+    plan`). A row without one of the labels is left out."""
     ignore: tuple[Name, ...] = ()
     """Columns of the source that are not used."""
     constraints: tuple[Constraint, ...] = left_out(())
@@ -67,17 +67,18 @@ class TableSchema(Declaration):
                 f"expected each column once in columns, labels and ignore, found {in_short(twice)} "
                 "again"
             )
-        if self.image is not None and (self.constraints or self.more_labels):
-            key = "constraints" if self.constraints else "more_labels"
+        several = len(self.all_labels) > 1
+        if self.image is not None and (self.constraints or several):
+            key = "constraints" if self.constraints else "more_labels or kind: survival"
             raise ValueError(f"{key}: expected none of an image")
-        levels = {label.name: label.level_names for label in (self.label, *self.more_labels)}
+        levels = {label.name: label.level_names for label in self.all_labels}
         try:
             require_declared(self.rules, self.columns, levels)
         except ValueError as error:
             faults.append(str(error))
         refuse_together(faults)
         together = self.labels  # refuses too many levels
-        if self.more_labels and (
+        if several and (
             len(set(together.level_names)) < len(together.level_names)
             or together.name in (*names, *self.label_names)
         ):
@@ -124,12 +125,23 @@ class TableSchema(Declaration):
     @property
     def labels(self) -> Labels:
         """The labels together."""
-        return Labels((self.label, *self.more_labels))
+        return Labels(self.all_labels)
+
+    @property
+    def all_labels(self) -> tuple[Label, ...]:
+        """The label columns: first the outcome and the time of a survival label."""
+        first = self.label.labels if isinstance(self.label, SurvivalLabel) else (self.label,)
+        return (*first, *self.more_labels)
+
+    @property
+    def first_label(self) -> Label:
+        """The label that comes first."""
+        return self.all_labels[0]
 
     @property
     def label_names(self) -> tuple[str, ...]:
         """Names of the label columns."""
-        return tuple(label.name for label in (self.label, *self.more_labels))
+        return tuple(label.name for label in self.all_labels)
 
     @property
     def released_columns(self) -> tuple[str, ...]:

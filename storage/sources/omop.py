@@ -174,8 +174,7 @@ class OmopSource(DatabasePlace):
     A row is a person of the population, with ``person_id`` as ``privacy_unit.column`` and the
     features as columns. The declaration becomes one query over the standard tables, which passes
     the checks of kind ``sql``. Windows in days compare dates; windows in hours compare times and
-    leave out records without one. SQLite has dates as text (``2020-03-01``, or
-    ``2020-03-01 14:30:00``).
+    leave out records without one. SQLite has dates as text.
     """
 
     kind: Literal["omop"]

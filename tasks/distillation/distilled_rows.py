@@ -15,6 +15,7 @@ import pandas as pd
 
 from privacy.arrays import Codes, Floats32
 from storage.schema.columns import Column, NumericColumn
+from storage.schema.labels import Label
 from storage.schema.table import TableSchema
 from tasks.distillation.inducing_points import best_labels, optimised
 from tasks.execution.executor import IN_PROCESS, Executor
@@ -105,6 +106,13 @@ def features(column: Column) -> Iterator[_Feature]:
 def _label_names(schema: TableSchema) -> list[str]:
     parts = schema.labels.parts
     return [
-        " and ".join(f"`{name}` == {level!r}" for name, level in zip(parts, levels, strict=True))
+        " and ".join(map(_met, schema.all_labels, levels))
         for levels in zip(*parts.values(), strict=True)
     ]
+
+
+def _met(label: Label, level: str) -> str:
+    if label.number is None:
+        return f"`{label.name}` == {level!r}"
+    low, _, high = level.removesuffix(" or more").partition("..")
+    return f"{low} <= `{label.name}`" + (f" < {high}" if high else "")

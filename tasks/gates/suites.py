@@ -75,9 +75,9 @@ def gate_stated(gate: Mapping[str, Any]) -> dict[str, Any]:
 
 def cells_of(schema: TableSchema, *texts: str | None) -> Cells:
     """Return the columns of a table, and further ones of text."""
-    columns = (*schema.columns, schema.label, *schema.more_labels)
+    columns = (*schema.columns, *schema.all_labels)
     further = dict.fromkeys(name for name in texts if name is not None)
-    return {**{column.name: column for column in columns}, **further}
+    return {**{one.name: getattr(one, "number", None) or one for one in columns}, **further}
 
 
 def refusals(suite: Suite, *, read: Cells, released: Cells) -> Iterator[str]:

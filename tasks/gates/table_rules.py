@@ -146,15 +146,13 @@ def _rules(frame: pd.DataFrame, schema: TableSchema, rows: int) -> list[_Rule]:
         whole = schema.image is None or types <= {"i", "u"}
         texts, block = _texts(frame, schema.column_names), "items" if schema.items else "pixels"
         asked.append(_Rule(block, _IN_SET, {"value_set": levels}, texts if whole else None))
-    return asked + [
-        _Rule(
-            f"label: {label.name}",
-            _IN_SET,
-            {"value_set": [*label.level_names]},
-            _texts(frame, [label.name]),
-        )
-        for label in (schema.label, *schema.more_labels)
-    ]
+    for label in schema.all_labels:
+        if label.number is not None:
+            asked += _rules_of(label.number, frame)
+            continue
+        rule, levels = f"label: {label.name}", [*label.level_names]
+        asked.append(_Rule(rule, _IN_SET, {"value_set": levels}, _texts(frame, [label.name])))
+    return asked
 
 
 def _with_days(frame: pd.DataFrame, schema: TableSchema) -> pd.DataFrame:

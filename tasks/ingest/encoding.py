@@ -70,8 +70,9 @@ def encode_chunk(frame: pd.DataFrame, schema: TableSchema, *, mend: bool = True)
         codes = _pixel_codes(pixels, schema.image)
     else:
         codes = _column_codes(frame, schema, violations, numbers)
-    every = (schema.label, *schema.more_labels)
-    labels = schema.labels.joined([label_codes(frame[one.name], one, violations) for one in every])
+    labels = schema.labels.joined(
+        [label_codes(frame[one.name], one, violations) for one in schema.all_labels]
+    )
     label, valid = np.maximum(labels, 0).astype(np.uint16), labels >= 0
     chunk = EncodedChunk(
         codes=codes, label=label, valid=valid, violations=tuple(violations), numbers=numbers
@@ -114,8 +115,11 @@ def decode(
             columns[column.name] = _written(drawn.pop(j), own == column.n_bins, column)
         else:
             columns[column.name] = _named(own, column)
-    for name, levels in schema.labels.columns(label).items():
-        columns[name] = pd.Series(levels, dtype="str")
+    for one, own in zip(schema.all_labels, schema.labels.apart(label), strict=True):
+        if one.number is None:
+            columns[one.name] = pd.Series(np.array(one.level_names, dtype=object)[own], dtype="str")
+        else:
+            columns[one.name] = _times(own, one.number, rng)
     return pd.DataFrame(columns, copy=False)
 
 
@@ -157,8 +161,8 @@ def _pixel_codes(pixels: NDArray[np.integer], image: ImageColumns) -> Codes:
 def _images(codes: Codes, label: Codes, schema: TableSchema, image: ImageColumns) -> pd.DataFrame:
     levels = np.array(image.levels, dtype=np.uint8)
     frame = pd.DataFrame(levels[codes], columns=list(schema.column_names))
-    names = np.array(schema.label.level_names, dtype=object)
-    frame[schema.label.name] = pd.Series(names[label], dtype="str")
+    names = np.array(schema.first_label.level_names, dtype=object)
+    frame[schema.first_label.name] = pd.Series(names[label], dtype="str")
     return frame
 
 
@@ -255,7 +259,9 @@ def _code_of(text: str, declared: CategoricalColumn | Label, exact: dict[str, in
             for level, ranges in declared.numeric_ranges.items():
                 if any(lower <= number < upper for lower, upper in ranges):
                     return exact[level]
-        elif declared.buckets is not None:
+        elif declared.buckets is not None and (
+            declared.number is None or number >= declared.number.lower
+        ):
             return int(np.searchsorted(declared.buckets.edges, number, side="right"))
     return _REFUSED if declared.other is None else exact[declared.other]
 
@@ -269,6 +275,13 @@ def _draw(codes: Codes, column: NumericColumn, rng: np.random.Generator) -> Inte
     """Draw values inside the bin of each code, in units of the last declared decimal."""
     first, last = grid_bins(column)
     return rng.integers(first[codes], last[codes], endpoint=True)
+
+
+def _times(codes: Indices, column: NumericColumn, rng: np.random.Generator) -> pd.Series:
+    """Draw times in the interval of each code, below its end; the last code is the last edge."""
+    ends = np.rint(np.array(column.bins) * 10**column.grid_decimals).astype(np.int64)
+    grid = rng.integers(ends[codes], np.append(ends[1:], ends[-1] + 1)[codes])
+    return _written(grid, np.zeros(len(codes), dtype=np.bool_), column)
 
 
 def _written(grid: Integers, missing: NDArray[np.bool_], column: NumericColumn) -> pd.Series:

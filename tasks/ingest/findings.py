@@ -17,11 +17,12 @@ import numpy as np
 import pandas as pd
 import yaml
 from numpy.typing import NDArray
+from pydantic import BaseModel
 
 from storage.files.documents import listed
 from storage.schema.columns import CategoricalColumn, NumericColumn, number_of
 from storage.schema.date_columns import iso
-from storage.schema.labels import Label
+from storage.schema.labels import Label, SurvivalLabel
 from storage.schema.table import TableSchema
 from storage.sources.cells import distinct
 from tasks.ingest.encoding import NO_LABEL, label_codes, level_codes, numbers_of
@@ -46,7 +47,7 @@ def tally(frame: pd.DataFrame, rules: IngestRules, violations: Sequence[Violatio
     """
     schema, found = rules.row_schema, Tally()
     columns = schema.columns if schema.image is None else ()
-    for column in (*columns, schema.label, *schema.more_labels):
+    for column in (*columns, *schema.all_labels):
         _count(found, frame[column.name], _kinds(frame, column, schema))
     for name in (rules.unit.column, None if rules.visits is None else rules.visits.order):
         if name is not None:
@@ -142,7 +143,10 @@ def summary_of(found: Tally, schema: TableSchema, patient: str | None) -> list[d
 
     A record has the shares of the cells, the faults in words, and what would mend them as YAML.
     """
-    declared = {one.name: one for one in (*schema.columns, schema.label, *schema.more_labels)}
+    declared = {one.name: one for one in (*schema.columns, *schema.all_labels)}
+    written = dict[str, BaseModel](declared)
+    if isinstance(schema.label, SurvivalLabel):
+        written |= {one.column: one for one in (schema.label.time, schema.label.event)}
     records, fine = list[tuple[tuple[float, ...], dict[str, Any]]](), dict[str, Any]()
     for name in [name for name, kind, _ in found if kind == "cells"]:
         cells, column = _Cells(found, name), declared.get(name)
@@ -161,7 +165,7 @@ def summary_of(found: Tally, schema: TableSchema, patient: str | None) -> list[d
                 _SAID[one.kind]["seen"].format(cells=", ".join(one.cells[:3])) for one in faults
             ),
             "advice": "; ".join(_SAID[one.kind]["mend"] for one in faults),
-            "change": "" if column is None or schema.items else _yaml(column, faults),
+            "change": "" if column is None or schema.items else _yaml(written[name], faults),
         }
         passes = cells.share("outside") + cells.share("constraint") == 0.0
         records.append(((passes, column is not None, -faults[0].share), record))
@@ -278,12 +282,12 @@ def _folded(text: str) -> str:
     return letters.lstrip("0") or letters
 
 
-def _yaml(column: _Declared, faults: list[_Fault]) -> str:
+def _yaml(column: BaseModel, faults: list[_Fault]) -> str:
     """Return a declaration with its changes, or what stands elsewhere, as one line of YAML."""
     change: dict[str, Any] = {}
     for one in faults:
         for key, value in (one.change or _SAID[one.kind].get("change", {})).items():
-            known = change.get(key, column.missing) if key == "missing" else ()
+            known = change.get(key, getattr(column, key)) if key == "missing" else ()
             change[key] = [*known, *value] if isinstance(value, tuple | list) else value
     elsewhere = {key: change[key] for key in ("ignore", "decimal") if key in change}
     whole = column.model_dump(mode="json", exclude_defaults=True) | change

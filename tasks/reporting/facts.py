@@ -236,8 +236,9 @@ def _dictionary(schema: TableSchema) -> Iterator[tuple[str, ...]]:
         missing = column.missing[0] or "empty text" if column.missing else "never"
         kind, domain = _described(column)
         yield column.name, kind, domain, "empty cell" if column.nullable else missing
-    for label in (schema.label, *schema.more_labels):
-        yield label.name, f"label, {len(label.level_names)} levels", _levels(label), "never"
+    for label in schema.all_labels:
+        domain = _levels(label) if label.number is None else _described(label.number)[1]
+        yield label.name, label.about, domain, "never"
 
 
 def _described(column: Column) -> tuple[str, str]:

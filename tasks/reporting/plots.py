@@ -11,16 +11,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from privacy.arrays import Codes, Floats, Indices
+from privacy.arrays import Floats
 from storage.schema.columns import Column, NumericColumn
 from storage.schema.date_columns import iso, period_starts
 from storage.schema.labels import Label
 from storage.schema.table import TableSchema
-from tasks.ingest.encoding import encode_chunk
+from tasks.ingest.encoding import encode_chunk, label_codes
 from tasks.reporting.associations import highlighted_level
 from tasks.reporting.facts import listed
 from tasks.reporting.released_tables import DEVIATIONS
@@ -153,15 +155,16 @@ def column_plots(frame: pd.DataFrame, schema: TableSchema) -> list[_Plot]:
     """Count the codes of every released column in order; of images the labels alone."""
     columns = schema.columns if schema.image is None else ()
     codes = encode_chunk(frame, schema, mend=False).codes if columns else np.empty((0, 0))
-    highlighted = (frame[schema.label.name] == highlighted_level(schema.label)).to_numpy()
+    own = frame[schema.first_label.name]
+    highlighted = (own == highlighted_level(schema.first_label)).to_numpy()
     plots = []
     for column, own in zip(columns, codes.T, strict=True):
         shares, parts = (_shares(of, column.n_codes) for of in (own, own[highlighted]))
         values = zip(_levels_of(column), shares, parts, strict=True)
         plots.append(_plot(column, [_Bar(*each) for each in values]))
-    for label in (schema.label, *schema.more_labels):
+    for label in schema.all_labels:
         names = label.level_names
-        shares = _shares(pd.Index(names).get_indexer(pd.Index(frame[label.name])), len(names))
+        shares = _shares(label_codes(frame[label.name], label, []), len(names))
         bars = [_Bar(name, share, None) for name, share in zip(names, shares, strict=True)]
         plots.append(_plot(label, bars))
     return plots
@@ -178,17 +181,17 @@ def crowded_columns(frame: pd.DataFrame, schema: TableSchema) -> str:
 
 def released_plots(tables: bytes, schema: TableSchema) -> list[_Plot]:
     """Return a plot of the released shares of every column in order, then of the labels."""
-    level, names = highlighted_level(schema.label), schema.labels.level_names
-    of_first = schema.labels.parts[schema.label.name]
+    level, names = highlighted_level(schema.first_label), schema.labels.level_names
+    of_first = schema.labels.parts[schema.first_label.name]
     coloured = [name for name, of in zip(names, of_first, strict=True) if of == level]
     shown = pd.read_parquet(io.BytesIO(tables), filters=[("by", "in", ["", schema.labels.name])])
     shown = shown[(shown["by"] == "") | shown["by_level"].isin(coloured)]
     by_column = dict(list(shown.groupby("column", sort=False)))
     together = by_column[schema.labels.name]
-    of_label = by_column[schema.label.name]
+    of_label = by_column[schema.first_label.name]
     (highlighted,) = of_label[of_label["level"] == level][_NUMBERS].to_numpy()
     plots: list[_Plot] = []
-    for column in (*schema.columns, schema.label, *schema.more_labels):
+    for column in (*schema.columns, *schema.all_labels):
         cells = by_column[column.name]
         inside = _summed(cells[cells["by"] != ""], together)
         whole = cells[cells["by"] == ""][_NUMBERS].to_numpy()
@@ -205,13 +208,13 @@ def released_plots(tables: bytes, schema: TableSchema) -> list[_Plot]:
         if lost := sum(bar.lost for bar in bars):
             notes.append(f"{lost} of {len(bars)} lost in noise")
         if not isinstance(column, Label) and parts[0][0] is None:
-            notes.append(f"{schema.label.name} = {level} is lost in noise")
+            notes.append(f"{schema.first_label.name} = {level} is lost in noise")
         lost_share = sum(bar.share for bar in bars if bar.lost)
         plots.append(replace(_plot(column, bars, notes), lost_share=lost_share))
     return plots
 
 
-def _shares(codes: Codes | Indices, n_codes: int) -> list[float]:
+def _shares(codes: NDArray[Any], n_codes: int) -> list[float]:
     shares: list[float] = (np.bincount(codes, minlength=n_codes) / max(len(codes), 1)).tolist()
     return shares
 
@@ -292,9 +295,12 @@ def _within(cells: Floats, label: Floats) -> list[_Share]:
 
 def _plot(column: Column | Label, bars: list[_Bar], notes: Sequence[str] = ()) -> _Plot:
     """Return a plot of levels, or of bins along an axis; see `_along`."""
+    time, apart_of = column.number if isinstance(column, Label) else None, _MISSING
+    if time is not None:
+        column, apart_of = time, f"\u2265{time.upper:.6g}"
     if not isinstance(column, NumericColumn):
         return _Plot(name=column.name, bars=_most_frequent(bars), notes=tuple(notes))
-    n, missing = column.n_bins, [(_MISSING, bar) for bar in bars[column.n_bins :]]
+    n, missing = column.n_bins, [(apart_of, bar) for bar in bars[column.n_bins :]]
     edges = np.array([*column.bin_starts, column.upper + column.is_whole])
     days = column.is_date and column.base is None
     shares = np.array([bar.share for bar in bars[:n]])

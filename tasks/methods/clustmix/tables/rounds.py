@@ -231,11 +231,9 @@ class Rounds:
         before = len(self._prior) + 1 - more
         learnt.append(
             labels.Sums(
-                values=np.concatenate(
-                    [np.zeros((before, self._basis.shape[1])), noisy[:, self._order] @ self._basis]
-                ),
-                loudness=np.diag(np.concatenate([np.zeros(before), np.ones(more)])),
-                noise=np.diag(np.concatenate([np.ones(before), np.full(more, stddev**2)])),
+                values=np.pad(noisy[:, self._order] @ self._basis, ((before, 0), (0, 0))),
+                loudness=np.diag(np.repeat([0.0, 1.0], [before, more])),
+                noise=np.diag(np.repeat([1.0, stddev**2], [before, more])),
                 drawn_at=found.astype(np.float32),
                 weights=draws.residual_weights(found).astype(np.float32),
                 patients=self._patients,

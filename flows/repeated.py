@@ -4,13 +4,12 @@ from flows.installation import HELD_BYTES
 from flows.publication import Publisher, ReleaseOutcome
 from privacy.ledger import EntryState, entry_paid_for
 from tasks.execution.executor import InProcessExecutor
-from tasks.steps.janitor import Janitor
 from tasks.steps.job import ReleaseJob
 from tasks.steps.source import Tables
 
 
 def answered_before(
-    job: ReleaseJob, *, tables: Tables, publisher: Publisher, janitor: Janitor
+    job: ReleaseJob, *, tables: Tables, publisher: Publisher
 ) -> ReleaseOutcome | None:
     """Return the bundle that is in the store for the same request, with no run for it; or None.
 
@@ -38,5 +37,6 @@ def answered_before(
         or publisher.published_as_asked(entry.entry_id, job.asked) is None
     ):
         return None
-    janitor.clean_up()  # as by a run: the rows of a killed one do not wait for the next charge
+    # As by a run: the rows of a killed one do not wait for the next charge.
+    publisher.janitor.clean_up()
     return publisher.answer(entry, job.asked)

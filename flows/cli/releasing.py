@@ -78,9 +78,7 @@ def release(
             progress.note(f"warning: {job.cohort} keeps its smaller lifetime cap: caps only fall")
         if not new_draw:
             progress.begin("looking whether this was answered before")
-            outcome = answered_before(
-                job, tables=here.tables, publisher=here.publisher, janitor=here.janitor
-            )
+            outcome = answered_before(job, tables=here.tables, publisher=here.publisher)
         if outcome is None:
             stages = [stage.name for stage in job.synthesizer.stages()]
             with _answering(prepared or _prepare_orchestrator(), stages, progress):

@@ -28,8 +28,6 @@ from storage.releases.signatures import (
     require_decision,
     sign_approval,
 )
-from tasks.steps.entries import Entries
-from tasks.steps.janitor import Janitor
 
 Decision = Literal["approve", "reject"]
 
@@ -103,12 +101,7 @@ class RevocationOutcome(Record):
 
 
 def revoke(
-    release_id: str,
-    *,
-    key: SigningKey,
-    reason: str,
-    publisher: Publisher,
-    janitor: Janitor,
+    publisher: Publisher, release_id: str, *, key: SigningKey, reason: str
 ) -> RevocationOutcome:
     """Take back a release, with every resample of it in the store, or a resample alone.
 
@@ -120,7 +113,7 @@ def revoke(
     releases = entries.releases
     keys.require_officer(key.key_id)
     check_reason(reason)
-    entry, falling = _falling(release_id, entries, janitor)
+    entry, falling = _falling(publisher, release_id)
     revocations = [
         Revocation(
             dataset=ref.dataset,
@@ -152,14 +145,13 @@ def revoke(
     )
 
 
-def _falling(
-    release_id: str, entries: Entries, janitor: Janitor
-) -> tuple[LedgerEntry, dict[ReleaseRef, str]]:
+def _falling(publisher: Publisher, release_id: str) -> tuple[LedgerEntry, dict[ReleaseRef, str]]:
     """Return the entry that paid, and the releases that fall, with their manifests' digests.
 
     With the release that paid, itself first, all its resamples fall, and the pools that it is a
     part of; a resample falls alone.
     """
+    entries = publisher.entries
     store, paid = entries.releases, {entry.entry_id: entry for entry in entries.all()}
     # An adjustment has no release.
     found = [entry for entry in paid.values() if entry.release_id == release_id and release_id]
@@ -175,7 +167,7 @@ def _falling(
     [entry] = found
     if entry.state is EntryState.APPROVED:
         # Its run may have died between the store and the ledger.
-        janitor.clean_up()
+        publisher.janitor.clean_up()
         entry = entries.now(entry)
     if entry.state not in (EntryState.PUBLISHED, EntryState.REVOKED) or entry.digest is None:
         raise LedgerError(

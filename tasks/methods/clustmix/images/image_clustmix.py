@@ -27,14 +27,12 @@ from tasks.measurement.method import PUBLIC_SEED, Released, Stage, budget_left
 from tasks.methods.clustmix.images import density
 from tasks.methods.clustmix.images import image_draws as draws
 from tasks.methods.clustmix.images import image_rule as rule
-from tasks.methods.clustmix.images.coefficients import basis_of
 from tasks.methods.clustmix.images.density import Classes, Density
-from tasks.methods.clustmix.images.image_layout import ImageLayout
+from tasks.methods.clustmix.images.image_layout import ImageLayout, basis_of
 from tasks.methods.clustmix.images.image_rule import ImageRule
 from tasks.methods.clustmix.images.scattering import feature_bound, scatter
 from tasks.methods.clustmix.images.teacher import ReleasedTeacher, Whitening, whitening_of
-from tasks.methods.clustmix.images.tone import Tone, norm_shares
-from tasks.methods.clustmix.images.variation import warped
+from tasks.methods.clustmix.images.tone import Tone, norm_shares, warped
 from tasks.methods.clustmix.tables.table_draws import residual_round
 from tasks.methods.clustmix.tables.table_sampler import quotas
 

@@ -212,9 +212,7 @@ def _prior_precision(posterior: Posterior, scales: Floats) -> Floats:
 
 def _with_diagonals(matrices: Floats, values: Floats) -> Floats:
     """Matrices (c, m, m) with columns (m, c) added to their diagonals."""
-    found, place = matrices.copy(), np.arange(len(values))
-    found[:, place, place] += values.T
-    return found
+    return np.asarray(matrices + values.T[:, :, None] * np.eye(len(values)))
 
 
 def _scales(posterior: Posterior, offsets: Floats, variances: Floats) -> Floats:

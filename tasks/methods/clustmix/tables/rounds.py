@@ -176,15 +176,12 @@ class Rounds:
         ends = np.cumsum([k * (k - 1) for k in sizes])[:-1]
         each = zip(np.split(part[f"{name}_features"], ends), sizes, strict=True)
         tables = [values.reshape(k, k - 1) for values, k in each]
-        loudness = np.zeros((1 + sum(sizes) - len(sizes), len(self._posterior.prior)))
-        loudness[0, 0], row, column = CONSTANT, 1, 1
-        for theirs, own in zip(tables, self._features.tables, strict=True):
-            design = np.column_stack([np.ones(len(own)), own])
-            found = np.linalg.lstsq(design, theirs, rcond=None)[0]
-            rows = slice(row, row + theirs.shape[1])
-            loudness[rows, 0] = found[0]
-            loudness[rows, column : column + own.shape[1]] = found[1:].T
-            row, column = rows.stop, column + own.shape[1]
+        nearest = [
+            np.linalg.lstsq(np.column_stack([np.ones(len(own)), own]), theirs, rcond=None)[0]
+            for theirs, own in zip(tables, self._features.tables, strict=True)
+        ]
+        loudness = block_diag(CONSTANT, *(found[1:].T for found in nearest))
+        loudness[1:, 0] = np.concatenate([found[0] for found in nearest])
         heard = loudness.any(axis=1)
         return self._of_round(
             part[f"sum_{name}"][heard],

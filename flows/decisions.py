@@ -5,7 +5,6 @@ between leaves a release that readers refuse and that the ledger still has as pu
 command again finishes it.
 """
 
-import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -15,7 +14,7 @@ from typing import Literal
 from flows.publication import Publisher, ReleaseOutcome
 from privacy.errors import LedgerError
 from privacy.ledger import EntryState, LedgerEntry
-from storage.files.documents import Record
+from storage.files.documents import Record, digest_of
 from storage.files.refs import ReleaseRef
 from storage.keys.keys import SigningKey
 from storage.releases.manifest import MANIFEST_FILE, Manifest
@@ -158,7 +157,8 @@ def _falling(publisher: Publisher, release_id: str) -> tuple[LedgerEntry, dict[R
     if not found:
         for manifest in manifests_in(store):
             if manifest.release_id == release_id and manifest.ledger_entry in paid:
-                return paid[manifest.ledger_entry], {manifest.ref: _digest_of(manifest)}
+                digest = digest_of(manifest.to_bytes()).sha256
+                return paid[manifest.ledger_entry], {manifest.ref: digest}
         raise LedgerError(
             "RELEASE_UNKNOWN",
             f"expected a release of the ledger or a resample in the store, found no "
@@ -179,9 +179,5 @@ def _falling(publisher: Publisher, release_id: str) -> tuple[LedgerEntry, dict[R
     for manifest in manifests_in(store):
         is_resample = manifest.ledger_entry == entry.entry_id and manifest.release_id != release_id
         if is_resample or release_id in manifest.parts:
-            falling[manifest.ref] = _digest_of(manifest)
+            falling[manifest.ref] = digest_of(manifest.to_bytes()).sha256
     return entry, falling
-
-
-def _digest_of(manifest: Manifest) -> str:
-    return hashlib.sha256(manifest.to_bytes()).hexdigest()

@@ -122,18 +122,13 @@ class ImageClustMix:
         warps = released["warps"]
         # By one thread: the same images on a machine with more processors.
         with threadpool_limits(1, user_api="blas"):
-            images, label = self._drawn(released, n, rng, temperatures=released["temperatures"])
+            images, label = self._drawn(released, n, rng)
             if warps[1] > 0.0:
                 images = warped(images, rng.uniform(warps[0], warps[1], size=n), rng)
             return self._layout.codes(tone.applied(images, label, rng)), label
 
     def _drawn(
-        self,
-        released: Released,
-        n: int,
-        rng: np.random.Generator,
-        *,
-        temperatures: Floats,
+        self, released: Released, n: int, rng: np.random.Generator
     ) -> tuple[Floats32, Integers]:
         """Draw images (n, channels, height, width) of no scale yet, and their cells' labels."""
         density = Density(
@@ -141,7 +136,7 @@ class ImageClustMix:
             centres=released["cell_centres"],
             factors=released["cell_factors"],
         )
-        vectors, label = density.sample(n, rng, temperatures=temperatures)
+        vectors, label = density.sample(n, rng, temperatures=released["temperatures"])
         layout = self._layout
         shape = (layout.channels, layout.height, layout.width)
         return basis_of(layout).to_images(vectors, shape=shape), label
@@ -198,9 +193,8 @@ class ImageClustMix:
         )
         intensity = curator.release(draws.INTENSITY, draws.intensity, layout=layout)
         with threadpool_limits(1, user_api="blas"):
-            images, label = self._drawn(
-                released, _TONE_IMAGES, rng, temperatures=_TONE_TEMPERATURES
-            )
+            usual = {**released, "temperatures": _TONE_TEMPERATURES}
+            images, label = self._drawn(usual, _TONE_IMAGES, rng)
             tone = Tone.fitted(images, label, norms=shares, intensity=intensity, rng=rng)
         toned: dict[str, NDArray[Any]] = {"sharpness": tone.sharpness, "norm_shares": tone.norms}
         batches = self._batches({**released, **toned}, self.points, rng)

@@ -147,8 +147,8 @@ class Synthesizer(Parameters):
         from clustmix.charging import charging
 
         self._require_unspent()
-        asked = {"cohort": cohort, "lifetime_epsilon": lifetime_epsilon}
-        self._fitted = self._measurement(frame, partial(charging, ledger, **asked))
+        paying = partial(charging, ledger, cohort=cohort, lifetime_epsilon=lifetime_epsilon)
+        self._fitted = self._measurement(frame, paying)
         return self
 
     def sample(

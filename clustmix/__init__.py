@@ -11,7 +11,7 @@ loads no orchestrator; what takes a moment is loaded when it is used.
 
 from clustmix.guarantee import Guarantee, Plan
 from clustmix.methods import DPCDA, DPGM, ClustMix, DPKMeans, NaiveBayes
-from clustmix.pools import combine, contrast, pool
+from clustmix.pools import contrast, pool
 from clustmix.schema import (
     CategoricalColumn,
     DateColumn,
@@ -24,6 +24,7 @@ from clustmix.schema import (
 from clustmix.synthesizer import Synthesizer
 from clustmix.target import NotFittedError
 from clustmix.verification import Bundle, verify
+from tasks.reporting.conclusions import combine
 
 __all__ = [
     "DPCDA",

@@ -86,7 +86,9 @@ def charging(
         raise ConfigurationError(
             "COHORT_MISSING", "expected cohort=..., the name of the patients who pay, found none"
         )
-    books = _opened(ledger)
+    if isinstance(ledger, str) and not ledger.startswith("postgresql://"):
+        ledger = Path(ledger)
+    books = ledger if isinstance(ledger, LedgerDatabase) else LedgerDatabase(ledger)
     charge = Charge(
         cohort=cohort,
         dataset=cohort,
@@ -111,15 +113,6 @@ def charging(
     except BaseException as error:
         payment.stop(error)
         raise
-
-
-def _opened(ledger: LedgerDatabase | Path | str) -> LedgerDatabase:
-    """Open a ledger: of a file, or of an address that begins with ``postgresql://``."""
-    if isinstance(ledger, LedgerDatabase):
-        return ledger
-    if isinstance(ledger, str) and ledger.startswith("postgresql://"):
-        return LedgerDatabase(ledger)
-    return LedgerDatabase(Path(ledger))
 
 
 def _lifetime_rho(

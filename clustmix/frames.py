@@ -34,23 +34,18 @@ def declared_columns(
     """
     also = () if patient_column is None else (patient_column,)
     needed = [*schema.released_columns, *also]
-    if isinstance(frame, pd.DataFrame):
-        names = [str(name) for name in frame.columns]
-        check_names(names)
-        schema.check_header(names, needed)
-        declared = frame.set_axis(names, axis=1)[needed]
-        for name, kind in declared.dtypes.items():
-            if not _pandas_is_read(kind):
-                raise type_refused(str(name), str(kind))
-        return declared
-    table = _arrow_table(frame)
-    check_names(table.column_names)
-    schema.check_header(table.column_names, needed)
-    table = table.select(needed)
-    for name, kind in zip(needed, table.schema.types, strict=True):
-        if not arrow_is_read(kind):
+    of_pandas = isinstance(frame, pd.DataFrame)
+    table: Any = frame if of_pandas else _arrow_table(frame)
+    names = [*map(str, table.columns)] if of_pandas else table.column_names
+    check_names(names)
+    schema.check_header(names, needed)
+    table = table.set_axis(names, axis=1)[needed] if of_pandas else table.select(needed)
+    is_read = _pandas_is_read if of_pandas else arrow_is_read
+    for name, kind in zip(needed, table.dtypes if of_pandas else table.schema.types, strict=True):
+        if not is_read(kind):
             raise type_refused(name, str(kind))
-    return table
+    rows: pd.DataFrame | pa.Table = table
+    return rows
 
 
 def rows_of(table: pd.DataFrame | pa.Table) -> pd.DataFrame:

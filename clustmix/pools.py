@@ -79,22 +79,6 @@ def contrast(
     return conclusions.contrast(*sealed, kind=kind, of=of, by=by, against=against)
 
 
-def combine(
-    estimates: Sequence[float],
-    variances: Sequence[float],
-    *,
-    rows: int | None = None,
-    patients: float | None = None,
-) -> Interval:
-    """Make an interval of an estimate of a release and those of its draws.
-
-    See `tasks.reporting.conclusions.combine`.
-    """
-    from tasks.reporting import conclusions
-
-    return conclusions.combine(estimates, variances, rows=rows, patients=patients)
-
-
 def _part(model: Synthesizer) -> Part:
     """Return the measurement of a model as a part, with its rounds replayed."""
     from tasks.measurement.pooled_sums import part_of

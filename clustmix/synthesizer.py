@@ -7,8 +7,10 @@ exact sums, and rows are sampled from the released arrays.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex
@@ -23,12 +25,15 @@ from storage.schema.columns import raw_text
 
 if TYPE_CHECKING:
     import pandas as pd
+    from numpy.random import Generator
     from numpy.typing import NDArray
 
+    from clustmix.charging import Payment
     from clustmix.guarantee import Charged, Guarantee, Plan
     from privacy.events import Event
     from privacy.mechanisms import NoisyStatistic
     from storage.ledger.ledger_db import LedgerDatabase
+    from tasks.gates.agreement import CodedTable
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -139,10 +144,11 @@ class Synthesizer(Parameters):
         them (an imputed or scaled value, a type that a null elsewhere has changed, the choice of
         rows) is not covered.
         """
+        from clustmix.charging import charging
+
         self._require_unspent()
-        self._fitted = self._charged_measurement(
-            frame, ledger, cohort=cohort, lifetime_epsilon=lifetime_epsilon
-        )
+        paying = partial(charging, ledger, cohort=cohort, lifetime_epsilon=lifetime_epsilon)
+        self._fitted = self._measurement(frame, paying)
         return self
 
     def sample(
@@ -177,7 +183,6 @@ class Synthesizer(Parameters):
         """
         from clustmix.frames import as_of
         from privacy.randomness import system_generator
-        from tasks.ingest.conditional_rows import sample_rows
         from tasks.ingest.encoding import decode
 
         fitted = self._measured()
@@ -188,11 +193,9 @@ class Synthesizer(Parameters):
                 "expected where as a mapping of column to level, found "
                 f"{where.__class__.__name__}; write where={{column: level}}",
             )
-        rng = system_generator()
         conditions = {column: raw_text(level) for column, level in (where or {}).items()}
-        rows = sample_rows(
-            fitted.method, self.schema, fitted.released, conditions, rng=rng, n_rows=n_rows
-        )
+        rng = system_generator()
+        rows = self._sampled(n_rows, conditions, rng)
         frame = decode(rows.codes, rows.label, self.schema, rng=rng)
         return as_of(frame, fitted.library, notice=fitted.guarantee.statement)
 
@@ -205,22 +208,13 @@ class Synthesizer(Parameters):
         from clustmix.frames import as_of
         from privacy.randomness import system_generator
         from tasks.distillation.distilled_rows import LABEL_ROWS, distilled
-        from tasks.ingest.conditional_rows import sample_rows
 
         fitted, n_points = self._measured(), row_count(points, declared=None)
         if not 10 <= n_points <= 2_000:
             raise ConfigurationError(
                 "POINTS_INVALID", f"expected 10 to 2,000 points, found {n_points}"
             )
-        rows = sample_rows(
-            fitted.method,
-            self.schema,
-            fitted.released,
-            {},
-            rng=system_generator(),
-            n_rows=LABEL_ROWS,
-        )
-        frame = distilled(rows, self.schema, n_points)
+        frame = distilled(self._sampled(LABEL_ROWS, {}, system_generator()), self.schema, n_points)
         return as_of(frame, fitted.library, notice=fitted.guarantee.statement)
 
     def save(self, path: str | Path) -> None:
@@ -287,16 +281,16 @@ class Synthesizer(Parameters):
         )
         return model
 
-    def _charged_measurement(
-        self,
-        frame: Any,
-        ledger: LedgerDatabase | Path | str | None,
-        *,
-        cohort: str | None,
-        lifetime_epsilon: float | None,
+    def _sampled(self, n_rows: int, conditions: Mapping[str, str], rng: Generator) -> CodedTable:
+        from tasks.ingest.conditional_rows import sample_rows
+
+        method, released = self._measured().method, self.released_
+        return sample_rows(method, self.schema, released, conditions, rng=rng, n_rows=n_rows)
+
+    def _measurement(
+        self, frame: Any, paying: Callable[..., AbstractContextManager[Payment]]
     ) -> Fitted:
         from clustmix import saved
-        from clustmix.charging import charging
         from clustmix.frames import declared_columns, library_of, rows_of
         from privacy.randomness import OperatingSystemNoise
         from tasks.ingest.patient_rows import encoded_shards
@@ -307,9 +301,7 @@ class Synthesizer(Parameters):
         target, method = self._target(), self._bound()
         plan = checked_plan(method, parameters=target.parameters, adjacency=target.adjacency)
         table = declared_columns(frame, self.schema, self.patient_column)
-        with charging(
-            ledger, cohort=cohort, lifetime_epsilon=lifetime_epsilon, target=target
-        ) as payment:
+        with paying(target=target) as payment:
             shards = encoded_shards(rows_of(table), self.schema, target.unit)
             payment.begin()
             self._spent = True

@@ -5,7 +5,6 @@ between leaves a release that readers refuse and that the ledger still has as pu
 command again finishes it.
 """
 
-import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -15,7 +14,7 @@ from typing import Literal
 from flows.publication import Publisher, ReleaseOutcome
 from privacy.errors import LedgerError
 from privacy.ledger import EntryState, LedgerEntry
-from storage.files.documents import Record
+from storage.files.documents import Record, digest_of
 from storage.files.refs import ReleaseRef
 from storage.keys.keys import SigningKey
 from storage.releases.manifest import MANIFEST_FILE, Manifest
@@ -28,8 +27,6 @@ from storage.releases.signatures import (
     require_decision,
     sign_approval,
 )
-from tasks.steps.entries import Entries
-from tasks.steps.janitor import Janitor
 
 Decision = Literal["approve", "reject"]
 
@@ -103,12 +100,7 @@ class RevocationOutcome(Record):
 
 
 def revoke(
-    release_id: str,
-    *,
-    key: SigningKey,
-    reason: str,
-    publisher: Publisher,
-    janitor: Janitor,
+    publisher: Publisher, release_id: str, *, key: SigningKey, reason: str
 ) -> RevocationOutcome:
     """Take back a release, with every resample of it in the store, or a resample alone.
 
@@ -120,7 +112,7 @@ def revoke(
     releases = entries.releases
     keys.require_officer(key.key_id)
     check_reason(reason)
-    entry, falling = _falling(release_id, entries, janitor)
+    entry, falling = _falling(publisher, release_id)
     revocations = [
         Revocation(
             dataset=ref.dataset,
@@ -152,21 +144,21 @@ def revoke(
     )
 
 
-def _falling(
-    release_id: str, entries: Entries, janitor: Janitor
-) -> tuple[LedgerEntry, dict[ReleaseRef, str]]:
+def _falling(publisher: Publisher, release_id: str) -> tuple[LedgerEntry, dict[ReleaseRef, str]]:
     """Return the entry that paid, and the releases that fall, with their manifests' digests.
 
     With the release that paid, itself first, all its resamples fall, and the pools that it is a
     part of; a resample falls alone.
     """
+    entries = publisher.entries
     store, paid = entries.releases, {entry.entry_id: entry for entry in entries.all()}
     # An adjustment has no release.
     found = [entry for entry in paid.values() if entry.release_id == release_id and release_id]
     if not found:
         for manifest in manifests_in(store):
             if manifest.release_id == release_id and manifest.ledger_entry in paid:
-                return paid[manifest.ledger_entry], {manifest.ref: _digest_of(manifest)}
+                digest = digest_of(manifest.to_bytes()).sha256
+                return paid[manifest.ledger_entry], {manifest.ref: digest}
         raise LedgerError(
             "RELEASE_UNKNOWN",
             f"expected a release of the ledger or a resample in the store, found no "
@@ -175,7 +167,7 @@ def _falling(
     [entry] = found
     if entry.state is EntryState.APPROVED:
         # Its run may have died between the store and the ledger.
-        janitor.clean_up()
+        publisher.janitor.clean_up()
         entry = entries.now(entry)
     if entry.state not in (EntryState.PUBLISHED, EntryState.REVOKED) or entry.digest is None:
         raise LedgerError(
@@ -187,9 +179,5 @@ def _falling(
     for manifest in manifests_in(store):
         is_resample = manifest.ledger_entry == entry.entry_id and manifest.release_id != release_id
         if is_resample or release_id in manifest.parts:
-            falling[manifest.ref] = _digest_of(manifest)
+            falling[manifest.ref] = digest_of(manifest.to_bytes()).sha256
     return entry, falling
-
-
-def _digest_of(manifest: Manifest) -> str:
-    return hashlib.sha256(manifest.to_bytes()).hexdigest()

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from flows.publication import Publisher
+from flows.publication import Publisher, ReleaseOutcome
 from privacy.errors import ConfigurationError
+from privacy.ledger import EntryState, entry_paid_for
 from storage.files.diagnostics import DiagnosticsFile
 from storage.files.private import ensure_private_directory
 from storage.files.workspace import PrivateWorkspace
@@ -24,6 +25,7 @@ from tasks.execution.executor import Executor, InProcessExecutor
 from tasks.execution.runtime import stage
 from tasks.steps.entries import Entries
 from tasks.steps.janitor import Janitor
+from tasks.steps.job import ReleaseJob
 from tasks.steps.source import Tables
 
 HELD_BYTES = 2**25
@@ -166,3 +168,31 @@ class Installation:
             requester=settings.requester,
             releases_url=settings.releases_url,
         )
+
+    def answered_before(self, job: ReleaseJob) -> ReleaseOutcome | None:
+        """Return the bundle that is in the store for the same request, with no run for it; or None.
+
+        Nothing is charged, no row is measured. A request that asks for anything else of the ledger
+        (an approval that is new, other rows) is left to a run, and so is a large table.
+        """
+        published = [e for e in self.entries.all() if e.state is EntryState.PUBLISHED]
+        if job.ref.dataset not in {entry.dataset for entry in published}:
+            return None
+        reader = self.tables.reader(job.source)
+        size = reader.size_bytes()
+        if size is None or size > HELD_BYTES:
+            return None  # workers of a run read it sooner, and if it is new it is read once
+        self.entries.check_publishable(job.ref.dataset)  # as by a run
+        key, _ = self.tables.key(reader, InProcessExecutor(), **job.identity)
+        asked = job.charge(key, owner=self.entries.owner)
+        entry = entry_paid_for(asked, self.entries.all())
+        if (
+            entry is None
+            or entry.state is not EntryState.PUBLISHED
+            or (entry.needs_approval, entry.caps) != (asked.needs_approval, asked.caps)
+            or self.publisher.published_as_asked(entry.entry_id, job.asked) is None
+        ):
+            return None
+        # As by a run: the rows of a killed one do not wait for the next charge.
+        self.janitor.clean_up()
+        return self.publisher.answer(entry, job.asked)

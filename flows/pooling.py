@@ -21,7 +21,7 @@ from storage.releases.measurements import (
     arrays_to_bytes,
     sealed_file,
 )
-from storage.releases.signatures import MAX_PART_BYTES, joint, part_file, read_part
+from storage.releases.sealed_parts import MAX_PART_BYTES, joint, part_file, read_part
 from tasks.measurement.pooled_sums import noisy_of, pool_of, require_alike
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.reporting.conclusions import Interval, contrast

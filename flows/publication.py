@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -59,25 +59,15 @@ class ReleaseOutcome(Record):
     releases_left: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Publisher:
     """Publishes from the sealed measurements of an installation."""
 
-    def __init__(
-        self,
-        *,
-        entries: Entries,
-        keys: KeyStore,
-        pending: PendingBundles,
-        janitor: Janitor,
-        executor: Callable[[str], AbstractContextManager[Executor]],
-    ) -> None:
-        self.entries = entries
-        self.keys = keys
-        self.pending = pending
-        self._releases = entries.releases
-        self._janitor = janitor
-        self._workspaces = entries.workspaces
-        self._executor = executor
+    entries: Entries
+    keys: KeyStore
+    pending: PendingBundles
+    janitor: Janitor
+    executor: Callable[[str], AbstractContextManager[Executor]]
 
     def answer(self, entry: LedgerEntry, asked: RowsAsked) -> ReleaseOutcome:
         """Answer a request whose measurement has been paid for: publish, repeat or resample it."""
@@ -103,10 +93,10 @@ class Publisher:
     def published_as_asked(self, entry_id: str, asked: RowsAsked) -> Path | None:
         """Return a bundle of a measurement with as many rows, on no condition; None if none is."""
         # The release that paid comes before those that were sampled from it.
-        bundles = sorted(manifests_in(self._releases), key=lambda m: m.resampled_from is not None)
-        for manifest in bundles:
+        releases = self.entries.releases
+        for manifest in sorted(manifests_in(releases), key=lambda m: m.resampled_from is not None):
             if manifest.ledger_entry == entry_id and _is_as_asked(manifest, asked):
-                bundle = self._releases.path(manifest.ref)
+                bundle = releases.path(manifest.ref)
                 if not self._is_revoked(bundle):
                     return bundle
         return None
@@ -195,8 +185,8 @@ class Publisher:
     def pools(self) -> dict[frozenset[str], Path]:
         """Return the pools in the store, by the releases that are their parts."""
         return {
-            frozenset(manifest.parts): self._releases.path(manifest.ref)
-            for manifest in manifests_in(self._releases)
+            frozenset(manifest.parts): self.entries.releases.path(manifest.ref)
+            for manifest in manifests_in(self.entries.releases)
             if manifest.pooled
         }
 
@@ -217,9 +207,9 @@ class Publisher:
         give_up = time.monotonic() + wait_seconds
         workspace = None
         while workspace is None:
-            self._janitor.clean_up()
+            self.janitor.clean_up()
             try:
-                workspace = PrivateWorkspace.create(self._workspaces, release_id)
+                workspace = PrivateWorkspace.create(self.entries.workspaces, release_id)
             except IntegrityError as error:
                 if error.code != "WORKSPACE_EXISTS" or time.monotonic() >= give_up:
                     raise
@@ -266,7 +256,7 @@ class Publisher:
             conditions,
             draws=draws,
             checks_before=len(checked),
-            executor=partial(self._executor, release_id),
+            executor=partial(self.executor, release_id),
         )
         self.pending.write(files, manifest)
 
@@ -284,7 +274,7 @@ class Publisher:
         """Sign and publish a bundle, whole or not at all (IntegrityError); return its folder."""
         with stage("publish"):
             waiting = self.pending.require(release_id)
-            return self._releases.publish(
+            return self.entries.releases.publish(
                 waiting.files,
                 waiting.manifest,
                 signer=self.keys.pipeline(),
@@ -307,7 +297,8 @@ class Publisher:
 
     def _approval_of(self, entry: LedgerEntry) -> Approval:
         """Return the officer's signature of the release that paid, for its measurement."""
-        bundle = self._releases.path(ReleaseRef(dataset=entry.dataset, release_id=entry.release_id))
+        ref = ReleaseRef(dataset=entry.dataset, release_id=entry.release_id)
+        bundle = self.entries.releases.path(ref)
         self._verified(bundle)
         return Approval.from_bytes((bundle / APPROVAL_FILE).read_bytes())
 
@@ -324,16 +315,12 @@ class Publisher:
     ) -> ReleaseOutcome:
         """Describe a bundle, and the budget left under these caps, or those of the entry."""
         balance = self.entries.balance(entry, caps or entry.caps)
+        stated = ("dataset", "release_id", "epsilon", "delta", "adjacency", "replace_one_epsilon")
         return ReleaseOutcome(
-            dataset=manifest.dataset,
-            release_id=manifest.release_id,
+            **{name: getattr(manifest, name) for name in stated},
             state=state,
             bundle=str(bundle),
             guarantee=Claim(manifest).statement,
-            epsilon=manifest.epsilon,
-            delta=manifest.delta,
-            adjacency=manifest.adjacency,
-            replace_one_epsilon=manifest.replace_one_epsilon,
             reused=reused,
             pool=None if pool is None else str(pool),
             charged_rho="0" if reused else f"{entry.rho:f}",

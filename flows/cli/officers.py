@@ -55,9 +55,7 @@ def revoke(release: ReleaseId, *, key: OfficerKey, reason: Reason) -> None:
 
     signer = SigningKey.read(key)
     with publishing() as here:
-        outcome = take_back(
-            release, key=signer, reason=reason, publisher=here.publisher, janitor=here.janitor
-        )
+        outcome = take_back(here.publisher, release, key=signer, reason=reason)
     terminal.answer(
         outcome.model_dump(mode="json"),
         *(f"revoked {listed}" for listed in outcome.listed),

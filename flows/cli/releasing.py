@@ -71,16 +71,13 @@ def release(
         asked = {"new_draw": new_draw, "again": again, "period": period, "key": key}
         request, job = _checked_or_fallback(site, fallback, progress=progress, **asked)
         from flows.installation import Installation
-        from flows.repeated import answered_before
 
         here, outcome = Installation.open(load_settings()), None
         if here.entries.keeps_smaller_cap(job.cohort, job.caps):
             progress.note(f"warning: {job.cohort} keeps its smaller lifetime cap: caps only fall")
         if not new_draw:
             progress.begin("looking whether this was answered before")
-            outcome = answered_before(
-                job, tables=here.tables, publisher=here.publisher, janitor=here.janitor
-            )
+            outcome = here.answered_before(job)
         if outcome is None:
             stages = [stage.name for stage in job.synthesizer.stages()]
             with _answering(prepared or _prepare_orchestrator(), stages, progress):

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -227,11 +227,8 @@ class ArrivalStore:
         if found is not None and found.state is ArrivalState.DONE:
             shutil.rmtree(self._root / arrival_id, ignore_errors=True)
 
-    @contextmanager
-    def _transaction(self) -> Iterator[ArrivalTransaction]:
-        root = ensure_private_directory(self._root)
-        with arrival_transaction(root / _LIST) as rows:
-            yield rows
+    def _transaction(self) -> AbstractContextManager[ArrivalTransaction]:
+        return arrival_transaction(ensure_private_directory(self._root) / _LIST)
 
 
 def is_of_installation(error: Exception) -> bool:

@@ -14,13 +14,13 @@ from storage.files.documents import digest_of, has_digest
 from storage.files.private import read_bounded
 from storage.keys.keys import PublicKey
 from storage.releases.manifest import MANIFEST_FILE, Manifest
+from storage.releases.sealed_parts import require_parts
 from storage.releases.signatures import (
     APPROVAL_FILE,
     SIGNATURE_FILE,
     Approval,
     Signature,
     require_approval,
-    require_parts,
 )
 
 _RELATIVE_TOLERANCE = 1e-6

@@ -272,13 +272,4 @@ def stage(name: str) -> Iterator[None]:
 
 def guarded_stage(name: str) -> Callable[[Callable[P, R]], Task[P, R]]:
     """Make a step a stage of a run and a task (`guarded_task`) of the same name."""
-
-    def decorate(function: Callable[P, R]) -> Task[P, R]:
-        @functools.wraps(function)
-        def run(*args: P.args, **kwargs: P.kwargs) -> R:
-            with stage(name):
-                return function(*args, **kwargs)
-
-        return guarded_task(name)(run)
-
-    return decorate
+    return lambda function: guarded_task(name)(stage(name)(function))

@@ -5,7 +5,7 @@ produced, so that no statistic of the private rows can hide in the encoding.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,12 +93,7 @@ class EncodedRows:
 
     def only(self, chosen: slice | Indices | NDArray[np.bool_]) -> "EncodedRows":
         """Return some of the rows."""
-        return EncodedRows(
-            codes=self.codes[chosen],
-            label=self.label[chosen],
-            weight=self.weight[chosen],
-            fold=self.fold[chosen],
-        )
+        return EncodedRows(**{one.name: getattr(self, one.name)[chosen] for one in fields(self)})
 
     def by_weight(self, size: int = 4_096) -> Iterator[tuple[float, Iterator["EncodedRows"]]]:
         """Yield each weight with its rows, so many at a time: of one weight, sums are counts."""

@@ -4,21 +4,22 @@ Both have the sampling of patients and the noise in their variance. What a model
 and no interval of it is offered. Post-processing of released values.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t
 
 from privacy.arrays import Floats
 from privacy.errors import ConfigurationError
 from storage.schema.columns import NumericColumn
 from storage.schema.table import TableSchema
-from tasks.ingest.conditional_rows import allowed_codes
-from tasks.measurement.method import Noisy, Released
-from tasks.measurement.record_rules import LABEL
+
+if TYPE_CHECKING:
+    from tasks.measurement.method import Noisy, Released
 
 KINDS = ("share", "mean", "risk_difference", "risk_ratio", "odds_ratio")
 _CLEAR = 3.0
@@ -57,6 +58,8 @@ def combine(
     shares and contrasts by the label are honest; coefficients of several columns and contrasts
     of two columns are shrunk by the model: `contrast` reads the latter from sealed tables.
     """
+    from scipy.stats import t
+
     n_draws = len(estimates) - 1
     if n_draws < 2 or len(variances) != len(estimates) or (rows is None) != (patients is None):
         raise ConfigurationError(
@@ -88,6 +91,8 @@ def contrast(
     ConfigurationError, which says why, if no honest interval can be given: an unknown or shrunk
     quantity, a pair that was not measured, joined levels, numbers lost in noise.
     """
+    from tasks.measurement.record_rules import LABEL
+
     measured = getattr(method, "cells", None)  # which ClustMix on tables has
     if kind not in KINDS or measured is None:
         raise ConfigurationError(
@@ -143,6 +148,8 @@ def _invalid(expected: str) -> ConfigurationError:
 
 def _codes(schema: TableSchema, text: str, *, of: int | None = None) -> tuple[int, NDArray[Any]]:
     """Return the column and the codes of ``COLUMN=LEVEL``, or of a level of a known column."""
+    from tasks.ingest.conditional_rows import allowed_codes
+
     name, _, level = text.partition("=")
     if of is not None:
         name, level = (*schema.column_names, schema.first_label.name)[of], text

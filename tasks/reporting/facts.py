@@ -81,10 +81,7 @@ def budget_sentence(manifest: Manifest) -> str:
 
 def noise_table(manifest: Manifest) -> _Table:
     """Return one row per noisy statistic, in its grid units and in the order of the manifest."""
-    header = (
-        *("Statistic", "Noise", "Values"),
-        *("L2 sensitivity", "Noise stddev", "Noise in patients"),
-    )
+    header = ("Statistic", "Noise", "Values", "L2 sensitivity", "Noise stddev", "Noise in patients")
     leaves = [leaf for values in manifest.events for leaf in _leaves(event_from_dict(values), "")]
     return _Table(header, tuple(_noise_row(*leaf) for leaf in leaves), n_numbers=4)
 

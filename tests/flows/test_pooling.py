@@ -14,7 +14,7 @@ from flows.cli import main
 from privacy.errors import ConfigurationError, IntegrityError
 from storage.keys.keys import SigningKey
 from storage.ledger.ledger_db import LedgerDatabase
-from storage.releases.signatures import part_file, read_part
+from storage.releases.sealed_parts import part_file, read_part
 
 
 def partition(number, parts=2):

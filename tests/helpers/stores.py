@@ -24,12 +24,7 @@ class Stores:
     publisher = property(lambda self: self.opened.publisher)
     decide = property(lambda self: partial(decide, self.publisher))
     clean_up = property(lambda self: self.opened.janitor.clean_up)
-
-    def revoke(self, release_id, *, key, reason):
-        here = self.opened
-        taken = {"publisher": here.publisher, "janitor": here.janitor}
-        return revoke(release_id, key=key, reason=reason, **taken)
-
+    revoke = property(lambda self: partial(revoke, self.publisher))
     ledger = property(lambda self: open_ledger(self.settings))
     keys = property(lambda self: KeyStore(self.settings.key_folder))
     owner = property(lambda self: installation_id(self.settings.home))

@@ -204,11 +204,7 @@ class TableClustMix:
             draws.pair_tables,
             n_codes=layout.n_codes,
             n_visits=layout.n_visits,
-            groups=choice.groups,
-            n_groups=choice.n_groups,
-            used=choice.used,
-            one_way=choice.one_way,
-            norm=choice.norm,
+            choice=choice,
             length=planned.shape[0],
         )
         drawn = estimates.DrawnPairs(

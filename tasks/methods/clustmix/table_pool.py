@@ -73,7 +73,11 @@ def pooled(
     sums = added(parts, LABEL_COUNTS)
     noisy, stddev = noisy_of(sums)(LABEL_COUNTS)
     counts = estimates.first_counts(layout, noisy, unit_stddev=stddev)
-    drawn = [_drawn_pairs(layout, part) for part in parts if "pair_used" in part]
+    drawn = [
+        estimates.DrawnPairs.of(layout, part, noisy_of(part), patients=_patients(layout, part))
+        for part in parts
+        if "pair_used" in part
+    ]
     found = density(layout, counts, drawn, drowned=drowned, effort=effort, rules=rules)
     released: dict[str, NDArray[Any]] = {**found}
     if len(parts) == 1:
@@ -107,23 +111,3 @@ def pooled(
 def _patients(layout: Layout, part: Part) -> float:
     """Noisy number of patients of a part, at least 1."""
     return max(float(counts_of(part[f"sum_{LABEL_COUNTS}"], layout.n_codes)[0].sum()), 1.0)
-
-
-def _drawn_pairs(layout: Layout, part: Part) -> estimates.DrawnPairs:
-    groups, (norm, one_way) = part["code_groups"], part["pair_scale"]
-    if ((groups < 0) | (groups >= layout.sizes)).any():
-        raise ValueError("expected groups of the codes of a column")
-    upper = np.triu(part["pair_used"], 1).astype(np.bool_)
-    choice = rule.PairChoice(
-        groups=groups,
-        n_groups=tuple(int(groups[layout.block(j)].max()) + 1 for j in range(layout.n_columns)),
-        used=upper | upper.T,
-        one_way=float(one_way),
-        norm=float(norm),
-    )
-    return estimates.DrawnPairs(
-        choice=choice,
-        values=part[f"sum_{PAIR_TABLES}"],
-        unit_stddev=float(part[f"stddev_{PAIR_TABLES}"]),
-        patients=_patients(layout, part),
-    )

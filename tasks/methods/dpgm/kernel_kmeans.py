@@ -68,10 +68,6 @@ class Embedding:
     def points(self, codes: Codes, label: Codes) -> Floats:
         """Points (n, m) of records (n, d), whole, of norm at most ``POINT_SCALE``."""
         vectors = self.vector_map.vectors(codes, label if self.vector_map.with_label else None)
-        return self.points_of_vectors(vectors)
-
-    def points_of_vectors(self, vectors: Floats) -> Floats:
-        """Points of vectors of shape (n, D) with coordinates in [0, 1]; see `points`."""
         if self.frequencies is None:
             norms = np.sqrt(np.square(vectors).sum(axis=1, keepdims=True))
             clipped = vectors / np.maximum(norms, self.max_l2_norm)

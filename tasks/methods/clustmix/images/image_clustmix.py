@@ -27,14 +27,12 @@ from tasks.measurement.method import PUBLIC_SEED, Released, Stage, budget_left
 from tasks.methods.clustmix.images import density
 from tasks.methods.clustmix.images import image_draws as draws
 from tasks.methods.clustmix.images import image_rule as rule
-from tasks.methods.clustmix.images.coefficients import basis_of
 from tasks.methods.clustmix.images.density import Classes, Density
-from tasks.methods.clustmix.images.image_layout import ImageLayout
+from tasks.methods.clustmix.images.image_layout import ImageLayout, basis_of
 from tasks.methods.clustmix.images.image_rule import ImageRule
 from tasks.methods.clustmix.images.scattering import feature_bound, scatter
 from tasks.methods.clustmix.images.teacher import ReleasedTeacher, Whitening, whitening_of
-from tasks.methods.clustmix.images.tone import Tone, norm_shares
-from tasks.methods.clustmix.images.variation import warped
+from tasks.methods.clustmix.images.tone import Tone, norm_shares, warped
 from tasks.methods.clustmix.tables.table_draws import residual_round
 from tasks.methods.clustmix.tables.table_sampler import quotas
 
@@ -124,18 +122,13 @@ class ImageClustMix:
         warps = released["warps"]
         # By one thread: the same images on a machine with more processors.
         with threadpool_limits(1, user_api="blas"):
-            images, label = self._drawn(released, n, rng, temperatures=released["temperatures"])
+            images, label = self._drawn(released, n, rng)
             if warps[1] > 0.0:
                 images = warped(images, rng.uniform(warps[0], warps[1], size=n), rng)
             return self._layout.codes(tone.applied(images, label, rng)), label
 
     def _drawn(
-        self,
-        released: Released,
-        n: int,
-        rng: np.random.Generator,
-        *,
-        temperatures: Floats,
+        self, released: Released, n: int, rng: np.random.Generator
     ) -> tuple[Floats32, Integers]:
         """Draw images (n, channels, height, width) of no scale yet, and their cells' labels."""
         density = Density(
@@ -143,7 +136,7 @@ class ImageClustMix:
             centres=released["cell_centres"],
             factors=released["cell_factors"],
         )
-        vectors, label = density.sample(n, rng, temperatures=temperatures)
+        vectors, label = density.sample(n, rng, temperatures=released["temperatures"])
         layout = self._layout
         shape = (layout.channels, layout.height, layout.width)
         return basis_of(layout).to_images(vectors, shape=shape), label
@@ -200,9 +193,8 @@ class ImageClustMix:
         )
         intensity = curator.release(draws.INTENSITY, draws.intensity, layout=layout)
         with threadpool_limits(1, user_api="blas"):
-            images, label = self._drawn(
-                released, _TONE_IMAGES, rng, temperatures=_TONE_TEMPERATURES
-            )
+            usual = {**released, "temperatures": _TONE_TEMPERATURES}
+            images, label = self._drawn(usual, _TONE_IMAGES, rng)
             tone = Tone.fitted(images, label, norms=shares, intensity=intensity, rng=rng)
         toned: dict[str, NDArray[Any]] = {"sharpness": tone.sharpness, "norm_shares": tone.norms}
         batches = self._batches({**released, **toned}, self.points, rng)

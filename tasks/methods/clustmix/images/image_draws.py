@@ -18,8 +18,7 @@ from privacy.arrays import Floats, Integers
 from tasks.measurement.encoded import EncodedRows, row_slices
 from tasks.measurement.measurement_plan import MeasurementPlan, SumRequest, plan_measurement
 from tasks.measurement.statistics import ROOT_SCALE, SECOND_MOMENT_SCALE, SUM_SCALE
-from tasks.methods.clustmix.images.coefficients import basis_of
-from tasks.methods.clustmix.images.image_layout import BRIGHTEST, ImageLayout, values
+from tasks.methods.clustmix.images.image_layout import BRIGHTEST, ImageLayout, basis_of, values
 from tasks.methods.clustmix.images.image_rule import (
     CELL_ROUNDS,
     INTENSITY_BINS,

@@ -1,12 +1,17 @@
-"""The layout of an image: rows, columns and channels of pixels, each of public gray levels."""
+"""The layout of an image, and its low frequencies: the public vectors of its density.
+
+Source: the discrete cosine transform of the second kind, orthonormal.
+"""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.fft import idct
 
-from privacy.arrays import AnyFloats, Codes, Floats
+from privacy.arrays import AnyFloats, Codes, Floats, Floats32, Integers
 from tasks.measurement.encoded import EncodingDomain
 
 BRIGHTEST = 255
@@ -77,3 +82,61 @@ def values(images: AnyFloats) -> AnyFloats:
     green = (_LUMA[0] * red + _LUMA[2] * blue) / -_LUMA[1]
     # Brightness is rounded, so that green is not exact.
     return np.asarray(np.minimum(bright + np.maximum(np.maximum(red, blue), green), BRIGHTEST))
+
+
+_LINES, _DIAGONAL, _COLOUR_DIAGONAL = 12, 14, 6
+"""Frequencies along a side, and the largest sum of both of a coefficient."""
+
+_UNITS = 2.0**20
+"""Grid points of a basis vector of norm one: sums of pixels times them are exact in float64."""
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """Orthonormal images (d, height * width), and the channel of each."""
+
+    images: Floats
+    channel: Integers
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def vectors(self, images: Floats) -> Floats:
+        """Coefficients (n, d) of images (n, channels, height, width), of norm one or zero.
+
+        Products are of whole numbers, hence exact: a vector depends on its image alone.
+        """
+        n, channels = images.shape[:2]
+        flat = images.reshape(n, channels, -1)
+        whole = np.rint(self.images * _UNITS)
+        found = np.empty((n, len(self)))
+        for channel in range(channels):
+            own = self.channel == channel
+            found[:, own] = flat[:, channel] @ whole[own].T
+        norms = np.sqrt((found * found).sum(axis=1, keepdims=True))
+        return np.asarray(found / np.maximum(norms, 1.0))
+
+    def to_images(self, vectors: AnyFloats, *, shape: tuple[int, int, int]) -> Floats32:
+        """Images (n, *shape) of coefficients (n, d)."""
+        found = np.empty((len(vectors), shape[0], shape[1] * shape[2]), dtype=np.float32)
+        for channel in range(shape[0]):
+            own = self.channel == channel
+            found[:, channel] = vectors[:, own] @ self.images[own]
+        return found.reshape(len(vectors), *shape)
+
+
+@lru_cache(maxsize=4)
+def basis_of(layout: ImageLayout) -> Basis:
+    """Return the basis of a layout."""
+    down, across = (
+        idct(np.eye(k)[:_LINES], axis=1, norm="ortho") for k in (layout.height, layout.width)
+    )
+    images, owner = [], []
+    for channel in range(layout.channels):
+        most = _COLOUR_DIAGONAL if channel else _DIAGONAL
+        for i in range(len(down)):
+            for j in range(len(across)):
+                if i + j <= most:
+                    images.append(np.outer(down[i], across[j]).ravel())
+                    owner.append(channel)
+    return Basis(np.array(images), np.array(owner))

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import hypot
+from typing import Self
 
 import numpy as np
 
 from privacy.arrays import Floats
 from tasks.measurement.centred import centred_norm, count_factor, counts_of, without_means
+from tasks.measurement.method import Noisy, Released
 from tasks.methods.clustmix.tables.one_ways import smooth_shares
-from tasks.methods.clustmix.tables.table_layout import Layout, pair_cells
+from tasks.methods.clustmix.tables.table_layout import PAIR_TABLES, Layout, pair_cells
 from tasks.methods.clustmix.tables.table_rule import PairChoice
 
 _POOLED_CODES = 3.0
@@ -186,6 +188,30 @@ class DrawnPairs:
     unit_stddev: float
     patients: float
 
+    @classmethod
+    def of(cls, layout: Layout, arrays: Released, noisy: Noisy, *, patients: float) -> Self:
+        """Return the draw of a release or a part of a pool (ValueError if it is none)."""
+        groups, (norm, one_way) = arrays["code_groups"], arrays["pair_scale"]
+        if ((groups < 0) | (groups >= layout.sizes)).any():
+            raise ValueError("expected groups of the codes of a column")
+        upper = np.triu(arrays["pair_used"], 1).astype(np.bool_)
+        choice = PairChoice(
+            groups=groups,
+            n_groups=tuple((np.maximum.reduceat(groups, layout.offsets[:-1]) + 1).tolist()),
+            used=upper | upper.T,
+            one_way=float(one_way),
+            norm=float(norm),
+        )
+        values, unit_stddev = noisy(PAIR_TABLES)
+        return cls(choice=choice, values=values, unit_stddev=unit_stddev, patients=patients)
+
+    def cells(self, layout: Layout) -> Floats:
+        """Return noisy cells (M, M) of pairs of groups, in patients, above the diagonal."""
+        cells = pair_cells(self.choice.n_groups, self.choice.used)
+        found = np.zeros(cells.shape)
+        found[cells] = self.values[layout.width :][: int(cells.sum())] * self.choice.norm
+        return found
+
     @property
     def stddev(self) -> float:
         """Noise of a cell in patients."""
@@ -257,10 +283,7 @@ def _pair_targets(layout: Layout, shares: Floats, pairs: DrawnPairs) -> _PairTar
     row = np.repeat(np.cumsum(sizes) - sizes, layout.n_codes) + choice.groups
     joins = np.zeros((width, layout.width))
     joins[row, np.arange(layout.width)] = 1.0
-    tables = np.zeros((width, width))
-    cells = pair_cells(choice.n_groups, choice.used)
-    noisy = pairs.values[layout.width :] * choice.norm
-    tables[cells] = noisy[: int(cells.sum())] / pairs.patients
+    tables = pairs.cells(layout) / pairs.patients
     tables += tables.T
     # Rows and columns of a doubly centred table sum to zero; what they sum to is noise.
     starts = np.cumsum(sizes) - sizes

@@ -20,6 +20,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import block_diag
 
 from privacy.arrays import Codes, Floats
 from tasks.measurement.encoded import row_slices
@@ -154,13 +155,8 @@ def _embedding(layout: Layout, shares: Floats, association: Floats) -> Floats:
     sizes = np.sqrt(
         (association + _LEAST_PART * association.mean() + _LEAST) / (association.max() + _LEAST)
     )
-    result = np.zeros((sum(len(b) for b in blocks), sum(b.shape[1] for b in blocks)))
-    row = start = 0
-    for found, size in zip(blocks, sizes, strict=True):
-        end = start + found.shape[1]
-        result[row : row + len(found), start:end] = np.rint(_EMBEDDED * size * found)
-        row, start = row + len(found), end
-    return result
+    whole = [np.rint(_EMBEDDED * size * block) for block, size in zip(blocks, sizes, strict=True)]
+    return np.asarray(block_diag(*whole))
 
 
 def association_with_label(

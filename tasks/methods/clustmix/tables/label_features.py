@@ -56,13 +56,9 @@ class LabelFeatures:
 
     def design(self, codes: Integers) -> Floats32:
         """Return one and the features of records, float32 of shape (n, 1 + q)."""
-        result = np.ones((len(codes), 1 + self.n_features), dtype=np.float32)
-        start = 1
-        for column, table in enumerate(self.tables):
-            end = start + table.shape[1]
-            result[:, start:end] = table.astype(np.float32)[codes[:, column]]
-            start = end
-        return result
+        each = zip(self.tables, codes.T[: len(self.tables)], strict=True)
+        found = [table.astype(np.float32)[own] for table, own in each]
+        return np.column_stack([np.ones(len(codes), dtype=np.float32), *found])
 
     def scaled(self, loudness: Floats) -> tuple[Floats, ...]:
         """Return the tables with every feature times its loudness, shape (q,)."""

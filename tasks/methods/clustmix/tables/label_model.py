@@ -156,35 +156,30 @@ def fit(posterior: Posterior, model: LabelModel, *, steps: int) -> tuple[LabelMo
     found, place, moved = _Newton(posterior), model, np.inf
     for step in range(steps):
         if moved > _NEAR_STEP:
-            information, noise = found.information(found.at(place.coefficients))
-        precision = _prior_precision(posterior, place.scales)
-        inverses: Floats = np.asarray(np.linalg.inv(_with_diagonals(information, precision)))
-        coefficients = _descend(
-            found, place.coefficients, inverses=inverses, noise=noise, precision=precision
-        )
+            information = found.information(found.at(place.coefficients))
+        found.precision = _prior_precision(posterior, place.scales)
+        inverses: Floats = np.asarray(np.linalg.inv(_with_diagonals(information, found.precision)))
+        coefficients = _descend(found, place.coefficients, inverses=inverses)
         moved = float(np.abs(coefficients - place.coefficients).max())
         variances = np.diagonal(inverses, axis1=1, axis2=2).T
         scales = _scales(posterior, coefficients - posterior.means, variances)
         place = LabelModel(coefficients=coefficients, variances=variances, scales=scales)
         if moved < _SMALL_STEP and step > 1:
             break
-    precision = _prior_precision(posterior, place.scales)
-    total = found.loss(place.coefficients, found.at(place.coefficients), noise, precision)
-    total += float(np.linalg.slogdet(_with_diagonals(information, precision))[1].sum())
-    total -= float(np.log(precision).sum())
-    total -= sum(float(np.linalg.slogdet(inverse)[1].sum()) for inverse in noise)
+    found.precision = _prior_precision(posterior, place.scales)
+    total = found.loss(place.coefficients, found.at(place.coefficients))
+    total += float(np.linalg.slogdet(_with_diagonals(information, found.precision))[1].sum())
+    total -= float(np.log(found.precision).sum())
+    total -= sum(float(np.linalg.slogdet(inverse)[1].sum()) for inverse in found.noise)
     return place, -total / 2.0
 
 
-def _descend(
-    found: _Newton, start: Floats, *, inverses: Floats, noise: list[Floats], precision: Floats
-) -> Floats:
+def _descend(found: _Newton, start: Floats, *, inverses: Floats) -> Floats:
     """Go down by conjugate gradients (Polak and Ribiere 1969), the curvature as preconditioner."""
     place, current = start, found.at(start)
     before, last, direction = np.inf, np.zeros_like(start), np.zeros_like(start)
     for _ in range(_DESCENTS):
-        loss = found.loss(place, current, noise, precision)
-        gradient = found.gradient(place, current, noise, precision)
+        loss, gradient = found.loss(place, current), found.gradient(place, current)
         step = np.einsum("cij,jc->ic", inverses, gradient)
         turned = max(0.0, float(((gradient - last) * step).sum()) / before)
         before, last = max(float((gradient * step).sum()), 1e-300), gradient
@@ -193,7 +188,7 @@ def _descend(
         for _ in range(_BACKTRACKS):
             tried = place + length * direction
             seen = found.at(tried)
-            if found.loss(tried, seen, noise, precision) <= loss:
+            if found.loss(tried, seen) <= loss:
                 break
             length *= 0.4
         else:
@@ -217,9 +212,7 @@ def _prior_precision(posterior: Posterior, scales: Floats) -> Floats:
 
 def _with_diagonals(matrices: Floats, values: Floats) -> Floats:
     """Matrices (c, m, m) with columns (m, c) added to their diagonals."""
-    found, place = matrices.copy(), np.arange(len(values))
-    found[:, place, place] += values.T
-    return found
+    return np.asarray(matrices + values.T[:, :, None] * np.eye(len(values)))
 
 
 def _scales(posterior: Posterior, offsets: Floats, variances: Floats) -> Floats:
@@ -234,15 +227,26 @@ def _scales(posterior: Posterior, offsets: Floats, variances: Floats) -> Floats:
     return np.asarray((total + _PSEUDO_COUNT * common) / (size + _PSEUDO_COUNT))
 
 
+_Seen = tuple[Floats32, list[Floats]]
+"""Probabilities of the rows, and what the released sums leave unexplained."""
+
+
 class _Newton:
-    """Residuals, their variance and derivatives at coefficients."""
+    """Residuals and derivatives at coefficients.
+
+    The noise holds the inverse variances of the sums, as of the last `information`; the prior
+    precision is that of the scales.
+    """
+
+    noise: list[Floats]
+    precision: Floats
 
     def __init__(self, posterior: Posterior) -> None:
         self._posterior = posterior
         self._basis = contrasts(posterior.sums[0].values.shape[1] + 1)
 
-    def at(self, coefficients: Floats) -> tuple[Floats32, list[Floats]]:
-        """Probabilities of the rows, and what the released sums leave unexplained."""
+    def at(self, coefficients: Floats) -> _Seen:
+        """Probabilities and residuals at coefficients."""
         posterior = self._posterior
         found = probabilities(posterior.design, coefficients).astype(np.float32)
         left = []
@@ -253,14 +257,14 @@ class _Newton:
             left.append(sums.values - sums.loudness @ predicted.astype(np.float64))
         return found, left
 
-    def information(self, current: tuple[Floats32, list[Floats]]) -> tuple[Floats, list[Floats]]:
-        """Return the curvature by contrast but for the prior, and the inverse variances."""
+    def information(self, current: _Seen) -> Floats:
+        """Return the curvature by contrast but for the prior; set the noise."""
         design = self._posterior.design
         basis = self._basis.astype(np.float32)
         variance = np.maximum(current[0] @ basis**2 - (current[0] @ basis) ** 2, 0.0)
         total = np.zeros((basis.shape[1], design.shape[1], design.shape[1]))
         squares = design * design
-        all_noise = []
+        self.noise = []
         for sums in self._posterior.sums:
             noise = np.empty((basis.shape[1], *sums.noise.shape))
             rows, scale = sums.weights[:, None] * variance, self._posterior.row_scale(sums)
@@ -273,20 +277,14 @@ class _Newton:
                 root = design * np.sqrt(rows[:, c])[:, None]
                 derivative = scale * sums.loudness @ (root.T @ root).astype(np.float64)
                 total[c] += derivative.T @ noise[c] @ derivative
-            all_noise.append(noise)
-        return total, all_noise
+            self.noise.append(noise)
+        return total
 
-    def gradient(
-        self,
-        coefficients: Floats,
-        current: tuple[Floats32, list[Floats]],
-        noise: list[Floats],
-        precision: Floats,
-    ) -> Floats:
+    def gradient(self, coefficients: Floats, current: _Seen) -> Floats:
         """Gradient with all contrasts: rows pull by their own covariance of contrasts."""
         design, (found, left) = self._posterior.design, current
-        total = -precision * (coefficients - self._posterior.means)
-        for sums, inverses, missed in zip(self._posterior.sums, noise, left, strict=True):
+        total = -self.precision * (coefficients - self._posterior.means)
+        for sums, inverses, missed in zip(self._posterior.sums, self.noise, left, strict=True):
             weighted = sums.loudness.T @ np.einsum("cij,jc->ic", inverses, missed)
             pull = design @ weighted.astype(np.float32)
             pull *= (self._posterior.row_scale(sums) * sums.weights)[:, None]
@@ -295,16 +293,10 @@ class _Newton:
             total += (design.T @ (full @ self._basis.astype(np.float32))).astype(np.float64)
         return total
 
-    def loss(
-        self,
-        coefficients: Floats,
-        current: tuple[Floats32, list[Floats]],
-        noise: list[Floats],
-        precision: Floats,
-    ) -> float:
+    def loss(self, coefficients: Floats, current: _Seen) -> float:
         """Squared residuals in their variances, and the prior."""
         offsets = coefficients - self._posterior.means
-        total = float((precision * offsets**2).sum())
-        for residual, inverses in zip(current[1], noise, strict=True):
+        total = float((self.precision * offsets**2).sum())
+        for residual, inverses in zip(current[1], self.noise, strict=True):
             total += float((residual * np.einsum("cij,jc->ic", inverses, residual)).sum())
         return total

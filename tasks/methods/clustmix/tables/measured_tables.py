@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.arrays import Floats, Integers
+from privacy.arrays import Floats
 from tasks.measurement.centred import centred_norm, count_factor, counts_of, without_means
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.method import Noisy, Table
 from tasks.measurement.record_rules import LABEL, RecordRules
-from tasks.methods.clustmix.tables.table_layout import LABEL_COUNTS, PAIR_TABLES, Layout, pair_cells
+from tasks.methods.clustmix.tables.estimates import DrawnPairs, joint_one_ways
+from tasks.methods.clustmix.tables.table_layout import LABEL_COUNTS, Layout
 from tasks.methods.clustmix.tables.table_sampler import Mixture, kept_weights
 
 Groups = tuple[tuple[int, ...], ...]
@@ -46,8 +47,8 @@ def measured_tables(
     for column in range(layout.n_declared):
         yield margins.one_way(column)
         yield margins.by_label(column)
-    if "pair_used" in released:
-        yield from _pairs(layout, margins, released, noisy(PAIR_TABLES), rules=domain.rules)
+    if margins.drawn is not None:
+        yield from _pairs(layout, margins, margins.drawn, released, rules=domain.rules)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,26 +76,18 @@ def measured_cells(
     if LABEL in columns or len(columns) == 1:
         return margins.cells(*columns)
     first, second = columns
-    if "pair_used" not in released or not released["pair_used"][first, second]:
+    if margins.drawn is None or not margins.drawn.choice.used[first, second]:
         return None
-    return _pair_cells(layout, margins, released, noisy(PAIR_TABLES), columns=(first, second))
+    return _pair_cells(layout, margins, margins.drawn, columns=(first, second))
 
 
 def _pair_cells(
-    layout: Layout,
-    margins: _Margins,
-    released: Mapping[str, NDArray[Any]],
-    sealed: tuple[Floats, float],
-    *,
-    columns: tuple[int, int],
+    layout: Layout, margins: _Margins, drawn: DrawnPairs, *, columns: tuple[int, int]
 ) -> _Cells:
-    groups, _, noisy, starts = _drawn(layout, released, sealed[0], norm=margins.norm)
-    first, second = (_part(layout, margins, j, groups[j]) for j in columns)
-    if columns[0] > columns[1]:
-        noisy = noisy.T
-    rows, others = (slice(starts[j], starts[j + 1]) for j in columns)
-    variance = (sealed[1] * margins.norm) ** 2
-    share, _ = _measured_pair(noisy[rows, others], margins, first, second, variance=variance)
+    first, second = (_part(layout, margins, drawn, j) for j in columns)
+    noisy, variance = drawn.cells(layout), drawn.stddev**2
+    noisy = (noisy + noisy.T)[first.place, second.place]
+    share, _ = _measured_pair(noisy, margins, first, second, variance=variance)
     a, b = share.shape
     constant = first.constant[:, None] / b + second.constant / a - 1.0 / (a * b)
 
@@ -136,15 +129,12 @@ class _Margins:
         self.total_variance = layout.n_labels * self.size_variance
         centred = without_means(self._by_label.sum(axis=0), layout.offsets)
         self.code_variance = self._entry * layout.n_labels
-        self.norm = 1.0
-        if "pair_scale" in released:
-            self.norm, one_way = released["pair_scale"]
-            scale = self.norm / one_way
-            values, stddev = noisy(PAIR_TABLES)
-            more = without_means(values[: layout.width] * scale, layout.offsets)
-            variance = (stddev * scale) ** 2
-            part = self.code_variance / (self.code_variance + variance)
-            centred += part * (more - centred)
+        self.drawn: DrawnPairs | None = None
+        if "pair_used" in released:
+            self.drawn = DrawnPairs.of(layout, released, noisy, patients=self.patients)
+            one_ways, stddev = joint_one_ways(layout, [self.drawn])
+            part = self.code_variance / (self.code_variance + stddev**2)
+            centred += part * (without_means(one_ways, layout.offsets) - centred)
             self.code_variance *= 1.0 - part
         self.centred = centred
 
@@ -219,59 +209,46 @@ def _each(sizes: tuple[int, ...]) -> tuple[Groups, ...]:
 def _pairs(
     layout: Layout,
     margins: _Margins,
+    drawn: DrawnPairs,
     released: Mapping[str, NDArray[Any]],
-    sealed: tuple[Floats, float],
     *,
     rules: RecordRules | None,
 ) -> Iterator[Table]:
     """Return a table of every pair of declared columns, of codes as they were joined."""
-    groups, used, noisy, starts = _drawn(layout, released, sealed[0], norm=margins.norm)
-    sizes = np.diff(starts)
+    noisy, variance = drawn.cells(layout), drawn.stddev**2
     weights, components = released["mixture_weights"], released["mixture_components"]
     if rules is not None:
         weights = kept_weights(Mixture(weights=weights, components=components), layout, rules)
-    joins = [np.eye(k)[:, own] for own, k in zip(groups, sizes, strict=True)]
-    variance = (sealed[1] * margins.norm) ** 2
-    parts = [_part(layout, margins, j, own) for j, own in enumerate(groups)]
+    parts = [_part(layout, margins, drawn, j) for j in range(layout.n_columns)]
     for i in range(layout.n_declared):
         for j in range(i + 1, layout.n_declared):
             first, second = parts[i], parts[j]
             codes = components[:, layout.block(i)], components[:, layout.block(j)]
             allowed = margins.allowed(i, j)
-            model = joins[i] @ (codes[0].T @ (weights[:, None] * codes[1]) * allowed) @ joins[j].T
+            model = codes[0].T @ (weights[:, None] * codes[1]) * allowed
             implied = Table(
                 columns=(i, j),
                 groups=(first.groups, second.groups),
                 origin="implied",
                 shares=fitted(
-                    model, first.shares, second.shares, joins[i] @ allowed @ joins[j].T > 0.0
+                    first.joins @ model @ second.joins.T,
+                    first.shares,
+                    second.shares,
+                    first.joins @ allowed @ second.joins.T > 0.0,
                 ),
             )
-            if not used[i, j]:
+            if not drawn.choice.used[i, j]:
                 yield implied
                 continue
-            table = noisy[starts[i] : starts[i + 1], starts[j] : starts[j + 1]]
+            table = noisy[first.place, second.place]
             estimates, stddevs = _measured_pair(table, margins, first, second, variance=variance)
-            whole = sizes[i] == layout.n_codes[i] and sizes[j] == layout.n_codes[j]
+            whole = table.shape == (layout.n_codes[i], layout.n_codes[j])
             yield replace(
                 implied,
                 origin="measured" if whole else "coarsened",
                 estimates=estimates,
                 stddevs=stddevs,
             )
-
-
-def _drawn(
-    layout: Layout, released: Mapping[str, NDArray[Any]], values: Floats, *, norm: float
-) -> tuple[list[Integers], NDArray[np.bool_], Floats, Integers]:
-    """Return the groups of each column, the pairs, their cells in one table, and its blocks."""
-    groups = [released["code_groups"][layout.block(j)] for j in range(layout.n_columns)]
-    sizes = [int(own.max()) + 1 for own in groups]
-    used = released["pair_used"].astype(bool)
-    cells = pair_cells(sizes, used)
-    noisy = np.zeros(cells.shape)
-    noisy[cells] = values[layout.width :][: int(cells.sum())] * norm
-    return groups, used, noisy, np.cumsum([0, *sizes])
 
 
 def _measured_pair(
@@ -297,35 +274,43 @@ def _measured_pair(
 
 @dataclass(frozen=True, kw_only=True)
 class _Part:
-    """A column by its joined codes: centred counts, their variance, and m / k of m codes of k."""
+    """A column by its groups of codes: centred counts, their variance, and m / k of m codes of k.
 
-    groups: Groups
+    Joins (groups, k) say by 0 or 1 which code is in which group; the place is that of the groups
+    among those of all columns.
+    """
+
+    place: slice
+    joins: Floats
     shares: Floats
     centred: Floats
     variances: Floats
     constant: Floats
 
+    @property
+    def groups(self) -> Groups:
+        """Codes of each group."""
+        return tuple(tuple(np.flatnonzero(own).tolist()) for own in self.joins)
 
-def _part(layout: Layout, margins: _Margins, column: int, own: Integers) -> _Part:
-    k, n_groups = layout.n_codes[column], int(own.max()) + 1
-    size = np.bincount(own, minlength=n_groups)
+
+def _part(layout: Layout, margins: _Margins, drawn: DrawnPairs, column: int) -> _Part:
+    sizes, k = drawn.choice.n_groups, layout.n_codes[column]
+    joins = np.eye(sizes[column])[:, drawn.choice.groups[layout.block(column)]]
+    size, start = joins.sum(axis=1), sum(sizes[:column])
     return _Part(
-        groups=tuple(tuple(np.flatnonzero(own == g).tolist()) for g in range(n_groups)),
-        shares=_summed(margins.shares(column), own),
-        centred=_summed(margins.centred[layout.block(column)], own),
+        place=slice(start, start + sizes[column]),
+        joins=joins,
+        shares=joins @ margins.shares(column),
+        centred=joins @ margins.centred[layout.block(column)],
         variances=margins.code_variance * (size - size**2 / k),
         constant=size / k,
     )
 
 
-def _summed(values: Floats, own: Integers) -> Floats:
-    return np.asarray(np.bincount(own, weights=values), dtype=np.float64)
-
-
 def fitted(table: Floats, first: Floats, second: Floats, allowed: NDArray[np.bool_]) -> Floats:
     """Bring a table (a, b) to margins by iterative proportional fitting, cells below 0 to nothing.
 
-    _Cells that are not allowed stay zero; where these leave no table of such margins, as the noise
+    Cells that are not allowed stay zero; where these leave no table of such margins, as the noise
     of the margins may have it, the second is kept. Source: Deming and Stephan 1940.
     """
     found = np.where(allowed, np.maximum(table, _LEAST), 0.0)

@@ -62,7 +62,7 @@ class Rounds:
         shares = released["label_shares"][self._order]
         by_label = released["counts_by_label"][self._order]
         self._patients, self._scale = float(released["patients"]), scale
-        self._shares, self._basis = shares, labels.contrasts(layout.n_labels)
+        self._basis = labels.contrasts(layout.n_labels)
         self._codes, self._all = codes.astype(np.int64), features
         self._chosen = np.zeros(features.n_features, dtype=np.bool_)
         self._chosen[np.argsort(-features.prior, kind="stable")[:_MOST_FEATURES]] = True
@@ -71,26 +71,35 @@ class Rounds:
         spread = float((design[:, 1:] @ features.rarity).std())
         self._rarity = features.rarity / max(1.0, spread)
         rarity = design[:, 1:] @ self._rarity.astype(np.float32)
-        self._design = np.column_stack([design, rarity])
-        self._prior = np.append(features.prior, (rule.RARITY_SPREAD / scale) ** 2)
-        self._column = np.append(features.column, features.column.max() + 1)
+        design = np.column_stack([design, rarity])
+        prior = np.append(features.prior, (rule.RARITY_SPREAD / scale) ** 2)
+        column = np.append(features.column, features.column.max() + 1)
         declared = int(layout.offsets[layout.n_declared])
         # Of a model that knows the shares alone, residuals are counts less shares of them.
         surplus = by_label - shares[:, None] * by_label.sum(axis=0)
         values = features.of_counts(surplus[:, :declared].T @ self._basis)
-        # Noise limits how precisely the label's rarity is known.
-        self._doubt = float(released["counts_stddev"]) / self._patients
         towards = float(((shares @ self._basis) ** 2).max())
         variance = float(released["counts_stddev"]) ** 2 * (1.0 + layout.n_labels * towards)
         noise = variance * block_diag(1.0, *(table.T @ table for table in features.tables))
         sizes = surplus[:, layout.block(0)].sum(axis=1)
-        self._reach = labels.reaches(shares, scale=rule.LABEL_SCALE)
-        self._model = labels.start_model(
-            shares, self._prior, self._column, scale=scale, reach=self._reach
-        )
+        reach = labels.reaches(shares, scale=rule.LABEL_SCALE)
+        self._model = labels.start_model(shares, prior, column, scale=scale, reach=reach)
+        means = np.zeros_like(self._model.coefficients)
+        means[0] = np.log(shares) @ self._basis
+        # Noise limits how precisely the label's rarity is known.
+        known = np.log(shares + float(released["counts_stddev"]) / self._patients)
+        means[1 + features.n_features] = -rule.RARITY_MEAN * (known @ self._basis)
         values = np.concatenate([(sizes @ self._basis)[None], values])
-        learnt = self._sums(values, np.eye(len(values)), noise, drawn_at=self._here())
-        self._posterior = self._all_learnt((learnt,))
+        here = labels.probabilities(design, self._model.coefficients)
+        self._posterior = labels.Posterior(
+            design=design,
+            sums=(self._sums(values, np.eye(len(values)), noise, drawn_at=here),),
+            prior=prior,
+            column=column,
+            reach=reach,
+            means=means,
+            reference=scale**2 / 2.0,
+        )
         self._fit()
 
     @classmethod
@@ -167,15 +176,12 @@ class Rounds:
         ends = np.cumsum([k * (k - 1) for k in sizes])[:-1]
         each = zip(np.split(part[f"{name}_features"], ends), sizes, strict=True)
         tables = [values.reshape(k, k - 1) for values, k in each]
-        loudness = np.zeros((1 + sum(sizes) - len(sizes), len(self._prior)))
-        loudness[0, 0], row, column = CONSTANT, 1, 1
-        for theirs, own in zip(tables, self._features.tables, strict=True):
-            design = np.column_stack([np.ones(len(own)), own])
-            found = np.linalg.lstsq(design, theirs, rcond=None)[0]
-            rows = slice(row, row + theirs.shape[1])
-            loudness[rows, 0] = found[0]
-            loudness[rows, column : column + own.shape[1]] = found[1:].T
-            row, column = rows.stop, column + own.shape[1]
+        nearest = [
+            np.linalg.lstsq(np.column_stack([np.ones(len(own)), own]), theirs, rcond=None)[0]
+            for theirs, own in zip(tables, self._features.tables, strict=True)
+        ]
+        loudness = block_diag(CONSTANT, *(found[1:].T for found in nearest))
+        loudness[1:, 0] = np.concatenate([found[0] for found in nearest])
         heard = loudness.any(axis=1)
         return self._of_round(
             part[f"sum_{name}"][heard],
@@ -219,29 +225,30 @@ class Rounds:
 
         It was drawn at the model as it is, or at one of these probabilities; see `drawn_at`.
         """
-        more = features.shape[1]
+        before, more = self._posterior, features.shape[1]
         found = self._here() if drawn_at is None else drawn_at
-        self._design = np.column_stack([self._design, features.astype(np.float32)])
-        self._prior = np.append(self._prior, np.full(more, (_KERNEL_SPREAD / self._scale) ** 2))
-        self._column = np.append(self._column, np.full(more, self._column.max() + 1))
-        learnt = [labels.with_features(sums, more) for sums in self._posterior.sums]
-        self._model = labels.grown(
-            self._model, self._prior[-more:], scale=self._scale, reach=self._reach
-        )
-        before = len(self._prior) + 1 - more
+        prior = np.full(more, (_KERNEL_SPREAD / self._scale) ** 2)
+        self._model = labels.grown(self._model, prior, scale=self._scale, reach=before.reach)
+        n_known = len(before.means)
+        learnt = [labels.with_features(sums, more) for sums in before.sums]
         learnt.append(
             labels.Sums(
-                values=np.concatenate(
-                    [np.zeros((before, self._basis.shape[1])), noisy[:, self._order] @ self._basis]
-                ),
-                loudness=np.diag(np.concatenate([np.zeros(before), np.ones(more)])),
-                noise=np.diag(np.concatenate([np.ones(before), np.full(more, stddev**2)])),
+                values=np.pad(noisy[:, self._order] @ self._basis, ((n_known, 0), (0, 0))),
+                loudness=np.diag(np.repeat([0.0, 1.0], [n_known, more])),
+                noise=np.diag(np.repeat([1.0, stddev**2], [n_known, more])),
                 drawn_at=found.astype(np.float32),
                 weights=draws.residual_weights(found).astype(np.float32),
                 patients=self._patients,
             )
         )
-        self._posterior = self._all_learnt(tuple(learnt), self._posterior.dispersion)
+        self._posterior = replace(
+            before,
+            design=np.column_stack([before.design, features.astype(np.float32)]),
+            sums=tuple(learnt),
+            prior=np.append(before.prior, prior),
+            column=np.append(before.column, np.full(more, before.column.max() + 1)),
+            means=np.pad(before.means, ((0, more), (0, 0))),
+        )
         self._fit()
 
     def _sums(
@@ -267,7 +274,7 @@ class Rounds:
 
     def _here(self) -> Floats:
         """Probabilities (N, C) of the model as it is, in its own order of labels."""
-        return labels.probabilities(self._design, self._model.coefficients)
+        return labels.probabilities(self._posterior.design, self._model.coefficients)
 
     def _fit(self) -> None:
         """Fit with the dispersion as it is, then with larger ones while these explain the sums."""
@@ -294,25 +301,6 @@ class Rounds:
                 break
             best = better
         _, self._posterior, self._model = best
-
-    def _all_learnt(
-        self, sums: tuple[labels.Sums, ...], dispersion: float = 1.0
-    ) -> labels.Posterior:
-        means = np.zeros_like(self._model.coefficients)
-        means[0] = np.log(self._shares) @ self._basis
-        means[1 + self._features.n_features] = -rule.RARITY_MEAN * (
-            np.log(self._shares + self._doubt) @ self._basis
-        )
-        return labels.Posterior(
-            design=self._design,
-            sums=sums,
-            prior=self._prior,
-            column=self._column,
-            reach=self._reach,
-            means=means,
-            reference=self._scale**2 / 2.0,
-            dispersion=dispersion,
-        )
 
     def _by_label(self, coefficients: Floats) -> Floats:
         """Turn coefficients of contrasts (..., C - 1) to scores of labels as they are declared."""

@@ -86,20 +86,13 @@ def pair_tables(
     *,
     n_codes: tuple[int, ...],
     n_visits: int,
-    groups: Integers,
-    n_groups: tuple[int, ...],
-    used: NDArray[np.bool_],
-    one_way: float,
-    norm: float,
+    choice: rule.PairChoice,
     length: int,
 ) -> Integers:
-    """Centred one-ways and doubly centred tables of chosen pairs, over `norm`.
+    """Centred one-ways and doubly centred tables of chosen pairs, over the norm of the choice.
 
-    The groups (W,) are of each code within its column, and the symmetric `used` (d, d) says which
-    pairs are chosen. `one_way` is the factor of the one-ways; `norm` divides everything, and is at
-    least the norm of what a row adds before. What the pairs leave of the `length` stays zero. The
-    result, in units of ``1 / SUM_SCALE``, has the centred one-ways of all W codes, then the cells
-    of `pair_cells` row by row.
+    What the pairs leave of the `length` stays zero. The result, in units of ``1 / SUM_SCALE``, has
+    the centred one-ways of all W codes, then the cells of `pair_cells` row by row.
 
     Privacy
     -------
@@ -112,24 +105,25 @@ def pair_tables(
     square is smaller than that sum. The weights of a patient sum to at most one: sensitivity 1
     (``SUM_SCALE`` grid points). Event: one discrete Gaussian.
     """
-    sizes = np.asarray(n_groups, dtype=np.int64)
+    sizes, norm = np.asarray(choice.n_groups, dtype=np.int64), choice.norm
     k = np.asarray(n_codes, dtype=np.int64)
     inner, outer = 1.0 - 1.0 / sizes, 1.0 - 1.0 / k
-    squared = one_way**2 * outer.sum() + (np.triu(used, 1) * np.outer(inner, inner)).sum()
+    pairs = np.triu(choice.used, 1) * np.outer(inner, inner)
+    squared = choice.one_way**2 * outer.sum() + pairs.sum()
     if not squared <= norm**2 * (1.0 + 1e-12):
         raise ValueError("expected a norm that bounds what a row adds, found a smaller one")
     rows.require_inside(n_codes[: rows.codes.shape[1]], 2**16)
     starts, width = np.cumsum(k) - k, int(k.sum())
-    joined = groups + np.repeat(np.cumsum(sizes) - sizes, k)
+    joined = choice.groups + np.repeat(np.cumsum(sizes) - sizes, k)
     column = np.repeat(np.arange(len(sizes)), sizes)
     per_code = np.repeat(sizes, sizes)
-    cells = pair_cells(n_groups, used)
+    cells = pair_cells(choice.n_groups, choice.used)
     total = np.zeros(length, dtype=np.int64)
     for weight, parts in rows.by_weight(_ROWS_AT_ONCE):
         places = (starts + measured_codes(part, n_visits) for part in parts)
         fine, table = _counted(places, joined, width=width, n_groups=len(column))
         n_rows = int(fine[: k[0]].sum())
-        amount = np.trunc(weight * one_way * SUM_SCALE / (norm * k)).astype(np.int64)
+        amount = np.trunc(weight * choice.one_way * SUM_SCALE / (norm * k)).astype(np.int64)
         total[:width] += np.repeat(amount, k) * (np.repeat(k, k) * fine - n_rows)
         margin = per_code * np.diagonal(table)
         amounts = np.trunc(weight * SUM_SCALE / (norm * np.outer(sizes, sizes))).astype(np.int64)

@@ -7,9 +7,8 @@ from measuring import domain_with, drawn_by, norm_of
 from audits.pairs import AuditPatient, encode
 from tasks.measurement.statistics import SECOND_MOMENT_SCALE, SUM_SCALE
 from tasks.methods.clustmix.images import image_draws as draws
-from tasks.methods.clustmix.images.coefficients import basis_of
 from tasks.methods.clustmix.images.image_clustmix import ImageClustMix
-from tasks.methods.clustmix.images.image_layout import ImageLayout
+from tasks.methods.clustmix.images.image_layout import ImageLayout, basis_of
 from tasks.methods.clustmix.images.image_rule import MOMENT_NORM
 from tasks.methods.clustmix.images.scattering import feature_bound, scatter
 from tasks.methods.clustmix.images.teacher import (

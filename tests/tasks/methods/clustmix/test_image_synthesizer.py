@@ -12,7 +12,7 @@ from tasks.methods.clustmix.clustmix_settings import ClustMixConfig
 from tasks.methods.clustmix.images import image_rule as rule
 from tasks.methods.clustmix.images.image_clustmix import ImageClustMix
 from tasks.methods.clustmix.images.image_layout import ImageLayout
-from tasks.methods.clustmix.images.variation import warped
+from tasks.methods.clustmix.images.tone import warped
 from tasks.methods.clustmix.table_clustmix import TableClustMix
 
 

@@ -1,4 +1,5 @@
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -85,7 +86,8 @@ def test_as_many_patients_have_as_many_rows_as_the_hidden_column_says():
 def test_pair_tables_are_those_of_their_definition(drawn):
     contribution, public = drawn[1]["pair_tables"]
     assert contribution is draws.pair_tables
-    rows, n_groups = rows_of(patients(15, 5)), public["n_groups"]
+    rows, choice = rows_of(patients(15, 5)), public["choice"]
+    n_groups = choice.n_groups
     codes = measured_codes(rows, public["n_visits"])
     starts = np.cumsum(public["n_codes"]) - public["n_codes"]
     one_ways = np.zeros(sum(public["n_codes"]))
@@ -93,14 +95,14 @@ def test_pair_tables_are_those_of_their_definition(drawn):
     tables = dict.fromkeys(pairs, 0.0)
     for line, weight in zip(codes, rows.weight, strict=True):
         blocks = [centred(code, k) for code, k in zip(line, public["n_codes"], strict=True)]
-        one_ways += weight * public["one_way"] * np.concatenate(blocks)
-        groups = public["groups"][starts + line]
+        one_ways += weight * choice.one_way * np.concatenate(blocks)
+        groups = choice.groups[starts + line]
         for i, j in pairs:
             outer = np.outer(centred(groups[i], n_groups[i]), centred(groups[j], n_groups[j]))
             tables[i, j] = tables[i, j] + weight * outer
-    found = contribution(rows, **public) / SUM_SCALE * public["norm"]
+    found = contribution(rows, **public) / SUM_SCALE * choice.norm
     np.testing.assert_allclose(found[: len(one_ways)], one_ways, atol=1e-4)
-    cells = pair_cells(n_groups, public["used"])
+    cells = pair_cells(n_groups, choice.used)
     matrix = np.zeros(cells.shape)
     n_cells = int(cells.sum())
     matrix[cells] = found[len(one_ways) : len(one_ways) + n_cells]
@@ -108,7 +110,7 @@ def test_pair_tables_are_those_of_their_definition(drawn):
     first = np.cumsum(n_groups) - n_groups
     for (i, j), table in tables.items():
         block = matrix[first[i] : first[i] + n_groups[i], first[j] : first[j] + n_groups[j]]
-        np.testing.assert_allclose(block, table * public["used"][i, j], atol=1e-4)
+        np.testing.assert_allclose(block, table * choice.used[i, j], atol=1e-4)
 
 
 def test_residuals_are_those_of_their_definition(drawn):
@@ -180,8 +182,9 @@ def test_kernel_features_of_a_record_do_not_depend_on_the_records_beside_it(draw
 
 def test_a_norm_that_does_not_bound_a_row_is_refused(drawn):
     contribution, public = drawn[1]["pair_tables"]
+    choice = replace(public["choice"], norm=0.99 * public["choice"].norm)
     with pytest.raises(ValueError, match="expected a norm that bounds what a row adds"):
-        contribution(rows_of(patients(3, 7)), **{**public, "norm": 0.99 * public["norm"]})
+        contribution(rows_of(patients(3, 7)), **{**public, "choice": choice})
 
 
 @pytest.mark.parametrize("n_labels", [2, 3, 7, 50])

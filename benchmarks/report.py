@@ -29,21 +29,22 @@ def made(stored: Stored, part: Any) -> Any:
     if isinstance(part, str):
         found = getattr(report_sections, part, None) or getattr(report_papers, part)
         return found(stored)
-    return table_of(stored.of(part["suite"]), *part.get("figures", ()), title=part["title"])
+    rows = stored.of(part["suite"], **part.get("of", {}))
+    return table_of(rows, *part.get("figures", ()), title=part["title"])
 
 
 def _html_table(table: Table) -> str:
-    columns = zip(*(one.cells for one in table.lines), strict=True)
+    columns = zip(*(cells for cells, _ in table.lines), strict=True)
     kinds = [" class=l" * any(re.search("[a-z]{3}", cell) for cell in one) for one in columns]
     named = zip(table.header, kinds, strict=True)
     head = "".join(f"<th{kind}>{escape(name)}</th>" for name, kind in named)
     lines = []
-    for one in table.lines:
+    for line, commands in table.lines:
         cells = "".join(
             f"<td{' class=w' if len(cell) > 48 else kind}>{escape(cell)}</td>"
-            for cell, kind in zip(one.cells, kinds, strict=True)
+            for cell, kind in zip(line, kinds, strict=True)
         )
-        words, n = "\n".join(map(escape, one.commands)), len(one.commands)
+        words, n = "\n".join(map(escape, commands)), len(commands)
         more = f"<details><summary>{n}</summary><pre>{words}</pre></details>" if n else ""
         lines.append(f"<tr>{cells}<td>{more}</td></tr>")
     body, is_open = "\n".join(lines), len(lines) <= LONG

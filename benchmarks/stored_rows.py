@@ -11,15 +11,13 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
-from benchmarks.results import RESULTS, ResultRow, read_rows
+from benchmarks.results import OF_IMAGES, RESULTS, SCORED, ResultRow, read_rows
 
 PAPERS = Path(__file__).resolve().parent / "papers.toml"
 DIGITS = 3
 HIDDEN = ("x", "y", "label", "png", "outcome", "limit_seconds", "rows", "look", "part")
 """Settings that a table does not show."""
 
-METRICS = ("auc", "accuracy", "log_loss", "calibration_error", "tvd_1way", "tvd_2way",
-           "cnn_accuracy", "teacher_accuracy")  # fmt: skip
 LAYOUT = tomllib.loads(Path(__file__).with_name("report.toml").read_text("utf-8"))
 NAMES: dict[str, str] = LAYOUT["names"]
 TITLES: dict[str, str] = LAYOUT["titles"]
@@ -29,23 +27,16 @@ Entry = tuple[Iterable[str], Rows]
 """Cells of a line, and the rows that it is made of."""
 
 
-class Line(NamedTuple):
-    """A line of a table, and the commands of the rows that it is made of."""
-
-    cells: tuple[str, ...]
-    commands: tuple[str, ...] = ()
-
-
 class Table(NamedTuple):
-    """A header and lines, under a title."""
+    """A header and lines, under a title; a line is cells, and commands of rows behind them."""
 
     title: str
     header: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
 
     def markdown(self) -> str:
         """Lay the table out in Markdown."""
-        every = [self.header, ["-"] * len(self.header), *(line.cells for line in self.lines)]
+        every = [self.header, ["-"] * len(self.header), *(cells for cells, _ in self.lines)]
         return "".join(f"|{'|'.join(cells)}|\n" for cells in every)
 
 
@@ -93,8 +84,7 @@ def tabled(entries_of: Callable[[Stored], Iterable[Entry]]) -> Callable[[Stored]
 
 def made_table(title: str, header: Iterable[str], entries: Iterable[Entry]) -> Table:
     lines = (
-        Line(tuple(cells), tuple(row.command for row in rows if row.command))
-        for cells, rows in entries
+        (tuple(cells), tuple(row.command for row in rows if row.command)) for cells, rows in entries
     )
     return Table(title, tuple(header), tuple(lines))
 
@@ -159,7 +149,8 @@ def table_of(rows: Rows, *names: str, title: str) -> Table:
         groups.setdefault(key, []).append(row)
     every = [row for group in groups.values() for row in group]
     others = dict.fromkeys(name for row in every for name in row.figures)
-    columns = [n for n in names or (*METRICS, *others, "cpu_seconds") if values_of(every, n)]
+    names = names or (*SCORED, *OF_IMAGES, *others, "cpu_seconds")
+    columns = [name for name in names if values_of(every, name)]
     ended = any(row.outcome for row in every)
     keys = list(dict.fromkeys(k for group in groups for k in json.loads(group[3])))
 

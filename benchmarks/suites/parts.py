@@ -21,11 +21,13 @@ from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.lapack import dpstrf
+from scipy.spatial.distance import cdist
 
 import clustmix
 from benchmarks.jobs import run
-from benchmarks.releases import SCORED, Run, as_bundle, budget_of
-from benchmarks.results import IN_PROCESS, ResultRow
+from benchmarks.releases import Run, as_bundle, budget_of
+from benchmarks.results import IN_PROCESS, SCORED, ResultRow
 from benchmarks.score import score
 from benchmarks.tables import divided, read_table, site_document, write_site
 from tasks.methods.clustmix.tables import kernel_features
@@ -74,16 +76,9 @@ def optimised_points(embedded: Array, n_points: int) -> Array:
     Journal of Machine Learning Research 2 (2001).
     """
     reach = kernel_features.typical_distance(embedded)
-    left, chosen = np.ones(len(embedded)), []
-    factor = np.zeros((len(embedded), n_points))
-    for step in range(n_points):
-        best = int(left.argmax())
-        chosen.append(best)
-        column = np.exp(-((embedded - embedded[best]) ** 2).sum(axis=1) / reach)
-        column -= factor[:, :step] @ factor[best, :step]
-        factor[:, step] = column / np.sqrt(max(left[best], 1e-12))
-        left = np.maximum(left - factor[:, step] ** 2, 0.0)
-    return embedded[chosen]
+    kernel = np.exp(-cdist(embedded, embedded, "sqeuclidean") / reach)
+    order = dpstrf(kernel, tol=0.0)[1] - 1
+    return embedded[order[:n_points]]
 
 
 def independent_codes(

@@ -29,6 +29,8 @@ def made(stored: Stored, part: Any) -> Any:
     if isinstance(part, str):
         found = getattr(report_sections, part, None) or getattr(report_papers, part)
         return found(stored)
+    if "printed" in part:
+        return report_papers.printed(stored.figures(**part["printed"]), part["title"])
     rows = stored.of(part["suite"], **part.get("of", {}))
     return table_of(rows, *part.get("figures", ()), title=part["title"])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import product
 from statistics import mean
@@ -224,12 +224,14 @@ def _curves(rows: list[ResultRow], fact: str) -> dict[str, list[tuple[float, flo
     return found
 
 
-@tabled
-def dpgm_printed(stored: Stored) -> Iterator[Entry]:
-    for one in stored.figures(paper="DPGM"):
-        if one["where"] != "Table 2":
-            cells = [one["where"], one["dataset"], one["method"], one["metric"].replace("_", " ")]
-            yield [*cells, epsilon_text(one.get("epsilon")), f"{one['value']:g}"], []
+def printed(figures: Iterable[dict[str, Any]], title: str) -> Table:
+    header = ("where", "data", "method", "figure", "settings", "epsilon", "printed")
+    entries: list[Entry] = []
+    for one in figures:
+        settings = ", ".join(map(str, one.get("settings", {}).values())) or "-"
+        cells = [one["where"], one["dataset"], one["method"], one["metric"].replace("_", " ")]
+        entries.append(([*cells, settings, epsilon_text(one.get("epsilon")), _printed([one])], []))
+    return made_table(title, header, entries)
 
 
 def nist_in_full(stored: Stored) -> Table:
@@ -266,19 +268,3 @@ def nist(stored: Stored) -> Table:
     table, chosen = nist_in_full(stored), [0, 1, 2, 3, 5, 7]
     lines = ([cells[place].replace(" ", "-") for place in chosen] for cells, _ in table.lines)
     return made_table("", (table.header[place] for place in chosen), ((one, ()) for one in lines))
-
-
-@tabled
-def image_anchors(stored: Stored) -> Iterator[Entry]:
-    keys = {"accuracy": "logistic regression", "cnn_accuracy": "small network",
-            "teacher_accuracy": "released classifier"}  # fmt: skip
-    for data, epsilon in product(IMAGES, (1.0, 10.0)) if stored.of("images") else ():
-        facts = {"dataset": data, "epsilon": epsilon}
-        rows = stored.of("images", method=OWN, delta=1e-5, **facts)
-        for key, name in keys.items():
-            yield [data, f"{epsilon:g}", "ClustMix", name, shown(rows, key)], rows
-        for paper in ("DPImageBench", "DPDM"):
-            for one in stored.figures(paper=paper, **facts):
-                how = one.get("settings", {}).get("classifier", "mean of three networks")
-                method = f"{one['method']} ({paper})"
-                yield [data, f"{epsilon:g}", method, how, f"{one['value']:.3f}"], []

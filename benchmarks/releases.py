@@ -1,10 +1,7 @@
 """One release by the program that users run, or one rival or peer, scored from its files.
 
-A table is split by patient. The training part is written to a file of its own, the site file is
-pointed at it, and ``clustmix release`` runs on it in an empty home; of a rival
-``python -m benchmarks.rivals`` does, and a peer gets the rows in codes (`benchmarks.peers`).
-`benchmarks.score` then judges the files by the held-out rows in a process that imports nothing of
-the pipeline. Images have test files of their own and no split.
+A table is split by patient, the site file is pointed at the training part, and `benchmarks.score`
+judges the files by the held-out rows. Images have test files of their own and no split.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """What a published bundle is worth to those who get it, judged from its files alone.
 
-It reads ``schema.json`` and ``synthetic.parquet`` of a bundle and a table of real rows, and so
-sees what a user sees, labels that were turned round or shifted codes included. Nothing of the
-pipeline is imported but the public loader of a released teacher. The real rows are a CSV or Parquet
-file in the form of the source; of images, a Parquet file of their pixels and labels. They should be
-rows that the release has not seen.
+It reads ``schema.json`` and ``synthetic.parquet`` of a bundle and a table of real rows, CSV or
+Parquet in the form of the source, which the release should not have seen. Nothing of the pipeline
+is imported but the public loader of a released teacher.
 
 ``python -m benchmarks.score [--trained ROWS] BUNDLE TABLE`` prints a JSON object.
 """

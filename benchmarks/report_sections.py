@@ -98,17 +98,6 @@ def fairness(stored: Stored) -> Iterator[Entry]:
         yield [*cells, by or "-", *(shown(group, key) for key in more)], group
 
 
-@tabled
-def peers(stored: Stored) -> Iterator[Entry]:
-    rows = [row for row in stored.of("tables") if row.method in ("aim", "mst")]
-    for (name, method, epsilon), theirs in grouped(rows, "dataset", "method", "epsilon").items():
-        seeds = {row.seed for row in theirs}
-        both = [row for row in runs(stored, name, OWN, epsilon) if row.seed in seeds]
-        keys = (("auc", 3), ("tvd_2way", 3), ("cpu_seconds", 0))
-        cells = [shown(group, key, digits) for key, digits in keys for group in (both, theirs)]
-        yield [name, epsilon_text(epsilon), NAMES[method], str(len(theirs)), *cells], both + theirs
-
-
 def points_of(groups: dict[float, list[ResultRow]], key: str) -> plots.Points:
     """Return mean and error bar of a figure by epsilon, or by another number."""
     found = {place: values_of(group, key) for place, group in groups.items()}
@@ -164,12 +153,9 @@ def time_plot(stored: Stored) -> str:
 
 
 def adult(stored: Stored) -> Table:
-    rows = stored.of("tables", dataset="adult")
-    return table_of(
-        [row for row in rows if row.epsilon == 1.0 or row.method == "real"],
-        *("auc", "accuracy", "log_loss", "tvd_1way", "tvd_2way", "cpu_seconds"),
-        title="Adult at epsilon 1, every method, form and rival",
-    )
+    names = ("auc", "accuracy", "log_loss", "tvd_1way", "tvd_2way", "cpu_seconds")
+    rows = sorted(stored.of("tables", dataset="adult"), key=lambda row: row.epsilon or 0.0)
+    return table_of(rows, *names, title="Adult: every method, form and rival")
 
 
 def _of_images(stored: Stored, name: str, epsilon: float) -> list[ResultRow]:

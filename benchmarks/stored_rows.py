@@ -151,7 +151,6 @@ def table_of(rows: Rows, *names: str, title: str) -> Table:
     others = dict.fromkeys(name for row in every for name in row.figures)
     names = names or (*SCORED, *OF_IMAGES, *others, "cpu_seconds")
     columns = [name for name in names if values_of(every, name)]
-    ended = any(row.outcome for row in every)
     keys = list(dict.fromkeys(k for group in groups for k in json.loads(group[3])))
 
     def entries() -> Iterable[Entry]:
@@ -159,12 +158,11 @@ def table_of(rows: Rows, *names: str, title: str) -> Table:
             cells = [dataset, method, epsilon_text(epsilon)]
             cells += [_setting(json.loads(text).get(k)) for k in keys]
             cells += [str(len(group)), *(shown(group, name) for name in columns)]
-            yield [*cells, *([group[0].outcome or "-"] if ended else [])], group
+            yield cells, group
 
     words = [k.replace("_", " ") for k in keys]
     words += ["runs", *(TITLES.get(name, name.replace("_", " ")) for name in columns)]
-    header = ("data", "method", "epsilon", *words, *(["outcome"] if ended else []))
-    return made_table(title, header, entries())
+    return made_table(title, ("data", "method", "epsilon", *words), entries())
 
 
 def _setting(value: Any) -> str:

@@ -15,7 +15,6 @@ from benchmarks.stored_rows import (
     Stored,
     Table,
     epsilon_text,
-    figure,
     grouped,
     name_of,
     shown,
@@ -63,8 +62,8 @@ def probabilities(stored: Stored) -> Iterator[Entry]:
     for name in datasets(stored):
         groups = [runs(stored, name, m, 1.0) for m in (OWN, YARDSTICK)]
         groups.append(runs(stored, name, "real", None))
-        cells = [figure(values_of(group, "log_loss"), 2) for group in groups]
-        cells += [figure(values_of(groups[i], "calibration_error"), 2) for i in (0, 2)]
+        cells = [shown(group, "log_loss", 2) for group in groups]
+        cells += [shown(groups[i], "calibration_error", 2) for i in (0, 2)]
         yield [name, *(cell.split("±")[0] for cell in cells), str(len(groups[0]))], chain(*groups)
 
 
@@ -92,7 +91,7 @@ def fairness(stored: Stored) -> Iterator[Entry]:
     known = [row for row in stored.of("groups") if "importance_agreement" in row.figures]
     for (name, method, epsilon), group in grouped(known, "dataset", "method", "epsilon").items():
         keys = dict.fromkeys(k for row in group for k in row.figures if k.startswith("auc, "))
-        by = "; ".join(f"{k.removeprefix('auc, ')} {figure(values_of(group, k))}" for k in keys)
+        by = "; ".join(f"{k.removeprefix('auc, ')} {shown(group, k)}" for k in keys)
         cells = [name, NAMES.get(method, method), epsilon_text(epsilon), shown(group, "auc")]
         more = ("importance_agreement", "calibration_error", "calibration_by_chance")
         yield [*cells, by or "-", *(shown(group, key) for key in more)], group
@@ -219,7 +218,7 @@ def distilled(stored: Stored) -> Iterator[Entry]:
     for row in stored.of("distill"):
         for n in (name.split()[0] for name in row.figures if name.endswith(" points, ridge")):
             named = (*(f"{n} {key}" for key in keys), "all rows, trees", f"{n} points, seconds")
-            cells = [figure([row.figures.get(key)]) for key in named]
+            cells = [shown([row], key) for key in named]
             yield [row.dataset, n, *cells, row.settings.get("device", "-")], [row]
 
 
@@ -228,4 +227,4 @@ def outcomes(stored: Stored) -> Iterator[Entry]:
     for row in stored.rows:
         if row.outcome:
             cells = [str(row.suite), row.dataset, row.method, epsilon_text(row.epsilon)]
-            yield [*cells, row.outcome, figure([row.settings.get("limit_seconds")], 0)], [row]
+            yield [*cells, row.outcome, str(row.settings.get("limit_seconds", "-"))], [row]

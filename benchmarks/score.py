@@ -76,9 +76,11 @@ def groups(real: View, schema: Document) -> dict[str, NDArray[np.bool_]]:
     return found
 
 
-def importance_agreement(model: Any, trained: Path, schema: Document, trees: int) -> float | None:
+def importance_agreement(
+    model: Any, trained: Path | None, schema: Document, trees: int
+) -> float | None:
     """Spearman's rho of the columns' gains with those of a model of the real rows."""
-    other = fitted(table_view(read_rows(trained), schema), trees)
+    other: Any = trained and fitted(table_view(read_rows(trained), schema), trees)
     if model is None or other is None:
         return None
     found = float(spearmanr(model.feature_importances_, other.feature_importances_).statistic)
@@ -192,26 +194,25 @@ def score(
     columns = [column["name"] for column in schema.get("columns") or ()]
     names = [*(columns or schema.get("items") or range(len(one_way) - 1)), "(label)"]
     worst = sorted(zip(one_way, map(str, names), strict=True), reverse=True)[:5]
-    shares = [np.bincount(v.label + 1, minlength=len(levels) + 1)[1:] for v in (synthetic, real)]
-    shares = [counts / len(v.label) for counts, v in zip(shares, (synthetic, real), strict=True)]
-    figures = {
-        "largest_label_share_error": float(np.abs(shares[0] - shares[1]).max()),
+    shares = [[np.mean(v.label == k) for v in (synthetic, real)] for k in range(len(levels))]
+    figures: dict[str, Any] = {
+        "largest_label_share_error": np.ptp(shares, axis=1).max(),
         "worst_column": float(worst[0][0]),
         "calibration_by_chance": calibration_by_chance(probability),
         "query_error": query_error(synthetic, real) if schema.get("items") else None,
-        "importance_agreement": trained and importance_agreement(model, trained, schema, trees),
+        "importance_agreement": importance_agreement(model, trained, schema, trees),
     }
     for name, rows in groups(real, schema).items():
         if len(np.unique(real.label[rows])) > 1:
-            found = utility(probability[rows], real.label[rows], schema["label"])
-            figures[f"auc, {name}"] = found["auc"]
+            of_group = utility(probability[rows], real.label[rows], schema["label"])
+            figures[f"auc, {name}"] = of_group["auc"]
     for number in range(1, 1 + len(schema.get("more_labels", ()))):
         made, kept, declared = views(bundle, table, number)
         label = declared["label"]
         other = predicted(fitted(made, trees), made, kept, len(label_levels(label)))
-        found = utility(other, kept.label, label).items()
-        figures |= {f"{name}, {label['name']}": value for name, value in found}
-    of_images = {}
+        found = utility(other, kept.label, label)
+        figures |= {f"{name}, {label['name']}": value for name, value in found.items()}
+    of_images: Document = {}
     if real.shape:
         of_images, more = network_figures(bundle, synthetic, real, levels)
         figures |= more
@@ -222,7 +223,7 @@ def score(
         "tvd_1way": round(distance.one_way, 5),
         "tvd_2way": round(distance.two_way, 5),
         **of_images,
-        "figures": {name: round(value, 5) for name, value in figures.items() if value is not None},
+        "figures": {name: round(float(v), 5) for name, v in figures.items() if v is not None},
         "worst_columns": {name: round(float(value), 5) for value, name in worst},
     }
 

@@ -107,21 +107,15 @@ def spread(values: Sequence[float]) -> tuple[float, float]:
     return mean(values), stdev(values) if len(values) > 1 else 0.0
 
 
-def figure(values: Iterable[float | None], digits: int = DIGITS) -> str:
-    known = [value for value in values if value is not None]
-    if not known:
-        return "-"
-    middle, deviation = spread(known)
-    return f"{middle:.{digits}f}" + (f"±{deviation:.{digits}f}" if len(known) > 1 else "")
-
-
 def shown(rows: Sequence[ResultRow], name: str, digits: int | None = None) -> str:
     """Write a figure of some runs, or that they did not end."""
     values = values_of(rows, name)
     if not values:
         return next((str(row.outcome) for row in rows if row.outcome), "-")
-    large = max(map(abs, values)) >= 100
-    return figure(values, (0 if large else DIGITS) if digits is None else digits)
+    if digits is None:
+        digits = 0 if max(map(abs, values)) >= 100 else DIGITS
+    middle, deviation = spread(values)
+    return f"{middle:.{digits}f}" + (f"±{deviation:.{digits}f}" if len(values) > 1 else "")
 
 
 def epsilon_text(epsilon: float | None) -> str:

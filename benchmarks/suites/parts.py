@@ -17,8 +17,6 @@ from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.lapack import dpstrf
-from scipy.spatial.distance import cdist
 
 import clustmix
 from benchmarks.jobs import run
@@ -72,9 +70,16 @@ def optimised_points(embedded: Array, n_points: int) -> Array:
     Journal of Machine Learning Research 2 (2001).
     """
     reach = kernel_features.typical_distance(embedded)
-    kernel = np.exp(-cdist(embedded, embedded, "sqeuclidean") / reach)
-    order = dpstrf(kernel, tol=0.0)[1] - 1
-    return embedded[order[:n_points]]
+    left, chosen = np.ones(len(embedded)), []
+    factor = np.zeros((len(embedded), n_points))
+    for step in range(n_points):
+        best = int(left.argmax())
+        chosen.append(best)
+        column = np.exp(-((embedded - embedded[best]) ** 2).sum(axis=1) / reach)
+        column -= factor[:, :step] @ factor[best, :step]
+        factor[:, step] = column / np.sqrt(max(left[best], 1e-12))
+        left = np.maximum(left - factor[:, step] ** 2, 0.0)
+    return embedded[chosen]
 
 
 def independent_codes(

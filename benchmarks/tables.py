@@ -1,9 +1,9 @@
 """Tables of the benchmarks: their site files, and their rows in training and held-out files.
 
-Of a site file with the key ``like``, ``more_labels`` are columns or ignored columns of the other
-one, and columns whose names ``left_out``, a regular expression, finds are ignored. The source key
-``joined`` names a table that is made of several published files, by public rules that read the rows
-of one person, as a CSV, whose SHA-256 is compared, as are those of the published files.
+Of a site file with the key ``like``, ``label`` and ``more_labels`` are columns, ignored or not, of
+the other one, and columns whose names ``left_out``, a regular expression, finds are ignored. The
+source key ``joined`` names a table that is made of several published files, by public rules that
+read the rows of one person, as a CSV, whose SHA-256 is compared, as are those of the files.
 """
 
 from __future__ import annotations
@@ -52,11 +52,15 @@ def site_document(name: str) -> dict[str, Any]:
     if joined is not None:
         document["source"]["path"] = str(joined_table(joined))
     other, labels = document.pop("like", None), document.pop("more_labels", [])
+    label = document.pop("label", None)
     left_out = document.pop("left_out", None)
     if other is None:
         return document
     document = {**site_document(other), **document}
     schema, names = document["schema"], [label["name"] for label in labels]
+    if label:
+        schema["label"] = label
+        names += [part["column"] for part in label.values() if isinstance(part, dict)]
     columns = [column for column in schema["columns"] if column["name"] not in names]
     ignore = [name for name in schema.get("ignore", []) if name not in names]
     ignored = [c["name"] for c in columns if left_out and re.search(left_out, c["name"])]
@@ -103,7 +107,8 @@ def read_table(site: SiteFile) -> pd.DataFrame:
 def split(frame: pd.DataFrame, site: SiteFile, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Hold out a quarter of the patients, or of the rows of each label where none is named."""
     if site.unit.column is None:
-        label = _strata(frame[site.table_schema.label.name].astype(str), site.table_schema.label)
+        first = site.table_schema.first_label
+        label = _strata(frame[first.name].astype(str), first)
         train, test = train_test_split(
             np.arange(len(frame)), test_size=TEST_SHARE, random_state=seed, stratify=label
         )
@@ -198,7 +203,7 @@ def _nafld(parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
     The last laboratory value up to day 0 is kept; on equal days, the last one in the file.
     ``case`` is 1 for a case of fatty liver disease, who is their own case, and 0 for a person
-    matched to one. The key of that case and the time of follow-up are left out.
+    matched to one; the key of that case is left out. ``futime`` is the time of follow-up in days.
     """
     people, values, events = (parts[f"nafld{part}"] for part in (1, 2, 3))
     known = values[values["days"] <= 0].sort_values("days", kind="stable")
@@ -212,7 +217,7 @@ def _nafld(parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     for event, name in CONDITIONS.items():
         had = events.loc[(events["event"] == event) & (events["days"] <= 0), "id"]
         table[name] = people["id"].isin(had).astype(int)
-    table["status"] = people["status"]
+    table["status"], table["futime"] = people["status"], people["futime"]
     return table
 
 
@@ -225,7 +230,7 @@ JOINED: Mapping[str, tuple[_Build, tuple[str, ...], str]] = {
     "heart_disease_uci": (_heart_disease, HOSPITALS,
         "31b4ec541342ebe55571a88fd75ce5805693ffb172a9138d3c510e658379da31"),
     "nafld": (_nafld, ("nafld1", "nafld2", "nafld3"),
-        "bc9bbd904459c5ed5db3fc48763e35127b22bcf93a852b41506f64e2df64594a"),
+        "a8e7b2aaee60e26ae88814934b2771bcc6c3e0df19e8601bc0a7a558c0aa89c2"),
     "creditcard_subset": (_creditcard_subset, ("creditcard_subset",),
         "4384d9c97b3f65c573caea8268bf87e5b5bbb4aeffee64b0525edfa8c6402a2c"),
 }  # fmt: skip
@@ -239,7 +244,7 @@ def joined_table(name: str) -> Path:
     """
     build, parts, expected = JOINED[name]
     places = load_settings().data_places
-    target = places.downloads / name / f"{name}.csv"
+    target = places.downloads / name / f"{name}-{expected[:8]}.csv"
     for folder in data_folders(places):
         paths = {part: folder / name / f"{part}.parquet" for part in parts}
         if target.is_file() or not all(path.is_file() for path in paths.values()):

@@ -14,6 +14,7 @@ from clustmix.methods import DPCDA, DPGM, ClustMix, DPKMeans, NaiveBayes
 from clustmix.pools import combine, contrast, pool
 from clustmix.schema import (
     CategoricalColumn,
+    DateColumn,
     ImageColumns,
     IntegerColumn,
     Label,
@@ -31,6 +32,7 @@ __all__ = [
     "CategoricalColumn",
     "ClustMix",
     "DPKMeans",
+    "DateColumn",
     "Guarantee",
     "ImageColumns",
     "IntegerColumn",

@@ -4,16 +4,17 @@ from pathlib import Path
 from typing import Any
 
 from clustmix.frames import types_of
-from clustmix.schema import CategoricalColumn, IntegerColumn, Label, RealColumn, Schema
+from clustmix.schema import CategoricalColumn, DateColumn, IntegerColumn, Label, RealColumn, Schema
 from privacy.errors import ConfigurationError
 from storage.codebooks.codebook_files import read_codebook
 from storage.codebooks.variables import Variable
 from storage.schema.columns import raw_text
+from storage.schema.date_columns import iso
 from storage.schema.plain_yaml import PLACEHOLDER
 
 _ONE_EACH = 20
 _N_BINS = 10
-_FORMS = {"integer": IntegerColumn, "real": RealColumn}
+_FORMS = {"integer": IntegerColumn, "real": RealColumn, "date": DateColumn}
 
 
 def of_frame(frame: Any, *, label: str, patient: str | None) -> Schema:
@@ -68,6 +69,9 @@ def _column(known: Variable) -> Any:
 
 
 def _numbers(known: Variable) -> dict[str, Any]:
+    if known.kind == "date":
+        lower, upper = (end if end is None else iso(end) for end in (known.lower, known.upper))
+        return {"lower": lower or PLACEHOLDER, "upper": upper or PLACEHOLDER, "bins": "year"}
     guess = max(known.decimals_of_bounds, 1) if known.kind == "real" else 0
     decimals = guess if known.decimals is None else known.decimals
     own = {"decimals": decimals} if known.kind == "real" else {}

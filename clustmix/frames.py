@@ -14,11 +14,12 @@ from storage.sources.cells import (
     arrow_is_text,
     arrow_kind,
     check_cells,
+    dated,
     type_refused,
 )
 
 _INDEX = re.compile(r"__index_level_\d+__")
-_Kind = Literal["integer", "real", "categorical", "ignore"]
+_Kind = Literal["integer", "real", "date", "categorical", "ignore"]
 
 
 def declared_columns(
@@ -121,7 +122,7 @@ def as_of(frame: pd.DataFrame, library: Any, *, notice: str) -> Any:
     frame.attrs["guarantee"] = notice
     if library is pd.DataFrame:
         return frame
-    table = pa.Table.from_pandas(frame, preserve_index=False)
+    table = pa.Table.from_pandas(dated(frame), preserve_index=False)
     table = table.replace_schema_metadata({"guarantee": notice})
     return table if library is pa.Table else library(table)
 

@@ -10,7 +10,7 @@ from pydantic import ModelWrapValidatorHandler, ValidationError, ValidationInfo,
 
 from clustmix.target import in_one_line
 from privacy.errors import ConfigurationError
-from storage.schema import column_blocks, columns, labels
+from storage.schema import column_blocks, columns, date_columns, labels
 from storage.schema.columns import Declaration
 from storage.schema.faults import require_filled_in
 from storage.schema.plain_yaml import read_mapping
@@ -78,6 +78,28 @@ class RealColumn(_Declared, columns.NumericColumn):
     """
 
     kind: Literal["real"] = "real"
+
+
+class DateColumn(_Declared, date_columns.DateColumn):
+    """A column of dates; other parameters are those of `IntegerColumn`.
+
+    Parameters
+    ----------
+    lower, upper, bins : str
+        First and last day, such as ``2015-01-31``, and ``year``, ``quarter``, ``month``, a number
+        of bins or their edges.
+    relative_to, format, timezone : str, optional
+        Column from which this one is counted, in days; form of the cells, such as ``%d.%m.%Y``;
+        zone whose day counts for moments with an offset.
+
+    Examples
+    --------
+    >>> from clustmix import DateColumn
+    >>> DateColumn(name="born", lower="1920-01-01", upper="2025-12-31", bins="year").n_bins
+    106
+    """
+
+    kind: Literal["date"] = "date"
 
 
 class CategoricalColumn(_Declared, columns.CategoricalColumn):
@@ -169,15 +191,15 @@ class Schema(_Declared, TableSchema):
 
     Parameters
     ----------
-    columns : sequence of IntegerColumn, RealColumn and CategoricalColumn
+    columns : sequence of IntegerColumn, RealColumn, DateColumn and CategoricalColumn
         The feature columns, in the order of the synthetic table. The column that names the patient
         is not among them.
     image : ImageColumns, optional
         Pixels of images as the feature columns, instead of `columns`.
     items : sequence of str, optional
         Names of columns of 0 and 1, instead of `columns`.
-    label : Label
-        The label column.
+    label : Label or mapping
+        The label column; or a time to an event, with the keys of ``kind: survival`` in a site file.
     more_labels : sequence of Label, default ()
         More columns that models are to predict. All labels are measured as one, with a level for
         each of at most 50 combinations.
@@ -248,10 +270,10 @@ class Schema(_Declared, TableSchema):
     def from_codebook(path: str | Path, *, label: str, patient: str | None = None) -> Schema:
         """Draft a schema from a codebook, as ``clustmix init`` reads it, as `from_frame` does.
 
-        Numbers with bounds have a bin for each of up to 20 values, else 10 of equal width. Empty
-        cells are allowed unless the codebook excludes them. Identifiers, dates and free text are
-        ignored. Where the codebook is silent stands FILL_IN. A file that is no codebook is a
-        ConfigurationError.
+        Numbers with bounds have a bin for each of up to 20 values, else 10 of equal width; dates
+        have one a year. Empty cells are allowed unless the codebook excludes them. Identifiers and
+        free text are ignored. Where the codebook is silent stands FILL_IN. A file that is no
+        codebook is a ConfigurationError.
         """
         from clustmix.drafts import of_codebook
 

@@ -58,8 +58,8 @@ MEANINGS = {
     "SiteFile.budget": "Caps on all releases together.",
     "SiteFile.dataset": "Name under which releases are published, and of the budget if `budget` "
     "names no cohort.",
-    "SiteFile.rows": "Number of synthetic rows: public, and no function of the size of the table. "
-    "Without it 250,000, or as many as have 50 million cells.",
+    "SiteFile.rows": "Number of synthetic rows, public. Without it 250,000, or as many as have "
+    "50 million cells.",
     "SiteFile.soft_labels": "Publishes the teacher's probabilities for released images, in "
     "`soft_labels.parquet`; free.",
     "SiteFile.patients": "About how many patients there are: public and rounded. The budget "
@@ -81,12 +81,14 @@ MEANINGS = {
     "NumericColumn.kind": "Whether released values are whole numbers.",
     "NumericColumn.lower": "Public lower bound, included.",
     "NumericColumn.upper": "Public upper bound, included.",
-    "NumericColumn.decimals": "Decimals of a released value; by default 0 for integers, 2 for "
+    "*.decimals": "Decimals of a released value; by default 0 for integers, 2 for "
     "reals. Bounds and edges lie on this grid.",
+    "DateColumn.name": "Column name.",
     "CategoricalColumn.name": "Column name.",
-    "CategoricalColumn.other": "Level of every undeclared value, which is refused without it.",
+    "*.other": "Level of every undeclared value, which is refused without it.",
     "Label.levels": "List of `{name: level, values: [raw values]}`, or a mapping of levels to raw "
     "values, in the order of the codes. A level's own name also stands for itself.",
+    "_Event.levels": "As of [any label](#schemalabel).",
     "_Unit.column": "Column that names the patient; `null` if every row is another patient.",
     "_SklearnSource.dataset": "The dataset.",
     "ImageColumns.height": "Rows of pixels.",
@@ -96,7 +98,7 @@ MEANINGS = {
     "`folder` is the column `label`.",
     "*.burned_in": "Text in the pixels: `refuse` takes only files whose BurnedInAnnotation is NO. "
     "A text that many images share can appear in a release.",
-    "*.select": "Keep the rows whose columns equal these values. Columns and values are public.",
+    "*.select": "Keep the rows whose columns equal these public values.",
     "*.data": "Name of a [public table](#public-tables).",
     "*.shares": "Split of the budget over the stages.",
     "*.published": "Parameters of the published analysis.",

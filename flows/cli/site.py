@@ -39,6 +39,7 @@ def init(
         ),
     ] = None,
     label: Annotated[str | None, option("COLUMN", "the column to predict")] = None,
+    time: Annotated[str | None, option("COLUMN", "the time to the label, an event")] = None,
     patient: Annotated[str | None, option("COLUMN", "the column that names the patient")] = None,
     ignore: Annotated[
         list[str] | None, option("COLUMN", "a column to leave out; may be given several times")
@@ -58,9 +59,9 @@ def init(
 ) -> None:
     """Write a site file to fill in.
 
-    It has the column names and types of a table, and comments. Bounds, levels, units and missing
-    codes come from a codebook, or are left for you to declare, never from the records. Guesses,
-    such as bins and public clinical ranges of adults, are marked as such. No row is read.
+    It has the column names and types of a table. Bounds, levels, units and missing codes come from
+    a codebook, or are left for you to declare, never from the records. Guesses are marked as such.
+    No row is read.
     """
     if ranges is not None:
         _show_ranges(ranges)
@@ -76,6 +77,7 @@ def init(
         source,
         codebook=None if codebook is None else read_codebook(codebook),
         label=label,
+        time=time,
         patient=patient,
         ignore=ignore or (),
     )

@@ -13,6 +13,7 @@ import yaml
 from storage.codebooks.ranges import ClinicalRange, range_of, ranges_named
 from storage.codebooks.variables import Variable, text_of
 from storage.schema.columns import MAX_CODES, number_of
+from storage.schema.date_columns import iso
 from storage.schema.plain_yaml import PLACEHOLDER
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -25,6 +26,7 @@ _CODED = re.compile(
 _UNUSED = re.compile(
     r"(.* )?(date|dt|datetime|timestamp|dob|id|key|uuid|mrn|nbr|notes?|comments?|address|phone)"
 )
+_DATED = re.compile(r"(.* )?(date|dt|datetime|timestamp|dob)( .*)?|date of .*")
 _N_BINS = 10
 _ONE_EACH = 20
 _MAX_COMMENT = 150
@@ -58,11 +60,13 @@ def proposal(name: str, stored: str | None, described: Variable | None) -> Propo
     units = [] if found is None or known.unit else _units_of(found)
     found = None if len(units) > 1 else _usable(found, kind, known)
     comment = ", ".join(text for text in (known.meaning, known.unit) if text)
-    if described is None and _UNUSED.fullmatch(_words(name)):
+    if described is None and kind != "date" and _UNUSED.fullmatch(_words(name)):
         comment = "guess by its name: an identifier, a date or free text; the patient, or ignore"
     lines = [Line("kind", kind or PLACEHOLDER, guessed)]
     if kind == "categorical":
         lines += _categories(known)
+    elif kind == "date":
+        lines += _dates(known)
     elif kind is not None:
         lines += _numbers(kind, known, found, units)
     if known.missing:
@@ -111,8 +115,10 @@ def _kind(
     name: str, stored: str | None, known: Variable, found: ClinicalRange | None
 ) -> tuple[str | None, str]:
     """Return a kind and, unless it is declared, the reason of the guess."""
-    if known.kind in ("integer", "real", "categorical"):
+    if known.kind in ("integer", "real", "date", "categorical"):
         return known.kind, ""
+    if stored in ("date", "categorical", None) and _DATED.fullmatch(_words(name)):
+        return "date", "" if stored == "date" else "guess by its name"
     hints = ((_BINARY, "yes or no"), (_CODED, "a code"))
     by_name = next((text for names, text in hints if names.fullmatch(_words(name))), "")
     if by_name and stored in ("integer", None) and known.lower is None:
@@ -125,7 +131,7 @@ def _kind(
         return "real" if found.decimals else "integer", "guess by the clinical range"
     if is_number:
         return "real", "guess: it has bounds or a unit; integer if there are whole numbers only"
-    return None, "integer or real (with lower, upper, bins), or categorical (levels)"
+    return None, "integer, real or date (with lower, upper, bins), or categorical (levels)"
 
 
 def _usable(found: ClinicalRange | None, kind: str | None, known: Variable) -> ClinicalRange | None:
@@ -144,6 +150,14 @@ def _categories(known: Variable) -> Iterator[Line]:
         return
     meanings = "; ".join(f"{code} {means}" for code, means in known.levels if means)
     yield Line("levels", _list(code for code, _ in known.levels), shown(meanings))
+
+
+def _dates(known: Variable) -> Iterator[Line]:
+    for key, which in (("lower", "first"), ("upper", "last")):
+        end = getattr(known, key)
+        text = "" if end is not None else f"{which} day that is kept; others are clipped"
+        yield Line(key, PLACEHOLDER if end is None else iso(end), text)
+    yield Line("bins", "year", "guess: or quarter, or month; or relative_to another date, in days")
 
 
 def _numbers(

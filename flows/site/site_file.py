@@ -31,18 +31,18 @@ from storage.schema.columns import (
     left_out,
     refuse_together,
 )
+from storage.schema.date_columns import TimeZone
 from storage.schema.declarations import CatalogueEntry
 from storage.schema.faults import read_declared
 from storage.schema.table import TableSchema
-from storage.schema.visit_columns import ByEntry, TimeZone, VisitColumns
+from storage.schema.visit_columns import ByEntry, VisitColumns
 from storage.sources.declared import Source, check_source_unit
 from tasks.steps.job import MethodConfig
 
 _MOST_ROWS, _MOST_VALUES = 250_000, 50_000_000
 """Rows cost no privacy, and a classifier needs many to see through the chance in a label."""
 
-_MOST_CODES = 16_000
-"""Most features of a distilled point: it has one for each level and bin."""
+_MOST_CODES = 16_000  # of a distilled point, which has a feature for each level and bin
 
 
 def _name(text: str) -> str:
@@ -143,8 +143,8 @@ class _Budget(Declaration):
     lifetime_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     """Cap of the cohort over all time, at the delta of a release."""
     cohort: Annotated[str, AfterValidator(_name)] | None = None
-    """Name of the patients whose budget this is; the dataset's own name if left out. Site files
-    about the same patients must give the same name, because their releases add up."""
+    """Name of the patients whose budget this is, the same in all files about them; the dataset's
+    own name if left out."""
     dataset_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Cap of this dataset alone, if several datasets share a cohort."""
     window: _Window | None = None
@@ -178,7 +178,7 @@ class _Gate(Declaration):
 
     Those of single rows (sets, ranges, patterns, missing cells, columns of a row; without
     ``mostly``) are rules of the source. All run on the synthetic rows: a failure withholds the
-    release; correct the suite and release again, free. ``meta: {gate: input}`` or ``output`` of an
+    release. ``meta: {gate: input}`` or ``output`` of an
     expectation chooses one gate. Both read a declared number as a number, other cells as text and
     missing codes as null. SQL, code, conditions, parameters and other tables are refused.
     """
@@ -243,7 +243,7 @@ class SiteFile(Declaration):
     """Release the teacher's probability of every label of each image in ``soft_labels.parquet``,
     for images by ``clustmix``. It costs no budget and is no part of the measurement."""
     distill: _Distill | None = left_out()
-    """Add few points with soft labels that stand for the synthetic rows."""
+    """Points that stand for the rows."""
     patients: Annotated[StrictInt, Field(ge=1, le=10_000_000_000)] | None = left_out()
     """Approximate number of patients: public, rounded, and no count of the table. It sets the split
     of the budget, 10,000 if left out; the guarantee does not depend on it."""

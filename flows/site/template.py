@@ -31,14 +31,16 @@ def site_template(
     label: str | None = None,
     patient: str | None = None,
     ignore: Sequence[str] = (),
+    time: str | None = None,
 ) -> str:
     """Return a site file with placeholders for the decisions of a person.
 
     Facts of the codebook are filled in. The rest is a marked guess or a placeholder, and
-    `load_site` refuses the file until all are filled in. No record is read. InputError for a label,
-    patient or ignored column that the header lacks.
+    `load_site` refuses the file until all are filled in. No record is read. InputError for a named
+    column that the header lacks.
     """
-    for option, name in (("label", label), ("patient", patient), *(("ignore", n) for n in ignore)):
+    named = {"label": label, "time": time, "patient": patient}
+    for option, name in (*named.items(), *(("ignore", n) for n in ignore)):
         if name is not None and name not in header:
             raise InputError(
                 "COLUMN_MISSING",
@@ -58,7 +60,7 @@ def site_template(
         for name, variable in described.items()
         if variable.kind == "ignore"
     } | dict.fromkeys(ignore, "")
-    elsewhere = {label, patient, *unused}
+    elsewhere = {*named.values(), *unused}
     return _template().render(
         source=source,
         columns=[
@@ -67,9 +69,11 @@ def site_template(
             if name not in elsewhere
         ],
         label=label,
+        time=time,
+        time_unit=described[time].unit if time in described else None,
         label_lines=label_lines(described.get(label or "")),
         patient=patient,
-        ignore=[(name, unused[name]) for name in header if name in {*unused} - {label, patient}],
+        ignore=[(n, unused[n]) for n in header if n in {*unused} - {*named.values()}],
         absent=shown(
             ", ".join(
                 name for name, one in codebook.items() if name not in used and not one.optional

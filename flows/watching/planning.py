@@ -106,7 +106,7 @@ class Planning:
         measured = n_codes + (hidden,) * (hidden > 0)
         one = DEVIATIONS * planned.unit_noise_stddev * centred_norm(measured)
         code_error = one * math.sqrt(planned.shape[0])
-        of_label = math.sqrt(planned.shape[0] / len(job.table_schema.label.level_names))
+        of_label = math.sqrt(planned.shape[0] / len(job.table_schema.first_label.level_names))
         return replace(
             found,
             label_error=one * of_label / count_factor(measured),

@@ -149,6 +149,7 @@ def _json_schema(table: _Part, root: _Part) -> Iterator[Variable]:
         field = _resolved(given, root)
         options = [_mapping(one) for one in _list(field.get("oneOf") or field.get("anyOf"))]
         kinds = [kind for one in (field, *options) for kind in _texts(one.get("type"))]
+        kinds = ["date"] if text_of(field.get("format")).startswith("date") else kinds
         yield variable(
             *_named(name),
             kind=next((kind for kind in kinds if kind != "null"), ""),

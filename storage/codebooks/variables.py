@@ -7,9 +7,10 @@ from typing import Literal
 
 from privacy.errors import ConfigurationError
 from storage.schema.columns import number_of, raw_text
+from storage.schema.date_columns import day_of
 from storage.schema.plain_yaml import refusal
 
-Kind = Literal["integer", "real", "categorical", "ignore"]
+Kind = Literal["integer", "real", "date", "categorical", "ignore"]
 Levels = tuple[tuple[str, str], ...]
 """Raw codes and what they mean, in the order of a codebook."""
 
@@ -23,7 +24,8 @@ _KINDS: dict[str, Kind] = {
     **dict.fromkeys(("enum", "boolean", "bool", "binary", "code", "coded"), "categorical"),
     **dict.fromkeys(("radio", "dropdown", "yesno", "truefalse"), "categorical"),
     **dict.fromkeys(("identifier", "id", "freetext", "notes", "file", "ignore"), "ignore"),
-    **dict.fromkeys(("date", "datetime", "time", "timestamp", "duration"), "ignore"),
+    **dict.fromkeys(("date", "datetime", "timestamp"), "date"),
+    **dict.fromkeys(("time", "duration"), "ignore"),
 }
 _NUMBER = r"[+-]?\d+(?:\.\d+)?"
 _RANGE = re.compile(rf"({_NUMBER})\s*(?:to|-|\u2013|\.\.+)\s*({_NUMBER})")
@@ -37,9 +39,9 @@ _MAX_SPELLED_OUT = 50
 class Variable:
     """One column as a codebook describes it; unknown facts are empty or None.
 
-    `kind` ``"ignore"`` is an identifier, a date or free text; `missing` are raw codes; a `required`
-    column has no empty cell; an `optional` one may be left out of a table. `decimals` are declared;
-    `unread` are the unknown headings of its sheet.
+    `kind` ``"ignore"`` is an identifier or free text; bounds of dates are days; `missing` are raw
+    codes; a `required` column has no empty cell; an `optional` one may be left out of a table.
+    `decimals` are declared; `unread` are the unknown headings of its sheet.
     """
 
     name: str
@@ -90,7 +92,10 @@ def variable(
     found = _KINDS.get(re.sub(r"[^a-z]", "", kind.lower()))
     if found == "ignore":
         return Variable(name=name, kind=found, meaning=text_of(meaning))
-    lower, upper = (_bound(value, place) for value in bounds)
+    if found == "date":
+        lower, upper = (day_of(text_of(value)) for value in bounds)  # None for words such as today
+    else:
+        lower, upper = (_bound(value, place) for value in bounds)
     if lower is not None and upper is not None and lower >= upper:
         raise codebook_refusal("BOUNDS", f"{place}: expected the smallest value below the largest")
     absent = tuple(code for code, means in levels if _ABSENT.fullmatch(means))

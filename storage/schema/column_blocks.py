@@ -21,8 +21,8 @@ class ImageColumns(Declaration):
     """Gray or colour images, one column of whole numbers from 0 to 255 for each pixel and channel.
 
     The columns are ``pixel_00_00``, ``pixel_00_01`` and so on: row, then column, from the top left;
-    of colour images ``pixel_00_00_red``, ``pixel_00_00_green``, ``pixel_00_00_blue`` and so on. A
-    released pixel is one of the levels, which are spread evenly from 0 (background) to 255.
+    of colour images ``pixel_00_00_red``, ``..._green``, ``..._blue``. A released pixel is one of
+    the levels, which are spread evenly from 0 (background) to 255.
     """
 
     height: _Side
@@ -32,7 +32,7 @@ class ImageColumns(Declaration):
     channels: Literal[1, 3] = left_out(1)
     """1 for gray images, 3 for red, green and blue."""
     gray_levels: Annotated[StrictInt, Field(ge=2, le=256)] = 256
-    """Levels of a channel, 2 to 256: equal parts of the range from 0 to 255."""
+    """Levels of a channel: equal parts of the range."""
     threshold: Annotated[StrictInt, Field(ge=1, le=255)] | None = None
     """With two gray levels: the smallest value of a white pixel. A public number, such as 128, and
     no function of the images."""

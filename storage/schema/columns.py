@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,6 +117,8 @@ class _Column(Declaration):
 class NumericColumn(_Column):
     """A numeric column with public bounds and public bins."""
 
+    is_date: ClassVar[bool] = False
+
     kind: Literal["integer", "real"]
     lower: Finite
     upper: Finite
@@ -132,20 +134,20 @@ class NumericColumn(_Column):
     def _check(self) -> Self:
         if self.lower >= self.upper:
             raise ValueError("expected lower below upper")
-        if self.kind == "integer" and self.decimals not in (None, 0):
+        if self.is_whole and self.decimals not in (None, 0):
             raise ValueError("expected no decimals for an integer column; use kind: real")
         if max(abs(self.lower), abs(self.upper)) * 10**self.grid_decimals >= 2**53:
             raise ValueError("expected bounds below 2^53 on the grid of the declared decimals")
-        edges = (self.lower, self.upper) if isinstance(self.bins, int) else self.bins
+        edges = self.bins if isinstance(self.bins, tuple) else (self.lower, self.upper)
         if any(round(value, self.grid_decimals) != value for value in (*edges, self.lower)):
             raise ValueError(
                 f"expected bounds and edges with at most {self.grid_decimals} decimals"
             )
-        if not isinstance(self.bins, int):
-            last = (self.upper, self.upper + 1) if self.kind == "integer" else (self.upper,)
+        if isinstance(self.bins, tuple):
+            last = (self.upper, self.upper + 1) if self.is_whole else (self.upper,)
             if len(edges) < 2 or edges[0] != self.lower or edges[-1] not in last:
                 raise ValueError("expected the edges of bins to run from lower to upper")
-        starts = self.bin_starts if isinstance(self.bins, int) else edges
+        starts = edges if isinstance(self.bins, tuple) else self.bin_starts
         if any(a >= b for a, b in pairwise(starts)):
             raise ValueError(
                 "expected bins that each hold at least one value; declare fewer bins, "
@@ -153,16 +155,39 @@ class NumericColumn(_Column):
             )
         if self.n_codes > MAX_CODES:
             raise ValueError(f"expected at most {MAX_CODES} codes")
-        if any(self.lower <= number <= self.upper for number in self.missing_numbers):
+        inside = (self.lower <= code <= self.upper for code in self.missing_numbers)
+        if self.base is None and any(inside):
             raise ValueError("expected missing codes outside lower and upper")
         return self
 
     @property
+    def is_whole(self) -> bool:
+        """True if numbers are whole."""
+        return self.kind != "real"
+
+    @property
+    def base(self) -> str | None:
+        """Column from which the numbers are counted, None for 0."""
+        return getattr(self, "relative_to", None)
+
+    @property
     def grid_decimals(self) -> int:
         """Decimals of a released value."""
-        if self.kind == "integer":
+        if self.is_whole:
             return 0
         return 2 if self.decimals is None else self.decimals
+
+    def read(self, cell: str) -> float | None:
+        """Return the number that a cell of the source spells, else None."""
+        return number_of(cell)
+
+    def declared(self, text: str) -> float | None:
+        """Return the number that a condition or a repair names, else None."""
+        return self.read(text) if self.base is None else number_of(text)
+
+    def text(self, number: float) -> str:
+        """Return a bound, or the end of a bin, as text."""
+        return f"{number:.{self.grid_decimals}f}"
 
     @property
     def bin_starts(self) -> tuple[float, ...]:
@@ -178,13 +203,13 @@ class NumericColumn(_Column):
     @property
     def missing_numbers(self) -> tuple[float, ...]:
         """The missing codes that are numbers."""
-        numbers = (number_of(code) for code in self.missing)
+        numbers = (self.read(code) for code in self.missing)
         return tuple(number for number in numbers if number is not None)
 
     @property
     def n_bins(self) -> int:
         """Number of bins."""
-        return self.bins if isinstance(self.bins, int) else len(self.bins) - 1
+        return self.bins if isinstance(self.bins, int) else len(self.bin_starts)
 
     @property
     def n_codes(self) -> int:
@@ -237,14 +262,14 @@ class CategoricalColumn(_Column):
         return len(self.levels) + self.has_missing
 
 
-Column = Annotated[NumericColumn | CategoricalColumn, Field(discriminator="kind")]
+Column = NumericColumn | CategoricalColumn
 
 
 def codes_asked(column: Column, asked: str | None) -> NDArray[np.bool_]:
     """Return a mask (k,) of the codes of a column that meet a condition.
 
     A condition is a declared level, a range ``LOW..HIGH`` of whole bins (from the start of one bin
-    up to the start of another, excluded, or up to the upper bound), a number with a bin of its own,
+    up to the start of another, excluded, or up to the upper bound), a number with its own bin,
     or None for a missing cell. Anything else is a ValueError.
     """
     found = np.zeros(column.n_codes, dtype=np.bool_)
@@ -275,16 +300,17 @@ def levels_asked(name: str, asked: str | None, levels: Sequence[str]) -> NDArray
 def _in_range(column: NumericColumn, asked: str) -> NDArray[np.bool_]:
     low, dots, high = (part.strip() for part in asked.partition(".."))
     starts = [*column.bin_starts, column.upper]
-    first, end = (math.nan if value is None else value for value in map(number_of, (low, high)))
+    ends = map(column.declared, (low, high))
+    first, end = (math.nan if value is None else value for value in ends)
     if not dots:
         # One number with a bin of its own.
         end = round(first + 10.0**-column.grid_decimals, column.grid_decimals)
         end = math.inf if end > column.upper else end
-    elif end in (column.upper, column.upper + (column.kind == "integer")):
+    elif end in (column.upper, column.upper + column.is_whole):
         end = math.inf  # the bound belongs to the last bin, even if the bin starts there
     is_known = first in column.bin_starts and end in (*column.bin_starts, math.inf)
     if not is_known or first >= end:
-        places = in_short([f"{start:.{column.grid_decimals}f}" for start in starts])
+        places = in_short([*map(column.text, starts)])
         raise ValueError(
             f"expected LOW..HIGH of {column.name}, each of them the start of a bin or the upper "
             f"bound ({places}), found {column.name}={asked}"

@@ -18,11 +18,10 @@ from storage.schema.columns import (
     did_you_mean,
     left_out,
     levels_asked,
-    number_of,
     refuse_together,
 )
 
-_RELATION = re.compile(r"(.+) (<=|<|=) (.+)")
+_SIGN = re.compile(r" (<=|<|=) ")
 
 
 def _of_one(value: object) -> object:
@@ -52,9 +51,8 @@ class Constraint(Declaration):
     """
 
     holds: Annotated[PrintableText, Field(max_length=2000)] | None = left_out()
-    """``a <= b``, ``a < b`` or ``a + b = c`` (also ``a + b <= c``) between numeric columns. Values
-    are compared as released: clipped to their bounds and rounded to their decimals. A record in
-    which one of them is missing keeps the rule."""
+    """``a <= b``, ``a < b`` or ``a + b = c`` (also ``a + b <= c``) between numeric columns, or
+    dates: ``born <= admitted <= died``. A comparison of which one is missing holds."""
     never: _Condition | None = left_out()
     """A condition that no record meets."""
     when: _Condition | None = left_out()
@@ -73,7 +71,7 @@ class Constraint(Declaration):
             raise ValueError("expected exactly one of holds, never, and when with then")
         if set(self.when or ()) & set(self.then or ()):
             raise ValueError("expected other columns in then than in when")
-        if self.holds is not None and self.relation is None:
+        if self.holds is not None and not self.relations:
             raise ValueError(
                 "expected holds as a <= b, a < b or a + b = c, the names of numeric columns with "
                 "blanks around the sign"
@@ -81,13 +79,12 @@ class Constraint(Declaration):
         return self
 
     @property
-    def relation(self) -> tuple[tuple[str, ...], str, str] | None:
-        """Left columns, sign and right column of `holds`."""
-        found = _RELATION.fullmatch(self.holds or "")
-        if found is None:
-            return None
-        left, sign, right = (part.strip() for part in found.groups())
-        return tuple(part.strip() for part in left.split(" + ")), sign, right
+    def relations(self) -> tuple[tuple[tuple[str, ...], str, str], ...]:
+        """Left columns, sign and right column of each comparison of `holds`."""
+        parts = [part.strip() for part in _SIGN.split(self.holds or "")]
+        sums = [tuple(part.strip() for part in one.split(" + ")) for one in parts[::2]]
+        # Only the first side may be a sum.
+        return tuple(zip(sums, parts[1::2], parts[2::2], strict=False))
 
     @property
     def title(self) -> str:
@@ -101,9 +98,9 @@ class Constraint(Declaration):
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns in the rule."""
-        if self.relation is not None:
-            parts, _, total = self.relation
-            return (*parts, total)
+        if self.holds is not None:
+            names = [name for parts, _, total in self.relations for name in (*parts, total)]
+            return tuple(dict.fromkeys(names))
         named = (self.never or {}, self.when or {}, self.then or {})
         return tuple(dict.fromkeys(name for condition in named for name in condition))
 
@@ -132,13 +129,34 @@ def related_columns(
 
     The rules are checked on that grid in whole numbers.
     """
-    named = {name for one in constraints if one.relation is not None for name in one.columns}
-    found = {
-        index: column
-        for index, column in enumerate(columns)
-        if column.name in named and isinstance(column, NumericColumn)
-    }
+    named = {name for one in constraints if one.holds is not None for name in one.columns}
+    places = {index for index, column in enumerate(columns) if column.name in named}
+    for own, base in reversed(bases_of(columns).items()):
+        places |= {base} if own in places else set()
+    numeric = ((index, columns[index]) for index in sorted(places))
+    found = {index: column for index, column in numeric if isinstance(column, NumericColumn)}
     return found, max((column.grid_decimals for column in found.values()), default=0)
+
+
+def bases_of(columns: Sequence[Column]) -> dict[int, int]:
+    """Return the column from which each relative date counts, by places; after its own base.
+
+    ValueError for a base that is no date, or may be missing where the other may not; for a circle.
+    """
+    numeric = {i: column for i, column in enumerate(columns) if isinstance(column, NumericColumn)}
+    own = {place: column for place, column in numeric.items() if column.base is not None}
+    dates = {column.name: place for place, column in numeric.items() if column.is_date}
+    found: dict[int, int] = {}
+    while len(found) < len(own):
+        rest = {i: dates.get(str(column.base)) for i, column in own.items() if i not in found}
+        ready = {i: at for i, at in rest.items() if at is not None and at not in rest}
+        names = ", ".join(own[i].name for i in ready or rest)
+        if not ready:
+            raise ValueError(f"{names}: expected relative_to to name another date, in no circle")
+        if any(columns[at].has_missing and not columns[i].has_missing for i, at in ready.items()):
+            raise ValueError(f"{names}: expected nullable or missing codes, as of relative_to")
+        found |= ready
+    return found
 
 
 def require_declared(
@@ -165,19 +183,23 @@ def require_declared(
             )
     # Rules of order alone may form cycles: bounds of single columns then bound them together.
     groups: list[set[str]] = []
-    for constraint in sorted((one for one in constraints if one.relation), key=_is_sum):
-        own = set(constraint.columns)
+    orders = [({columns[i].name, columns[j].name}, False, "") for i, j in bases_of(columns).items()]
+    relations = [
+        ({*parts, total}, _is_sum(parts, sign), one.title)
+        for one in constraints
+        for parts, sign, total in one.relations
+    ]
+    for own, is_sum, title in sorted([*orders, *relations], key=lambda one: one[1]):
         met = [group for group in groups if group & own]
-        if _is_sum(constraint) and any(len(group & own) > 1 for group in met):
+        if is_sum and any(len(group & own) > 1 for group in met):
             raise ValueError(
-                f"constraints, {constraint.title}: expected columns of a sum that no other rule "
-                "between numbers connects; leave out what follows from the sum"
+                f"constraints, {title}: expected columns of a sum that no other rule between "
+                "numbers, and no relative_to, connects; leave out what follows from the sum"
             )
         groups = [group for group in groups if not group & own] + [own.union(*met)]
 
 
-def _is_sum(constraint: Constraint) -> bool:
-    parts, sign, _ = constraint.relation or ((), "", "")
+def _is_sum(parts: Sequence[str], sign: str) -> bool:
     return len(parts) > 1 or sign == "="
 
 
@@ -189,14 +211,15 @@ def _require_names(
     if unknown := sorted(set(names) - known):
         hint = did_you_mean(unknown[0], known)
         raise ValueError(f"expected declared columns, found {', '.join(unknown)}{hint}")
-    if constraint.relation is not None:
-        found = [columns.get(name) for name in names]
+    for parts, sign, total in constraint.relations:
+        found = [columns.get(name) for name in (*parts, total)]
         numeric = [column for column in found if isinstance(column, NumericColumn)]
-        if len(numeric) < len(names) or len(set(names)) < len(names):
-            raise ValueError("expected numeric columns, each once")
-        if _is_sum(constraint) and len({column.grid_decimals for column in numeric}) > 1:
+        if len(numeric) < len(found) or len({*parts, total}) < len(found):
+            raise ValueError("expected numeric columns, each once, or dates")
+        if _is_sum(parts, sign) and len({column.grid_decimals for column in numeric}) > 1:
             raise ValueError("expected columns of equally many decimals")
-        return
+        if sum(column.is_date for column in numeric[:-1]) != numeric[-1].is_date:
+            raise ValueError("expected numbers on both sides, or one date on each of them")
     for condition in constraint.forbidden():
         for name, (_, asked) in condition.items():
             for one in asked:
@@ -214,7 +237,7 @@ def _require_mend(constraint: Constraint, columns: Mapping[str, Column]) -> None
         if not isinstance(column, NumericColumn) or value is None:
             codes_asked(column, value)
             continue
-        number = number_of(value)
+        number = column.declared(value)
         on_grid = number is not None and round(number, column.grid_decimals) == number
         if number is None or not on_grid or not column.lower <= number <= column.upper:
             raise ValueError(f"mend: expected a number of {name} within its bounds and decimals")

@@ -77,31 +77,31 @@ class Declarations:
 class CatalogueEntry(Declaration):
     """Facts about the table and its publisher for the catalogue entries of a bundle.
 
-    All keys are public and optional; an entry says "not declared" for a fact that it needs.
+    All keys are public and optional.
     """
 
     publisher: _Line | None = None
-    """Name of the institution that publishes the release."""
+    """The institution that publishes."""
     publisher_kind: Literal["Government", "Industry", "Nonprofit"] | None = None
-    """Kind of the institution, in the terms of the registry of deployments."""
+    """Its kind, in terms of the registry of deployments."""
     contact: _Mail | None = None
-    """Mail address for questions about the table and the release."""
+    """Mail address for questions."""
     landing_page: _Address | None = None
-    """Page about the table, or about access to its records."""
+    """Page about the table or access."""
     license: _Address | None = None
-    """Address of the license under which the synthetic rows are given."""
+    """Address of the license of the rows."""
     access_body: _Line | None = None
-    """Name of the health data access body in charge of the records (EHDS, Article 55)."""
+    """Health data access body in charge (EHDS, Article 55)."""
     access_contact: _Mail | None = None
     """Its mail address."""
     health_category: Annotated[str, Field(pattern="^[A-Z]{4}$")] = "EHRS"
-    """Category of the records by Article 51 of the EHDS, as the code of HealthDCAT-AP: ``EHRS`` for
-    health records, ``RQSH`` for research cohorts, ``HRAD`` for administrative data, and so on."""
+    """Category of the records by Article 51 of the EHDS in HealthDCAT-AP: ``EHRS`` health records,
+    ``RQSH`` research cohorts, ``HRAD`` administrative data, and so on."""
     keywords: tuple[_Line, ...] = ()
     """Search terms."""
     region: _Line | None = None
-    """Region whose patients the table describes."""
+    """Region of the patients."""
     purpose: _Line | None = None
     """Intended use of the release."""
     review_on: date | None = None
-    """Future date on which the institution reviews the risk."""
+    """Date of the next review."""

@@ -15,41 +15,42 @@ from privacy.errors import InputError
 from storage.schema.column_blocks import ImageColumns, item_columns
 from storage.schema.columns import (
     MAX_CODES,
-    Column,
+    CategoricalColumn,
     Declaration,
     Name,
+    NumericColumn,
     in_short,
     left_out,
     refuse_together,
 )
-from storage.schema.constraints import Constraint, require_declared
-from storage.schema.labels import Label, Labels
+from storage.schema.constraints import Constraint, bases_of, require_declared
+from storage.schema.date_columns import DateColumn
+from storage.schema.labels import AnyLabel, Label, Labels, SurvivalLabel
 
+_AnyColumn = Annotated[NumericColumn | DateColumn | CategoricalColumn, Field(discriminator="kind")]
 _Items = Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_CODES)]
 
 
 class TableSchema(Declaration):
     """The declaration of one table: `columns`, `image` or `items`, and a label."""
 
-    columns: Annotated[tuple[Column, ...], Field(min_length=1)] = ()
-    """The feature columns, in the order of the release, without the column that names the patient,
-    which is never released."""
+    columns: Annotated[tuple[_AnyColumn, ...], Field(min_length=1)] = ()
+    """The feature columns, in the order of the release, without that of the patient."""
     image: ImageColumns | None = left_out()
     """Pixels as feature columns, instead of ``columns``."""
     items: _Items | None = left_out()
     """Names of columns of 0 and 1, one for each item that a record may have, instead of
     ``columns``."""
-    label: Label
-    """The label column."""
+    label: AnyLabel
+    """The label column, or a time to an event."""
     more_labels: tuple[Label, ...] = left_out(())
     """Further columns to predict. All labels are measured as one, with a level for each of at most
-    50 combinations. Epsilon stays the same; the noise of a bin grows with the square root of their
-    number (`clustmix plan`). A row without one of the labels is left out."""
+    50 combinations; the noise of a bin grows with the square root of their number (`clustmix
+    plan`). A row without one of the labels is left out."""
     ignore: tuple[Name, ...] = ()
     """Columns of the source that are not used."""
     constraints: tuple[Constraint, ...] = left_out(())
-    """Public rules that every record of the source and of a release keeps. A row of the source that
-    breaks one is repaired by its ``mend``; otherwise the check fails before any charge."""
+    """Public rules that every record of the source and of a release keeps."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -66,17 +67,18 @@ class TableSchema(Declaration):
                 f"expected each column once in columns, labels and ignore, found {in_short(twice)} "
                 "again"
             )
-        if self.image is not None and (self.constraints or self.more_labels):
-            key = "constraints" if self.constraints else "more_labels"
+        several = len(self.all_labels) > 1
+        if self.image is not None and (self.constraints or several):
+            key = "constraints" if self.constraints else "more_labels or kind: survival"
             raise ValueError(f"{key}: expected none of an image")
-        levels = {label.name: label.level_names for label in (self.label, *self.more_labels)}
+        levels = {label.name: label.level_names for label in self.all_labels}
         try:
-            require_declared(self.constraints, self.columns, levels)
+            require_declared(self.rules, self.columns, levels)
         except ValueError as error:
             faults.append(str(error))
         refuse_together(faults)
         together = self.labels  # refuses too many levels
-        if self.more_labels and (
+        if several and (
             len(set(together.level_names)) < len(together.level_names)
             or together.name in (*names, *self.label_names)
         ):
@@ -100,14 +102,46 @@ class TableSchema(Declaration):
         return tuple(column.name for column in self.columns)
 
     @property
+    def bases(self) -> dict[int, int]:
+        """Column from which each relative date counts, by places; after its own base."""
+        return bases_of(self.columns)
+
+    def base_of(self, column: NumericColumn) -> NumericColumn | None:
+        """Return the column from which a column counts, None for 0."""
+        every = self.columns if column.base is not None else ()
+        named = (one for one in every if one.name == column.base)
+        return next((one for one in named if isinstance(one, NumericColumn)), None)
+
+    @property
+    def rules(self) -> tuple[Constraint, ...]:
+        """The constraints, and that no date is counted from a missing one."""
+        pairs = [(self.columns[own], self.columns[base]) for own, base in self.bases.items()]
+        return self.constraints + tuple(
+            Constraint(when={base.name: (None,)}, then={own.name: (None,)})
+            for own, base in pairs
+            if base.has_missing
+        )
+
+    @property
     def labels(self) -> Labels:
         """The labels together."""
-        return Labels((self.label, *self.more_labels))
+        return Labels(self.all_labels)
+
+    @property
+    def all_labels(self) -> tuple[Label, ...]:
+        """The label columns: first the outcome and the time of a survival label."""
+        first = self.label.labels if isinstance(self.label, SurvivalLabel) else (self.label,)
+        return (*first, *self.more_labels)
+
+    @property
+    def first_label(self) -> Label:
+        """The label that comes first."""
+        return self.all_labels[0]
 
     @property
     def label_names(self) -> tuple[str, ...]:
         """Names of the label columns."""
-        return tuple(label.name for label in (self.label, *self.more_labels))
+        return tuple(label.name for label in self.all_labels)
 
     @property
     def released_columns(self) -> tuple[str, ...]:

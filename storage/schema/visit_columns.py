@@ -5,26 +5,16 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Literal, Self
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, Field, StrictInt, model_validator
+from pydantic import Field, StrictInt, model_validator
 
 from storage.schema.columns import Column, Declaration, Name, in_short
+from storage.schema.date_columns import TimeZone
 from storage.schema.table import TableSchema
 
 PERIOD_KEY = "period"
 """Setting of a measurement by entry, whose request is the same for any content of the table."""
 
 _FORMS = {"week": "-W[0-5][0-9]", "month": "-(0[1-9]|1[0-2])", "quarter": "-Q[1-4]", "year": ""}
-
-
-def _zone(name: str) -> str:
-    try:
-        ZoneInfo(name)
-    except (KeyError, ValueError, OSError):
-        raise ValueError("expected the name of a time zone, such as Europe/Berlin") from None
-    return name
-
-
-TimeZone = Annotated[str, AfterValidator(_zone)]
 
 
 class VisitColumns(Declaration):
@@ -36,8 +26,8 @@ class VisitColumns(Declaration):
     label is no visit; two identical rows are two visits.
 
     ``max_rows_per_patient`` is 1. The schema contains neither ``weight`` nor the column of the
-    order. Constraints name no column of a visit and apply to every row of the source. Visits are
-    refused for kinds omop and fhir, which make one row a patient.
+    order. Constraints and ``relative_to`` name no column of a visit; constraints apply to every row
+    of the source. Visits are refused for kinds omop and fhir, which make one row a patient.
     """
 
     first: Annotated[StrictInt, Field(ge=2, le=50)]
@@ -108,10 +98,13 @@ class VisitColumns(Declaration):
         ):
             problem = f"expected {in_short(twice)} here alone, and not in the schema"
         elif ruled := sorted(
-            {n for rule in schema.constraints for n in (*rule.columns, *(rule.mend or ()))}
+            {
+                *(n for rule in schema.constraints for n in (*rule.columns, *(rule.mend or ()))),
+                *(schema.columns[place].name for pair in schema.bases.items() for place in pair),
+            }
             & {*self.released}
         ):
-            problem = f"expected no constraint of {in_short(ruled)}"
+            problem = f"expected no constraint of {in_short(ruled)}, and no relative_to"
         if problem is not None:
             raise ValueError(f"privacy_unit.visits: {problem}")
 

@@ -76,6 +76,6 @@ def _codes_of(column: Column) -> tuple[str, ...]:
 
 
 def _bins_of(column: NumericColumn) -> tuple[str, ...]:
-    starts = [f"{start:.{column.grid_decimals}f}" for start in column.bin_starts]
-    ends = [f"{end})" for end in starts[1:]] + [f"{column.upper:.{column.grid_decimals}f}]"]
+    starts = [*map(column.text, column.bin_starts)]
+    ends = [f"{end})" for end in starts[1:]] + [f"{column.text(column.upper)}]"]
     return tuple(f"[{start}, {end}" for start, end in zip(starts, ends, strict=True))

@@ -63,8 +63,9 @@ def distinct(cells: pd.Series) -> tuple[Indices, list[str]]:
 def number_cells(
     cells: pd.Series, column: NumericColumn
 ) -> tuple[Floats, NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return the numbers of a column, and masks of empty, missing and refused cells."""
-    if pd.api.types.is_numeric_dtype(cells) and not pd.api.types.is_bool_dtype(cells):
+    """Return numbers, or days since 1970, and masks of empty, missing and refused cells."""
+    is_number = pd.api.types.is_numeric_dtype(cells) and not pd.api.types.is_bool_dtype(cells)
+    if is_number and not column.is_date:
         values = cells.to_numpy(dtype=np.float64, na_value=np.nan)
         refused = np.zeros(len(values), dtype=np.bool_)
         return values, np.isnan(values), np.isin(values, column.missing_numbers), refused
@@ -72,9 +73,12 @@ def number_cells(
     # The last entry of each table serves index -1, an empty cell.
     empty = np.array([text == "" for text in texts] + [True])
     declared = np.array([text in column.missing for text in texts] + [False])
-    # The empty text makes pandas read every number as floating point, independent of the others.
-    numbers = pd.to_numeric(pd.Series([*texts, ""], dtype=object), errors="coerce")
-    table = numbers.to_numpy(dtype=np.float64)
+    if column.is_date:
+        table = np.array([*map(column.read, texts), None], dtype=np.float64)
+    else:
+        # The empty text makes pandas read every number as floating point, whatever the others.
+        numbers = pd.to_numeric(pd.Series([*texts, ""], dtype=object), errors="coerce")
+        table = numbers.to_numpy(dtype=np.float64)
     refused = np.isnan(table) & ~empty & ~declared
     missing = declared | np.isin(table, column.missing_numbers)
     return table[index], (empty & ~declared)[index], missing[index], refused[index]
@@ -112,7 +116,7 @@ def with_plain_numbers(
     """
     plain = {}
     for column in columns:
-        if isinstance(column, NumericColumn):
+        if isinstance(column, NumericColumn) and not column.is_date:
             index, texts = distinct(frame[column.name])
             plain_texts = (t if t in column.missing else marks.plain(t) for t in texts)
             cells = np.array([*plain_texts, None], dtype=object)
@@ -162,12 +166,20 @@ def arrow_is_text(kind: pa.DataType) -> bool:
     return any(is_kind(kind) for is_kind in _ARROW_TEXTS)
 
 
-def arrow_kind(kind: pa.DataType) -> Literal["integer", "real", "categorical", "ignore"]:
+def dated(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return released rows whose days are dates of Arrow, and no moments."""
+    days = {name: pd.ArrowDtype(pa.date32()) for name in frame.select_dtypes("datetime")}
+    return frame.astype(days) if days else frame
+
+
+def arrow_kind(kind: pa.DataType) -> Literal["integer", "real", "date", "categorical", "ignore"]:
     """Return the kind of a column of an Arrow type, as a schema declares it."""
     if pa.types.is_dictionary(kind) or pa.types.is_boolean(kind) or arrow_is_text(kind):
         return "categorical"
     if pa.types.is_integer(kind):
         return "integer"
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return "date"
     return "real" if pa.types.is_floating(kind) or pa.types.is_decimal(kind) else "ignore"
 
 

@@ -197,7 +197,7 @@ class SqlSource(DatabasePlace, _Query):
     at the beginning only; columns with their table (``table.column``) in a SELECT of several tables
     or inside another; the patient not from the right side of a LEFT JOIN. With
     ``privacy_unit.column: null`` it reads single rows of one table. Write other queries as a view
-    in ``patient_local``. The database user needs the right to read, and no other.
+    in ``patient_local``. The database user may read alone.
     """
 
     kind: Literal["sql"]

@@ -44,7 +44,7 @@ class FhirSource(SourcePlace):
     ``privacy_unit.column`` and the features as columns. An expression sees the resources of its
     patient alone, sorted by type, time and id, so ``.last()`` is the latest. Lines without a
     resource, resources of no patient of the export, and patients with two records are refused.
-    Needs the extra ``hospital``; an expression takes about a millisecond a resource.
+    Needs the extra ``hospital``.
     """
 
     kind: Literal["fhir"]

@@ -107,9 +107,9 @@ class DicomSource(_FolderSource):
     """Gray images, a DICOM file each, of one series for each patient. Needs the extra `hospital`.
 
     ``PatientID`` of the files is the column of ``privacy_unit``. Further columns are pixels as in
-    ``schema.image``, ``tags`` and those of the table. Other header elements serve only pixels and
-    series. Compressed files, several frames, kinds other than MONOCHROME2, patients without an
-    identifier or with two series are refused before any charge.
+    ``schema.image``, ``tags`` and those of the table. Compressed files, several frames, kinds other
+    than MONOCHROME2, patients without an identifier or with two series are refused before any
+    charge.
     """
 
     kind: Literal["dicom"]

@@ -131,13 +131,13 @@ class _OmopFeature(_Events):
     """``age``: year of the index less year of birth; else the name of the concept in the
     vocabulary. Without ``take`` and ``window``."""
     death: StrictBool = False
-    """Death of the person; with ``take: any``."""
+    """Death of the person; with ``take: any`` or ``value: date``."""
     take: Literal["any", "count", "first", "last", "min", "max"] | None = None
     """``any`` is 1 or 0, ``count`` a number, and the others a value of a measurement or an
     observation, the greatest of several at one moment, or empty."""
-    value: Literal["number", "concept"] = "number"
+    value: Literal["number", "concept", "date"] = "number"
     """``number`` takes ``value_as_number``, ``concept`` the name of ``value_as_concept_id`` in the
-    vocabulary."""
+    vocabulary, ``date`` the first or last day of any event."""
     unit: _Concepts | None = None
     """Concepts of the units that count; all if left out."""
     window: Window | None = None
@@ -153,6 +153,8 @@ class _OmopFeature(_Events):
             extra = given - {"column", "person"}
             if extra:
                 raise ValueError(f"expected no {', '.join(sorted(extra))} beside person")
+        elif self.value == "date" and self.take in ("first", "last"):
+            pass  # of any event
         elif self.take is None or (self.death and self.take != "any"):
             raise ValueError(
                 f"expected take: any{'' if self.death else ', count, first, last, min or max'}"
@@ -161,8 +163,8 @@ class _OmopFeature(_Events):
             raise ValueError("expected take: any or count, as only measurements have values")
         if self.unit is not None and self.event != "measurement":
             raise ValueError("expected unit with measurement only")
-        if self.value == "concept" and self.take not in ("first", "last"):
-            raise ValueError("expected take: first or last with value: concept")
+        if self.value != "number" and self.take not in ("first", "last"):
+            raise ValueError(f"expected take: first or last with value: {self.value}")
         return self
 
 
@@ -172,8 +174,7 @@ class OmopSource(DatabasePlace):
     A row is a person of the population, with ``person_id`` as ``privacy_unit.column`` and the
     features as columns. The declaration becomes one query over the standard tables, which passes
     the checks of kind ``sql``. Windows in days compare dates; windows in hours compare times and
-    leave out records without one. SQLite has dates as text (``2020-03-01``, or
-    ``2020-03-01 14:30:00``).
+    leave out records without one. SQLite has dates as text.
     """
 
     kind: Literal["omop"]
@@ -326,7 +327,8 @@ class OmopSource(DatabasePlace):
             return f"CASE WHEN EXISTS (SELECT e.{PERSON} {found}) THEN 1 ELSE 0 END"
         if feature.take == "count":
             return f"(SELECT COUNT(*) {found})"
-        value = "k.concept_name" if feature.value == "concept" else "e.value_as_number"
+        values = {"concept": "k.concept_name", "date": f"e.{_EVENTS[feature.event][2]}_date"}
+        value = values.get(feature.value, "e.value_as_number")
         if feature.take in ("first", "last"):
             stem, extreme = _EVENTS[feature.event][2], "MIN" if feature.take == "first" else "MAX"
             found += (
@@ -344,9 +346,10 @@ class OmopSource(DatabasePlace):
             conditions.append(self._of_concepts(table, feature))
         if feature.unit is not None:
             conditions.append(f"{table}.unit_concept_id IN ({', '.join(map(str, feature.unit))})")
-        if feature.take not in ("any", "count") and feature.value == "number":
+        valued = feature.value if feature.take not in ("any", "count") else ""
+        if valued == "number":
             conditions.append(f"{table}.value_as_number IS NOT NULL")
-        elif feature.take not in ("any", "count"):
+        elif valued == "concept":
             name = "k" if table == "e" else "l"
             source += (
                 f" JOIN {self._table('concept')} AS {name} "

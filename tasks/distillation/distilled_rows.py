@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 
 from privacy.arrays import Codes, Floats32
-from storage.schema.columns import Column, NumericColumn, number_of
+from storage.schema.columns import Column, NumericColumn
+from storage.schema.labels import Label
 from storage.schema.table import TableSchema
 from tasks.distillation.inducing_points import best_labels, optimised
 from tasks.execution.executor import IN_PROCESS, Executor
@@ -80,22 +81,38 @@ def features(column: Column) -> Iterator[_Feature]:
         for level, is_it in zip((*column.levels, *absent), known, strict=False):
             yield f"{name} == {level!r}", is_it
         return
-    code = None if column.nullable or not column.missing else number_of(column.missing[0])
+    days = column.is_date and column.base is None
+    if column.is_date:
+        name += ".astype('datetime64[s]')" if days else f" - `{column.base}`"
+        name = name if days else f"({name}).dt.days"
+
+    def at(number: float, form: str) -> str:
+        return repr(column.text(number)) if days else format(number, form)
+
+    code = None if column.nullable or not column.missing else column.read(column.missing[0])
     starts = np.array(column.bin_starts)
     absent_value = [np.nan if code is None else code] * column.has_missing
     values = np.array([*starts, *absent_value])
     # True wherever there is a number.
     if code is not None and code > column.upper:
-        yield f"{name} <= {column.upper:.10g}", (values <= column.upper).astype(np.float32)
+        yield f"{name} <= {at(column.upper, '.10g')}", (values <= column.upper).astype(np.float32)
     elif column.has_missing:
-        yield f"{name} >= {column.lower:.10g}", (values >= column.lower).astype(np.float32)
+        yield f"{name} >= {at(column.lower, '.10g')}", (values >= column.lower).astype(np.float32)
+    form = f".{column.grid_decimals}f"
     for start in starts[1:]:
-        yield f"{name} >= {start:.{column.grid_decimals}f}", (values >= start).astype(np.float32)
+        yield f"{name} >= {at(start, form)}", (values >= start).astype(np.float32)
 
 
 def _label_names(schema: TableSchema) -> list[str]:
     parts = schema.labels.parts
     return [
-        " and ".join(f"`{name}` == {level!r}" for name, level in zip(parts, levels, strict=True))
+        " and ".join(map(_met, schema.all_labels, levels))
         for levels in zip(*parts.values(), strict=True)
     ]
+
+
+def _met(label: Label, level: str) -> str:
+    if label.number is None:
+        return f"`{label.name}` == {level!r}"
+    low, _, high = level.removesuffix(" or more").partition("..")
+    return f"{low} <= `{label.name}`" + (f" < {high}" if high else "")

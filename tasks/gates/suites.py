@@ -1,7 +1,8 @@
 """A hospital's own suite of Great Expectations: rows at the input, any expectation at the output.
 
-Both gates see a declared number as a number, every other cell as text, and an empty cell or a
-declared missing code as null, so one suite holds for the source and for the published file.
+Both gates see a declared number as a number, every other cell as text (dates as ISO 8601 writes
+them), and an empty cell or a declared missing code as null, so one suite holds for the source and
+for the published file.
 """
 
 import json
@@ -22,6 +23,7 @@ from storage.files.documents import canonical_json, digest_of, listed, strict_js
 from storage.files.private import read_bounded
 from storage.releases.manifest import GateRecord
 from storage.schema.columns import Column, NumericColumn, raw_text
+from storage.schema.date_columns import iso
 from storage.schema.labels import Label
 from storage.schema.table import TableSchema
 from storage.sources.cells import distinct, number_cells
@@ -73,9 +75,9 @@ def gate_stated(gate: Mapping[str, Any]) -> dict[str, Any]:
 
 def cells_of(schema: TableSchema, *texts: str | None) -> Cells:
     """Return the columns of a table, and further ones of text."""
-    columns = (*schema.columns, schema.label, *schema.more_labels)
+    columns = (*schema.columns, *schema.all_labels)
     further = dict.fromkeys(name for name in texts if name is not None)
-    return {**{column.name: column for column in columns}, **further}
+    return {**{one.name: getattr(one, "number", None) or one for one in columns}, **further}
 
 
 def refusals(suite: Suite, *, read: Cells, released: Cells) -> Iterator[str]:
@@ -180,7 +182,7 @@ def _trial(one: Suite, cells: Cells) -> str:
     """Judge two made-up rows; return the fault of an expectation, or the empty text."""
     kind, rows = _KINDS[one["type"]][0], pd.DataFrame(index=[0, 1])
     for name in _columns(one):
-        is_number = isinstance(cells[name], NumericColumn)
+        is_number = not getattr(cells[name], "is_date", True)
         if kind not in ("any", "number" if is_number else "text"):
             return f"expected columns of {kind}s, found {name}"
         rows[name] = [0.25, 0.75] if is_number else ["a", "b"]
@@ -255,7 +257,7 @@ def _arguments(one: Suite, cells: Cells) -> dict[str, Any]:
     kwargs = {key: value for key, value in one["kwargs"].items() if key not in refused}
 
     def member(value: Any, name: str) -> Any:
-        is_text = not isinstance(cells.get(name), NumericColumn)
+        is_text = getattr(cells.get(name), "is_date", True)
         return raw_text(value) if is_text and isinstance(value, int | float) else value
 
     if isinstance(values := kwargs.get("value_set"), list):
@@ -274,7 +276,9 @@ def _converted(frame: pd.DataFrame, name: str, declared: Column | Label | None) 
         return np.array(table, dtype=object)[index]
     numbers, _, missing, _ = number_cells(frame[name], declared)
     values = np.where(missing, np.nan, numbers)
-    whole = declared.kind == "integer" and not declared.has_missing
+    if declared.is_date:
+        return np.array([None if np.isnan(day) else iso(day) for day in values], dtype=object)
+    whole = declared.is_whole and not declared.has_missing
     if whole and np.all((values == np.rint(values)) & (np.abs(values) < 2**53)):
         return values.astype(np.int64)
     return values

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from privacy.arrays import Floats
 from privacy.errors import ConfigurationError
 from storage.releases.manifest import GateRecord
-from storage.schema.columns import CategoricalColumn, Column
+from storage.schema.columns import CategoricalColumn, Column, NumericColumn
 from storage.schema.table import TableSchema
-from storage.sources.cells import distinct
+from storage.sources.cells import distinct, number_cells
 
 RESULT_FORMAT = "BOOLEAN_ONLY"
 """The one result format of Great Expectations that carries no value, no count and no bound."""
@@ -131,6 +131,7 @@ def validated(frame: pd.DataFrame, suite: Any, result_format: Any = None) -> lis
 
 
 def _rules(frame: pd.DataFrame, schema: TableSchema, rows: int) -> list[_Rule]:
+    frame = _with_days(frame, schema)
     names, header = [*map(str, enumerate(schema.released_columns))], [*map(str, enumerate(frame))]
     number, count = np.array([float(len(frame))]), {"min_value": rows, "max_value": rows}
     asked = [
@@ -145,15 +146,25 @@ def _rules(frame: pd.DataFrame, schema: TableSchema, rows: int) -> list[_Rule]:
         whole = schema.image is None or types <= {"i", "u"}
         texts, block = _texts(frame, schema.column_names), "items" if schema.items else "pixels"
         asked.append(_Rule(block, _IN_SET, {"value_set": levels}, texts if whole else None))
-    return asked + [
-        _Rule(
-            f"label: {label.name}",
-            _IN_SET,
-            {"value_set": [*label.level_names]},
-            _texts(frame, [label.name]),
-        )
-        for label in (schema.label, *schema.more_labels)
-    ]
+    for label in schema.all_labels:
+        if label.number is not None:
+            asked += _rules_of(label.number, frame)
+            continue
+        rule, levels = f"label: {label.name}", [*label.level_names]
+        asked.append(_Rule(rule, _IN_SET, {"value_set": levels}, _texts(frame, [label.name])))
+    return asked
+
+
+def _with_days(frame: pd.DataFrame, schema: TableSchema) -> pd.DataFrame:
+    """Return the rows with a number of days in the place of a date, NaN for what is none."""
+    found = {}
+    for column in (one for one in schema.columns if isinstance(one, NumericColumn)):
+        base = schema.base_of(column)
+        if column.is_date and {column.name, column.base or column.name} <= {*frame}:
+            days, _, missing, _ = number_cells(frame[column.name], column)
+            zero = 0.0 if base is None else number_cells(frame[base.name], base)[0]
+            found[column.name] = np.where(missing, column.lower, days - zero)
+    return frame.assign(**found)
 
 
 def _rules_of(column: Column, frame: pd.DataFrame) -> list[_Rule]:

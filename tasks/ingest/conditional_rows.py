@@ -42,7 +42,7 @@ def sample_rows(
     break a constraint of the schema, are rejected, so the rest has the method's distribution given
     the conditions. For a label that is `BALANCED` each level is sampled by itself.
     """
-    for asked in (schema.label, *schema.more_labels):
+    for asked in schema.all_labels:
         if _is_balanced(asked, conditions.get(asked.name)):
             sizes = map(len, np.array_split(np.arange(n_rows), len(asked.level_names)))
             each = [
@@ -121,7 +121,7 @@ def allowed_codes(
     for name, asked in conditions.items():
         try:
             if name in schema.label_names:
-                label = (schema.label, *schema.more_labels)[schema.label_names.index(name)]
+                label = schema.all_labels[schema.label_names.index(name)]
                 if not _is_balanced(label, asked):
                     met = schema.labels.asked(name, asked)
                     allowed[LABEL] = allowed.get(LABEL, met) & met

@@ -5,6 +5,7 @@ Every rule and every repair reads one row and the declared schema alone.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from privacy.arrays import Indices, Integers
 from privacy.errors import ConfigurationError
-from storage.schema.columns import Column, NumericColumn, codes_asked, number_of
+from storage.schema.columns import Column, NumericColumn, codes_asked
 from storage.schema.constraints import Constraint, related_columns
 from storage.schema.table import TableSchema
 from tasks.ingest.violations import EncodedChunk, Violation
@@ -27,7 +28,7 @@ def rules_of(schema: TableSchema) -> RecordRules | None:
     It is a ConfigurationError if no record can keep them, or if they connect columns with too many
     combinations of codes to check.
     """
-    return _rules_of(schema.model_dump_json()) if schema.constraints else None
+    return _rules_of(schema.model_dump_json()) if schema.rules else None
 
 
 @lru_cache(maxsize=8)
@@ -35,8 +36,13 @@ def _rules_of(declared: str) -> RecordRules:
     # Analysis of the rules may take seconds and is cached with them.
     schema = TableSchema.model_validate_json(declared)
     related, decimals = related_columns(schema.constraints, schema.columns)
-    boxes = [box for one in schema.constraints for box in _boxes(one, schema)]
-    relations = [_relation(one, schema) for one in schema.constraints if one.relation is not None]
+    boxes = [box for one in schema.rules for box in _boxes(one, schema)]
+    counted = [
+        Relation(parts=(base,), total=own, least=0, most=0, counted=True)
+        for own, base in schema.bases.items()
+        if own in related
+    ]
+    relations = counted + [each for one in schema.constraints for each in _relations(one, schema)]
     rules = RecordRules(
         n_codes=tuple(column.n_codes for column in schema.columns),
         n_labels=len(schema.labels.level_names),
@@ -92,7 +98,7 @@ def held(chunk: EncodedChunk, schema: TableSchema, *, mend: bool) -> list[Violat
     for constraint in schema.constraints if mend else ():
         if constraint.mend:
             _mend(chunk, broken_rows(constraint), constraint, schema)
-    for constraint in schema.constraints:
+    for constraint in schema.rules:
         broken = broken_rows(constraint)
         if len(broken):
             violations += [
@@ -111,15 +117,25 @@ def _broken(constraint: Constraint, rows: EncodedChunk, schema: TableSchema) -> 
     found = np.zeros(len(rows.label), dtype=np.bool_)
     for box in _boxes(constraint, schema):
         found |= box.broken(rows.codes, rows.label)
-    if constraint.relation is not None:
-        relation = _relation(constraint, schema)
+    for relation in _relations(constraint, schema):
         related, decimals = related_columns(schema.constraints, schema.columns)
-        numbers, present = {}, {}
+        every, numbers, present = since_zero(rows.numbers, schema), {}, {}
         for index in relation.columns:
             column = related[index]
-            numbers[index] = rows.numbers[index] * 10 ** (decimals - column.grid_decimals)
+            numbers[index] = every[index] * 10 ** (decimals - column.grid_decimals)
             present[index] = rows.codes[:, index] < column.n_bins
         found |= relation.broken(numbers, present)
+    return found
+
+
+def since_zero(
+    numbers: Mapping[int, Integers], schema: TableSchema, whole: Collection[int] = ()
+) -> dict[int, Integers]:
+    """Return the numbers of columns, with what each is counted from unless it is in `whole`."""
+    found = dict(numbers)
+    for own, base in schema.bases.items():
+        if own not in whole:
+            found[own] = found[own] + found[base]
     return found
 
 
@@ -127,9 +143,9 @@ def _mend(rows: EncodedChunk, broken: Indices, constraint: Constraint, schema: T
     for name, value in (constraint.mend or {}).items():
         index = schema.column_names.index(name)
         column = schema.columns[index]
-        number = None if value is None else number_of(value)
-        if isinstance(column, NumericColumn) and number is not None:
+        if isinstance(column, NumericColumn) and value is not None:
             first, _ = grid_bins(column)
+            number = column.declared(value) or 0.0  # `require_declared` refuses what is none
             on_grid = round(number * 10**column.grid_decimals)
             rows.codes[broken, index] = np.searchsorted(first, on_grid, side="right") - 1
             if index in rows.numbers:
@@ -139,8 +155,6 @@ def _mend(rows: EncodedChunk, broken: Indices, constraint: Constraint, schema: T
 
 
 def _boxes(constraint: Constraint, schema: TableSchema) -> list[Box]:
-    if constraint.relation is not None:
-        return []
     columns = dict(zip(schema.column_names, enumerate(schema.columns), strict=True))
     boxes = []
     for condition in constraint.forbidden():
@@ -159,14 +173,16 @@ def _asked(schema: TableSchema, column: Column | None, name: str, asked: str | N
     return schema.labels.asked(name, asked) if column is None else codes_asked(column, asked)
 
 
-def _relation(constraint: Constraint, schema: TableSchema) -> Relation:
-    parts, sign, total = constraint.relation or ((), "", "")
-    return Relation(
-        parts=tuple(schema.column_names.index(part) for part in parts),
-        total=schema.column_names.index(total),
-        least=int(sign == "<"),
-        most=0 if sign == "=" else None,
-    )
+def _relations(constraint: Constraint, schema: TableSchema) -> list[Relation]:
+    return [
+        Relation(
+            parts=tuple(schema.column_names.index(part) for part in parts),
+            total=schema.column_names.index(total),
+            least=int(sign == "<"),
+            most=0 if sign == "=" else None,
+        )
+        for parts, sign, total in constraint.relations
+    ]
 
 
 def _bins(column: NumericColumn, decimals: int) -> Bins:

@@ -19,7 +19,7 @@ from storage.schema.columns import CategoricalColumn, NumericColumn, number_of
 from storage.schema.labels import Label
 from storage.schema.table import TableSchema
 from storage.sources.cells import distinct, number_cells
-from tasks.ingest.constraint_rules import grid_bins, held, rules_of
+from tasks.ingest.constraint_rules import grid_bins, held, rules_of, since_zero
 from tasks.ingest.violations import EncodedChunk, Rule, Violation
 from tasks.measurement.encoded import EncodingDomain
 
@@ -70,13 +70,14 @@ def encode_chunk(frame: pd.DataFrame, schema: TableSchema, *, mend: bool = True)
         codes = _pixel_codes(pixels, schema.image)
     else:
         codes = _column_codes(frame, schema, violations, numbers)
-    every = (schema.label, *schema.more_labels)
-    labels = schema.labels.joined([label_codes(frame[one.name], one, violations) for one in every])
+    labels = schema.labels.joined(
+        [label_codes(frame[one.name], one, violations) for one in schema.all_labels]
+    )
     label, valid = np.maximum(labels, 0).astype(np.uint16), labels >= 0
     chunk = EncodedChunk(
         codes=codes, label=label, valid=valid, violations=tuple(violations), numbers=numbers
     )
-    if not schema.constraints:
+    if not schema.rules:
         return chunk
     broken = held(chunk, schema, mend=mend)
     return replace(chunk, violations=(*chunk.violations, *broken), numbers={})
@@ -100,17 +101,25 @@ def decode(
     columns: dict[str, pd.Series] = {}
     rules = rules_of(schema)
     related = {} if rules is None else rules.numbers(codes, rng)
-    for j, (own, column) in enumerate(
-        zip(np.ascontiguousarray(codes.T), schema.columns, strict=True)
-    ):
+    by_column = np.ascontiguousarray(codes.T)
+    drawn = {
+        j: related[j]
+        if j in related
+        else _draw(np.where(own == column.n_bins, 0, own), column, rng)
+        for j, (own, column) in enumerate(zip(by_column, schema.columns, strict=True))
+        if isinstance(column, NumericColumn)
+    }
+    drawn = since_zero(drawn, schema, related)
+    for j, (own, column) in enumerate(zip(by_column, schema.columns, strict=True)):
         if isinstance(column, NumericColumn):
-            missing = own == column.n_bins
-            grid = related[j] if j in related else _draw(np.where(missing, 0, own), column, rng)
-            columns[column.name] = _written(grid, missing, column)
+            columns[column.name] = _written(drawn.pop(j), own == column.n_bins, column)
         else:
             columns[column.name] = _named(own, column)
-    for name, levels in schema.labels.columns(label).items():
-        columns[name] = pd.Series(levels, dtype="str")
+    for one, own in zip(schema.all_labels, schema.labels.apart(label), strict=True):
+        if one.number is None:
+            columns[one.name] = pd.Series(np.array(one.level_names, dtype=object)[own], dtype="str")
+        else:
+            columns[one.name] = _times(own, one.number, rng)
     return pd.DataFrame(columns, copy=False)
 
 
@@ -121,11 +130,12 @@ def _column_codes(
     numbers: dict[int, Integers],
 ) -> Codes:
     codes = np.zeros((len(frame), len(schema.columns)), dtype=np.uint16)
+    has_rules = bool(schema.rules)
     for j, column in enumerate(schema.columns):
         if isinstance(column, NumericColumn):
-            values, missing = numbers_of(frame[column.name], column, violations)
+            values, missing = numbers_of(frame, column, schema, violations)
             grid = _to_grid(values, missing, column)
-            if schema.constraints:
+            if has_rules:
                 numbers[j] = grid
             codes[:, j] = np.where(missing, column.n_bins, _bin(grid, column))
         else:
@@ -151,17 +161,17 @@ def _pixel_codes(pixels: NDArray[np.integer], image: ImageColumns) -> Codes:
 def _images(codes: Codes, label: Codes, schema: TableSchema, image: ImageColumns) -> pd.DataFrame:
     levels = np.array(image.levels, dtype=np.uint8)
     frame = pd.DataFrame(levels[codes], columns=list(schema.column_names))
-    names = np.array(schema.label.level_names, dtype=object)
-    frame[schema.label.name] = pd.Series(names[label], dtype="str")
+    names = np.array(schema.first_label.level_names, dtype=object)
+    frame[schema.first_label.name] = pd.Series(names[label], dtype="str")
     return frame
 
 
 def numbers_of(
-    series: pd.Series, column: NumericColumn, violations: list[Violation]
+    frame: pd.DataFrame, column: NumericColumn, schema: TableSchema, violations: list[Violation]
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return the numbers of a column and a mask of the missing ones."""
-    values, null, missing, refused = number_cells(series, column)
-    _note(violations, Rule.NUMBER, column.name, refused)
+    """Return numbers and a mask of missing ones, such as a date counted from a missing one."""
+    values, null, missing, refused = number_cells(frame[column.name], column)
+    _note(violations, Rule.DAY if column.is_date else Rule.NUMBER, column.name, refused)
     _note(violations, Rule.FINITE, column.name, np.isinf(values))
     if column.nullable:
         missing = missing | null
@@ -170,6 +180,10 @@ def numbers_of(
     if column.kind == "integer":
         fractional = np.isfinite(values) & (values != np.rint(values)) & ~missing
         _note(violations, Rule.INTEGER, column.name, fractional)
+    base = schema.base_of(column)
+    if base is not None:
+        zero, empty, absent, _ = number_cells(frame[base.name], base)
+        values, missing = values - zero, missing | empty | absent
     return values, missing
 
 
@@ -245,7 +259,9 @@ def _code_of(text: str, declared: CategoricalColumn | Label, exact: dict[str, in
             for level, ranges in declared.numeric_ranges.items():
                 if any(lower <= number < upper for lower, upper in ranges):
                     return exact[level]
-        elif declared.buckets is not None:
+        elif declared.buckets is not None and (
+            declared.number is None or number >= declared.number.lower
+        ):
             return int(np.searchsorted(declared.buckets.edges, number, side="right"))
     return _REFUSED if declared.other is None else exact[declared.other]
 
@@ -261,18 +277,30 @@ def _draw(codes: Codes, column: NumericColumn, rng: np.random.Generator) -> Inte
     return rng.integers(first[codes], last[codes], endpoint=True)
 
 
+def _times(codes: Indices, column: NumericColumn, rng: np.random.Generator) -> pd.Series:
+    """Draw times in the interval of each code, below its end; the last code is the last edge."""
+    ends = np.rint(np.array(column.bins) * 10**column.grid_decimals).astype(np.int64)
+    grid = rng.integers(ends[codes], np.append(ends[1:], ends[-1] + 1)[codes])
+    return _written(grid, np.zeros(len(codes), dtype=np.bool_), column)
+
+
 def _written(grid: Integers, missing: NDArray[np.bool_], column: NumericColumn) -> pd.Series:
     """Return a released column; missing values are empty cells or the first missing code."""
-    integer = column.kind == "integer"
+    integer = column.is_whole
     values = grid if integer else grid / 10**column.grid_decimals
+    if column.is_date:
+        values = values.astype("datetime64[D]").astype("datetime64[s]")
     if not column.has_missing:
         return pd.Series(values)
     if column.nullable:
-        return pd.Series(values, dtype="Int64" if integer else "float64").mask(missing)
-    code = number_of(column.missing[0])
+        dtype = values.dtype if column.is_date else "Int64" if integer else "float64"
+        return pd.Series(values, dtype=dtype).mask(missing)
+    code = column.read(column.missing[0])
     if code is None:
         # A text such as "?" among numbers: the column is text, as it is in the source.
         return pd.Series(values).astype("str").mask(missing, column.missing[0])
+    if column.is_date:
+        return pd.Series(np.where(missing, np.datetime64(int(code), "D"), values))
     return pd.Series(
         np.where(missing, int(code) if integer and code.is_integer() else code, values)
     )

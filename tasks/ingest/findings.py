@@ -17,10 +17,12 @@ import numpy as np
 import pandas as pd
 import yaml
 from numpy.typing import NDArray
+from pydantic import BaseModel
 
 from storage.files.documents import listed
 from storage.schema.columns import CategoricalColumn, NumericColumn, number_of
-from storage.schema.labels import Label
+from storage.schema.date_columns import iso
+from storage.schema.labels import Label, SurvivalLabel
 from storage.schema.table import TableSchema
 from storage.sources.cells import distinct
 from tasks.ingest.encoding import NO_LABEL, label_codes, level_codes, numbers_of
@@ -45,8 +47,8 @@ def tally(frame: pd.DataFrame, rules: IngestRules, violations: Sequence[Violatio
     """
     schema, found = rules.row_schema, Tally()
     columns = schema.columns if schema.image is None else ()
-    for column in (*columns, schema.label, *schema.more_labels):
-        _count(found, frame[column.name], _kinds(frame[column.name], column))
+    for column in (*columns, *schema.all_labels):
+        _count(found, frame[column.name], _kinds(frame, column, schema))
     for name in (rules.unit.column, None if rules.visits is None else rules.visits.order):
         if name is not None:
             own = [one for one in violations if one.column == name]
@@ -63,8 +65,10 @@ def tally(frame: pd.DataFrame, rules: IngestRules, violations: Sequence[Violatio
     return found
 
 
-def _kinds(cells: pd.Series, column: _Declared) -> dict[str, NDArray[np.bool_]]:
-    broken: list[Violation] = []
+def _kinds(
+    frame: pd.DataFrame, column: _Declared, schema: TableSchema
+) -> dict[str, NDArray[np.bool_]]:
+    broken, cells = list[Violation](), frame[column.name]
     if isinstance(column, Label):
         missing = label_codes(cells, column, broken) == NO_LABEL
         return {"missing": missing, "outside": rows_of(broken, len(cells))}
@@ -74,7 +78,7 @@ def _kinds(cells: pd.Series, column: _Declared) -> dict[str, NDArray[np.bool_]]:
         other = rows_of(opened, len(cells))
         outside = rows_of(broken, len(cells)) & ~other
         return {"missing": codes == len(column.levels), "other": other, "outside": outside}
-    values, missing = numbers_of(cells, column, broken)
+    values, missing = numbers_of(frame, column, schema, broken)
     outside, tenth = rows_of(broken, len(cells)), (column.upper - column.lower) / 10.0
     known = ~missing & ~outside
     return {
@@ -105,6 +109,7 @@ MANY, FEW = 0.9, 0.01
 _SAID = listed(__package__, "findings.toml")
 _WORDS = frozenset(word.replace("_", " ") for word in _SAID["cells"]["words"].split())
 _CODE, _FORMS = re.compile(_SAID["cells"]["code"]), _SAID["cells"]["forms"]
+_CLOCK = re.compile(r"[1-9]\d?:|:.*[1-9]")
 _SHARES = {"clipped_low": "low", "clipped_high": "high"} | {
     kind: kind for kind in ("other", "missing", "outside")
 }
@@ -138,7 +143,10 @@ def summary_of(found: Tally, schema: TableSchema, patient: str | None) -> list[d
 
     A record has the shares of the cells, the faults in words, and what would mend them as YAML.
     """
-    declared = {one.name: one for one in (*schema.columns, schema.label, *schema.more_labels)}
+    declared = {one.name: one for one in (*schema.columns, *schema.all_labels)}
+    written = dict[str, BaseModel](declared)
+    if isinstance(schema.label, SurvivalLabel):
+        written |= {one.column: one for one in (schema.label.time, schema.label.event)}
     records, fine = list[tuple[tuple[float, ...], dict[str, Any]]](), dict[str, Any]()
     for name in [name for name, kind, _ in found if kind == "cells"]:
         cells, column = _Cells(found, name), declared.get(name)
@@ -157,7 +165,7 @@ def summary_of(found: Tally, schema: TableSchema, patient: str | None) -> list[d
                 _SAID[one.kind]["seen"].format(cells=", ".join(one.cells[:3])) for one in faults
             ),
             "advice": "; ".join(_SAID[one.kind]["mend"] for one in faults),
-            "change": "" if column is None or schema.items else _yaml(column, faults),
+            "change": "" if column is None or schema.items else _yaml(written[name], faults),
         }
         passes = cells.share("outside") + cells.share("constraint") == 0.0
         records.append(((passes, column is not None, -faults[0].share), record))
@@ -190,7 +198,7 @@ def _of(cells: _Cells, column: _Declared) -> Iterator[_Fault]:
     if words:
         yield _Fault("stand_in", sum(texts.pop(w) for w in words), words, {"missing": words})
     if isinstance(column, NumericColumn):
-        yield from _of_numbers(cells, column, texts)
+        yield from (_of_dates if column.is_date else _of_numbers)(cells, column, texts)
     else:
         yield from _of_levels(cells, column, texts)
 
@@ -221,6 +229,23 @@ def _of_numbers(cells: _Cells, column: NumericColumn, texts: dict[str, float]) -
         yield _Fault("crowded", crowd)
     elif beyond >= FEW:
         yield _Fault("clipped", beyond)
+
+
+def _of_dates(cells: _Cells, column: NumericColumn, texts: dict[str, float]) -> Iterator[_Fault]:
+    """Yield faults of cells that are no date, or of no possible year, or beyond the bounds."""
+    for kind, form in _SAID["cells"]["dates"].items():
+        if own := [text for text in texts if re.fullmatch(form, text)]:
+            yield _Fault(kind, sum(texts.pop(text) for text in own))
+    clipped = cells.share("low") + cells.share("high")
+    beyond = {} if column.base else cells.texts("low text") | cells.texts("high text")
+    for kind in ("stand_in", "impossible_year"):
+        # A time of day is no public part of a code.
+        days = {t: iso(column.read(t) or 0.0) + " at" * bool(_CLOCK.search(t)) for t in beyond}
+        if found := tuple(t for t in days if re.fullmatch(_SAID["cells"][kind], days[t])):
+            clipped -= (share := sum(beyond.pop(text) for text in found))
+            yield _Fault(kind, share, found, {"missing": found} if kind == "stand_in" else None)
+    if clipped >= FEW:
+        yield _Fault("clipped", clipped)
 
 
 def _of_levels(
@@ -257,12 +282,12 @@ def _folded(text: str) -> str:
     return letters.lstrip("0") or letters
 
 
-def _yaml(column: _Declared, faults: list[_Fault]) -> str:
+def _yaml(column: BaseModel, faults: list[_Fault]) -> str:
     """Return a declaration with its changes, or what stands elsewhere, as one line of YAML."""
     change: dict[str, Any] = {}
     for one in faults:
         for key, value in (one.change or _SAID[one.kind].get("change", {})).items():
-            known = change.get(key, column.missing) if key == "missing" else ()
+            known = change.get(key, getattr(column, key)) if key == "missing" else ()
             change[key] = [*known, *value] if isinstance(value, tuple | list) else value
     elsewhere = {key: change[key] for key in ("ignore", "decimal") if key in change}
     whole = column.model_dump(mode="json", exclude_defaults=True) | change

@@ -26,6 +26,10 @@ class Rule(StrEnum):
     LEVEL = "declared levels only, as no level is declared for other values"
     LABEL = "declared label values only"
     DATE = "a full date as ISO 8601 writes it in every cell"
+    DAY = (
+        "full dates and the declared missing codes only, as ISO 8601 or the declared format writes "
+        "them (declare format; for moments with an offset from UTC, timezone)"
+    )
     ORDER = "a number below 2^53 in every cell"
 
 

@@ -6,7 +6,7 @@ a record that has them all. Codes break a relation if no numbers inside their bi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -48,12 +48,13 @@ class Box:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
-    """``least <= x[total] - sum(x[parts]) <= most``, of columns; None is no bound."""
+    """``least <= x[total] - sum(x[parts]) <= most``; None is no bound, `counted` the bins."""
 
     parts: tuple[int, ...]
     total: int
-    least: int
-    most: int | None
+    least: int | Integers
+    most: int | Integers | None
+    counted: bool = False
 
     @property
     def columns(self) -> tuple[int, ...]:
@@ -228,6 +229,8 @@ class _Intervals:
     low: Integers
     high: Integers
     present: Bools
+    first: Integers
+    last: Integers
     steps: Integers
 
     @classmethod
@@ -244,41 +247,58 @@ class _Intervals:
             own = np.where(present[place], own, 0)
             low[place], high[place] = bins.first[own], bins.last[own]
         steps = np.array([[all_bins[column].step] for column in columns], dtype=np.int64)
-        return cls(columns, relations, low, high, present, steps)
+        first, last = low.copy(), high.copy()
+        for one in relations:  # a base comes before what is counted from it
+            if one.counted:
+                total, base = columns.index(one.total), columns.index(one.parts[0])
+                low[total], high[total] = low[total] + low[base], high[total] + high[base]
+        return cls(columns, relations, low, high, present, first, last, steps)
+
+    def _only(self, records: Indices) -> _Intervals:
+        arrays = ("low", "high", "present", "first", "last")
+        return replace(self, **{name: getattr(self, name)[:, records] for name in arrays})
+
+    def _bounded(self) -> Iterator[Relation]:
+        """Yield the relations, those of counted columns with the bounds of each record."""
+        for one in self.relations:
+            own = self.columns.index(one.total)
+            limits = {"least": self.first[own], "most": self.last[own]} if one.counted else {}
+            yield replace(one, **limits)
 
     def draw(self, rng: np.random.Generator) -> Integers:
         """Draw a number (m, n) of each interval, so that relations hold where they can."""
         low, high = self.low.copy(), self.high.copy()
         kept = self.narrow()
         self.low, self.high = np.where(kept, self.low, low), np.where(kept, self.high, high)
-        values = self._uniform(slice(None), rng)
+        values = self._uniform(rng)
         again = np.flatnonzero(kept)
         for left in range(_REDRAWS, -1, -1):
-            again = again[self._unrelated(values[:, again], self.present[:, again])]
+            again = again[self._only(again)._unrelated(values[:, again])]
             if left:
-                values[:, again] = self._uniform(again, rng)
-        rest = replace(
-            self,
-            low=self.low[:, again],
-            high=self.high[:, again],
-            present=self.present[:, again],
-        )
+                values[:, again] = self._only(again)._uniform(rng)
+        rest = self._only(again)
         for place in range(len(rest.columns)):
-            one = rest._uniform(slice(None), rng)[place]
+            one = rest._uniform(rng)[place].clip(rest.low[place], rest.high[place])
             rest.low[place] = rest.high[place] = one
             rest.narrow()
         values[:, again] = rest.low
         return values
 
-    def _uniform(self, records: slice | Indices, rng: np.random.Generator) -> Integers:
-        low, high = self.low[:, records] // self.steps, self.high[:, records] // self.steps
-        return rng.integers(low, high, endpoint=True) * self.steps
+    def _uniform(self, rng: np.random.Generator) -> Integers:
+        """Draw each number by itself, or from that from which it is counted."""
+        values = rng.integers(self.low // self.steps, self.high // self.steps, endpoint=True)
+        for one in self.relations:
+            if one.counted:
+                own, base = self.columns.index(one.total), self.columns.index(one.parts[0])
+                least, most = (end[own] // self.steps[own] for end in (self.first, self.last))
+                values[own] = values[base] + rng.integers(least, most, endpoint=True)
+        return values * self.steps
 
-    def _unrelated(self, values: Integers, present: Bools) -> Bools:
+    def _unrelated(self, values: Integers) -> Bools:
         numbers = dict(zip(self.columns, values, strict=True))
-        there = dict(zip(self.columns, present, strict=True))
+        there = dict(zip(self.columns, self.present, strict=True))
         found = np.zeros(values.shape[1], dtype=np.bool_)
-        for relation in self.relations:
+        for relation in self._bounded():
             found |= relation.broken(numbers, there)
         return found
 
@@ -291,7 +311,7 @@ class _Intervals:
         changed = np.ones(self.low.shape[1], dtype=np.bool_)
         for _ in range(len(self.columns) + len(self.relations) + 1):
             before = self.low.copy(), self.high.copy()
-            for relation in self.relations:
+            for relation in self._bounded():
                 self._narrow_by(relation)
             self.low = -(-self.low // self.steps) * self.steps
             self.high = self.high // self.steps * self.steps

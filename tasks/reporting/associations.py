@@ -13,7 +13,7 @@ import pandas as pd
 from privacy.arrays import Floats
 from storage.schema.labels import Label
 from storage.schema.table import TableSchema
-from tasks.ingest.encoding import encode_chunk
+from tasks.ingest.encoding import encode_chunk, label_codes
 
 MAX_COLUMNS = 40
 """Most columns in the map: the labels, and those with the most information about them."""
@@ -33,10 +33,10 @@ def associations_of(frame: pd.DataFrame, schema: TableSchema) -> dict[str, Any]:
     about each label, its closest other column and their association. ``values`` are associations of
     each of ``names`` with the names before it.
     """
-    labels, n_rows = (schema.label, *schema.more_labels), max(MAX_CELLS // len(schema.columns), 1)
+    labels, n_rows = schema.all_labels, max(MAX_CELLS // len(schema.columns), 1)
     some, n = frame.iloc[:: -(-len(frame) // n_rows)], len(labels)
     codes = encode_chunk(some, schema, mend=False).codes.T
-    own = [pd.Index(one.level_names).get_indexer(pd.Index(some[one.name])) for one in labels]
+    own = [label_codes(some[one.name], one, []) for one in labels]
     columns, names = [*own, *codes], [*schema.label_names, *schema.column_names]
     sizes = [len(one.level_names) for one in labels] + [one.n_codes for one in schema.columns]
 

@@ -14,8 +14,9 @@ import yaml
 
 from storage.files.documents import FileDigest
 from storage.releases.manifest import Manifest
-from storage.schema.columns import NumericColumn, number_of
+from storage.schema.columns import NumericColumn
 from storage.schema.declarations import CatalogueEntry
+from storage.schema.labels import Label
 from storage.schema.table import TableSchema
 from tasks.reporting.claim import Claim
 from tasks.reporting.facts import budget_sentence, described_column, noise_table, origin, steps
@@ -95,35 +96,33 @@ def _facts(
 
 
 def _columns(schema: TableSchema) -> Iterator[dict[str, Any]]:
-    """Yield every released column, the labels last: text, integer or number, levels or bounds.
+    """Yield every released column, the labels last: text, number or date, levels or bounds.
 
     The missing code is None if missing values are empty cells or do not occur. A code such as ``?``
     makes numbers text in the Parquet file.
     """
-    for column in schema.columns:
+    pixel = None if schema.image is None else "gray level of a pixel"
+    never = {"missing": (), "nullable": False}  # a row without a label is left out
+    labels = [(one.number or one.model_copy(update=never), one.about) for one in schema.all_labels]
+    for column, about in [*((c, pixel or described_column(c)) for c in schema.columns), *labels]:
         code = None if column.nullable or not column.missing else column.missing[0]
-        kind, levels, bounds = "text", None, None
+        kind, levels, bounds, is_missing = "text", None, None, False
         if isinstance(column, NumericColumn):
-            kind = "integer" if column.kind == "integer" else "number"
-            number = int if column.kind == "integer" else float
-            bounds = (number(column.lower), number(column.upper))
+            kind = "date" if column.is_date else "integer" if column.is_whole else "number"
+            number = column.text if column.is_date else int if column.is_whole else float
+            bounds = (number(column.lower), number(column.upper)) if column.base is None else None
+            is_missing = code is not None and column.read(code) is None
         else:
-            levels = [*column.levels]
+            levels = [*(column.level_names if isinstance(column, Label) else column.levels)]
         yield {
             "name": column.name,
             "kind": kind,
-            "in_parquet": kind if code is None or number_of(code) is not None else "text",
-            "about": described_column(column) if schema.image is None else "gray level of a pixel",
+            "in_parquet": "text" if is_missing else kind,
+            "about": about,
             "levels": levels,
             "bounds": bounds,
             "missing": code,
             "may_be_empty": column.nullable,
-        }
-    for label in (schema.label, *schema.more_labels):
-        yield {
-            **{"name": label.name, "kind": "text", "in_parquet": "text", "about": "label"},
-            "levels": [*label.level_names],
-            **{"bounds": None, "missing": None, "may_be_empty": False},
         }
 
 

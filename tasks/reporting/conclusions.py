@@ -145,7 +145,7 @@ def _codes(schema: TableSchema, text: str, *, of: int | None = None) -> tuple[in
     """Return the column and the codes of ``COLUMN=LEVEL``, or of a level of a known column."""
     name, _, level = text.partition("=")
     if of is not None:
-        name, level = (*schema.column_names, schema.label.name)[of], text
+        name, level = (*schema.column_names, schema.first_label.name)[of], text
     [(place, codes)] = allowed_codes(schema, {name: level}).items()
     return place, codes
 

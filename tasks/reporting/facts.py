@@ -236,16 +236,21 @@ def _dictionary(schema: TableSchema) -> Iterator[tuple[str, ...]]:
         missing = column.missing[0] or "empty text" if column.missing else "never"
         kind, domain = _described(column)
         yield column.name, kind, domain, "empty cell" if column.nullable else missing
-    for label in (schema.label, *schema.more_labels):
-        yield label.name, f"label, {len(label.level_names)} levels", _levels(label), "never"
+    for label in schema.all_labels:
+        domain = _levels(label) if label.number is None else _described(label.number)[1]
+        yield label.name, label.about, domain, "never"
 
 
 def _described(column: Column) -> tuple[str, str]:
     if not isinstance(column, NumericColumn):
         return f"categorical, {len(column.levels)} levels", _levels(column)
-    kind = "integer" if column.kind == "integer" else f"real, {column.grid_decimals} decimals"
-    width = "of equal width" if isinstance(column.bins, int) else "with declared edges"
+    kind = "integer" if column.is_whole else f"real, {column.grid_decimals} decimals"
     bounds = f"{column.lower:.10g} to {column.upper:.10g}"
+    widths = {int: "of equal width", tuple: "with declared edges"}
+    width = widths.get(type(column.bins), f"by {column.bins}")
+    if column.is_date:
+        kind, bounds = "date", " to ".join(map(column.text, (column.lower, column.upper)))
+        bounds += f" days after {column.base}" if column.base else ""
     return kind, f"{bounds}; measured in {column.n_bins} bins {width}"
 
 

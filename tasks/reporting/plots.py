@@ -11,15 +11,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from privacy.arrays import Codes, Floats, Indices
+from privacy.arrays import Floats
 from storage.schema.columns import Column, NumericColumn
+from storage.schema.date_columns import iso, period_starts
 from storage.schema.labels import Label
 from storage.schema.table import TableSchema
-from tasks.ingest.encoding import encode_chunk
+from tasks.ingest.encoding import encode_chunk, label_codes
 from tasks.reporting.associations import highlighted_level
 from tasks.reporting.facts import listed
 from tasks.reporting.released_tables import DEVIATIONS
@@ -97,6 +100,7 @@ class _Plot:
     bars: list[_Bar]
     spans: tuple[tuple[float, float], ...] = ()
     whole: bool = False
+    days: bool = False
     before: tuple[tuple[str, _Bar], ...] = ()
     after: tuple[tuple[str, _Bar], ...] = ()
     notes: tuple[str, ...] = ()
@@ -132,12 +136,14 @@ class _Plot:
             return f"{100 * self.top:.3g} %"
         least = math.floor(math.log10(min(self.widths)))
         per = 10.0 ** max(-2 - math.floor(math.log10(self.top) + 1e-9), least)
-        return f"{100 * self.top * per:.3g} % per {per:,.10g}"
+        return f"{100 * self.top * per:.3g} % per {per:,.10g}{' days' * self.days}"
 
     @property
     def ticks(self) -> list[tuple[float, str]]:
         """Round numbers along the axis, those of whole numbers below the middle of their bars."""
         start, end = self.spans[0][0], self.spans[-1][1] - self.whole
+        if self.days:
+            return _dates_along(start, end)
         least = max((end - start) / MAX_TICKS, float(self.whole), 1e-12)
         unit = 10.0 ** math.floor(math.log10(least))
         step = next(unit * times for times in (1, 2, 5, 10) if unit * times >= least * (1 - 1e-9))
@@ -149,15 +155,16 @@ def column_plots(frame: pd.DataFrame, schema: TableSchema) -> list[_Plot]:
     """Count the codes of every released column in order; of images the labels alone."""
     columns = schema.columns if schema.image is None else ()
     codes = encode_chunk(frame, schema, mend=False).codes if columns else np.empty((0, 0))
-    highlighted = (frame[schema.label.name] == highlighted_level(schema.label)).to_numpy()
+    own = frame[schema.first_label.name]
+    highlighted = (own == highlighted_level(schema.first_label)).to_numpy()
     plots = []
     for column, own in zip(columns, codes.T, strict=True):
         shares, parts = (_shares(of, column.n_codes) for of in (own, own[highlighted]))
         values = zip(_levels_of(column), shares, parts, strict=True)
         plots.append(_plot(column, [_Bar(*each) for each in values]))
-    for label in (schema.label, *schema.more_labels):
+    for label in schema.all_labels:
         names = label.level_names
-        shares = _shares(pd.Index(names).get_indexer(pd.Index(frame[label.name])), len(names))
+        shares = _shares(label_codes(frame[label.name], label, []), len(names))
         bars = [_Bar(name, share, None) for name, share in zip(names, shares, strict=True)]
         plots.append(_plot(label, bars))
     return plots
@@ -174,17 +181,17 @@ def crowded_columns(frame: pd.DataFrame, schema: TableSchema) -> str:
 
 def released_plots(tables: bytes, schema: TableSchema) -> list[_Plot]:
     """Return a plot of the released shares of every column in order, then of the labels."""
-    level, names = highlighted_level(schema.label), schema.labels.level_names
-    of_first = schema.labels.parts[schema.label.name]
+    level, names = highlighted_level(schema.first_label), schema.labels.level_names
+    of_first = schema.labels.parts[schema.first_label.name]
     coloured = [name for name, of in zip(names, of_first, strict=True) if of == level]
     shown = pd.read_parquet(io.BytesIO(tables), filters=[("by", "in", ["", schema.labels.name])])
     shown = shown[(shown["by"] == "") | shown["by_level"].isin(coloured)]
     by_column = dict(list(shown.groupby("column", sort=False)))
     together = by_column[schema.labels.name]
-    of_label = by_column[schema.label.name]
+    of_label = by_column[schema.first_label.name]
     (highlighted,) = of_label[of_label["level"] == level][_NUMBERS].to_numpy()
     plots: list[_Plot] = []
-    for column in (*schema.columns, schema.label, *schema.more_labels):
+    for column in (*schema.columns, *schema.all_labels):
         cells = by_column[column.name]
         inside = _summed(cells[cells["by"] != ""], together)
         whole = cells[cells["by"] == ""][_NUMBERS].to_numpy()
@@ -201,13 +208,13 @@ def released_plots(tables: bytes, schema: TableSchema) -> list[_Plot]:
         if lost := sum(bar.lost for bar in bars):
             notes.append(f"{lost} of {len(bars)} lost in noise")
         if not isinstance(column, Label) and parts[0][0] is None:
-            notes.append(f"{schema.label.name} = {level} is lost in noise")
+            notes.append(f"{schema.first_label.name} = {level} is lost in noise")
         lost_share = sum(bar.share for bar in bars if bar.lost)
         plots.append(replace(_plot(column, bars, notes), lost_share=lost_share))
     return plots
 
 
-def _shares(codes: Codes | Indices, n_codes: int) -> list[float]:
+def _shares(codes: NDArray[Any], n_codes: int) -> list[float]:
     shares: list[float] = (np.bincount(codes, minlength=n_codes) / max(len(codes), 1)).tolist()
     return shares
 
@@ -219,14 +226,27 @@ def _levels_of(column: Column | Label) -> list[str]:
     missing = [_MISSING] if column.has_missing else []
     if not isinstance(column, NumericColumn):
         return [*column.levels, *missing]
-    edges = [*column.bin_starts, column.upper + (column.kind == "integer")]
+    edges = [*column.bin_starts, column.upper + column.is_whole]
     return [_range_name(column, *ends) for ends in pairwise(edges)] + missing
 
 
+def _at(number: float, days: bool, digits: int = 6) -> str:
+    """Return a number of an axis, or the date or the year of a day."""
+    return iso(number)[: None if digits > 4 else 4] if days else f"{number:.{digits}g}"
+
+
+def _dates_along(start: float, end: float) -> list[tuple[float, str]]:
+    """Return the first days of round years along an axis, or its start if there are none."""
+    n_years = (end - start) / 365.25
+    step = next(n for n in (1, 2, 5, 10, 20, 50, 100, 10_000) if n * MAX_TICKS >= n_years)
+    years = [(day, iso(day)[:4]) for day in period_starts(start - 1, end, "year")[1:]]
+    return [one for one in years if int(one[1]) % step == 0] or [(start, iso(start))]
+
+
 def _range_name(column: NumericColumn, lower: float, upper: float) -> str:
-    if column.kind == "integer":
-        first, final = int(lower), int(upper) - 1
-        return str(first) if first == final else f"{first} to {final}"
+    if column.is_whole:
+        first, final = column.text(lower), column.text(upper - 1)
+        return first if first == final else f"{first} to {final}"
     return f"{lower:.4g} to {'' if upper == column.upper else 'below '}{upper:.4g}"
 
 
@@ -275,36 +295,41 @@ def _within(cells: Floats, label: Floats) -> list[_Share]:
 
 def _plot(column: Column | Label, bars: list[_Bar], notes: Sequence[str] = ()) -> _Plot:
     """Return a plot of levels, or of bins along an axis; see `_along`."""
+    time, apart_of = column.number if isinstance(column, Label) else None, _MISSING
+    if time is not None:
+        column, apart_of = time, f"\u2265{time.upper:.6g}"
     if not isinstance(column, NumericColumn):
         return _Plot(name=column.name, bars=_most_frequent(bars), notes=tuple(notes))
-    n, missing = column.n_bins, [(_MISSING, bar) for bar in bars[column.n_bins :]]
-    edges = np.array([*column.bin_starts, column.upper + (column.kind == "integer")])
+    n, missing = column.n_bins, [(apart_of, bar) for bar in bars[column.n_bins :]]
+    edges = np.array([*column.bin_starts, column.upper + column.is_whole])
+    days = column.is_date and column.base is None
     shares = np.array([bar.share for bar in bars[:n]])
     inside, spikes = _along(shares, np.diff(edges))
     spans = list(pairwise(edges.tolist()))
-    low, high = spans[inside[0]][0], spans[inside[-1]][1]
+    low, high, beyond = spans[inside[0]][0], spans[inside[-1]][1], inside[-1] + 1
     others = "others " if spikes else ""
     sides = (
-        (f"<{low:.4g}", f"{others}below {low:.6g}", range(inside[0])),
-        (f"\u2265{high:.4g}", f"{others}from {high:.6g} on", range(inside[-1] + 1, n)),
+        (f"<{_at(low, days, 4)}", f"{others}below {_at(low, days)}", range(inside[0])),
+        (f"\u2265{_at(high, days, 4)}", f"{others}from {_at(high, days)} on", range(beyond, n)),
     )
     notes = list(notes)
     apart: list[list[tuple[str, _Bar]]] = [[], []]
     for i in spikes:
-        apart[spans[i][0] > (low + high) / 2.0].append((f"{spans[i][0]:.6g}", bars[i]))
+        apart[spans[i][0] > (low + high) / 2.0].append((_at(spans[i][0], days), bars[i]))
     for own, (text, name, places) in zip(apart, sides, strict=True):
-        beyond = [bars[i] for i in places if i not in spikes]
-        share = sum(bar.share for bar in beyond)
+        rest = [bars[i] for i in places if i not in spikes]
+        share = sum(bar.share for bar in rest)
         if share > TAIL:
-            own.append((text, _together(beyond, name)))
-        elif beyond:
+            own.append((text, _together(rest, name)))
+        elif rest:
             notes.append(f"{name}: {100 * share:.1f} %")
     spans = [spans[i] for i in inside]
     return _Plot(
         name=column.name,
         bars=[bars[i] for i in inside],
         spans=tuple(spans),
-        whole=column.kind == "integer" and all(b - a == 1.0 for a, b in spans),
+        whole=column.is_whole and all(b - a == 1.0 for a, b in spans),
+        days=days,
         before=tuple(apart[0]),
         after=(*apart[1], *missing),
         notes=tuple(notes),

@@ -59,8 +59,8 @@ def image_files(frame: pd.DataFrame, schema: TableSchema) -> dict[str, bytes]:
         )
         files.append({"bytes": target.getvalue(), "path": f"{number:08d}.png"})
     kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    names = [_image_name(schema), schema.label.name]
-    columns = [pa.array(files, kind), pa.array(frame[schema.label.name], pa.string())]
+    names = [_image_name(schema), schema.first_label.name]
+    columns = [pa.array(files, kind), pa.array(frame[schema.first_label.name], pa.string())]
     label = {"dtype": "string", "_type": "Value"}
     features = {names[0]: {"_type": "Image"}, names[1]: label}
     table = pa.table(columns, names=names).replace_schema_metadata(
@@ -81,8 +81,8 @@ def images_agree(files: Mapping[str, bytes], frame: pd.DataFrame, schema: TableS
     from PIL import Image
 
     table = pq.read_table(io.BytesIO(files[IMAGES_FILE]))
-    stored, labels = table[_image_name(schema)], table[schema.label.name].to_pylist()
-    if labels != frame[schema.label.name].astype(str).tolist():
+    stored, labels = table[_image_name(schema)], table[schema.first_label.name].to_pylist()
+    if labels != frame[schema.first_label.name].astype(str).tolist():
         return False
     for image, pixels in zip(stored, pixels_of(frame, schema), strict=True):
         found = np.asarray(Image.open(io.BytesIO(image["bytes"].as_py()), formats=("PNG",)))
@@ -100,7 +100,7 @@ def pixels_of(frame: pd.DataFrame, schema: TableSchema) -> NDArray[np.uint8]:
 
 
 def _image_name(schema: TableSchema) -> str:
-    return "image" if schema.label.name != "image" else "png"
+    return "image" if schema.first_label.name != "image" else "png"
 
 
 def contact_sheet(frame: pd.DataFrame, schema: TableSchema, *, note: str = "") -> bytes:
@@ -113,8 +113,8 @@ def contact_sheet(frame: pd.DataFrame, schema: TableSchema, *, note: str = "") -
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    names = schema.label.level_names[:MAX_CLASSES]
-    labels = frame[schema.label.name].astype(str).to_numpy(dtype=object)
+    names = schema.first_label.level_names[:MAX_CLASSES]
+    labels = frame[schema.first_label.name].astype(str).to_numpy(dtype=object)
     shape = pixels.shape[1:3]
     factor = math.ceil(_SIDE / max(shape))
     margin = _SIGN_PIXELS * max(len(_shortened(name)) for name in names) + 3 * _GAP

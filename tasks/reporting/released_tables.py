@@ -83,7 +83,7 @@ def frame_of(
     columns = Vocabulary.of(schema)
     names = [name for coded in columns.columns for name in coded.names]
     codes = [coded.codes for coded in columns.columns for _ in coded.names]
-    if schema.more_labels:
+    if len(schema.all_labels) > 1:
         tables = _with_each_label(tables, schema.labels, first=len(names))
         names += schema.label_names
         codes += [tuple(dict.fromkeys(levels)) for levels in schema.labels.parts.values()]

@@ -19,6 +19,7 @@ from tasks.reporting.facts import public_facts
 from tasks.reporting.plots import MAX_LEVELS, column_plots, released_plots
 from tasks.reporting.released_tables import expected_errors
 from tasks.reporting.rendering import render
+from tasks.reporting.survival_curves import survival_curve
 from tasks.reporting.tables import PARQUET_FILE
 
 REPORT_FILE = "report.html"
@@ -52,14 +53,15 @@ def render_report(
         false_alarms=FALSE_ALARMS,
         sheet=None if sheet is None else base64.b64encode(sheet).decode("ascii"),
         measured=tables is not None,
+        curve=survival_curve(frame, schema, tables),
         plots=[*plots[-n_labels:], *plots[:-n_labels]],
         drowned={plot.name for plot in plots if plot.lost_share > 0.5},
         errors=None if tables is None else expected_errors(tables),
         associations=None if schema.image is not None else associations_of(frame, schema),
         snippet=snippet(schema),
         max_levels=MAX_LEVELS,
-        label=schema.label.name,
-        highlighted=highlighted_level(schema.label),
+        label=schema.first_label.name,
+        highlighted=highlighted_level(schema.first_label),
         labels=schema.label_names,
     )
 

@@ -50,7 +50,7 @@ def teacher_files(
     files = {TEACHER_FILE: arrays_to_bytes(teacher_arrays(released, schema))}
     if soft_labels:
         found = synthesizer.probabilities(released, codes).astype(np.float32)
-        frame, content = pd.DataFrame(found, columns=list(schema.label.level_names)), io.BytesIO()
+        frame, content = pd.DataFrame(found, columns=list(schema.labels.level_names)), io.BytesIO()
         frame.to_parquet(content, index=False, compression="zstd")
         files[SOFT_LABELS_FILE] = content.getvalue()
     return files
@@ -63,7 +63,7 @@ def teacher_arrays(released: Released, schema: TableSchema) -> dict[str, NDArray
     starts = schema.image.columns[0].bin_starts
     codes = np.searchsorted(starts, np.arange(BRIGHTEST + 1), side="right") - 1
     return {
-        "classes": np.array(schema.label.level_names),
+        "classes": np.array(schema.first_label.level_names),
         "shape": np.array(schema.image.shape),
         "code_of_pixel": codes.astype(np.uint16),
         **{name: released[name] for name in RELEASED_ARRAYS},

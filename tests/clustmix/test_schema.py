@@ -77,6 +77,9 @@ def test_a_schema_from_a_site_file_and_from_a_schema_alone(tmp_path):
         Schema.from_yaml(tmp_path / "absent.yaml")
 
 
+DAYS = "lower: 2020-01-01\n  upper: 2025-12-31\n  bins: year"
+
+
 def test_a_draft_has_types_and_declared_levels_and_nothing_of_a_cell(tmp_path):
     frame = Sealed(
         {
@@ -97,10 +100,10 @@ def test_a_draft_has_types_and_declared_levels_and_nothing_of_a_cell(tmp_path):
     assert draft.columns[3].levels == ("f", "m")
     assert draft.columns[4].levels == ("False", "True")
     assert draft.label.level_names == ("no", "yes")
-    assert draft.ignore == ("seen",)
+    assert (draft.columns[5].kind, draft.columns[5].bins) == ("date", "year")
     places = (
         r"columns\[0\] \(age\).lower, columns\[0\] \(age\).upper, .*, "
-        r"columns\[1\] \(hb\).bins, columns\[2\] \(ward\).levels;"
+        r"columns\[1\] \(hb\).bins, columns\[2\] \(ward\).levels, .*;"
     )
     for use in (
         lambda: ClustMix(draft, epsilon=1.0, delta=1e-6),
@@ -110,6 +113,7 @@ def test_a_draft_has_types_and_declared_levels_and_nothing_of_a_cell(tmp_path):
             use()
     filled = (
         written.replace("levels: FILL_IN", "levels: [A, B]")
+        .replace("lower: FILL_IN\n  upper: FILL_IN\n  bins: year", DAYS)
         .replace("lower: FILL_IN", "lower: 0")
         .replace("FILL_IN", "5", 2)
         .replace("upper: FILL_IN", "upper: 30")

@@ -285,19 +285,22 @@ def test_two_years_of_diabetes_read_nobody_twice_and_cost_one_release(installati
     levels = {"no": ["NO"], "yes": ["<30", ">30"]}
     schema = {"columns": [*SCHEMA["columns"], days], "label": {**SCHEMA["label"], "levels": levels}}
     environment, ends = made.process_environment(installation, dask_workers=0), Counter()
+    asked, pools = {"schema": SCHEMA | schema, "publish": {"pool": {"last": 12}}}, set()
     for place, period in enumerate(months):
         known = stays[stays["admitted"] < f"{period}-99"]
-        path = write_site(installation, known, schema=SCHEMA | schema)
+        path = write_site(installation, known, **asked)
         if place % 3 == 1:
             ends[killed(site, path, period, environment, rng.uniform(0, 1.5))] += 1
         with suppress(Withheld):
-            made.release_without_engine(path, period=period, again=True)
+            pools.add(made.release_without_engine(path, period=period, again=True).pool)
     states = Counter(entry.state.value for entry in site.ledger.entries())
     times = times_read(site, [14])
     with capsys.disabled():
-        print(f"\n  {dict(ends)} {dict(states)}, canaries read: {Counter(times.values())}")  # noqa: T201
+        read = Counter(times.values())
+        print(f"\n  {dict(ends)} {dict(states)}, {len(pools) - 1} pools, canaries read: {read}")  # noqa: T201
     assert set(times.values()) == {1}
     assert len(times) == N_CANARIES or states["burned"]
     assert periods(site) == {*months}
+    assert len(pools - {None}) == states["published"] - 11
     assert site.ledger.balance("made-up").spent_rho == site.ledger.entries()[0].rho
     site.ledger.verify()

@@ -11,7 +11,7 @@ from storage.schema.labels import Label, Labels
 from storage.settings import load_settings
 from tasks.measurement.method import Table
 from tasks.measurement.record_rules import LABEL
-from tasks.methods.clustmix.tables import table_clustmix as synthesizer
+from tasks.methods.clustmix import table_clustmix as synthesizer
 from tasks.reporting import released_tables
 
 STAY = {"name": "stay", "buckets": {"edges": [7], "levels": ["short", "long"]}, "missing": [999]}

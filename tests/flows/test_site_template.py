@@ -109,8 +109,12 @@ def test_names_alone_are_hints():
     text, data = proposed(header, {"is_smoker": "integer", "sepsisFlag": "integer"})
     kinds = [column["kind"] for column in data["schema"]["columns"]]
     coded = "categorical"
-    assert kinds == [coded, coded, "integer", PLACEHOLDER, coded, PLACEHOLDER]
-    assert "admitted_date  # guess by its name: an identifier, a date or free text" in text
+    assert kinds == [coded, coded, "integer", "date", coded, PLACEHOLDER]
+    assert "kind: date  # guess by its name" in text
+    assert (data["schema"]["columns"][3]["lower"], text.count("guess: or quarter")) == (
+        PLACEHOLDER,
+        1,
+    )
     assert text.count(": yes or no") == 2
 
 

@@ -87,7 +87,8 @@ def test_a_dictionary_of_redcap(tmp_path):
     (tmp_path / "dictionary.csv").write_text("\n".join(REDCAP), "utf-8")
     found = read_codebook(tmp_path / "dictionary.csv")
     unused = [name for name, one in found.items() if one.kind == "ignore" and not one.optional]
-    assert unused == ["mrn", "seen", "story"]
+    assert unused == ["mrn", "story"]
+    assert (found["seen"].kind, found["seen"].lower) == ("date", 10957)
     assert (found["age"].kind, found["age"].upper, found["age"].required) == ("integer", 120, True)
     assert (found["hb"].kind, found["bmi"].kind, found["hb"].required) == ("real", "real", False)
     assert found["sex"].levels == (("1", "Male"), ("2", "Female, or so"))

@@ -50,7 +50,25 @@ def schema_of(**declared):
     return TableSchema.model_validate({"label": named, **declared})
 
 
+def dates(**changes):
+    a, b = ({"kind": "date", "name": n, "lower": "2015-01-01", "bins": "year"} for n in "ab")
+    columns = [a | {"upper": "2020-12-31"} | changes, b | {"upper": "2020-12-31"}]
+    return schema_of(columns=columns)
+
+
+COUNTED = {"lower": 0, "upper": 9, "bins": 3}
 REFUSED = {
+    dates: [
+        ({"lower": 2015}, "lower: expected a date such as 2015-01-31"),
+        ({"bins": ["2015-01-01", "2019-02-29"]}, "bins: expected a date such as"),
+        ({"format": "DD.MM.YYYY"}, "expected a format with a day, month and year"),
+        ({"format": "%Y-%d-%m"}, "no date of ISO 8601 is another date"),
+        ({"format": "%d.%m.%y", "lower": "1900-01-01"}, "bounds of dates of less than 100 years"),
+        ({"timezone": "Mars"}, "expected the name of a time zone"),
+        ({"missing": ["2016-01-01"]}, "expected missing codes outside lower and upper"),
+        (COUNTED | {"relative_to": "z"}, "to name another date"),
+        (COUNTED | {"relative_to": "a"}, "in no circle"),
+    ],
     number: [
         ({"lower": 9}, "expected lower below upper"),
         ({"upper": float("inf")}, "finite"),

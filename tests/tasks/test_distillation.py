@@ -10,6 +10,7 @@ from made_up_release import SCHEMA
 from clustmix import NaiveBayes, Schema
 from privacy.errors import ConfigurationError
 from storage.schema.columns import CategoricalColumn, NumericColumn
+from storage.schema.date_columns import DateColumn
 from storage.schema.table import TableSchema
 from tasks.distillation import inducing_points
 from tasks.distillation.distilled_rows import distilled, encoded, features
@@ -83,11 +84,15 @@ def test_no_labels_of_the_points_predict_the_rows_better(problem, monkeypatch):
         assert penalised(found + change) > least
 
 
+UNKNOWN = {"name": "died on", "missing": ("9999-12-31",)}
 COLUMNS = [
     NumericColumn(kind="integer", name="age at entry", lower=0, upper=99, bins=5),
     NumericColumn(kind="real", name="low", lower=0, upper=2, bins=4, missing=("-1",), decimals=1),
     NumericColumn(kind="integer", name="high", lower=0, upper=9, bins=(0, 3, 10), missing=("99",)),
     NumericColumn(kind="integer", name="empty", lower=1, upper=4, bins=4, nullable=True),
+    DateColumn(kind="date", name="seen", lower="2015-01-01", upper="2016-12-31", bins="quarter"),
+    DateColumn(kind="date", name="left", lower=-2, upper=9, bins=3, relative_to="seen"),
+    DateColumn(kind="date", lower="2015-01-01", upper="2016-12-31", bins=3, **UNKNOWN),
     CategoricalColumn(kind="categorical", name="a-b", levels=("it's", "2"), missing=("?",)),
     CategoricalColumn(kind="categorical", name="none", levels=('"x"', "y"), nullable=True),
 ]

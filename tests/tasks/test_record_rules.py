@@ -34,13 +34,21 @@ SUMS = st.lists(
 
 @st.composite
 def rules(draw):
-    """Orders in any circles, of columns of several grids; or a sum, with an order that hangs on."""
+    """Orders in any circles, of columns of several grids or counted from others, 3 from 0 and 2
+    from 3; or a sum, with an order that hangs on."""
     relations = draw(st.lists(ORDERS, min_size=1, max_size=4) | SUMS)
     if relations[0].most == 0 and draw(st.booleans()):
         relations.append(Relation(parts=(2,), total=3, least=draw(st.integers(0, 1)), most=None))
     steps = [1] * 4 if relations[0].most == 0 else draw(st.tuples(*[st.sampled_from([1, 2])] * 4))
+    n_counted = draw(st.integers(0, 2)) if relations[0].most is None else 0
+    steps = [1] * 4 if n_counted else steps
+    for parts, total in [((0,), 3), ((3,), 2)][:n_counted][::-1]:
+        relations.insert(0, Relation(parts=parts, total=total, least=0, most=0, counted=True))
     of_columns = {column: draw(bins(step)) for column, step in enumerate(steps)}
-    n_codes = tuple(len(one.first) + draw(st.integers(0, 1)) for one in of_columns.values())
+    n_codes = tuple(
+        len(one.first) + (0 if column in (0, 3)[:n_counted] else draw(st.integers(0, 1)))
+        for column, one in of_columns.items()
+    )
     boxes = draw(
         st.lists(
             st.dictionaries(
@@ -64,6 +72,8 @@ def rules(draw):
 def is_related(rules, numbers):
     """Whether numbers, None where missing, keep every relation."""
     for relation in rules.relations:
+        if relation.counted:
+            continue
         found = [numbers[column] for column in relation.columns]
         if None in found:
             continue
@@ -82,7 +92,15 @@ def is_kept(rules, codes, label):
         range(one.first[code], one.last[code] + 1, one.step) if code < len(one.first) else [None]
         for code, one in zip(codes, rules.bins.values(), strict=True)
     ]
-    return any(is_related(rules, numbers) for numbers in product(*inside))
+    return any(is_related(rules, absolute(rules, [*numbers])) for numbers in product(*inside))
+
+
+def absolute(rules, numbers):
+    """Return the numbers with what each is counted from."""
+    for one in rules.relations:
+        if one.counted and numbers[one.total] is not None:
+            numbers[one.total] += numbers[one.parts[0]]
+    return numbers
 
 
 @settings(deadline=None, max_examples=60)
@@ -118,11 +136,13 @@ def test_numbers_keep_the_relations_inside_their_bins(rules, seed):
     broken = alone.broken(records, np.zeros(len(records), dtype=np.uint16))
     for place, record in enumerate(records.tolist()):
         numbers = {}
+        base = {one.total: one.parts[0] for one in rules.relations if one.counted}
         for column, own in drawn.items():
             one, code = rules.bins[column], record[column]
             numbers[column] = own[place] * one.step if code < len(one.first) else None
             if numbers[column] is not None:
-                assert one.first[code] <= numbers[column] <= one.last[code]
+                zero = drawn[base[column]][place] if column in base else 0
+                assert one.first[code] <= numbers[column] - zero <= one.last[code]
         assert is_related(rules, numbers) != broken[place]
 
 

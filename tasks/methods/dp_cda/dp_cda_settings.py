@@ -11,10 +11,9 @@ MAX_ORDER = 100_000
 
 
 class DpCdaConfig(MethodSettings):
-    """Settings of DP-CDA. All are public: none may be chosen by looking at the private table.
+    """Settings of DP-CDA. All are public.
 
-    Declared sizes need not be exact: they fix the number of groups, and a wrong one costs utility,
-    never privacy.
+    Declared sizes need not be exact: a wrong one costs utility, never privacy.
     """
 
     kind: Literal["dp_cda"] = "dp_cda"

@@ -22,7 +22,7 @@ class BudgetShares(MethodSettings):
 
 
 class DpgmConfig(MethodSettings):
-    """Settings of DPGM. All are public: none may be chosen by looking at the private table."""
+    """Settings of DPGM. All are public."""
 
     kind: Literal["dpgm"] = "dpgm"
     clusters: int = Field(default=10, ge=1, le=200, description="Clusters, one network each.")

@@ -3,13 +3,8 @@
 ``python -m benchmarks.peer_programs FOLDER KIND`` reads a request and coded rows, the label last,
 from a folder, and puts the rows that a peer made beside them. It imports numpy and the peer alone:
 models get codes of the declared schema and their numbers, so they read no bound and no level from
-the rows.
-
-AIM and MST (McKenna, Mullins, Sheldon and Miklau 2022; McKenna, Miklau and Sheldon 2021) are those
-of ``dpmm``, with its defaults but one process; reduced AIM has settings with which it ends in
-minutes. The mixture of products of ``mbi``, of the package's default size, is fitted to tables that
-ClustMix measured, with steps and rate of its documentation: it answers whether the fit of ClustMix
-is what is better, or its draws.
+the rows. AIM and MST (McKenna and others, 2022 and 2021) have the defaults of ``dpmm`` but one
+process; reduced AIM ends in minutes. The mixture of ``mbi`` has the steps and rate of its manual.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Programs that others could pick instead, on the rows and the schema of ClustMix.
 
-A peer gets rows that are coded by the declared bins and levels, and the same epsilon and delta; it
-runs in an environment of its own (``make peers`` makes it) and hands back coded rows, which are
-decoded and scored as those of ClustMix are.
+A peer runs in an environment of its own (``make peers`` makes it), on rows that are coded by the
+declared bins and levels; the rows that it makes are decoded and scored as those of ClustMix are.
 """
 
 from __future__ import annotations

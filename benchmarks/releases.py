@@ -1,10 +1,7 @@
 """One release by the program that users run, or one rival or peer, scored from its files.
 
-A table is split by patient. The training part is written to a file of its own, the site file is
-pointed at it, and ``clustmix release`` runs on it in an empty home; of a rival
-``python -m benchmarks.rivals`` does, and a peer gets the rows in codes (`benchmarks.peers`).
-`benchmarks.score` then judges the files by the held-out rows in a process that imports nothing of
-the pipeline. Images have test files of their own and no split.
+A table is split by patient, the site file is pointed at the training part, and `benchmarks.score`
+judges the files by the held-out rows. Images have test files of their own and no split.
 """
 
 from __future__ import annotations
@@ -34,10 +31,6 @@ PEERS = ("aim", "mst")
 FORMS = {"proven": "proven", "printed": "published", "accounted": "accounted"}
 """Analysis by the form that a command names."""
 
-SCORED = ("auc", "accuracy", "log_loss", "calibration_error", "tvd_1way", "tvd_2way")
-_KEPT = (*SCORED, "cnn_accuracy", "teacher_accuracy")
-_MORE = ("calibration_by_chance", "query_error", "paper_cnn_accuracy", "read_as_class",
-         "importance_agreement")  # fmt: skip
 REAL: dict[str, Any] = {"analysis": "none", "epsilon": None, "delta": None, "source": IN_PROCESS}
 
 
@@ -174,17 +167,8 @@ def _commanded(command: list[str], folder: Path) -> tuple[dict[str, Any], dict[s
 
 
 def scored(bundle: Path, test: Path, train: Path | None = None) -> dict[str, Any]:
-    words = ["--networks", *(["--trained", str(train)] if train else []), str(bundle), str(test)]
+    words = [*(["--trained", str(train)] if train else []), str(bundle), str(test)]
     command = [sys.executable, "-m", "benchmarks.score", *words]
-    found = json.loads(run_measured(command, {"PYTHONPATH": str(ROOT)})[0])
-    shares = [abs(real - made) for real, made in found["label_shares"].values()]
-    figures = {
-        "largest_label_share_error": round(max(shares), 5),
-        "worst_column": max(found["worst_columns"].values()),
-        **{name: found[name] for name in _MORE if found.get(name) is not None},
-        **found["by_group"],
-    }
-    for label, of_label in found["more_labels"].items():
-        figures |= {f"{name}, {label}": of_label[name] for name in SCORED[:3]}
-    kept = {name: found.get(name) for name in _KEPT}
-    return {**kept, "rows_out": found["rows"], "figures": figures}
+    found: dict[str, Any] = json.loads(run_measured(command, {"PYTHONPATH": str(ROOT)})[0])
+    del found["worst_columns"]
+    return found

@@ -11,9 +11,10 @@ import argparse
 import re
 from collections.abc import Iterator, Sequence
 from functools import partial
-from html import escape
 from pathlib import Path
 from typing import Any
+
+from jinja2 import Environment, FileSystemLoader
 
 from benchmarks import report_papers, report_sections
 from benchmarks.stored_rows import LAYOUT, Stored, Table, table_of
@@ -29,70 +30,47 @@ def made(stored: Stored, part: Any) -> Any:
     if isinstance(part, str):
         found = getattr(report_sections, part, None) or getattr(report_papers, part)
         return found(stored)
-    return table_of(stored.of(part["suite"]), *part.get("figures", ()), title=part["title"])
+    if "printed" in part:
+        return report_papers.printed(stored.figures(**part["printed"]), part["title"])
+    rows = stored.of(part["suite"], **part.get("of", {}))
+    return table_of(rows, *part.get("figures", ()), title=part["title"])
 
 
-def _html_table(table: Table) -> str:
-    columns = zip(*(one.cells for one in table.lines), strict=True)
-    kinds = [" class=l" * any(re.search("[a-z]{3}", cell) for cell in one) for one in columns]
-    named = zip(table.header, kinds, strict=True)
-    head = "".join(f"<th{kind}>{escape(name)}</th>" for name, kind in named)
-    lines = []
-    for one in table.lines:
-        cells = "".join(
-            f"<td{' class=w' if len(cell) > 48 else kind}>{escape(cell)}</td>"
-            for cell, kind in zip(one.cells, kinds, strict=True)
-        )
-        words, n = "\n".join(map(escape, one.commands)), len(one.commands)
-        more = f"<details><summary>{n}</summary><pre>{words}</pre></details>" if n else ""
-        lines.append(f"<tr>{cells}<td>{more}</td></tr>")
-    body, is_open = "\n".join(lines), len(lines) <= LONG
-    title = escape(table.title) + ("" if is_open else f" ({len(lines)} lines)")
-    return (
-        f'<details class="t"{" open" * is_open}><summary>{title}</summary>\n<table><thead><tr>'
-        f"{head}<th>commands</th></tr></thead><tbody>\n{body}\n</tbody></table></details>\n"
-    )
+def _kinds(table: Table) -> list[str]:
+    columns = zip(*(cells for cells, _ in table.lines), strict=True)
+    return [" class=l" * any(re.search("[a-z]{3}", cell) for cell in one) for one in columns]
 
 
-def _parts_of(stored: Stored, parts: Sequence[Any]) -> Iterator[str]:
+def _parts_of(stored: Stored, parts: Sequence[Any]) -> Iterator[Table | str]:
     for found in (made(stored, part) for part in parts):
         for part in [found] if isinstance(found, Table | str) else found:
-            if isinstance(part, str):
+            if part if isinstance(part, str) else part.lines:
                 yield part
-            elif part.lines:
-                yield _html_table(part)
 
 
 def html_page(stored: Stored) -> str:
-    links, body = [], []
+    sections, place = [], 0
     for one in LAYOUT["section"]:
-        title = one["title"]
-        if parts := [part for part in _parts_of(stored, one["parts"]) if part]:
-            anchor = re.sub(r"\W+", "-", title.lower())
-            links.append(f'<a href="#{anchor}">{title}</a>')
-            head = f'<h2 id="{anchor}">{title}</h2>\n<p>{one["text"]}</p>\n'
-            body += [head, *parts]
-    sources = "".join(
-        f"<li><b>{escape(name)}</b>: {escape(one['source'])}. {escape(one['text'])}.</li>\n"
-        for name, one in stored.protocols.items()
+        parts = list(_parts_of(stored, one["parts"]))
+        for i, part in enumerate(parts):
+            # Matplotlib names its parts by their content: each picture needs names of its own.
+            if isinstance(part, str) and part.startswith("<svg"):
+                place += 1
+                own = rf"\g<1>p{place}-"
+                parts[i] = re.sub(r'((?:id="|href="#|url\(#))(?=[\w-])', own, part)
+        if parts:
+            anchor = re.sub(r"\W+", "-", one["title"].lower())
+            sections.append({**one, "anchor": anchor, "parts": parts})
+    pages = Environment(
+        loader=FileSystemLoader(HERE),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
-    if sources:
-        body.append(f"<h2>Sources of printed figures</h2>\n<ul>\n{sources}</ul>\n")
-    # Matplotlib names its parts by their content: in one page each picture needs names of its own.
-    page = "".join(
-        re.sub(r'((?:id="|href="#|url\(#))(?=[\w-])', rf"\g<1>p{place}-", part)
-        if part.startswith("<svg") else part
-        for place, part in enumerate(body)
-    )  # fmt: skip
     style = (HERE / "report.css").read_text("utf-8")
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>ClustMix: results</title><style>\n{style}</style></head><body>\n"
-        "<h1>Results</h1>\n<p>Every figure is measured, and the last column of a line opens the "
-        "commands that made it. What other papers print is named as such. None of these figures "
-        "may accompany a release of private data: they are computed from real records without "
-        f"noise.</p>\n<nav>{''.join(links)}</nav>\n{page}</body></html>\n"
+    return pages.get_template("report.html").render(
+        sections=sections, protocols=stored.protocols, style=style, kinds=_kinds, long=LONG
     )
 
 

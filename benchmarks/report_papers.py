@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import product
 from statistics import mean
@@ -14,7 +14,6 @@ import numpy as np
 from benchmarks import report_plots as plots
 from benchmarks.report_sections import IMAGES, OWN, Parts, points_of
 from benchmarks.results import ResultRow
-from benchmarks.rivals.clustmix.claimed_noise import noise_sigma
 from benchmarks.stored_rows import (
     NAMES,
     Entry,
@@ -39,8 +38,6 @@ HERE = {
 
 RIVALS = {"DP-GAN": "dpgan", "PATE-GAN": "pategan", "ADS-GAN": "adsgan", "DP-MERF": "dpmerf"}
 AUTHORS, ACCURACY = "auc_as_its_authors_score", "cnn_accuracy"
-SIZES = ((118, 10, 784, "MNIST, clusters of 118"), (20, 10, 784, "MNIST, clusters of 20"),
-         (121, 2, 14, "Adult, clusters of 121"))  # fmt: skip
 
 
 def _printed(figures: list[dict[str, Any]]) -> str:
@@ -103,7 +100,7 @@ def figures_of_3a(stored: Stored) -> Parts:
         title = f"{data}, {forms[analysis]}" + (f" {epsilon:g}" if epsilon else "")
         points = np.column_stack([row.settings["x"], row.settings["y"]])
         panels.append((title, points, np.array(row.settings["label"])))
-    parts: list[Table | str] = [plots.scatters(panels, columns=7), noise_plot()]
+    parts: list[Table | str] = [plots.scatters(panels, columns=7), noise_plot(stored)]
     means = stored.of("papers", part="means")
     title = "3A, Figure 3: means of MNIST images with a noise"
     parts.append(table_of(means, "noise_stddev", "accuracy", AUTHORS, title=title))
@@ -120,36 +117,29 @@ def figures_of_3a(stored: Stored) -> Parts:
     return parts
 
 
-def noise_plot() -> str:
-    curves = {}
-    for size, classes, features, name in SIZES:
-        shape = {"cluster_size": size, "n_classes": classes, "n_features": features}
-        epsilons = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-        found = [(e, noise_sigma(epsilon=e, delta=1e-5, **shape)) for e in epsilons]
-        curves[name] = [(e, sigma, 0.0) for e, sigma in found if sigma is not None]
-    panel = plots.Panel("Noise of Eq. 8, features in [0, 1]", curves, level=1.0)
+def noise_plot(stored: Stored) -> str:
+    curves = {
+        f"{row.dataset}, clusters of {row.settings['size']}": [
+            (float(name.removeprefix("epsilon_")), sigma, 0.0)
+            for name, sigma in row.figures.items()
+        ]
+        for row in stored.of("papers", part="noise")
+    }
+    panels = [plots.Panel("Noise of Eq. 8, features in [0, 1]", curves, level=1.0)]
     return plots.curves(
-        [panel], across="epsilon", value="standard deviation", scale="log", columns=2,
-        level="range of a feature",
+        panels if curves else [], across="epsilon", value="standard deviation", scale="log",
+        columns=2, level="range of a feature",
     )  # fmt: skip
-
-
-def _mixtures(stored: Stored) -> dict[tuple[Any, ...], list[ResultRow]]:
-    rows = [r for r in stored.of("papers", method="dp_cda") if r.cnn_accuracy is not None]
-    return grouped(rows, "dataset", "epsilon")
 
 
 def _table_2(stored: Stored) -> Iterator[tuple[str, float | None, Any, Any]]:
     """Yield the parts of Table 2: data, epsilon, printed figures, and rows by order of mixture."""
-    known = _mixtures(stored)
-    for data, epsilon in product(IMAGES, (None, 20.0, 10.0)) if known else ():
-        groups = grouped(known.get((data, epsilon), []), "order_of_mixture")
-        yield data, epsilon, _printed_in_table_2(stored, data, epsilon), groups
-
-
-def _printed_in_table_2(stored: Stored, data: str, epsilon: float | None) -> list[dict[str, Any]]:
-    figures = stored.figures(paper="DP-CDA", where="Table 2", dataset=data)
-    return [one for one in figures if one.get("epsilon") == epsilon]
+    rows = [r for r in stored.of("papers", method="dp_cda") if r.cnn_accuracy is not None]
+    known = grouped(rows, "dataset", "epsilon")
+    for data, epsilon in product(IMAGES, (None, 20.0, 10.0, 1.0)) if known else ():
+        figures = stored.figures(paper="DP-CDA", where="Table 2", dataset=data)
+        figures = [one for one in figures if one.get("epsilon") == epsilon]
+        yield data, epsilon, figures, grouped(known.get((data, epsilon), []), "order_of_mixture")
 
 
 def dp_cda_curves(stored: Stored) -> str:
@@ -177,14 +167,13 @@ def dp_cda_orders(stored: Stored) -> Iterator[Entry]:
 
 @tabled
 def dp_cda(stored: Stored) -> Iterator[Entry]:
-    for (data, epsilon), rows in _mixtures(stored).items():
-        groups = grouped(rows, "order_of_mixture")
-        best = max(groups, key=lambda order: mean(values_of(groups[order], ACCURACY)))
-        figures = _printed_in_table_2(stored, data, epsilon)
-        top = max(figures, key=lambda one: float(one["value"]), default=None)
-        printed = (f"{top['value']:.3f}", str(top["settings"]["order"])) if top else ("-", "-")
-        here = (shown(groups[best], ACCURACY), str(best[0]))
-        yield [data, epsilon_text(epsilon), *printed, *here], groups[best]
+    for data, epsilon, figures, groups in _table_2(stored):
+        if groups:
+            best = max(groups, key=lambda order: mean(values_of(groups[order], ACCURACY)))
+            top = max(figures, key=lambda one: float(one["value"]), default=None)
+            printed = (f"{top['value']:.3f}", str(top["settings"]["order"])) if top else ("-", "-")
+            here = (shown(groups[best], ACCURACY), str(best[0]))
+            yield [data, epsilon_text(epsilon), *printed, *here], groups[best]
 
 
 @tabled
@@ -235,12 +224,14 @@ def _curves(rows: list[ResultRow], fact: str) -> dict[str, list[tuple[float, flo
     return found
 
 
-@tabled
-def dpgm_printed(stored: Stored) -> Iterator[Entry]:
-    for one in stored.figures(paper="DPGM"):
-        if one["where"] != "Table 2":
-            cells = [one["where"], one["dataset"], one["method"], one["metric"].replace("_", " ")]
-            yield [*cells, epsilon_text(one.get("epsilon")), f"{one['value']:g}"], []
+def printed(figures: Iterable[dict[str, Any]], title: str) -> Table:
+    header = ("where", "data", "method", "figure", "settings", "epsilon", "printed")
+    entries: list[Entry] = []
+    for one in figures:
+        settings = ", ".join(map(str, one.get("settings", {}).values())) or "-"
+        cells = [one["where"], one["dataset"], one["method"], one["metric"].replace("_", " ")]
+        entries.append(([*cells, settings, epsilon_text(one.get("epsilon")), _printed([one])], []))
+    return made_table(title, header, entries)
 
 
 def nist_in_full(stored: Stored) -> Table:
@@ -275,21 +266,5 @@ def nist_in_full(stored: Stored) -> Table:
 
 def nist(stored: Stored) -> Table:
     table, chosen = nist_in_full(stored), [0, 1, 2, 3, 5, 7]
-    lines = ([one.cells[place].replace(" ", "-") for place in chosen] for one in table.lines)
+    lines = ([cells[place].replace(" ", "-") for place in chosen] for cells, _ in table.lines)
     return made_table("", (table.header[place] for place in chosen), ((one, ()) for one in lines))
-
-
-@tabled
-def image_anchors(stored: Stored) -> Iterator[Entry]:
-    keys = {"accuracy": "logistic regression", "cnn_accuracy": "small network",
-            "teacher_accuracy": "released classifier"}  # fmt: skip
-    for data, epsilon in product(IMAGES, (1.0, 10.0)) if stored.of("images") else ():
-        facts = {"dataset": data, "epsilon": epsilon}
-        rows = stored.of("images", method=OWN, delta=1e-5, **facts)
-        for key, name in keys.items():
-            yield [data, f"{epsilon:g}", "ClustMix", name, shown(rows, key)], rows
-        for paper in ("DPImageBench", "DPDM"):
-            for one in stored.figures(paper=paper, **facts):
-                how = one.get("settings", {}).get("classifier", "mean of three networks")
-                method = f"{one['method']} ({paper})"
-                yield [data, f"{epsilon:g}", method, how, f"{one['value']:.3f}"], []

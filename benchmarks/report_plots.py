@@ -153,11 +153,10 @@ def places(
             ordered = sorted(marks.items(), key=lambda mark: mark[1][1])
             heights = np.array([y for _, (_, y) in ordered])
             gap = (np.ptp(heights) or 1.0) / 18
-            for i in range(1, len(heights)):  # labels that would meet go up, and not beyond the top
-                heights[i] = max(heights[i], heights[i - 1] + gap)
-            heights[-1] = min(heights[-1], ordered[-1][1][1] + gap)
-            for i in range(len(heights) - 2, -1, -1):
-                heights[i] = min(heights[i], heights[i + 1] - gap)
+            steps, top = gap * np.arange(len(heights)), heights[-1] + gap
+            # Labels that would meet go up, and not beyond the top.
+            heights = np.maximum.accumulate(heights - steps)
+            heights = np.minimum(heights, top - steps[-1]) + steps
             for place, ((name, (x, y)), height) in enumerate(zip(ordered, heights, strict=True)):
                 colour = COLOURS[place % 6]
                 one.plot([x], [y], MARKS[place % 6], color=colour, markersize=6)

@@ -15,7 +15,6 @@ from benchmarks.stored_rows import (
     Stored,
     Table,
     epsilon_text,
-    figure,
     grouped,
     name_of,
     shown,
@@ -63,8 +62,8 @@ def probabilities(stored: Stored) -> Iterator[Entry]:
     for name in datasets(stored):
         groups = [runs(stored, name, m, 1.0) for m in (OWN, YARDSTICK)]
         groups.append(runs(stored, name, "real", None))
-        cells = [figure(values_of(group, "log_loss"), 2) for group in groups]
-        cells += [figure(values_of(groups[i], "calibration_error"), 2) for i in (0, 2)]
+        cells = [shown(group, "log_loss", 2) for group in groups]
+        cells += [shown(groups[i], "calibration_error", 2) for i in (0, 2)]
         yield [name, *(cell.split("±")[0] for cell in cells), str(len(groups[0]))], chain(*groups)
 
 
@@ -92,21 +91,10 @@ def fairness(stored: Stored) -> Iterator[Entry]:
     known = [row for row in stored.of("groups") if "importance_agreement" in row.figures]
     for (name, method, epsilon), group in grouped(known, "dataset", "method", "epsilon").items():
         keys = dict.fromkeys(k for row in group for k in row.figures if k.startswith("auc, "))
-        by = "; ".join(f"{k.removeprefix('auc, ')} {figure(values_of(group, k))}" for k in keys)
+        by = "; ".join(f"{k.removeprefix('auc, ')} {shown(group, k)}" for k in keys)
         cells = [name, NAMES.get(method, method), epsilon_text(epsilon), shown(group, "auc")]
         more = ("importance_agreement", "calibration_error", "calibration_by_chance")
         yield [*cells, by or "-", *(shown(group, key) for key in more)], group
-
-
-@tabled
-def peers(stored: Stored) -> Iterator[Entry]:
-    rows = [row for row in stored.of("tables") if row.method in ("aim", "mst")]
-    for (name, method, epsilon), theirs in grouped(rows, "dataset", "method", "epsilon").items():
-        seeds = {row.seed for row in theirs}
-        both = [row for row in runs(stored, name, OWN, epsilon) if row.seed in seeds]
-        keys = (("auc", 3), ("tvd_2way", 3), ("cpu_seconds", 0))
-        cells = [shown(group, key, digits) for key, digits in keys for group in (both, theirs)]
-        yield [name, epsilon_text(epsilon), NAMES[method], str(len(theirs)), *cells], both + theirs
 
 
 def points_of(groups: dict[float, list[ResultRow]], key: str) -> plots.Points:
@@ -164,27 +152,13 @@ def time_plot(stored: Stored) -> str:
 
 
 def adult(stored: Stored) -> Table:
-    rows = stored.of("tables", dataset="adult")
-    return table_of(
-        [row for row in rows if row.epsilon == 1.0 or row.method == "real"],
-        *("auc", "accuracy", "log_loss", "tvd_1way", "tvd_2way", "cpu_seconds"),
-        title="Adult at epsilon 1, every method, form and rival",
-    )
+    names = ("auc", "accuracy", "log_loss", "tvd_1way", "tvd_2way", "cpu_seconds")
+    rows = sorted(stored.of("tables", dataset="adult"), key=lambda row: row.epsilon or 0.0)
+    return table_of(rows, *names, title="Adult: every method, form and rival")
 
 
 def _of_images(stored: Stored, name: str, epsilon: float) -> list[ResultRow]:
     return stored.of("images", dataset=name, method=OWN, epsilon=epsilon, delta=1e-5)
-
-
-@tabled
-def images(stored: Stored) -> Iterator[Entry]:
-    keys = ("cnn_accuracy", "accuracy", "teacher_accuracy")
-    for name in IMAGES:
-        groups = {f"{epsilon:g}": _of_images(stored, name, epsilon) for epsilon in EPSILONS}
-        groups["real images"] = stored.of("images", dataset=name, method="real")
-        for epsilon, group in groups.items():
-            if group:
-                yield [name, epsilon, *(shown(group, k) for k in keys), str(len(group))], group
 
 
 def image_plot(stored: Stored) -> str:
@@ -203,21 +177,12 @@ def image_plot(stored: Stored) -> str:
     )
 
 
-def all_images(stored: Stored) -> Table:
-    rows = [r for r in stored.of("images") if (r.method, r.delta) != (OWN, 1e-6)]
+def images(stored: Stored) -> Table:
+    rows = [
+        r for r in stored.of("images") if r.method == "real" or (r.method, r.delta) == (OWN, 1e-5)
+    ]
     names = ("accuracy", "cnn_accuracy", "paper_cnn_accuracy", "teacher_accuracy", "cpu_seconds")
-    return table_of(rows, *names, title="All methods and rivals")
-
-
-@tabled
-def methods(stored: Stored) -> Iterator[Entry]:
-    for method in (OWN, YARDSTICK, "dp_cda", "dpgm", "dp_kmeans"):
-        adult = runs(stored, "adult", method, 1.0)
-        delta = 1e-5 if method == OWN else 1e-6
-        mnist = stored.of("images", dataset="mnist", method=method, epsilon=1.0, delta=delta,
-                          analysis="proven")  # fmt: skip
-        if adult or mnist:
-            yield [NAMES[method], shown(adult, "auc"), shown(mnist, "accuracy")], adult + mnist
+    return table_of(rows, *names, title="ClustMix, and real images")
 
 
 @tabled
@@ -253,7 +218,7 @@ def distilled(stored: Stored) -> Iterator[Entry]:
     for row in stored.of("distill"):
         for n in (name.split()[0] for name in row.figures if name.endswith(" points, ridge")):
             named = (*(f"{n} {key}" for key in keys), "all rows, trees", f"{n} points, seconds")
-            cells = [figure([row.figures.get(key)]) for key in named]
+            cells = [shown([row], key) for key in named]
             yield [row.dataset, n, *cells, row.settings.get("device", "-")], [row]
 
 
@@ -262,4 +227,4 @@ def outcomes(stored: Stored) -> Iterator[Entry]:
     for row in stored.rows:
         if row.outcome:
             cells = [str(row.suite), row.dataset, row.method, epsilon_text(row.epsilon)]
-            yield [*cells, row.outcome, figure([row.settings.get("limit_seconds")], 0)], [row]
+            yield [*cells, row.outcome, str(row.settings.get("limit_seconds", "-"))], [row]

@@ -24,6 +24,10 @@ FORMER = "--look "
 """In the command of a row that an earlier program made; no plain run makes it again."""
 
 SOURCES = (BUNDLE, BENCHMARK_OUTPUT, IN_PROCESS, PEER)
+SCORED = ("auc", "accuracy", "log_loss", "calibration_error", "tvd_1way", "tvd_2way")
+OF_IMAGES = ("cnn_accuracy", "teacher_accuracy")
+"""Figures of every release that is scored, and of images."""
+
 ANALYSES = ("proven", "published", "accounted", "stated", "none")
 
 

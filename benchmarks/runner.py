@@ -1,9 +1,7 @@
 """Run the jobs of the suites that have no row yet: ``python -m benchmarks run [--suite NAME ...]``.
 
-A Prefect flow hands the jobs to Dask workers of this machine, in the order of the suites; every job
-is a process of its own. Its row is kept at once, so a run that was killed goes on where it was. A
-job that fails, or is not done in time, is kept as a row too: ``--again`` runs these anew. No server
-is needed; with ``PREFECT_API_URL`` the jobs are shown there.
+A Prefect flow hands the jobs to Dask workers of this machine, and keeps the row of each at once. A
+job that fails, or is not done in time, is kept as a row too: ``--again`` runs these anew.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from tasks.execution.runtime import configure_prefect
 
 ROOT = Path(__file__).resolve().parents[1]
 SUITES = ("quick", "tables", "images", "nist", "papers", "rivals", "distill", "structure",
-          "groups", "points", "parts", "sizes", "pool", "intervals")  # fmt: skip
+          "groups", "points", "parts", "sizes", "pool", "intervals", "survival")  # fmt: skip
 """In the order in which they run."""
 
 NEEDED, SAID = "make peers", 400

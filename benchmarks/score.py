@@ -1,12 +1,10 @@
 """What a published bundle is worth to those who get it, judged from its files alone.
 
-It reads ``schema.json`` and ``synthetic.parquet`` of a bundle and a table of real rows, and so
-sees what a user sees, labels that were turned round or shifted codes included. Nothing of the
-pipeline is imported but the public loader of a released teacher. The real rows are a CSV or Parquet
-file in the form of the source; of images, a Parquet file of their pixels and labels. They should be
-rows that the release has not seen.
+It reads ``schema.json`` and ``synthetic.parquet`` of a bundle and a table of real rows, CSV or
+Parquet in the form of the source, which the release should not have seen. Nothing of the pipeline
+is imported but the public loader of a released teacher.
 
-``python -m benchmarks.score [--networks] [--trained ROWS] BUNDLE TABLE`` prints a JSON object.
+``python -m benchmarks.score [--trained ROWS] BUNDLE TABLE`` prints a JSON object.
 """
 
 from __future__ import annotations
@@ -78,13 +76,15 @@ def groups(real: View, schema: Document) -> dict[str, NDArray[np.bool_]]:
     return found
 
 
-def importance_agreement(model: Any, trained: Path, schema: Document, trees: int) -> float | None:
+def importance_agreement(
+    model: Any, trained: Path | None, schema: Document, trees: int
+) -> float | None:
     """Spearman's rho of the columns' gains with those of a model of the real rows."""
-    other = fitted(table_view(read_rows(trained), schema), trees)
+    other: Any = trained and fitted(table_view(read_rows(trained), schema), trees)
     if model is None or other is None:
         return None
     found = float(spearmanr(model.feature_importances_, other.feature_importances_).statistic)
-    return round(found, 5) if np.isfinite(found) else None
+    return found if np.isfinite(found) else None
 
 
 def utility(probability: NDArray[np.float64], real: NDArray[np.int64], label: Document) -> Document:
@@ -130,7 +130,7 @@ def calibration_by_chance(probability: NDArray[np.float64]) -> float:
 def query_error(synthetic: View, real: View) -> float:
     rng, n_items = np.random.default_rng(QUERY_SEED), real.codes.shape[1]
     queries = draw_query_sets(n_items=n_items, max_length=LONGEST_QUERY, rng=rng, n_sets=1)
-    return round(float(query_set_errors(real.codes == 1, synthetic.codes == 1, queries)[0]), 5)
+    return float(query_set_errors(real.codes == 1, synthetic.codes == 1, queries)[0])
 
 
 def teacher_accuracy(bundle: Path, real: View, levels: Sequence[str]) -> float | None:
@@ -143,7 +143,9 @@ def teacher_accuracy(bundle: Path, real: View, levels: Sequence[str]) -> float |
     return round(float(np.mean(found == np.asarray(levels)[real.label])), 5)
 
 
-def network_figures(bundle: Path, synthetic: View, real: View, levels: Sequence[str]) -> Document:
+def network_figures(
+    bundle: Path, synthetic: View, real: View, levels: Sequence[str]
+) -> tuple[Document, Document]:
     """Return accuracies of networks that learned from the images, and of the released classifier.
 
     ``read_as_class`` is the share of released images that a network of real ones reads as labelled.
@@ -162,29 +164,21 @@ def network_figures(bundle: Path, synthetic: View, real: View, levels: Sequence[
             pixels, made.label, n_labels=n, epochs=epochs, seed=0, batch_size=batch
         )
         network = networks.adapted(network, others)
-        paper = round(networks.accuracy(network, others, real.label), 5)
+        paper = networks.accuracy(network, others, real.label)
     return {
         "cnn_accuracy": round(networks.accuracy(small, others, real.label), 5),
-        "paper_cnn_accuracy": paper,
         "teacher_accuracy": teacher_accuracy(bundle, real, levels),
-        "read_as_class": round(networks.accuracy(reader, pixels, made.label), 5),
-    }
+    }, {"paper_cnn_accuracy": paper, "read_as_class": networks.accuracy(reader, pixels, made.label)}
 
 
 def score(
-    bundle: Path, table: Path, *, networks: bool = False, trees: int = TREES,
-    trained: Path | None = None,
-) -> Document:  # fmt: skip
-    """Judge a bundle by a table of real rows.
+    bundle: Path, table: Path, *, trees: int = TREES, trained: Path | None = None
+) -> Document:
+    """Judge a bundle by a table of real rows; return fields of a row, and the five worst columns.
 
-    With `networks` images are judged by trained networks as well, which takes minutes; `trained`
-    are real rows that the release was made of, to compare importances of columns. Found are the
-    share of each level, real and synthetic; AUC of each level against the rest and their mean (of
-    two levels, that of the positive one), accuracy, log loss and calibration error on the real rows
-    of a classifier trained on the bundle, and what that error would be if all that it says were
-    true; mean distances of columns and of pairs of columns, label included; the five worst columns;
-    figures of networks; of tables the AUC by sex and age; of items ``query_error``; of each further
-    label AUC, accuracy and log loss. None where a figure does not apply.
+    Images are judged by trained networks as well, which takes minutes; `trained` are real rows that
+    the release was made of, to compare importances of columns. AUC is that of each level against
+    the rest, and of two levels that of the positive one; what does not apply is left out.
     """
     synthetic, real, schema = views(bundle, table)
     levels = label_levels(schema["label"])
@@ -192,12 +186,6 @@ def score(
         raise ValueError("expected real rows of two label levels or more, to judge a bundle by")
     model = fitted(synthetic, trees)
     probability = predicted(model, synthetic, real, len(levels))
-    others = {}
-    for number in range(1, 1 + len(schema.get("more_labels", ()))):
-        made, kept, declared = views(bundle, table, number)
-        label = declared["label"]
-        found = predicted(fitted(made, trees), made, kept, len(label_levels(label)))
-        others[label["name"]] = utility(found, kept.label, label)
     # A missing label is a level of its own.
     widths = (*real.widths, len(levels) + 1)
     every = [np.column_stack([v.codes, v.label % widths[-1]]) for v in (synthetic, real)]
@@ -206,27 +194,37 @@ def score(
     columns = [column["name"] for column in schema.get("columns") or ()]
     names = [*(columns or schema.get("items") or range(len(one_way) - 1)), "(label)"]
     worst = sorted(zip(one_way, map(str, names), strict=True), reverse=True)[:5]
+    shares = [[np.mean(v.label == k) for v in (synthetic, real)] for k in range(len(levels))]
+    figures: dict[str, Any] = {
+        "largest_label_share_error": np.ptp(shares, axis=1).max(),
+        "worst_column": float(worst[0][0]),
+        "calibration_by_chance": calibration_by_chance(probability),
+        "query_error": query_error(synthetic, real) if schema.get("items") else None,
+        "importance_agreement": importance_agreement(model, trained, schema, trees),
+    }
+    for name, rows in groups(real, schema).items():
+        if len(np.unique(real.label[rows])) > 1:
+            of_group = utility(probability[rows], real.label[rows], schema["label"])
+            figures[f"auc, {name}"] = of_group["auc"]
+    for number in range(1, 1 + len(schema.get("more_labels", ()))):
+        made, kept, declared = views(bundle, table, number)
+        label = declared["label"]
+        other = predicted(fitted(made, trees), made, kept, len(label_levels(label)))
+        found = utility(other, kept.label, label)
+        figures |= {f"{name}, {label['name']}": value for name, value in found.items()}
+    of_images: Document = {}
+    if real.shape:
+        of_images, more = network_figures(bundle, synthetic, real, levels)
+        figures |= more
     return {
-        "rows": len(synthetic.label),
-        "label_shares": {
-            name: [round(float((view.label == place).mean()), 5) for view in (real, synthetic)]
-            for place, name in enumerate(levels)
-        },
+        "rows_out": len(synthetic.label),
         **utility(probability, real.label, schema["label"]),
-        "by_group": {
-            f"auc, {name}": utility(probability[rows], real.label[rows], schema["label"])["auc"]
-            for name, rows in groups(real, schema).items()
-            if len(np.unique(real.label[rows])) > 1
-        },
-        "importance_agreement": trained and importance_agreement(model, trained, schema, trees),
-        "more_labels": others,
         "calibration_error": round(calibration_error(probability, real.label), 5),
-        "calibration_by_chance": round(calibration_by_chance(probability), 5),
         "tvd_1way": round(distance.one_way, 5),
         "tvd_2way": round(distance.two_way, 5),
+        **of_images,
+        "figures": {name: round(float(v), 5) for name, v in figures.items() if v is not None},
         "worst_columns": {name: round(float(value), 5) for value, name in worst},
-        **(network_figures(bundle, synthetic, real, levels) if networks and real.shape else {}),
-        "query_error": query_error(synthetic, real) if schema.get("items") else None,
     }
 
 
@@ -234,7 +232,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="benchmarks.score", description=__doc__)
     parser.add_argument("bundle", type=Path)
     parser.add_argument("table", type=Path)
-    parser.add_argument("--networks", action="store_true", help="train networks on images")
-    parser.add_argument("--trees", type=int, default=TREES, help="of the classifier of a table")
     parser.add_argument("--trained", type=Path, help="real rows that the bundle was made of")
     print(json.dumps(score(**vars(parser.parse_args()))))

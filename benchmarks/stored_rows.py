@@ -11,15 +11,13 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
-from benchmarks.results import RESULTS, ResultRow, read_rows
+from benchmarks.results import OF_IMAGES, RESULTS, SCORED, ResultRow, read_rows
 
 PAPERS = Path(__file__).resolve().parent / "papers.toml"
 DIGITS = 3
 HIDDEN = ("x", "y", "label", "png", "outcome", "limit_seconds", "rows", "look", "part")
 """Settings that a table does not show."""
 
-METRICS = ("auc", "accuracy", "log_loss", "calibration_error", "tvd_1way", "tvd_2way",
-           "cnn_accuracy", "teacher_accuracy")  # fmt: skip
 LAYOUT = tomllib.loads(Path(__file__).with_name("report.toml").read_text("utf-8"))
 NAMES: dict[str, str] = LAYOUT["names"]
 TITLES: dict[str, str] = LAYOUT["titles"]
@@ -29,23 +27,16 @@ Entry = tuple[Iterable[str], Rows]
 """Cells of a line, and the rows that it is made of."""
 
 
-class Line(NamedTuple):
-    """A line of a table, and the commands of the rows that it is made of."""
-
-    cells: tuple[str, ...]
-    commands: tuple[str, ...] = ()
-
-
 class Table(NamedTuple):
-    """A header and lines, under a title."""
+    """A header and lines, under a title; a line is cells, and commands of rows behind them."""
 
     title: str
     header: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
 
     def markdown(self) -> str:
         """Lay the table out in Markdown."""
-        every = [self.header, ["-"] * len(self.header), *(line.cells for line in self.lines)]
+        every = [self.header, ["-"] * len(self.header), *(cells for cells, _ in self.lines)]
         return "".join(f"|{'|'.join(cells)}|\n" for cells in every)
 
 
@@ -93,8 +84,7 @@ def tabled(entries_of: Callable[[Stored], Iterable[Entry]]) -> Callable[[Stored]
 
 def made_table(title: str, header: Iterable[str], entries: Iterable[Entry]) -> Table:
     lines = (
-        Line(tuple(cells), tuple(row.command for row in rows if row.command))
-        for cells, rows in entries
+        (tuple(cells), tuple(row.command for row in rows if row.command)) for cells, rows in entries
     )
     return Table(title, tuple(header), tuple(lines))
 
@@ -117,21 +107,15 @@ def spread(values: Sequence[float]) -> tuple[float, float]:
     return mean(values), stdev(values) if len(values) > 1 else 0.0
 
 
-def figure(values: Iterable[float | None], digits: int = DIGITS) -> str:
-    known = [value for value in values if value is not None]
-    if not known:
-        return "-"
-    middle, deviation = spread(known)
-    return f"{middle:.{digits}f}" + (f"±{deviation:.{digits}f}" if len(known) > 1 else "")
-
-
 def shown(rows: Sequence[ResultRow], name: str, digits: int | None = None) -> str:
     """Write a figure of some runs, or that they did not end."""
     values = values_of(rows, name)
     if not values:
         return next((str(row.outcome) for row in rows if row.outcome), "-")
-    large = max(map(abs, values)) >= 100
-    return figure(values, (0 if large else DIGITS) if digits is None else digits)
+    if digits is None:
+        digits = 0 if max(map(abs, values)) >= 100 else DIGITS
+    middle, deviation = spread(values)
+    return f"{middle:.{digits}f}" + (f"±{deviation:.{digits}f}" if len(values) > 1 else "")
 
 
 def epsilon_text(epsilon: float | None) -> str:
@@ -159,8 +143,8 @@ def table_of(rows: Rows, *names: str, title: str) -> Table:
         groups.setdefault(key, []).append(row)
     every = [row for group in groups.values() for row in group]
     others = dict.fromkeys(name for row in every for name in row.figures)
-    columns = [n for n in names or (*METRICS, *others, "cpu_seconds") if values_of(every, n)]
-    ended = any(row.outcome for row in every)
+    names = names or (*SCORED, *OF_IMAGES, *others, "cpu_seconds")
+    columns = [name for name in names if values_of(every, name)]
     keys = list(dict.fromkeys(k for group in groups for k in json.loads(group[3])))
 
     def entries() -> Iterable[Entry]:
@@ -168,12 +152,11 @@ def table_of(rows: Rows, *names: str, title: str) -> Table:
             cells = [dataset, method, epsilon_text(epsilon)]
             cells += [_setting(json.loads(text).get(k)) for k in keys]
             cells += [str(len(group)), *(shown(group, name) for name in columns)]
-            yield [*cells, *([group[0].outcome or "-"] if ended else [])], group
+            yield cells, group
 
     words = [k.replace("_", " ") for k in keys]
     words += ["runs", *(TITLES.get(name, name.replace("_", " ")) for name in columns)]
-    header = ("data", "method", "epsilon", *words, *(["outcome"] if ended else []))
-    return made_table(title, header, entries())
+    return made_table(title, ("data", "method", "epsilon", *words), entries())
 
 
 def _setting(value: Any) -> str:

@@ -1,12 +1,9 @@
 """Tables of the benchmarks: their site files, and their rows in training and held-out files.
 
-The site files are those of ``deployments/sites`` and ``benchmarks/sites``. One of the latter with
-the key ``like`` is the site file of that name with other values for the keys that it has; its
-``label`` and ``more_labels`` are those of the schema, whose columns or ignored columns they are in
-the other one, and columns whose names its ``left_out``, a regular expression, finds are ignored.
-The source key ``joined`` names a table that is made of several published files, by public rules
-that read the rows of one person, as a CSV, whose bytes do not depend on the version of a library:
-its SHA-256 is compared, as are those of the published files.
+Of a site file with the key ``like``, ``label`` and ``more_labels`` are columns, ignored or not, of
+the other one, and columns whose names ``left_out``, a regular expression, finds are ignored. The
+source key ``joined`` names a table that is made of several published files, by public rules that
+read the rows of one person, as a CSV, whose SHA-256 is compared, as are those of the files.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """Distilled points beside as many random released rows, and beside all of them, on real rows.
 
-A job releases the training part of a table by ``clustmix release``, distils its rows, and lets
-kernel ridge regression and LightGBM learn from each by the recipe of ``docs/operate.md``. Figures
-are AUC for two labels, else accuracy, on real rows that no release has read.
-
-``python -m benchmarks.suites.distill --site NAME`` prints one row. Settings of distilling were
-chosen on split 0 of the first three tables; split 1 had no part in it.
+A job releases the training part of a table, distils its rows, and lets kernel ridge regression and
+LightGBM learn from each by the recipe of ``docs/operate.md``. Settings of distilling were chosen on
+split 0 of the first three tables; split 1 had no part in it.
 """
 
 from __future__ import annotations

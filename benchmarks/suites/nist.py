@@ -1,15 +1,10 @@
 """NIST Diverse Communities, national 2019: ClustMix and others, scored by NIST's own program.
 
-One fit measures all 27,253 rows under epsilon and a delta of 1e-5 and makes as many, which `sdnist`
-scores in an environment of its own; where the score is by area, also of 250,000, as a release has.
-ClustMix and naive Bayes run through the Python front door, with the schema of
-``nist-national2019.yaml``; peers get rows coded by the same schema. The ten features are those of
+One fit measures all 27,253 rows and makes as many, which `sdnist` scores in an environment of its
+own; where the score is by area, also of 250,000, as a release has. The ten features are those of
 NIST's reports on AIM and MST, 21 are all but the weights and the industry code. With ``--rules``
-the schema has its constraints, in their order, as far as the columns that they connect have no more
-combinations than a release takes.
-
-``python -m benchmarks.suites.nist --features 10 --method clustmix --epsilon 1 --draw 0`` prints one
-row. Draws have no seed.
+the schema of ``nist-national2019.yaml`` has its constraints, in their order, as far as the columns
+that they connect have no more combinations than a release takes. Draws have no seed.
 """
 
 from __future__ import annotations

@@ -8,23 +8,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from importlib import import_module
 
 from benchmarks.jobs import asked
 from benchmarks.results import ResultRow, print_row
-
-PARTS = {
-    "table": "papers_clustmix", "means": "papers_clustmix", "noise": "papers_clustmix",
-    "toy": "papers_clustmix", "digits": "papers_clustmix", "mixtures": "papers_mixtures",
-    "clusters": "papers_dpgm", "queries": "papers_dpgm",
-}  # fmt: skip
-"""Modules with the function of each part, such as ``table_row``."""
+from benchmarks.suites import papers_clustmix, papers_others
 
 
 def function_of(part: str) -> Callable[..., ResultRow]:
-    found: Callable[..., ResultRow] = getattr(
-        import_module(f"benchmarks.suites.{PARTS[part]}"), f"{part}_row"
-    )
+    """Return the function of a part, such as ``table_row``."""
+    functions = {**vars(papers_others), **vars(papers_clustmix)}
+    found: Callable[..., ResultRow] = functions[f"{part}_row"]
     return found
 
 

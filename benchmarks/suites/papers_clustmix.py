@@ -30,8 +30,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from benchmarks.in_process import released_rows
-from benchmarks.releases import REAL, SCORED, as_bundle
-from benchmarks.results import BENCHMARK_OUTPUT, IN_PROCESS, ResultRow
+from benchmarks.releases import REAL, as_bundle
+from benchmarks.results import BENCHMARK_OUTPUT, IN_PROCESS, SCORED, ResultRow
 from benchmarks.rivals.__main__ import read_records, site_of
 from benchmarks.rivals.clustmix.algorithm import ClustMixSettings, synthesize
 from benchmarks.rivals.clustmix.claimed_noise import noise_sigma

@@ -1,11 +1,7 @@
-"""Value of each step and draw of ClustMix on tables: releases without it.
+"""Value of each step and draw of ClustMix on tables: releases without it, in this process.
 
 A draw that gets a millionth of the budget says nothing; what it would have got goes to the others.
-Every run is one measurement in this process with the noise of the operating system, on a training
-split of a public table; its rows are decoded and scored as a bundle is. This changes no setting of
-the product: the rule that splits the budget is replaced for a run.
-
-``python -m benchmarks.suites.parts --dataset D --epsilon E --variant V --split N``
+This changes no setting of the product: the rule that splits the budget is replaced for a run.
 """
 
 from __future__ import annotations
@@ -24,8 +20,8 @@ from numpy.typing import NDArray
 
 import clustmix
 from benchmarks.jobs import run
-from benchmarks.releases import SCORED, Run, as_bundle, budget_of
-from benchmarks.results import IN_PROCESS, ResultRow
+from benchmarks.releases import Run, as_bundle, budget_of
+from benchmarks.results import IN_PROCESS, SCORED, ResultRow
 from benchmarks.score import score
 from benchmarks.tables import divided, read_table, site_document, write_site
 from tasks.methods.clustmix.tables import kernel_features

@@ -1,12 +1,9 @@
 """Inducing points of images: sampled from the released density against optimised by KIP.
 
-Sampled points are images of the density. Optimised ones start there and take `STEPS` steps of Adam
-on the loss of kernel inducing points (Eq. 5 of the 3A paper) over other released images with their
-labels, in the leading directions of the scattering features; the whitening is then fitted to them.
-Nothing of that looks at a row. The two forms of a draw share their noise, which has a seed here;
-what counts is the accuracy of the teacher on the test images.
-
-``python -m benchmarks.suites.points --dataset NAME --epsilon E --points FORM --draw N``
+Optimised ones start as sampled ones and take `STEPS` steps of Adam on the loss of kernel inducing
+points (Eq. 5 of the 3A paper) over other released images with their labels, in the leading
+directions of the scattering features; the whitening is then fitted to them. Nothing of that looks
+at a row. The two forms of a draw share their noise, which has a seed here.
 """
 
 from __future__ import annotations

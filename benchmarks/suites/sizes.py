@@ -1,7 +1,6 @@
 """Large generated tables: time and memory of releases of up to ten million rows, by two workers.
 
-``python -m benchmarks.suites.sizes --rows N --columns D`` releases one of them: a table of 30 or of
-100 columns in which a hidden risk drives label, numbers and categories.
+In a table of 30 or of 100 columns a hidden risk drives label, numbers and categories.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ Ten columns of zeros and ones, drawn evenly. The label is a column, the XOR of t
 columns, each turned round in a tenth of the rows; or the third column is the XOR of the first two,
 and the label says nothing of it. ``rule_kept`` is the share of released rows that keep the rule:
 .9 if all of it is there, and .5 if none. Tests of this kind are in the paper of Tab-PE (2026).
-
-``python -m benchmarks.suites.structure --dataset RULE --method M [--epsilon E] --draw N``
 """
 
 from __future__ import annotations

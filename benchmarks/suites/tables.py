@@ -1,7 +1,4 @@
-"""Tables of patients: releases of ClustMix, naive Bayes and a peer, and the real rows, by splits.
-
-``python -m benchmarks.suites.tables --dataset D --method M [--epsilon E] --split N`` runs one job.
-"""
+"""Tables of patients: releases of ClustMix, naive Bayes and a peer, and real rows, by splits."""
 
 from benchmarks.releases import main
 

@@ -194,7 +194,7 @@ def test_score_of_the_same_rows_is_that_of_the_table(tmp_path):
     bundle = made_bundle(tmp_path / "r-1", made_rows(1))
     found = score(bundle, real, trees=20)
     assert found["tvd_1way"] == found["tvd_2way"] == 0.0
-    assert found["label_shares"]["yes"] == pytest.approx([0.2, 0.2], abs=0.02)
+    assert found["figures"]["largest_label_share_error"] == 0.0
     assert found["auc"] > 0.9
     mapping = made_bundle(tmp_path / "r-2", made_rows(1), {"levels": {"yes": ["1"], "no": ["0"]}})
     assert score(mapping, real, trees=20) == found
@@ -229,11 +229,11 @@ def test_methods_are_compared_on_the_splits_of_both_and_errors_decide():
     rows = split_rows("naive_bayes", (0.70, 0.74, 0.72))
     rows += split_rows("clustmix", (0.72, 0.77, 0.74, 0.9), log_loss=0.51, tvd_2way=0.099)
     stored = Stored(tuple(replace(row, suite="tables") for row in rows), (), {})
-    [line] = verdicts(stored).lines
-    assert line.cells[2:5] == (
+    [(cells, _)] = verdicts(stored).lines
+    assert cells[2:5] == (
         "3", "+0.0233 ± 0.0033 ahead", "+0.0000 ± 0.0000 level"
     )  # fmt: skip
-    assert line.cells[5].endswith("below")
+    assert cells[5].endswith("below")
 
 
 def test_report_is_the_same_twice_and_leaves_out_what_is_empty(tmp_path):
@@ -249,10 +249,10 @@ def test_groups_and_importances_are_scored(tmp_path):
         frame.replace({"outcome": {"yes": "1", "no": "0"}}).to_csv(tmp_path / f"{name}.csv")
     bundle = made_bundle(tmp_path / "r-1", rows)
     found = score(bundle, tmp_path / "real.csv", trees=20, trained=tmp_path / "trained.csv")
-    assert list(found["by_group"]) == [
+    assert [name for name in found["figures"] if name.startswith("auc, ")] == [
         f"auc, age, {n} third" for n in ("lowest", "middle", "highest")
     ]
-    assert found["importance_agreement"] == 1.0
+    assert found["figures"]["importance_agreement"] == 1.0
 
 
 def test_scorer_imports_nothing_of_the_pipeline():

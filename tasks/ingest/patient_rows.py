@@ -39,7 +39,7 @@ N_SHARDS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class KeyedRows:
+class _KeyedRows:
     """Coded rows (n, d) of one shard with patient keys, which are empty if each row is a patient.
 
     Moments (n,) order the visits of a patient that become columns; otherwise they are empty.
@@ -70,7 +70,7 @@ def rows_by_shard(
     n_shards: int,
     *,
     moments: Floats | None = None,
-) -> tuple[KeyedRows, ...]:
+) -> tuple[_KeyedRows, ...]:
     """Divide the labelled rows of a batch by a hash of the patient."""
     moments = np.empty(0) if moments is None else moments[chunk.valid]
     codes, label = chunk.codes[chunk.valid], chunk.label[chunk.valid]
@@ -85,7 +85,7 @@ def rows_by_shard(
     shards = shard_of(hashes, n_shards).astype(np.uint16)  # small numbers are sorted in one go
     ends = np.cumsum(np.bincount(shards, minlength=n_shards))[:-1]
     return tuple(
-        KeyedRows(
+        _KeyedRows(
             codes=codes[member],
             label=label[member],
             fold=folds[member],
@@ -96,13 +96,13 @@ def rows_by_shard(
     )
 
 
-def joined(parts: list[dict[str, NDArray[Any]]]) -> KeyedRows:
+def joined(parts: list[dict[str, NDArray[Any]]]) -> _KeyedRows:
     """Join the parts of a shard in order and empty them to free memory."""
-    names = [field.name for field in fields(KeyedRows)]
-    return KeyedRows(**{name: np.concatenate([p.pop(name) for p in parts]) for name in names})
+    names = [field.name for field in fields(_KeyedRows)]
+    return _KeyedRows(**{name: np.concatenate([p.pop(name) for p in parts]) for name in names})
 
 
-def bounded_rows(rows: KeyedRows, unit: PrivacyUnit) -> EncodedRows:
+def bounded_rows(rows: _KeyedRows, unit: PrivacyUnit) -> EncodedRows:
     """Bound what each patient of a shard contributes."""
     keep = np.ones(len(rows.label), dtype=np.bool_)
     weight: Floats = np.ones(len(keep))
@@ -181,7 +181,7 @@ def unordered(moments: Floats, visits: VisitColumns) -> tuple[Violation, ...]:
     return (Violation(rule=rule, column=visits.order, rows=rows),) if len(rows) else ()
 
 
-def first_visits(rows: KeyedRows, schema: TableSchema, visits: VisitColumns) -> KeyedRows:
+def first_visits(rows: _KeyedRows, schema: TableSchema, visits: VisitColumns) -> _KeyedRows:
     """Make one row by the schema of a release of each patient in a shard, coded as the source.
 
     Privacy

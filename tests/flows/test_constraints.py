@@ -8,7 +8,7 @@ import pytest
 from flows.installation import Installation
 from privacy.errors import ConfigurationError, Withheld
 from storage.settings import load_settings
-from tasks.methods.clustmix.tables import table_clustmix as synthesizer
+from tasks.methods.clustmix import table_clustmix as synthesizer
 from tasks.steps import publish_steps
 
 STAY = {"name": "stay", "kind": "integer", "lower": 0, "upper": 100, "bins": 10}

@@ -83,10 +83,6 @@ class House:
         for path, tree in self.trees.items():
             yield from ((path, node) for node in ast.walk(tree) if isinstance(node, kind))
 
-    def long_modules(self) -> dict[str, int]:
-        """Return the modules of the product that have more than `MAX_LINES`."""
-        return {path: self.lines[path] for path in self.trees if self.lines[path] > MAX_LINES}
-
     def arrows_up(self) -> list[tuple[str, str]]:
         """Return arrows against the order of the layers, and those of a circle of folders.
 
@@ -162,19 +158,19 @@ class House:
             for path, node in self.nodes(ast.FunctionDef | ast.Call)
             if path.startswith("clustmix/") and _makes_names(node)
         ]
-        names = Counter(path.rpartition("/")[2] for path in self.trees)
+        names = Counter(Path(path).name for path in self.trees)
         common = {name for name, n in names.items() if n > 1 and not name.startswith("__")}
-        shared = [path for path in self.trees if path.rpartition("/")[2] in common]
-        public = [name for path, name in classes if path in reached]
+        shared = [path for path in self.trees if Path(path).name in common]
+        long = [path for path in self.trees if self.lines[path] > MAX_LINES]
         return {
-            f"modules over {MAX_LINES} lines": list(self.long_modules()),
+            f"modules over {MAX_LINES} lines": long,
             "folder arrows that run up": [" -> ".join(arrow) for arrow in self.arrows_up()],
             "functions that take a site or a job whole": self.takers_of_whole(),
             "functions that take Settings": self.functions(
                 lambda one: any("Settings" in _names(each.annotation) for each in _parameters(one))
             ),
             "modules reached from a release": reached,
-            "public classes reached from a release": public,
+            "public classes reached from a release": [n for path, n in classes if path in reached],
             "event classes": [one for one in privacy if one.startswith("privacy/events.py:")],
             "accountants": [one for one in privacy if one.endswith("Accountant")],
             f"functions over {MAX_FUNCTION_LINES} lines": self.functions(
@@ -182,11 +178,8 @@ class House:
             ),
             f"functions with over {MAX_POSITIONAL} positional parameters": self.functions(
                 lambda one: (
-                    MAX_POSITIONAL
-                    < sum(
-                        each.arg not in ("self", "cls")
-                        for each in one.args.posonlyargs + one.args.args
-                    )
+                    len({"self", "cls", *(a.arg for a in one.args.posonlyargs + one.args.args)})
+                    > MAX_POSITIONAL + 2
                 )
             ),
             "modules that share a file name": shared,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privacy.arrays import Integers
 from privacy.calibration import gdp_mu
 from privacy.randomness import NoiseSource, OperatingSystemNoise
 from tasks.measurement.curator import Curator
@@ -44,3 +45,20 @@ def released_rows(
 ) -> tuple[NDArray[Any], NDArray[Any]]:  # fmt: skip
     released = measured(method, shards_of(codes, labels), mu=gdp_mu(epsilon=epsilon, delta=delta))
     return method.sample(released, n_rows=n_rows, rng=np.random.default_rng())
+
+
+class SeededNoise:
+    """Reproducible draws, a rounded normal, with which no release is made: they taint.
+
+    Anybody who knows or guesses the seed, of a numpy generator, can subtract the noise.
+    """
+
+    tainted = True
+
+    def __init__(self, seed: int) -> None:
+        self._generator = np.random.default_rng(seed)
+
+    def discrete_gaussian(self, shape: tuple[int, ...], *, noise_stddev: float) -> Integers:
+        """Draw an int64 array of independent rounded normal values."""
+        normal = self._generator.normal(0.0, noise_stddev, shape)
+        return np.asarray(np.rint(normal), dtype=np.int64)

@@ -221,17 +221,14 @@ def _nafld(parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     return table
 
 
-def _creditcard_subset(parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    return parts["creditcard_subset"].drop(columns=["Time", "source"])
-
-
 _Build = Callable[[Mapping[str, pd.DataFrame]], pd.DataFrame]
 JOINED: Mapping[str, tuple[_Build, tuple[str, ...], str]] = {
     "heart_disease_uci": (_heart_disease, HOSPITALS,
         "31b4ec541342ebe55571a88fd75ce5805693ffb172a9138d3c510e658379da31"),
     "nafld": (_nafld, ("nafld1", "nafld2", "nafld3"),
         "a8e7b2aaee60e26ae88814934b2771bcc6c3e0df19e8601bc0a7a558c0aa89c2"),
-    "creditcard_subset": (_creditcard_subset, ("creditcard_subset",),
+    "creditcard_subset": (
+        lambda of: of["creditcard_subset"].drop(columns=["Time", "source"]), ("creditcard_subset",),
         "4384d9c97b3f65c573caea8268bf87e5b5bbb4aeffee64b0525edfa8c6402a2c"),
 }  # fmt: skip
 """Recipes of the tables: the Parquet files below a folder, and the SHA-256 of the resulting CSV."""

@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 from unittest import mock
-
-import numpy as np
-from numpy.typing import NDArray
 
 import clustmix
 from benchmarks.jobs import run
@@ -24,15 +20,13 @@ from benchmarks.releases import Run, as_bundle, budget_of
 from benchmarks.results import IN_PROCESS, SCORED, ResultRow
 from benchmarks.score import score
 from benchmarks.tables import divided, read_table, site_document, write_site
-from tasks.methods.clustmix.tables import kernel_features
 from tasks.methods.clustmix.tables import table_rule as rule
-from tasks.methods.clustmix.tables import table_sampler as sampler
 
 ROWS_OUT, NOTHING = 100_000, 1e-6
 
-Array = NDArray[np.float64]
-
-SHARES: dict[str, Callable[[rule.Shares], dict[str, float]]] = {
+CHANGES: dict[str, Callable[[rule.Shares], dict[str, Any]]] = {
+    "whole": lambda s: {},
+    "naive-bayes": lambda s: {},
     "without-pair-tables": lambda s: {
         "pair_tables": NOTHING, "label_counts": s.label_counts + s.pair_tables,
     },
@@ -50,63 +44,7 @@ SHARES: dict[str, Callable[[rule.Shares], dict[str, float]]] = {
     },
     "two-rounds": lambda s: {"residuals": s.residuals * s.rounds / 2.0, "rounds": 2},
 }  # fmt: skip
-"""Changes of the rule that splits the budget."""
-
-
-def _of_shares(change: Callable[[rule.Shares], dict[str, Any]]) -> dict[tuple[Any, str], Any]:
-    known = rule.shares_of
-
-    def changed(*args: Any, **kwargs: Any) -> rule.Shares:
-        shares = known(*args, **kwargs)
-        return replace(shares, **change(shares))
-
-    return {(rule, "shares_of"): changed}
-
-
-def optimised_points(embedded: Array, n_points: int) -> Array:
-    """Choose records that explain the kernel best, one by one: a pivoted Cholesky factorisation.
-
-    Source: Fine and Scheinberg, "Efficient SVM training using low-rank kernel representations",
-    Journal of Machine Learning Research 2 (2001).
-    """
-    reach = kernel_features.typical_distance(embedded)
-    left, chosen = np.ones(len(embedded)), []
-    factor = np.zeros((len(embedded), n_points))
-    for step in range(n_points):
-        best = int(left.argmax())
-        chosen.append(best)
-        column = np.exp(-((embedded - embedded[best]) ** 2).sum(axis=1) / reach)
-        column -= factor[:, :step] @ factor[best, :step]
-        factor[:, step] = column / np.sqrt(max(left[best], 1e-12))
-        left = np.maximum(left - factor[:, step] ** 2, 0.0)
-    return embedded[chosen]
-
-
-def independent_codes(
-    mixture: Any, layout: Any, *, n_rows: int, rng: np.random.Generator
-) -> NDArray[np.uint16]:
-    """Draw records without quotas: components and codes each by chance."""
-    component = rng.choice(len(mixture.weights), n_rows, p=mixture.weights)
-    shares = (mixture.components[:, layout.block(j)][component] for j in range(layout.n_columns))
-    return np.column_stack([independent_labels(one, rng) for one in shares])
-
-
-def independent_labels(probabilities: Array, rng: np.random.Generator) -> NDArray[np.uint16]:
-    upto = probabilities.cumsum(axis=1)[:, :-1]
-    return (rng.random((len(upto), 1)) > upto).sum(axis=1).astype(np.uint16)
-
-
-VARIANTS: dict[str, dict[tuple[Any, str], Any]] = {
-    "whole": {},
-    **{name: _of_shares(change) for name, change in SHARES.items()},
-    "points-by-pivoted-cholesky": {(kernel_features, "inducing_points"): optimised_points},
-    "labels-and-codes-by-chance": {
-        (sampler, "sample_codes"): independent_codes,
-        (sampler, "systematic_labels"): independent_labels,
-    },
-    "naive-bayes": {},
-}
-"""Replacements of parts, by name; naive Bayes is measured beside them."""
+"""Changes of the rule that splits the budget; naive Bayes is measured beside them."""
 
 
 def row_of(dataset: str, variant: str, epsilon: float = 1.0, seed: int = 0) -> ResultRow:
@@ -117,9 +55,13 @@ def row_of(dataset: str, variant: str, epsilon: float = 1.0, seed: int = 0) -> R
         schema = clustmix.Schema.model_validate(site.table_schema.model_dump(mode="json"))
         kind = clustmix.NaiveBayes if variant == "naive-bayes" else clustmix.ClustMix
         frame, started = read_table(site), time.process_time()
-        with ExitStack() as patches:
-            for (module, attribute), other in VARIANTS[variant].items():
-                patches.enter_context(mock.patch.object(module, attribute, other))
+        known = rule.shares_of
+
+        def changed(*args: Any, **kwargs: Any) -> rule.Shares:
+            shares = known(*args, **kwargs)
+            return replace(shares, **CHANGES[variant](shares))
+
+        with mock.patch.object(rule, "shares_of", changed):
             model = kind(
                 schema, patient_column=site.unit.column, max_rows_per_patient=site.unit.max_rows,
                 patients=site.patients, **budget_of(site),

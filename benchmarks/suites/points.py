@@ -16,12 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.in_process import measured, shards_of
+from benchmarks.in_process import SeededNoise, measured, shards_of
 from benchmarks.jobs import run
 from benchmarks.results import IN_PROCESS, ResultRow
 from benchmarks.rivals.__main__ import site_of
 from benchmarks.rivals.clustmix.kip import centred_one_hot, optimise, ridge_solve
-from benchmarks.seeded_noise import SeededNoise
 from benchmarks.tables import images_of
 from privacy.calibration import release_mu
 from privacy.parameters import Adjacency, PrivacyParameters

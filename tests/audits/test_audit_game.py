@@ -4,7 +4,7 @@ import pytest
 from audits import game
 from audits.pairs import AUDIT_DOMAIN, AuditPatient, neighbour_pairs
 from audits.subjects import PatientCount, subject_of
-from benchmarks.seeded_noise import SeededNoise
+from benchmarks.in_process import SeededNoise
 from privacy.randomness import OperatingSystemNoise
 
 PAIRS = {pair.name: pair for pair in neighbour_pairs(AUDIT_DOMAIN)}

@@ -12,7 +12,7 @@ from audits.findings import Claim
 from audits.planted import PlantedTable
 from audits.replay import project, replay
 from audits.subjects import subject_of
-from benchmarks.seeded_noise import SeededNoise
+from benchmarks.in_process import SeededNoise
 from privacy.calibration import gdp_mu
 from storage.schema.table import TableSchema
 from tasks.ingest.encoding import domain_of

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from fixed_runs import Randomness
 
-from benchmarks.seeded_noise import SeededNoise
+from benchmarks.in_process import SeededNoise
 from clustmix import Schema
 
 SCHEMA = Schema(

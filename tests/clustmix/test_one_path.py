@@ -7,7 +7,7 @@ import pytest
 from fixed_runs import Randomness, fixed_randomness
 
 import clustmix
-from benchmarks.seeded_noise import SeededNoise
+from benchmarks.in_process import SeededNoise
 from clustmix import Schema
 from privacy.errors import Withheld
 from storage.releases.measurements import MeasurementStore

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import yaml
 
-from benchmarks.seeded_noise import SeededNoise
+from benchmarks.in_process import SeededNoise
 from flows.cli import main
 from flows.site.request import job_of
 from flows.site.site_file import load_site

@@ -13,7 +13,7 @@ from fixed_runs import Randomness, fixed_randomness
 from forced_release import DyingShard
 from waiting import kill_spawned
 
-from benchmarks.seeded_noise import SeededNoise
+from benchmarks.in_process import SeededNoise
 from flows.site.request import SiteRequest, load_job
 from privacy.errors import Withheld
 from storage.keys.key_store import KeyStore

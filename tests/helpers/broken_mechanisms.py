@@ -10,7 +10,7 @@ from audits.findings import AuditResult, Claim, judge_pair
 from audits.game import ATTACKS, play
 from audits.pairs import AUDIT_DOMAIN, AuditPatient, neighbour_pairs
 from audits.subjects import PatientCount, patient_count, subject_of
-from benchmarks.seeded_noise import SeededNoise
+from benchmarks.in_process import SeededNoise
 from privacy.randomness import OperatingSystemNoise
 from tasks.measurement.measurement_plan import SumRequest, plan_measurement
 from tasks.measurement.method import Stage

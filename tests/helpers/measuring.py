@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 
-from benchmarks.seeded_noise import SeededNoise
+from benchmarks.in_process import SeededNoise
 from tasks.execution.executor import InProcessExecutor
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodedRows, EncodingDomain

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from measuring import NoNoise
 
-from benchmarks.seeded_noise import SeededNoise
+from benchmarks.in_process import SeededNoise
 from privacy.errors import ConfigurationError
 from privacy.events import Gaussian
 from privacy.mechanisms import (

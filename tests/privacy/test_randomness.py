@@ -5,7 +5,7 @@ from scipy.special import ndtr
 from scipy.stats import binom, chi2
 
 import privacy.randomness
-from benchmarks.seeded_noise import SeededNoise
+from benchmarks.in_process import SeededNoise
 from privacy.randomness import OperatingSystemNoise
 
 DRAWS = 20_000

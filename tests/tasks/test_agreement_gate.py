@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from measuring import curator_of
 
-from benchmarks.seeded_noise import SeededNoise
+from benchmarks.in_process import SeededNoise
 from privacy.errors import Withheld
 from storage.schema.table import TableSchema
 from tasks.gates import agreement

@@ -15,7 +15,7 @@ from measuring import curator_of, domain_with, rows_with
 from pydantic import TypeAdapter
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from benchmarks.seeded_noise import SeededNoise
+from benchmarks.in_process import SeededNoise
 from flows.site.request import job_of
 from flows.site.site_file import load_site
 from storage.files.diagnostics import DiagnosticsFile

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from measuring import NoNoise
 
-from benchmarks.seeded_noise import SeededNoise
+from benchmarks.in_process import SeededNoise
 from privacy.errors import IntegrityError
 from privacy.randomness import OperatingSystemNoise
 from tasks.measurement.curator import Curator

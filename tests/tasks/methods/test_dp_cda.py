@@ -3,7 +3,7 @@ import pytest
 from measuring import released_of
 from pydantic import ValidationError
 
-from benchmarks.seeded_noise import SeededNoise
+from benchmarks.in_process import SeededNoise
 from privacy.errors import ConfigurationError
 from privacy.events import Gaussian
 from tasks.measurement.statistics import SUM_SCALE

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from audits.pairs import AUDIT_DOMAIN, AuditPatient, encode
 from audits.subjects import NOISE, SUBJECTS
-from benchmarks.seeded_noise import SeededNoise
+from benchmarks.in_process import SeededNoise
 from flows.stages import text_of
 from privacy.calibration import gdp_mu
 from privacy.gaussian import GaussianAccountant

@@ -5,7 +5,7 @@ import pytest
 from measuring import curator_of, domain_with, in_shards, rows_with
 from measuring import sampled as valid_records
 
-from benchmarks.seeded_noise import SeededNoise
+from benchmarks.in_process import SeededNoise
 from tasks.measurement.method import measure
 from tasks.methods.clustmix.clustmix import clustmix
 from tasks.methods.clustmix.clustmix_settings import ClustMixConfig

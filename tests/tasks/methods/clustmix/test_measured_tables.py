@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from measuring import NoNoise, curator_of, domain_with, rows_with
 
-from benchmarks.seeded_noise import SeededNoise
+from benchmarks.in_process import SeededNoise
 from tasks.methods.clustmix.table_clustmix import Effort, TableClustMix
 from tasks.methods.clustmix.tables.measured_tables import LABEL, measured_tables
 from tasks.reporting import released_tables

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from measuring import sampled as sampled_of
 
-from benchmarks.seeded_noise import SeededNoise
+from benchmarks.in_process import SeededNoise
 from privacy.errors import IntegrityError
 from tasks.measurement.method import measure
 from tasks.methods.clustmix.table_clustmix import Effort, TableClustMix

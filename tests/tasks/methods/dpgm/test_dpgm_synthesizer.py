@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from measuring import curator_of, released_of
 
-from benchmarks.seeded_noise import SeededNoise
+from benchmarks.in_process import SeededNoise
 from tasks.measurement.method import measure
 from tasks.methods.dpgm.dp_kmeans import DpKMeans, DpKMeansConfig
 from tasks.methods.dpgm.dpgm import GRADIENTS, Dpgm

@@ -13,6 +13,7 @@ SHOWN = {
     "images": r"bar across:\n(.*\n){8}mean of .*bar down:\n(.*\n){8}Guarantee\(epsilon=(4|3.9)",
     "items": r"real +with tea 8\d%.*\n  synthetic +with tea [78]\d%.*\n.*asked for: 1 yes\n",
     "accountant": r"label_counts: Gaussian.*\n(.*\n)+(Charged to cohort .*\n){2}BUDGET_EXCEEDED",
+    "conclusions": r"January +odds ratio .*\nboth +odds ratio .*\nJanuary +mean age .* interval ",
     "bundle": r"made-up/r-\d{8}-\w{8}, naive_bayes, signed.*\n(.*\n)+300 synthetic rows:\n",
 }
 

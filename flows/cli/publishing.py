@@ -224,7 +224,7 @@ def estimate(
         {"release_id": release, **asked, **asdict(found)},
         {
             quantity.replace("_", " ").capitalize(): str(found),
-            "Standard errors": f"{found.sampling:.3g} sampling, {found.noise:.3g} noise{logs}",
+            "Std. error": f"{found.sampling:.3g} sampling, {found.noise:.3g} noise{logs}",
             "Cite": f"with release {release}, whose manifest states the guarantee and the noise",
         },
     )

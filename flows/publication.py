@@ -244,10 +244,13 @@ class Publisher:
         job = job_of_measurement(measurement, release_id)
         job = replace(job, rows=rows or job.rows, points=points or job.points)
         job = replace(job, soft_labels=soft_labels or job.soft_labels)
-        checked: tuple[str, ...] = ()
-        if not measurement.pooled:
-            charge = measurement.record.ledger_entry
-            checked = self.entries.checked_before(charge, job.declarations)
+        charges = {part["ledger_entry"] for part in measurement.pooled}
+        charges = charges or {measurement.record.ledger_entry}
+        checks = [
+            len(self.entries.checked_before(entry.entry_id, job.declarations))
+            for entry in self.entries.all()
+            if entry.entry_id in charges
+        ]
         job = job if gate is None else replace(job, site={**job.site, "gate": gate})
         files, manifest = publish_steps.prepare(
             job,
@@ -255,7 +258,7 @@ class Publisher:
             randomness.system_generator(),
             conditions,
             draws=draws,
-            checks_before=len(checked),
+            checks_before=max(checks, default=0),  # later parts count those of earlier ones
             executor=partial(self.executor, release_id),
         )
         self.pending.write(files, manifest)

@@ -35,12 +35,15 @@ def pooled(capsys, *words):
 def test_parts_of_a_partition_have_the_guarantee_of_the_largest_and_charge_nothing(
     installation, capsys, method
 ):
+    main(["check", str(made.write_site(installation, privacy_unit=partition(0, 3)))])
     parts = [release(installation, method=method, privacy_unit=partition(n)) for n in (0, 1)]
+    capsys.readouterr()
     ledger = LedgerDatabase(installation / "home" / "ledger.sqlite")
     history = ledger.history()
     manifest, answer = pooled(capsys, *(part.release_id for part in parts), "--rows", "500")
     assert ledger.history() == history
     assert answer["epsilon"] == parts[0].epsilon
+    assert manifest["corrected_after_checks"] == 1
     assert "in part 0 of 2 of the split by-hash" in manifest["privacy_unit"]
     assert manifest["privacy_unit"].endswith("one of 2 parts")
     assert [part["release_id"] for part in manifest["pooled"]] == [p.release_id for p in parts]

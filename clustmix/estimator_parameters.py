@@ -26,6 +26,7 @@ class Parameters:
     patient_column: str | None = None
     max_rows_per_patient: int = 1
     patients: int | None = None
+    parts: int = 1
 
     def __post_init__(self) -> None:
         if not self.kind:
@@ -97,7 +98,12 @@ class Parameters:
         target, domain = self._target(), domain_of(self.schema)
         return build(
             self._settings(),
-            replace(domain, rows_per_patient=target.max_rows_per_patient, patients=target.patients),
+            replace(
+                domain,
+                rows_per_patient=target.max_rows_per_patient,
+                patients=target.patients,
+                parts=target.parts,
+            ),
         )
 
     def _require_unspent(self) -> None:

@@ -21,7 +21,7 @@ class ClustMix(Synthesizer):
 
     Parameters
     ----------
-    schema, epsilon, delta, adjacency, patient_column, max_rows_per_patient, patients
+    schema, epsilon, delta, adjacency, patient_column, max_rows_per_patient, patients, parts
         Parameters of every method; `Synthesizer` explains them.
     variation : float, from 0 to 3, default 1.0
         Images: strength of the public warps of what is sampled; 0 for none.
@@ -60,7 +60,7 @@ class NaiveBayes(Synthesizer):
 
     Parameters
     ----------
-    schema, epsilon, delta, adjacency, patient_column, max_rows_per_patient, patients
+    schema, epsilon, delta, adjacency, patient_column, max_rows_per_patient, patients, parts
         Parameters of every method; `Synthesizer` explains them.
 
     Examples
@@ -85,7 +85,7 @@ class DPCDA(Synthesizer):
 
     Parameters
     ----------
-    schema, epsilon, delta, adjacency, patient_column, max_rows_per_patient, patients
+    schema, epsilon, delta, adjacency, patient_column, max_rows_per_patient, patients, parts
         Parameters of every method; `Synthesizer` explains them.
     order_of_mixture : int, from 1 to 100,000, default 128
         Records of one class in a mixture (l).
@@ -137,7 +137,7 @@ class DPGM(Synthesizer):
 
     Parameters
     ----------
-    schema, epsilon, delta, adjacency, patient_column, max_rows_per_patient, patients
+    schema, epsilon, delta, adjacency, patient_column, max_rows_per_patient, patients, parts
         Parameters of every method; `Synthesizer` explains them.
     clusters : int, from 1 to 200, default 10
         Clusters, one network each.
@@ -215,7 +215,7 @@ class DPKMeans(Synthesizer):
 
     Parameters
     ----------
-    schema, epsilon, delta, adjacency, patient_column, max_rows_per_patient, patients
+    schema, epsilon, delta, adjacency, patient_column, max_rows_per_patient, patients, parts
         Parameters of every method; `Synthesizer` explains them.
     clusters : int, from 1 to 1000, default 10
         Number of clusters.

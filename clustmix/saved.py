@@ -53,6 +53,7 @@ class ModelRecord(Document):
     patient_column: str | None
     max_rows_per_patient: int
     patients: int | None = None
+    parts: int = 1
     events: tuple[dict[str, JsonValue], ...]
     charged: Charged | None
     tainted: bool

@@ -57,6 +57,9 @@ class Synthesizer(Parameters):
     patients : int, from 1 to 10,000,000,000, optional
         About how many patients there are: a public, rounded number, by which a method may split
         its budget. `sample` gives as many rows.
+    parts : int, from 1 to 1000, default 1
+        Number of measurements of other patients, this one included, that a pool will add up: by it
+        a method may split its budget.
 
     Notes
     -----

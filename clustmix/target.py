@@ -57,7 +57,7 @@ class Fitted:
 
 
 class Target(BaseModel):
-    """A guarantee, whom it protects, and about how many patients there are."""
+    """A guarantee, whom it protects, about how many patients there are, and in how many parts."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
@@ -67,6 +67,7 @@ class Target(BaseModel):
     patient_column: str | None
     max_rows_per_patient: int
     patients: Annotated[int, Field(ge=1, le=10_000_000_000)] | None
+    parts: Annotated[int, Field(ge=1, le=1000)]
 
     @property
     def parameters(self) -> PrivacyParameters:

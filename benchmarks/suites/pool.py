@@ -61,11 +61,14 @@ def scored(model: clustmix.Synthesizer, test: pd.DataFrame) -> dict[str, float]:
     return {name: found[name] for name in ("auc", "log_loss", "tvd_1way", "tvd_2way")}
 
 
-def fitted(schema: clustmix.Schema, rows: pd.DataFrame, epsilon: float, unit: Any) -> Any:
+def fitted(
+    schema: clustmix.Schema, rows: pd.DataFrame, epsilon: float, unit: Any, parts: int = 1
+) -> Any:
     """Measure rows with ClustMix, which is told their number in two digits."""
     column = unit["patient_column"]
     size = int(float(f"{rows[column].nunique() if column else len(rows):.2g}"))
-    return clustmix.ClustMix(schema, epsilon=epsilon, delta=DELTA, patients=size, **unit).fit(rows)
+    given = {**unit, "epsilon": epsilon, "delta": DELTA, "patients": size, "parts": parts}
+    return clustmix.ClustMix(schema, **given).fit(rows)
 
 
 def places_of(keys: pd.Series, rows: pd.DataFrame, parts: int, differ: str, seed: int) -> Any:
@@ -84,10 +87,11 @@ def parts_of(name: str, parts: int, differ: str, seed: int) -> dict[str, float]:
     column = unit["patient_column"]
     keys = train[column] if column else pd.Series(range(len(train)))
     place = places_of(keys, train, parts, differ, seed)
-    each = [fitted(schema, train[place == t], EPSILON, unit) for t in range(parts)]
+    each = [fitted(schema, train[place == t], EPSILON, unit, parts) for t in range(parts)]
     began = perf_counter()
-    models = {"pool": clustmix.pool(each, disjoint=True), "part": each[-1]}
+    models = {"pool": clustmix.pool(each, disjoint=True)}
     seconds = perf_counter() - began
+    models["part"] = fitted(schema, train[place == parts - 1], EPSILON, unit)
     rho = Decimal(each[0].guarantee_.rho / parts).quantize(Decimal("1e-12"))
     less = affordable_epsilon(rho, delta=DELTA, adjacency=Adjacency.ADD_REMOVE)
     for kind, epsilon in (("whole", less), ("all", EPSILON)):
@@ -100,8 +104,11 @@ def hospitals(seed: int) -> dict[str, float]:
     """AUC in each hospital's held-out patients: alone, pooled, and all rows in one place."""
     schema, unit, train, test = tables(HOSPITALS, seed)
     alone = {name: fitted(schema, rows, EPSILON, unit) for name, rows in train.groupby("hospital")}
+    each = [
+        fitted(schema, rows, EPSILON, unit, len(alone)) for _, rows in train.groupby("hospital")
+    ]
     both = {
-        "pool": clustmix.pool(list(alone.values()), disjoint=True),
+        "pool": clustmix.pool(each, disjoint=True),
         "all": fitted(schema, train, EPSILON, unit),
     }
     return {

@@ -113,6 +113,7 @@ def job_of(
         soft_labels=site.soft_labels,
         points=None if site.distill is None else site.distill.points,
         patients=site.patients,
+        parts=site.n_parts,
         pool_last=None if site.publish is None else site.publish.pool.last,
         site=site.model_dump(mode="json", by_alias=True),
     )

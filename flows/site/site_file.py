@@ -247,6 +247,9 @@ class SiteFile(Declaration):
     patients: Annotated[StrictInt, Field(ge=1, le=10_000_000_000)] | None = left_out()
     """Approximate number of patients: public, rounded, and no count of the table. It sets the split
     of the budget, 10,000 if left out; the guarantee does not depend on it."""
+    parts: Annotated[StrictInt, Field(ge=1, le=1000)] | None = left_out()
+    """Number of releases, this one included, that a pool adds up. The budget is split by it;
+    ``publish.pool.last``, or 1, if left out."""
     public_benchmark_data: StrictBool = False
     """Declare the data public, which allows experiments without a guarantee."""
     approval: Literal["none", "officer"] = "none"
@@ -352,6 +355,11 @@ class SiteFile(Declaration):
         """Number of synthetic rows, declared or by the public rule."""
         n_columns = len(self.table_schema.columns)
         return self.rows or min(_MOST_ROWS, max(_MOST_VALUES // n_columns, 10_000))
+
+    @property
+    def n_parts(self) -> int:
+        """Number of releases that a pool adds up."""
+        return self.parts or (1 if self.publish is None else self.publish.pool.last)
 
     @property
     def cohort(self) -> str:

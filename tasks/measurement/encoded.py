@@ -25,8 +25,8 @@ class EncodingDomain:
     means "missing". The codes of a `numeric` column are ordered bins of numbers. At most
     `rows_per_patient` rows of a patient are kept. `patients` is about how many there are, declared
     and public, and `image` the rows, columns and channels of the image whose pixels the columns
-    are, from the top left; None where nobody said, and where they are none. Every record keeps the
-    `rules`.
+    are, from the top left; None where nobody said, and where they are none. A pool will add up so
+    many measurements, or `parts`, of other patients. Every record keeps the `rules`.
     """
 
     column_names: tuple[str, ...]
@@ -36,6 +36,7 @@ class EncodingDomain:
     label_levels: tuple[str, ...]
     rows_per_patient: int = 1
     patients: int | None = None
+    parts: int = 1
     image: tuple[int, int, int] | None = None
     rules: RecordRules | None = None
 

@@ -55,8 +55,8 @@ class ReleaseJob:
     The cohort is the patients whose budget pays, also for other datasets; its lifetime epsilon is
     as declared, the caps are in the currency of the ledger. The partition is the part of the
     patients that is read, None for all; entry is its rule, if it has periods; the requester the key
-    id of who asked; the number of patients, if any, a declared one; the points those of a
-    distillation, if any. The site is the site file as JSON values.
+    id of who asked; the number of patients, if any, a declared one; so many parts a pool adds up;
+    the points those of a distillation, if any. The site is the site file as JSON values.
     """
 
     ref: ReleaseRef
@@ -80,6 +80,7 @@ class ReleaseJob:
     soft_labels: bool = False
     points: int | None = None
     patients: int | None = None
+    parts: int = 1
     pool_last: int | None = None
     site: dict[str, Any]
 
@@ -109,6 +110,8 @@ class ReleaseJob:
         settings = {key: self.site[key] for key in kept if key in self.site}
         if self.period is not None:
             settings[PERIOD_KEY] = self.period
+        if self.parts > 1:
+            settings["parts"] = self.parts
         return settings | {"cohort": self.cohort, "source": without_places(self.site["source"])}
 
     @property
@@ -197,7 +200,12 @@ class ReleaseJob:
         domain = domain_of(self.table_schema)
         return build(
             self.method,
-            replace(domain, rows_per_patient=self.unit.max_rows, patients=self.patients),
+            replace(
+                domain,
+                rows_per_patient=self.unit.max_rows,
+                patients=self.patients,
+                parts=self.parts,
+            ),
         )
 
     def charge(self, request_key: str, *, owner: str) -> Charge:

@@ -15,7 +15,8 @@ SETTINGS = {"epsilon": 1.0, "delta": 1e-6, "patient_column": "patient", "max_row
 
 def halves(make, schema, frame):
     return [
-        make(schema, **SETTINGS, patients=500).fit(part) for part in (frame[:1000], frame[1000:])
+        make(schema, **SETTINGS, patients=500, parts=2).fit(part)
+        for part in (frame[:1000], frame[1000:])
     ]
 
 

@@ -1,6 +1,5 @@
 """Releases by entry. Canaries are counted from outside, in the sealed sums of each release."""
 
-import io
 import subprocess
 import sys
 import threading
@@ -10,10 +9,12 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from unittest import mock
 
+import canary_entries as canaries
 import made_up_release as made
 import numpy as np
 import pandas as pd
 import pytest
+from canary_entries import LEVELS, N_CANARIES, SCHEMA
 from waiting import until
 
 from flows.cli import main
@@ -28,22 +29,9 @@ from privacy.errors import (
     LedgerError,
     Withheld,
 )
-from storage.public_data import datasets
-from storage.releases.measurements import MeasurementStore, sealed_file
 from storage.schema.visit_columns import ByEntry
 from storage.settings import load_settings
-from tasks.measurement.centred import counts_of
-from tasks.measurement.statistics import SUM_SCALE
-from tasks.methods.naive_bayes import HISTOGRAMS
 from tasks.steps.entries import Entries
-
-N_CANARIES = 30
-LEVELS = ["none", *(f"c{number}" for number in range(N_CANARIES))]
-SCHEMA = {
-    "columns": [{"name": "who", "kind": "categorical", "levels": LEVELS}],
-    "label": {"name": "died", "levels": {"no": ["n"], "yes": ["y"]}, "positive": "yes"},
-    "ignore": [],
-}
 
 
 def patients(*, months=4, n_patients=200, seed=1):
@@ -75,16 +63,7 @@ def write_site(folder, cohort, **changes):
 
 
 def times_read(site, others=()):
-    """Return how often each canary is in the sealed sums of all releases together."""
-    store, times = MeasurementStore(load_settings().measurements), Counter()
-    for entry in site.ledger.entries():
-        if entry.state.value != "void":
-            files = store.open(entry.release_id).files
-            with np.load(io.BytesIO(files[sealed_file(HISTOGRAMS)])) as arrays:
-                _, counts = counts_of(arrays["values"] / SUM_SCALE, [len(LEVELS), *others])
-            counts = np.rint(counts.sum(axis=0)[1 : len(LEVELS)]).astype(int).tolist()
-            times.update({level: n for level, n in zip(LEVELS[1:], counts, strict=True) if n})
-    return times
+    return canaries.times_read(site.ledger.entries(), load_settings().measurements, others)
 
 
 def periods(site):
@@ -269,24 +248,10 @@ def killed(site, path, period, environment, seconds):
 @pytest.mark.timeout(900)
 def test_two_years_of_diabetes_read_nobody_twice_and_cost_one_release(installation, site, capsys):
     """Patients come back, runs are killed at random moments and asked again."""
-    rng = np.random.default_rng()
-    table = datasets.find("diabetes130", places=load_settings().data_places)
-    stays = pd.read_parquet(table, columns=["patient_nbr", "time_in_hospital", "readmitted"])
-    stays = stays.rename(columns={"patient_nbr": "patient", "readmitted": "died"})
-    number, names = pd.factorize(stays["patient"])
-    often = np.argsort(-np.bincount(number))[:N_CANARIES]  # canaries come back most often
-    who = dict(zip(often.tolist(), LEVELS[1:], strict=True))
-    month = rng.integers(0, 24, len(names))[number]
-    month = np.minimum(23, month + stays.groupby("patient").cumcount())
-    months = [f"{2023 + place // 12}-{place % 12 + 1:02d}" for place in range(24)]
-    stays["admitted"] = [f"{months[place]}-15" for place in month]
-    stays["who"] = [who.get(one, "none") for one in number]
-    days = {"name": "time_in_hospital", "kind": "integer", "lower": 1, "upper": 14, "bins": 14}
-    levels = {"no": ["NO"], "yes": ["<30", ">30"]}
-    schema = {"columns": [*SCHEMA["columns"], days], "label": {**SCHEMA["label"], "levels": levels}}
+    rng, (stays, schema) = np.random.default_rng(), canaries.two_years()
     environment, ends = made.process_environment(installation, dask_workers=0), Counter()
-    asked, pools = {"schema": SCHEMA | schema, "publish": {"pool": {"last": 12}}}, set()
-    for place, period in enumerate(months):
+    asked, pools = {"schema": schema, "publish": {"pool": {"last": 12}}}, set()
+    for place, period in enumerate(canaries.MONTHS):
         known = stays[stays["admitted"] < f"{period}-99"]
         path = write_site(installation, known, **asked)
         if place % 3 == 1:
@@ -294,13 +259,13 @@ def test_two_years_of_diabetes_read_nobody_twice_and_cost_one_release(installati
         with suppress(Withheld):
             pools.add(made.release_without_engine(path, period=period, again=True).pool)
     states = Counter(entry.state.value for entry in site.ledger.entries())
-    times = times_read(site, [14])
+    times = times_read(site, [canaries.N_DAYS])
     with capsys.disabled():
         read = Counter(times.values())
         print(f"\n  {dict(ends)} {dict(states)}, {len(pools) - 1} pools, canaries read: {read}")  # noqa: T201
     assert set(times.values()) == {1}
     assert len(times) == N_CANARIES or states["burned"]
-    assert periods(site) == {*months}
+    assert periods(site) == {*canaries.MONTHS}
     assert len(pools - {None}) == states["published"] - 11
     assert site.ledger.balance("made-up").spent_rho == site.ledger.entries()[0].rho
     site.ledger.verify()

@@ -1,8 +1,9 @@
 """What the Python processes of a whole installation do differently in tests.
 
 They write down what they draw, before anybody sees it; they wait after a draw where a test holds
-them; and they try an arrival again sooner whose run
-has failed. Python imports ``sitecustomize`` when it starts; `variables` writes one that calls
+them; they try an arrival again sooner whose run has failed; and where they ask which period has
+ended, they take the date that a test has set.
+Python imports ``sitecustomize`` when it starts; `variables` writes one that calls
 `install`, wherever a process was started from: by a worker, by the command, or by hand.
 """
 
@@ -21,6 +22,9 @@ HURRY = 60
 
 HOLD = "hold"
 """While this file is beside the folder of the draws, every process waits after each draw."""
+
+TODAY = "today"
+"""File beside it with the date by which periods end."""
 
 HELD = "held"
 """Folder beside it, with a file for each release that waits."""
@@ -71,8 +75,25 @@ def _hurry(arrivals):
     arrivals._RETRY_AFTER = tuple(delay / HURRY for delay in arrivals._RETRY_AFTER)
 
 
+def _set_date(request):
+    """Let the last period be that of the date in the file, if there is one."""
+    import datetime
+
+    today = Path(os.environ[DRAWS]).with_name(TODAY)
+
+    class Clock(datetime.datetime):
+        @classmethod
+        def now(cls, tz=None):
+            if not today.exists():
+                return super().now(tz)
+            return cls.fromisoformat(today.read_text()).replace(tzinfo=tz)
+
+    request.datetime = Clock
+
+
 def install():
     """Patch the modules in question when they are imported."""
     if DRAWS in os.environ:
         wrapt.register_post_import_hook(_hurry, "storage.arrivals.arrival_store")
+        wrapt.register_post_import_hook(_set_date, "flows.site.request")
         wrapt.register_post_import_hook(record_draws, "tasks.measurement.curator")

@@ -56,7 +56,8 @@ class TableClustMix:
 
     def plan(self, *, mu: float) -> MeasurementPlan:
         """Every noisy statistic and its noise, from public values alone."""
-        return draws.plan_of(self._layout, patients=self.domain.patients, mu=mu)
+        patients, parts = self.domain.patients, self.domain.parts
+        return draws.plan_of(self._layout, patients=patients, mu=mu, parts=parts)
 
     def stages(self) -> tuple[Stage, ...]:
         """Return the stages; the last draws are made by mixing."""
@@ -159,7 +160,8 @@ class TableClustMix:
         return Layout.of(self.domain)
 
     def _split(self, curator: Curator) -> rule.Shares:
-        return rule.shares_of(self._layout, patients=self.domain.patients, mu=curator.plan.mu)
+        patients, parts, mu = self.domain.patients, self.domain.parts, curator.plan.mu
+        return rule.shares_of(self._layout, patients=patients, mu=mu, parts=parts)
 
     def _partition(self, curator: Curator, released: Released) -> Released:
         """Say what is measured of each column; public."""
@@ -190,13 +192,13 @@ class TableClustMix:
         layout = self._layout
         if layout.n_columns == 1:
             return [], {"code_groups": np.arange(layout.width)}
-        planned = curator.plan[PAIR_TABLES]
+        planned, parts, mu = curator.plan[PAIR_TABLES], self.domain.parts, curator.plan.mu
         choice = rule.choose_pairs(
             layout,
             counts.shares,
-            most=rule.most_codes(layout, patients=self.domain.patients, mu=curator.plan.mu),
+            most=rule.most_codes(layout, patients=self.domain.patients, mu=mu, parts=parts),
             one_ways=self._split(curator).one_ways,
-            pair_mu=planned.mu,
+            pair_mu=rule.mu_of_pool(planned.mu, parts),
             patients=counts.patients,
         )
         noisy = curator.release(
@@ -252,7 +254,8 @@ class TableClustMix:
         for index in range(split.rounds):
             name = draws.residual_round(index)
             stddev = curator.plan[name].unit_noise_stddev
-            loudness = rounds.loudness(stddev=stddev)
+            in_pool = rule.mu_of_pool(1.0, self.domain.parts)
+            loudness = rounds.loudness(stddev=stddev / in_pool)
             noisy = curator.release(
                 name,
                 draws.weighted_residuals,

@@ -47,18 +47,19 @@ def residual_round(index: int) -> str:
     return f"residual_round_{index + 1}"
 
 
-def plan_of(layout: Layout, *, patients: int | None, mu: float) -> MeasurementPlan:
+def plan_of(layout: Layout, *, patients: int | None, mu: float, parts: int = 1) -> MeasurementPlan:
     """Plan every draw from public values alone; nobody may have said the number of patients.
 
     Privacy
     -------
     Reads no data. The sensitivities are those proved beside the sums.
     """
-    shares = rule.shares_of(layout, patients=patients, mu=mu)
+    shares = rule.shares_of(layout, patients=patients, mu=mu, parts=parts)
     counts = (layout.n_labels, 1 + layout.width)
     requests = [SumRequest(LABEL_COUNTS, counts, share=shares.label_counts)]
     if layout.n_columns > 1:
-        shape = (rule.n_cells(layout, rule.most_codes(layout, patients=patients, mu=mu)),)
+        most = rule.most_codes(layout, patients=patients, mu=mu, parts=parts)
+        shape = (rule.n_cells(layout, most),)
         requests.append(SumRequest(PAIR_TABLES, shape, share=shares.pair_tables))
     residuals = (1 + n_features(layout), layout.n_labels)
     requests += [

@@ -72,12 +72,23 @@ def declared_patients(patients: int | None) -> float:
     return float(patients or DEFAULT_PATIENTS)
 
 
-def shares_of(layout: Layout, *, patients: int | None, mu: float) -> Shares:
+def mu_of_pool(mu: float, parts: int) -> float:
+    """Return the budget by which a part of a pool is measured, above its own.
+
+    A pool of T parts has T times the patients and root T times the noise: its shares are as exact
+    as a part's would be at root T times the budget.
+    """
+    return mu * float(np.sqrt(parts))
+
+
+def shares_of(layout: Layout, *, patients: int | None, mu: float, parts: int = 1) -> Shares:
     """Split the budget, before a row is read: step 1 of the public rule in ``docs/methods.md``.
 
     Together, label counts and one-way counts match the accuracy of naive Bayes wherever noise
-    dominates. The rest is for pair tables and residuals.
+    dominates. The rest is for pair tables and residuals. Parts of a pool have kernel features of
+    their own, which do not add up: they have no draw.
     """
+    mu = mu_of_pool(mu, parts)
     sizes = np.asarray(layout.n_codes, dtype=np.float64)
     norm = centred_norm(layout.n_codes) * np.sqrt(layout.n_labels)
     noise = DEVIATION * sizes.mean() * norm / (mu * declared_patients(patients))
@@ -95,7 +106,7 @@ def shares_of(layout: Layout, *, patients: int | None, mu: float) -> Shares:
             one_ways,
             min(lacking, _MOST_BEFORE_PAIRS * both, both - _pair_part(layout, patients, mu)),
         )
-    kernel = _KERNEL_PART * (1.0 - drowned) if layout.n_declared > 1 else 0.0
+    kernel = _KERNEL_PART * (1.0 - drowned) if layout.n_declared > 1 and parts == 1 else 0.0
     rounds = _ROUNDS_OF_WIDE if layout.n_declared > _WIDE else _ROUNDS
     return Shares(
         label_counts=first,
@@ -134,10 +145,11 @@ def pair_noise(
     return float(DEVIATION * cells * stddev / patients)
 
 
-def most_codes(layout: Layout, *, patients: int | None, mu: float) -> int:
+def most_codes(layout: Layout, *, patients: int | None, mu: float, parts: int = 1) -> int:
     """Codes of a column in the pair tables: as many as a mean noise of 0.4 allows, or two."""
-    n, shares = declared_patients(patients), shares_of(layout, patients=patients, mu=mu)
-    pair_mu = mu * float(np.sqrt(shares.pair_tables))
+    n = declared_patients(patients)
+    shares = shares_of(layout, patients=patients, mu=mu, parts=parts)
+    pair_mu = mu_of_pool(mu, parts) * float(np.sqrt(shares.pair_tables))
     for most in range(max(layout.n_codes), 2, -1):
         n_codes = [min(k, most) for k in layout.n_codes]
         if _all_cells(n_codes) > MAX_CELLS:

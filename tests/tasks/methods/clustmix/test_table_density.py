@@ -12,7 +12,7 @@ from tasks.measurement.centred import (
     blocks_to_simplex,
     without_means,
 )
-from tasks.methods.clustmix.tables import estimates
+from tasks.methods.clustmix.tables import estimates, table_draws
 from tasks.methods.clustmix.tables import table_rule as rule
 from tasks.methods.clustmix.tables import table_sampler as sampler
 from tasks.methods.clustmix.tables.mixture import _Fit
@@ -145,6 +145,25 @@ def test_shares_add_up_and_pair_tables_have_less_where_they_drown():
     assert rich.label_counts < 0.30
     assert 0.85 < poor.label_counts < 0.90
     assert (alone.pair_tables, alone.kernel) == (0.0, 0.0)
+
+
+def test_a_part_is_measured_as_a_release_of_all_parts_at_their_noise_without_kernel_features():
+    layout, given = layout_of(14, 12), {"patients": 2_000}
+    part, whole = (
+        rule.shares_of(layout, mu=mu, parts=parts, **given) for mu, parts in ((0.25, 4), (0.5, 1))
+    )
+    assert (part.kernel, part.label_counts, part.one_ways) == (
+        0.0,
+        whole.label_counts,
+        whole.one_ways,
+    )
+    assert part.rounds * part.residuals == pytest.approx(
+        whole.rounds * whole.residuals + whole.kernel
+    )
+    few, many = (rule.most_codes(layout, mu=0.25, parts=parts, **given) for parts in (1, 4))
+    assert few < many == rule.most_codes(layout, mu=0.5, **given)
+    plan = table_draws.plan_of(layout, mu=0.25, parts=4, **given)
+    assert len(plan.statistics) == len(table_draws.plan_of(layout, mu=0.5, **given).statistics) - 1
 
 
 def test_quotas_are_whole_numbers_right_in_the_mean():

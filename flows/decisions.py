@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Literal
 
 from flows.publication import Publisher, ReleaseOutcome
-from privacy.errors import LedgerError
 from privacy.ledger import EntryState, LedgerEntry
-from storage.files.documents import Record, digest_of
+from storage.files.documents import Record, digest_of, refusals
 from storage.files.refs import ReleaseRef
 from storage.keys.keys import SigningKey
 from storage.releases.manifest import MANIFEST_FILE, Manifest
@@ -27,6 +26,8 @@ from storage.releases.signatures import (
     require_decision,
     sign_approval,
 )
+
+refusal = refusals(__package__)
 
 Decision = Literal["approve", "reject"]
 
@@ -70,11 +71,7 @@ def _waiting(publisher: Publisher, release_id: str) -> Iterator[LedgerEntry]:
     with publisher.locked(release_id), publisher.entries.closing(entry):
         current = publisher.entries.now(entry)
         if current.state is not EntryState.SEALED or not current.needs_approval:
-            raise LedgerError(
-                "NOTHING_TO_DECIDE",
-                f"expected a release that waits for an officer, found {release_id} "
-                f"{current.state.value}",
-            )
+            raise refusal("NOTHING_TO_DECIDE", release=release_id, state=current.state.value)
         yield current
 
 
@@ -159,22 +156,14 @@ def _falling(publisher: Publisher, release_id: str) -> tuple[LedgerEntry, dict[R
             if manifest.release_id == release_id and manifest.ledger_entry in paid:
                 digest = digest_of(manifest.to_bytes()).sha256
                 return paid[manifest.ledger_entry], {manifest.ref: digest}
-        raise LedgerError(
-            "RELEASE_UNKNOWN",
-            f"expected a release of the ledger or a resample in the store, found no "
-            f"{release_id[:80]!r}; clustmix ledger show lists the releases",
-        )
+        raise refusal("RELEASE_UNKNOWN", release=release_id[:80])
     [entry] = found
     if entry.state is EntryState.APPROVED:
         # Its run may have died between the store and the ledger.
         publisher.janitor.clean_up()
         entry = entries.now(entry)
     if entry.state not in (EntryState.PUBLISHED, EntryState.REVOKED) or entry.digest is None:
-        raise LedgerError(
-            "NOTHING_TO_REVOKE",
-            f"expected a published release, found {release_id} {entry.state.value}; nobody "
-            "was given it",
-        )
+        raise refusal("NOTHING_TO_REVOKE", release=release_id, state=entry.state.value)
     falling = {ReleaseRef(dataset=entry.dataset, release_id=release_id): entry.digest}
     for manifest in manifests_in(store):
         is_resample = manifest.ledger_entry == entry.entry_id and manifest.release_id != release_id

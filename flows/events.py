@@ -23,8 +23,9 @@ from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
 from pydantic import SecretStr
 
-from privacy.errors import ClustMixError, ConfigurationError
+from privacy.errors import ClustMixError
 from privacy.ledger import EntryState, LedgerEntry
+from storage.files.documents import refusals
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -48,6 +49,9 @@ class OrchestratorError(ClustMixError):
     """The orchestrator did not answer, or refused (exit code 1)."""
 
 
+refusal = refusals(__package__, OrchestratorError)
+
+
 @dataclass(frozen=True, slots=True)
 class PublicEvent:
     """One event: what has happened to what, with ids, states and codes.
@@ -67,18 +71,13 @@ class PublicEvent:
     event_id: UUID | None = None
 
     def __post_init__(self) -> None:
+        if unknown := sorted(set(self.payload) - _KEYS):
+            raise refusal("EVENT_REFUSED key", keys=", ".join(sorted(_KEYS)), found=unknown[0])
         wrong = [key for key, value in self.payload.items() if not _is_public(value)]
         if not _NAME.fullmatch(self.name) or not _WORD.fullmatch(self.resource_id):
             wrong.append("name or resource_id")
-        problem = (
-            f"expected ids, states and codes in an event, found another text in {', '.join(wrong)}"
-        )
-        if unknown := sorted(set(self.payload) - _KEYS):
-            problem = (
-                f"expected a payload of {', '.join(sorted(_KEYS))}, found the key {unknown[0]!r}"
-            )
-        if wrong or unknown:
-            raise ConfigurationError("EVENT_REFUSED", problem)
+        if wrong:
+            raise refusal("EVENT_REFUSED", wrong=", ".join(wrong))
 
     def as_json(self) -> dict[str, Any]:
         """Return the event as the server takes it."""
@@ -139,11 +138,7 @@ def orchestrator(
     answers or it refuses, address and password stay unsaid.
     """
     if not orchestrator_is_served():
-        raise OrchestratorError(
-            "ORCHESTRATOR_UNREACHABLE",
-            "expected PREFECT_API_URL, the address of a Prefect server, found none; clustmix "
-            "server start starts one",
-        )
+        raise refusal("ORCHESTRATOR_UNREACHABLE unnamed")
     import httpx
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.exceptions import ObjectNotFound
@@ -167,16 +162,8 @@ def orchestrator(
     except (httpx.HTTPError, httpx.InvalidURL):
         pass
     if status is not None and status < 500:
-        raise OrchestratorError(
-            "ORCHESTRATOR_REFUSED",
-            f"expected the Prefect server to accept a request, found HTTP status {status}; compare "
-            "PREFECT_API_URL and PREFECT_API_AUTH_STRING with those of the server",
-        )
-    raise OrchestratorError(
-        "ORCHESTRATOR_UNREACHABLE",
-        "expected an answer of the Prefect server at the address of PREFECT_API_URL, found none; "
-        "start it, or correct the address",
-    )
+        raise refusal("ORCHESTRATOR_REFUSED", status=status)
+    raise refusal("ORCHESTRATOR_UNREACHABLE")
 
 
 def every(read: Callable[..., list[T]], **asked: Any) -> list[T]:

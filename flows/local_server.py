@@ -18,11 +18,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from flows.supervisor import RUNNING, PartState, ServerError, Supervisor, run_module
-from storage.files.documents import Record, listed, read_kept, write_kept
+from storage.files.documents import Record, listed, read_kept, refusals, write_kept
 from storage.files.private import ensure_private_directory, folder_locked
 from storage.files.workspace import forbid_core_dumps
 from storage.settings import Settings
 from tasks.execution.runtime import safe_environment
+
+refusal = refusals(__package__, ServerError)
 
 HOST = "127.0.0.1"
 
@@ -61,11 +63,7 @@ class Addresses(Record):
 def read_addresses(folder: Path) -> Addresses | None:
     """Return the addresses (ServerError if the file is damaged); None where nothing was started."""
     path = folder / ADDRESSES_FILE
-    damaged = ServerError(
-        "SERVER_RECORD_INVALID",
-        f"expected the addresses of the started parts in {path}, found something else; delete the "
-        "file and start the server again",
-    )
+    damaged = refusal("SERVER_RECORD_INVALID", path=path)
     return read_kept(path, Addresses, damaged=damaged)
 
 
@@ -166,11 +164,7 @@ def part_states(folder: Path) -> tuple[PartState, ...]:
     """Return the states of the parts; it is a ServerError if their supervisor has ended."""
     states = Supervisor(folder).states()
     if not states and folder.exists() and read_addresses(folder) is not None:
-        raise ServerError(
-            "SERVER_UNSUPERVISED",
-            "expected the supervisor of the server to run, found that it ended; clustmix server "
-            "start begins anew",
-        )
+        raise refusal("SERVER_UNSUPERVISED")
     return states
 
 
@@ -264,10 +258,7 @@ def _start(
             elif time.monotonic() > end:
                 problem = f"no answer within {TIMEOUT_SECONDS:g} seconds"
             time.sleep(_POLL_SECONDS)
-        raise ServerError(
-            "SERVER_PART_FAILED",
-            f"expected the {name} to answer, found {problem}; {folder / name}.log may say why",
-        )
+        raise refusal("SERVER_PART_FAILED", name=name, problem=problem, log=folder / name)
 
     supervisor.launch(
         environment,
@@ -282,10 +273,7 @@ def _start(
     log("registering the deployments")
     code, said = run_module("flows.cli", "deploy", env=environment)
     if code != 0:
-        raise ServerError(
-            "SERVER_DEPLOY_FAILED",
-            f"expected to register the deployments, found: {['no answer', *said][-1]}",
-        )
+        raise refusal("SERVER_DEPLOY_FAILED", found=["no answer", *said][-1])
     log("waiting for the workers and the watcher")
     for name in _CALLERS:
         supervisor.start(name)
@@ -320,11 +308,7 @@ def free_port(wanted: int | None = 0) -> int:
             return int(probe.getsockname()[1])
     if wanted is None:
         return free_port()
-    raise ServerError(
-        "SERVER_PORT_TAKEN",
-        f"expected port {wanted} of {HOST} to be free, found that it cannot be used; choose "
-        "another one, or none to be given one",
-    )
+    raise refusal("SERVER_PORT_TAKEN", wanted=wanted, host=HOST)
 
 
 def web_status(address: str) -> int:

@@ -13,9 +13,9 @@ from flows.site.request import job_of
 from flows.site.site_file import SiteFile
 from privacy import randomness
 from privacy.charges import Caps
-from privacy.errors import IntegrityError, LedgerError, Withheld
+from privacy.errors import IntegrityError
 from privacy.ledger import EntryState, LedgerEntry
-from storage.files.documents import KEPT, Record
+from storage.files.documents import KEPT, Record, refusals
 from storage.files.refs import ReleaseRef, new_release_id
 from storage.files.workspace import PrivateWorkspace
 from storage.keys.key_store import KeyStore
@@ -36,6 +36,8 @@ from tasks.steps import publish_steps
 from tasks.steps.entries import AFTER_SEAL, WAIT_SECONDS, Entries
 from tasks.steps.janitor import Janitor
 from tasks.steps.job import ReleaseJob, RowsAsked
+
+refusal = refusals(__package__)
 
 _POLL_SECONDS = 0.5
 
@@ -106,11 +108,8 @@ class Publisher:
         entry = self.entries.of_release(release_id)
         outcome = self._finish(entry) if entry.state in AFTER_SEAL else None
         if outcome is None:
-            raise LedgerError(
-                "NOTHING_TO_PUBLISH",
-                f"expected a sealed release that was not published, found {release_id} "
-                f"{self.entries.now(entry).state.value}",
-            )
+            state = self.entries.now(entry).state.value
+            raise refusal("NOTHING_TO_PUBLISH", release=release_id, state=state)
         return outcome
 
     def publish_sealed(
@@ -136,11 +135,7 @@ class Publisher:
         """Return the measurement of a published release (else Withheld)."""
         entry = self.entries.of_release(release_id)
         if entry.state is not EntryState.PUBLISHED:
-            raise Withheld(
-                "NOT_PUBLISHED",
-                f"expected a published release, found {release_id} {entry.state.value}; only what "
-                "was published once is sampled again, pooled or exported",
-            )
+            raise refusal("NOT_PUBLISHED", release=release_id, state=entry.state.value)
         return self.entries.measurement(entry)
 
     def resample(
@@ -343,11 +338,7 @@ def _is_as_asked(manifest: Manifest, asked: RowsAsked) -> bool:
 def refuse_withheld(entry: LedgerEntry) -> None:
     """Refuse to go on with a measurement that was withheld, or taken back."""
     if entry.state in (EntryState.WITHHELD, EntryState.REVOKED):
-        raise Withheld(
-            "MEASUREMENT_WITHHELD",
-            f"release {entry.release_id} of the same table was {entry.state.value}; a measurement "
-            "with new noise is possible (--new-draw) and is charged again",
-        )
+        raise refusal("MEASUREMENT_WITHHELD", release=entry.release_id, state=entry.state.value)
 
 
 def job_of_measurement(measurement: Measurement, release_id: str) -> ReleaseJob:

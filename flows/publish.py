@@ -11,15 +11,16 @@ from flows import decisions, serving
 from flows.installation import Installation
 from flows.publication import Publisher, ReleaseOutcome, job_of_measurement
 from flows.site.request import FORM, ReleaseRequest, load_job
-from privacy.errors import LedgerError
 from privacy.ledger import EntryState, LedgerEntry
-from storage.files.documents import DatasetName, Record, ReleaseId
+from storage.files.documents import DatasetName, Record, ReleaseId, refusals
 from storage.releases.manifest import MANIFEST_FILE, Manifest
 from storage.releases.signatures import Approval
 from storage.schema.declarations import Declarations
 from tasks.execution.runtime import guarded_task, run_of_request
 from tasks.steps.entries import Entries
 from tasks.steps.job import ReleaseJob
+
+refusal = refusals(__package__)
 
 _UNSEALED = (EntryState.RESERVED, EntryState.EXECUTING, EntryState.VOID, EntryState.BURNED)
 
@@ -58,10 +59,8 @@ def publish_measurement(request: PublishRequest) -> State[None]:
 def _publish_for_page(request: PublishRequest, here: Installation) -> State[None]:
     entry = here.entries.of_release(request.release_id)
     if entry.dataset != request.dataset:
-        raise LedgerError(
-            "OTHER_DATASET",
-            f"expected a release of dataset {request.dataset!r}, found {entry.release_id} of "
-            f"{entry.dataset!r}",
+        raise refusal(
+            "OTHER_DATASET", dataset=request.dataset, release=entry.release_id, other=entry.dataset
         )
     if request.decision is None:
         job = _job_of(entry, here.entries, sites=here.sites, requester=here.requester)
@@ -90,10 +89,7 @@ def _job_of(
 ) -> ReleaseJob:
     """Return the job of a release: as sealed, or as the site file asks of a published one now."""
     if entry.state in _UNSEALED:
-        raise LedgerError(
-            "NOTHING_TO_PUBLISH",
-            f"expected a sealed measurement, found {entry.release_id} {entry.state.value}",
-        )
+        raise refusal("NOTHING_TO_PUBLISH now", release=entry.release_id, state=entry.state.value)
     if entry.state is not EntryState.PUBLISHED:
         return job_of_measurement(entries.measurement(entry), entry.release_id)
     asked = ReleaseRequest(dataset=entry.dataset, release_id=entry.release_id)

@@ -16,9 +16,10 @@ from flows.measurement import clean_up
 from flows.orchestrator import refuse_unsafe_orchestrator
 from flows.site.request import ReleaseRequest
 from flows.stages import STEPS, place_of, text_of
-from privacy.errors import BudgetRefused, ClustMixError, Withheld
+from privacy.errors import BudgetRefused, ClustMixError
 from privacy.ledger import Balance, EntryState, LedgerEntry
 from storage.arrivals.arrival_store import ArrivalStore
+from storage.files.documents import refusals
 from storage.releases.manifest import Manifest
 from storage.settings import Settings, require_fixed_places
 from tasks.execution import runtime
@@ -26,6 +27,8 @@ from tasks.reporting.claim import Claim
 from tasks.reporting.rendering import render
 from tasks.steps.bundle import REPORT_FILE
 from tasks.steps.janitor import Janitor
+
+refusal = refusals(__package__)
 
 
 def run(
@@ -75,12 +78,7 @@ def arrival_of(request: ReleaseRequest, *, folder: Path, janitor: Janitor) -> It
         burned = {e.release_id for e in janitor.entries.all() if e.state is EntryState.BURNED}
         stopped = [each for each in arrivals.releases_of(request.arrival) if each in burned]
         if stopped:
-            raise Withheld(
-                "ARRIVAL_BURNED",
-                f"release {stopped[0]} of arrival {request.arrival} was charged and "
-                "stopped; once its cause is mended, have the table delivered anew, which is "
-                "charged again",
-            )
+            raise refusal("ARRIVAL_BURNED", release=stopped[0], arrival=request.arrival)
         yield table
 
 

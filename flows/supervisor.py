@@ -27,6 +27,7 @@ import jinja2
 import psutil
 
 from privacy.errors import ClustMixError
+from storage.files.documents import refusals
 from storage.files.private import replace_durably
 
 MARK = "CLUSTMIX_SERVER"
@@ -48,6 +49,9 @@ _SPAWNED = re.compile(r"spawned: '([a-z0-9-]+)' with pid")
 
 class ServerError(ClustMixError):
     """The local server cannot be started or stopped as asked."""
+
+
+refusal = refusals(__package__, ServerError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,9 +116,7 @@ class Supervisor:
         code, said = run_module(*command, env=environment, umask=0o077, timeout=_ANSWER_SECONDS)
         if code != 0 or not self.states():
             found = said[0] if said else f"no answer; {self._log} may say why"
-            raise ServerError(
-                "SERVER_SUPERVISOR_FAILED", f"expected supervisord to start, found: {found}"
-            )
+            raise refusal("SERVER_SUPERVISOR_FAILED", found=found)
 
     def start(self, name: str) -> None:
         """Start a part; it does not answer yet."""
@@ -167,11 +169,8 @@ class Supervisor:
         while found := {*self._processes(names), *filter(_lives, asked)}:
             waited = time.monotonic() - begin
             if waited > STOP_SECONDS + _KILLED_SECONDS:
-                raise ServerError(
-                    "SERVER_PART_STAYS",
-                    "expected every process to end when it is killed, found that "
-                    f"{', '.join(str(process.pid) for process in found)} did not; see what holds "
-                    "it",
+                raise refusal(
+                    "SERVER_PART_STAYS", processes=", ".join(str(process.pid) for process in found)
                 )
             for process in found:
                 with suppress(psutil.NoSuchProcess):

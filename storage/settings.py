@@ -13,9 +13,12 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from privacy.errors import ConfigurationError, IntegrityError
+from privacy.errors import ConfigurationError
+from storage.files.documents import refusals
 from storage.files.private import ensure_private_directory, folder_locked, replace_durably
 from storage.ledger.ledger_db import LedgerDatabase
+
+refusal = refusals(__package__)
 
 _SCHEMES = {
     "ledger_url": ("postgresql://",),
@@ -174,11 +177,7 @@ def require_fixed_places() -> None:
     """
     for variable in ("CLUSTMIX_HOME", "CLUSTMIX_RELEASES", "CLUSTMIX_SITES"):
         if not Path(os.environ.get(variable, "")).is_absolute():
-            raise ConfigurationError(
-                "PLACE_NOT_FIXED",
-                f"expected an absolute path in {variable} of the worker, found none: a run would "
-                "begin with a ledger of its own; set it and start the worker anew",
-            )
+            raise refusal("PLACE_NOT_FIXED", variable=variable)
 
 
 def installation_id(home: Path) -> str:
@@ -195,11 +194,7 @@ def installation_id(home: Path) -> str:
                 replace_durably(path, f"i-{os.urandom(8).hex()}\n".encode("ascii"))
     text = path.read_text("ascii", errors="replace").strip()
     if re.fullmatch(r"i-[0-9a-f]{16}", text) is None:
-        raise IntegrityError(
-            "INSTALLATION_INVALID",
-            f"expected the id of this installation in {path}, found something else; restore the "
-            "file, or delete it once no entry of this installation is open",
-        )
+        raise refusal("INSTALLATION_INVALID", path=path)
     return text
 
 

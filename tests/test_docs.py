@@ -172,9 +172,8 @@ def source_of(*places):
 
 def codes_of(kind):
     """Codes of the errors of a class: in lists of refusals, and in calls of the class."""
-    lists = [
-        tomllib.loads(path.read_text("utf-8")) for path in ROOT.glob("storage/**/refusals.toml")
-    ]
+    files = [path for top in ("flows", "storage") for path in ROOT.glob(f"{top}/**/refusals.toml")]
+    lists = [tomllib.loads(path.read_text("utf-8")) for path in files]
     calls = re.findall(rf'{kind}\(\s*"([A-Z_]+)"', source_of("flows/watching", "storage"))
     return {*calls, *(key.split()[0] for refusals in lists for key in refusals.get(kind, ()))}
 

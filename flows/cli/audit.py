@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 from flows.cli.options import Commands, argument, option
-from privacy.errors import ConfigurationError
+from storage.files.documents import refusals
+
+refusal = refusals(__package__)
 
 ROOT = Path(__file__).resolve().parents[2]
 """Folder of a checkout, which has the package ``audits`` beside this one."""
@@ -43,11 +45,7 @@ def audit(
     from a checkout of the repository, with the extra audit.
     """
     if not (ROOT / "audits" / "command.py").is_file():
-        raise ConfigurationError(
-            "AUDIT_NOT_HERE",
-            "expected the audit room, which is in the repository, beside this program, found none; "
-            "run clustmix audit from a checkout with the extra audit",
-        )
+        raise refusal("AUDIT_NOT_HERE")
     if str(ROOT) not in sys.path:
         sys.path.append(str(ROOT))
     code: int = import_module("audits.command").run(

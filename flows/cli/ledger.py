@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from flows.cli import terminal
 from flows.cli.options import Commands, argument, load_settings, option
-from privacy.errors import ConfigurationError, IntegrityError
+from privacy.errors import IntegrityError
+from storage.files.documents import refusals
 
 if TYPE_CHECKING:
     from privacy.ledger import Balance, LedgerEntry
     from storage.keys.keys import SigningKey
     from storage.ledger.ledger_db import LedgerDatabase
+
+refusal = refusals(__package__)
 
 app = Commands(
     name="ledger",
@@ -143,9 +146,7 @@ def adjust(
     try:
         amount = Decimal(rho)
     except InvalidOperation:
-        raise ConfigurationError(
-            "RHO_INVALID", f"expected a decimal number, found {rho[:40]!r}"
-        ) from None
+        raise refusal("RHO_INVALID", found=rho[:40]) from None
     statement = {"entry_id": new_entry_id(), "cohort": cohort, "rho": amount, "reason": reason}
     file, entry = _entered(database, keys, statement)
     terminal.answer(
@@ -247,11 +248,7 @@ def _verified_ledger(
 
     settings = load_settings()
     if settings.ledger_url is None and not settings.ledger_path.exists():
-        raise ConfigurationError(
-            "NO_LEDGER",
-            f"expected a ledger at {settings.ledger_path}, found none; the first release makes "
-            "it, in the folder that CLUSTMIX_HOME names",
-        )
+        raise refusal("NO_LEDGER", path=settings.ledger_path)
     database = open_ledger(settings) if with_head else LedgerDatabase(settings.ledger_location)
     database.verify(expected_head=expected_head)
     return database
@@ -260,8 +257,5 @@ def _verified_ledger(
 def _head(text: str) -> tuple[int, str]:
     match = re.fullmatch(r"([0-9]{1,18}):([0-9a-f]{64})", text)
     if match is None:
-        raise ConfigurationError(
-            "HEAD_INVALID",
-            "expected ROWS:HASH as clustmix ledger verify prints it, found something else",
-        )
+        raise refusal("HEAD_INVALID")
     return int(match[1]), match[2]

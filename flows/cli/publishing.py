@@ -10,16 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from flows.cli import terminal
-from flows.cli.options import Bundle, Commands, Explain, ReleaseId, argument, option
+from flows.cli.options import Bundle, Commands, Explain, ReleaseId, argument, load_settings, option
 from flows.cli.terminal import Whole
 from flows.stages import PUBLISH
-from privacy.errors import ConfigurationError
+from storage.files.documents import refusals
 
 if TYPE_CHECKING:
     from flows.installation import Installation
     from flows.publication import ReleaseOutcome
     from storage.releases.bundles import VerifiedBundle
     from storage.releases.manifest import Manifest
+
+refusal = refusals(__package__)
 
 MAX_ROWS = 10_000_000
 """Most synthetic rows of one bundle."""
@@ -55,9 +57,7 @@ def publish(
     for text in where or ():
         column, mark, level = text.partition("=")
         if not mark or column in conditions:
-            raise ConfigurationError(
-                "CONDITION_INVALID", f"expected COLUMN=LEVEL, each column once, found {text[:80]!r}"
-            )
+            raise refusal("CONDITION_INVALID", found=text[:80])
         conditions[column] = level
     with publishing() as here:
         if rows is None and not conditions:
@@ -244,7 +244,6 @@ def verified_bundle(
     from storage.keys.key_store import KeyStore, read_public_keys
     from storage.releases.bundles import verify_bundle
     from storage.releases.revocations import list_beside, read_revocations
-    from storage.settings import load_settings
 
     ours = KeyStore(load_settings().key_folder)
     trusted = read_public_keys(keys) if keys else ours.pipeline_public()
@@ -264,7 +263,6 @@ def publishing() -> Iterator[Installation]:
     """Open the installation for a command that publishes, and show its stages on a terminal."""
     from flows.cli.progress import Progress
     from flows.installation import Installation
-    from storage.settings import load_settings
     from tasks.execution.runtime import listen_to_stages
 
     with Progress(quiet=terminal.answers_program() or not sys.stderr.isatty()) as progress:

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from flows.cli import terminal
 from flows.cli.options import Commands, argument, option
-from privacy.errors import ConfigurationError
+from storage.files.documents import refusals
 
 if TYPE_CHECKING:
     from tasks.methods.registry import MethodEntry
+
+refusal = refusals(__package__)
 
 ALL_RANGES = "all"
 COMPLETE = "_CLUSTMIX_COMPLETE"
@@ -67,7 +69,7 @@ def init(
         _show_ranges(ranges)
         return
     if table is None:
-        raise ConfigurationError("USAGE", "Missing argument 'TABLE' (see clustmix init --help)")
+        raise refusal("USAGE")
     from flows.site.template import describe_table, site_template, source_of
     from storage.codebooks.codebook_files import read_codebook
 
@@ -103,11 +105,8 @@ def _show_ranges(quantity: str) -> None:
 
     found = CLINICAL_RANGES if quantity == ALL_RANGES else ranges_named(quantity)
     if not found:
-        raise ConfigurationError(
-            "RANGE_UNKNOWN",
-            "expected a quantity that clustmix init --ranges all lists, found none of that name"
-            + did_you_mean(quantity, [one.key for one in CLINICAL_RANGES]),
-        )
+        hint = did_you_mean(quantity, [one.key for one in CLINICAL_RANGES])
+        raise refusal("RANGE_UNKNOWN", hint=hint)
 
     def show() -> None:
         if quantity == ALL_RANGES:

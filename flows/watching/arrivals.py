@@ -9,11 +9,14 @@ from uuid import NAMESPACE_URL, uuid5
 
 from flows.events import PublicEvent, dataset_event
 from flows.site.site_file import load_site
-from privacy.errors import ClustMixError, ConfigurationError, InputError
+from privacy.errors import ClustMixError, InputError
 from storage.arrivals.arrival_store import Arrival, ArrivalStore
 from storage.arrivals.landing import LandingFolder
 from storage.arrivals.ready_files import ReadyFile, parse_ready_file
+from storage.files.documents import refusals
 from storage.files.private import ensure_private_directory, open_private
+
+refusal = refusals(__package__)
 
 REFUSED_LOG = "refused.log"
 
@@ -99,7 +102,7 @@ class _Scanner:
             sha256 = hashlib.sha256(content).hexdigest()
             arrival = self.store.accept(ready, self.landing, name=name, sha256=sha256)
         except InputError as error:
-            if self.landing.version(name) is None:
+            if self.landing.place.version(name) is None:
                 return None
             return self._refuse(name, ready, error)
         self.store.clear(self.landing)
@@ -110,17 +113,9 @@ class _Scanner:
         site = load_site(path) if path.is_file() else None
         section = None if site is None else site.arrival
         if site is None or section is None or site.dataset != ready.dataset:
-            raise InputError(
-                "ARRIVAL_NOT_EXPECTED",
-                "expected a dataset whose site file has a section arrival, found another; add the "
-                "section, or correct the name of the dataset",
-            )
+            raise refusal("ARRIVAL_NOT_EXPECTED")
         if ready.is_folder and site.source.kind != "parquet":
-            raise InputError(
-                "ARRIVAL_NOT_EXPECTED",
-                f"expected one file, as the source is {site.source.kind}, found a folder; deliver "
-                "one file",
-            )
+            raise refusal("ARRIVAL_NOT_EXPECTED folder", kind=site.source.kind)
         return section.max_age_hours
 
     def _refuse(self, name: str, ready: ReadyFile | None, error: InputError) -> PublicEvent:
@@ -136,11 +131,7 @@ class _Scanner:
 def _require_young(ready: ReadyFile, max_age_hours: int) -> None:
     age = datetime.now(UTC) - ready.signed
     if age > timedelta(hours=max_age_hours) or age < -_AHEAD:
-        raise InputError(
-            "ARRIVAL_STALE",
-            f"expected a ready file of the last {max_age_hours} hours, found an older one "
-            "or one from the future; announce the table anew (clustmix ready) and compare clocks",
-        )
+        raise refusal("ARRIVAL_STALE", max_age_hours=max_age_hours)
 
 
 def _log(path: Path, name: str, dataset: str | None, code: str) -> None:
@@ -152,8 +143,4 @@ def _log(path: Path, name: str, dataset: str | None, code: str) -> None:
         with open_private(path, "a") as handle:
             handle.write(json.dumps(entry).encode("ascii") + b"\n")
     except OSError as error:
-        raise ConfigurationError(
-            "ARRIVALS_UNWRITABLE",
-            "expected to write refused.log in the folder of arrivals below CLUSTMIX_HOME, found: "
-            f"{error.strerror}; mend the disk",
-        ) from None
+        raise refusal("ARRIVALS_UNWRITABLE", reason=error.strerror) from None

@@ -7,9 +7,10 @@ from functools import partial
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
-from privacy.errors import ClustMixError, ConfigurationError, IntegrityError
+from privacy.errors import ClustMixError
 from privacy.ledger import EntryState, LedgerEntry
 from privacy.randomness import OperatingSystemNoise
+from storage.files.documents import refusals
 from storage.files.private import ensure_private_directory
 from storage.keys.key_store import KeyStore
 from storage.keys.keys import SigningKey
@@ -22,6 +23,8 @@ from storage.releases.release_store import ReleaseStore
 from storage.releases.revocations import REVOKED_FILE, read_revocations
 from storage.settings import DataPlaces, Settings, installation_id
 from tasks.steps.entries import require_known
+
+refusal = refusals(__package__)
 
 PACKAGES = ("clustmix", "flows", "privacy", "storage", "tasks")
 _TABLES = ("adult", "diabetes130", "physionet2012", "fashion_mnist", "mnist")
@@ -84,11 +87,7 @@ def _packages() -> str:
     owners = packages_distributions()
     for package in PACKAGES:
         if set(owners.get(package, ["clustmix"])) != {"clustmix"}:
-            raise ClustMixError(
-                "PACKAGE_SHADOWED",
-                f"expected package {package!r} of this distribution, found another; use a clean "
-                "environment",
-            )
+            raise refusal("PACKAGE_SHADOWED", package=package)
     return f"clustmix {version('clustmix')}, prefect {version('prefect')}, dask {version('dask')}"
 
 
@@ -117,11 +116,7 @@ def _keys(folder: Path, ledger: _Ledger) -> str:
     if os.path.lexists(secret):
         store.ledger_secret()
     elif (opened := ledger()) is not None and opened.history():
-        raise ConfigurationError(
-            "LEDGER_KEY_LOST",
-            f"expected the key of earlier requests in {secret}, found none; restore it, or what "
-            "was measured before is measured and paid for again",
-        )
+        raise refusal("LEDGER_KEY_LOST", secret=secret)
     private, public = (os.path.lexists(folder / f"pipeline.{end}") for end in ("key", "pub"))
     if not private and not public:
         return _NONE_YET
@@ -138,11 +133,7 @@ def _officers(keys: Path) -> str:
         return f"none; who may approve has a public key NAME.pub in {folder}"
     names = sorted(path.stem for path in folder.iterdir() if not path.name.startswith("."))
     if len(names) != found:
-        raise ConfigurationError(
-            "OFFICER_TWICE",
-            f"expected a key of their own for each of {', '.join(names)}, found {found} keys; "
-            "remove the repeated file",
-        )
+        raise refusal("OFFICER_TWICE", names=", ".join(names), found=found)
     return f"{found}: {', '.join(names)}"
 
 
@@ -155,11 +146,7 @@ def _ledger(ledger: _Ledger, where: str, *, head: Path, file: Path, home: Path) 
     if opened is None and exported is None:
         return _NONE_YET
     if opened is None:
-        raise IntegrityError(
-            "LEDGER_LOST",
-            f"expected the ledger whose last row was exported, found none at {file}; restore its "
-            "latest copy before the next release",
-        )
+        raise refusal("LEDGER_LOST", file=file)
     opened.verify(expected_head=exported)
     if os.path.lexists(home / "installation"):
         check_head_kept(opened.history(), exported, owner=installation_id(home))
@@ -198,11 +185,7 @@ def _revocations(path: Path, keys: Path, home: Path, ledger: _Ledger) -> str:
     for entry in () if opened is None else opened.entries():
         revoked = entry.state is EntryState.REVOKED and entry.owner == owner
         if revoked and entry.release_id not in listed:
-            raise IntegrityError(
-                "REVOCATION_UNLISTED",
-                f"expected release {entry.release_id} in {path}, found it revoked in the ledger "
-                "alone; run clustmix revoke for it again",
-            )
+            raise refusal("REVOCATION_UNLISTED", release=entry.release_id, path=path)
     return f"{len(listed)} listed, signature verified" if listed else "none"
 
 
@@ -210,7 +193,7 @@ def _noise() -> str:
     sample = OperatingSystemNoise().discrete_gaussian((2_000,), noise_stddev=_SAMPLE_STDDEV)
     # Eight standard errors either way: a sound sampler fails once in 1e15.
     if not 0.87 < float(sample.std()) / _SAMPLE_STDDEV < 1.13:
-        raise ClustMixError("NOISE_BROKEN", "expected noise of the asked size, found another")
+        raise refusal("NOISE_BROKEN")
     return "exact discrete Gaussian, entropy of the operating system"
 
 

@@ -22,10 +22,13 @@ from prometheus_client.registry import Collector
 
 from flows.local_server import METRICS_PASSWORD_FILE, kept_secret
 from flows.watching.status import Status
-from privacy.errors import ClustMixError, ConfigurationError
+from privacy.errors import ClustMixError
 from storage.arrivals.landing import LandingFolder
+from storage.files.documents import refusals
 from storage.files.private import ensure_private_directory
 from storage.files.refs import is_loopback
+
+refusal = refusals(__package__)
 
 _TIMEOUT_SECONDS = 10.0
 
@@ -89,11 +92,7 @@ def answering(
     host, _, port = address.rpartition(":")
     context = None if tls is None else _tls(tls)
     if context is None and not is_loopback(host):
-        raise ConfigurationError(
-            "METRICS_OPEN",
-            "expected CLUSTMIX_METRICS to be of the loopback interface (127.0.0.1:9464), or "
-            "CLUSTMIX_METRICS_TLS to name a key and its certificates, found neither",
-        )
+        raise refusal("METRICS_OPEN")
     registry = CollectorRegistry()
     registry.register(readings)
     secret = kept_secret(ensure_private_directory(password_folder), METRICS_PASSWORD_FILE)
@@ -102,11 +101,7 @@ def answering(
     with suppress(OSError, OverflowError):
         server = make_server(host, int(port), app, ThreadingWSGIServer, _Handler)
     if server is None:
-        raise ConfigurationError(
-            "METRICS_ADDRESS",
-            "expected an address of this machine with a free port in CLUSTMIX_METRICS, found "
-            "that it cannot be listened at; choose another",
-        )
+        raise refusal("METRICS_ADDRESS")
     with server:
         if context is not None:
             server.socket = context.wrap_socket(
@@ -146,8 +141,4 @@ def _tls(pem: Path) -> ssl.SSLContext:
     with suppress(OSError):  # ssl.SSLError is one
         context.load_cert_chain(pem)
         return context
-    raise ConfigurationError(
-        "METRICS_TLS",
-        "expected a PEM file with a key and its certificates at CLUSTMIX_METRICS_TLS, found none "
-        "that can be read; correct the path or the file",
-    )
+    raise refusal("METRICS_TLS")

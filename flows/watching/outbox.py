@@ -21,16 +21,17 @@ from pydantic import Field
 from flows.events import PublicEvent, dataset_event, every, release_event
 from flows.watching.budgets import DatasetBudget
 from flows.watching.schedules import TAG, event_id
-from privacy.errors import IntegrityError
 from privacy.ledger import GENESIS_HASH, EntryState, LedgerEntry, latest_entries
 from privacy.spending import moment
-from storage.files.documents import Record, read_kept
+from storage.files.documents import Record, read_kept, refusals
 from storage.ledger.books import check_head
 from tasks.steps.entries import AFTER_SEAL, CHECK_FAILED, CHECK_PASSED
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun, StateType
+
+refusal = refusals(__package__)
 
 FIRST_LOOK_BACK = timedelta(days=1)
 """Rows older than this are history for a watcher that knows no place yet."""
@@ -107,11 +108,7 @@ Outbox = tuple[list[PublicEvent], Cursor]
 
 def read_cursor(folder: Path) -> Cursor | None:
     """Return the cursor in a folder; None before the first, IntegrityError for anything else."""
-    damaged = IntegrityError(
-        "WATCHER_MEMORY_DAMAGED",
-        f"expected the memory of the watcher in {CURSOR_FILE}, found something else; remove the "
-        "file, and the events since yesterday are sent again",
-    )
+    damaged = refusal("WATCHER_MEMORY_DAMAGED", file=CURSOR_FILE)
     return read_kept(folder / CURSOR_FILE, Cursor, damaged=damaged)
 
 

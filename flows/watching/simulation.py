@@ -13,8 +13,8 @@ import pandas as pd
 from scipy.special import ndtr, softmax
 
 from flows.watching.planning import Planning
-from privacy.errors import ConfigurationError, InputError
 from privacy.randomness import OperatingSystemNoise
+from storage.files.documents import refusals
 from storage.releases.bundles import VerifiedBundle
 from storage.schema.table import TableSchema
 from tasks.gates.agreement import CodedTable, shares_by_label, total_variation
@@ -22,6 +22,8 @@ from tasks.ingest.encoding import domain_of, encode_chunk
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import N_FOLDS, EncodedRows, EncodingDomain
 from tasks.measurement.method import PUBLIC_SEED, measure
+
+refusal = refusals(__package__)
 
 MOST_PATIENTS, TESTED = 100_000, 20_000
 _FACTORS, _RARE, _SIGNAL, _LOUDNESS, _STEPS = 3, 0.15, 3.0, 0.7, 20
@@ -62,9 +64,7 @@ class Simulation:
 
     def __init__(self, planning: Planning, like: pd.DataFrame | None = None) -> None:
         if planning.schema.image is not None:
-            raise ConfigurationError(
-                "SIMULATION_IMAGES", "expected columns or items to try a release of, found images"
-            )
+            raise refusal("SIMULATION_IMAGES")
         # One row a patient, and no constraints: whole visits and records would have to be made up.
         self._planning, schema = planning, planning.schema
         self._domain, self._rng = domain_of(schema), np.random.default_rng(PUBLIC_SEED)
@@ -123,10 +123,7 @@ class Simulation:
                 if 0 < one.sum() < len(one)
             ]
             if not areas:
-                raise InputError(
-                    "SIMULATION_ROWS",
-                    "expected rows with two or more levels of each label, found one; take others",
-                )
+                raise refusal("SIMULATION_ROWS levels")
             means.append(np.mean(areas))
         return float(np.mean(means))
 
@@ -137,11 +134,8 @@ def rows_of(bundle: VerifiedBundle, planning: Planning) -> pd.DataFrame:
     rows = pd.read_parquet(bundle.path / "synthetic.parquet")
     absent = {*planning.schema.released_columns} - {*rows.columns}
     if manifest.dataset != planning.dataset or absent:
-        raise InputError(
-            "SIMULATION_ROWS",
-            f"expected a release of {planning.dataset} with the columns of its schema, found one "
-            f"of {manifest.dataset}" + (f" without {', '.join(sorted(absent))}" if absent else ""),
-        )
+        found = manifest.dataset + (f" without {', '.join(sorted(absent))}" if absent else "")
+        raise refusal("SIMULATION_ROWS", dataset=planning.dataset, found=found)
     return rows
 
 
@@ -184,11 +178,7 @@ def _coded(
     chunk = encode_chunk(frame, schema)
     order = rng.permutation(np.flatnonzero(chunk.valid))[: n_rows + TESTED]
     if chunk.violations or len(order) <= n_rows:
-        raise InputError(
-            "SIMULATION_ROWS",
-            f"expected more than {n_rows:,} rows of the declared schema in the earlier release, "
-            "found fewer or others; resample it with more rows, or leave it out",
-        )
+        raise refusal("SIMULATION_ROWS number", n_rows=n_rows)
     return CodedTable(codes=chunk.codes[order], label=chunk.label[order])
 
 

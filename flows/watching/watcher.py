@@ -40,10 +40,10 @@ from flows.watching.outbox import (
 )
 from flows.watching.schedules import pause_exhausted, review_schedules
 from flows.watching.status import collect
-from privacy.errors import ClustMixError, ConfigurationError
+from privacy.errors import ClustMixError
 from privacy.ledger import LedgerEntry
 from storage.arrivals.arrival_store import ArrivalStore
-from storage.files.documents import write_kept
+from storage.files.documents import refusals, write_kept
 from storage.files.workspace import live_run_ids
 from storage.keys.key_store import KeyStore
 from storage.ledger.ledger_db import HeadFile
@@ -53,6 +53,8 @@ from tasks.execution import runtime
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
+
+refusal = refusals(__package__)
 
 TICK_SECONDS = 2.0
 """Pause between looks for arrivals and new rows of the ledger."""
@@ -107,9 +109,7 @@ class PeriodicTask:
                 runtime.private_log(
                     f"watch {self.name}", "".join(traceback.format_exception(error))
                 )
-        return ClustMixError(
-            "UNEXPECTED", f"{stopped}; {folder / runtime.PRIVATE_LOG_NAME} says where"
-        )
+        return refusal("UNEXPECTED", stopped=stopped, log=folder / runtime.PRIVATE_LOG_NAME)
 
 
 class Watcher:
@@ -221,10 +221,7 @@ class Watcher:
             self._send(events, cursor.model_copy(update={"paused": paused}))
         if faults:
             named = ", ".join(f"{name} ({code})" for name, code in faults.items())
-            raise ConfigurationError(
-                "SITE_UNUSABLE",
-                f"expected site files, found {named}; their budgets are not looked at",
-            )
+            raise refusal("SITE_UNUSABLE", named=named)
 
     def _send_lineage(self, url: SecretStr) -> None:
         rows, cursor = self._rows(), self._cursor()

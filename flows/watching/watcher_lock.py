@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from privacy.errors import ConfigurationError
+from storage.files.documents import refusals
 from storage.files.private import ensure_private_directory, locks, open_lock
+
+refusal = refusals(__package__)
 
 LOCK_FILE = "watcher.lock"
 
@@ -35,10 +37,6 @@ def only_watcher(server_home: Path) -> Iterator[None]:
         give_up = time.monotonic() + _LOCK_SECONDS
         while not locks(lock.fileno()):
             if time.monotonic() > give_up:
-                raise ConfigurationError(
-                    "WATCHER_RUNS",
-                    "expected no other watcher of this installation, found one; clustmix server "
-                    "start has started it, or end the one that you have started",
-                )
+                raise refusal("WATCHER_RUNS")
             time.sleep(_NAP_SECONDS)
         yield

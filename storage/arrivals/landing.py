@@ -43,7 +43,7 @@ class LocalPlace:
             return os.listdir(folder)
 
     def chunks(self, name: str) -> Generator[bytes, None, None]:
-        """Read a regular file whose path has no link."""
+        """Read a regular file whose path has no link (``ARRIVAL_INCOMPLETE``, ``ARRIVAL_NAME``)."""
         with self._folder(name) as (folder, last):
             try:
                 descriptor = os.open(last, _FILE_FLAGS, dir_fd=folder)
@@ -60,7 +60,7 @@ class LocalPlace:
                 raise _refusal(error) from None
 
     def version(self, name: str) -> str | None:
-        """Return inode, time and size of a file, None if there is none."""
+        """Return inode, time and size of a file, None if there is none; ask before it is read."""
         try:
             with self._folder(name) as (folder, last):
                 status = os.stat(last, dir_fd=folder, follow_symlinks=False)
@@ -161,41 +161,30 @@ class LandingFolder:
     def __init__(self, place: str) -> None:
         local = place.removeprefix("file://")
         is_remote = "://" in local or "::" in local
-        self._place = RemotePlace(local) if is_remote else LocalPlace(Path(local))
+        self.place = RemotePlace(local) if is_remote else LocalPlace(Path(local))
 
     def ready_names(self) -> list[str]:
         """Return the names of the ready files that wait, in sorted order."""
-        return sorted(name for name in self._place.names() if name.endswith(READY_SUFFIX))
+        return sorted(name for name in self.place.names() if name.endswith(READY_SUFFIX))
 
     def oldest(self) -> datetime | None:
         """Return the time of the oldest file, None if there is none."""
-        return min(filter(None, map(self._place.modified, self._place.names())), default=None)
+        return min(filter(None, map(self.place.modified, self.place.names())), default=None)
 
     def read_ready(self, name: str) -> bytes:
         """Return a ready file, cut off if it is too large; InputError if it cannot be read."""
         content = bytearray()
-        with closing(self._place.chunks(name)) as chunks:
+        with closing(self.place.chunks(name)) as chunks:
             for chunk in chunks:
                 content += chunk
                 if len(content) > MAX_READY_BYTES:
                     break
         return bytes(content)
 
-    def chunks(self, name: str) -> Generator[bytes, None, None]:
-        """Read a file of a table (``ARRIVAL_INCOMPLETE``; ``ARRIVAL_NAME``: no regular file)."""
-        return self._place.chunks(name)
-
-    def version(self, name: str) -> str | None:
-        """Return a text that changes when a file is written anew, None if there is no file.
-
-        Ask for it before the file is read, so that `remove` never deletes newer content.
-        """
-        return self._place.version(name)
-
     def remove(self, name: str, version: str | None) -> None:
         """Delete a file, unless it was written anew since it had this version."""
-        if version is not None and self._place.version(name) == version:
-            self._place.remove(name)
+        if version is not None and self.place.version(name) == version:
+            self.place.remove(name)
 
     def remove_ready(self, name: str, sha256: str) -> None:
         """Delete a ready file and the empty folders of its table, unless it was written anew."""
@@ -204,17 +193,17 @@ class LandingFolder:
         except InputError:
             return  # gone already, or replaced by something else
         if hashlib.sha256(content).hexdigest() == sha256:
-            self._place.remove_empty(name.removesuffix(READY_SUFFIX))
-            self._place.remove(name)
+            self.place.remove_empty(name.removesuffix(READY_SUFFIX))
+            self.place.remove(name)
 
     def refuse(self, name: str) -> None:
         """Rename a ready file, so that it is not read again; its table stays as it is."""
         refused = name + REFUSED_SUFFIX
         too_long = len(os.fsencode(refused)) > _MAX_NAME_BYTES
-        if too_long or self._place.version(refused) is not None:
+        if too_long or self.place.version(refused) is not None:
             digest = hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
             refused = f"{digest}-{os.urandom(4).hex()}{READY_SUFFIX}{REFUSED_SUFFIX}"
-        self._place.rename(name, refused)
+        self.place.rename(name, refused)
 
 
 _SPARE_BYTES = 256 * 2**20  # for the ledger, which may share the disk
@@ -250,7 +239,7 @@ def copy_table(ready: ReadyFile, landing: LandingFolder, folder: Path) -> dict[s
         for name, announced in ready.files.items():
             target = table / name.partition("/")[2] if ready.is_folder else table
             _make_folders(target.parent)
-            versions[name] = landing.version(name)
+            versions[name] = landing.place.version(name)
             _copy_verified(landing, name, announced, target)
         for inner, _, _ in os.walk(staging):
             fsync_directory(Path(inner))
@@ -273,7 +262,7 @@ def _copy_verified(landing: LandingFolder, name: str, announced: FileDigest, tar
     """Copy a file durably, at most its announced size, and compare its digest."""
     digest = hashlib.sha256()
     size = 0
-    with open_private(target, "x") as copy, closing(landing.chunks(name)) as chunks:
+    with open_private(target, "x") as copy, closing(landing.place.chunks(name)) as chunks:
         for chunk in chunks:
             size += len(chunk)
             if size > announced.size:

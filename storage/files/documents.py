@@ -13,7 +13,8 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from privacy.errors import ClustMixError, ConfigurationError, InputError, IntegrityError
+from privacy import errors
+from privacy.errors import ClustMixError, ConfigurationError, IntegrityError
 from storage.files.private import (
     ensure_private_directory,
     open_regular,
@@ -168,20 +169,19 @@ def listed(package: str, file: str) -> dict[str, Any]:
     return tomllib.loads(resources.files(package).joinpath(file).read_text("utf-8"))
 
 
-_ERRORS = {kind.__name__: kind for kind in (ConfigurationError, InputError, IntegrityError)}
-
-
-def refusals(package: str) -> Callable[..., ClustMixError]:
+def refusals(package: str, *own: type[ClustMixError]) -> Callable[..., ClustMixError]:
     """Return the function that makes the errors in ``refusals.toml`` of a package.
 
     It takes a code, or code and case, and the facts that fill the braces of the text: all public.
-    The texts are read here, so that an error needs no file.
+    The texts are read here, so that an error needs no file. `own` are classes of the package.
     """
+    kinds = vars(errors) | {kind.__name__: kind for kind in own}
     by_kind = listed(package, "refusals.toml").items()
     texts = {key: (kind, text) for kind, keys in by_kind for key, text in keys.items()}
 
     def refusal(key: str, /, **facts: object) -> ClustMixError:
         kind, text = texts[key]
-        return _ERRORS[kind](key.partition(" ")[0], text.format(**facts))
+        error: ClustMixError = kinds[kind](key.partition(" ")[0], text.format(**facts))
+        return error
 
     return refusal

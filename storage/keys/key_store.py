@@ -6,17 +6,18 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from privacy.errors import ConfigurationError
+from storage.files.documents import refusals
 from storage.files.private import ensure_private_directory
 from storage.keys.keys import (
     PUBLIC_SUFFIX,
     PublicKey,
     SigningKey,
-    key_invalid,
     make_secret,
     public_path,
     write_if_first,
 )
+
+refusal = refusals(__package__)
 
 
 class KeyStore:
@@ -43,23 +44,14 @@ class KeyStore:
         beside = public_path(path)
         # The private key is written first, so that no process leaves a public key alone.
         if os.path.lexists(beside) and not os.path.lexists(path):
-            raise ConfigurationError(
-                "KEY_LOST",
-                f"expected the private key of {beside} in {path}, found none; restore it, or "
-                "move the public key away, to the folder 'retired' beside it, to begin with a new "
-                "key, which readers then need",
-            )
+            raise refusal("KEY_LOST", beside=beside, path=path)
         if not os.path.lexists(path):
             write_if_first(SigningKey(private=Ed25519PrivateKey.generate()).write, path)
         key = SigningKey.read(path)
         if not os.path.lexists(beside):
             write_if_first(key.public.write, beside)
         if PublicKey.read(beside) != key.public:
-            raise ConfigurationError(
-                "KEY_MISMATCH",
-                f"expected the public key of {path} in {beside}, found another; restore the "
-                "one that was replaced",
-            )
+            raise refusal("KEY_MISMATCH", path=path, beside=beside)
         return key
 
     def ledger_secret(self) -> bytes:
@@ -94,11 +86,7 @@ class KeyStore:
     def require_officer(self, key_id: str) -> None:
         """Refuse the key of anybody else than an officer (``NOT_AN_OFFICER``)."""
         if key_id not in {officer.key_id for officer in self.officers()}:
-            raise ConfigurationError(
-                "NOT_AN_OFFICER",
-                f"expected a key whose public half is in {self._folder / 'officers'}, found "
-                f"{key_id}; its administrator can put it there",
-            )
+            raise refusal("NOT_AN_OFFICER", folder=self._folder / "officers", key_id=key_id)
 
 
 def read_public_keys(paths: Iterable[Path]) -> tuple[PublicKey, ...]:
@@ -107,11 +95,7 @@ def read_public_keys(paths: Iterable[Path]) -> tuple[PublicKey, ...]:
     for path in paths:
         files = sorted(path.glob(f"[!.]*{PUBLIC_SUFFIX}")) if path.is_dir() else [path]
         if not files:
-            raise ConfigurationError(
-                "NO_PUBLIC_KEY",
-                f"expected files NAME{PUBLIC_SUFFIX} in folder {path}, found none; name the "
-                "public keys that you were given",
-            )
+            raise refusal("NO_PUBLIC_KEY", path=path)
         keys += map(PublicKey.read, files)
     return tuple(dict.fromkeys(keys))
 
@@ -121,13 +105,9 @@ def _keys_in(folder: Path) -> tuple[PublicKey, ...]:
     if not os.path.lexists(folder):
         return ()
     if folder.is_symlink() or not folder.is_dir():
-        raise ConfigurationError(
-            "NOT_A_DIRECTORY",
-            f"expected a folder of public keys at {folder}, found a file or a symbolic link; "
-            "remove it",
-        )
+        raise refusal("NOT_A_DIRECTORY", folder=folder)
     paths = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     for path in paths:
         if path.suffix != PUBLIC_SUFFIX:
-            raise key_invalid(path, f"only public keys NAME{PUBLIC_SUFFIX} in this folder")
+            raise refusal("KEY_INVALID", path=path, expected="only public keys NAME.pub here")
     return tuple(dict.fromkeys(map(PublicKey.read, paths)))

@@ -19,7 +19,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from pydantic import StringConstraints
 
 from privacy.errors import ConfigurationError, IntegrityError
+from storage.files.documents import refusals
 from storage.files.private import folder_locked, open_regular, replace_durably
+
+refusal = refusals(__package__)
 
 SECRET_BYTES = 32
 """Length of the key of a digest."""
@@ -43,21 +46,13 @@ def read_key_file(path: Path, *, private: bool) -> bytes:
     with os.fdopen(descriptor, "rb") as handle:
         status = os.fstat(handle.fileno())
         if private and status.st_uid != os.geteuid():
-            raise ConfigurationError(
-                "KEY_OWNER",
-                f"expected the private key {path} to be yours, found another owner; run as its "
-                "owner or use your own key",
-            )
+            raise refusal("KEY_OWNER", path=path)
         mode = stat.S_IMODE(status.st_mode)
         if private and mode not in (0o600, 0o400):
-            raise ConfigurationError(
-                "KEY_MODE",
-                f"expected mode 0600 of the private key {path}, found {mode:04o}; replace the key "
-                f"if others could read it, else run: chmod 600 {path}",
-            )
+            raise refusal("KEY_MODE", path=path, mode=mode)
         content = handle.read(_MAX_KEY_BYTES + 1)
     if len(content) > _MAX_KEY_BYTES:
-        raise key_invalid(path, f"at most {_MAX_KEY_BYTES} bytes")
+        raise refusal("KEY_INVALID", path=path, expected=f"at most {_MAX_KEY_BYTES} bytes")
     return content
 
 
@@ -66,22 +61,18 @@ def write_key_file(path: Path, content: bytes, *, mode: int) -> None:
     try:
         with folder_locked(path.parent):
             if os.path.lexists(path):
-                raise key_exists(path)
+                raise refusal("KEY_EXISTS", path=path)
             # Appears all at once and leaves no second name of a key behind, as a link would.
             replace_durably(path, content, mode=mode)
     except OSError as error:
-        raise ConfigurationError(
-            "KEY_UNWRITABLE",
-            f"expected to write the key {path}, found: {error.strerror}; choose an existing "
-            "folder that you may write to",
-        ) from None
+        raise refusal("KEY_UNWRITABLE", path=path, reason=error.strerror) from None
 
 
 def read_secret(path: Path) -> bytes:
     """Read a private file of 32 random bytes; errors are those of `read_key_file`."""
     secret = read_key_file(path, private=True)
     if len(secret) != SECRET_BYTES:
-        raise key_invalid(path, f"{SECRET_BYTES} bytes")
+        raise refusal("KEY_INVALID", path=path, expected=f"{SECRET_BYTES} bytes")
     return secret
 
 
@@ -101,20 +92,6 @@ def write_if_first(write: Callable[[Path], None], path: Path) -> None:
     except ConfigurationError as error:
         if error.code != "KEY_EXISTS":
             raise
-
-
-def key_exists(path: Path) -> ConfigurationError:
-    """Return the error for a key that would be replaced."""
-    return ConfigurationError(
-        "KEY_EXISTS", f"key {path} exists and is never replaced; choose another name"
-    )
-
-
-def key_invalid(path: Path, expected: str) -> ConfigurationError:
-    """Return the error for a malformed file."""
-    return ConfigurationError(
-        "KEY_INVALID", f"expected {expected}, found something else in {path}; replace the file"
-    )
 
 
 PUBLIC_SUFFIX = ".pub"
@@ -186,7 +163,7 @@ class SigningKey:
         """
         beside = public_path(path)
         if os.path.lexists(beside):
-            raise key_exists(beside)
+            raise refusal("KEY_EXISTS", path=beside)
         key = cls(private=Ed25519PrivateKey.generate())
         key.write(path)
         key.public.write(beside)
@@ -239,16 +216,12 @@ def _load(path: Path, *, private: bool) -> Any:
     )
     # The library reads the first block of a file and ignores a second one.
     if not isinstance(key, kind) or content.count(b"-----BEGIN ") != 1:
-        raise key_invalid(path, f"one Ed25519 {expected}")
+        raise refusal("KEY_INVALID", path=path, expected=f"one Ed25519 {expected}")
     return key
 
 
 def public_path(path: Path) -> Path:
     """Return the path of the public key beside a private one (``KEY_NAME`` if named ``.pub``)."""
     if path.suffix == PUBLIC_SUFFIX:
-        raise ConfigurationError(
-            "KEY_NAME",
-            f"expected the file of a private key, found {path}; choose a name that does not end "
-            f"in {PUBLIC_SUFFIX}",
-        )
+        raise refusal("KEY_NAME", path=path)
     return path.with_suffix(PUBLIC_SUFFIX)

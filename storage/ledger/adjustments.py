@@ -9,12 +9,13 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import StringConstraints, model_validator
 
 from privacy.charges import check_text, checked_rho
-from privacy.errors import IntegrityError
 from privacy.ledger import EntryState, LedgerEntry, check_signers
-from storage.files.documents import Document, Record, Text
+from storage.files.documents import Document, Record, Text, refusals
 from storage.files.private import ensure_private_directory, fsync_directory, write_durably
 from storage.keys.keys import PublicKey, SigningKey
 from storage.releases.signatures import SignedDocument
+
+refusal = refusals(__package__)
 
 
 class AdjustmentStatement(Record):
@@ -80,11 +81,7 @@ class Adjustment(Document):
         stated = (signed.entry_id, signed.cohort, signed.rho, signed.reason, self.signers)
         found = (entry.entry_id, entry.cohort, f"{entry.rho:f}", entry.note, entry.signers)
         if entry.state is not EntryState.ADJUSTED or stated != found:
-            raise IntegrityError(
-                "ADJUSTMENT_MISMATCH",
-                f"expected entry {entry.entry_id} to be what two officers signed, found another "
-                "charge; find out who entered it",
-            )
+            raise refusal("ADJUSTMENT_MISMATCH", entry=entry.entry_id)
 
 
 def sign_adjustment(

@@ -21,7 +21,7 @@ from privacy.charges import (
     check_text,
     checked_rho,
 )
-from privacy.errors import BudgetRefused, ConfigurationError, IntegrityError, LedgerError, Withheld
+from privacy.errors import BudgetRefused, ConfigurationError, LedgerError
 from privacy.ledger import (
     GENESIS_HASH,
     EntryState,
@@ -33,16 +33,14 @@ from privacy.ledger import (
 )
 from privacy.parameters import Adjacency
 from privacy.spending import Spending
+from storage.files.documents import refusals
 from storage.ledger.journal_rows import damaged, hash_of
+
+refusal = refusals(__package__)
 
 _UNCHAINED: Mapping[str, Any] = MappingProxyType(
     {"sequence": 0, "recorded_at": "", "previous_hash": "", "hash": ""}
 )
-
-
-def unknown(entry_id: str) -> LedgerError:
-    """Return the error for an entry that does not exist."""
-    return LedgerError("ENTRY_UNKNOWN", f"expected an entry, found no {entry_id!r}")
 
 
 def check_head(rows: Sequence[LedgerEntry], head: tuple[int, str] | None) -> None:
@@ -54,12 +52,7 @@ def check_head(rows: Sequence[LedgerEntry], head: tuple[int, str] | None) -> Non
         return
     sequence, row_hash = head
     if not 1 <= sequence <= len(rows) or rows[sequence - 1].hash != row_hash:
-        raise IntegrityError(
-            "LEDGER_ROLLED_BACK",
-            f"sequence {sequence}: expected the row of the exported head; the journal was restored "
-            "from an older copy or rewritten; publish nothing and restore the latest copy with its "
-            "operator (clustmix ledger restore lists what this one lacks)",
-        )
+        raise refusal("LEDGER_ROLLED_BACK", sequence=sequence)
 
 
 def check_head_kept(
@@ -70,12 +63,7 @@ def check_head_kept(
     Its first run wrote a head before it measured (IntegrityError).
     """
     if head is None and any(r.owner == owner and r.state is EntryState.EXECUTING for r in rows):
-        raise IntegrityError(
-            "LEDGER_HEAD_GONE",
-            "expected the exported head of the ledger, found none: a ledger that was set back "
-            "would not be noticed; put the file back, or have two officers begin another: "
-            "clustmix ledger restore",
-        )
+        raise refusal("LEDGER_HEAD_GONE")
 
 
 class Books:
@@ -113,12 +101,10 @@ class Books:
             return each.dataset, part.split if part and part.period else part
 
         own = [e for e in self._latest.values() if series(e) == series(charge) and e.counts]
-        if own and own[-1].state is EntryState.BURNED:
-            raise Withheld(
-                "BURNED_BEFORE",
-                f"release {own[-1].release_id} of {charge.dataset} was charged and stopped "
-                f"({own[-1].note}), and its charge stands; once its cause is mended, ask with "
-                "--again (again in the form), which is charged again; nothing is charged now",
+        last = own[-1] if own else None
+        if last is not None and last.state is EntryState.BURNED:
+            raise refusal(
+                "BURNED_BEFORE", release=last.release_id, dataset=last.dataset, cause=last.note
             )
 
     def check_period_unread(self, charge: Charge) -> None:
@@ -128,22 +114,13 @@ class Books:
             paid = (each.cohort, each.dataset, each.partition and each.partition.part)
             over = each.state in (EntryState.VOID, EntryState.BURNED)
             if charge.partition and charge.partition.period and paid == asked and not over:
-                raise LedgerError(
-                    "PERIOD_READ",
-                    f"release {each.release_id} has read the patients of {charge.partition.part}, "
-                    "with other settings; publish from it (clustmix publish --rows), or ask with "
-                    "--new-draw for a release of the patients who came late; nothing is charged",
-                )
+                raise refusal("PERIOD_READ", release=each.release_id, part=charge.partition.part)
 
     def reserve(self, charge: Charge, *, entry_id: str) -> LedgerEntry:
         """Charge a release with a new entry."""
         self._spending.check_policy(charge)
         if charge.release_id in self._releases:
-            raise LedgerError(
-                "RELEASE_CHARGED",
-                f"expected a release without an entry, found one for {charge.release_id!r}; "
-                "start a new release, which is a new charge",
-            )
+            raise refusal("RELEASE_CHARGED", release=charge.release_id)
         self._spending.check_caps(charge, now=self._now)
         self._releases.add(charge.release_id)
         columns = {name: getattr(charge, name) for name in CHARGE_FIELDS}
@@ -176,19 +153,17 @@ class Books:
         """Move an entry to its next state; without a new digest it keeps its own."""
         entry = self._latest.get(entry_id)
         if entry is None:
-            raise unknown(entry_id)
+            raise refusal("ENTRY_UNKNOWN", entry=entry_id)
         if entry.state is not expected_from:
-            raise LedgerError(
-                "STATE_CHANGED",
-                f"expected entry {entry_id} to be {expected_from.value}, found "
-                f"{entry.state.value}; another process has moved it",
+            raise refusal(
+                "STATE_CHANGED", entry=entry_id, wanted=expected_from.value, found=entry.state.value
             )
         check_transition(entry.state, state)
         digest, note = noted.get("digest"), noted.get("note")
         if digest is not None:
             check_digest(digest)
         elif state is EntryState.SEALED:
-            raise LedgerError("DIGEST_MISSING", "expected the digest of the result that is sealed")
+            raise refusal("DIGEST_MISSING")
         if note is not None:
             check_text("note", note)
         signers = tuple(noted.get("signers", ()))
@@ -200,11 +175,7 @@ class Books:
         self, entry_id: str, state: EntryState, charge: Mapping[str, Any], **noted: Unpack[Noted]
     ) -> LedgerEntry:
         if entry_id in self._latest:
-            raise LedgerError(
-                "ENTRY_EXISTS",
-                f"expected a new entry, found {entry_id}; an adjustment that was signed once "
-                "is entered once",
-            )
+            raise refusal("ENTRY_EXISTS", entry=entry_id)
         entry = LedgerEntry(
             **charge,
             entry_id=entry_id,
@@ -258,7 +229,7 @@ class Books:
             )
         before = self._latest.get(row.entry_id)
         if before is None:
-            raise unknown(row.entry_id)
+            raise refusal("ENTRY_UNKNOWN", entry=row.entry_id)
         return self.move(
             row.entry_id,
             row.state,

@@ -12,7 +12,7 @@ from sqlalchemy import BigInteger, Column, Connection, MetaData, Table, Text, cr
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from privacy.errors import LedgerError
+from privacy.errors import ClustMixError
 from privacy.ledger import LedgerEntry
 from storage.ledger.books import Books, check_head
 from storage.ledger.journal_rows import COLUMNS, columns_of, damaged, entry_of
@@ -146,7 +146,7 @@ class Journal(ABC):
         """Return whether table and triggers are as they were created, with nothing else."""
 
     @abstractmethod
-    def _unavailable(self, error: BaseException) -> LedgerError:
+    def _unavailable(self, error: BaseException) -> ClustMixError:
         """Return the public error for an exception of the driver."""
 
 

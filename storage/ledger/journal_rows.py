@@ -12,9 +12,12 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from privacy.charges import checked_rho
-from privacy.errors import ConfigurationError, IntegrityError
+from privacy.errors import ClustMixError, ConfigurationError
 from privacy.ledger import LedgerEntry, chain_hash
 from privacy.spending import moment
+from storage.files.documents import refusals
+
+refusal = refusals(__package__)
 
 _NAMES = """
 sequence entry_id state cohort dataset release_id request_key rho epsilon delta adjacency unit
@@ -39,12 +42,9 @@ _BY_ENTRY = re.compile(r"at most ([0-9]+) in register ([0-9a-f]{16})")
 _ENTRY = TypeAdapter(LedgerEntry)
 
 
-def damaged(sequence: int, what: str) -> IntegrityError:
+def damaged(sequence: int, what: str) -> ClustMixError:
     """Return the error for a journal that is not as it was written."""
-    return IntegrityError(
-        "LEDGER_DAMAGED",
-        f"sequence {sequence}: {what}; publish nothing and restore the ledger with its operator",
-    )
+    return refusal("LEDGER_DAMAGED", sequence=sequence, what=what)
 
 
 def columns_of(entry: LedgerEntry) -> dict[str, Any]:

@@ -15,15 +15,17 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 from pydantic import PositiveInt, SecretStr
 
 from privacy.charges import Caps, Charge, Partition
-from privacy.errors import IntegrityError, LedgerError, extra
+from privacy.errors import extra
 from privacy.ledger import GENESIS_HASH, Balance, EntryState, LedgerEntry, Noted, latest_entries
 from privacy.spending import Spending
 from storage.files import private
-from storage.files.documents import Record, Sha256
-from storage.ledger.books import Books, check_head, check_head_kept, unknown
+from storage.files.documents import Record, Sha256, refusals
+from storage.ledger.books import Books, check_head, check_head_kept
 
 if TYPE_CHECKING:
     from storage.ledger.journal import Journal
+
+refusal = refusals(__package__)
 
 _T = TypeVar("_T")
 
@@ -57,7 +59,7 @@ class HeadFile:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise _unusable(error, "read") from None
+            raise refusal("LEDGER_HEAD_UNAVAILABLE", what="read", reason=error.strerror) from None
         with os.fdopen(descriptor, "rb") as file:
             text = file.read(_MAX_BYTES + 1)
         try:
@@ -65,12 +67,7 @@ class HeadFile:
                 raise ValueError
             head = _Head.model_validate_json(text, strict=True)
         except ValueError:
-            raise IntegrityError(
-                "LEDGER_HEAD_DAMAGED",
-                f"expected the sequence and the hash of the ledger's last row in "
-                f"{self._path.name}; find out who wrote to it, and compare the ledger with a head "
-                "that was exported elsewhere",
-            ) from None
+            raise refusal("LEDGER_HEAD_DAMAGED", name=self._path.name) from None
         return head.sequence, head.hash
 
     def write(self, sequence: int, row_hash: str) -> None:
@@ -86,16 +83,9 @@ class HeadFile:
                     line = json.dumps({"sequence": sequence, "hash": row_hash}) + "\n"
                     private.replace_durably(self._path, line.encode("ascii"))
         except OSError as error:
-            raise _unusable(error, "written") from None
-
-
-def _unusable(error: OSError, what: str) -> LedgerError:
-    return LedgerError(
-        "LEDGER_HEAD_UNAVAILABLE",
-        f"expected a head file of the ledger that can be {what}, found: {error.strerror}; check "
-        "its folder and the free space. A step that was under way may be recorded: read the "
-        "ledger again",
-    )
+            raise refusal(
+                "LEDGER_HEAD_UNAVAILABLE", what="written", reason=error.strerror
+            ) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +195,7 @@ class LedgerDatabase:
         """Return the latest row of an entry; LedgerError if there is none."""
         entry = latest_entries(self.history()).get(entry_id)
         if entry is None:
-            raise unknown(entry_id)
+            raise refusal("ENTRY_UNKNOWN", entry=entry_id)
         return entry
 
     def entries(self, cohort: str | None = None) -> tuple[LedgerEntry, ...]:

@@ -19,10 +19,13 @@ from psycopg import conninfo
 from pydantic import SecretStr
 from sqlalchemy import Connection
 
-from privacy.errors import ConfigurationError, LedgerError
+from privacy.errors import ClustMixError
+from storage.files.documents import refusals
 from storage.files.refs import is_loopback
 from storage.ledger.journal import JOURNAL, Journal
 from storage.ledger.journal_rows import COLUMNS
+
+refusal = refusals(__package__)
 
 TIMEOUT_SECONDS = 30
 """Time limit for another transaction that writes, and for a server that went silent."""
@@ -136,7 +139,7 @@ class PostgresJournal(Journal):
     def __init__(self, url: SecretStr) -> None:
         problem = _problem_with(url)
         if problem is not None:
-            raise ConfigurationError("LEDGER_URL_INVALID", problem)
+            raise problem
         super().__init__("postgresql+psycopg")
         self._url = url
         self._open()
@@ -155,11 +158,7 @@ class PostgresJournal(Journal):
     def _begin(self, connection: Connection, *, write: bool) -> None:
         connection.exec_driver_sql(_BEGIN_WRITE if write else _BEGIN_READ)
         if connection.exec_driver_sql("SELECT current_setting('fsync')").scalar_one() != "on":
-            raise LedgerError(
-                "LEDGER_NOT_DURABLE",
-                "expected a PostgreSQL server with fsync on, found it off: a power cut would "
-                "forget charges; set fsync = on",
-            )
+            raise refusal("LEDGER_NOT_DURABLE")
         if write:
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
 
@@ -182,31 +181,20 @@ class PostgresJournal(Journal):
             for question, answer in _CATALOGUE.items()
         )
 
-    def _unavailable(self, error: BaseException) -> LedgerError:
+    def _unavailable(self, error: BaseException) -> ClustMixError:
         # Nothing that the driver says about the connection.
         found = f"{type(error).__name__} {getattr(error, 'sqlstate', None) or 'without SQLSTATE'}"
-        return LedgerError(
-            "LEDGER_UNAVAILABLE",
-            f"expected the PostgreSQL ledger to answer within {TIMEOUT_SECONDS} seconds, found "
-            f"{found}; see the log of the server. Whether a step that was under way is recorded is "
-            "not known: take it as charged and read the ledger again",
-        )
+        return refusal("LEDGER_UNAVAILABLE postgres", seconds=TIMEOUT_SECONDS, found=found)
 
 
-def _problem_with(url: SecretStr) -> str | None:
-    """Return what is wrong with an address, in words that hold nothing of it."""
+def _problem_with(url: SecretStr) -> ClustMixError | None:
+    """Return the refusal of an address, in words that hold nothing of it."""
     if not url.get_secret_value().startswith(URL_SCHEMES):
-        return (
-            "expected the address of the ledger to begin with postgresql://; a ledger in a file is "
-            "given as a path"
-        )
+        return refusal("LEDGER_URL_INVALID scheme")
     try:
         settings = conninfo.conninfo_to_dict(url.get_secret_value())
     except (psycopg.Error, ValueError):
-        return (
-            "expected an address like postgresql://role@host:5432/database, found one that cannot "
-            "be read; percent-encode what a password has besides letters and digits"
-        )
+        return refusal("LEDGER_URL_INVALID")
     hosts = [
         host
         for name in ("host", "hostaddr")
@@ -214,8 +202,5 @@ def _problem_with(url: SecretStr) -> str | None:
         if host and not host.startswith(("/", "@")) and not is_loopback(host)
     ]
     if hosts and settings.get("sslmode") != "verify-full":
-        return (
-            "expected sslmode=verify-full for a ledger on another host; without it another server "
-            "could answer in its place"
-        )
+        return refusal("LEDGER_URL_INVALID sslmode")
     return None

@@ -9,10 +9,13 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from privacy.errors import LedgerError
+from privacy.errors import ClustMixError
+from storage.files.documents import refusals
 from storage.files.private import folder_locked, fsync_directory, open_private
 from storage.ledger.journal import SCHEMA, Journal
 from storage.ledger.journal_rows import COLUMNS
+
+refusal = refusals(__package__)
 
 BUSY_TIMEOUT_SECONDS = 30.0
 """Time limit for another process that writes."""
@@ -56,10 +59,7 @@ class SqliteJournal(Journal):
         super().__init__("sqlite", schema_translate_map={SCHEMA: None})
         self._path = Path(path)
         if not self._path.parent.is_dir():
-            raise LedgerError(
-                "LEDGER_UNAVAILABLE",
-                "expected the directory of the ledger to exist; create it with mode 0700",
-            )
+            raise refusal("LEDGER_UNAVAILABLE folder")
         # SQLite does not wait when two processes switch a new file to the write-ahead log.
         with folder_locked(self._path.parent):
             self._create_file()
@@ -71,17 +71,9 @@ class SqliteJournal(Journal):
             open_private(self._path, "x").close()
         except FileExistsError:
             if self._path.stat().st_mode & 0o077:
-                raise LedgerError(
-                    "LEDGER_PERMISSIONS",
-                    "expected the ledger to be readable by its owner alone; find out who could "
-                    "write to it, verify it, then set its mode to 0600",
-                ) from None
+                raise refusal("LEDGER_PERMISSIONS") from None
         except OSError as error:
-            raise LedgerError(
-                "LEDGER_UNAVAILABLE",
-                f"expected a ledger that can be created, found: {error.strerror}; check its folder "
-                "and the free space",
-            ) from None
+            raise refusal("LEDGER_UNAVAILABLE new", reason=error.strerror) from None
 
     def _connect(self) -> sqlite3.Connection:
         # mode=rw: a ledger that vanished is an error, never a new and empty one.
@@ -105,10 +97,5 @@ class SqliteJournal(Journal):
         query = "SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL"
         return dict(connection.exec_driver_sql(query).tuples().all()) == _STATEMENTS
 
-    def _unavailable(self, error: BaseException) -> LedgerError:
-        return LedgerError(
-            "LEDGER_UNAVAILABLE",
-            "expected a ledger that can be read and written within "
-            f"{BUSY_TIMEOUT_SECONDS:.0f} seconds, found: {error}; check the file, the free "
-            "space and the processes that use it",
-        )
+    def _unavailable(self, error: BaseException) -> ClustMixError:
+        return refusal("LEDGER_UNAVAILABLE sqlite", seconds=BUSY_TIMEOUT_SECONDS, found=error)

@@ -11,7 +11,6 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from privacy.errors import InputError
 from storage.files.documents import refusals
 from storage.files.private import ensure_private_directory
 from storage.files.workspace import replaced
@@ -39,7 +38,7 @@ def find(name: str, *, places: DataPlaces | None = None) -> Path:
     for folder in data_folders(places):
         path = folder / dataset.relative_path
         if dataset.sha256 is not None and path.is_file():
-            _check_digest(dataset.relative_path, _sha256(path), dataset.sha256)
+            _check_digest(dataset.relative_path, _digest(path.read_bytes()), dataset.sha256)
             return path
     target = places.downloads / dataset.name / dataset.file_name
     if target.is_file():
@@ -52,12 +51,9 @@ def find(name: str, *, places: DataPlaces | None = None) -> Path:
             members = _fetch(dataset, dataset.url)
         if members is not None:
             return keep(dataset.build(members), target)
-    raise InputError(
-        "DATA_UNAVAILABLE",
-        f"dataset {name} is not on this machine; put {_wanted(dataset)} of "
-        f"'{dataset.publisher}' into a folder and set CLUSTMIX_DATA_DIR to that folder"
-        + ("" if dataset.url is None else ", or unset CLUSTMIX_OFFLINE"),
-    )
+    online = "" if dataset.url is None else ", or unset CLUSTMIX_OFFLINE"
+    wanted = f"{_wanted(dataset)} of '{dataset.publisher}'"
+    raise refusal("DATA_UNAVAILABLE", name=name, wanted=wanted, online=online)
 
 
 def data_folders(places: DataPlaces) -> list[Path]:
@@ -77,12 +73,8 @@ def _fetch(dataset: PublicDataset, url: str) -> dict[str, bytes]:
         if all(_digest(found.get(name)) == sha256 for name, sha256 in dataset.members.items()):
             members = found
     if members is None:
-        raise refusal(
-            "DATA_UNAVAILABLE download",
-            name=dataset.name,
-            url=url,
-            files=_wanted(dataset),
-        )
+        files = _wanted(dataset)
+        raise refusal("DATA_UNAVAILABLE download", name=dataset.name, url=url, files=files)
     return members
 
 
@@ -136,11 +128,6 @@ def _check_digest(name: str, found: str, expected: str) -> None:
         raise refusal("DATA_CHANGED", name=name, found=found, expected=expected)
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
-
-
 def get(url: str) -> bytes | None:
     """Return the content of an https address; None if it is unavailable or too long."""
     parts = urllib.parse.urlsplit(url)
@@ -148,7 +135,7 @@ def get(url: str) -> bytes | None:
     if parts.scheme != "https" and not (
         parts.scheme == "http" and parts.hostname in {"127.0.0.1", "localhost"}
     ):
-        raise InputError("DATA_URL", f"expected an https address, found {url}")
+        raise refusal("DATA_URL", url=url)
     try:
         with urllib.request.urlopen(url, timeout=DOWNLOAD_TIMEOUT_SECONDS) as response:  # noqa: S310
             content: bytes = response.read(MAX_DOWNLOAD_BYTES + 1)
@@ -166,7 +153,7 @@ def _verified_members(archive: bytes, expected: Mapping[str, str]) -> dict[str, 
                 name = member.filename.rsplit("/", 1)[-1]
                 if name in expected and member.file_size <= MAX_DOWNLOAD_BYTES:
                     content = unpacked.read(member)
-                    if hashlib.sha256(content).hexdigest() == expected[name]:
+                    if _digest(content) == expected[name]:
                         found[name] = content
     except (zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError):
         return None

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from privacy.errors import ClustMixError, ConfigurationError, IntegrityError, Withheld
+from privacy.errors import ClustMixError
 from privacy.events import Composed, Event, event_from_dict
 from privacy.gaussian import GaussianAccountant
 from privacy.parameters import Adjacency
-from storage.files.documents import digest_of, has_digest
+from storage.files.documents import digest_of, has_digest, refusals
 from storage.files.private import read_bounded
 from storage.keys.keys import PublicKey
 from storage.releases.manifest import MANIFEST_FILE, Manifest
@@ -22,6 +22,8 @@ from storage.releases.signatures import (
     Signature,
     require_approval,
 )
+
+refusal = refusals(__package__)
 
 _RELATIVE_TOLERANCE = 1e-6
 
@@ -47,12 +49,10 @@ def totals_of(events: Sequence[Event], *, adjacency: Adjacency, delta: float) ->
 def require_publishable(manifest: Manifest) -> None:
     """Refuse (`Withheld`) a release that is tainted, or did not pass its gate."""
     if manifest.tainted:
-        raise Withheld(
-            "TAINTED", "the noise came from a source for tests; run without it to publish"
-        )
+        raise refusal("TAINTED")
     failed = sorted(record.check for record in manifest.gate if not record.passed)
     if failed:
-        raise Withheld("GATE_FAILED", f"the release gate failed: {', '.join(failed)}")
+        raise refusal("GATE_FAILED", failed=", ".join(failed))
 
 
 def verify_claims(manifest: Manifest) -> None:
@@ -67,14 +67,10 @@ def verify_claims(manifest: Manifest) -> None:
     except (ArithmeticError, TypeError, ValueError):
         problem = "field 'events' holds a value that no mechanism has"
     if problem:
-        raise IntegrityError("MANIFEST_CLAIM", f"file {MANIFEST_FILE}: {problem}")
+        raise refusal("MANIFEST_CLAIM", problem=problem)
     for name, value in expected.items():
         if not math.isclose(getattr(manifest, name), value, rel_tol=_RELATIVE_TOLERANCE):
-            raise IntegrityError(
-                "MANIFEST_CLAIM",
-                f"file {MANIFEST_FILE}: field '{name}' is not what its events give; do not rely "
-                "on the stated guarantee",
-            )
+            raise refusal("MANIFEST_CLAIM number", name=name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,29 +105,25 @@ def verify_bundle(
     somebody who may give it; or the bundle should not have been published.
     """
     if not trusted:
-        raise ConfigurationError(
-            "NO_PUBLIC_KEY",
-            "expected the public key of the publisher, found none; get it by a way that you trust "
-            "and name its file",
-        )
+        raise refusal("NO_PUBLIC_KEY")
     if path.is_symlink() or not path.is_dir():
-        raise IntegrityError("BUNDLE_MISSING", f"expected a folder with a release at {path}")
+        raise refusal("BUNDLE_MISSING", path=path)
     signature = Signature.read(path / SIGNATURE_FILE)
     signer = signature.verify(trusted)
     content = read_bounded(path / MANIFEST_FILE, Manifest.MAX_BYTES)
     if digest_of(content) != signature.manifest:
-        raise _changed(MANIFEST_FILE)
+        raise refusal("FILE_CHANGED", name=MANIFEST_FILE)
     manifest = Manifest.from_bytes(content)
     documents = {MANIFEST_FILE, SIGNATURE_FILE, *([APPROVAL_FILE] * manifest.needs_approval)}
     present, listed = {entry.name for entry in os.scandir(path)}, documents | manifest.files.keys()
     for name in sorted(present - listed):
         shown = name if name.isprintable() else ascii(name)
-        raise IntegrityError("FILE_EXTRA", f"file {shown} is not in the manifest; remove it")
+        raise refusal("FILE_EXTRA", shown=shown)
     for name in sorted(listed - present):
-        raise IntegrityError("FILE_MISSING", f"file {name} is missing; get the release again")
+        raise refusal("FILE_MISSING", name=name)
     for name, expected in sorted(manifest.files.items()):
         if not has_digest(path / name, expected):
-            raise _changed(name)
+            raise refusal("FILE_CHANGED", name=name)
     verify_claims(manifest)
     if manifest.pooled:
         require_parts(manifest, trusted)
@@ -148,10 +140,4 @@ def verify_bundle(
         signer=signer.key_id,
         approved_by=None if officer is None else officer.key_id,
         reason=None if approval is None else approval.statement.reason,
-    )
-
-
-def _changed(name: str) -> IntegrityError:
-    return IntegrityError(
-        "FILE_CHANGED", f"file {name} differs from its digest; get the release again"
     )

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from privacy.errors import IntegrityError
+from storage.files.documents import refusals
 from storage.files.private import staged, write_durably, write_folder
 from storage.releases.manifest import MANIFEST_FILE, Manifest
 from storage.releases.signatures import APPROVAL_FILE, Approval
+
+refusal = refusals(__package__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,21 +48,17 @@ class PendingBundles:
         """Return the bundle of a release (IntegrityError if there is none, or it is damaged)."""
         folder = self.path(release_id)
         if not folder.is_dir():
-            raise IntegrityError(
-                "NOTHING_PENDING",
-                f"expected a bundle of {release_id} that waits to be published, found none; make "
-                "one from its measurement (clustmix publish --rows)",
-            )
+            raise refusal("NOTHING_PENDING", release_id=release_id)
         try:
             manifest = Manifest.from_bytes((folder / MANIFEST_FILE).read_bytes())
             files = {name: (folder / name).read_bytes() for name in manifest.files}
             approval = folder / APPROVAL_FILE
             signed = Approval.from_bytes(approval.read_bytes()) if approval.exists() else None
         except OSError:
-            raise _damaged(release_id) from None
+            raise refusal("PENDING_DAMAGED", release_id=release_id) from None
         for name, content in files.items():
             if hashlib.sha256(content).hexdigest() != manifest.files[name].sha256:
-                raise _damaged(release_id)
+                raise refusal("PENDING_DAMAGED", release_id=release_id)
         return _PendingBundle(files=files, manifest=manifest, approval=signed)
 
     def release_ids(self) -> frozenset[str]:
@@ -70,11 +68,3 @@ class PendingBundles:
     def remove(self, release_id: str) -> None:
         """Delete a bundle that was published or rejected; nothing if there is none."""
         shutil.rmtree(self.path(release_id), ignore_errors=True)
-
-
-def _damaged(release_id: str) -> IntegrityError:
-    return IntegrityError(
-        "PENDING_DAMAGED",
-        f"the pending bundle of {release_id} is damaged; reject it, then make another from its "
-        "measurement (clustmix publish --rows)",
-    )

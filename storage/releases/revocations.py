@@ -13,14 +13,15 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from privacy.errors import IntegrityError
-from storage.files.documents import Record, ReleaseId, Sha256, Text
+from storage.files.documents import Record, ReleaseId, Sha256, Text, refusals
 from storage.files.private import replace_durably
 from storage.files.refs import check_name
 from storage.keys.keys import KeyId, PublicKey, SigningKey
 from storage.releases.bundles import VerifiedBundle
 from storage.releases.release_store import ReleaseStore
 from storage.releases.signatures import Reason, SignedDocument
+
+refusal = refusals(__package__)
 
 REVOKED_FILE = "revoked.json"
 
@@ -73,11 +74,7 @@ class _RevocationList(SignedDocument):
         whose = f"release {manifest.release_id}"
         if item.release_id in (manifest.resampled_from, *manifest.parts):
             whose = f"release {item.release_id}, which {manifest.release_id} was made of,"
-        raise IntegrityError(
-            "RELEASE_REVOKED",
-            f"{whose} was revoked on {item.revoked_on}: {item.reason}; do not use it, and "
-            "delete your copies",
-        )
+        raise refusal("RELEASE_REVOKED", whose=whose, date=item.revoked_on, reason=item.reason)
 
 
 def read_revocations(path: Path, *, trusted: Sequence[PublicKey]) -> _RevocationList:

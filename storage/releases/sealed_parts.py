@@ -8,15 +8,16 @@ from typing import Any, ClassVar, Literal
 from numpy.typing import NDArray
 from pydantic import JsonValue
 
-from privacy.errors import IntegrityError
 from privacy.events import Composed, event_from_dict
 from privacy.gaussian import GaussianAccountant
 from privacy.parameters import Adjacency
-from storage.files.documents import FileDigest, ReleaseId, Text, canonical_json, digest_of
+from storage.files.documents import FileDigest, ReleaseId, Text, canonical_json, digest_of, refusals
 from storage.files.workspace import read_npz, write_npz
 from storage.keys.keys import PublicKey, SigningKey
 from storage.releases.manifest import Manifest
 from storage.releases.signatures import SignedDocument
+
+refusal = refusals(__package__)
 
 MAX_PART_BYTES = 2**28
 """Largest file of a part."""
@@ -75,7 +76,7 @@ def read_part(
             return part, read_npz(io.BytesIO(npz))
     except (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, MemoryError):
         pass  # the reason may quote content
-    raise IntegrityError("PART_INVALID", f"expected whole arrays in a part; {_SealedPart.REMEDY}")
+    raise refusal("PART_INVALID", remedy=_SealedPart.REMEDY)
 
 
 def joint(parts: Sequence[_SealedPart]) -> tuple[tuple[dict[str, JsonValue], ...], str]:
@@ -94,11 +95,7 @@ def joint(parts: Sequence[_SealedPart]) -> tuple[tuple[dict[str, JsonValue], ...
         schemes = {canonical_json({**rule, "part": None}) for rule in rules}
         places = {r["part"] if by_hash else p.ledger_entry for r, p in zip(rules, own, strict=True)}
         if len(own) > 1 and (not rules[0] or len(schemes) > 1 or len(places) < len(own)):
-            raise IntegrityError(
-                "PARTS_OVERLAP",
-                f"expected parts of different patients, found several of cohort {own[0].cohort} "
-                "that are not different parts of one partition; their sums count patients twice",
-            )
+            raise refusal("PARTS_OVERLAP", cohort=own[0].cohort)
         read = int(str(rules[0].get("at_most", 1)))
         ordered = sorted(own, key=lambda part: -part.rho)[:read]
         largest = max(largest, ordered, key=lambda some: sum(part.rho for part in some))
@@ -114,8 +111,4 @@ def require_parts(manifest: Manifest, trusted: Sequence[PublicKey]) -> None:
         part.verify(trusted)
     stated = (manifest.events, manifest.privacy_unit)
     if stated != joint(parts) or any(part.tainted for part in parts):
-        raise IntegrityError(
-            "POOL_CLAIM",
-            "file manifest.json: expected the guarantee of all parts together, found another; do "
-            "not rely on it",
-        )
+        raise refusal("POOL_CLAIM")

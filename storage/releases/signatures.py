@@ -12,7 +12,6 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, StringConstraints, field_validator
 
-from privacy.errors import ConfigurationError, IntegrityError
 from storage.files.documents import (
     Document,
     FileDigest,
@@ -21,9 +20,12 @@ from storage.files.documents import (
     Sha256,
     Text,
     canonical_json,
+    refusals,
 )
 from storage.keys.keys import KeyId, PublicKey, SigningKey
 from storage.releases.manifest import Manifest
+
+refusal = refusals(__package__)
 
 SIGNATURE_FILE = "signature.json"
 APPROVAL_FILE = "approval.json"
@@ -59,19 +61,11 @@ class SignedDocument(Document):
         candidates = [key for key in trusted if key.key_id == self.key_id]
         if not candidates:
             known = ", ".join(key.key_id for key in trusted) or "none"
-            raise IntegrityError(
-                "SIGNER_UNKNOWN",
-                f"file {self.FILE} is signed by key {self.key_id}, expected one of {known}; ask "
-                "the publisher for the public key by a way that you trust",
-            )
+            raise refusal("SIGNER_UNKNOWN", file=self.FILE, key=self.key_id, known=known)
         for key in candidates:
             if key.verifies(base64.b64decode(self.signature), self.message):
                 return key
-        raise IntegrityError(
-            "SIGNATURE_WRONG",
-            f"file {self.FILE}: the signature of key {self.key_id} does not verify, the file was "
-            f"changed after it was signed; {self.REMEDY}",
-        )
+        raise refusal("SIGNATURE_WRONG", file=self.FILE, key=self.key_id, remedy=self.REMEDY)
 
     @classmethod
     def signed(cls, key: SigningKey, **fields: Any) -> Self:
@@ -101,11 +95,7 @@ def check_reason(text: str) -> str:
     """Return a reason: one line of 1 to 200 printable characters, no blank at its ends."""
     if 0 < len(text) <= MAX_REASON_CHARACTERS and text.isprintable() and text == text.strip():
         return text
-    raise ConfigurationError(
-        "REASON_INVALID",
-        f"expected a reason of 1 to {MAX_REASON_CHARACTERS} printable characters on one "
-        "line, found something else; write why, for anybody to read",
-    )
+    raise refusal("REASON_INVALID", most=MAX_REASON_CHARACTERS)
 
 
 Reason = Annotated[str, AfterValidator(check_reason)]
@@ -133,10 +123,7 @@ class ApprovalStatement(Record):
     def of(cls, manifest: Manifest, *, decision: Literal["approve", "reject"], reason: str) -> Self:
         """Return the decision of today about a release that waits (ConfigurationError)."""
         if not manifest.needs_approval or manifest.requester is None:
-            raise ConfigurationError(
-                "APPROVAL_UNEXPECTED",
-                f"release {manifest.ref} needs no approval; it is published as it is",
-            )
+            raise refusal("APPROVAL_UNEXPECTED", release=manifest.ref)
         today = datetime.now(UTC).date()
         return cls(**_decided(manifest), decision=decision, reason=reason, decided_on=today)
 
@@ -167,11 +154,7 @@ class Approval(SignedDocument):
 def sign_approval(statement: ApprovalStatement, officer: SigningKey) -> Approval:
     """Sign a decision; it is a ConfigurationError if the officer is the requester."""
     if officer.key_id == statement.requester:
-        raise ConfigurationError(
-            "APPROVER_IS_REQUESTER",
-            f"expected the key of another person than the one who asked, found {officer.key_id} "
-            "for both; let an officer decide",
-        )
+        raise refusal("APPROVER_IS_REQUESTER", key=officer.key_id)
     return Approval.signed(officer, statement=statement)
 
 
@@ -181,10 +164,7 @@ def require_approval(
     """Check that a decision is an approval; other errors are those of `require_decision`."""
     officer = require_decision(approval, manifest, signer=signer, officers=officers)
     if approval.statement.decision != "approve":
-        raise IntegrityError(
-            "APPROVAL_REJECTED",
-            f"file {APPROVAL_FILE} rejects the release; do not use it and ask who published it",
-        )
+        raise refusal("APPROVAL_REJECTED")
     return officer
 
 
@@ -199,20 +179,11 @@ def require_decision(
     """
     officer = approval.verify(officers)
     statement = approval.statement
-    for code, key_id, what in (
-        ("REQUESTER", manifest.requester, "asked for the release; expected another person"),
-        ("PIPELINE", signer.key_id, "signed the manifest; expected a person"),
-    ):
-        if officer.key_id == key_id:
-            raise IntegrityError(
-                f"APPROVER_IS_{code}",
-                f"file {APPROVAL_FILE} is signed by key {key_id}, which {what} to approve it",
-            )
+    if officer.key_id == manifest.requester:
+        raise refusal("APPROVER_IS_REQUESTER file", key=officer.key_id)
+    if officer.key_id == signer.key_id:
+        raise refusal("APPROVER_IS_PIPELINE", key=officer.key_id)
     for name, value in _decided(manifest).items():
         if getattr(statement, name) != value:
-            raise IntegrityError(
-                "APPROVAL_MISMATCH",
-                f"file {APPROVAL_FILE}: expected the {name} of the manifest, found another: the "
-                "approval is not one of this release; do not rely on it",
-            )
+            raise refusal("APPROVAL_MISMATCH", name=name)
     return officer

@@ -22,7 +22,7 @@ import sqlalchemy as sa
 from privacy.errors import InputError
 from storage.files.documents import refusals
 from storage.sources.cells import is_read, sql_is_read, sql_text
-from storage.sources.declared import CsvSource, SqlSource
+from storage.sources.declared import SqlSource
 from storage.sources.reading import RefusedRow, SourceTable, check_form, unreadable
 
 refusal = refusals(__package__)
@@ -51,9 +51,20 @@ class CsvTable(SourceTable):
         """Return the file."""
         return [self._source.path]
 
+    def _opened(self) -> io.TextIOWrapper:
+        path, encoding = self._source.path, self._source.encoding
+        encoding = "utf-8-sig" if encoding == "utf-8" else encoding
+        raw = gzip.open(path) if path.suffix == ".gz" else path.open("rb")
+        # The decoder reads ahead, so that errors of later lines must not stop it.
+        return io.TextIOWrapper(raw, encoding=encoding, errors="replace", newline="")
+
     @cached_property
     def _line(self) -> str:
-        return _first_line(self._source.path, self._source)
+        with self._opened() as handle:
+            line = handle.readline(_MAX_HEADER_CHARACTERS)
+        if "\ufffd" in line:
+            raise UnicodeError
+        return line
 
     def described(self) -> tuple[tuple[str, ...], dict[str, str]]:
         """Return the names; every cell is text."""
@@ -106,7 +117,7 @@ class CsvTable(SourceTable):
         odd: RefusedRow | None = None
         try:
             yield
-            with _opened(self._source.path, self._source) as handle:
+            with self._opened() as handle:
                 n_quotes = sum(part.count('"') for part in iter(lambda: handle.read(1 << 20), ""))
             # The parser takes the rest of a file for the last cell, where a quote is not closed.
             odd = self._first_odd_row() if n_quotes % 2 else None
@@ -119,7 +130,7 @@ class CsvTable(SourceTable):
 
     def _first_odd_row(self) -> RefusedRow | None:
         """Return the refusal of the first row that has other cells than the header, or no end."""
-        with _opened(self._source.path, self._source) as handle:
+        with self._opened() as handle:
             rows = csv.reader(chain(handle, [_END]), delimiter=self._source.delimiter)
             n_cells, about = len(next(rows)), ""
             for number in count():
@@ -137,21 +148,6 @@ class CsvTable(SourceTable):
                 if about:
                     return RefusedRow(unreadable("csv", about), row=number, place=place)
         return None
-
-
-def _opened(path: Path, source: CsvSource) -> io.TextIOWrapper:
-    encoding = "utf-8-sig" if source.encoding == "utf-8" else source.encoding
-    raw = gzip.open(path) if path.suffix == ".gz" else path.open("rb")
-    # The decoder reads ahead, so that errors of later lines must not stop it.
-    return io.TextIOWrapper(raw, encoding=encoding, errors="replace", newline="")
-
-
-def _first_line(path: Path, source: CsvSource) -> str:
-    with _opened(path, source) as handle:
-        line = handle.readline(_MAX_HEADER_CHARACTERS)
-    if "\ufffd" in line:
-        raise UnicodeError
-    return line
 
 
 class QueryTable(SourceTable):

@@ -26,7 +26,10 @@ from typing import NoReturn
 
 from sqlglot import exp
 
+from storage.files.documents import listed
 from storage.sources.sql_queries import AGGREGATES, name_of
+
+_SAID = listed(__package__, "queries.toml")["of_several_patients"]
 
 PUBLIC, PATIENTS, SAME_PATIENT = "public", "patients", "same patient"
 """Content of a relation: no patient, rows of patients, or rows of the outer query's patient."""
@@ -45,7 +48,7 @@ def check_patient_local(query: exp.Query, *, unit: str | None, public: Collectio
     """
     rules = _Rules(unit=unit, public=frozenset(public))
     if rules.statement(query) != PATIENTS:
-        _refuse("no table of patients", "do not declare it in public_tables")
+        _refuse("none")
 
 
 @dataclass(frozen=True)
@@ -79,26 +82,23 @@ class _Rules:
         if isinstance(node, exp.Table):
             name = name_of(node)
             if name in names.unfinished:
-                _refuse(f"{name}, a part of WITH that reads itself or a later part", "rename it")
+                _refuse("with", name=name)
             return names.parts.get(name) or (PUBLIC if name in self.public else PATIENTS)
         if isinstance(node, exp.SetOperation):
             return self._set_operation(node, names)
         if isinstance(node, exp.Select):
             return _Select(self, node, names).holds()
-        _refuse("a part that is neither a table nor a SELECT", "write it as a SELECT")
+        _refuse("part")
 
     def _set_operation(self, query: exp.SetOperation, names: _Names) -> str:
         word = query.key.upper()
         left, right = self.relation(query.this, names), self.relation(query.expression, names)
         if left != right:
-            _refuse(f"{word} of patients and a public table", "leave the public table out")
+            _refuse("set_public", word=word)
         if left == PATIENTS and self.unit is None:
-            _refuse(f"{word}, which may repeat a row", "read one table")
+            _refuse("set_repeats", word=word)
         if left == PATIENTS and self._place(query.this) != self._place(query.expression):
-            _refuse(
-                f"{word} of SELECTs with column {self.unit} in different places",
-                "put it first in each of them",
-            )
+            _refuse("set_place", word=word, unit=self.unit)
         return left
 
     def _place(self, query: exp.Expr) -> int:
@@ -107,7 +107,7 @@ class _Rules:
             return self._place(query.this)
         names = [column.alias_or_name for column in query.expressions]
         if any(column.is_star for column in query.expressions):
-            _refuse("* in a UNION, INTERSECT or EXCEPT", "name the columns")
+            _refuse("set_star")
         return names.index(str(self.unit))
 
 
@@ -145,17 +145,14 @@ class _Select:
         else:
             self._check_groups(holds)
         if self.unit is not None and holds == PATIENTS and not self._returns_unit():
-            _refuse(
-                f"a SELECT about patients without their column {self.unit}, or with two",
-                "select it once, as it stands in the table",
-            )
+            _refuse("unit_once", unit=self.unit)
         return holds
 
     def _add(self, node: exp.Expr) -> str:
         inner = _Names(self.names.parts, self.names.unfinished, nested=self.names.nested)
         name, holds = node.alias_or_name, self.rules.relation(node, inner)
         if name in self.sources or (self.sources and not name):
-            _refuse("two tables of one name, or of none", "name each with AS")
+            _refuse("two_tables")
         self.sources[name] = holds
         if holds == PATIENTS:
             self.units.add(name)
@@ -167,11 +164,11 @@ class _Select:
         if not self._patients:
             return
         if self.unit is None:
-            _refuse("a join, which may repeat a row", "write a subquery over a public table")
+            _refuse("join_repeats")
         if not before or next(iter(self.sources)) not in before:
-            _refuse("a join that begins with a public table", "begin FROM with a table of patients")
+            _refuse("join_public")
         if join.side not in ("", "LEFT") or join.kind not in ("", "INNER", "OUTER", "CROSS"):
-            _refuse(f"a {join.side or join.kind} JOIN", "write an inner JOIN or a LEFT JOIN")
+            _refuse("join_side", side=join.side or join.kind)
         using = self.unit in {column.name for column in join.args.get("using") or ()}
         if join.side == "LEFT":  # Rows without a match have NULL there, as if one patient.
             self.units.discard(name)
@@ -180,10 +177,7 @@ class _Select:
             self._links(one, frozenset({name}), before) for one in _conjuncts(on)
         )
         if self.sources[name] == PATIENTS and not (using or linked):
-            _refuse(
-                f"tables of patients that are joined otherwise than by column {self.unit}",
-                f"write JOIN ... ON a.{self.unit} = b.{self.unit}, or declare public_tables",
-            )
+            _refuse("join_unit", unit=self.unit)
 
     def _links(self, node: exp.Expr, ours: Collection[str], others: Collection[str]) -> bool:
         """Return true for a condition that equates the patients of two rows."""
@@ -208,14 +202,11 @@ class _Select:
             if column.is_star:
                 tables = {column.table} if isinstance(column, exp.Column) else set(self.sources)
                 if len(tables) > 1 or not tables <= self.units:
-                    _refuse(f"a * that may hold another {self.unit}", "name the columns")
+                    _refuse("star", unit=self.unit)
                 found += 1
             elif column.alias_or_name.lower() == str(self.unit).lower():
                 if not self._is_unit(column.unalias()):
-                    _refuse(
-                        f"{self.unit} as the name of something else, or without its table",
-                        f"write table.{self.unit} for the patient, and rename the other",
-                    )
+                    _refuse("unit_name", unit=self.unit)
                 found += column.alias_or_name == self.unit
         return found == 1
 
@@ -227,19 +218,16 @@ class _Select:
         for column in _own(self.select, exp.Column):
             table = column.text("table")
             if table not in sources and not (table and self.names.nested):
-                _refuse(
-                    f"the column {column.name} without its table, or of none here",
-                    "write table.column in a SELECT of several tables or inside of another",
-                )
+                _refuse("column_table", column=column.name)
         for aggregate in _own(self.select, *AGGREGATES):
             # A database may compute it for the SELECT around, over all the rows there.
             if any(column.table not in sources for column in aggregate.find_all(exp.Column)):
-                _refuse("an aggregate of columns of another SELECT", "take it there")
+                _refuse("aggregate")
         named = [one for one in self.select.expressions if not one.is_star]
         if len(named) > 1 and not all(isinstance(one, exp.Alias | exp.Column) for one in named):
-            _refuse("a column without a name", "name it with AS")
+            _refuse("column_name")
         if len({one.alias_or_name.lower() for one in named}) < len(named):
-            _refuse("two columns of one name", "rename one with AS")
+            _refuse("two_columns")
 
     def _check_rows(self) -> None:
         """Refuse constructs that combine rows if every row is another patient."""
@@ -251,31 +239,27 @@ class _Select:
         }
         for construct, stands in found.items():
             if stands:
-                _refuse(construct, "name the patient in privacy_unit.column, or read single rows")
+                _refuse("rows", construct=construct)
 
     def _check_groups(self, holds: str) -> None:
         """Require that combined rows belong to one patient, and that their order has no effect."""
-        by_patient = f"partition or group by the column {self.unit}, written with its table"
         for window in _own(self.select, exp.Window):
             if not isinstance(window.this, (*AGGREGATES, exp.Rank, exp.DenseRank)):
-                _refuse("a window function other than RANK and aggregates", "use RANK")
+                _refuse("window_kind")
             within = any(self._is_unit(one) for one in window.args.get("partition_by") or ())
             if holds != PUBLIC and not within:
-                _refuse("a window over several patients", by_patient)
+                _refuse("window", unit=self.unit)
         if self.select.args.get("distinct") and holds == PATIENTS and not self._returns_unit():
-            _refuse("DISTINCT over several patients", f"select the column {self.unit}")
+            _refuse("distinct", unit=self.unit)
         group = self.select.args.get("group")
         by = group.expressions if group is not None else []
         if group is None and not _aggregates(self.select):
             return
         if holds == PATIENTS and not any(self._is_unit(one) for one in by):
-            _refuse("a GROUP BY or an aggregate over several patients", by_patient)
+            _refuse("group", unit=self.unit)
         for part in (*self.select.expressions, self.select.args.get("having")):
             if part is not None and not _is_grouped(part, by):
-                _refuse(
-                    "a column of one row beside an aggregate of many",
-                    "put it into GROUP BY, or take MIN or MAX of it",
-                )
+                _refuse("one_row")
 
     def _check_subqueries(self) -> None:
         around = self.names.around - set(self.sources) | self._patients
@@ -286,15 +270,9 @@ class _Select:
             if holds != PATIENTS and not is_condition:
                 single = isinstance(inner, exp.Select) and not inner.args.get("group")
                 if not (single and _aggregates(inner)):
-                    _refuse("a subquery for one value that may have several", "take MIN or MAX")
+                    _refuse("one_value")
             if holds == PATIENTS and not self._lists_patients(query, inner):
-                _refuse(
-                    "a subquery over several patients",
-                    "read single rows"
-                    if self.unit is None
-                    else f"write EXISTS (... WHERE b.{self.unit} = a.{self.unit}), or "
-                    f"a.{self.unit} IN (SELECT b.{self.unit} ...) as a condition of WHERE",
-                )
+                _refuse("subquery_rows" if self.unit is None else "subquery", unit=self.unit)
 
     def _lists_patients(self, query: exp.Expr, inner: exp.Expr) -> bool:
         """Return true for a condition ``patient IN (SELECT patient ...)`` that only keeps rows.
@@ -345,8 +323,8 @@ def _is_grouped(node: exp.Expr, by: Collection[exp.Expr]) -> bool:
     return all(_is_grouped(child, by) for child in node.iter_expressions())
 
 
-def _refuse(found: str, instead: str) -> NoReturn:
+def _refuse(key: str, **facts: object) -> NoReturn:
     raise ValueError(
-        f"expected a query that acts on one patient at a time, found {found}; {instead}, or read a "
-        "view that does it and name it in patient_local"
+        f"expected a query that acts on one patient at a time, found {_SAID[key].format(**facts)}, "
+        "or read a view that does it and name it in patient_local"
     )

@@ -30,11 +30,12 @@ from distributed.core import Status
 from distributed.security import Security
 from tornado.ioloop import IOLoop, PeriodicCallback
 
-from privacy.errors import ConfigurationError
-from storage.files.documents import listed
+from storage.files.documents import listed, refusals
 from storage.files.private import ensure_private_directory, fsync_directory, write_durably
 from storage.files.refs import is_loopback
 from storage.files.workspace import forbid_core_dumps
+
+refusal = refusals(__package__)
 
 _LOOK_MILLISECONDS = 1_000
 
@@ -122,18 +123,10 @@ def connect(address: str, *, timeout_seconds: float = 30.0) -> Iterator[distribu
     """
     parts = urlsplit(address)
     if parts.scheme != "tls" and not (parts.scheme == "tcp" and is_loopback(parts.hostname or "")):
-        raise ConfigurationError(
-            "INSECURE_SCHEDULER",
-            f"expected tls://host:port, or tcp:// on a loopback address, found {address}: sums of "
-            "private rows travel on this connection; give the scheduler and workers certificates",
-        )
+        raise refusal("INSECURE_SCHEDULER", address=address)
     security = Security()
     if parts.scheme == "tls" and not security.get_connection_args("client")["ssl_context"]:
-        raise ConfigurationError(
-            "SCHEDULER_CERTIFICATE",
-            f"expected a client certificate for {address}, found none; set "
-            "DASK_DISTRIBUTED__COMM__TLS__CLIENT__CERT, ..._KEY and ..._CA_FILE",
-        )
+        raise refusal("SCHEDULER_CERTIFICATE", address=address)
     client = None
     # A plain connection first: a client that fails to start leaves a thread behind.
     with (
@@ -144,11 +137,7 @@ def connect(address: str, *, timeout_seconds: float = 30.0) -> Iterator[distribu
             address, timeout=timeout_seconds, security=security, set_as_default=False
         )
     if client is None:
-        raise ConfigurationError(
-            "SCHEDULER_UNREACHABLE",
-            f"expected a Dask scheduler at {address}, found none that answers; start it, or unset "
-            "CLUSTMIX_DASK_ADDRESS to compute on this machine",
-        )
+        raise refusal("SCHEDULER_UNREACHABLE", address=address)
     with client:
         _refuse_unsafe(client, timeout_seconds)
         yield client
@@ -198,11 +187,7 @@ def _refuse_unsafe(client: distributed.Client, timeout_seconds: float) -> None:
     try:
         client.wait_for_workers(1, timeout=timeout_seconds)
     except TimeoutError:
-        raise ConfigurationError(
-            "CLUSTER_EMPTY",
-            f"expected one or more workers within {timeout_seconds:g} seconds, found none; start "
-            "workers for this scheduler",
-        ) from None
+        raise refusal("CLUSTER_EMPTY", timeout_seconds=timeout_seconds) from None
     failed = ""
     try:
         found.update(client.run_on_scheduler(unsafe_scheduler))
@@ -211,20 +196,12 @@ def _refuse_unsafe(client: distributed.Client, timeout_seconds: float) -> None:
     except Exception as error:
         failed = type(error).__name__
     if failed:
-        raise ConfigurationError(
-            "CLUSTER_SETTINGS",
-            f"expected a scheduler and workers that answer for their settings, found {failed}; "
-            "start them with this version of ClustMix installed",
-        )
+        raise refusal("CLUSTER_SETTINGS unknown", failed=failed)
     if found:
         wrong = "; ".join(
             f"set {name} to {wanted} (found {value})" for name, value, wanted in sorted(found)
         )
-        raise ConfigurationError(
-            "CLUSTER_SETTINGS",
-            "expected a cluster that writes nothing to a disk and listens on loopback or with "
-            f"certificates, found one that does not: {wrong}; start it again with these settings",
-        )
+        raise refusal("CLUSTER_SETTINGS", wrong=wrong)
 
 
 ROLES = ("scheduler", "worker", "client")
@@ -245,17 +222,9 @@ def make_certificates(folder: Path, *, days: int = 30) -> None:
     ECDSA on P-256 with SHA-256 (FIPS 186-5), X.509 version 3 with the extensions of RFC 5280.
     """
     if not 1 <= days <= MAX_DAYS:
-        raise ConfigurationError(
-            "CERTIFICATE_DAYS",
-            f"expected certificates valid for 1 to {MAX_DAYS} days, found {days}; choose a shorter "
-            "time and make new ones when it ends",
-        )
+        raise refusal("CERTIFICATE_DAYS", most=MAX_DAYS, days=days)
     if os.path.lexists(folder):
-        raise ConfigurationError(
-            "CERTIFICATES_EXIST",
-            f"expected a new folder, found that {folder} exists; certificates are never replaced: "
-            "choose another folder",
-        )
+        raise refusal("CERTIFICATES_EXIST", folder=folder)
     folder = ensure_private_directory(folder.expanduser().absolute())
     # Of random name, so that two authorities are never taken for one another.
     issuer = _name(f"clustmix-authority-{os.urandom(4).hex()}")

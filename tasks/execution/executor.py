@@ -11,7 +11,9 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from privacy.arrays import Integers
-from privacy.errors import ConfigurationError, IntegrityError
+from storage.files.documents import refusals
+
+refusal = refusals(__package__)
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -78,23 +80,15 @@ def sum_exactly(terms: Iterable[object]) -> Integers:
             or term.dtype != np.int64
             or shape not in (None, term.shape)
         ):
-            raise IntegrityError(
-                "SUM_TERM", "expected int64 arrays of one shape from a function that is summed"
-            )
+            raise refusal("SUM_TERM")
         if total is None:
             total = term.copy()
             continue
         added = total + term
         # Two's complement: an overflow happened where both summands differ from the sum in sign.
         if np.any(((total ^ added) & (term ^ added)) < 0):
-            raise IntegrityError(
-                "SUM_OVERFLOW",
-                "a sum left the range of 64-bit integers; use a coarser grid or fewer rows per "
-                "release",
-            )
+            raise refusal("SUM_OVERFLOW")
         total[...] = added
     if total is None:
-        raise ConfigurationError(
-            "NO_SHARDS", "expected one or more shards to sum over, found none; read a cohort first"
-        )
+        raise refusal("NO_SHARDS")
     return total

@@ -22,8 +22,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from privacy.errors import BudgetRefused, ClustMixError, ConfigurationError, Withheld
-from storage.files.documents import listed
+from privacy.errors import BudgetRefused, ClustMixError, Withheld
+from storage.files.documents import listed, refusals
 from storage.files.private import ensure_private_directory, open_private
 from storage.settings import Settings, load_settings
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from prefect.client.schemas.objects import State
     from prefect.flows import Flow
     from prefect.tasks import Task
+
+refusal = refusals(__package__)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -92,11 +94,7 @@ def configure_prefect(settings: Settings) -> None:
         home = ensure_private_directory(settings.prefect_home)
         wanted |= _VARIABLES["single_run"] | {"PREFECT_HOME": str(home)}
     if "prefect" in sys.modules and any(os.environ.get(k) != v for k, v in wanted.items()):
-        raise ConfigurationError(
-            "PREFECT_ALREADY_IMPORTED",
-            "expected Prefect not to be imported yet, since it reads its settings once; call "
-            "configure_prefect before importing any flow",
-        )
+        raise refusal("PREFECT_ALREADY_IMPORTED")
     os.environ.update(wanted)
 
 
@@ -198,8 +196,11 @@ def guarded_item(function: Callable[..., R]) -> Callable[..., R | Failed]:
 def _call_item(
     function: Callable[..., R], log_directory: Path | None, *args: object, **kwargs: object
 ) -> R | Failed:
+    # functools.partial objects and callable instances have no name of their own.
+    inner = getattr(function, "func", function)
+    step = str(getattr(inner, "__name__", type(inner).__name__))
     with private_log_directory(log_directory):
-        return guarded_call(_step_name(function), function, *args, **kwargs)
+        return guarded_call(step, function, *args, **kwargs)
 
 
 def unwrapped(result: R | Failed) -> R:
@@ -240,12 +241,6 @@ def _note(step: str, text: str) -> None:
     """Log, or lose the text where the disk is full: an error would take along what it hides."""
     with suppress(OSError):
         private_log(step, text)
-
-
-def _step_name(function: Callable[..., object]) -> str:
-    # functools.partial objects and callable instances have no name of their own.
-    inner = getattr(function, "func", function)
-    return str(getattr(inner, "__name__", type(inner).__name__))
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import entr
 
 from privacy.arrays import Floats
 from storage.schema.labels import Label
@@ -69,7 +70,8 @@ def information(counts: Floats) -> float:
     occur (Miller 1955), by the entropy of the label.
     """
     margins = counts.sum(axis=1), counts.sum(axis=0)
-    of_column, of_label, of_both = (_entropy(part) for part in (*margins, counts.ravel()))
+    parts = (*margins, counts.ravel())
+    of_column, of_label, of_both = (float(entr(part / counts.sum()).sum()) for part in parts)
     r, c = map(np.count_nonzero, margins)
     mutual = of_column + of_label - of_both - (r - 1) * (c - 1) / (2.0 * counts.sum())
     return float(np.clip(mutual / of_label, 0.0, 1.0)) if of_label > 0.0 else 0.0
@@ -83,8 +85,3 @@ def association(counts: Floats) -> float:
     squared = ((counts - expected) ** 2 / expected).sum() / n - (r - 1) * (c - 1) / (n - 1)
     least = min(size - 1 - (size - 1) ** 2 / (n - 1) for size in (r, c))
     return float(np.sqrt(np.clip(squared / least, 0.0, 1.0))) if least > 1e-9 else 0.0
-
-
-def _entropy(counts: Floats) -> float:
-    shares = counts[counts > 0] / counts.sum()
-    return float(-(shares * np.log(shares)).sum())

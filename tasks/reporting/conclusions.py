@@ -14,12 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.arrays import Floats
-from privacy.errors import ConfigurationError
+from storage.files.documents import refusals
 from storage.schema.columns import NumericColumn
 from storage.schema.table import TableSchema
 
 if TYPE_CHECKING:
     from tasks.measurement.method import Noisy, Released
+
+refusal = refusals(__package__)
 
 KINDS = ("share", "mean", "risk_difference", "risk_ratio", "odds_ratio")
 _CLEAR = 3.0
@@ -62,11 +64,7 @@ def combine(
 
     n_draws = len(estimates) - 1
     if n_draws < 2 or len(variances) != len(estimates) or (rows is None) != (patients is None):
-        raise ConfigurationError(
-            "DRAWS_FEW",
-            "expected estimates and variances of a release and of two draws or more, and rows "
-            "together with patients, found others; make draws first",
-        )
+        raise refusal("DRAWS_FEW")
     within = float(variances[0]) * (rows or 1.0) / (patients or 1.0)
     between = (1.0 + 1.0 / n_draws) * float(np.var(estimates[1:], ddof=1))
     degrees = (n_draws - 1) * (1.0 + within / max(between, 1e-300)) ** 2
@@ -95,13 +93,9 @@ def contrast(
 
     measured = getattr(method, "cells", None)  # which ClustMix on tables has
     if kind not in KINDS or measured is None:
-        raise ConfigurationError(
-            "NOT_OFFERED",
-            f"expected one of {', '.join(KINDS)} of ClustMix on a table, found {kind[:40]!r}; a "
-            "model shrinks coefficients and the like, and no interval covers that bias",
-        )
+        raise refusal("NOT_OFFERED", kinds=", ".join(KINDS), found=kind[:40])
     if (kind in ("share", "mean")) == (by is not None):
-        raise _invalid("by=COLUMN=LEVEL for a risk or odds ratio, and only there")
+        raise refusal("QUESTION_INVALID by")
     column, values = (_values if kind == "mean" else _codes)(schema, of)
     if by is None:
         cells = measured(released, noisy, column)
@@ -111,17 +105,12 @@ def contrast(
     group_column, group = _codes(schema, by)
     rest = ~group if against is None else _codes(schema, against, of=group_column)[1]
     if group_column == column or (group & rest).any():
-        raise _invalid("two columns, and two groups that have no level in common")
+        raise refusal("QUESTION_INVALID groups")
     turned = group_column == LABEL  # the label is the second column of its tables
     columns = (column, group_column) if turned else (group_column, column)
     cells = measured(released, noisy, *columns)
     if cells is None:
-        raise ConfigurationError(
-            "PAIR_NOT_MEASURED",
-            f"expected columns that were measured together, found {of[:40]} by {by[:40]}, which "
-            "this release has from its model alone: the model shrinks it, and no interval covers "
-            "that bias",
-        )
+        raise refusal("PAIR_NOT_MEASURED", of=of[:40], by=by[:40])
     event = _mask(cells, int(not turned), values)
     groups = [_mask(cells, int(turned), codes) for codes in (group, rest)]
     return _compared(kind, cells, event, groups)
@@ -140,10 +129,6 @@ def _compared(kind: str, cells: Any, event: Floats, groups: Sequence[Floats]) ->
     slope, of_other = slope / (first * (1.0 - first)), of_other / (other * (1.0 - other))
     log = np.log(first / (1.0 - first)) - np.log(other / (1.0 - other))
     return _delta(cells, log, slope - of_other, np.exp)
-
-
-def _invalid(expected: str) -> ConfigurationError:
-    return ConfigurationError("QUESTION_INVALID", f"expected {expected}")
 
 
 def _codes(schema: TableSchema, text: str, *, of: int | None = None) -> tuple[int, NDArray[Any]]:
@@ -165,18 +150,14 @@ def _values(schema: TableSchema, name: str) -> tuple[int, Floats]:
             # The last value of a bin is one step below the next bin.
             middles = (starts + np.append(starts[1:] - step, column.upper)) / 2.0
             return place, np.append(middles, np.full(column.n_codes - len(starts), np.nan))
-    raise _invalid(f"a column of numbers, found {name[:40]}")
+    raise refusal("QUESTION_INVALID mean", found=name[:40])
 
 
 def _mask(cells: Any, axis: int, codes: NDArray[Any]) -> Floats:
     """Return 1 (a, b) for groups of codes; codes that were measured with others are refused."""
     found = [codes[list(group)] for group in cells.groups[axis]]
     if any(own.any() != own.all() for own in found):
-        raise ConfigurationError(
-            "LEVELS_JOINED",
-            "expected levels that were measured by themselves, found some that share a group with "
-            "others; tables.csv lists the groups: ask for a whole one",
-        )
+        raise refusal("LEVELS_JOINED")
     mask = np.array([float(own.all()) for own in found])
     return np.ones(cells.counts.shape) * (mask[:, None] if axis == 0 else mask)
 
@@ -185,11 +166,7 @@ def _clear(cells: Any, mask: Floats) -> float:
     """Return the patients of some cells; refused where these are lost in noise."""
     total = float((cells.counts * mask).sum())
     if total < _CLEAR * float(np.sqrt(cells.noise(mask))):
-        raise ConfigurationError(
-            "LOST_IN_NOISE",
-            f"expected numbers of patients above {_CLEAR:g} standard deviations of their noise, "
-            "found smaller ones; ask for larger groups, or pool releases",
-        )
+        raise refusal("LOST_IN_NOISE", clear=_CLEAR)
     return total
 
 

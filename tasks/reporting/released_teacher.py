@@ -12,13 +12,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privacy.arrays import Floats
-from privacy.errors import InputError, IntegrityError
+from storage.files.documents import refusals
 from storage.releases.measurements import arrays_of_bytes, arrays_to_bytes
 from storage.schema.table import TableSchema
 from tasks.measurement.method import Released
 from tasks.methods.clustmix.images.image_layout import ImageLayout
 from tasks.methods.clustmix.images.teacher import ReleasedTeacher
 from tasks.reporting.teacher_files import BRIGHTEST, RELEASED_ARRAYS, TEACHER_FILE, teacher_arrays
+
+refusal = refusals(__package__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +48,7 @@ class Teacher:
         except (ValueError, EOFError, zipfile.BadZipFile, NotImplementedError):
             arrays = {}
         if arrays.keys() != {"classes", "shape", "code_of_pixel", *RELEASED_ARRAYS}:
-            raise IntegrityError(
-                "TEACHER_INVALID", f"expected the arrays of a teacher in {TEACHER_FILE}, found none"
-            )
+            raise refusal("TEACHER_INVALID", file=TEACHER_FILE)
         return cls(arrays)
 
     def to_bytes(self) -> bytes:
@@ -73,11 +73,8 @@ class Teacher:
             or given.dtype.kind not in "iu"
             or (given.size > 0 and not 0 <= given.min() <= given.max() <= BRIGHTEST)
         ):
-            raise InputError(
-                "IMAGES_INVALID",
-                f"expected images of {shape[0]} x {shape[1]} pixels and {shape[2]} channels in "
-                f"whole numbers from 0 to {BRIGHTEST}, found others; bring them to this form",
-            )
+            rows, columns, channels = shape
+            raise refusal("IMAGES_INVALID", rows=rows, columns=columns, channels=channels)
         codes = self.arrays["code_of_pixel"][given.reshape(len(given), -1)]
         return self._taught.probabilities(codes)
 

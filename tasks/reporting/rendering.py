@@ -6,6 +6,7 @@ Every value is escaped here for its format, so that no name can become structure
 
 import json
 import re
+from collections.abc import Callable
 from functools import cache, partial
 from importlib import resources
 from typing import Any
@@ -53,10 +54,18 @@ def words() -> dict[str, Any]:
 
 @cache
 def _environment(suffix: str) -> Environment:
+    as_json: Callable[..., str] = partial(json.dumps, ensure_ascii=False)
+    escape = {"md": markdown, "json": as_json}.get(suffix)
+
+    def finalize(value: object) -> object:
+        if isinstance(value, Markup):
+            return value
+        return visible(value) if escape is None else Markup(escape(value))  # noqa: S704 -- escaped
+
     environment = Environment(
         loader=PackageLoader("tasks.reporting"),
         autoescape=True,  # what is markup already stays as it is
-        finalize={"md": _for_markdown, "json": _for_json}.get(suffix, _for_html),
+        finalize=finalize,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -64,15 +73,3 @@ def _environment(suffix: str) -> Environment:
     )
     environment.filters |= {"rounded_up": rounded_up, "quoted": partial(quote, safe="")}
     return environment
-
-
-def _for_html(value: object) -> object:
-    return value if isinstance(value, Markup) else visible(value)
-
-
-def _for_markdown(value: object) -> Markup:
-    return value if isinstance(value, Markup) else Markup(markdown(value))  # noqa: S704 -- escaped
-
-
-def _for_json(value: object) -> Markup:
-    return value if isinstance(value, Markup) else Markup(json.dumps(value, ensure_ascii=False))  # noqa: S704 -- JSON

@@ -11,10 +11,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from privacy.arrays import Codes, Floats
-from privacy.errors import ConfigurationError
+from privacy.errors import ClustMixError
+from storage.files.documents import refusals
 from storage.releases.measurements import arrays_to_bytes
 from storage.schema.table import TableSchema
 from tasks.measurement.method import Released, Synthesizer
+
+refusal = refusals(__package__)
 
 TEACHER_FILE = "teacher.npz"
 SOFT_LABELS_FILE = "soft_labels.parquet"
@@ -70,10 +73,6 @@ def teacher_arrays(released: Released, schema: TableSchema) -> dict[str, NDArray
     }
 
 
-def no_teacher() -> ConfigurationError:
+def no_teacher() -> ClustMixError:
     """Return the error for a release without a teacher."""
-    return ConfigurationError(
-        "NO_TEACHER",
-        "expected a release of ClustMix on images, found one without a teacher; train a model on "
-        "its rows",
-    )
+    return refusal("NO_TEACHER")

@@ -14,6 +14,7 @@ from typing import Unpack
 from privacy.charges import Caps, Charge, ChargeColumns
 from privacy.errors import ClustMixError, InputError, IntegrityError, LedgerError, Withheld
 from privacy.ledger import TABLE_TAG, Balance, EntryState, LedgerEntry, Noted
+from storage.files.documents import refusals
 from storage.files.private import file_locked
 from storage.files.workspace import live_run_ids
 from storage.keys.key_store import KeyStore
@@ -23,6 +24,8 @@ from storage.releases.bundles import verify_bundle
 from storage.releases.measurements import Measurement, MeasurementStore, unknown_charges
 from storage.releases.release_store import ReleaseStore
 from storage.schema.declarations import Declarations
+
+refusal = refusals(__package__)
 
 WAIT_SECONDS = 1800.0
 """Time limit of the wait for another run of the same request."""
@@ -84,11 +87,7 @@ class Entries:
         for entry in self.all():
             if entry.release_id == release_id:
                 return entry
-        raise LedgerError(
-            "RELEASE_UNKNOWN",
-            f"expected a release that paid for its measurement, found no {release_id[:80]!r} in "
-            "the ledger (clustmix ledger show); a resample is sampled again from its original",
-        )
+        raise refusal("RELEASE_UNKNOWN", release=release_id[:80])
 
     def measurement(self, entry: LedgerEntry) -> Measurement:
         """Open the sealed measurement of an entry; a row after SEALED may hold another digest."""
@@ -143,11 +142,9 @@ class Entries:
                 self.close_dead(entry)
                 continue
             if time.monotonic() > give_up:
-                raise LedgerError(
-                    "RELEASE_RUNNING",
-                    f"expected release {entry.release_id} of the same table to end within "
-                    f"{WAIT_SECONDS:.0f} seconds, found it {entry.state.value}; wait for its "
-                    "end, or end it and run again",
+                state = entry.state.value
+                raise refusal(
+                    "RELEASE_RUNNING", release=entry.release_id, state=state, seconds=WAIT_SECONDS
                 )
             time.sleep(_POLL_SECONDS)
 
@@ -324,12 +321,7 @@ def require_known(
     found = unknown_charges(measurements, releases, entries)
     if found:
         names = ", ".join(each.release_id for each in found[:3]) + (", ..." if found[3:] else "")
-        raise IntegrityError(
-            "LEDGER_INCOMPLETE",
-            f"expected an entry of the ledger for every bundle and sealed measurement, found none "
-            f"for {names}: the ledger was set back, or is another one; restore its latest copy, or "
-            "have two officers charge what it lacks (clustmix ledger restore); nothing is charged",
-        )
+        raise refusal("LEDGER_INCOMPLETE", names=names)
 
 
 def _runs(entry: LedgerEntry, live: Collection[str]) -> bool:

@@ -10,7 +10,7 @@ from storage.arrivals.landing import LandingFolder
 
 
 def read(landing, name):
-    return b"".join(landing.chunks(name))
+    return b"".join(landing.place.chunks(name))
 
 
 @pytest.fixture(params=["local", "s3"])
@@ -56,17 +56,17 @@ def test_content_is_read_and_removed_as_long_as_it_is_what_was_read(place):
     content = os.urandom(3 * 2**20 + 17)
     put("a/k=1/x.parquet", content)
     put("a/y.parquet", b"y")
-    version = landing.version("a/k=1/x.parquet")
-    assert landing.version("a/k=1/x.parquet") == version is not None
-    assert landing.version("a/none") is None
-    assert landing.version("none/none") is None
+    version = landing.place.version("a/k=1/x.parquet")
+    assert landing.place.version("a/k=1/x.parquet") == version is not None
+    assert landing.place.version("a/none") is None
+    assert landing.place.version("none/none") is None
     assert read(landing, "a/k=1/x.parquet") == content
     put("a/k=1/x.parquet", b"new")
     landing.remove("a/k=1/x.parquet", version)
     assert names() == ["a/k=1/x.parquet", "a/y.parquet"]
     landing.remove("a/k=1/x.parquet", None)
     landing.remove("a/none", None)
-    landing.remove("a/k=1/x.parquet", landing.version("a/k=1/x.parquet"))
+    landing.remove("a/k=1/x.parquet", landing.place.version("a/k=1/x.parquet"))
     assert names() == ["a/y.parquet"]
     landing.remove("a/k=1/x.parquet", version)
 
@@ -159,7 +159,7 @@ def test_no_link_is_followed_and_nothing_waits_for_a_pipe(tmp_path):
             with pytest.raises(InputError, match="ARRIVAL_NAME: expected regular files in folders"):
                 read(landing, name)
         landing.remove("folder/secret", "anything")
-        assert landing.version("folder/secret") is None
+        assert landing.place.version("folder/secret") is None
         assert (outside / "secret").exists()
 
 
@@ -205,7 +205,7 @@ def test_a_store_without_an_answer_or_the_bucket_is_one_clear_error(s3, monkeypa
         for call in (
             landing.ready_names,
             lambda: landing.refuse("a.ready.json"),
-            lambda: landing.version("a"),
+            lambda: landing.place.version("a"),
         ):
             with pytest.raises(ConfigurationError, match=r"LANDING_UNREADABLE: .* no an") as caught:
                 call()

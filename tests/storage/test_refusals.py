@@ -6,15 +6,21 @@ from string import Formatter
 
 import pytest
 
+from flows.events import OrchestratorError
+from flows.supervisor import ServerError
 from storage.files.documents import listed, refusals
+from tasks.execution.runtime import PipelineError
 
 ROOT = Path(__file__).resolve().parents[2]
+TOPS = ("flows", "storage", "tasks")
+FILES = sorted(path for top in TOPS for path in ROOT.glob(f"{top}/**/refusals.toml"))
+PACKAGES = [".".join(path.relative_to(ROOT).parent.parts) for path in FILES]
 
 
 def asked(package):
     """Return the facts of each call, by key, in the modules that have the errors of a package."""
     found = {}
-    for module in ROOT.glob("storage/**/*.py"):
+    for module in (path for top in TOPS for path in ROOT.glob(f"{top}/**/*.py")):
         tree = ast.parse(module.read_bytes())
         calls = [(getattr(n.func, "id", ""), n) for n in ast.walk(tree) if isinstance(n, ast.Call)]
         own = ".".join(module.relative_to(ROOT).parent.parts)
@@ -26,10 +32,11 @@ def asked(package):
     return found
 
 
-@pytest.mark.parametrize("package", ["arrivals", "public_data", "sources"])
+@pytest.mark.parametrize("package", PACKAGES)
 def test_every_refusal_has_its_facts_and_a_use(package):
-    uses, refusal = asked(f"storage.{package}"), refusals(f"storage.{package}")
-    kinds = listed(f"storage.{package}", "refusals.toml").values()
+    uses = asked(package)
+    refusal = refusals(package, OrchestratorError, PipelineError, ServerError)
+    kinds = listed(package, "refusals.toml").values()
     texts = {key: text for keys in kinds for key, text in keys.items()}
     assert texts.keys() == uses.keys()
     for key, text in texts.items():

@@ -71,8 +71,8 @@ class ImageFilesPart:
                     pixels[:, place] = image.ravel()
                 except RefusedFile as refused:
                     if len(broken) < _MOST_BROKEN:
-                        row = self.first_row + start + place
-                        broken.append((refused.rule, row, self._name(file)))
+                        name = str(file.relative_to(self.source.folder))
+                        broken.append((refused.rule, self.first_row + start + place, name))
                 for tag, text in header.items():
                     in_header[tag][place] = text
             listed = {name: cells[start : start + step] for name, cells in self.cells.items()}
@@ -88,9 +88,6 @@ class ImageFilesPart:
             )
         if broken:
             raise RefusedFiles.of(broken)
-
-    def _name(self, file: Path) -> str:
-        return str(file.relative_to(self.source.folder))
 
 
 class ImageFolder(SourceTable):
@@ -161,14 +158,14 @@ class ImageFolder(SourceTable):
     def _check_series(self) -> None:
         series: dict[str, str] = {}
         for file in self._images:
-            patient, own = series_of(_content(file, most=MAX_FILE_BYTES))
+            patient, own = series_of(_content(file))
             if patient and series.setdefault(patient, own) != own:
                 raise refusal("DICOM_SERIES")
 
 
 def _read(file: Path, source: PngSource | DicomSource) -> tuple[NDArray[np.uint8], dict[str, str]]:
     """Return the reduced pixels of a file and the columns of its header."""
-    content = _content(file, most=MAX_FILE_BYTES + 1)
+    content = _content(file)
     if len(content) > MAX_FILE_BYTES:
         raise RefusedFile(FileRule.LARGE)
     if isinstance(source, PngSource):
@@ -178,9 +175,9 @@ def _read(file: Path, source: PngSource | DicomSource) -> tuple[NDArray[np.uint8
     return shrunk(pixels, source.shrink), header
 
 
-def _content(file: Path, *, most: int) -> bytes:
+def _content(file: Path) -> bytes:
     with open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as handle:
-        return handle.read(most)
+        return handle.read(MAX_FILE_BYTES + 1)
 
 
 def shrunk(pixels: NDArray[np.uint8], factor: int) -> NDArray[np.uint8]:

@@ -5,19 +5,23 @@ from a folder, and puts the rows that a peer made beside them. It imports numpy 
 models get codes of the declared schema and their numbers, so they read no bound and no level from
 the rows. AIM and MST (McKenna and others, 2022 and 2021) have the defaults of ``dpmm`` but one
 process; reduced AIM ends in minutes. The mixture of ``mbi`` has the steps and rate of its manual.
+The networks of ``smartnoise-synth`` and ``synthcity`` have the defaults of their packages, every
+column as levels, and protect one row; ADS-GAN has a penalty in place of an epsilon.
 """
 
 from __future__ import annotations
 
+import secrets
 import sys
 from dataclasses import asdict, dataclass, fields
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-REQUEST, MADE = "request.npz", "made.npz"
+REQUEST, MADE, SPENT = "request.npz", "made.npz", "spent.txt"
 TABLES = "tables.npz"
 """Arrays ``columns_I``, ``counts_I``, ``noise_I`` and, by column, ``joins_I_J`` (groups, codes)."""
 
@@ -115,14 +119,55 @@ def of_mbi(tables: Path, request: Request, names: list[str]) -> Any:
     return model.synthetic_data(rows=request.rows_out).data
 
 
+def of_smartnoise(kind: str, request: Request, codes: Codes) -> Any:
+    from snsynth import Synthesizer
+    from snsynth.transform import OneHotEncoder, TableTransformer
+
+    # A row of the largest codes stands for the declared ones: no level is read from the rows.
+    declared = TableTransformer([OneHotEncoder() for _ in request.n_codes])
+    declared.fit([tuple(n - 1 for n in request.n_codes)])
+    name = kind.replace("_", "")
+    model = Synthesizer.create(name, request.epsilon, delta=request.delta, verbose=False)
+    model.fit(codes.astype(np.int64), transformer=declared)
+    return model.sample(request.rows_out)
+
+
+def of_synthcity(folder: Path, kind: str, request: Request, codes: Codes, names: list[str]) -> Any:
+    import pandas as pd
+    from synthcity.plugins.core.dataloader import GenericDataLoader
+    from synthcity.plugins.core.models.tabular_encoder import TabularEncoder
+
+    frame = pd.DataFrame(codes.astype(np.int64), columns=names)
+    numbered, _ = GenericDataLoader(frame).encode()  # as the model numbers levels, too
+    encoder = TabularEncoder().fit(numbered.dataframe(), discrete_columns=names)
+    budget = {"epsilon": request.epsilon, "delta": request.delta}
+    model = import_module(f"synthcity.plugins.privacy.plugin_{kind.replace('_', '')}").plugin(
+        # Strict models leave out rows that occur twice.
+        encoder=encoder, strict=False, workspace=folder, random_state=secrets.randbelow(2**31),
+        **({} if kind == "ads_gan" else budget),
+    )  # fmt: skip
+    model.fit(frame)
+    if kind == "pate_gan":  # which looks at what it has spent after each round alone
+        moments = model.model.alpha_dict - np.log(model.model.delta)
+        spent = (moments / np.arange(1, len(moments) + 1)).min()
+        (folder / SPENT).write_text(str(spent), encoding="utf-8")
+    return model.generate(count=request.rows_out).dataframe()[names].to_numpy()
+
+
 def main(folder: Path, kind: str) -> None:
     request, codes = read_request(folder)
     names = [f"c{place}" for place in range(len(request.n_codes))]
     if kind == "mbi":
         made = of_mbi(folder / TABLES, request, names)
+    elif kind.endswith("ctgan"):
+        made = of_smartnoise(kind, request, codes)
+    elif kind.endswith("gan"):
+        made = of_synthcity(folder, kind, request, codes, names)
     else:
         made = of_dpmm(kind, request, codes, names)
-    write_made(folder, np.column_stack([made[name] for name in names]), request)
+    if not isinstance(made, np.ndarray):
+        made = np.column_stack([made[name] for name in names])
+    write_made(folder, made, request)
 
 
 if __name__ == "__main__":

@@ -21,14 +21,19 @@ from tasks.ingest.encoding import decode, domain_of, encode_chunk
 from tasks.ingest.violations import refuse_violations
 
 ENVIRONMENTS = ROOT / ".venv-peers"
-PROGRAMS = {"aim": "dpmm", "aim_reduced": "dpmm", "mst": "dpmm", "mbi": "mbi"}
+PROGRAMS = {
+    "aim": "dpmm", "aim_reduced": "dpmm", "mst": "dpmm", "mbi": "mbi",
+    "pate_gan": "synthcity", "dp_gan": "synthcity", "ads_gan": "synthcity",
+    "dp_ctgan": "smartnoise", "pate_ctgan": "smartnoise",
+}  # fmt: skip
 """Peers, and the environment of each."""
 
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu",
-    "MPLBACKEND": "agg",
+    "MPLBACKEND": "agg", "MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "8000000000",
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
 }  # fmt: skip
+"""Of memory that is handed back and asked for at every step most of the time would be spent."""
 
 
 def run_program(name: str, words: Sequence[str]) -> tuple[str, dict[str, float]]:

@@ -19,14 +19,12 @@ import pandas as pd
 
 from benchmarks.bundle_rows import MISSING, label_of, mapped
 from benchmarks.jobs import asked
-from benchmarks.peers import made_by
+from benchmarks.peer_programs import SPENT
+from benchmarks.peers import PROGRAMS, made_by
 from benchmarks.process_memory import run_measured
 from benchmarks.results import BENCHMARK_OUTPUT, BUNDLE, IN_PROCESS, PEER, ResultRow, print_row
 from benchmarks.tables import ROOT, divided, read_table, site_document, with_method, write_site
 from flows.site.site_file import SiteFile
-
-PEERS = ("aim", "mst")
-"""Programs of others, of `benchmarks.peers`, that are measured on tables."""
 
 FORMS = {"proven": "proven", "printed": "published", "accounted": "accounted"}
 """Analysis by the form that a command names."""
@@ -62,7 +60,7 @@ class Run:
             "privacy": {**privacy, "epsilon": epsilon, "delta": self.delta or privacy["delta"]},
             "budget": {**budget, "lifetime_epsilon": cap},
         }
-        own = self.form == "proven" and self.method not in ("real", *PEERS)
+        own = self.form == "proven" and self.method not in ("real", *PROGRAMS)
         return with_method(document, self.method) if own else document
 
 
@@ -89,12 +87,15 @@ def measured(
         site = write_site(document, folder / "site.yaml")
         if run.method == "real":
             bundle, facts = real_rows(site, folder), REAL
-        elif run.method in PEERS:
+        elif run.method in PROGRAMS:
             bundle, facts = peer_rows(run.method, site, folder)
         else:
             bundle, facts = released(site, folder, run)
         train = None if site.table_schema.image else Path(document["source"]["path"])
         found = scored(bundle, test, train)
+        if (folder / SPENT).is_file():
+            spent = round(float((folder / SPENT).read_text(encoding="utf-8")), 4)
+            found["figures"]["epsilon_by_its_own_count"] = spent
         if look_at is not None:
             found["figures"] |= look_at(pd.read_parquet(bundle / "synthetic.parquet"))
         return ResultRow(
@@ -137,8 +138,8 @@ def peer_rows(kind: str, site: SiteFile, folder: Path) -> tuple[Path, dict[str, 
     made, cost = made_by(
         kind, site.table_schema, read_table(site), folder, n_rows=site.n_rows, **budget_of(site)
     )
-    facts = {"analysis": "stated", "source": PEER, **budget_of(site), **cost}
-    return as_bundle(made, site, folder), facts
+    facts = REAL if kind == "ads_gan" else {"analysis": "stated", **budget_of(site)}
+    return as_bundle(made, site, folder), {**facts, "source": PEER, **cost}
 
 
 def as_bundle(frame: pd.DataFrame, site: SiteFile, folder: Path) -> Path:

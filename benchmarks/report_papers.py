@@ -36,7 +36,7 @@ HERE = {
 }  # fmt: skip
 """Stand-ins for data that are not at hand."""
 
-RIVALS = {"DP-GAN": "dpgan", "PATE-GAN": "pategan", "ADS-GAN": "adsgan", "DP-MERF": "dpmerf"}
+KINDS = {name: kind for kind, name in NAMES.items() if kind != OWN}
 AUTHORS, ACCURACY = "auc_as_its_authors_score", "cnn_accuracy"
 
 
@@ -77,14 +77,10 @@ def three_a(stored: Stored) -> Iterator[Entry]:
 @tabled
 def rivals_of_3a(stored: Stored) -> Iterator[Entry]:
     for one in stored.figures(paper="3A", where="Table 1"):
-        method, name = RIVALS.get(one["method"]), HERE.get(one["dataset"], one["dataset"])
-        rows = [
-            row
-            for suite in ("rivals", "tables", "images")
-            for row in stored.of(suite, dataset=name)
-            if row.method.replace("-", "").replace("_", "").lower() == method
-            and row.epsilon in (None, 1.0)
-        ]
+        name, kind = HERE.get(one["dataset"], one["dataset"]), KINDS.get(one["method"], "-")
+        suites = ("rivals", "tables", "images")
+        rows = [row for suite in suites for row in stored.of(suite, dataset=name, method=kind)]
+        rows = [row for row in rows if row.epsilon in (None, 1.0)]
         if rows:
             key = "accuracy" if name == "mnist" else "auc"
             yield [one["dataset"], one["method"], f"{one['value']:g}", shown(rows, key)], rows
@@ -178,11 +174,10 @@ def dp_cda(stored: Stored) -> Iterator[Entry]:
 
 @tabled
 def dp_cda_table_3(stored: Stored) -> Iterator[Entry]:
-    kinds = {name: kind for kind, name in NAMES.items()}
     keys = {"the paper's network": "paper_cnn_accuracy", "a network": "cnn_accuracy",
             "logistic regression": "accuracy"}  # fmt: skip
     for one in stored.figures(paper="DP-CDA", where="Table 3"):
-        kind = kinds.get(one["method"]) or kinds[one["method"].lower()]
+        kind = KINDS.get(one["method"]) or KINDS[one["method"].lower()]
         rows = stored.of("images", dataset=one["dataset"], method=kind, epsilon=one.get("epsilon"))
         rows = [row for row in rows if row.analysis != "none"]
         if rows:

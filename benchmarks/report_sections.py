@@ -28,6 +28,7 @@ EPSILONS = (0.2, 1.0, 10.0)
 OWN, YARDSTICK = "clustmix", "naive_bayes"
 IN_PLOT: dict[str, str] = LAYOUT["in_plot"]
 IMAGES = ("mnist", "fashion-mnist")
+OF_TABLES = ("auc", "accuracy", "log_loss", "tvd_1way", "tvd_2way", "cpu_seconds")
 
 Parts = Sequence[Table | str]
 """Tables, and plots as SVG."""
@@ -152,9 +153,18 @@ def time_plot(stored: Stored) -> str:
 
 
 def adult(stored: Stored) -> Table:
-    names = ("auc", "accuracy", "log_loss", "tvd_1way", "tvd_2way", "cpu_seconds")
     rows = sorted(stored.of("tables", dataset="adult"), key=lambda row: row.epsilon or 0.0)
-    return table_of(rows, *names, title="Adult: every method, form and rival")
+    return table_of(rows, *OF_TABLES, title="Adult: every method, form and rival")
+
+
+def rivals(stored: Stored) -> Table:
+    rows = stored.of("rivals")
+    rows += [row for name in dict.fromkeys(row.dataset for row in rows)
+             for method, epsilon in ((OWN, 1.0), ("aim", 1.0), ("real", None))
+             for row in runs(stored, name, method, epsilon)]  # fmt: skip
+    rows.sort(key=lambda row: row.dataset)
+    title = "Networks of others, ClustMix and AIM"
+    return table_of(rows, *OF_TABLES, "epsilon_by_its_own_count", title=title)
 
 
 def _of_images(stored: Stored, name: str, epsilon: float) -> list[ResultRow]:

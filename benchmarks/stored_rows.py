@@ -151,8 +151,10 @@ def table_of(rows: Rows, *names: str, title: str) -> Table:
         for (dataset, method, epsilon, text), group in groups.items():
             cells = [dataset, method, epsilon_text(epsilon)]
             cells += [_setting(json.loads(text).get(k)) for k in keys]
-            cells += [str(len(group)), *(shown(group, name) for name in columns)]
-            yield cells, group
+            figures = [shown(group, name) for name in columns]
+            if not any(values_of(group, name) for name in columns):
+                figures[1:] = ["-" for _ in figures[1:]]
+            yield [*cells, str(len(group)), *figures], group
 
     words = [k.replace("_", " ") for k in keys]
     words += ["runs", *(TITLES.get(name, name.replace("_", " ")) for name in columns)]

@@ -64,7 +64,7 @@ def test_results_are_those_of_the_stored_rows():
     for name, text in written.items():
         known = (DOCS / name).read_text(encoding="utf-8")
         assert known == text, f"{name}: run python -m benchmarks report"
-    assert written["results.md"].count("<!-- end -->") == 9
+    assert written["results.md"].count("<!-- end -->") == 10
     html = written["results.html"]
     assert not re.findall(r"""(?:src|href)=["'](?!#|data:)""", html), "another file"
     assert all(row.command in html for row in Stored.read().rows if row.suite == "nist")

@@ -1,10 +1,14 @@
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from benchmarks import peer_programs, peers
 from benchmarks.jobs import listed
-from benchmarks.suites import nist
+from benchmarks.process_memory import run_measured
+from benchmarks.releases import Run
+from benchmarks.suites import nist, rivals
 from tasks.ingest.encoding import domain_of
 
 
@@ -48,3 +52,17 @@ def test_groups_of_codes_are_a_linear_query():
 
     joins = np.array([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
     assert peer_programs.Joined((np.eye(2), joins))(Table()).tolist() == [2.0, 1.0, 8.0, 4.0]
+
+
+def test_a_network_past_its_limit_is_a_row_and_one_that_failed_is_none(monkeypatch):
+    def ended(how):
+        words = f"import os, signal; os.kill(os.getpid(), signal.{how})"
+        return lambda run: run_measured([sys.executable, "-c", words], {})
+
+    monkeypatch.setattr(rivals.resource, "setrlimit", lambda *_: None)
+    monkeypatch.setattr(rivals, "table_row", ended("SIGXCPU"))
+    row = rivals.row_of(Run(dataset="adult", method="dp_gan", epsilon=1.0))
+    assert (row.outcome, row.epsilon, row.auc) == ("did not end", 1.0, None)
+    monkeypatch.setattr(rivals, "table_row", ended("SIGKILL"))
+    with pytest.raises(RuntimeError, match="found -9"):
+        rivals.row_of(Run(dataset="adult", method="dp_gan", epsilon=1.0))

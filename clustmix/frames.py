@@ -33,11 +33,12 @@ def declared_columns(
     any, or one has a type that is not read.
     """
     also = () if patient_column is None else (patient_column,)
-    needed = [*schema.released_columns, *also]
+    needed = [*schema.measured_columns, *also]
     of_pandas = isinstance(frame, pd.DataFrame)
     table: Any = frame if of_pandas else _arrow_table(frame)
     names = [*map(str, table.columns)] if of_pandas else table.column_names
     check_names(names)
+    needed += [name for name in schema.derived if name in names]
     schema.check_header(names, needed)
     table = table.set_axis(names, axis=1)[needed] if of_pandas else table.select(needed)
     is_read = _pandas_is_read if of_pandas else arrow_is_read

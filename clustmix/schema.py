@@ -205,6 +205,8 @@ class Schema(_Declared, TableSchema):
         each of at most 50 combinations.
     ignore : sequence of str, default ()
         Columns that the table has and that are not used.
+    derived : mapping, default {}
+        Rules of columns that follow from features, with the keys of a site file: not measured.
     constraints : sequence of mapping, default ()
         Public rules that every record keeps, with the keys of a site file.
 

@@ -35,9 +35,8 @@ NOTES = {
     "source, kind duckdb": _text("duckdb.md"),
     "source, kind omop": OMOP_EXAMPLE,
     "source, kind fhir": FHIR_EXAMPLE,
-    "schema": "Every column of the source is declared: in `columns`, as `label`, in `ignore`, or "
-    "in `privacy_unit`. A source with another column is refused. `image` and `items` declare "
-    "hundreds of columns at once.",
+    "schema": "Every column of the source is declared: in `columns`, `derived`, `label`, `ignore`, "
+    "`privacy_unit`. A source with another is refused.",
     "schema.constraints": _text("constraints.md"),
     "privacy_unit.visits": _text("visits.md"),
     "privacy_unit.partition, by hash": "The ledger counts the largest sum of a part and not the "

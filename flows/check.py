@@ -72,13 +72,9 @@ def check_table(job: ReleaseJob, *, entries: Entries, tables: Tables, workplace:
         counted = tallied_cells(workspace.folder)
         diagnostics.begin_with(summary_of(counted, rules.row_schema, job.unit.column))
         if refusal is not None:
-            raise _failed(job.ref.dataset, diagnostics.pointer)
-
-
-def _failed(dataset: str, file: str) -> InputError:
-    return InputError(
-        CHECK_FAILED,
-        f"the table of {dataset} does not pass; what it breaks is in {file} "
-        "(restricted; folder diagnostics of CLUSTMIX_HOME). Correct the source, or declare what "
-        "clustmix check --show proposes; nothing is charged",
-    )
+            raise InputError(
+                CHECK_FAILED,
+                f"the table of {job.ref.dataset} does not pass; what it breaks is in "
+                f"{diagnostics.pointer} (restricted; folder diagnostics of CLUSTMIX_HOME). Correct "
+                "the source, or declare what clustmix check --show proposes; nothing is charged",
+            )

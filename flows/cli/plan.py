@@ -75,6 +75,7 @@ def plan(
         draw_prospects(prospects, planning.patients, plot, tried)
     verdict = planning.verdict(prospects) + _by_trial(tried.get(job.parameters.epsilon))
     found = {"verdict": verdict, "patients": planning.patients, "prospects": prospects}
+    found |= {"derived": planning.derived} if planning.derived else {}
     declared = "declared" if job.patients else "assumed, as the site file declares no number"
     terminal.answer(
         found | {"warning": job.caution, **({"simulated": tried} if tried else {})},
@@ -85,6 +86,7 @@ def plan(
             "Patients": f"{planning.patients:,} ({declared})",
             "Guarantee": f"epsilon as above, delta {job.parameters.delta:g}, {job.method.kind}",
             "Warning": job.caution,
+            "Derived": planning.derived or None,
             "Releases": _RELEASES,
             "Errors": _ERRORS,
             "Lost": _LOST,

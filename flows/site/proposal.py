@@ -5,7 +5,7 @@ reveals nothing about a patient.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import yaml
@@ -27,6 +27,9 @@ _UNUSED = re.compile(
     r"(.* )?(date|dt|datetime|timestamp|dob|id|key|uuid|mrn|nbr|notes?|comments?|address|phone)"
 )
 _DATED = re.compile(r"(.* )?(date|dt|datetime|timestamp|dob)( .*)?|date of .*")
+_NUMBER = r"\d+(?:\.\d+)?"
+_AROUND = re.compile(r"[\[\](){}$]|^\W*(sum|total)\b( of)?", re.I)
+_SUFFIX = re.compile(r"(class|cat|category|group|grp|band|bin|who|mid|midpoint|num|number)s?")
 _N_BINS = 10
 _ONE_EACH = 20
 _MAX_COMMENT = 150
@@ -57,14 +60,18 @@ def proposal(name: str, stored: str | None, described: Variable | None) -> Propo
     found = range_of(name, known.meaning, known.unit)
     kind, guessed = _kind(name, stored, known, found)
     # The range of another unit would make noise of the column.
-    units = [] if found is None or known.unit else _units_of(found)
+    units: list[str] = []
+    if found is not None and not known.unit:
+        units = [*(one.unit for one in ranges_named(found.key)), *filter(None, [found.other_unit])]
     found = None if len(units) > 1 else _usable(found, kind, known)
     comment = ", ".join(text for text in (known.meaning, known.unit) if text)
     if described is None and kind != "date" and _UNUSED.fullmatch(_words(name)):
         comment = "guess by its name: an identifier, a date or free text; the patient, or ignore"
     lines = [Line("kind", kind or PLACEHOLDER, guessed)]
     if kind == "categorical":
-        lines += _categories(known)
+        meanings = shown("; ".join(f"{code} {means}" for code, means in known.levels if means))
+        listed = _list(code for code, _ in known.levels) if known.levels else PLACEHOLDER
+        lines.append(Line("levels", listed, meanings if known.levels else "[.., ..]"))
     elif kind == "date":
         lines += _dates(known)
     elif kind is not None:
@@ -79,9 +86,32 @@ def proposal(name: str, stored: str | None, described: Variable | None) -> Propo
     return Proposal(name, lines, shown(comment))
 
 
-def _units_of(found: ClinicalRange) -> list[str]:
-    others = () if found.other_unit is None else (found.other_unit,)
-    return [*(one.unit for one in ranges_named(found.key)), *others]
+def derivation(name: str, described: Mapping[str, Variable], names: Collection[str]) -> str:
+    """Propose the rule of a derived column as YAML; empty if neither codebook nor name has one.
+
+    `names` are the columns that it may be computed from.
+    """
+    known = described.get(name, Variable(name=name))
+    parts = re.split(r"\s*[+,]\s*", _AROUND.sub("", known.derived).strip())
+    if len(parts) > 1 and {*parts} <= {*names}:
+        return f"{{sum: {_list(parts)}}}"
+    bases = [one for one in names if re.search(rf"(?<!\w){re.escape(one)}(?!\w)", known.derived)]
+    if not known.derived:
+        alike = (one for one in names if name.lower().startswith(one.lower()))
+        bases = [one for one in alike if _SUFFIX.fullmatch(name[len(one) :].lower().strip(" _.-"))]
+    if len(bases) != 1 or re.search(r"[*/^]|datediff|round", known.derived):
+        return ""
+    starts = [re.findall(_NUMBER, means or code)[:1] for code, means in known.levels]
+    edges = [float(one) for own in starts[1:] for one in own]
+    if len(edges) < max(len(starts) - 1, 1) or edges != sorted({*edges}):
+        edges = []
+    levels = described[bases[0]].levels if bases[0] in described else ()
+    if levels and not edges:
+        mapped = ", ".join(f"{_text(code)}: {PLACEHOLDER}" for code, _ in levels)
+        return f"{{from: {quoted(bases[0])}, map: {{{mapped}}}}}"
+    cut = f"[{', '.join(f'{edge:g}' for edge in edges)}]" if edges else PLACEHOLDER
+    own = _list(code for code, _ in known.levels) if known.levels else PLACEHOLDER
+    return f"{{from: {quoted(bases[0])}, edges: {cut}, levels: {own}}}"
 
 
 def label_lines(described: Variable | None) -> tuple[Line, ...]:
@@ -142,14 +172,6 @@ def _usable(found: ClinicalRange | None, kind: str | None, known: Variable) -> C
     upper = found.upper if known.upper is None else known.upper
     codes = [number for number in map(number_of, known.missing) if number is not None]
     return None if lower >= upper or any(lower <= code <= upper for code in codes) else found
-
-
-def _categories(known: Variable) -> Iterator[Line]:
-    if not known.levels:
-        yield Line("levels", PLACEHOLDER, "[.., ..]")
-        return
-    meanings = "; ".join(f"{code} {means}" for code, means in known.levels if means)
-    yield Line("levels", _list(code for code, _ in known.levels), shown(meanings))
 
 
 def _dates(known: Variable) -> Iterator[Line]:

@@ -176,11 +176,10 @@ def _suite_of(value: object) -> object:
 class _Gate(Declaration):
     """Your own expectations, a suite as Great Expectations 1.24 stores it.
 
-    Those of single rows (sets, ranges, patterns, missing cells, columns of a row; without
-    ``mostly``) are rules of the source. All run on the synthetic rows: a failure withholds the
-    release. ``meta: {gate: input}`` or ``output`` of an
-    expectation chooses one gate. Both read a declared number as a number, other cells as text and
-    missing codes as null. SQL, code, conditions, parameters and other tables are refused.
+    Those of single rows, without ``mostly``, are rules of the source. All run on the synthetic
+    rows: a failure withholds the release. ``meta: {gate: input}`` or ``output`` of an expectation
+    chooses one gate. Both read a declared number as a number, other cells as text and missing codes
+    as null. SQL, code, conditions, parameters and other tables are refused.
     """
 
     expectations: Annotated[
@@ -393,7 +392,7 @@ class SiteFile(Declaration):
     @property
     def _source_columns(self) -> tuple[str, ...]:
         visits, schema = self.privacy_unit.visits, self.table_schema
-        return schema.released_columns if visits is None else visits.source_columns(schema)
+        return schema.measured_columns if visits is None else visits.source_columns(schema)
 
 
 def load_site(path: Path) -> SiteFile:

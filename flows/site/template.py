@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from pydantic import ValidationError
 
-from flows.site.proposal import label_lines, proposal, quoted, shown
+from flows.site.proposal import derivation, label_lines, proposal, quoted, shown
 from privacy.errors import ConfigurationError, InputError
 from storage.codebooks.variables import Variable
 from storage.schema.columns import did_you_mean, number_of
@@ -60,28 +60,35 @@ def site_template(
         for name, variable in described.items()
         if variable.kind == "ignore"
     } | dict.fromkeys(ignore, "")
-    elsewhere = {*named.values(), *unused}
+    features = [name for name in header if name not in {*named.values(), *unused}]
+    rules = {one: derivation(one, described, {*features} - {one}) for one in features}
+    texts = {one: described[one].derived for one in features if one in described and rules[one]}
     return _template().render(
         source=source,
         columns=[
             proposal(name, (kinds or {}).get(name), described.get(name))
-            for name in header
-            if name not in elsewhere
+            for name in features
+            if not texts.get(name)
         ],
+        derived=[(name, rules[name], shown(text)) for name, text in texts.items() if text],
+        alike=[(name, rules[name]) for name in features if rules[name] and not texts.get(name)],
         label=label,
         time=time,
         time_unit=described[time].unit if time in described else None,
         label_lines=label_lines(described.get(label or "")),
         patient=patient,
         ignore=[(n, unused[n]) for n in header if n in {*unused} - {*named.values()}],
-        absent=shown(
-            ", ".join(
-                name for name, one in codebook.items() if name not in used and not one.optional
-            )
-        ),
+        absent=shown(", ".join(n for n, v in codebook.items() if n not in used and not v.optional)),
         unread=shown(", ".join(next((one.unread for one in codebook.values()), ()))),
         fill_in=PLACEHOLDER,
     )
+
+
+def _matched(header: Sequence[str], codebook: Mapping[str, Variable]) -> dict[str, Variable]:
+    """Return the variables of columns by exact name, else ignoring case and blanks."""
+    alike = {name.strip().casefold(): variable for name, variable in codebook.items()}
+    found = {name: codebook.get(name) or alike.get(name.strip().casefold()) for name in header}
+    return {name: variable for name, variable in found.items() if variable is not None}
 
 
 @cache
@@ -95,13 +102,6 @@ def _template() -> Template:
     )
     environment.filters["quoted"] = quoted
     return environment.get_template("site.yaml.j2")
-
-
-def _matched(header: Sequence[str], codebook: Mapping[str, Variable]) -> dict[str, Variable]:
-    """Return the variables of columns by exact name, else ignoring case and blanks."""
-    alike = {name.strip().casefold(): variable for name, variable in codebook.items()}
-    found = {name: codebook.get(name) or alike.get(name.strip().casefold()) for name in header}
-    return {name: variable for name, variable in found.items() if variable is not None}
 
 
 def source_of(

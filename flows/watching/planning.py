@@ -55,8 +55,18 @@ class Planning:
 
     @property
     def schema(self) -> TableSchema:
-        """The declared schema, without constraints."""
-        return self._job.table_schema.model_copy(update={"constraints": ()})
+        """The declared schema, without constraints and derived columns."""
+        return self._job.table_schema.model_copy(update={"constraints": (), "derived": {}})
+
+    @property
+    def derived(self) -> str:
+        """The columns that cost nothing, and the constraints by which others could."""
+        schema = self._job.table_schema
+        texts = [f"{name}, {rule.title}, costs nothing" for name, rule in schema.derived.items()]
+        for one in schema.constraints:
+            sums = [total for _, sign, total in one.relations if sign == "="]
+            texts += [f"{total} would cost nothing if derived, as {one.title}" for total in sums]
+        return "; ".join(texts)
 
     @property
     def dataset(self) -> str:

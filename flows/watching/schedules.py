@@ -18,7 +18,6 @@ from privacy.spending import moment
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
-    from prefect.client.schemas.objects import DeploymentSchedule
     from prefect.client.schemas.responses import DeploymentResponse
 
     from storage.schema.visit_columns import ByEntry
@@ -62,7 +61,9 @@ def review_schedules(
                 seen |= {} if before is None else {key: before}
                 continue
             seen[key] = last
-            if not (paused or _is_newer(schedule, last) or _has_started(client, deployment, last)):
+            changed = schedule.updated or schedule.created
+            newer = changed is not None and changed > last  # Prefect makes no run for the past
+            if not (paused or newer or _has_started(client, deployment, last)):
                 own_id = event_id("schedule.missed", key, last.isoformat())
                 expected_at = last.strftime("%Y-%m-%dT%H:%M:%SZ")
                 about = full_name(client, deployment)
@@ -158,12 +159,6 @@ def overdue(
         own = [row for row in rows if row.partition and row.partition.part == period]
     is_there = any(row.state is EntryState.SEALED for row in own) or not (own or entry)
     return None if is_there else last
-
-
-def _is_newer(schedule: DeploymentSchedule, occurrence: datetime) -> bool:
-    """Return whether a schedule is newer than an occurrence: Prefect makes no run for the past."""
-    changed = schedule.updated or schedule.created
-    return changed is not None and changed > occurrence
 
 
 def _has_started(

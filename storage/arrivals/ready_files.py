@@ -15,9 +15,8 @@ import hmac
 import json
 import os
 import re
-from collections.abc import Iterable
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, ValidationError
@@ -108,7 +107,9 @@ class ReadyFile(Record):
             _check_name(name)
             if not name.startswith(f"{table}/") and set(self.files) != {table}:
                 raise refusal("ARRIVAL_NAME of ready file")
-        if any(folder in self.files for name in self.files for folder in _above(name)):
+        if any(
+            str(above) in self.files for name in self.files for above in PurePosixPath(name).parents
+        ):
             raise refusal("ARRIVAL_NAME of both")
 
     @property
@@ -216,8 +217,3 @@ def _check_name(name: str) -> None:
         raise refusal("ARRIVAL_NAME of characters")
     if name.endswith(_UNFINISHED):
         raise refusal("ARRIVAL_NAME of unfinished")
-
-
-def _above(name: str) -> Iterable[str]:
-    parts = name.split("/")
-    return ("/".join(parts[:depth]) for depth in range(1, len(parts)))

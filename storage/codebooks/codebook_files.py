@@ -178,6 +178,7 @@ def _linkml(root: _Part) -> Iterator[Variable]:
             unit=unit.get("ucum_code") or unit.get("symbol"),
             meaning=slot.get("title") or slot.get("description"),
             required=slot.get("required") is True,
+            derived=slot.get("equals_expression"),
         )
 
 

@@ -35,6 +35,8 @@ HEADINGS = {
     "bedeutung, beschreibung",
     "required": "required, mandatory",
     "identifier": "identifier",
+    "derived": "derived from, derivation, calculation, calculated from, computed from, formula, "
+    "algorithm, berechnung, abgeleitet aus",
 }
 """Accepted headings by the content of their column; case, blanks and signs are ignored."""
 
@@ -145,6 +147,7 @@ def _described(name: str, place: str, rows: list[_Cells]) -> Iterator[Variable]:
         meaning=first.get("meaning"),
         required=required.lower() in _YES if required else None,
         decimals=int(first["decimals"]) if "decimals" in first else None,
+        derived=first.get("derived"),
     )
 
 
@@ -162,7 +165,9 @@ def _redcap(name: str, place: str, rows: list[_Cells]) -> Iterator[Variable]:
     is_shown = not rows[0].get("branching")
     cells = rows[0] | {"required": (is_shown and rows[0].get("required")) or "n"}
     kind = _plain(cells.get("kind"))
-    choices = levels_in(cells.pop("levels", ""), comma=True)
+    listed = cells.pop("levels", "")
+    choices = levels_in(listed, comma=True)
+    cells |= {"derived": listed} if kind == "calc" else {}
     if kind == "checkbox":
         for code, means in choices:
             meant = {"kind": "truefalse", "meaning": f"{cells.get('meaning', '')}: {means}"}

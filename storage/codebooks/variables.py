@@ -1,6 +1,5 @@
 """One variable of a codebook, and parsers of its cells."""
 
-import math
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -41,7 +40,8 @@ class Variable:
 
     `kind` ``"ignore"`` is an identifier or free text; bounds of dates are days; `missing` are raw
     codes; a `required` column has no empty cell; an `optional` one may be left out of a table.
-    `decimals` are declared; `unread` are the unknown headings of its sheet.
+    `decimals` are declared; `derived` is a formula, or names of other columns; `unread` are the
+    unknown headings of its sheet.
     """
 
     name: str
@@ -55,13 +55,14 @@ class Variable:
     required: bool | None = None
     decimals: int | None = None
     optional: bool = False
+    derived: str = ""
     unread: tuple[str, ...] = ()
 
     @property
     def decimals_of_bounds(self) -> int:
         """Decimals with which the bounds are written."""
-        bounds = (bound for bound in (self.lower, self.upper) if bound is not None)
-        return max(map(_decimals, bounds), default=0)
+        texts = [f"{end:.6f}".rstrip("0") for end in (self.lower, self.upper) if end is not None]
+        return max((len(text.partition(".")[2]) for text in texts), default=0)
 
     @property
     def level_names(self) -> tuple[str, ...]:
@@ -83,6 +84,7 @@ def variable(
     meaning: object = None,
     required: bool | None = None,
     decimals: int | None = None,
+    derived: object = None,
 ) -> Variable:
     """Return a variable from the parts of a codebook; `place` is named in a refusal.
 
@@ -93,7 +95,8 @@ def variable(
     if found == "ignore":
         return Variable(name=name, kind=found, meaning=text_of(meaning))
     if found == "date":
-        lower, upper = (day_of(text_of(value)) for value in bounds)  # None for words such as today
+        # None for words such as today, or for nothing.
+        lower, upper = (day_of(text_of(value) or "-") for value in bounds)
     else:
         lower, upper = (_bound(value, place) for value in bounds)
     if lower is not None and upper is not None and lower >= upper:
@@ -122,6 +125,7 @@ def variable(
         meaning=text_of(meaning),
         required=required,
         decimals=decimals,
+        derived=text_of(derived),
     )
 
 
@@ -164,8 +168,3 @@ def _bound(value: object, place: str) -> float | None:
     if number is None:
         raise codebook_refusal("NUMBER", f"{place}: expected numbers as its bounds")
     return number
-
-
-def _decimals(number: float) -> int:
-    exponent = f"{number:.6f}".rstrip("0").partition(".")[2]
-    return len(exponent) if math.isfinite(number) else 0

@@ -4,7 +4,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, date, datetime, time
+from datetime import UTC, datetime, time
 from pathlib import Path
 
 from privacy.errors import ConfigurationError, IntegrityError
@@ -110,7 +110,10 @@ class ReleaseStore:
                 trusted = [signer.public, *hospitals]
                 verify_bundle(staging, trusted=trusted, officers=officers)
                 staging.chmod(0o755)
-                _date_to_the_day(staging, manifest.created_on)
+                # When a run ended is nobody's business.
+                midnight = datetime.combine(manifest.created_on, time(), UTC).timestamp()
+                for path in (*staging.iterdir(), staging):
+                    os.utime(path, (midnight, midnight))
                 if not target.parent.exists():
                     target.parent.mkdir()
                     target.parent.chmod(0o755)
@@ -148,13 +151,6 @@ class ReleaseStore:
             self.root.chmod(0o755)
         with file_locked(self.root / _LOCK_FILE):
             yield
-
-
-def _date_to_the_day(folder: Path, day: date) -> None:
-    """Give a bundle and its files the midnight of a day: when a run ended is nobody's business."""
-    midnight = datetime.combine(day, time(), UTC).timestamp()
-    for path in (*folder.iterdir(), folder):
-        os.utime(path, (midnight, midnight))
 
 
 def manifests_in(store: ReleaseStore) -> Iterator[Manifest]:

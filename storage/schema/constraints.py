@@ -24,18 +24,13 @@ from storage.schema.columns import (
 _SIGN = re.compile(r" (<=|<|=) ")
 
 
-def _of_one(value: object) -> object:
-    return value if isinstance(value, list | tuple) else (value,)
-
-
 def _sorted(value: object) -> object:
     # Sorted names give one text, independent of the reader.
     return dict(sorted(value.items(), key=str)) if isinstance(value, dict) else value
 
 
-_Asked = Annotated[
-    tuple[Level | None, ...], BeforeValidator(_of_one), Field(min_length=1, max_length=1000)
-]
+_OrOne = BeforeValidator(lambda value: value if isinstance(value, list | tuple) else (value,))
+_Asked = Annotated[tuple[Level | None, ...], _OrOne, Field(min_length=1, max_length=1000)]
 _Condition = Annotated[dict[Name, _Asked], BeforeValidator(_sorted), Field(min_length=1)]
 _Mend = Annotated[
     dict[Name, RawValue | None], BeforeValidator(_sorted), Field(min_length=1, max_length=100)

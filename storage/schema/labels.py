@@ -34,7 +34,7 @@ MAX_LABEL_LEVELS = 50
 """Most levels of several labels together."""
 
 
-def _of_entries(value: object) -> object:
+def of_entries(value: object) -> object:
     """Read ``[{name: ..., values: ...}, ...]`` as a mapping in that order."""
     if not isinstance(value, list | tuple):
         return value
@@ -45,14 +45,15 @@ def _of_entries(value: object) -> object:
     return {entry["name"]: entry["values"] for entry in value}
 
 
-def _as_entries(levels: Mapping[str, Any]) -> list[dict[str, Any]]:
+def as_entries(levels: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Write a mapping as a list of ``{name: ..., values: ...}``, which keeps its order."""
     return [{"name": name, "values": values} for name, values in levels.items()]
 
 
 # The order of label levels is the order of their codes. They are written as a list, since JSON with
 # sorted keys loses the order of a mapping. A mapping in a site file is read in the order of lines.
 _Levels = Annotated[
-    dict[Level, tuple[RawValue, ...]], BeforeValidator(_of_entries), PlainSerializer(_as_entries)
+    dict[Level, tuple[RawValue, ...]], BeforeValidator(of_entries), PlainSerializer(as_entries)
 ]
 
 

@@ -12,10 +12,11 @@ from typing import Annotated, Any, Self
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from privacy.errors import InputError
-from storage.schema.column_blocks import ImageColumns, item_columns
+from storage.schema.column_blocks import DerivedColumns, ImageColumns, derived_faults, item_columns
 from storage.schema.columns import (
     MAX_CODES,
     CategoricalColumn,
+    Column,
     Declaration,
     Name,
     NumericColumn,
@@ -49,6 +50,8 @@ class TableSchema(Declaration):
     plan`). A row without one of the labels is left out."""
     ignore: tuple[Name, ...] = ()
     """Columns of the source that are not used."""
+    derived: DerivedColumns = left_out({})
+    """Functions of columns by the codebook."""
     constraints: tuple[Constraint, ...] = left_out(())
     """Public rules that every record of the source and of a release keeps."""
 
@@ -64,15 +67,16 @@ class TableSchema(Declaration):
         faults = []
         if twice := [name for name, times in Counter(names).items() if times > 1]:
             faults.append(
-                f"expected each column once in columns, labels and ignore, found {in_short(twice)} "
-                "again"
+                "expected each column once in columns, labels and ignore, or derived, found "
+                f"{in_short(twice)} again"
             )
         several = len(self.all_labels) > 1
-        if self.image is not None and (self.constraints or several):
-            key = "constraints" if self.constraints else "more_labels or kind: survival"
+        if self.image is not None and (self.constraints or several or self.derived):
+            key = "constraints" if self.constraints else "derived, more_labels or kind: survival"
             raise ValueError(f"{key}: expected none of an image")
         levels = {label.name: label.level_names for label in self.all_labels}
         try:
+            refuse_together(derived_faults(self.derived, self.columns, self.constraints))
             require_declared(self.rules, self.columns, levels)
         except ValueError as error:
             faults.append(str(error))
@@ -144,9 +148,19 @@ class TableSchema(Declaration):
         return tuple(label.name for label in self.all_labels)
 
     @property
-    def released_columns(self) -> tuple[str, ...]:
-        """Names of the released columns: features, then labels."""
+    def measured_columns(self) -> tuple[str, ...]:
+        """Names of the columns that are read and measured: features, then labels."""
         return (*self.column_names, *self.label_names)
+
+    @property
+    def released_columns(self) -> tuple[str, ...]:
+        """Names of the released columns: features, derived columns, labels."""
+        return (*self.column_names, *self.derived, *self.label_names)
+
+    @property
+    def derived_columns(self) -> tuple[Column, ...]:
+        """The derived columns, as they are released."""
+        return tuple(rule.column(name, self.columns) for name, rule in self.derived.items())
 
     def check_header(self, header: Sequence[str], needed: Iterable[str]) -> None:
         """Refuse (InputError) a header that lacks a column or has one that is not declared."""

@@ -27,7 +27,7 @@ class VisitColumns(Declaration):
 
     ``max_rows_per_patient`` is 1. The schema contains neither ``weight`` nor the column of the
     order. Constraints and ``relative_to`` name no column of a visit; constraints apply to every row
-    of the source. Visits are refused for kinds omop and fhir, which make one row a patient.
+    of the source. Kinds omop and fhir have no visits.
     """
 
     first: Annotated[StrictInt, Field(ge=2, le=50)]
@@ -69,11 +69,12 @@ class VisitColumns(Declaration):
         for column in schema.columns:
             name = own.get(column.name, column.name)
             columns.setdefault(name, column.model_copy(update={"name": name}))
-        return schema.model_copy(update={"columns": tuple(columns.values())})
+        derived = {n: rule for n, rule in schema.derived.items() if {*rule.inputs} <= {*columns}}
+        return schema.model_copy(update={"columns": (*columns.values(),), "derived": derived})
 
     def source_columns(self, schema: TableSchema) -> tuple[str, ...]:
         """Return the source columns of the released ones, including the order."""
-        return (*self.row_schema(schema).released_columns, self.order)
+        return (*self.row_schema(schema).measured_columns, self.order)
 
     def check_schema(self, schema: TableSchema) -> None:
         """Refuse (ValueError) a schema that does not declare exactly these columns of visits."""

@@ -17,7 +17,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
-from pandas.api.extensions import ExtensionDtype
 
 from privacy.arrays import Floats, Indices
 from privacy.errors import ClustMixError
@@ -116,7 +115,7 @@ def with_plain_numbers(
     """
     plain = {}
     for column in columns:
-        if isinstance(column, NumericColumn) and not column.is_date:
+        if isinstance(column, NumericColumn) and not column.is_date and column.name in frame:
             index, texts = distinct(frame[column.name])
             plain_texts = (t if t in column.missing else marks.plain(t) for t in texts)
             cells = np.array([*plain_texts, None], dtype=object)
@@ -157,7 +156,8 @@ def arrow_frame(table: pa.Table) -> pd.DataFrame:
     # Without the names of columns and index that pandas has left in a file or table.
     frame: pd.DataFrame = table.replace_schema_metadata(None).to_pandas()
     for name in with_nulls:  # pandas makes them floating-point numbers, which are not exact
-        frame[name] = table[name].to_pandas(types_mapper=_masked)
+        masked = pd.UInt64Dtype() if table[name].type == pa.uint64() else pd.Int64Dtype()
+        frame[name] = table[name].to_pandas(types_mapper=lambda _, kind=masked: kind)
     return frame
 
 
@@ -222,7 +222,3 @@ def _arrow_text(column: pa.ChunkedArray) -> pa.Array:
     values = encoded.dictionary.to_pylist()
     texts = [raw_text(UUID(bytes=value) if is_uuid else value) for value in values]
     return pa.array(texts, pa.large_string()).take(encoded.indices)
-
-
-def _masked(kind: pa.DataType) -> ExtensionDtype:
-    return pd.UInt64Dtype() if pa.types.is_uint64(kind) else pd.Int64Dtype()

@@ -38,11 +38,6 @@ def _one_or_more(value: object) -> object:
     return (value,) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _with_unit(value: object) -> object:
-    """Read 0 as no distance, in the unit of the other end."""
-    return "0" if value == 0 and isinstance(value, int) else value
-
-
 def _in_order(window: tuple[str | None, str | None]) -> tuple[str | None, str | None]:
     units = {end[-1] for end in window if end is not None and end != "0"}
     ends = [int(end.rstrip("dh")) for end in window if end is not None]
@@ -55,7 +50,9 @@ _Concept = Annotated[StrictInt, Field(gt=0)]
 _Concepts = Annotated[
     tuple[_Concept, ...], Field(min_length=1, max_length=1000), BeforeValidator(_one_or_more)
 ]
-_Offset = Annotated[str, Field(pattern=rf"^(0|{_OFFSET.pattern})$"), BeforeValidator(_with_unit)]
+# 0 is no distance, in the unit of the other end.
+_Zero = BeforeValidator(lambda value: "0" if value == 0 and isinstance(value, int) else value)
+_Offset = Annotated[str, Field(pattern=rf"^(0|{_OFFSET.pattern})$"), _Zero]
 
 Window = Annotated[tuple[_Offset | None, _Offset | None], AfterValidator(_in_order)]
 """First and last day (``d``) or hour (``h``) after the index, both included; None has no end."""

@@ -74,8 +74,8 @@ def gate_stated(gate: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cells_of(schema: TableSchema, *texts: str | None) -> Cells:
-    """Return the columns of a table, and further ones of text."""
-    columns = (*schema.columns, *schema.all_labels)
+    """Return the columns of a source and further ones of text, or those of a release."""
+    columns = (*schema.columns, *(() if texts else schema.derived_columns), *schema.all_labels)
     further = dict.fromkeys(name for name in texts if name is not None)
     return {**{one.name: getattr(one, "number", None) or one for one in columns}, **further}
 

@@ -146,6 +146,7 @@ def _rules(frame: pd.DataFrame, schema: TableSchema, rows: int) -> list[_Rule]:
         whole = schema.image is None or types <= {"i", "u"}
         texts, block = _texts(frame, schema.column_names), "items" if schema.items else "pixels"
         asked.append(_Rule(block, _IN_SET, {"value_set": levels}, texts if whole else None))
+    asked += [rule for column in schema.derived_columns for rule in _rules_of(column, frame)]
     for label in schema.all_labels:
         if label.number is not None:
             asked += _rules_of(label.number, frame)
@@ -186,16 +187,13 @@ def _rules_of(column: Column, frame: pd.DataFrame) -> list[_Rule]:
         off_grid = _ends(apart[apart != 0.0])
         numbers = _ends(numbers)
     bounds = {"min_value": column.lower, "max_value": column.upper}
+    forms = [_NUMBER, *map(re.escape, sorted(missing))]
     asked = [
-        _Rule(f"number: {name}", _MATCHES, _one_of(missing, _NUMBER), texts),
+        _Rule(f"number: {name}", _MATCHES, {"regex": f"^(?:{'|'.join(forms)})$"}, texts),
         _Rule(f"grid: {name}", _BETWEEN, {"min_value": 0.0, "max_value": 0.0}, off_grid),
         _Rule(f"bounds: {name}", _BETWEEN, bounds, numbers),
     ]
     return asked + [_Rule(f"not_null: {name}", _NOT_NULL, {}, numbers)] * (not column.nullable)
-
-
-def _one_of(texts: Iterable[str], *patterns: str) -> dict[str, str]:
-    return {"regex": f"^(?:{'|'.join([*patterns, *map(re.escape, sorted(texts))])})$"}
 
 
 def _array(texts: Iterable[str]) -> Cells:

@@ -127,8 +127,9 @@ def allowed_codes(
                     allowed[LABEL] = allowed.get(LABEL, met) & met
                 continue
             if name not in schema.column_names or schema.image is not None:
-                known = in_short(schema.released_columns)
-                raise ValueError(f"expected a column ({known}), found {name}={asked}")
+                known, rule = in_short(schema.measured_columns), schema.derived.get(name)
+                about = f", derived as {rule.title}" if rule else ""
+                raise ValueError(f"expected a column ({known}), found {name}={asked}{about}")
             index = schema.column_names.index(name)
             allowed[index] = codes_asked(schema.columns[index], asked)
         except ValueError as error:

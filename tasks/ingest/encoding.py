@@ -7,6 +7,7 @@ neither costs privacy budget.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 import pandas as pd
@@ -23,7 +24,7 @@ from tasks.ingest.constraint_rules import grid_bins, held, rules_of, since_zero
 from tasks.ingest.violations import EncodedChunk, Rule, Violation
 from tasks.measurement.encoded import EncodingDomain
 
-_REFUSED = -1
+_REFUSED, _DERIVED = -1, "tasks.ingest.derived_columns"
 NO_LABEL = -2
 """Code of a missing label."""
 
@@ -56,7 +57,7 @@ def encode_chunk(frame: pd.DataFrame, schema: TableSchema, *, mend: bool = True)
     -------
     A per-record map that depends on the schema alone; the result is private.
     """
-    absent = [name for name in schema.released_columns if name not in frame.columns]
+    absent = [name for name in schema.measured_columns if name not in frame.columns]
     if absent:
         raise InputError(
             "COLUMN_MISSING",
@@ -77,9 +78,9 @@ def encode_chunk(frame: pd.DataFrame, schema: TableSchema, *, mend: bool = True)
     chunk = EncodedChunk(
         codes=codes, label=label, valid=valid, violations=tuple(violations), numbers=numbers
     )
-    if not schema.rules:
-        return chunk
     broken = held(chunk, schema, mend=mend)
+    if schema.derived:
+        broken += import_module(_DERIVED).unlike(chunk, frame, schema, mend=mend)
     return replace(chunk, violations=(*chunk.violations, *broken), numbers={})
 
 
@@ -112,15 +113,16 @@ def decode(
     drawn = since_zero(drawn, schema, related)
     for j, (own, column) in enumerate(zip(by_column, schema.columns, strict=True)):
         if isinstance(column, NumericColumn):
-            columns[column.name] = _written(drawn.pop(j), own == column.n_bins, column)
+            columns[column.name] = written(drawn.pop(j), own == column.n_bins, column)
         else:
-            columns[column.name] = _named(own, column)
+            columns[column.name] = named(own, column)
     for one, own in zip(schema.all_labels, schema.labels.apart(label), strict=True):
         if one.number is None:
             columns[one.name] = pd.Series(np.array(one.level_names, dtype=object)[own], dtype="str")
         else:
             columns[one.name] = _times(own, one.number, rng)
-    return pd.DataFrame(columns, copy=False)
+    frame = pd.DataFrame(columns, copy=False)
+    return import_module(_DERIVED).with_derived(frame, schema) if schema.derived else frame
 
 
 def _column_codes(
@@ -281,10 +283,10 @@ def _times(codes: Indices, column: NumericColumn, rng: np.random.Generator) -> p
     """Draw times in the interval of each code, below its end; the last code is the last edge."""
     ends = np.rint(np.array(column.bins) * 10**column.grid_decimals).astype(np.int64)
     grid = rng.integers(ends[codes], np.append(ends[1:], ends[-1] + 1)[codes])
-    return _written(grid, np.zeros(len(codes), dtype=np.bool_), column)
+    return written(grid, np.zeros(len(codes), dtype=np.bool_), column)
 
 
-def _written(grid: Integers, missing: NDArray[np.bool_], column: NumericColumn) -> pd.Series:
+def written(grid: Integers, missing: NDArray[np.bool_], column: NumericColumn) -> pd.Series:
     """Return a released column; missing values are empty cells or the first missing code."""
     integer = column.is_whole
     values = grid if integer else grid / 10**column.grid_decimals
@@ -306,6 +308,7 @@ def _written(grid: Integers, missing: NDArray[np.bool_], column: NumericColumn) 
     )
 
 
-def _named(codes: Codes, column: CategoricalColumn) -> pd.Series:
+def named(codes: Codes, column: CategoricalColumn) -> pd.Series:
+    """Return a released column of levels, as `written` one of numbers."""
     absent = None if column.nullable or not column.missing else column.missing[0]
     return pd.Series(np.array([*column.levels, absent], dtype=object)[codes], dtype="str")

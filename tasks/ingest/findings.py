@@ -25,7 +25,7 @@ from storage.schema.date_columns import iso
 from storage.schema.labels import Label, SurvivalLabel
 from storage.schema.table import TableSchema
 from storage.sources.cells import distinct
-from tasks.ingest.encoding import NO_LABEL, label_codes, level_codes, numbers_of
+from tasks.ingest.encoding import NO_LABEL, encode_chunk, label_codes, level_codes, numbers_of
 from tasks.ingest.pieces import IngestRules
 from tasks.ingest.violations import Rule, Violation, rows_of
 
@@ -43,7 +43,8 @@ def tally(frame: pd.DataFrame, rules: IngestRules, violations: Sequence[Violatio
 
     Kinds are ``cells`` (all), ``low`` and ``high`` (clipped), ``other``, ``missing``, ``outside``
     (refused), ``known`` (the rest), ``bottom`` and ``top`` (in the outer tenths of the bounds),
-    ``constraint``, ``key`` and, with their texts, ``low text`` and so on.
+    ``constraint``, ``broken`` (of derived columns), ``key`` and, with their texts, ``low text`` and
+    so on.
     """
     schema, found = rules.row_schema, Tally()
     columns = schema.columns if schema.image is None else ()
@@ -53,6 +54,10 @@ def tally(frame: pd.DataFrame, rules: IngestRules, violations: Sequence[Violatio
         if name is not None:
             own = [one for one in violations if one.column == name]
             _count(found, frame[name], {"outside": rows_of(own, len(frame))})
+    unlike = encode_chunk(frame, schema, mend=False).violations if schema.derived else ()
+    for name in (one for one in schema.derived if one in frame):
+        own = [one for one in unlike if one.column == name]
+        _count(found, frame[name], {"broken": rows_of(own, len(frame))})
     for one in violations:
         if one.rule not in frozenset(Rule):
             found[one.column, "constraint", ""] += len(one.rows)
@@ -173,11 +178,13 @@ def summary_of(found: Tally, schema: TableSchema, patient: str | None) -> list[d
 
 
 def _of_key(cells: _Cells, is_patient: bool) -> Iterator[_Fault]:
-    """Yield faults of the key of patients, or of the moments of visits."""
+    """Yield faults of the key of patients, of the moments of visits, or of a derived column."""
     keys = {key: share for key, share in cells.texts("key").items() if key}
     words = tuple(key for key in keys if key.lower() in _WORDS)
     if cells.share("outside"):
         yield _Fault("no_patient" if is_patient else "order", cells.share("outside"))
+    if broken := cells.share("broken"):
+        yield _Fault("derived" if cells.share("constraint") else "mended", broken)
     if words:
         yield _Fault("patient_word", sum(keys[word] for word in words), words)
     elif cells.n >= 100 and max(keys.values(), default=0.0) >= 0.05:

@@ -115,7 +115,8 @@ def spread_fragment(
         if frame.empty and rules.entry is None:  # a period may be without patients
             continue
         if rules.marks is not None:
-            frame = with_plain_numbers(frame, schema.columns, rules.marks)
+            numbers = (*schema.columns, *schema.derived_columns)
+            frame = with_plain_numbers(frame, numbers, rules.marks)
         chunk = encode_chunk(frame, schema)
         violations = (*chunk.violations, *unnamed_patients(frame, rules.unit))
         if visits is not None:

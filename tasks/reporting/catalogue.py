@@ -104,7 +104,10 @@ def _columns(schema: TableSchema) -> Iterator[dict[str, Any]]:
     pixel = None if schema.image is None else "gray level of a pixel"
     never = {"missing": (), "nullable": False}  # a row without a label is left out
     labels = [(one.number or one.model_copy(update=never), one.about) for one in schema.all_labels]
-    for column, about in [*((c, pixel or described_column(c)) for c in schema.columns), *labels]:
+    texts = [f"computed as {rule.title}, not measured" for rule in schema.derived.values()]
+    derived = zip(schema.derived_columns, texts, strict=True)
+    measured = ((c, pixel or described_column(c)) for c in schema.columns)
+    for column, about in [*measured, *derived, *labels]:
         code = None if column.nullable or not column.missing else column.missing[0]
         kind, levels, bounds, is_missing = "text", None, None, False
         if isinstance(column, NumericColumn):

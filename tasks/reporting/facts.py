@@ -161,15 +161,12 @@ def _checks(gate: Sequence[GateRecord]) -> _Table:
     found: dict[str, list[GateRecord]] = {}
     for record in gate:
         found.setdefault(record.check.partition(": ")[0], []).append(record)
+    asks = {name: "suite" if name.startswith(SUITE) else name for name in found}
     rows = [
-        (name, _asks(name), _outcome(records), f"{len(records):,}")
+        (name, words()["checks"].get(asks[name], ""), _outcome(records), f"{len(records):,}")
         for name, records in found.items()
     ]
     return _Table(("Check", "What it asks", "Outcome", "Checks"), tuple(rows), n_numbers=1)
-
-
-def _asks(name: str) -> str:
-    return str(words()["checks"].get("suite" if name.startswith(SUITE) else name, ""))
 
 
 def _outcome(records: Sequence[GateRecord]) -> str:
@@ -229,9 +226,11 @@ def _dictionary(schema: TableSchema) -> Iterator[tuple[str, ...]]:
             f"0 to 255 in {image.gray_levels} gray levels{threshold}",
             "never",
         )
-    for column in schema.columns if image is None else ():
+    for column in (*schema.columns, *schema.derived_columns) if image is None else ():
         missing = column.missing[0] or "empty text" if column.missing else "never"
         kind, domain = _described(column)
+        if column.name in schema.derived:
+            domain = f"computed as {schema.derived[column.name].title}, not measured"
         yield column.name, kind, domain, "empty cell" if column.nullable else missing
     for label in schema.all_labels:
         domain = _levels(label) if label.number is None else _described(label.number)[1]

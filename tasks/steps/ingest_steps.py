@@ -58,8 +58,9 @@ def ingest(
             period = rules.partition.part
             entered = register.choose(name for name, periods in first.items() if period in periods)
             pieces.write_entrants(workspace.folder, entered)
+        header = reader.header() if rules.schema.derived else ()
         broken = _read(
-            columns,
+            (*columns, *(name for name in rules.schema.derived if name in header)),
             rules,
             reader,
             workspace=workspace,

@@ -173,8 +173,8 @@ def output_gate(
     checks.append(GateRecord(check="files", passed=stated))
     if all(check.passed for check in checks):
         published, broken = coded(frame, schema)
-        for rule in map(words, schema.constraints):
-            checks.append(GateRecord(check=rule, passed=rule not in broken))
+        rules = [*map(words, schema.constraints), *(one.title for one in schema.derived.values())]
+        checks += [GateRecord(check=rule, passed=rule not in broken) for rule in rules]
     if published is not None:
         checks += suite_checks(frame, suite, cells_of(schema)) if suite is not None else ()
         checks += agreement_gate(

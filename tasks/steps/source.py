@@ -77,6 +77,7 @@ class Tables:
 def check_source(columns: tuple[str, ...], schema: TableSchema, reader: CohortReader) -> None:
     """Refuse (InputError) a source that lacks a needed column, or has one not declared or read."""
     header = reader.header()
+    columns += tuple(name for name in schema.derived if name in header)
     clash = [name for name in schema.released_columns if name in header and name not in columns]
     if clash:
         raise InputError(

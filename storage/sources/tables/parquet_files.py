@@ -70,7 +70,8 @@ class ParquetFolder(SourceTable):
         around = above_partitions(path if path.is_dir() else path.parent)
         beside = around.parent.glob("metadata/*.metadata.json")
         refuse_a_log([*around.rglob("*"), *beside])
-        self._files = _files_of(path)
+        below = (file for file in path.rglob("*") if file.is_file() and is_part(file, path))
+        self._files = [path] if path.is_file() else sorted(below)
         if not self._files:
             raise InputError("SOURCE_MISSING", f"expected files '*.parquet' in folder {path}")
         self._partitions = [_hive_values(file.relative_to(path)) for file in self._files]
@@ -108,7 +109,9 @@ class ParquetFolder(SourceTable):
         groups = [
             (place, number, n_rows)
             for place, file in enumerate(self._files)
-            for number, n_rows in enumerate(_rows_of_groups(file))
+            for footer in [pq.read_metadata(file)]
+            for number in range(footer.num_row_groups)
+            for n_rows in [footer.row_group(number).num_rows]
         ]
         n_rows_in_all = max(sum(n_rows for *_, n_rows in groups), 1)
         n_used = min(n_fragments, -(-n_rows_in_all // ROWS_WORTH_A_FRAGMENT))
@@ -153,18 +156,6 @@ def refuse_a_log(names: Iterable[PurePath]) -> None:
         if any(part.endswith(mark) for part in found):
             by_log = "" if table == "Hudi" else "read it with source.kind: duckdb, or "
             raise refusal("TABLE_LOG", table=table, instead=by_log)
-
-
-def _rows_of_groups(file: Path) -> list[int]:
-    footer = pq.read_metadata(file)
-    return [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
-
-
-def _files_of(path: Path) -> list[Path]:
-    """Return the file, or the Parquet files below a folder, sorted."""
-    if path.is_file():
-        return [path]
-    return sorted(file for file in path.rglob("*") if file.is_file() and is_part(file, path))
 
 
 def is_part(file: PurePath, folder: PurePath) -> bool:

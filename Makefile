@@ -60,7 +60,7 @@ audit: $(STAMP) ## Attack every method for about an hour; numbers and plot in au
 	@$(BIN)/python -m pytest -q -m audit tests/audits
 	@$(BIN)/python -m audits audit-output
 
-soak: $(STAMP) ## Kill, crowd and starve releases for about twenty minutes (SQLite and PostgreSQL)
+soak: $(STAMP) ## Kill, crowd and starve releases for about fifty minutes (SQLite and PostgreSQL)
 	@$(BIN)/python -m pytest -q -m soak tests
 
 e2e: $(STAMP) ## Run whole installations, with server and kills, for about 20 minutes

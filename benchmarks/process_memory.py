@@ -29,7 +29,9 @@ def run_measured(
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     sums, ended = [0], threading.Event()
-    thread = threading.Thread(target=_follow, args=(process.pid, sums, ended), daemon=True)
+    # It is found here, where even one that has ended at once has not been waited for.
+    found = psutil.Process(process.pid)
+    thread = threading.Thread(target=_follow, args=(found, sums, ended), daemon=True)
     thread.start()
     stdout, stderr = process.communicate()
     ended.set()
@@ -48,12 +50,12 @@ def run_measured(
     }
 
 
-def _follow(pid: int, sums: list[int], ended: threading.Event) -> None:
+def _follow(process: psutil.Process, sums: list[int], ended: threading.Event) -> None:
     """Add up the memory of a process and its descendants until it has ended.
 
     A child whose parent ended belongs to another parent: processes once seen stay members.
     """
-    members: dict[int, Any] = {pid: psutil.Process(pid)}
+    members: dict[int, Any] = {process.pid: process}
     while not ended.is_set():
         started = time.perf_counter()
         members = {pid: process for pid, process in members.items() if process.is_running()}

@@ -15,6 +15,7 @@ from clustmix.pools import contrast, pool
 from clustmix.schema import (
     CategoricalColumn,
     DateColumn,
+    EventTable,
     ImageColumns,
     IntegerColumn,
     Label,
@@ -34,6 +35,7 @@ __all__ = [
     "ClustMix",
     "DPKMeans",
     "DateColumn",
+    "EventTable",
     "Guarantee",
     "ImageColumns",
     "IntegerColumn",

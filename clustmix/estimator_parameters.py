@@ -96,15 +96,20 @@ class Parameters:
 
         require_schema(self.schema)
         target, domain = self._target(), domain_of(self.schema)
-        return build(
-            self._settings(),
-            replace(
-                domain,
-                rows_per_patient=target.max_rows_per_patient,
-                patients=target.patients,
-                parts=target.parts,
-            ),
-        )
+        rows = target.max_rows_per_patient
+        given: dict[str, Any] = {"patients": target.patients, "parts": target.parts}
+        domain = replace(domain, rows_per_patient=rows, **given)
+        if not self.schema.events:
+            return build(self._settings(), domain)
+        from tasks.histories.event_frames import event_release
+
+        if self.kind != "clustmix" or domain.image or rows > 1 or not target.patient_column:
+            raise ConfigurationError(
+                "EVENTS_INVALID",
+                "expected ClustMix of a table with a patient_column and one row of each patient, "
+                "as tables of events are declared, found another",
+            )
+        return event_release(self.schema, self.schema.events, domain)
 
     def _require_unspent(self) -> None:
         if self._spent:

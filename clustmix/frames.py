@@ -1,12 +1,15 @@
 """A table in memory, of whatever library, as the rows that a source of the pipeline gives."""
 
 import re
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import pandas as pd
 import pyarrow as pa
 
+from clustmix.schema import Schema
 from privacy.errors import ConfigurationError
+from storage.schema.event_tables import PATIENTS, EventDeclaration
 from storage.schema.table import TableSchema, check_names
 from storage.sources.cells import (
     arrow_frame,
@@ -23,7 +26,7 @@ _Kind = Literal["integer", "real", "date", "categorical", "ignore"]
 
 
 def declared_columns(
-    frame: Any, schema: TableSchema, patient_column: str | None
+    frame: Any, schema: TableSchema | EventDeclaration, patient_column: str | None
 ) -> pd.DataFrame | pa.Table:
     """Return the declared columns of a table, by their names and types; no cell is looked at.
 
@@ -47,6 +50,22 @@ def declared_columns(
             raise type_refused(name, str(kind))
     rows: pd.DataFrame | pa.Table = table
     return rows
+
+
+def declared_tables(
+    frame: Any, events: Mapping[str, Any], schema: Schema, patient_column: str | None
+) -> dict[str, Any]:
+    """Return the `declared_columns` of the patients and of each table of events, by name."""
+    declared = {table.name: table for table in schema.events}
+    if {*events} != {*declared}:
+        raise ConfigurationError(
+            "EVENTS_DIFFER",
+            f"expected events of {', '.join(declared) or 'no table'}, as the schema declares, "
+            "found others; give events={name: table}",
+        )
+    people = declared_columns(frame, schema, patient_column)
+    own = {name: declared_columns(events[name], one, one.key) for name, one in declared.items()}
+    return {PATIENTS: people, **own}
 
 
 def rows_of(table: pd.DataFrame | pa.Table) -> pd.DataFrame:

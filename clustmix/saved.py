@@ -15,15 +15,15 @@ from typing import Any, ClassVar, Literal, Self
 from numpy.typing import NDArray
 from pydantic import BaseModel, JsonValue, model_validator
 
-from clustmix.guarantee import Charged
+from clustmix.guarantee import Charged, Guarantee
 from clustmix.methods import METHODS
-from privacy.errors import ConfigurationError, IntegrityError
-from privacy.events import Event, event_from_dict
+from clustmix.schema import Schema
+from privacy.errors import ClustMixError, ConfigurationError, IntegrityError
+from privacy.events import Event, event_from_dict, event_to_dict
 from privacy.parameters import Adjacency
 from storage.files.documents import Document, Sha256, Text
 from storage.releases.manifest import MethodRecord
 from storage.releases.measurements import RELEASED_FILE, arrays_of_bytes, arrays_to_bytes
-from storage.schema.table import TableSchema
 from storage.schema.vocabulary import Vocabulary
 from tasks.methods.registry import method_entry
 
@@ -66,9 +66,9 @@ class ModelRecord(Document):
         if self.method.name not in {one.kind for one in METHODS}:
             raise ValueError("expected a registered method")
         try:
-            self.vocabulary.require(TableSchema.model_validate(self.table_schema))
+            self.vocabulary.require(Schema.model_validate(self.table_schema))
             _ = self.settings, self.drawn  # which raise where they cannot be read
-        except IntegrityError as error:
+        except ClustMixError as error:
             raise ValueError(error.message) from None
         return self
 
@@ -83,12 +83,19 @@ class ModelRecord(Document):
         return tuple(event_from_dict(event) for event in self.events)
 
 
-def written(facts: Mapping[str, Any], released: Mapping[str, NDArray[Any]]) -> bytes:
-    """Return the file, always the same bytes, of a measurement with these fields of its record."""
+def written(model: Any, guarantee: Guarantee, released: Mapping[str, NDArray[Any]]) -> bytes:
+    """Return the file, always the same bytes, of what a model measured under a guarantee."""
     arrays = arrays_to_bytes(released)
+    settings = model._settings().model_dump(mode="json", exclude={"kind"})
     record = ModelRecord(
-        **facts,
-        vocabulary=Vocabulary.of(TableSchema.model_validate(facts["table_schema"])),
+        **model._target().model_dump(),
+        notice=guarantee.statement,
+        method=MethodRecord(name=model.kind, settings=settings),
+        table_schema=model.schema.model_dump(mode="json"),
+        events=tuple(map(event_to_dict, guarantee.events)),
+        charged=guarantee.charged,
+        tainted=guarantee.tainted,
+        vocabulary=Vocabulary.of(model.schema),
         code_version=version("clustmix"),
         released=hashlib.sha256(arrays).hexdigest(),
     )

@@ -10,7 +10,7 @@ from pydantic import ModelWrapValidatorHandler, ValidationError, ValidationInfo,
 
 from clustmix.target import in_one_line
 from privacy.errors import ConfigurationError
-from storage.schema import column_blocks, columns, date_columns, labels
+from storage.schema import column_blocks, columns, date_columns, event_tables, labels
 from storage.schema.columns import Declaration
 from storage.schema.faults import require_filled_in
 from storage.schema.plain_yaml import read_mapping
@@ -183,6 +183,44 @@ class ImageColumns(_Declared, column_blocks.ImageColumns):
     """
 
 
+class EventTable(_Declared, event_tables.EventDeclaration):
+    """A table of events beside the patients: any number of rows of a patient, in order of time.
+
+    Parameters
+    ----------
+    name, key : str
+        Name of the table, and its column that names the patient.
+    at : mapping
+        ``column`` of the moment, a date or whole days, and ``since``, the patient's column from
+        which days are counted, if there is one.
+    max_rows_per_patient : int from 1 to 1,000
+        Events of a patient that are used: the first ones.
+    columns : sequence of IntegerColumn, RealColumn, DateColumn and CategoricalColumn
+        Columns of an event, with that of its moment.
+    kind, value : str, optional
+        Column of levels that says what an event is, and column of its number.
+    values : mapping, default {}
+        ``lower``, ``upper`` and ``bins`` of the number by kind, None for a kind that has none.
+    gaps, offsets : sequence of float, optional
+        Edges in days of bins of the time since the event before, and of the first moment.
+    share : float, optional
+        Part of the squared budget; by default what others leave, in equal parts.
+    ignore : sequence of str, default ()
+        Columns that are not used.
+
+    Examples
+    --------
+    >>> from clustmix import CategoricalColumn, EventTable, IntegerColumn
+    >>> visits = EventTable(
+    ...     name="visits", key="patient", at={"column": "day"}, max_rows_per_patient=10,
+    ...     columns=(IntegerColumn(name="day", lower=0, upper=365, bins=12),
+    ...              CategoricalColumn(name="ward", levels=("A", "B"))), kind="ward",
+    ... )
+    >>> visits.gap_edges
+    (0.0, 1.0, 8.0, 31.0, 91.0, 181.0)
+    """
+
+
 class Schema(_Declared, TableSchema):
     """Everything that is declared about one table: `columns`, or `image`, or `items`, and a label.
 
@@ -209,6 +247,8 @@ class Schema(_Declared, TableSchema):
         Rules of columns that follow from features, with the keys of a site file: not measured.
     constraints : sequence of mapping, default ()
         Public rules that every record keeps, with the keys of a site file.
+    events : sequence of EventTable, default ()
+        Tables of events of the same patients.
 
     Examples
     --------
@@ -223,6 +263,8 @@ class Schema(_Declared, TableSchema):
     >>> schema.column_names, schema.label.level_names
     (('age', 'ward'), ('no', 'yes'))
     """
+
+    events: tuple[EventTable, ...] = columns.left_out(())
 
     @classmethod
     def from_yaml(cls, path: str | Path) -> Self:
@@ -302,6 +344,8 @@ class Schema(_Declared, TableSchema):
                 {"name": column.name, "kind": column.kind, **column.model_dump(**options)}
                 for column in self.columns
             ]
+        if self.events:
+            written["events"] = [table.model_dump(mode="json") for table in self.events]
         return written
 
 

@@ -20,12 +20,11 @@ from clustmix.schema import Schema
 from clustmix.target import Fitted, NotFittedError, row_count
 from privacy.charges import unit_in_words
 from privacy.errors import ConfigurationError
-from privacy.events import event_to_dict
 from storage.schema.columns import raw_text
+from storage.schema.event_tables import PATIENTS
 
 if TYPE_CHECKING:
     import pandas as pd
-    from numpy.random import Generator
     from numpy.typing import NDArray
 
     from clustmix.charging import Payment
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from privacy.events import Event
     from privacy.mechanisms import NoisyStatistic
     from storage.ledger.ledger_db import LedgerDatabase
-    from tasks.gates.agreement import CodedTable
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -106,6 +104,7 @@ class Synthesizer(Parameters):
         self,
         frame: Any,
         *,
+        events: Mapping[str, Any] | None = None,
         ledger: LedgerDatabase | Path | str | None = None,
         cohort: str | None = None,
         lifetime_epsilon: float | None = None,
@@ -117,6 +116,8 @@ class Synthesizer(Parameters):
         frame
             A pandas DataFrame, or a table that speaks the Arrow PyCapsule interface (polars,
             pyarrow) or the dataframe interchange protocol. Its columns are the declared ones.
+        events
+            Such a table by the name of each declared table of events.
         ledger
             Ledger that is charged before a row is read; a table that is refused is given back what
             it was charged. A file of SQLite, made where there is none, or the ``postgresql://``
@@ -151,12 +152,12 @@ class Synthesizer(Parameters):
 
         self._require_unspent()
         paying = partial(charging, ledger, cohort=cohort, lifetime_epsilon=lifetime_epsilon)
-        self._fitted = self._measurement(frame, paying)
+        self._fitted = self._measurement(frame, events or {}, paying)
         return self
 
     def sample(
         self, n: SupportsIndex | None = None, *, where: Mapping[str, object] | None = None
-    ) -> pd.DataFrame | Any:
+    ) -> Any:
         """Sample synthetic rows. Free, as often as wanted: no row is read and no noise is drawn.
 
         Parameters
@@ -174,7 +175,8 @@ class Synthesizer(Parameters):
             Features in the order of the schema, then the labels: a DataFrame of polars or a Table
             of pyarrow where one was measured, else, and of a loaded model, a pandas DataFrame. The
             guarantee stands in ``attrs["guarantee"]`` of pandas, which keeps it in a Parquet file,
-            and in the metadata of a schema of Arrow.
+            and in the metadata of a schema of Arrow. With tables of events a dictionary: of
+            ``patients``, with a synthetic key, and of each table by its name, in order of time.
 
         Raises
         ------
@@ -186,9 +188,9 @@ class Synthesizer(Parameters):
         """
         from clustmix.frames import as_of
         from privacy.randomness import system_generator
-        from tasks.ingest.encoding import decode
+        from tasks.histories.event_frames import sampled_tables
 
-        fitted = self._measured()
+        fitted, schema = self._measured(), self.schema
         n_rows = row_count(n, declared=self._declared_rows())
         if not hasattr(where or {}, "items"):
             raise ConfigurationError(
@@ -197,10 +199,17 @@ class Synthesizer(Parameters):
                 f"{where.__class__.__name__}; write where={{column: level}}",
             )
         conditions = {column: raw_text(level) for column, level in (where or {}).items()}
-        rng = system_generator()
-        rows = self._sampled(n_rows, conditions, rng)
-        frame = decode(rows.codes, rows.label, self.schema, rng=rng)
-        return as_of(frame, fitted.library, notice=fitted.guarantee.statement)
+        tables = sampled_tables(
+            *(fitted.method, fitted.released, conditions),
+            schema=schema,
+            tables=schema.events,
+            key=self.patient_column or "",
+            n_rows=n_rows,
+            rng=system_generator(),
+        )
+        notice = fitted.guarantee.statement
+        found = {name: as_of(one, fitted.library, notice=notice) for name, one in tables.items()}
+        return found if schema.events else found[PATIENTS]
 
     def distill(self, points: SupportsIndex = 500) -> pd.DataFrame | Any:
         """Distil 20,000 synthetic rows to few points, 10 to 2,000, with soft labels. Free.
@@ -211,13 +220,16 @@ class Synthesizer(Parameters):
         from clustmix.frames import as_of
         from privacy.randomness import system_generator
         from tasks.distillation.distilled_rows import LABEL_ROWS, distilled
+        from tasks.ingest.conditional_rows import sample_rows
 
         fitted, n_points = self._measured(), row_count(points, declared=None)
         if not 10 <= n_points <= 2_000:
             raise ConfigurationError(
                 "POINTS_INVALID", f"expected 10 to 2,000 points, found {n_points}"
             )
-        frame = distilled(self._sampled(LABEL_ROWS, {}, system_generator()), self.schema, n_points)
+        rng, own = system_generator(), (fitted.method, self.schema, fitted.released)
+        rows = sample_rows(*own, {}, rng=rng, n_rows=LABEL_ROWS)
+        frame = distilled(rows, self.schema, n_points)
         return as_of(frame, fitted.library, notice=fitted.guarantee.statement)
 
     def save(self, path: str | Path) -> None:
@@ -284,40 +296,43 @@ class Synthesizer(Parameters):
         )
         return model
 
-    def _sampled(self, n_rows: int, conditions: Mapping[str, str], rng: Generator) -> CodedTable:
-        from tasks.ingest.conditional_rows import sample_rows
-
-        method, released = self._measured().method, self.released_
-        return sample_rows(method, self.schema, released, conditions, rng=rng, n_rows=n_rows)
-
     def _measurement(
-        self, frame: Any, paying: Callable[..., AbstractContextManager[Payment]]
+        self,
+        frame: Any,
+        events: Mapping[str, Any],
+        paying: Callable[..., AbstractContextManager[Payment]],
     ) -> Fitted:
         from clustmix import saved
-        from clustmix.frames import declared_columns, library_of, rows_of
+        from clustmix.frames import declared_tables, library_of, rows_of
         from privacy.randomness import OperatingSystemNoise
-        from tasks.ingest.patient_rows import encoded_shards
+        from tasks.histories.event_frames import coded_tables
         from tasks.measurement.curator import Curator
         from tasks.measurement.method import checked_plan, measure
         from tasks.measurement.pooled_sums import sums_of
 
-        target, method = self._target(), self._bound()
+        target, method, schema = self._target(), self._bound(), self.schema
         plan = checked_plan(method, parameters=target.parameters, adjacency=target.adjacency)
-        table = declared_columns(frame, self.schema, self.patient_column)
+        tables = declared_tables(frame, events, schema, self.patient_column)
         with paying(target=target) as payment:
-            shards = encoded_shards(rows_of(table), self.schema, target.unit)
+            frames = {name: rows_of(table) for name, table in tables.items()}
+            shards, beside = coded_tables(frames, schema, schema.events, method, unit=target.unit)
             payment.begin()
             self._spent = True
             sealed: dict[str, NoisyStatistic] = {}
-            source, seal = OperatingSystemNoise(), sealed.__setitem__
-            curator = Curator(plan=plan, shards=shards, noise_source=source, seal=seal)
+            curator = Curator(
+                plan=plan,
+                shards=shards,
+                noise_source=OperatingSystemNoise(),
+                seal=sealed.__setitem__,
+                beside=beside,
+            )
             released = measure(method, curator)
             guarantee = self._guarantee(
                 curator.event.events, charged=payment.charged, tainted=curator.tainted
             )
-            drawn = sealed if hasattr(method, "pooled") else {}
+            drawn = sealed if hasattr(method, "pooled") or schema.events else {}
             sums = sums_of(plan, {name: one.values for name, one in drawn.items()})  # noqa: PD011
-            file = saved.written(self._as_saved(guarantee), {**released, **sums})
+            file = saved.written(self, guarantee, {**released, **sums})
             payment.seal(file)
         return Fitted(
             method=method,
@@ -358,31 +373,18 @@ class Synthesizer(Parameters):
     ) -> Guarantee:
         from clustmix.guarantee import Guarantee
 
-        target = self._target()
+        target, tables = self._target(), self.schema.events
+        names = [f"with that patient's rows of {table.name}" for table in tables]
+        n_events = sum(table.max_rows_per_patient for table in tables)
         return Guarantee(
             events=tuple(events),
             delta=target.delta,
             adjacency=target.adjacency,
-            privacy_unit=unit_in_words(target.unit),
-            max_rows_per_patient=target.max_rows_per_patient,
+            privacy_unit=", ".join([unit_in_words(target.unit), *names]),
+            max_rows_per_patient=target.max_rows_per_patient + n_events,
             charged=charged,
             tainted=tainted,
         )
-
-    def _as_saved(self, guarantee: Guarantee) -> dict[str, Any]:
-        """Return the fields of the record of a measurement; see `clustmix.saved.ModelRecord`."""
-        return {
-            "notice": guarantee.statement,
-            "method": {
-                "name": self.kind,
-                "settings": self._settings().model_dump(mode="json", exclude={"kind"}),
-            },
-            "table_schema": self.schema.model_dump(mode="json"),
-            **self._target().model_dump(),
-            "events": tuple(map(event_to_dict, guarantee.events)),
-            "charged": guarantee.charged,
-            "tainted": guarantee.tainted,
-        }
 
     def _measured(self) -> Fitted:
         if self._fitted is None:

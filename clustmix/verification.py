@@ -61,6 +61,17 @@ class Bundle:
 
         return pd.read_parquet(self.verified.path / "synthetic.parquet")
 
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """Return the synthetic patients and the tables of events, by name."""
+        import json
+
+        import pandas as pd
+
+        folder = self.verified.path
+        declared = json.loads((folder / "schema.json").read_bytes()).get("events", ())
+        names = {"patients": "synthetic", **{one["name"]: one["name"] for one in declared}}
+        return {one: pd.read_parquet(folder / f"{name}.parquet") for one, name in names.items()}
+
     def teacher(self) -> Teacher:
         """Return the classifier that a release of images has taught, free under its guarantee.
 

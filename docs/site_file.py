@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -38,7 +38,6 @@ NOTES = {
     "schema": "Every column of the source is declared: in `columns`, `derived`, `label`, `ignore`, "
     "`privacy_unit`. A source with another is refused.",
     "schema.constraints": _text("constraints.md"),
-    "privacy_unit.visits": _text("visits.md"),
     "privacy_unit.partition, by hash": "The ledger counts the largest sum of a part and not the "
     "sum over all parts; other schemes, numbers of parts, datasets, patient columns and forms of "
     "keys add up. Declare `key`. Only with `adjacency: add_remove`.",
@@ -55,6 +54,8 @@ MEANINGS = {
     "SiteFile.publish": "Bundles beside that of a release.",
     "_Publish.pool": "The last parts together.",
     "SiteFile.budget": "Caps on all releases together.",
+    "SiteFile.catalogue": "Facts for catalogue entries.",
+    "SiteFile.events": "Tables of events beside one row of each patient.",
     "SiteFile.dataset": "Name under which releases are published, and of the budget if `budget` "
     "names no cohort.",
     "SiteFile.rows": "Number of synthetic rows, public. Without it 250,000, or as many as have "
@@ -62,7 +63,7 @@ MEANINGS = {
     "SiteFile.soft_labels": "Publishes the teacher's probabilities for released images, in "
     "`soft_labels.parquet`; free.",
     "SiteFile.patients": "About how many patients there are: public and rounded. The budget "
-    "is split by it; the guarantee does not depend on it. 10,000 without it.",
+    "is split by it; the guarantee does not depend on it. 10,000 without.",
     "SiteFile.approval": "`officer` if a second person has to sign each release. Once on for a "
     "cohort, it stays on.",
     "SiteFile.arrival": "Lets a table in the landing folder replace `source.path` and start a "
@@ -90,6 +91,23 @@ MEANINGS = {
     "_Event.levels": "As of [any label](#schemalabel).",
     "_Unit.column": "Column that names the patient; `null` if every row is another patient.",
     "_SklearnSource.dataset": "The dataset.",
+    "EventTime.column": "A date, or whole days. Its bounds hold for synthetic events.",
+    "EventTime.since": "Column of the patient from which days are counted; of the same kind.",
+    "ValueBins.lower": "Lower bound.",
+    "ValueBins.upper": "Upper bound.",
+    "ValueBins.bins": "Number of bins, or edges.",
+    "EventSource.name": "Name, such as `labs`.",
+    "EventSource.columns": "Columns, with that of the moment.",
+    "EventSource.max_rows_per_patient": "Events that are used, the first ones.",
+    "EventSource.at": "The moment.",
+    "EventSource.kind": "Column of levels that names the kind.",
+    "EventSource.value": "Column of numbers by kind.",
+    "EventSource.values": "Bounds and bins by kind; `null` for a kind without a value.",
+    "EventSource.gaps": "Edges in days, from 0, of bins of the time since the event before.",
+    "EventSource.offsets": "Edges in days of bins of the first moment.",
+    "EventSource.share": "Part of the squared budget. By default the rest in equal parts.",
+    "EventSource.ignore": "As in [schema](#schema).",
+    "ValueBins.decimals": "Decimals.",
     "ImageColumns.height": "Rows of pixels.",
     "ImageColumns.width": "Columns of pixels.",
     "*.table": "CSV file in UTF-8 with a line for each image: `file` (its place below `folder`), "
@@ -120,7 +138,8 @@ def _sections(model: type[BaseModel], path: str = "") -> Iterator[tuple[type[Bas
         key = field.alias or name
         where = f"{path}.{key}" if path else key
         for part in inner:
-            tag = next((name for name in ("kind", "by") if name in part.model_fields), None)
+            forms = {name: part.model_fields.get(name) for name in ("kind", "by")}
+            tag = next((n for n, own in forms.items() if own and _is_literal(own.annotation)), None)
             kinds = () if tag is None else get_args(part.model_fields[tag].annotation)
             kind = f", {tag} {' or '.join(map(str, kinds))}" if kinds else ""
             before, _, above = where.partition(", kind ")
@@ -130,6 +149,10 @@ def _sections(model: type[BaseModel], path: str = "") -> Iterator[tuple[type[Bas
             yield from _sections(part, title)
 
 
+def _is_literal(annotation: Any) -> bool:
+    return get_origin(annotation) is Literal
+
+
 SECTIONS: dict[type[BaseModel], str] = {SiteFile: "The file"}
 for _model, _title in _sections(SiteFile):
     SECTIONS.setdefault(_model, _title)
@@ -137,7 +160,7 @@ for _model, _title in _sections(SiteFile):
 
 def page() -> str:
     """Return the whole page."""
-    headings = (spellings.split(",")[0] for spellings in HEADINGS.values())
+    headings = [spellings.split(",")[0] for spellings in HEADINGS.values()][:5]
     head = _text("head.md").replace("{headings}", ", ".join(headings))
     head = head.replace("{example}", EXAMPLE).replace("{tables}", ", ".join(sorted(DATASETS)))
     said: dict[str, str] = {}
@@ -223,6 +246,10 @@ def _value(declared: dict[str, Any], schema: dict[str, Any], owner: type[BaseMod
         return _link(name, owner)
     for union in ("anyOf", "oneOf"):
         if union in declared:
+            titles = [_titled(one["$ref"], owner) for one in declared[union] if "$ref" in one]
+            section = titles[0].partition(", kind ")[0] if titles else ""
+            if len(titles) > 2:  # all of them are listed below
+                return f"a [{section}](#{_anchor(titles[0])}) of any kind"
             return " or ".join(dict.fromkeys(_value(one, schema, owner) for one in declared[union]))
     if "const" in declared:
         return f"`{declared['const']}`"
@@ -263,13 +290,19 @@ def _number(value: float) -> str:
 
 def _link(name: str, owner: type[BaseModel]) -> str:
     """Link the section of a model, by its name and by the model that has it as a part."""
-    models = [model for model in SECTIONS if model.__name__ == name.rsplit("__", 1)[-1]]
+    title = _titled(name, owner)
+    _, found, kind = title.rpartition("kind ")
+    return f"[{kind if found and '.' not in title else title}](#{_anchor(title)})"
+
+
+def _titled(name: str, owner: type[BaseModel]) -> str:
+    """Return the title of the section of a model."""
+    name = name.rsplit("/", 1)[-1].rsplit("__", 1)[-1]
+    models = [model for model in SECTIONS if model.__name__ == name]
     if len(models) > 1:  # every method may have shares
         models = [model for model in models if model.__module__ == owner.__module__]
     (model,) = models
-    title = SECTIONS[model]
-    _, found, kind = title.rpartition("kind ")
-    return f"[{kind if found and '.' not in title else title}](#{_anchor(title)})"
+    return SECTIONS[model]
 
 
 def _anchor(title: str) -> str:

@@ -37,8 +37,8 @@ def check_table(job: ReleaseJob, *, entries: Entries, tables: Tables, workplace:
     Reads private rows. The answer is internal: it is not differentially private, and nothing that
     is published depends on it but the number of checks with other declarations.
     """
-    reader = tables.reader(job.source)
-    source.check_source(job.columns_to_read, job.table_schema, reader)
+    reader = tables.reader(job.source, job.events)
+    source.check_source(job.columns_to_read, job.table_schema, reader, job.events)
     release_id = job.ref.release_id
     diagnostics = workplace.diagnostics_of(release_id)
     with (

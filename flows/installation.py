@@ -178,7 +178,7 @@ class Installation:
         published = [e for e in self.entries.all() if e.state is EntryState.PUBLISHED]
         if job.ref.dataset not in {entry.dataset for entry in published}:
             return None
-        reader = self.tables.reader(job.source)
+        reader = self.tables.reader(job.source, job.events)
         size = reader.size_bytes()
         if size is None or size > HELD_BYTES:
             return None  # workers of a run read it sooner, and if it is new it is read once

@@ -9,7 +9,7 @@ ends. No step is cached or tried again.
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -100,8 +100,8 @@ def measure(
     """
     release_id = job.ref.release_id
     with workplace.workspace(release_id) as workspace:
-        reader = tables.reader(job.source)
-        check_source(job.columns_to_read, job.table_schema, reader)
+        reader = tables.reader(job.source, job.events)
+        check_source(job.columns_to_read, job.table_schema, reader, job.events)
         plan = plan_measurement(job.synthesizer, parameters=job.parameters, adjacency=job.adjacency)
         with workplace.executor(workspace, table_bytes=reader.size_bytes()) as executor:
             key, table = identify(tables, reader, executor, **job.identity)
@@ -126,9 +126,8 @@ def measure(
                     entries.measurements.check_writable(release_id, _most_bytes(plan))
                     entries.begin(entry, table, register)
                     seals = _Seals(workspace)
-                    curator, released = draw(
-                        job.synthesizer, plan, shards, seals=seals, executor=executor
-                    )
+                    own: Any = {"seals": seals, "executor": executor, "events": reader.beside}
+                    curator, released = draw(job.synthesizer, plan, shards, **own)
                     files = seals.files_with(released)
                     record = record_of(job, entry, curator, files)
                     seal(entries, record, files)
@@ -147,17 +146,23 @@ def draw(
     *,
     seals: _Seals,
     executor: Executor,
+    events: Iterable[str] = (),
 ) -> tuple[Curator, dict[str, NDArray[Any]]]:
-    """Run the method's stages on shards and delete these; nothing afterwards reads private rows."""
+    """Run the method's stages on shards and delete these; nothing afterwards reads private rows.
+
+    Shards of tables of events lie beside those of the patients.
+    """
+    beside = {name: [ShardFile(path).beside(name) for path in shards] for name in events}
     curator = Curator(
         plan=plan,
         shards=[ShardFile(path) for path in shards],
+        beside=beside,
         executor=executor,
         noise_source=randomness.OperatingSystemNoise(),
         seal=seals,
     )
     released = measure_stages(synthesizer, curator, run=_run_as_task)
-    for shard in shards:
+    for shard in (*shards, *(own.path for every in beside.values() for own in every)):
         shard.unlink()
     return curator, released
 

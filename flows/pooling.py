@@ -131,4 +131,5 @@ def estimated(publisher: Publisher, release_id: str, **asked: Any) -> Interval:
     measurement = publisher.published(release_id)
     job = job_of_measurement(measurement, release_id)
     noisy = noisy_of(sums_of_measurement(job.synthesizer.plan(mu=job.mu), measurement))
-    return contrast(job.synthesizer, job.table_schema, measurement.released, noisy, **asked)
+    own = getattr(job.synthesizer, "of_patients", job.synthesizer)
+    return contrast(own, job.table_schema, measurement.released, noisy, **asked)

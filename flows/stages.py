@@ -17,7 +17,7 @@ def text_of(name: str) -> str:
     """Return what a stage does in words; empty if it is not known."""
     numbered = _NUMBERED.fullmatch(name)
     if numbered is None:
-        return STAGES.get(name, "")
+        return STAGES.get(_kind_of(name), "")
     text = STAGES.get(numbered["kind"], "")
     return f"{text}, {int(numbered['number'])} of {int(numbered['total'])}" if text else ""
 
@@ -25,9 +25,14 @@ def text_of(name: str) -> str:
 def place_of(name: str, stages: Mapping[str, str]) -> float:
     """Return how far a run is when a stage ends, from 0 to 1; 0 if the stage is not known."""
     numbered = _NUMBERED.fullmatch(name)
-    kind, done = name, 1.0
+    kind, done = _kind_of(name), 1.0
     if numbered is not None:
         kind, done = numbered["kind"], int(numbered["number"]) / int(numbered["total"])
     if kind not in stages:
         return 0.0
     return (list(stages).index(kind) + done) / len(stages)
+
+
+def _kind_of(name: str) -> str:
+    """Return the stage without the name of a table of events."""
+    return "events" if name.startswith("events-") else name

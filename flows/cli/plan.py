@@ -68,22 +68,22 @@ def plan(
     prospects = planning.prospects(epsilon or EPSILONS)
     if plot is not None:
         require_format(plot)
-    tried: dict[float, Utility] = {}
-    if simulate or like is not None:
-        tried = _tried(planning, [each.epsilon for each in prospects], like)
+    asked = [each.epsilon for each in prospects] if simulate or like is not None else []
+    tried = _tried(planning, asked, like) if asked else {}
     if plot is not None:
         draw_prospects(prospects, planning.patients, plot, tried)
     verdict = planning.verdict(prospects) + _by_trial(tried.get(job.parameters.epsilon))
     found = {"verdict": verdict, "patients": planning.patients, "prospects": prospects}
-    found |= {"derived": planning.derived} if planning.derived else {}
+    more = _if_any(derived=planning.derived, simulated=tried, tables=planning.tables)
     declared = "declared" if job.patients else "assumed, as the site file declares no number"
     terminal.answer(
-        found | {"warning": job.caution, **({"simulated": tried} if tried else {})},
+        found | {"warning": job.caution, **more},
         job.title,
         {"Verdict": verdict},
         partial(_show, planning, prospects, tried, declared=job.parameters.epsilon),
         {
             "Patients": f"{planning.patients:,} ({declared})",
+            "Tables": _tables(planning.tables),
             "Guarantee": f"epsilon as above, delta {job.parameters.delta:g}, {job.method.kind}",
             "Warning": job.caution,
             "Derived": planning.derived or None,
@@ -120,6 +120,18 @@ def _show(
         )
     header = ("epsilon", ">releases", ">label +-", ">bin +-", ">of all", ">lost in noise")
     terminal.table(rows, (*header, *((">AUC", ">distance") if tried else ())))
+
+
+def _if_any(**found: object) -> dict[str, object]:
+    return {name: value for name, value in found.items() if value}
+
+
+def _tables(found: Mapping[str, tuple[float, float]]) -> str | None:
+    parts = [
+        f"{name} {100 * part:.3g} % (a kind or value among its events +- {100 * error:.2g} %)"
+        for name, (part, error) in found.items()
+    ]
+    return f"{', '.join(parts)}, of the squared budget; all else is of patients" if parts else None
 
 
 def _by_trial(tried: Utility | None) -> str:

@@ -211,8 +211,10 @@ def _checked_request(
     job = asked_job(request, site, requester=requester)
     ensure_private_directory(settings.home)
     ReleaseStore(settings.releases).check_usable(site.dataset)
-    reader = CohortReader(job.source, places=settings.data_places, scratch=settings.private_root)
-    check_source(job.columns_to_read, job.table_schema, reader)
+    own: Any = {"places": settings.data_places, "scratch": settings.private_root}
+    beside = {table.name: CohortReader(table.source, **own) for table in job.events}
+    reader = CohortReader(job.source, **own, beside=beside)
+    check_source(job.columns_to_read, job.table_schema, reader, job.events)
     return request, job
 
 

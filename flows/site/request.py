@@ -8,14 +8,14 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from flows.site.site_file import AnyPartition, SiteFile, load_site
+from flows.site.site_file import SiteFile, load_site
 from privacy.calibration import release_rho
 from privacy.charges import Caps, Partition
 from privacy.errors import ConfigurationError
 from privacy.parameters import PrivacyParameters, PrivacyUnit
 from storage.files.documents import DatasetName, Record, ReleaseId
 from storage.files.refs import ReleaseRef, new_release_id
-from storage.schema.visit_columns import ByEntry
+from storage.schema.visit_columns import AnyPartition, ByEntry
 from tasks.steps.job import ReleaseJob
 
 _ARRIVAL_ID = r"^a-[0-9]{8}-[0-9a-f]{8}$"
@@ -85,6 +85,7 @@ def job_of(
         parameters = PrivacyParameters(epsilon=epsilon, delta=site.parameters.delta)
         return release_rho(parameters, adjacency=site.privacy.adjacency)
 
+    last = None if site.publish is None else site.publish.pool.last
     budget, dataset, window = site.budget, site.budget.dataset_epsilon, site.budget.window
     return ReleaseJob(
         ref=ReleaseRef(dataset=site.dataset, release_id=release_id),
@@ -113,8 +114,9 @@ def job_of(
         soft_labels=site.soft_labels,
         points=None if site.distill is None else site.distill.points,
         patients=site.patients,
-        parts=site.n_parts,
-        pool_last=None if site.publish is None else site.publish.pool.last,
+        parts=site.parts or last or 1,
+        pool_last=last,
+        events=site.event_tables,
         site=site.model_dump(mode="json", by_alias=True),
     )
 

@@ -2,19 +2,17 @@
 
 import re
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
     ConfigDict,
-    Discriminator,
     Field,
     JsonValue,
     StrictBool,
     StrictInt,
-    Tag,
     ValidationInfo,
     WithJsonSchema,
     model_validator,
@@ -23,7 +21,6 @@ from pydantic import (
 from privacy.errors import ConfigurationError
 from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
 from storage.files.documents import KEPT
-from storage.files.refs import check_name
 from storage.schema.columns import (
     Declaration,
     PrintableText,
@@ -35,50 +32,20 @@ from storage.schema.date_columns import TimeZone
 from storage.schema.declarations import CatalogueEntry
 from storage.schema.faults import read_declared
 from storage.schema.table import TableSchema
-from storage.schema.visit_columns import ByEntry, VisitColumns
+from storage.schema.visit_columns import AnyPartition, ByEntry, PublicName, VisitColumns
 from storage.sources.declared import Source, check_source_unit
+from tasks.ingest.encoding import domain_of
 from tasks.steps.job import MethodConfig
+
+if TYPE_CHECKING:
+    _EventTables = tuple[Any, ...]
+else:
+    _EventTables = import_module("tasks.histories.event_sources").EventTables
 
 _MOST_ROWS, _MOST_VALUES = 250_000, 50_000_000
 """Rows cost no privacy, and a classifier needs many to see through the chance in a label."""
 
 _MOST_CODES = 16_000  # of a distilled point, which has a feature for each level and bin
-
-
-def _name(text: str) -> str:
-    try:
-        return check_name(text)
-    except ConfigurationError as error:  # one of several faults, perhaps
-        raise ValueError(error.message) from None
-
-
-class _Partition(Declaration):
-    """Part of the patients that a release reads; parts of one scheme are disjoint."""
-
-    by: Literal["hash"] = left_out("hash")
-    """Parts by a hash of the patient's key."""
-    scheme: Annotated[str, AfterValidator(_name)]
-    """Public name of the split."""
-    parts: Annotated[StrictInt, Field(ge=2, le=1000)]
-    """Number of parts."""
-    part: Annotated[StrictInt, Field(ge=0, le=999)]
-    """The part that is read, from 0."""
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.part >= self.parts:
-            raise ValueError("expected part below parts, as the first part is 0")
-        return self
-
-
-def _by(declared: object) -> str:
-    usual = declared.get("by", "hash") if isinstance(declared, dict) else None
-    return str(usual or getattr(declared, "by", "hash"))
-
-
-AnyPartition = Annotated[
-    Annotated[_Partition, Tag("hash")] | Annotated[ByEntry, Tag("entry")], Discriminator(_by)
-]
 
 
 class _Key(Declaration):
@@ -142,7 +109,7 @@ class _Budget(Declaration):
 
     lifetime_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     """Cap of the cohort over all time, at the delta of a release."""
-    cohort: Annotated[str, AfterValidator(_name)] | None = None
+    cohort: PublicName | None = None
     """Name of the patients whose budget this is, the same in all files about them; the dataset's
     own name if left out."""
     dataset_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
@@ -221,7 +188,7 @@ class SiteFile(Declaration):
 
     model_config = ConfigDict(validate_by_name=True)
 
-    dataset: Annotated[str, AfterValidator(_name)]
+    dataset: PublicName
     """Name of the releases, and of the budget if ``budget`` names no cohort."""
     title: Annotated[PrintableText, Field(min_length=1, max_length=200)]
     """One line for the data card."""
@@ -229,6 +196,8 @@ class SiteFile(Declaration):
     """Source of the cohort."""
     table_schema: TableSchema = Field(alias="schema")
     """The declared table; key ``schema`` of the file."""
+    events: _EventTables = left_out(())
+    """Tables of events of the same patients, who have one row each."""
     privacy_unit: _Unit
     privacy: _Privacy
     budget: _Budget
@@ -270,7 +239,8 @@ class SiteFile(Declaration):
         schema, visits = self.table_schema, self.privacy_unit.visits
         if visits is not None:
             visits.check_schema(schema)
-        refuse_together(self._faults(kept=info.context == KEPT))
+        kept = info.context == KEPT
+        refuse_together((*self._faults(kept=kept), *self._faults_of_events(kept=kept)))
         return self
 
     def _faults(self, *, kept: bool) -> Iterator[str]:
@@ -333,6 +303,28 @@ class SiteFile(Declaration):
                 "arrival: expected a source of kind csv or parquet, since what arrives is a file"
             )
 
+    def _faults_of_events(self, *, kept: bool) -> Iterator[str]:
+        schema, unit = self.table_schema, self.privacy_unit
+        if not self.events:
+            return
+        one_row = unit.column and unit.max_rows_per_patient == 1 and unit.visits is None
+        if not one_row or schema.image is not None or self.method.kind != "clustmix":
+            yield (
+                "events: expected a table by clustmix with one row of each patient: "
+                "privacy_unit.column, max_rows_per_patient: 1 and no visits"
+            )
+        elif self.publish is not None or self.arrival is not None:
+            yield "events: expected no publish and no arrival, which are of a single table"
+        elif not kept:
+            try:
+                _ = import_module("tasks.histories.event_frames").event_release(
+                    schema, self.event_tables, domain_of(schema)
+                )
+            except ConfigurationError as error:
+                yield f"events: {error.message}"
+            for table in self.event_tables:
+                yield from (f"events, {table.name}: {fault}" for fault in table.faults())
+
     def _faults_of_caps(self) -> Iterator[str]:
         window = self.budget.window
         for key, cap in (
@@ -356,11 +348,6 @@ class SiteFile(Declaration):
         return self.rows or min(_MOST_ROWS, max(_MOST_VALUES // n_columns, 10_000))
 
     @property
-    def n_parts(self) -> int:
-        """Number of releases that a pool adds up."""
-        return self.parts or (1 if self.publish is None else self.publish.pool.last)
-
-    @property
     def cohort(self) -> str:
         """Name of the patients' budget in the ledger."""
         return self.budget.cohort or self.dataset
@@ -375,6 +362,11 @@ class SiteFile(Declaration):
             key_pattern=None if key is None else key.pattern.pattern,
             key_normal=() if key is None else tuple(sorted(set(key.normal))),
         )
+
+    @property
+    def event_tables(self) -> _EventTables:
+        """The tables of events, each with the column that names the patient."""
+        return tuple(table.of(str(self.privacy_unit.column)) for table in self.events)
 
     @property
     def columns_to_read(self) -> tuple[str, ...]:

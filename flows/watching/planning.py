@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from privacy.errors import ConfigurationError
 from privacy.parameters import PrivacyParameters
@@ -83,10 +85,26 @@ class Planning:
             self._job,
             table_schema=self.schema,
             patients=patients,
+            events=(),
             unit=replace(self._job.unit, max_rows=1),
             parameters=PrivacyParameters(epsilon=epsilon, delta=self._job.parameters.delta),
         )
-        return job.synthesizer, job.mu * self.patients / patients
+        share = 1.0 - sum(part for part, _ in self.tables.values())
+        return job.synthesizer, job.mu * share**0.5 * self.patients / patients
+
+    @property
+    def tables(self) -> dict[str, tuple[float, float]]:
+        """Part of the squared budget of each table of events, and the error of a share.
+
+        That is of a kind or value among events, if every patient has some: the half-width of a 95 %
+        interval by noise alone.
+        """
+        release, mu, found = self._job.synthesizer, self._job.mu, dict[str, tuple[float, float]]()
+        for name, own in getattr(release, "tables_at", lambda mu: {})(mu).items():
+            unit = own.choice.norm / np.max(own.choice.one_way) / self.patients
+            error = DEVIATIONS * own.plan[own.name].unit_noise_stddev * unit
+            found[name] = ((own.mu / mu) ** 2, float(error))
+        return found
 
     @property
     def patients(self) -> int:
@@ -103,15 +121,15 @@ class Planning:
 
     def _prospect(self, epsilon: float) -> Prospect:
         parameters = PrivacyParameters(epsilon=epsilon, delta=self._job.parameters.delta)
-        job = replace(self._job, parameters=parameters)
+        job: Any = replace(self._job, parameters=parameters)
         rho, columns = job.charge_rho, job.table_schema.columns
         found = Prospect(epsilon=epsilon, rho=rho, releases=int(job.caps.lifetime_rho // rho))
         plan = checked_plan(job.synthesizer, parameters=parameters, adjacency=job.adjacency)
         planned = self._counts(plan)
         if planned is None:
             return found
-        n_codes = tuple(column.n_codes for column in columns)
-        # Beside the declared columns there may be one of the rows of a patient.
+        n_codes = getattr(job.synthesizer, "of_patients", job.synthesizer).domain.n_codes
+        # Beside these columns there may be one of the rows of a patient.
         hidden = planned.shape[1] - 1 - sum(n_codes)
         measured = n_codes + (hidden,) * (hidden > 0)
         one = DEVIATIONS * planned.unit_noise_stddev * centred_norm(measured)

@@ -18,12 +18,13 @@ from typing import Any, Literal
 from numpy.typing import NDArray
 from pydantic import Field, JsonValue, ValidationError
 
-from privacy.arrays import Integers
+from privacy.arrays import Floats, Integers
 from privacy.charges import charged_rho
 from privacy.errors import ConfigurationError, IntegrityError
 from privacy.events import Composed, Gaussian, event_from_dict
 from privacy.gaussian import GaussianAccountant
 from privacy.ledger import LedgerEntry
+from privacy.mechanisms import SUM_GRID_BITS
 from privacy.parameters import Adjacency
 from storage.files.documents import Record, Sha256, canonical_json
 from storage.files.private import ensure_private_directory, write_durably, write_folder
@@ -38,7 +39,7 @@ RELEASED_FILE = "released.npz"
 
 def sealed_file(name: str) -> str:
     """Return the file of a noisy statistic in a measurement."""
-    return f"sealed-{name.replace('_', '-')}.npz"
+    return f"sealed-{name.replace('_', '-').replace('.', '-')}.npz"
 
 
 class MeasurementRecord(Record):
@@ -106,6 +107,11 @@ class Measurement:
     def sealed_values(self, name: str) -> Integers:
         """Return the noisy values of a statistic, in grid points; KeyError if there is none."""
         return arrays_of_bytes(self.files[sealed_file(name)])["values"]
+
+    def noisy(self, name: str) -> tuple[Floats, float]:
+        """Return the noisy values of a sum in its own units, and their standard deviation."""
+        scale = 2.0**SUM_GRID_BITS
+        return self.sealed_values(name) / scale, self.noise_stddevs[name] / scale
 
 
 class MeasurementStore:

@@ -35,6 +35,12 @@ def without_places(source: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in source.items() if key not in _PLACES}
 
 
+def sources_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return source and tables of events in the JSON values of a site file, without places."""
+    events = [{**one, "source": without_places(one["source"])} for one in values.get("events", ())]
+    return {"source": without_places(values["source"]), **({"events": events} if events else {})}
+
+
 @dataclass(frozen=True, slots=True)
 class Declarations:
     """Schema, privacy unit, source and suite of a site file, in canonical JSON; all is public."""
@@ -46,7 +52,7 @@ class Declarations:
         """Return the declarations in the JSON values of a site file."""
         declared = {name: values[name] for name in _DECLARED}
         declared |= {"suite": gate["expectations"]} if (gate := values.get("gate")) else {}
-        return cls(canonical_json({**declared, "source": without_places(values["source"])}))
+        return cls(canonical_json({**declared, **sources_of(values)}))
 
     @property
     def sha256(self) -> str:

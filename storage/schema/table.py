@@ -163,23 +163,28 @@ class TableSchema(Declaration):
         return tuple(rule.column(name, self.columns) for name, rule in self.derived.items())
 
     def check_header(self, header: Sequence[str], needed: Iterable[str]) -> None:
-        """Refuse (InputError) a header that lacks a column or has one that is not declared."""
-        declared = {*needed, *self.ignore}
-        absent = sorted(declared.difference(header))
-        unknown = [name for name in header if name not in declared]
-        if absent:
-            # The names that were found stay unsaid: without a header they are a patient's row.
-            raise InputError(
-                "HEADER_MISMATCH",
-                f"expected the declared columns, found none named {in_short(absent)}; "
-                "check the delimiter and the names in the schema",
-            )
-        if unknown:
-            raise InputError(
-                "HEADER_MISMATCH",
-                f"expected declared columns only, found {in_short(unknown)}; "
-                "declare them in the schema or list them under ignore",
-            )
+        """Refuse a header (InputError); see `check_header`."""
+        check_header(header, needed, self.ignore)
+
+
+def check_header(header: Sequence[str], needed: Iterable[str], ignore: Iterable[str]) -> None:
+    """Refuse (InputError) a header that lacks a column or has one that is not declared."""
+    declared = {*needed, *ignore}
+    absent = sorted(declared.difference(header))
+    unknown = [name for name in header if name not in declared]
+    if absent:
+        # The names that were found stay unsaid: without a header they are a patient's row.
+        raise InputError(
+            "HEADER_MISMATCH",
+            f"expected the declared columns, found none named {in_short(absent)}; "
+            "check the delimiter and the names in the schema",
+        )
+    if unknown:
+        raise InputError(
+            "HEADER_MISMATCH",
+            f"expected declared columns only, found {in_short(unknown)}; "
+            "declare them in the schema or list them under ignore",
+        )
 
 
 def check_names(names: Sequence[str]) -> None:

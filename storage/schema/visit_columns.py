@@ -5,9 +5,11 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Literal, Self
 from zoneinfo import ZoneInfo
 
-from pydantic import Field, StrictInt, model_validator
+from pydantic import AfterValidator, Discriminator, Field, StrictInt, Tag, model_validator
 
-from storage.schema.columns import Column, Declaration, Name, in_short
+from privacy.errors import ConfigurationError
+from storage.files.refs import check_name
+from storage.schema.columns import Column, Declaration, Name, in_short, left_out
 from storage.schema.date_columns import TimeZone
 from storage.schema.table import TableSchema
 
@@ -15,6 +17,17 @@ PERIOD_KEY = "period"
 """Setting of a measurement by entry, whose request is the same for any content of the table."""
 
 _FORMS = {"week": "-W[0-5][0-9]", "month": "-(0[1-9]|1[0-2])", "quarter": "-Q[1-4]", "year": ""}
+
+
+def _name(text: str) -> str:
+    try:
+        return check_name(text)
+    except ConfigurationError as error:  # one of several faults, perhaps
+        raise ValueError(error.message) from None
+
+
+PublicName = Annotated[str, AfterValidator(_name)]
+"""Name that files and folders may have."""
 
 
 class VisitColumns(Declaration):
@@ -25,9 +38,8 @@ class VisitColumns(Declaration):
     code in ``missing``. Other columns and the labels come from the first visit. A row without a
     label is no visit; two identical rows are two visits.
 
-    ``max_rows_per_patient`` is 1. The schema contains neither ``weight`` nor the column of the
-    order. Constraints and ``relative_to`` name no column of a visit; constraints apply to every row
-    of the source. Kinds omop and fhir have no visits.
+    The schema contains neither ``weight`` nor the column of the order. Constraints and
+    ``relative_to`` name no column of a visit; constraints apply to every row of the source.
     """
 
     first: Annotated[StrictInt, Field(ge=2, le=50)]
@@ -159,3 +171,32 @@ class ByEntry(Declaration):
         if self.every == "quarter":
             return f"{day.year:04d}-Q{(day.month + 2) // 3}"
         return f"{day.year:04d}" + (f"-{day.month:02d}" if self.every == "month" else "")
+
+
+class _Partition(Declaration):
+    """Part of the patients that a release reads; parts of one scheme are disjoint."""
+
+    by: Literal["hash"] = left_out("hash")
+    """Parts by a hash of the patient's key."""
+    scheme: PublicName
+    """Public name of the split."""
+    parts: Annotated[StrictInt, Field(ge=2, le=1000)]
+    """Number of parts."""
+    part: Annotated[StrictInt, Field(ge=0, le=999)]
+    """The part that is read, from 0."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.part >= self.parts:
+            raise ValueError("expected part below parts, as the first part is 0")
+        return self
+
+
+def _by(declared: object) -> str:
+    usual = declared.get("by", "hash") if isinstance(declared, dict) else None
+    return str(usual or getattr(declared, "by", "hash"))
+
+
+AnyPartition = Annotated[
+    Annotated[_Partition, Tag("hash")] | Annotated[ByEntry, Tag("entry")], Discriminator(_by)
+]

@@ -115,7 +115,7 @@ class CohortReader:
 
     A public dataset is found by its name in `places`, else in those of the environment; if it
     cannot be had that is an InputError. What a FHIR export needs beside memory is written to the
-    private folder `scratch`.
+    private folder `scratch`; `beside` are readers of tables of events.
 
     Privacy
     -------
@@ -129,7 +129,9 @@ class CohortReader:
         *,
         places: DataPlaces | None = None,
         scratch: Path | None = None,
+        beside: "dict[str, CohortReader] | None" = None,
     ) -> None:
+        self.beside = beside or {}
         if isinstance(source, OmopSource):
             source = query_of(source)
         elif isinstance(source, CsvSource | ParquetSource) and source.path is None:
@@ -227,7 +229,7 @@ class CohortReader:
         return state.content_sha256(self._ask(lambda table: table.cells_of_folders()))
 
     def size_bytes(self) -> int | None:
-        """Return the bytes of the files: 0 for a dataset of a library, None for a database.
+        """Return the bytes of all files: 0 for a dataset of a library, None for a database.
 
         Privacy
         -------
@@ -235,14 +237,13 @@ class CohortReader:
         """
         if self._source.kind in ("sql", "duckdb"):
             return None
-        return sum(size for _, size, *_ in self._files() or ())
+        sizes = [other.size_bytes() for other in self.beside.values()]
+        sizes.append(sum(size for _, size, *_ in self._files() or ()))
+        return None if None in sizes else sum(filter(None, sizes))
 
     def _files(self) -> tuple[FileState, ...] | None:
-        def states(table: SourceTable) -> tuple[FileState, ...] | None:
-            files = table.files()
-            return None if files is None else states_of(files)
-
-        return self._ask(states)
+        files = self._ask(lambda table: table.files())
+        return None if files is None else self._ask(lambda _: states_of(files))
 
     def _begin(self, map: Mapper | None = None) -> None:
         """Store the state of the files, or compare it with the stored one."""

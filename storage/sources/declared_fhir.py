@@ -42,9 +42,8 @@ class FhirSource(SourcePlace):
 
     A row is a patient, with ``patient`` (the id of the resource ``Patient``) as
     ``privacy_unit.column`` and the features as columns. An expression sees the resources of its
-    patient alone, sorted by type, time and id, so ``.last()`` is the latest. Lines without a
-    resource, resources of no patient of the export, and patients with two records are refused.
-    Needs the extra ``hospital``.
+    patient alone, sorted by type, time and id, so ``.last()`` is the latest. Needs the extra
+    ``hospital``.
     """
 
     kind: Literal["fhir"]

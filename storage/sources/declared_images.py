@@ -79,9 +79,8 @@ class _FolderSource(SourcePlace):
 class PngSource(_FolderSource):
     """Gray or colour images, a PNG file each, of 8 bits a channel.
 
-    Links and files with another size, depth or number of channels, a palette, transparency, several
-    frames or damage are refused before any charge. Columns are pixels as in ``schema.image``, and
-    those of the table.
+    Other files and links are refused before any charge. Columns are pixels as in ``schema.image``,
+    and those of the table.
     """
 
     kind: Literal["png"]

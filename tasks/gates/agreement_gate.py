@@ -82,7 +82,8 @@ class NoisyCounts:
 
 def _shares_of(noisy: NoisyCounts, domain: EncodingDomain) -> tuple[list[Floats], Floats, float]:
     """Return counted shares by column, shares of the labels, and the noisy number of patients."""
-    blocks = np.split(noisy.by_label, domain.one_hot_offsets[1:-1], axis=1)
+    # What is left is of hidden columns, beside tables of events.
+    *blocks, _ = np.split(noisy.by_label, domain.one_hot_offsets[1:], axis=1)
     by_label = np.mean([block.sum(axis=1) for block in blocks], axis=0)
     n_patients = float(max(by_label.sum(), 1.0))
     return [block / n_patients for block in blocks], by_label / n_patients, n_patients

@@ -95,6 +95,21 @@ def output_gate(frame: pd.DataFrame, schema: TableSchema, rows: int) -> list[Gat
     ]
 
 
+def column_checks(
+    columns: Iterable[tuple[pd.DataFrame, CategoricalColumn | NumericColumn, str]],
+) -> list[GateRecord]:
+    """Check columns of tables of events, each in rows that a text names; see `output_gate`."""
+    rules = []
+    for frame, column, where in columns:
+        own = frame[[column.name]]
+        if isinstance(column, NumericColumn) and column.is_date:
+            days, _, missing, _ = number_cells(own[column.name], column)
+            own = pd.DataFrame({column.name: np.where(missing, column.lower, days)})
+        rules += [one._replace(check=f"{one.check} of {where}") for one in _rules_of(column, own)]
+    passed = zip(rules, _judged(rules), strict=True)
+    return [GateRecord(check=rule.check, passed=holds) for rule, holds in passed]
+
+
 def _judged(rules: Sequence[_Rule]) -> list[bool]:
     gx, passed = silent_great_expectations(), [rule.cells is not None for rule in rules]
     # Columns of similar length share a frame, in which shorter ones repeat their cells.

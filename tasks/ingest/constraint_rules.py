@@ -28,7 +28,8 @@ def rules_of(schema: TableSchema) -> RecordRules | None:
     It is a ConfigurationError if no record can keep them, or if they connect columns with too many
     combinations of codes to check.
     """
-    return _rules_of(schema.model_dump_json()) if schema.rules else None
+    own = {*TableSchema.model_fields}
+    return _rules_of(schema.model_dump_json(include=own)) if schema.rules else None
 
 
 @lru_cache(maxsize=8)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from privacy.arrays import Codes, Floats, Indices, Integers
 from privacy.errors import InputError
 from storage.schema.column_blocks import ImageColumns
-from storage.schema.columns import CategoricalColumn, NumericColumn, number_of
+from storage.schema.columns import CategoricalColumn, Column, NumericColumn, number_of
 from storage.schema.labels import Label
 from storage.schema.table import TableSchema
 from storage.sources.cells import distinct, number_cells
@@ -104,9 +104,7 @@ def decode(
     related = {} if rules is None else rules.numbers(codes, rng)
     by_column = np.ascontiguousarray(codes.T)
     drawn = {
-        j: related[j]
-        if j in related
-        else _draw(np.where(own == column.n_bins, 0, own), column, rng)
+        j: related[j] if j in related else _draw(own, column, rng)
         for j, (own, column) in enumerate(zip(by_column, schema.columns, strict=True))
         if isinstance(column, NumericColumn)
     }
@@ -134,15 +132,28 @@ def _column_codes(
     codes = np.zeros((len(frame), len(schema.columns)), dtype=np.uint16)
     has_rules = bool(schema.rules)
     for j, column in enumerate(schema.columns):
-        if isinstance(column, NumericColumn):
-            values, missing = numbers_of(frame, column, schema, violations)
-            grid = _to_grid(values, missing, column)
-            if has_rules:
-                numbers[j] = grid
-            codes[:, j] = np.where(missing, column.n_bins, _bin(grid, column))
-        else:
-            codes[:, j] = level_codes(frame[column.name], column, violations)
+        codes[:, j], grid = cell_codes(frame, column, violations, schema)
+        if has_rules and grid is not None:
+            numbers[j] = grid
     return codes
+
+
+def cell_codes(
+    frame: pd.DataFrame, column: Column, violations: list[Violation], schema: TableSchema | None
+) -> tuple[Indices | Codes, Integers | None]:
+    """Return the codes of a column, and its numbers on their grid; broken rules are noted."""
+    if not isinstance(column, NumericColumn):
+        return level_codes(frame[column.name], column, violations), None
+    values, missing = numbers_of(frame, column, schema, violations)
+    grid = _to_grid(values, missing, column)
+    return np.where(missing, column.n_bins, _bin(grid, column)), grid
+
+
+def decoded_cells(codes: Integers, column: Column, rng: np.random.Generator) -> pd.Series:
+    """Return released cells of a column's codes, by themselves; see `decode`."""
+    if not isinstance(column, NumericColumn):
+        return named(codes, column)
+    return written(_draw(codes, column, rng), codes == column.n_bins, column)
 
 
 def _whole_numbers(frame: pd.DataFrame) -> NDArray[np.integer] | None:
@@ -169,7 +180,10 @@ def _images(codes: Codes, label: Codes, schema: TableSchema, image: ImageColumns
 
 
 def numbers_of(
-    frame: pd.DataFrame, column: NumericColumn, schema: TableSchema, violations: list[Violation]
+    frame: pd.DataFrame,
+    column: NumericColumn,
+    schema: TableSchema | None,
+    violations: list[Violation],
 ) -> tuple[Floats, NDArray[np.bool_]]:
     """Return numbers and a mask of missing ones, such as a date counted from a missing one."""
     values, null, missing, refused = number_cells(frame[column.name], column)
@@ -182,7 +196,7 @@ def numbers_of(
     if column.kind == "integer":
         fractional = np.isfinite(values) & (values != np.rint(values)) & ~missing
         _note(violations, Rule.INTEGER, column.name, fractional)
-    base = schema.base_of(column)
+    base = None if schema is None else schema.base_of(column)
     if base is not None:
         zero, empty, absent, _ = number_cells(frame[base.name], base)
         values, missing = values - zero, missing | empty | absent
@@ -273,9 +287,10 @@ def _note(violations: list[Violation], rule: Rule, column: str, broken: NDArray[
         violations.append(Violation(rule=rule, column=column, rows=np.flatnonzero(broken)))
 
 
-def _draw(codes: Codes, column: NumericColumn, rng: np.random.Generator) -> Integers:
+def _draw(codes: Codes | Integers, column: NumericColumn, rng: np.random.Generator) -> Integers:
     """Draw values inside the bin of each code, in units of the last declared decimal."""
     first, last = grid_bins(column)
+    codes = np.where(codes == column.n_bins, 0, codes)  # a missing one is replaced later
     return rng.integers(first[codes], last[codes], endpoint=True)
 
 
@@ -308,7 +323,7 @@ def written(grid: Integers, missing: NDArray[np.bool_], column: NumericColumn) -
     )
 
 
-def named(codes: Codes, column: CategoricalColumn) -> pd.Series:
+def named(codes: Codes | Integers, column: CategoricalColumn) -> pd.Series:
     """Return a released column of levels, as `written` one of numbers."""
     absent = None if column.nullable or not column.missing else column.missing[0]
     return pd.Series(np.array([*column.levels, absent], dtype=object)[codes], dtype="str")

@@ -53,10 +53,13 @@ class _KeyedRows:
 
 
 def encoded_shards(
-    frame: pd.DataFrame, schema: TableSchema, unit: PrivacyUnit
+    frame: pd.DataFrame, schema: TableSchema, unit: PrivacyUnit, chunk: EncodedChunk | None = None
 ) -> tuple[EncodedRows, ...]:
-    """Check, encode and bound a table in memory; returns the shards that a flow would make."""
-    chunk = encode_chunk(frame, schema)
+    """Check, encode and bound a table in memory; returns the shards that a flow would make.
+
+    Where its rows are encoded, with further codes, that is the chunk.
+    """
+    chunk = encode_chunk(frame, schema) if chunk is None else chunk
     refuse_violations((*chunk.violations, *unnamed_patients(frame, unit)))
     shards = tuple(bounded_rows(rows, unit) for rows in rows_by_shard(frame, chunk, unit, N_SHARDS))
     require_levels([levels_of(rows, schema) for rows in shards], schema)

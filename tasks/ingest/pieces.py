@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from privacy.arrays import Floats
 from privacy.charges import Partition
 from privacy.errors import InputError
 from privacy.parameters import PrivacyUnit
@@ -44,7 +45,7 @@ from tasks.ingest.patient_rows import (
     unordered,
 )
 from tasks.ingest.shards import store_rows
-from tasks.ingest.violations import Rule, Violation, refuse_violations, rows_of
+from tasks.ingest.violations import EncodedChunk, Rule, Violation, refuse_violations, rows_of
 
 _ENTRANTS = "entrants.json"
 
@@ -59,7 +60,8 @@ class IngestRules:
     ``schema`` is that of the release; `row_schema` is that of a source row, which differs with
     `visits`. ``marks`` are those of numbers in a text file, None for the usual ones; ``suite`` is
     the owner's own, if any. A check also counts cells by ``tally``, for its owner
-    (`tasks.ingest.findings`); a release does not.
+    (`tasks.ingest.findings`); a release does not. ``histories`` are tables of events beside the
+    patients (`tasks.histories.event_shards`), where rows have a ``coder`` of their own.
     """
 
     schema: TableSchema
@@ -70,6 +72,8 @@ class IngestRules:
     marks: NumberMarks | None = None
     suite: Suite | None = None
     tally: Callable[..., Counter[Any]] | None = None
+    histories: Any = None
+    coder: Callable[[pd.DataFrame], tuple[EncodedChunk, Floats | None]] | None = None
 
     @property
     def row_schema(self) -> TableSchema:
@@ -108,7 +112,7 @@ def spread_fragment(
     n_batches = 0
     # One of each kind is enough to refuse, and memory must not grow with broken rows.
     broken: dict[tuple[str, str], None] = {}
-    schema, visits, moments = rules.row_schema, rules.visits, None
+    schema, visits = rules.row_schema, rules.visits
     tallied = Counter[Any]()
     for whole_frame in _readable(frames, broken, diagnostics):
         frame = _own_part(rules, whole_frame, workspace)
@@ -117,7 +121,7 @@ def spread_fragment(
         if rules.marks is not None:
             numbers = (*schema.columns, *schema.derived_columns)
             frame = with_plain_numbers(frame, numbers, rules.marks)
-        chunk = encode_chunk(frame, schema)
+        chunk, moments = rules.coder(frame) if rules.coder else (encode_chunk(frame, schema), None)
         violations = (*chunk.violations, *unnamed_patients(frame, rules.unit))
         if visits is not None:
             # A row without a label is no visit and has no moment.
@@ -172,17 +176,23 @@ def bound_shard(
 ) -> tuple[bool, ...]:
     """Bound a shard's contributions; return for each label level true if a row has it.
 
-    The pieces remain, as another worker may have to repeat the work.
+    Beside tables of events follow what `Histories.joined` has found of them. The pieces remain, as
+    another worker may have to repeat the work.
     """
-    pieces = [
-        load_arrays(_piece(workspace, shard, piece)) for piece in _pieces_of(workspace, n_fragments)
-    ]
-    keyed = joined(pieces)
+    keyed, found = rows_of_shard(workspace, shard, n_fragments), ()
     if rules.visits is not None:
         keyed = first_visits(keyed, rules.schema, rules.visits)
+    if rules.histories is not None:
+        keyed, found = rules.histories.joined(keyed, shard, workspace, rules)
     rows = bounded_rows(keyed, rules.unit)
     store_rows(shard_path(workspace, shard), rows)
-    return levels_of(rows, rules.schema)
+    return (*levels_of(rows, rules.schema), *found)
+
+
+def rows_of_shard(workspace: Path, shard: int, n_fragments: int) -> Any:
+    """Join the pieces of a shard in the order of the source."""
+    pieces = _pieces_of(workspace, n_fragments)
+    return joined([load_arrays(_piece(workspace, shard, piece)) for piece in pieces])
 
 
 def has_rows(workspace: Path, n_fragments: int) -> bool:

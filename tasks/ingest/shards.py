@@ -22,6 +22,10 @@ class ShardFile:
         """Read the rows."""
         return EncodedRows(**load_arrays(self.path))
 
+    def beside(self, name: str) -> "ShardFile":
+        """Return the shard of a table of events beside this one of the patients."""
+        return ShardFile(self.path.with_name(f"{name}-{self.path.name}"))
+
     def recoded(self, rows: EncodedRows) -> "ShardFile":
         """Write these rows beside the shard."""
         path = self.path.with_name(f"recoded-{self.path.name}")

@@ -6,7 +6,8 @@ that really happened. It never draws a statistic more often than planned and nev
 planned; there is no other way for a method to learn anything about the rows.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -72,6 +73,7 @@ class Curator:
     The plan was calibrated before the rows were read; exact sums and post-processing run on the
     executor. `seal` is called with the name and the noisy statistic before a method sees it; it
     must make the draw durable, or raise. The name of one of several draws ends in its number.
+    `beside` are the shards of other tables of the same patients, by name.
 
     Privacy
     -------
@@ -87,19 +89,36 @@ class Curator:
         noise_source: NoiseSource,
         executor: Executor = IN_PROCESS,
         seal: Callable[[str, NoisyStatistic], None] | None = None,
+        beside: Mapping[str, Sequence[_Shard]] | None = None,
     ) -> None:
         self.plan = plan
         self._shards = shards
         self._executor = executor
         self._noise_source = noise_source
         self._seal = seal
+        self._beside = beside or {}
         self._n_draws: dict[str, int] = {}
 
     @property
     def event(self) -> Composed:
         """The composition of the events that really happened, in order."""
-        drawn = self._n_draws.items()
+        own = {one.name for one in self.plan.statistics}
+        drawn = [(name, n) for name, n in self._n_draws.items() if name in own]
         return Composed(events=tuple(self.plan[name].event_of(n) for name, n in drawn))
+
+    def of(self, plan: MeasurementPlan, table: str | None = None) -> "Curator":
+        """Return the curator of a part of the plan, of these rows or of a table beside them.
+
+        Privacy
+        -------
+        Every draw of a part is one of the whole plan (else ValueError), and counts in it.
+        """
+        if any(self.plan[one.name] != one for one in plan.statistics):
+            raise ValueError("expected a part of the plan, found another statistic")
+        part = copy(self)
+        part.plan = plan
+        part._shards = self._shards if table is None else self._beside[table]
+        return part
 
     @property
     def tainted(self) -> bool:

@@ -7,7 +7,8 @@ validator requires it.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import yaml
@@ -37,18 +38,27 @@ def catalogue_files(
     patients: int | None,
     public: bool,
     files: Mapping[str, FileDigest],
+    key: str | None = None,
+    events: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, bytes]:
     """Write the entries: the same bytes for the same release and declarations.
 
     ``patients`` is the declared number; ``public`` data are available to anybody. ``files`` are the
-    files of the bundle that ``words.yaml`` describes.
+    files of the bundle, of which those that ``words.yaml`` describes are listed. Tables of events
+    (`tasks.histories.event_pages`) name the patients of the rows by their key.
     """
+    about = dict(words()["files"])
+    for table, (suffix, said) in product(events, words()["event_files"].items()):
+        name = table["name"]
+        about[f"{name}.{suffix}"] = {**said, "about": f"{said['about']} {name}", "of": name}
     facts = {
         **_facts(manifest, schema, declared, title),
         "patients": patients,
         "public": public,
         "access": "PUBLIC" if public else "NON_PUBLIC",
-        "files": [_file_entry(file, digest) for file, digest in files.items()],
+        "files": [_file_entry(f, digest, about[f]) for f, digest in files.items() if f in about],
+        "key": key if events else None,
+        "events": events,
     }
     record = _entry("deployment_record", facts)
     return {
@@ -106,37 +116,42 @@ def _columns(schema: TableSchema) -> Iterator[dict[str, Any]]:
     labels = [(one.number or one.model_copy(update=never), one.about) for one in schema.all_labels]
     texts = [f"computed as {rule.title}, not measured" for rule in schema.derived.values()]
     derived = zip(schema.derived_columns, texts, strict=True)
-    measured = ((c, pixel or described_column(c)) for c in schema.columns)
-    for column, about in [*measured, *derived, *labels]:
-        code = None if column.nullable or not column.missing else column.missing[0]
-        kind, levels, bounds, is_missing = "text", None, None, False
-        if isinstance(column, NumericColumn):
-            kind = "date" if column.is_date else "integer" if column.is_whole else "number"
-            number = column.text if column.is_date else int if column.is_whole else float
-            bounds = (number(column.lower), number(column.upper)) if column.base is None else None
-            is_missing = code is not None and column.read(code) is None
-        else:
-            levels = [*(column.level_names if isinstance(column, Label) else column.levels)]
-        yield {
-            "name": column.name,
-            "kind": kind,
-            "in_parquet": "text" if is_missing else kind,
-            "about": about,
-            "levels": levels,
-            "bounds": bounds,
-            "missing": code,
-            "may_be_empty": column.nullable,
-        }
+    for column, about in [*((one, pixel) for one in schema.columns), *derived, *labels]:
+        yield described(column, about)
 
 
-def _file_entry(name: str, digest: FileDigest) -> dict[str, Any]:
+def described(column: Any, about: str | None = None) -> dict[str, Any]:
+    """Return a column as the templates describe it; see `_columns`."""
+    code = None if column.nullable or not column.missing else column.missing[0]
+    kind, levels, bounds, is_missing = "text", None, None, False
+    if isinstance(column, NumericColumn):
+        kind = "date" if column.is_date else "integer" if column.is_whole else "number"
+        number = column.text if column.is_date else int if column.is_whole else float
+        bounds = (number(column.lower), number(column.upper)) if column.base is None else None
+        is_missing = code is not None and column.read(code) is None
+    else:
+        levels = [*(column.level_names if isinstance(column, Label) else column.levels)]
+    return {
+        "name": column.name,
+        "kind": kind,
+        "in_parquet": "text" if is_missing else kind,
+        "about": about or described_column(column),
+        "levels": levels,
+        "bounds": bounds,
+        "missing": code,
+        "may_be_empty": column.nullable,
+    }
+
+
+def _file_entry(name: str, digest: FileDigest, about: Mapping[str, str]) -> dict[str, Any]:
     return {
         "name": name,
         "id": name.replace(".", "-").replace("_", "-"),
         "format": name.rpartition(".")[2],
+        "of": None,
         "size": digest.size,
         "sha256": digest.sha256,
-        **words()["files"][name],
+        **about,
     }
 
 

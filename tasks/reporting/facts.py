@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -13,6 +13,8 @@ from storage.schema.labels import Label
 from storage.schema.table import TableSchema
 from tasks.reporting.claim import Claim, rounded_up
 from tasks.reporting.rendering import words
+
+_DICTIONARY = ("Column", "Kind", "Domain", "No value is written as")
 
 MAX_LISTED_LEVELS = 12
 """Most levels in a line of the data dictionary; the schema file holds them all."""
@@ -53,10 +55,19 @@ def public_facts(manifest: Manifest, schema: TableSchema, title: str | None) -> 
         "checks": _checks(manifest.gate),
         "trust": [*said["trust"], *(said["trust_in_proof"] if claim.proven else ())],
         "declaration": _declaration(manifest),
-        "dictionary": _Table(
-            ("Column", "Kind", "Domain", "No value is written as"), tuple(_dictionary(schema))
-        ),
+        "dictionary": _Table(_DICTIONARY, tuple(_dictionary(schema))),
     }
+
+
+def dictionary_of(columns: Iterable[Column], derived: Mapping[str, str]) -> _Table:
+    """Return the dictionary of columns, with the words of those that are derived."""
+    rows = []
+    for column in columns:
+        missing = column.missing[0] or "empty text" if column.missing else "never"
+        written = "empty cell" if column.nullable else missing
+        kind, domain = _described(column)
+        rows.append((column.name, kind, derived.get(column.name, domain), written))
+    return _Table(_DICTIONARY, tuple(rows))
 
 
 def steps(manifest: Manifest, *, images: bool = False) -> dict[str, str]:
@@ -65,6 +76,8 @@ def steps(manifest: Manifest, *, images: bool = False) -> dict[str, str]:
     own = methods.get(manifest.method.name, said["other"])
     if images:
         own = methods.get(f"{manifest.method.name}_images", own)
+    follows = any(str(event.get("statistic")).endswith(".transitions") for event in manifest.events)
+    own = {**own, **said["events"]} if follows else own
     return {**said["encode"], **own, **said["decode"]}
 
 
@@ -226,12 +239,9 @@ def _dictionary(schema: TableSchema) -> Iterator[tuple[str, ...]]:
             f"0 to 255 in {image.gray_levels} gray levels{threshold}",
             "never",
         )
-    for column in (*schema.columns, *schema.derived_columns) if image is None else ():
-        missing = column.missing[0] or "empty text" if column.missing else "never"
-        kind, domain = _described(column)
-        if column.name in schema.derived:
-            domain = f"computed as {schema.derived[column.name].title}, not measured"
-        yield column.name, kind, domain, "empty cell" if column.nullable else missing
+    columns = (*schema.columns, *schema.derived_columns) if image is None else ()
+    derived = {n: f"computed as {of.title}, not measured" for n, of in schema.derived.items()}
+    yield from dictionary_of(columns, derived).rows
     for label in schema.all_labels:
         domain = _levels(label) if label.number is None else _described(label.number)[1]
         yield label.name, label.about, domain, "never"

@@ -170,6 +170,12 @@ def column_plots(frame: pd.DataFrame, schema: TableSchema) -> list[_Plot]:
     return plots
 
 
+def shares_plot(name: str, names: Sequence[str], shares: Sequence[float]) -> _Plot:
+    """Return a plot of shares by names."""
+    bars = [_Bar(text, share, None) for text, share in zip(names, shares, strict=True)]
+    return _Plot(name=name, bars=bars)
+
+
 def crowded_columns(frame: pd.DataFrame, schema: TableSchema) -> str:
     """Return the columns with nine tenths of the synthetic rows in one bin or level, with it."""
     if schema.image is not None or schema.items is not None:

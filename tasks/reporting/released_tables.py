@@ -12,14 +12,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from privacy.arrays import Floats
 from storage.releases.measurements import Measurement
 from storage.schema.labels import Labels
 from storage.schema.table import TableSchema
 from storage.schema.vocabulary import Vocabulary
 from tasks.measurement.method import Noisy, Released, Synthesizer, Table
 from tasks.measurement.record_rules import LABEL
-from tasks.measurement.statistics import SUM_SCALE
 from tasks.reporting.tables import parquet_of, text_of
 
 TABLES_PARQUET_FILE = "tables.parquet"
@@ -44,15 +42,13 @@ def released_tables(
     measurement: Measurement, schema: TableSchema, synthesizer: Synthesizer | _ReleasesTables
 ) -> dict[str, bytes]:
     """Return the tables as files; none for a method without them."""
+    synthesizer = getattr(synthesizer, "of_patients", synthesizer)
     if not isinstance(synthesizer, _ReleasesTables):
         return {}
-    stddevs = measurement.noise_stddevs
-
-    def noisy(name: str) -> tuple[Floats, float]:
-        return measurement.sealed_values(name) / SUM_SCALE, stddevs[name] / SUM_SCALE
-
-    patients, tables = synthesizer.tables(measurement.released, noisy)
-    frame = frame_of(tables, schema, noisy_patients=patients)
+    patients, tables = synthesizer.tables(measurement.released, measurement.noisy)
+    # Hidden columns of tables of events stand behind the declared ones.
+    shown = (table for table in tables if max(table.columns) < len(schema.columns))
+    frame = frame_of(shown, schema, noisy_patients=patients)
     return {TABLES_PARQUET_FILE: parquet_of(frame), TABLES_CSV_FILE: text_of(frame)}
 
 

@@ -7,7 +7,9 @@ no path and no host.
 
 import base64
 import math
+from collections.abc import Mapping, Sequence
 from datetime import date
+from typing import Any
 
 import pandas as pd
 
@@ -34,6 +36,7 @@ def render_report(
     crowded: str = "",
     tables: bytes | None = None,
     sheet: bytes | None = None,
+    events: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """Return the report page of a release, a complete HTML document; see `public_facts`.
 
@@ -58,7 +61,8 @@ def render_report(
         drowned={plot.name for plot in plots if plot.lost_share > 0.5},
         errors=None if tables is None else expected_errors(tables),
         associations=None if schema.image is not None else associations_of(frame, schema),
-        snippet=snippet(schema),
+        events=events,
+        snippet=snippet(schema, events),
         max_levels=MAX_LEVELS,
         label=schema.first_label.name,
         highlighted=highlighted_level(schema.first_label),
@@ -66,7 +70,7 @@ def render_report(
     )
 
 
-def snippet(schema: TableSchema) -> tuple[str, ...]:
+def snippet(schema: TableSchema, events: Sequence[Mapping[str, Any]] = ()) -> tuple[str, ...]:
     """Return lines of Python that load the rows as features and labels, in the bundle's folder."""
     names, image = list(schema.label_names), schema.image
     label = names[0] if len(names) == 1 else names
@@ -74,6 +78,7 @@ def snippet(schema: TableSchema) -> tuple[str, ...]:
     return (
         "import pandas as pd",
         f"rows = pd.read_parquet({PARQUET_FILE!r})",
+        *(f"{one['name']} = pd.read_parquet('{one['name']}.parquet')" for one in events),
         f"X, y = rows.drop(columns={names!r}){shape}, rows[{label!r}]",
     )
 
@@ -82,14 +87,20 @@ DATA_CARD_FILE = "data_card.md"
 
 
 def render_data_card(
-    manifest: Manifest, schema: TableSchema, *, title: str | None = None, crowded: str = ""
+    manifest: Manifest,
+    schema: TableSchema,
+    *,
+    title: str | None = None,
+    crowded: str = "",
+    events: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """Return the data card of a release, in Markdown; see `public_facts`.
 
     Sections follow the pyramid of NIST SP 800-226 from its top, from parameters to what the
     collection of the data exposes; then use, dictionary and verification.
     """
-    return render(DATA_CARD_FILE, **public_facts(manifest, schema, title), crowded=crowded)
+    facts = public_facts(manifest, schema, title)
+    return render(DATA_CARD_FILE, **facts, crowded=crowded, events=events)
 
 
 RISK_APPENDIX_FILE = "risk_appendix.md"

@@ -89,23 +89,30 @@ def measured_bins(schema: TableSchema, released: Released) -> dict[str, Any]:
     return {"measured_bins": joined}
 
 
-def read_rows(files: Mapping[str, bytes]) -> pd.DataFrame:
-    """Read the rows of a bundle as a researcher does."""
+def read_rows(files: Mapping[str, bytes], schema: TableSchema | None = None) -> pd.DataFrame:
+    """Read the rows of a bundle as a researcher does; of a schema without the synthetic key.
+
+    Beside tables of events there is one, of whole numbers and before the declared columns.
+    """
     frame = pd.read_parquet(io.BytesIO(files[PARQUET_FILE]))
     pa.default_memory_pool().release_unused()
-    return frame
+    keyed = schema is not None and "events" in json.loads(files[SCHEMA_FILE])
+    return frame.iloc[:, 1:] if keyed else frame
 
 
 def formats_agree(files: Mapping[str, bytes], frame: pd.DataFrame, schema: TableSchema) -> bool:
     """Return true if text and images, read back, have the cells of the Parquet file in order."""
     if not images_agree(files, frame, schema):
         return False
-    if not _has_text(schema):
-        return CSV_FILE not in files
-    rows = pq.ParquetFile(io.BytesIO(files[PARQUET_FILE]))
+    return texts_agree(files, "synthetic") if _has_text(schema) else CSV_FILE not in files
+
+
+def texts_agree(files: Mapping[str, bytes], name: str) -> bool:
+    """Return true if a CSV file of a bundle has the cells of the Parquet file of this name."""
+    rows = pq.ParquetFile(io.BytesIO(files[f"{name}.parquet"]))
     declared = rows.schema_arrow.remove_metadata()
     blocks = pa_csv.open_csv(
-        io.BytesIO(files[CSV_FILE]),
+        io.BytesIO(files[f"{name}.csv"]),
         read_options=pa_csv.ReadOptions(block_size=_CSV_BLOCK_BYTES, use_threads=False),
         convert_options=pa_csv.ConvertOptions(
             column_types=declared, null_values=[""], strings_can_be_null=True

@@ -20,7 +20,6 @@ from tasks.reporting.claim import Claim
 from tasks.reporting.plots import crowded_columns
 from tasks.reporting.released_images import CONTACT_SHEET_FILE, contact_sheet
 from tasks.reporting.released_tables import TABLES_PARQUET_FILE
-from tasks.reporting.rendering import words
 from tasks.reporting.report import (
     DATA_CARD_FILE,
     REPORT_FILE,
@@ -41,11 +40,12 @@ def build_bundle(
     gate: Sequence[GateRecord],
     conditions: Mapping[str, str],
     checks_before: int = 0,
+    events: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[dict[str, bytes], Manifest]:
     """Make the files of the bundle and the manifest that names their digests.
 
     ``tables`` hold the rows of ``frame``; card and page are written from a manifest that names
-    them.
+    them. ``events`` are sections on tables of events (`tasks.histories.event_pages`).
     """
     files, schema, title = dict(tables), job.table_schema, job.title
     manifest = Manifest(
@@ -60,11 +60,12 @@ def build_bundle(
     manifest = manifest.model_copy(update={"guarantee": claim.statement})
     # Under conditions the rows are no picture of the source.
     crowded = "" if conditions else crowded_columns(frame, schema)
-    card = render_data_card(manifest, schema, title=title, crowded=crowded)
+    said: dict[str, Any] = {"title": title, "crowded": crowded, "events": events}
+    card = render_data_card(manifest, schema, **said)
     if schema.image is not None:
         files[CONTACT_SHEET_FILE] = contact_sheet(frame, schema, note="; ".join(claim.markers))
-    shown = {"tables": tables.get(TABLES_PARQUET_FILE), "sheet": files.get(CONTACT_SHEET_FILE)}
-    page = render_report(manifest, frame, schema, title=title, crowded=crowded, **shown)
+    said |= {"tables": tables.get(TABLES_PARQUET_FILE), "sheet": files.get(CONTACT_SHEET_FILE)}
+    page = render_report(manifest, frame, schema, **said)
     files |= {DATA_CARD_FILE: card.encode("utf-8"), REPORT_FILE: page.encode("utf-8")}
     declared = job.catalogue
     appendix = render_risk_appendix(manifest, schema, title=title, review_on=declared.review_on)
@@ -75,7 +76,9 @@ def build_bundle(
         title=title,
         patients=job.patients,
         public=bool(job.site.get("public_benchmark_data")),
-        files=file_digests({k: v for k, v in files.items() if k in words()["files"]}),
+        files=file_digests(files),
+        key=job.unit.column,
+        events=events,
     )
     files |= {RISK_APPENDIX_FILE: appendix.encode("utf-8"), **entries}
     return files, manifest.model_copy(update={"files": file_digests(files)})
@@ -110,7 +113,7 @@ def _facts(job: ReleaseJob, measurement: Measurement) -> dict[str, Any]:
         "delta": delta,
         "adjacency": adjacency.value,
         "privacy_unit": measurement.unit or job.unit_in_words,
-        "max_rows_per_patient": job.unit.max_rows,
+        "max_rows_per_patient": job.unit.max_rows + sum(e.max_rows_per_patient for e in job.events),
         "ledger_entry": record.ledger_entry,
         "measurement_sha256": measurement.sha256,
         "needs_approval": job.needs_approval,

@@ -8,9 +8,11 @@ and are read in this process, in chunks. See `tasks.ingest.pieces`.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -48,6 +50,7 @@ def ingest(
     was read, or breaks a rule of the schema. The message names column and rule; rows and values go
     to the diagnostics file.
     """
+    folders = {n: rules.histories.folder(workspace.folder, n) for n in reader.beside}
     with stage("ingest"):
         if rules.entry is not None and rules.partition is not None and register is not None:
             names = dict.fromkeys((str(rules.unit.column), rules.entry.column))
@@ -57,26 +60,31 @@ def ingest(
                 raise _empty()
             period = rules.partition.part
             entered = register.choose(name for name, periods in first.items() if period in periods)
-            pieces.write_entrants(workspace.folder, entered)
+            for folder in (workspace.folder, *folders.values()):
+                pieces.write_entrants(folder, entered)
+        shared: Any = {"diagnostics": diagnostics, "executor": executor}
         header = reader.header() if rules.schema.derived else ()
-        broken = _read(
-            (*columns, *(name for name in rules.schema.derived if name in header)),
-            rules,
-            reader,
-            workspace=workspace,
-            diagnostics=diagnostics,
-            executor=executor,
-        )
+        own_columns = (*columns, *(name for name in rules.schema.derived if name in header))
+        broken = _read(own_columns, rules, reader, folder=workspace.folder, **shared)
+        every, fragments = [*broken], dict[str, int]()
+        for name, folder in folders.items():
+            names, own = rules.histories.of(name, rules)
+            found = _read(names, own, reader.beside[name], folder=folder, **shared)
+            every += [tuple((f"{column} of {name}", rule) for column, rule in o) for o in found]
+            fragments[name] = len(found)
+        if folders:
+            rules = replace(rules, histories=replace(rules.histories, fragments=fragments))
     with stage("input-gate"):
         no_rows = np.empty(0, dtype=np.intp)  # they are in the diagnostics
         refuse_violations(
             [
                 Violation(rule=rule, column=column, rows=no_rows)
-                for column, rule in dict.fromkeys(chain(*broken))
+                for column, rule in dict.fromkeys(chain(*every))
             ],
             diagnostics=f"{diagnostics.pointer} (restricted; folder diagnostics of CLUSTMIX_HOME)",
         )
-        if not pieces.has_rows(workspace.folder, len(broken)):
+        counts = {workspace.folder: len(broken)} | {folders[n]: fragments[n] for n in folders}
+        if not all(pieces.has_rows(folder, n) for folder, n in counts.items()):
             raise _empty()
     with stage("bound-contributions"):
         return bound(rules, workspace, len(broken), executor)
@@ -91,7 +99,7 @@ def _read(
     rules: pieces.IngestRules,
     reader: CohortReader,
     *,
-    workspace: PrivateWorkspace,
+    folder: Path,
     diagnostics: DiagnosticsFile,
     executor: Executor,
 ) -> Sequence[pieces.BrokenRules]:
@@ -101,11 +109,11 @@ def _read(
             reader.chunks(columns),
             rules,
             number=0,
-            workspace=workspace.folder,
+            workspace=folder,
             diagnostics=diagnostics,
         )
         return [own]
-    read = partial(pieces.read_fragment, workspace=workspace.folder, rules=rules)
+    read = partial(pieces.read_fragment, workspace=folder, rules=rules)
     broken: list[pieces.BrokenRules] = []
     unreadable: InputError | None = None
     try:
@@ -115,7 +123,7 @@ def _read(
     # First of all: a change may be why a file could not be read, or why a rule is broken.
     reader.check_unchanged(map=executor.map)
     for number in range(len(fragments)):
-        diagnostics.take(pieces.diagnostics_of(workspace.folder, number))
+        diagnostics.take(pieces.diagnostics_of(folder, number))
     if unreadable is not None:
         raise unreadable
     return broken
@@ -129,7 +137,10 @@ def bound(
         pieces.bound_shard, n_fragments=n_fragments, workspace=workspace.folder, rules=rules
     )
     levels = executor.map(bound_one, range(N_SHARDS))
-    pieces.remove_pieces(workspace.folder)
+    if rules.histories is not None:
+        levels = rules.histories.checked(levels, rules)
+    for folder in (workspace.folder, *workspace.folder.glob("events-*")):
+        pieces.remove_pieces(folder)
     if rules.entry is None:  # whether a period is released depends on no patient
         require_levels(levels, rules.schema)
     return tuple(pieces.shard_path(workspace.folder, shard) for shard in range(N_SHARDS))

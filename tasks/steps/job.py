@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Union
 
@@ -13,7 +14,7 @@ from privacy.calibration import release_mu, release_rho
 from privacy.charges import Caps, Charge, Partition, unit_in_words
 from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
 from storage.files.refs import ReleaseRef
-from storage.schema.declarations import CatalogueEntry, Declarations, without_places
+from storage.schema.declarations import CatalogueEntry, Declarations, sources_of
 from storage.schema.table import TableSchema
 from storage.schema.visit_columns import PERIOD_KEY, ByEntry, VisitColumns
 from storage.sources.declared import CsvSource, Source
@@ -56,7 +57,9 @@ class ReleaseJob:
     as declared, the caps are in the currency of the ledger. The partition is the part of the
     patients that is read, None for all; entry is its rule, if it has periods; the requester the key
     id of who asked; the number of patients, if any, a declared one; so many parts a pool adds up;
-    the points those of a distillation, if any. The site is the site file as JSON values.
+    the points those of a distillation, if any. Events are the tables beside that of the patients,
+    each with its source (`tasks.histories.event_sources`). The site is the site file as JSON
+    values.
     """
 
     ref: ReleaseRef
@@ -82,6 +85,7 @@ class ReleaseJob:
     patients: int | None = None
     parts: int = 1
     pool_last: int | None = None
+    events: tuple[Any, ...] = ()
     site: dict[str, Any]
 
     @property
@@ -112,7 +116,7 @@ class ReleaseJob:
             settings[PERIOD_KEY] = self.period
         if self.parts > 1:
             settings["parts"] = self.parts
-        return settings | {"cohort": self.cohort, "source": without_places(self.site["source"])}
+        return settings | {"cohort": self.cohort, **sources_of(self.site)}
 
     @property
     def asked(self) -> RowsAsked:
@@ -164,6 +168,17 @@ class ReleaseJob:
             entry=self.entry,
             visits=self.visits,
             suite=self.asked.gate.get("expectations"),
+            histories=self.histories,
+            coder=self.histories and self.histories.people,
+        )
+
+    @property
+    def histories(self) -> Any:
+        """The tables of events beside the patients, or None; see `tasks.histories.event_shards`."""
+        if not self.events:
+            return None
+        return import_module("tasks.histories.event_shards").Histories(
+            schema=self.table_schema, tables=self.events, release=self.synthesizer
         )
 
     @property
@@ -191,22 +206,22 @@ class ReleaseJob:
     @property
     def unit_in_words(self) -> str:
         """The unit that one neighbour adds or removes, and the makeup of a record, in words."""
-        words = unit_in_words(self.unit, self.partition)
-        return words if self.visits is None else f"{words}, {self.visits.words}"
+        words = [unit_in_words(self.unit, self.partition)]
+        words += [] if self.visits is None else [self.visits.words]
+        return ", ".join([*words, *(f"with that patient's rows of {e.name}" for e in self.events)])
 
     @property
     def synthesizer(self) -> Synthesizer:
         """The method, bound to the public domain."""
         domain = domain_of(self.table_schema)
-        return build(
-            self.method,
-            replace(
-                domain,
-                rows_per_patient=self.unit.max_rows,
-                patients=self.patients,
-                parts=self.parts,
-            ),
+        given: dict[str, Any] = {"patients": self.patients, "parts": self.parts}
+        domain = replace(domain, rows_per_patient=self.unit.max_rows, **given)
+        if not self.events:
+            return build(self.method, domain)
+        found: Synthesizer = import_module("tasks.histories.event_frames").event_release(
+            self.table_schema, self.events, domain
         )
+        return found
 
     def charge(self, request_key: str, *, owner: str) -> Charge:
         """Return what this release, run by an installation, is to be charged for its request."""

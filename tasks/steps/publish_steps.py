@@ -3,7 +3,7 @@
 Everything here reads released values and public settings only, and draws no noise.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from importlib import import_module
@@ -60,10 +60,13 @@ def prepare(
     schema, record = job.table_schema, measurement.record
     record.vocabulary.require(schema)
     synthesizer, released = job.synthesizer, measurement.released
-    draw = partial(sample_rows, synthesizer, schema, released, conditions, rng=rng)
+    settings: Any = {"released": released, "conditions": conditions, "rng": rng}
+    beside = job.histories and job.histories.sampling(job.unit.column, mu=job.mu, **settings)
+    draw = beside.draw if beside else partial(sample_rows, synthesizer, schema, **settings)
     with stage("decode"):
         rows = draw(n_rows=job.rows)
-        tables = _tables(synthesizer, rows, schema, released, rng=rng, soft_labels=job.soft_labels)
+        flat = partial(_tables, synthesizer, schema=schema, released=released, rng=rng)
+        tables = beside.files(rows) if beside else flat(rows, soft_labels=job.soft_labels)
         # Under conditions the rows are others than those that the tables describe.
         if not conditions:
             tables |= released_tables(measurement, schema, synthesizer)
@@ -76,30 +79,27 @@ def prepare(
         # Fewer than asked for where conditions are rare.
         reference, guide = (draw(n_rows=n_rows, all_of_them=False) for _ in range(2))
         # Where sampled rows are rejected, the rest are not those that were counted.
-        rejects = conditions or (schema.constraints and not isinstance(synthesizer, Conditional))
+        own: Any = getattr(synthesizer, "of_patients", synthesizer)
+        rejects = conditions or (schema.constraints and not isinstance(own, Conditional))
         histograms = () if rejects else method_entry(job.method.kind).histograms
-        noisy = noisy_counts(histograms, domain_of(schema), measurement)
         suite = job.asked.gate.get("expectations")
-        gate = output_gate(
-            schema,
-            tables,
-            reference=reference,
-            guide=guide,
-            noisy=noisy,
-            rows=job.rows,
-            suite=suite,
-        )
+        held = (tables, reference, None if conditions else measurement.noisy)
+        given: Any = {"reference": reference, "guide": guide, "rows": job.rows, "suite": suite}
+        given["noisy"] = noisy_counts(histograms, own.domain, measurement)
+        given["more"] = beside and partial(beside.checks, *held)
+        gate = output_gate(schema, tables, **given)
         if suite is not None and job.asked.gate["page"]:
-            tables[PAGE_FILE] = suite_page(read_rows(tables), suite, cells_of(schema))
+            tables[PAGE_FILE] = suite_page(read_rows(tables, schema), suite, cells_of(schema))
     with stage("report"):
         return build_bundle(
             job,
             measurement,
             tables,
-            read_rows(tables),
+            read_rows(tables, schema),
             gate=gate,
             conditions=conditions,
             checks_before=checks_before,
+            events=beside.sections(tables) if beside else (),
         )
 
 
@@ -128,9 +128,9 @@ def _distilled(
 def _tables(
     synthesizer: Synthesizer,
     rows: CodedTable,
+    *,
     schema: TableSchema,
     released: Released,
-    *,
     rng: np.random.Generator,
     soft_labels: bool,
 ) -> dict[str, bytes]:
@@ -165,9 +165,13 @@ def output_gate(
     noisy: NoisyCounts | None,
     rows: int,
     suite: Suite | None = None,
+    more: Callable[[CodedTable], Iterable[GateRecord]] | None = None,
 ) -> list[GateRecord]:
-    """Check the files that will be published; Withheld names the checks that failed."""
-    frame, published = read_rows(tables), None
+    """Check the files that will be published; Withheld names the checks that failed.
+
+    ``more`` are checks of tables of events, given the coded patients.
+    """
+    frame, published = read_rows(tables, schema), None
     checks = table_rules.output_gate(frame, schema, rows)
     stated = is_stated(tables, schema) and formats_agree(tables, frame, schema)
     checks.append(GateRecord(check="files", passed=stated))
@@ -176,6 +180,7 @@ def output_gate(
         rules = [*map(words, schema.constraints), *(one.title for one in schema.derived.values())]
         checks += [GateRecord(check=rule, passed=rule not in broken) for rule in rules]
     if published is not None:
+        checks += [] if more is None else more(published)
         checks += suite_checks(frame, suite, cells_of(schema)) if suite is not None else ()
         checks += agreement_gate(
             published,

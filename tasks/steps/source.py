@@ -8,7 +8,7 @@ enters it but two version numbers, so that an upgrade charges nobody.
 import hashlib
 import hmac
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,9 +45,13 @@ class Tables:
     places: DataPlaces
     scratch: Path
 
-    def reader(self, source: Source) -> CohortReader:
-        """Return a reader of a declared source (InputError if a public one cannot be had)."""
-        return CohortReader(source, places=self.places, scratch=self.scratch)
+    def reader(self, source: Source, events: Iterable[Any] = ()) -> CohortReader:
+        """Return a reader of a declared source (InputError if a public one cannot be had).
+
+        Beside it are readers of declared tables of events.
+        """
+        beside = {table.name: self.reader(table.source) for table in events}
+        return CohortReader(source, places=self.places, scratch=self.scratch, beside=beside)
 
     def key(
         self,
@@ -64,7 +68,11 @@ class Tables:
         read: each release has a key and a tag of its own.
         """
         secret = self.keys.ledger_secret()
-        content = reader.content_sha256(map=executor.map) or os.urandom(32).hex()
+        every = (reader, *reader.beside.values())
+        found = [one.content_sha256(map=executor.map) or os.urandom(32).hex() for one in every]
+        content = found[0]
+        for other in found[1:]:
+            content = hashlib.sha256(f"{content} {other}".encode()).hexdigest()
         key = request_key(
             secret,
             content_sha256="" if PERIOD_KEY in settings else content,
@@ -74,8 +82,13 @@ class Tables:
         return key, _keyed(secret, b"clustmix-table-v1", content.encode("ascii"))[:32]
 
 
-def check_source(columns: tuple[str, ...], schema: TableSchema, reader: CohortReader) -> None:
-    """Refuse (InputError) a source that lacks a needed column, or has one not declared or read."""
+def check_source(
+    columns: tuple[str, ...], schema: TableSchema, reader: CohortReader, events: Iterable[Any] = ()
+) -> None:
+    """Refuse (InputError) a source that lacks a needed column, or has one not declared or read.
+
+    So are the sources of tables of events.
+    """
     header = reader.header()
     columns += tuple(name for name in schema.derived if name in header)
     clash = [name for name in schema.released_columns if name in header and name not in columns]
@@ -87,6 +100,13 @@ def check_source(columns: tuple[str, ...], schema: TableSchema, reader: CohortRe
         )
     schema.check_header(header, columns)
     reader.check_types(columns)
+    for table in events:
+        own = reader.beside[table.name]
+        try:
+            table.check_header(own.header(), table.columns_to_read)
+            own.check_types(table.columns_to_read)
+        except InputError as error:
+            raise InputError(error.code, f"events, {table.name}: {error.message}") from None
 
 
 def request_key(

@@ -11,6 +11,7 @@ EXAMPLES = ROOT / "examples"
 SHOWN = {
     "table": r"real .*intensive care: 5\d%.*\nsynthetic .*\n\nAdding or removing .*Nothing was ch",
     "images": r"bar across:\n(.*\n){8}mean of .*bar down:\n(.*\n){8}Guarantee\(epsilon=(4|3.9)",
+    "histories": r"real +130 and 100\n  synthetic +1[23]\d and (9|10)\d\n(.*\n)+.*labs; at most 9",
     "items": r"real +with tea 8\d%.*\n  synthetic +with tea [78]\d%.*\n.*asked for: 1 yes\n",
     "accountant": r"label_counts: Gaussian.*\n(.*\n)+(Charged to cohort .*\n){2}BUDGET_EXCEEDED",
     "conclusions": r"January +odds ratio .*\nboth +odds ratio .*\nJanuary +mean age .* interval ",

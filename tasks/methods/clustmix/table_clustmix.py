@@ -44,7 +44,7 @@ from tasks.methods.clustmix.tables.rounds import CONSTANT, Rounds, label_arrays
 from tasks.methods.clustmix.tables.table_layout import LABEL_COUNTS, PAIR_TABLES, Layout
 from tasks.methods.clustmix.tables.table_sampler import Mixture, mixture_of, public_sample
 
-_SHIFTS, _SHIFT_TOLERANCE, _NO_SHARE = 50, 1e-6, 1e-12
+_SHIFTS, _SHIFT_TOLERANCE, _NO_SHARE, _NEVER = 50, 1e-6, 1e-12, np.finfo(np.float64).tiny
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,15 @@ class TableClustMix:
         codes, scores = self._records(whole, released, n_rows=n_rows, rng=rng)
         intercepts = _intercepts(scores, released["row_label_shares"])
         return codes, sampler.systematic_labels(softmax(scores + intercepts, axis=1), rng)
+
+    def relabelled(
+        self, released: Released, codes: Codes, label: Codes, rng: np.random.Generator
+    ) -> Codes:
+        """Draw labels again, in equal shares, of records (n, d) whose codes have changed since."""
+        scores = self._allowed_scores(released, codes)
+        shares = np.bincount(label, minlength=scores.shape[1]) / len(label)
+        intercepts = _intercepts(scores, np.maximum(shares, _NEVER))
+        return sampler.systematic_labels(softmax(scores + intercepts, axis=1), rng)
 
     def sample_where(
         self,
@@ -109,10 +118,14 @@ class TableClustMix:
                 "found none; ask for fewer conditions",
             )
         codes = np.ascontiguousarray(codes[:, : layout.n_declared])
-        scores = self.scores(released, codes)
+        return codes, self._allowed_scores(released, codes)
+
+    def _allowed_scores(self, released: Released, codes: Codes) -> Floats:
+        """Scores, minus infinity for a label that a record may not have."""
+        scores, rules = self.scores(released, codes), self.domain.rules
         if rules is not None and rules.limits_labels:
             scores = np.where(rules.labels_allowed(codes), scores, -np.inf)
-        return codes, scores
+        return scores
 
     def scores(self, released: Released, codes: Codes) -> Floats:
         """Scores (n, C) of the labels of records (n, d), but for the intercepts."""

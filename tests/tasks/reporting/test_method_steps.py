@@ -9,7 +9,7 @@ from tasks.reporting.facts import steps
 
 
 def manifest_of(kind):
-    return SimpleNamespace(method=SimpleNamespace(name=kind))
+    return SimpleNamespace(method=SimpleNamespace(name=kind), events=())
 
 
 @pytest.mark.parametrize("kind", [entry.kind for entry in METHODS])

@@ -255,8 +255,8 @@ class Targets:
     shares: Floats
     share_weight: float
     by_label: Floats
-    label_weight: float
-    drowned: float
+    label_weight: float = 0.0
+    drowned: float = 0.0
 
 
 def targets_of(
@@ -265,7 +265,7 @@ def targets_of(
     """Put pair tables, each of its own patients and noise, onto the estimated one-ways."""
     weight = sum(pairs.precision**2 for pairs in drawn)
     return Targets(
-        pairs=tuple(_pair_targets(layout, counts.shares, pairs) for pairs in drawn),
+        pairs=tuple(pair_targets(layout, counts.shares, pairs) for pairs in drawn),
         shares=counts.shares,
         by_label=_by_label(layout, counts),
         label_weight=(counts.patients / counts.stddev) ** 2,
@@ -274,7 +274,7 @@ def targets_of(
     )
 
 
-def _pair_targets(layout: Layout, shares: Floats, pairs: DrawnPairs) -> _PairTargets:
+def pair_targets(layout: Layout, shares: Floats, pairs: DrawnPairs) -> _PairTargets:
     """Return the tables of one draw, whose noisy cells are doubly centred."""
     choice = pairs.choice
     sizes = np.asarray(choice.n_groups)

@@ -72,18 +72,13 @@ def density(
         largest = max(drawn, key=lambda pairs: pairs.precision)
         patients = hypot(*(pairs.precision for pairs in drawn)) * largest.stddev
         scale = {"pair_stddev": largest.stddev, "patients": patients}
-        fit = partial(
-            fit_mixture,
+        mixture = fit_pooled(
             layout,
             estimates.targets_of(layout, counts, drawn, drowned=drowned),
             n_components=rule.n_components(largest.choice, **scale),
             penalty=rule.penalty(largest.choice, **scale),
-            steps=effort.steps,
+            effort=effort,
         )
-        seeds = range(PUBLIC_SEED, PUBLIC_SEED + effort.starts)
-        # A start by one thread: several would round as the machine has processors.
-        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(2) as pool:
-            mixture = pooled(list(pool.map(lambda seed: fit(seed=seed), seeds)))
     if rules is not None:
         rng = np.random.default_rng(PUBLIC_SEED)
         with threadpool_limits(1, user_api="blas"):
@@ -98,6 +93,17 @@ def density(
         "mixture_weights": mixture.weights,
         "mixture_components": mixture.components,
     }
+
+
+def fit_pooled(
+    layout: Layout, targets: Targets, *, n_components: int, penalty: float, effort: Effort
+) -> Mixture:
+    """Fit the mixtures of public random starts, and pool them."""
+    fit = partial(fit_mixture, layout, targets, n_components=n_components, penalty=penalty)
+    seeds = range(PUBLIC_SEED, PUBLIC_SEED + effort.starts)
+    # A start by one thread: several would round as the machine has processors.
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(2) as pool:
+        return pooled(list(pool.map(lambda seed: fit(steps=effort.steps, seed=seed), seeds)))
 
 
 def fit_mixture(

@@ -99,18 +99,18 @@ def pair_tables(
     -------
     Adjacency: add or remove one patient. A row adds ``b_j (k_j onehot_j - 1)`` for every column and
     ``a_ij (g_i e_i - 1)(g_j e_j - 1)'`` for every chosen pair of groups, with the integers
-    ``b_j = trunc(w f SUM_SCALE / (S k_j))`` and ``a_ij = trunc(w SUM_SCALE / (S g_i g_j))``. The
+    ``b_j = trunc(w f_j SUM_SCALE / (S k_j))`` and ``a_ij = trunc(w SUM_SCALE / (S g_i g_j))``. The
     squared norm of ``k onehot - 1`` is ``k^2 (1 - 1 / k)``, and the norm of an outer product is the
-    product of the norms, so that the row has a squared norm of at most ``(w SUM_SCALE / S)^2 (f^2
-    sum (1 - 1 / k_j) + sum (1 - 1 / g_i)(1 - 1 / g_j))``. It is refused to divide by an S whose
+    product of the norms, so that the row has a squared norm of at most ``(w SUM_SCALE / S)^2 (sum
+    f_j^2 (1 - 1 / k_j) + sum (1 - 1 / g_i)(1 - 1 / g_j))``. It is refused to divide by an S whose
     square is smaller than that sum. The weights of a patient sum to at most one: sensitivity 1
     (``SUM_SCALE`` grid points). Event: one discrete Gaussian.
     """
     sizes, norm = np.asarray(choice.n_groups, dtype=np.int64), choice.norm
-    k = np.asarray(n_codes, dtype=np.int64)
+    k, one_way = np.asarray(n_codes, dtype=np.int64), np.broadcast_to(choice.one_way, len(n_codes))
     inner, outer = 1.0 - 1.0 / sizes, 1.0 - 1.0 / k
     pairs = np.triu(choice.used, 1) * np.outer(inner, inner)
-    squared = choice.one_way**2 * outer.sum() + pairs.sum()
+    squared = (one_way**2 * outer).sum() + pairs.sum()
     if not squared <= norm**2 * (1.0 + 1e-12):
         raise ValueError("expected a norm that bounds what a row adds, found a smaller one")
     rows.require_inside(n_codes[: rows.codes.shape[1]], 2**16)
@@ -124,7 +124,7 @@ def pair_tables(
         places = (starts + measured_codes(part, n_visits) for part in parts)
         fine, table = _counted(places, joined, width=width, n_groups=len(column))
         n_rows = int(fine[: k[0]].sum())
-        amount = np.trunc(weight * choice.one_way * SUM_SCALE / (norm * k)).astype(np.int64)
+        amount = np.trunc(weight * one_way * SUM_SCALE / (norm * k)).astype(np.int64)
         total[:width] += np.repeat(amount, k) * (np.repeat(k, k) * fine - n_rows)
         margin = per_code * np.diagonal(table)
         amounts = np.trunc(weight * SUM_SCALE / (norm * np.outer(sizes, sizes))).astype(np.int64)

@@ -203,14 +203,14 @@ class PairChoice:
     """Contents of the draw of pair tables; made from public and released values.
 
     Groups (W,) are of each code within its column, and `used` (d, d), symmetric, says which pairs
-    are measured. `one_way` is the factor of the centred one-ways that are measured beside them, and
-    `norm` that of what a row adds before it is divided by it.
+    are measured. `one_way` is the factor of the centred one-ways that are measured beside them, of
+    each column (d,) or of all, and `norm` that of what a row adds before it is divided by it.
     """
 
     groups: Integers
     n_groups: tuple[int, ...]
     used: NDArray[np.bool_]
-    one_way: float
+    one_way: float | Floats
     norm: float
 
     @property

@@ -1,0 +1,1 @@
+"""Tables of events: their rows as codes and as synthetic rows."""

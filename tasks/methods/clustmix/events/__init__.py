@@ -1,0 +1,1 @@
+"""Tables of events: histories of patients, measured as transition records of the tables method."""

@@ -1,0 +1,251 @@
+"""Histories of patients: a mixture of transition records, fitted to one noisy draw, and its events.
+
+A mixture of products conditions exactly. Given the patient and the event before, every component
+has a weight; from these come the kind, the gap, the value given the last value of this kind and the
+patient's level of it, and the further columns. A chain of such draws does not end where its records
+began: histories are drawn again and get factors until they have the shares that were released or
+fitted (raking; Deming and Stephan 1940). Post-processing of released values.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from privacy.arrays import Codes, Floats, Indices, Integers
+from tasks.measurement.encoded import row_slices
+from tasks.measurement.method import PUBLIC_SEED
+from tasks.methods.clustmix.events.event_domain import LEVELS, Events
+from tasks.methods.clustmix.events.event_table import EventTable
+from tasks.methods.clustmix.tables import table_rule as rule
+from tasks.methods.clustmix.tables.estimates import DrawnPairs, Targets, pair_targets
+from tasks.methods.clustmix.tables.mixture import Effort, fit_pooled
+from tasks.methods.clustmix.tables.one_ways import smooth_shares
+from tasks.methods.clustmix.tables.table_sampler import Mixture
+
+_COMPONENTS, _KNOWN_STDDEV = 128, 1e-4
+_RUNS, _PATIENTS, _RATE, _MOST_FACTOR = 6, 6_000, 0.8, 1_000.0
+_LEAST, _HARDLY, _PATIENTS_AT_ONCE = 1e-9, 0.01, 20_000
+
+
+def fitted(
+    table: EventTable, values: Floats, codes: Codes, *, n_patients: float
+) -> dict[str, Floats]:
+    """Fit the model of histories to drawn values, with codes (n, d') of synthetic patients.
+
+    The noisy number of patients is that of the patients' table. The model has the weights (K,) and
+    components (K, W) of the mixture, and factors of codes or pairs, by the names of columns.
+    """
+    active = codes[:, table.start] > 0
+    drawn = DrawnPairs(
+        choice=table.choice,
+        values=values,
+        unit_stddev=table.plan[table.name].unit_noise_stddev,
+        patients=max(n_patients * float(active.mean()), 1.0),
+    )
+    shares = _one_way_shares(table, drawn, codes[active])
+    joins = np.eye(table.measured.width, table.layout.width)
+    for name, (column, groups) in table.coarse.items():
+        own = table.layout.offsets[table.at[column]] + np.arange(len(groups))
+        joins[table.measured.offsets[table.at[name]] + groups, own] = 1.0
+    measured = pair_targets(table.measured, joins @ shares, drawn)
+    targets = Targets(
+        pairs=(replace(measured, joins=joins),),
+        shares=shares,
+        share_weight=4.0 * drawn.precision**2,
+        by_label=shares[None],
+    )
+    penalty = rule.penalty(drawn.choice, pair_stddev=drawn.stddev, patients=drawn.patients)
+    mixture = fit_pooled(
+        table.layout, targets, n_components=_COMPONENTS, penalty=penalty, effort=Effort()
+    )
+    with threadpool_limits(1, user_api="blas"):
+        return _raked(table, mixture, codes[active], _wanted(table, targets, mixture))
+
+
+def _one_way_shares(table: EventTable, drawn: DrawnPairs, codes: Codes) -> Floats:
+    """Return shares (W,) of the codes of records by weight: as measured, or of known patients.
+
+    The weights of a patient's records sum to one: the patient's own columns are as among patients.
+    """
+    layout, measured, one_way = table.layout, table.measured, drawn.choice.one_way
+    heard = np.where(one_way > 0.0, drawn.patients * one_way, np.inf)
+    noisy = drawn.values[: measured.width] * drawn.choice.norm / np.repeat(heard, measured.n_codes)
+    noisy += 1.0 / measured.sizes
+    shares = noisy[: layout.width]
+    # Least squares: the codes of a kind are as noisy as their sum, which was measured as well.
+    block, n_values = layout.block(table.event[0]), np.asarray(table.events.n_values)
+    sums = np.add.reduceat(shares[block], table.events.starts[:-1])
+    moved = (noisy[measured.block(table.at["kind"])] - sums) / (n_values + 1.0)
+    shares[block] += np.repeat(moved, n_values)
+    for column, own in enumerate(table.known(codes).T):
+        counts = np.bincount(own, minlength=layout.n_codes[column]) + 0.5
+        shares[layout.block(column)] = counts / counts.sum()
+    stddev = np.maximum(drawn.stddev / heard[: layout.n_columns], _KNOWN_STDDEV)
+    return smooth_shares(layout, shares, stddev=stddev)
+
+
+def _wanted(table: EventTable, targets: Targets, mixture: Mixture) -> dict[tuple[str, ...], Floats]:
+    """Return shares that histories should have: one-ways of gaps and events, pairs as fitted."""
+    names, found = [f"event_{j}" for j in range(len(table.event))], dict[tuple[str, ...], Floats]()
+    for name in ("gap", *names):
+        found[name,] = targets.shares[table.layout.block(table.at[name])]
+    # With kinds, a value follows the last one of its kind and the level, not the event before.
+    followed = names[int(len(table.events.n_values) > 1) :]
+    pairs = [("kind_before", "kind"), ("last_place", "kind")]
+    pairs += [(name.replace("event", "before"), name) for name in followed]
+    components = mixture.components @ targets.pairs[0].joins.T
+    for pair in pairs:
+        one, other = (components[:, table.measured.block(table.at[name])] for name in pair)
+        found[pair] = one.T @ (mixture.weights[:, None] * other)
+    return found
+
+
+def _raked(
+    table: EventTable, mixture: Mixture, codes: Codes, wanted: Mapping[tuple[str, ...], Floats]
+) -> dict[str, Floats]:
+    """Return a model whose histories have the shares, for synthetic patients with events."""
+    rng, model = np.random.default_rng(PUBLIC_SEED), dict(vars(mixture))
+    model |= {" ".join(names): np.ones(shares.shape) for names, shares in wanted.items()}
+    for _ in range(_RUNS):
+        part = codes[rng.permutation(len(codes))[:_PATIENTS]]
+        found = table.records(draw_histories(table, model, part, rng=rng), part)
+        for names, shares in wanted.items():
+            counts, columns = np.zeros(shares.shape), [table.at[name] for name in names]
+            np.add.at(counts, tuple(found.codes[:, columns].T), found.weight)
+            ratio = (shares * (counts.sum() / shares.sum()) + 1.0) / (counts + 1.0)
+            moved = model[" ".join(names)] * ratio**_RATE
+            model[" ".join(names)] = np.clip(moved, 1.0 / _MOST_FACTOR, _MOST_FACTOR)
+    return model
+
+
+def draw_histories(
+    table: EventTable,
+    model: Mapping[str, Floats],
+    codes: Codes,
+    *,
+    bounds: Floats | None = None,
+    rng: np.random.Generator,
+) -> Events:
+    """Draw the events of patients with codes (n, d') by the `fitted` model, by patient and time.
+
+    Events lie from the first of a patient's bounds (n, 2) to the second, in days.
+    """
+    bounds = np.tile([-np.inf, np.inf], (len(codes), 1)) if bounds is None else bounds
+    found = []
+    for part in row_slices(max(len(codes), 1), _PATIENTS_AT_ONCE):
+        steps = _Steps(table, model, codes[part], bounds=bounds[part], rng=rng)
+        n_most = steps.moment.shape[1]
+        for t in range(n_most):
+            steps.take(t, np.flatnonzero(steps.number > t))
+        patient, rank = np.nonzero(np.arange(n_most) < steps.number[:, None])
+        own = steps.moment[patient, rank], steps.codes[patient, rank]
+        found.append(Events(patient + part.start, *own))
+    return Events(*map(np.concatenate, zip(*found, strict=True)))
+
+
+class _Steps:
+    """Events of patients, step by step, in arrays (n, most, ...)."""
+
+    def __init__(
+        self,
+        table: EventTable,
+        model: Mapping[str, Floats],
+        codes: Codes,
+        *,
+        bounds: Floats,
+        rng: np.random.Generator,
+    ) -> None:
+        domain, self.table, self.model = table.events, table, model
+        self.bounds, self.rng = bounds, rng
+        low, high = domain.fewest[codes[:, table.start]], domain.most_of[codes[:, table.start]]
+        # Uniform in the logarithm, for many events are rare.
+        start = np.maximum(low, 1)
+        number = start * ((high + 1) / start) ** rng.random(len(low))
+        self.number = np.where(low, number, 0).astype(int)
+        shape = (len(codes), int(self.number.max(initial=0)))
+        self.moment = np.zeros(shape)
+        self.codes = np.zeros((*shape, len(table.event)), dtype=np.int64)
+        self.last = np.full((len(codes), len(domain.n_values)), max(domain.n_values) + 1)
+        hidden, none = codes[:, table.hidden][:, 1:], domain.no_event[2:]
+        # One with events begins somewhere, and has kinds: all of them if its row names none.
+        self.first, levels = np.minimum(hidden[:, 0], len(domain.offsets) - 2), hidden[:, 1:]
+        self.present = levels < none
+        self.due = self.present.copy()
+        # As in the records, a kind without values has the middle.
+        level = np.where(self.present & (none > 1), levels, LEVELS // 2)
+        self.level = domain.level_codes(level[:, domain.level_of], self.number[:, None])
+        # Shares of codes by component (K, k), and by code (k, K); those of kinds (K, T).
+        every = np.maximum(model["components"], _LEAST).astype(np.float32)
+        shares = np.split(every, table.layout.offsets[1:-1], axis=1)
+        for name, column in table.at.items():
+            if name in model:
+                shares[column] = shares[column] * model[name].astype(np.float32)
+        self.shares, self.by_code = shares, [np.ascontiguousarray(one.T) for one in shares]
+        joint = shares[table.event[0]]
+        self.kinds = np.add.reduceat(joint, domain.starts[:-1], axis=1)
+        self.inside = joint / self.kinds[:, domain.kind_of[:-1]]
+        logs = np.tile(np.log(np.maximum(model["weights"], _LEAST)), (len(codes), 1))
+        for column, own in enumerate(table.known(codes).T):
+            logs += np.log(self.by_code[column])[own]
+        self.logs = logs.astype(np.float32)
+
+    def take(self, t: int, who: Indices) -> None:
+        """Draw event t of some of the patients (n,)."""
+        table, at, kinds = self.table, self.table.at, self.table.events.kind_of
+        none = [table.layout.n_codes[column] for column in table.event]
+        before = self.codes[who, t - 1] if t > 0 else np.tile(none, (len(who), 1))
+        logs = self.logs[who] + np.log(self.by_code[at["final"]])[(self.number[who] == t + 1) * 1]
+        for place, codes in enumerate(before.T, start=at["before_0"]):
+            logs += np.log(self.by_code[place])[codes]
+        weights = np.exp(logs - logs.max(axis=1, keepdims=True))
+        kind = self._code(weights @ self.kinds * self._turns(t, who, kinds[before[:, 0]]))
+        weights *= self.kinds.T[kind]
+        gap = np.full(len(who), len(table.events.gaps))
+        if t > 0:
+            gap = self._code(weights @ self.shares[at["gap"]][:, :-1])
+        weights *= self.by_code[at["gap"]][gap]
+        weights *= self.by_code[at["last"]][self.last[who, kind]]
+        weights *= self.by_code[at["level"]][self.level[who, kind]]
+        for j, column in enumerate(table.event):
+            own = self.shares[column] if j else self.inside
+            shares = weights @ own * (1.0 if j else kinds[:-1] == kind[:, None])
+            if f"before_{j} event_{j}" in self.model:
+                shares *= self.model[f"before_{j} event_{j}"][before[:, j]]
+            self.codes[who, t, j] = code = self._code(shares)
+            weights *= own.T[code]
+        self.moment[who, t] = self._moment(gap, t, who)
+        self.last[who, kind] = table.events.on_grid[self.codes[who, t, 0]]
+        self.due[who, table.events.level_of[kind]] = False
+
+    def _turns(self, t: int, who: Indices, before: Integers) -> Floats:
+        """Return factors of kinds (n, T), among them what a patient has and what is due.
+
+        A kind that a patient should not have is left where all others hardly come again.
+        """
+        domain, due = self.table.events, self.due[who]
+        out = due.any(axis=1) & (due.sum(axis=1) >= self.number[who] - t)
+        allowed = np.where(out[:, None], due, np.maximum(self.present[who], _HARDLY))
+        place = self.table.coarse["last_place"][1][self.last[who]]
+        turns = self.model["last_place kind"][place, np.arange(len(domain.n_values))]
+        turns = turns * self.model["kind_before kind"][before]
+        return np.asarray(turns * allowed[:, domain.level_of])
+
+    def _moment(self, gap: Integers, t: int, who: Indices) -> Floats:
+        """Draw whole days, uniform inside the bins of the gaps, or of first events, and bounds.
+
+        An event for which no time is left is on the last day.
+        """
+        domain, (lower, latest) = self.table.events, self.bounds[who].T
+        edges = np.asarray([*domain.gaps, 2.0 * domain.gaps[-1] + 1.0] if t > 0 else domain.offsets)
+        bins, since = (gap, self.moment[who, t - 1]) if t > 0 else (self.first[who], 0.0)
+        low = np.maximum(since + edges[bins], lower)
+        days = np.maximum(np.minimum(since + edges[bins + 1], latest + 1.0) - low, 1.0)
+        return np.asarray(np.minimum(low + np.floor(self.rng.random(len(who)) * days), latest))
+
+    def _code(self, shares: Floats) -> Integers:
+        """Draw a code of each row of shares (n, k), of any positive sum."""
+        sums = np.cumsum(shares, axis=1, dtype=np.float64)
+        point = self.rng.random(len(sums)) * sums[:, -1]
+        return np.asarray((sums <= point[:, None]).sum(axis=1), dtype=np.int64)

@@ -374,13 +374,14 @@ class Synthesizer(Parameters):
         from clustmix.guarantee import Guarantee
 
         target, tables = self._target(), self.schema.events
-        names = [f"with that patient's rows of {table.name}" for table in tables]
+        names = " and ".join(table.name for table in tables)
+        more = [f"with that patient's rows of {names}"] if names else []
         n_events = sum(table.max_rows_per_patient for table in tables)
         return Guarantee(
             events=tuple(events),
             delta=target.delta,
             adjacency=target.adjacency,
-            privacy_unit=", ".join([unit_in_words(target.unit), *names]),
+            privacy_unit=", ".join([unit_in_words(target.unit), *more]),
             max_rows_per_patient=target.max_rows_per_patient + n_events,
             charged=charged,
             tainted=tainted,

@@ -146,6 +146,8 @@ def _values(schema: TableSchema, name: str) -> tuple[int, Floats]:
     """Return a column of numbers and the middles of its bins, NaN for a missing cell."""
     for place, column in enumerate(schema.columns):
         if column.name == name and isinstance(column, NumericColumn):
+            if column.is_date and column.base is None:
+                break
             starts, step = np.asarray(column.bin_starts, np.float64), 10.0**-column.grid_decimals
             # The last value of a bin is one step below the next bin.
             middles = (starts + np.append(starts[1:] - step, column.upper)) / 2.0

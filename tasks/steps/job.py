@@ -208,7 +208,8 @@ class ReleaseJob:
         """The unit that one neighbour adds or removes, and the makeup of a record, in words."""
         words = [unit_in_words(self.unit, self.partition)]
         words += [] if self.visits is None else [self.visits.words]
-        return ", ".join([*words, *(f"with that patient's rows of {e.name}" for e in self.events)])
+        names = " and ".join(table.name for table in self.events)
+        return ", ".join([*words, *([f"with that patient's rows of {names}"] if names else [])])
 
     @property
     def synthesizer(self) -> Synthesizer:

@@ -106,7 +106,7 @@ def test_all_tables_are_one_guarantee(model):
     assert plan.measurement.event.events == model.guarantee_.events
     shares = plan.to_frame().set_index("statistic")["share"]
     assert shares[["labs.transitions", "visits.transitions"]].tolist() == pytest.approx([0.4, 0.2])
-    assert "rows of labs, with that patient's rows of visits; at most 9" in str(model.guarantee_)
+    assert "rows of labs and visits; at most 9" in str(model.guarantee_)
     curator = Curator(plan=plan.measurement, shards=[], noise_source=None)
     other = clustmix.ClustMix(alone, **TARGET).plan().measurement
     with pytest.raises(ValueError, match="expected a part of the plan"):

@@ -133,7 +133,7 @@ def test_patients_and_events_are_one_release(desk, monkeypatch):
     assert {"label_counts", "labs.transitions", "stays.transitions"} <= {*drawn}
     assert manifest["epsilon"] <= 4.0
     assert manifest["max_rows_per_patient"] == 1 + 6 + 3
-    assert manifest["privacy_unit"].endswith("rows of labs, with that patient's rows of stays")
+    assert manifest["privacy_unit"].endswith("rows of labs and stays")
     assert sum("noisy counts: gap of" in one["check"] for one in manifest["gate"]) == 2
     bundle = verify(desk.bundle, keys=[HOME / "keys"])
     tables = bundle.tables()

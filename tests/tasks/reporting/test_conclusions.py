@@ -130,6 +130,12 @@ def test_pairs_from_the_model_joined_levels_and_numbers_in_noise_are_refused(mea
     drowned = {name: own * 1e-3 for name, own in values.items()}
     with pytest.raises(ConfigurationError, match="LOST_IN_NOISE"):
         asked((released, drowned, plan), "share", "ward=a")
+    seen = {"name": "seen", "kind": "date", "lower": "2020-01-01", "upper": "2020-12-31"}
+    dated = Schema(columns=[{**seen, "bins": "month"}], label=SCHEMA.label)
+    with pytest.raises(
+        ConfigurationError, match=r"QUESTION_INVALID.*seen, of no numbers or of days"
+    ):
+        contrast(METHOD, dated, {}, None, kind="mean", of="seen")
     with pytest.raises(ConfigurationError, match="NOT_OFFERED"):
         contrast(NaiveBayes(METHOD.domain), SCHEMA, {}, None, kind="share", of="sex=m")
 

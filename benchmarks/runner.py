@@ -30,7 +30,8 @@ from tasks.execution.runtime import configure_prefect
 
 ROOT = Path(__file__).resolve().parents[1]
 SUITES = ("quick", "tables", "images", "nist", "papers", "rivals", "distill", "structure",
-          "groups", "points", "parts", "sizes", "pool", "intervals", "survival")  # fmt: skip
+          "groups", "points", "parts", "sizes", "pool", "intervals", "survival",
+          "events")  # fmt: skip
 """In the order in which they run."""
 
 NEEDED, SAID = "make peers", 400

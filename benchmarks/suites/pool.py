@@ -10,6 +10,7 @@ part of four from the noisy counts of the pool. Draws have no seed, splits have.
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from time import perf_counter
@@ -140,7 +141,8 @@ def mu_of(epsilon: float) -> float:
 def attacked() -> dict[str, float]:
     """Guess the canaries of the first part of a pool by their codes in its counts by label."""
     rng, domain, mu = np.random.default_rng(), domain_of(tables("adult", 0)[0]), mu_of(EPSILON)
-    size, method = {"canaries": CANARIES, "others": CANARIES}, TableClustMix(domain)
+    size = {"canaries": CANARIES, "others": CANARIES}
+    method = TableClustMix(replace(domain, parts=PARTS))
     planted = [PlantedTable.draw(domain, named=False, **size, rng=rng) for _ in range(PARTS)]
     rows = [table.encoded().only(table.present) for table in planted]
     pooled = method.pooled([as_part(method, *drawn_from(method, one, mu=mu)) for one in rows])

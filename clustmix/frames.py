@@ -61,7 +61,7 @@ def declared_tables(
         raise ConfigurationError(
             "EVENTS_DIFFER",
             f"expected events of {', '.join(declared) or 'no table'}, as the schema declares, "
-            "found others; give events={name: table}",
+            f"found {', '.join(map(str, events)) or 'none'}; give events={{name: table}}",
         )
     people = declared_columns(frame, schema, patient_column)
     own = {name: declared_columns(events[name], one, one.key) for name, one in declared.items()}

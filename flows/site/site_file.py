@@ -313,8 +313,8 @@ class SiteFile(Declaration):
                 "events: expected a table by clustmix with one row of each patient: "
                 "privacy_unit.column, max_rows_per_patient: 1 and no visits"
             )
-        elif self.publish is not None or self.arrival is not None:
-            yield "events: expected no publish and no arrival, which are of a single table"
+        elif single := [k for k in ("publish", "arrival", "parts") if getattr(self, k) is not None]:
+            yield f"events: expected none of what is of a single table; remove {', '.join(single)}"
         elif not kept:
             try:
                 _ = import_module("tasks.histories.event_frames").event_release(

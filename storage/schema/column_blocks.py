@@ -146,7 +146,10 @@ class _Derived(Declaration):
             edges = edges[1:-1]
             object.__setattr__(self, "edges", edges)
         if levels and (len(levels) != len(edges) + 1 or any(a >= b for a, b in pairwise(edges))):
-            raise ValueError("expected increasing edges, and one level more than between classes")
+            raise ValueError(
+                f"expected increasing edges, as many as there are places between {len(levels)} "
+                f"levels or both ends besides, found {len(self.edges or ())}"
+            )
         return self
 
     @property

@@ -85,7 +85,9 @@ class EventDeclaration(Declaration):
         names = [self.key, *(one.name for one in self.columns), *self.ignore]
         roles = [one for one in (self.at.column, self.kind, self.value) if one is not None]
         lost = [f"{one}{did_you_mean(one, own)}" for one in roles if one not in own]
-        refuse_together(f"expected a declared column, found {one}" for one in lost)
+        refuse_together(
+            f"expected a declared column, found {one}; list it in columns" for one in lost
+        )
         moment, kind, value = own[roles[0]], own.get(self.kind or ""), own.get(self.value or "")
         whole = isinstance(moment, NumericColumn) and moment.is_whole and not moment.has_missing
         levels = isinstance(kind, CategoricalColumn) and not kind.has_missing
@@ -98,8 +100,9 @@ class EventDeclaration(Declaration):
             "at: a date or an integer without missing values": not whole,
             "kind: a column of levels without missing values": kind is not None and not levels,
             "value: a column of numbers": value is not None and not number,
-            "values: levels of the kind, and a value": self.values and (not value or strangers),
-            "gaps: edges from 0": bool(edges[0]) and edges[0][0] != 0.0,
+            "values beside a value": self.values and not value,
+            f"values: levels of the kind, found {', '.join(sorted(strangers))}": strangers,
+            "gaps: edges from 0, the first of all": bool(edges[0]) and edges[0][0] != 0.0,
             "gaps, offsets: increasing edges": any(a >= b for e in edges for a, b in pairwise(e)),
             "offsets: two edges or more": len(edges[1]) == 1,
         }

@@ -74,9 +74,10 @@ def since_of(table: EventDeclaration, schema: TableSchema) -> NumericColumn | No
             alike = column.is_whole and column.is_date == table.moment.is_date
             if alike and column.base is None and not column.has_missing:
                 return column
+    kind = "a date" if table.moment.is_date else "an integer"
     raise _refused(
-        f"at.since of {table.name} as a column of the patient without missing values, a date or an "
-        "integer as the moment is, none with relative_to"
+        f"at.since of {table.name}, {table.at.since}, as a column of the patient that is {kind} as "
+        f"{table.moment.name} is, without missing values and without relative_to"
     )
 
 

@@ -41,21 +41,32 @@ def section(frame: pd.DataFrame, table: EventDeclaration, n_patients: int) -> di
             described(one) | (free if one.name == table.value else {}) for one in table.columns
         ],
         "plots": [
-            _plot("events of a patient", np.bincount(who, minlength=n_patients + 1)[1:], doubling),
-            _plot("days since the event before", np.diff(days)[same], table.gap_edges),
+            _plot(
+                "events of a patient",
+                np.bincount(who, minlength=n_patients + 1)[1:],
+                doubling,
+                of="patients",
+            ),
+            _plot(
+                "days since the event before",
+                np.diff(days)[same],
+                table.gap_edges,
+                of="events after the first",
+            ),
         ],
         "turns": _turns(frame, table, same),
         "histories": list(_histories(frame, table, days)),
+        "kinds": table.kinds[:MAX_KINDS] if table.kind else (),
     }
 
 
-def _plot(name: str, numbers: Any, edges: Sequence[float]) -> Any:
+def _plot(name: str, numbers: Any, edges: Sequence[float], *, of: str) -> Any:
     """Return a plot of shares of bins of whole numbers, the last of which has no end."""
     ends = pairwise(edges)
     names = [f"{a:g}" if b - a == 1 else f"{a:g} to {b - 1:g}" for a, b in ends]
     places = np.maximum(np.searchsorted(edges, numbers, side="right") - 1, 0)
     shares = np.bincount(places, minlength=len(edges)) / max(len(numbers), 1)
-    return shares_plot(name, [*names, f"{edges[-1]:g} or more"], shares.tolist())
+    return shares_plot(name, [*names, f"{edges[-1]:g} or more"], shares.tolist(), of=of)
 
 
 def _turns(frame: pd.DataFrame, table: EventDeclaration, same: Any) -> dict[str, Any] | None:
@@ -73,13 +84,14 @@ def _turns(frame: pd.DataFrame, table: EventDeclaration, same: Any) -> dict[str,
 def _histories(
     frame: pd.DataFrame, table: EventDeclaration, days: Any
 ) -> Iterator[list[tuple[float, int, str]]]:
-    """Yield histories of the first patients with several events: place, kind, words of each."""
-    at = (days - table.moment.lower) / max(table.moment.upper - table.moment.lower, 1.0)
+    """Yield histories of the first patients with several events: days since one, kind, words."""
+    shown = frame.astype(object).where(frame.notna(), "no value")
     kinds = frame[table.kind].astype(str) if table.kind else pd.Series("", frame.index)
     kind = kinds.map({kind: number for number, kind in enumerate(table.kinds)})
     sizes = frame.groupby(table.key, sort=False).size()
     for patient in sizes.index[sizes > 1][:MAX_HISTORIES]:
         rows = np.flatnonzero(frame[table.key] == patient)[:MAX_EVENTS]
-        cells = frame.iloc[rows].drop(columns=table.key).itertuples(index=False)
+        cells = shown.iloc[rows].drop(columns=table.key).itertuples(index=False)
         texts = [", ".join(map(str, one)) for one in cells]
-        yield list(zip(at[rows].tolist(), kind.iloc[rows].tolist(), texts, strict=True))
+        since = days[rows] - days[rows][0]
+        yield list(zip(since.tolist(), kind.iloc[rows].tolist(), texts, strict=True))

@@ -84,8 +84,9 @@ def require_poolable(method: object) -> _Poolable:
         return method
     raise ConfigurationError(
         "NOT_POOLABLE",
-        "expected ClustMix on a table, or naive Bayes, whose noisy sums can be added up and drawn "
-        f"again, found {method.__class__.__name__}; pool tables of one of these methods",
+        "expected ClustMix on one table, or naive Bayes, whose noisy sums can be added up and "
+        "drawn again, found another method, images or tables of events: these are not pooled, "
+        "exported or drawn again",
     )
 
 

@@ -170,9 +170,9 @@ def column_plots(frame: pd.DataFrame, schema: TableSchema) -> list[_Plot]:
     return plots
 
 
-def shares_plot(name: str, names: Sequence[str], shares: Sequence[float]) -> _Plot:
-    """Return a plot of shares by names."""
-    bars = [_Bar(text, share, None) for text, share in zip(names, shares, strict=True)]
+def shares_plot(name: str, names: Sequence[str], shares: Sequence[float], *, of: str) -> _Plot:
+    """Return a plot of shares by names, of what is counted."""
+    bars = [_Bar(text, share, None, of=of) for text, share in zip(names, shares, strict=True)]
     return _Plot(name=name, bars=bars)
 
 

@@ -206,7 +206,7 @@ def test_the_plan_and_the_check_see_every_table(desk):
     [
         ({"privacy_unit": {"column": "patient", "max_rows_per_patient": 2}}, "one row of each"),
         ({"method": {"kind": "naive_bayes"}}, "a table by clustmix"),
-        ({"arrival": {}}, "no publish and no arrival"),
+        ({"arrival": {}}, "what is of a single table; remove arrival"),
         ({"events": [{**LABS, "name": "tables"}]}, "another name than rows"),
         ({"events": [LABS, LABS]}, "different names"),
         ({"events": [{**LABS, "at": {"column": "taken", "since": "ward"}}]}, "at.since of labs"),

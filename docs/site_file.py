@@ -35,6 +35,7 @@ NOTES = {
     "source, kind duckdb": _text("duckdb.md"),
     "source, kind omop": OMOP_EXAMPLE,
     "source, kind fhir": FHIR_EXAMPLE,
+    "events": _text("events.md"),
     "schema": "Every column of the source is declared: in `columns`, `derived`, `label`, `ignore`, "
     "`privacy_unit`. A source with another is refused.",
     "schema.constraints": _text("constraints.md"),

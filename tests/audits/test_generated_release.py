@@ -42,6 +42,18 @@ def test_bad_requests_are_refused_before_a_release(tmp_path):
             audit_whole_release(AUDIT_SITE, **{**good, **changes})
     with pytest.raises(ConfigurationError, match="AUDIT_UNSUPPORTED"):
         audit_whole_release(site(tmp_path, method={"kind": "dpgm"}), **good)
+    stays = {
+        "name": "stays",
+        "source": {"kind": "csv", "path": "stays.csv"},
+        "at": {"column": "day"},
+    }
+    day = {"name": "day", "kind": "integer", "lower": 0, "upper": 9, "bins": 2}
+    events = [{**stays, "max_rows_per_patient": 3, "columns": [day]}]
+    unit = {"column": "who", "max_rows_per_patient": 1}
+    with pytest.raises(ConfigurationError, match=r"AUDIT_UNSUPPORTED.*tables of events"):
+        audit_whole_release(
+            site(tmp_path, method={"kind": "clustmix"}, events=events, privacy_unit=unit), **good
+        )
 
 
 def test_a_release_that_fails_is_named(tmp_path):

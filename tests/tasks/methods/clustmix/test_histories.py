@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from measuring import NoNoise, NotingExecutor, domain_with, norm_of
 
 from privacy.errors import ConfigurationError
@@ -102,6 +104,44 @@ def test_records_of_a_patient_depend_on_that_patient_alone_in_any_order(table):
         assert own.weight.sum() == pytest.approx(min(len(own), 1))
         assert len(own) <= table.events.most
         start += len(own)
+
+
+SMALL_DOMAINS = st.builds(
+    EventDomain,
+    n_values=st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple),
+    value_missing=st.booleans(),
+    others=st.lists(st.builds(CodedColumn, st.integers(2, 3)), max_size=2).map(tuple),
+    gaps=st.sampled_from([(0,), (0, 7), (0, 1, 30)]),
+    offsets=st.just((-10, 0, 10)),
+    most=st.integers(1, 6),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(SMALL_DOMAINS, st.sampled_from([0.05, 1.0, 5.0]), st.integers(0, 2**32 - 1))
+def test_neighbouring_cohorts_differ_by_the_records_of_one_patient(domain, mu, seed):
+    table = EventTable(events=domain, patients=PATIENTS, start=PATIENTS.n_columns, mu=mu)
+    n, executor = 5, NotingExecutor()
+    events, ties = made_up(domain, n, seed)
+    order, codes = np.random.default_rng(seed).permutation(len(ties)), patient_codes(n, seed)
+    every = first_events(domain, events.only(order), ties[order])
+    rows, hidden = table.records(every, codes), hidden_codes(domain, every, n_patients=n)
+    table.measure(
+        Curator(plan=table.plan, shards=[rows], noise_source=NoNoise(), executor=executor)
+    )
+    contribution, public = executor.asked[0]
+    for one in range(n):
+        left = np.arange(n) != one
+        fewer = kept(domain, events, ties, np.flatnonzero(left))
+        without, others = table.records(fewer, codes), rows.only(left[every.patient])
+        for own, same in (
+            (without.codes, others.codes),
+            (without.weight, others.weight),
+            (hidden_codes(domain, fewer, n_patients=n)[left], hidden[left]),
+        ):
+            np.testing.assert_array_equal(own, same)
+        moved = contribution(rows, **public) - contribution(without, **public)
+        assert norm_of(moved) <= table.plan["transitions"].l2_sensitivity
 
 
 def test_records_are_those_of_their_definition():

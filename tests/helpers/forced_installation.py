@@ -208,6 +208,8 @@ class Accounts:
             except ClustMixError as error:
                 found.append(f"{folder.name}: {error}")
                 continue
+            if bundle.manifest.pooled:  # a pool has the entries of its parts
+                continue
             entry = entries.get(bundle.manifest.ledger_entry)
             if entry is None or entry.state not in PAID or entry.release_id != folder.name:
                 found.append(f"{folder.name}: entry {entry}")

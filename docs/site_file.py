@@ -104,8 +104,10 @@ MEANINGS = {
     "EventSource.kind": "Column of levels that names the kind.",
     "EventSource.value": "Column of numbers by kind.",
     "EventSource.values": "Bounds and bins by kind; `null` for a kind without a value.",
-    "EventSource.gaps": "Edges in days, from 0, of bins of the time since the event before.",
-    "EventSource.offsets": "Edges in days of bins of the first moment.",
+    "EventSource.gaps": "Edges in days, from 0, of bins of the time since the event before; 0, "
+    "1, 8, 31, 91, 181, 366, 731 if left out.",
+    "EventSource.offsets": "Edges in days of bins of the first moment, below 0 before `since`; "
+    "wide if left out.",
     "EventSource.share": "Part of the squared budget. By default the rest in equal parts.",
     "EventSource.ignore": "As in [schema](#schema).",
     "ValueBins.decimals": "Decimals.",

@@ -53,7 +53,8 @@ def lives(pid):
 @pytest.mark.integration
 def test_parts_inherit_little_and_are_started_again(kept):
     first = until(lambda: state(kept, "sleeper").pid)
-    environment = psutil.Process(first).environ()
+    # Before its program begins a child has the environment of its parent.
+    environment = until(lambda: "WHO" in (own := psutil.Process(first).environ()) and own)
     assert environment["WHO"] == "sleeper"
     inherited = {k for k in environment if not k.startswith(("SUPERVISOR_", "LC_"))}
     assert inherited == {"PATH", "WHO", "SERVER_PYTHON", MARK}

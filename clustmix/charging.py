@@ -13,11 +13,13 @@ from clustmix.guarantee import Charged
 from clustmix.target import Target
 from privacy.calibration import release_rho
 from privacy.charges import Caps, Charge, unit_in_words
-from privacy.errors import ClustMixError, ConfigurationError
+from privacy.errors import ClustMixError, refusals
 from privacy.ledger import EntryState, Noted
 from privacy.parameters import PrivacyParameters
 from storage.files.refs import new_release_id
 from storage.ledger.ledger_db import LedgerDatabase
+
+refusal = refusals(__package__)
 
 OWNER = "notebook"
 """Owner of an entry that is charged here: no installation closes it."""
@@ -75,17 +77,11 @@ def charging(
     """
     if ledger is None:
         if cohort is not None or lifetime_epsilon is not None:
-            raise ConfigurationError(
-                "LEDGER_MISSING",
-                "expected a ledger where a cohort or its cap is named, found none; give "
-                "ledger=..., or leave them out, and nothing is charged",
-            )
+            raise refusal("LEDGER_MISSING")
         yield Payment()
         return
     if cohort is None:
-        raise ConfigurationError(
-            "COHORT_MISSING", "expected cohort=..., the name of the patients who pay, found none"
-        )
+        raise refusal("COHORT_MISSING")
     if isinstance(ledger, str) and not ledger.startswith("postgresql://"):
         ledger = Path(ledger)
     books = ledger if isinstance(ledger, LedgerDatabase) else LedgerDatabase(ledger)
@@ -123,9 +119,5 @@ def _lifetime_rho(
         return release_rho(lifetime, adjacency=target.adjacency)
     recorded = books.balance(cohort).cap_rho
     if recorded is None:
-        raise ConfigurationError(
-            "CAP_MISSING",
-            f"expected lifetime_epsilon=..., as the ledger has no cap of cohort {cohort!r} yet; "
-            "it is what all releases together may cost these patients",
-        )
+        raise refusal("CAP_MISSING", cohort=cohort)
     return recorded

@@ -5,12 +5,14 @@ from typing import Any
 
 from clustmix.frames import types_of
 from clustmix.schema import CategoricalColumn, DateColumn, IntegerColumn, Label, RealColumn, Schema
-from privacy.errors import ConfigurationError
+from privacy.errors import refusals
 from storage.codebooks.codebook_files import read_codebook
 from storage.codebooks.variables import Variable
 from storage.schema.columns import raw_text
 from storage.schema.date_columns import iso
 from storage.schema.plain_yaml import PLACEHOLDER
+
+refusal = refusals(__package__)
 
 _ONE_EACH = 20
 _N_BINS = 10
@@ -38,11 +40,7 @@ def of_codebook(path: Path, *, label: str, patient: str | None) -> Schema:
 def _draft(variables: dict[str, Variable], *, label: str, patient: str | None) -> Schema:
     for name in (label, patient):
         if name is not None and name not in variables:
-            raise ConfigurationError(
-                "COLUMN_MISSING",
-                f"expected label and patient to name columns of the table, found {name!r}, which "
-                "is none; check how it is spelled",
-            )
+            raise refusal("COLUMN_MISSING", name=name)
     features = [one for name, one in variables.items() if name not in (label, patient)]
     columns = [_column(one) for one in features if one.kind != "ignore"]
     facts: dict[str, Any] = {

@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from clustmix.schema import Schema, require_schema
 from clustmix.target import Target, checked
-from privacy.errors import ConfigurationError
+from privacy.errors import refusals
 from tasks.methods.registry import build, method_entry
 
 if TYPE_CHECKING:
     from tasks.measurement import method
+
+refusal = refusals(__package__)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -77,11 +79,7 @@ class Parameters:
         target = checked(Target, given, of=self.__class__.__name__)
         _ = target.parameters, target.unit
         if target.patient_column in (*self.schema.released_columns, *self.schema.ignore):
-            raise ConfigurationError(
-                "PRIVACY_UNIT_INVALID",
-                "expected a patient_column outside columns, label and ignore of the schema, found "
-                f"{target.patient_column!r} in it; the patient is never released",
-            )
+            raise refusal("PRIVACY_UNIT_INVALID", patient=target.patient_column)
         return target
 
     def _settings(self) -> Any:
@@ -104,18 +102,9 @@ class Parameters:
         from tasks.histories.event_frames import event_release
 
         if self.kind != "clustmix" or domain.image or rows > 1 or not target.patient_column:
-            raise ConfigurationError(
-                "EVENTS_INVALID",
-                "expected ClustMix of a table with a patient_column and one row of each patient, "
-                "as tables of events are declared, found another",
-            )
+            raise refusal("EVENTS_INVALID")
         return event_release(self.schema, self.schema.events, domain)
 
     def _require_unspent(self) -> None:
         if self._spent:
-            raise ConfigurationError(
-                "FITTED",
-                "expected a model that has measured nothing, found one that has; a second fit is a "
-                "second charge to the same patients, so make a new model where that is meant "
-                "(sklearn.base.clone)",
-            )
+            raise refusal("FITTED")

@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 
 from clustmix.schema import Schema
-from privacy.errors import ConfigurationError
+from privacy.errors import refusals
 from storage.schema.event_tables import PATIENTS, EventDeclaration
 from storage.schema.table import TableSchema, check_names
 from storage.sources.cells import (
@@ -20,6 +20,8 @@ from storage.sources.cells import (
     dated,
     type_refused,
 )
+
+refusal = refusals(__package__)
 
 _INDEX = re.compile(r"__index_level_\d+__")
 _Kind = Literal["integer", "real", "date", "categorical", "ignore"]
@@ -58,10 +60,10 @@ def declared_tables(
     """Return the `declared_columns` of the patients and of each table of events, by name."""
     declared = {table.name: table for table in schema.events}
     if {*events} != {*declared}:
-        raise ConfigurationError(
+        raise refusal(
             "EVENTS_DIFFER",
-            f"expected events of {', '.join(declared) or 'no table'}, as the schema declares, "
-            f"found {', '.join(map(str, events)) or 'none'}; give events={{name: table}}",
+            declared=", ".join(declared) or "no table",
+            found=", ".join(map(str, events)) or "none",
         )
     people = declared_columns(frame, schema, patient_column)
     own = {name: declared_columns(events[name], one, one.key) for name, one in declared.items()}
@@ -176,17 +178,11 @@ def _arrow_table(frame: Any) -> pa.Table:
         except Exception:  # its text, and its type, may come from the cells
             table = None
         if table is None:
-            raise ConfigurationError(
-                "FRAME_TYPE", "expected columns of types that Arrow has, found another; cast it"
-            )
+            raise refusal("FRAME_TYPE cells")
         # An index without a name is no column, as it is none in pandas.
         return table.drop_columns(list(filter(_INDEX.fullmatch, table.column_names)))
     if hasattr(frame, "__dataframe__"):
         from pyarrow.interchange import from_dataframe
 
         return from_dataframe(frame)
-    raise ConfigurationError(
-        "FRAME_TYPE",
-        "expected a pandas DataFrame, or a table that speaks the Arrow PyCapsule interface or the "
-        f"dataframe interchange protocol, found {frame.__class__.__name__}",
-    )
+    raise refusal("FRAME_TYPE", kind=frame.__class__.__name__)

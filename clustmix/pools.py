@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from clustmix.guarantee import Charged
 from clustmix.synthesizer import Synthesizer
-from privacy.errors import ConfigurationError
+from privacy.errors import refusals
 
 if TYPE_CHECKING:
     from clustmix.guarantee import Guarantee
     from tasks.measurement.pooled_sums import Part, Pool
     from tasks.reporting.conclusions import Interval
+
+refusal = refusals(__package__)
 
 _Model = TypeVar("_Model", bound=Synthesizer)
 
@@ -42,9 +44,7 @@ def pool(models: Sequence[_Model], *, disjoint: bool = False) -> _Model:
 
     first, parts = next(iter(models), None), [_part(model) for model in models]
     if first is None or len({model._measured().file for model in models}) < len(models):
-        raise ConfigurationError(
-            "PARTS_TWICE", "expected fitted models to pool, each once, found none or one twice"
-        )
+        raise refusal("PARTS_TWICE")
     for model in models[1:]:
         require_alike(_declared(first), _declared(model))
     guarantee = _joint([model.guarantee_ for model in models], disjoint=disjoint)
@@ -85,9 +85,7 @@ def _part(model: Synthesizer) -> Part:
 
     fitted = model._measured()
     if fitted.file is None:
-        raise ConfigurationError(
-            "PARTS_POOLED", "expected models that have measured, found a pool or a draw of one"
-        )
+        raise refusal("PARTS_POOLED")
     plan, events = model.plan().measurement, fitted.guarantee.events
     return part_of(fitted.method, plan, fitted.released, sums=fitted.sums, events=events)
 

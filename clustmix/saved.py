@@ -18,7 +18,7 @@ from pydantic import BaseModel, JsonValue, model_validator
 from clustmix.guarantee import Charged, Guarantee
 from clustmix.methods import METHODS
 from clustmix.schema import Schema
-from privacy.errors import ClustMixError, ConfigurationError, IntegrityError
+from privacy.errors import ClustMixError, refusals
 from privacy.events import Event, event_from_dict, event_to_dict
 from privacy.parameters import Adjacency
 from storage.files.documents import Document, Sha256, Text
@@ -26,6 +26,8 @@ from storage.releases.manifest import MethodRecord
 from storage.releases.measurements import RELEASED_FILE, arrays_of_bytes, arrays_to_bytes
 from storage.schema.vocabulary import Vocabulary
 from tasks.methods.registry import method_entry
+
+refusal = refusals(__package__)
 
 
 class ModelRecord(Document):
@@ -115,40 +117,25 @@ def read(path: Path) -> tuple[bytes, ModelRecord, dict[str, NDArray[Any]]]:
             # Uncompressed: what is read is no larger than the file.
             kept = [(info.filename, info.compress_type) for info in archive.infolist()]
             if kept != [(name, zipfile.ZIP_STORED) for name in (ModelRecord.FILE, RELEASED_FILE)]:
-                raise _damaged(path)
+                raise refusal("MODEL_INVALID", path=path)
             text, arrays = (archive.read(name) for name in archive.namelist())
     except (OSError, zipfile.BadZipFile, NotImplementedError, EOFError, ValueError):
-        raise _damaged(path) from None
+        raise refusal("MODEL_INVALID", path=path) from None
     record = ModelRecord.from_bytes(text)
     if hashlib.sha256(arrays).hexdigest() != record.released:
-        raise _damaged(path)
+        raise refusal("MODEL_INVALID", path=path)
     try:
         return content, record, arrays_of_bytes(arrays)
     except ValueError:
-        raise _damaged(path) from None
+        raise refusal("MODEL_INVALID", path=path) from None
 
 
 def write_new(path: Path, content: bytes | None) -> None:
     """Write a file that is not there yet (else it is a ConfigurationError); a pool has none."""
     if content is None:
-        raise ConfigurationError(
-            "POOL_NOT_SAVED",
-            "expected a model that has measured, found a pool or a draw; save what it was made of, "
-            "as making it again is free",
-        )
+        raise refusal("POOL_NOT_SAVED")
     try:
         with path.open("xb") as file:
             file.write(content)
     except OSError as error:
-        raise ConfigurationError(
-            "FILE_NOT_MADE",
-            f"expected a place for a new file at {path}, found: {error.strerror}; name another",
-        ) from None
-
-
-def _damaged(path: Path) -> IntegrityError:
-    return IntegrityError(
-        "MODEL_INVALID",
-        f"expected a model that save has written at {path}, found none or a damaged one; use "
-        "another copy",
-    )
+        raise refusal("FILE_NOT_MADE", path=path, fault=error.strerror) from None

@@ -9,12 +9,14 @@ import yaml
 from pydantic import ModelWrapValidatorHandler, ValidationError, ValidationInfo, model_validator
 
 from clustmix.target import in_one_line
-from privacy.errors import ConfigurationError
+from privacy.errors import refusals
 from storage.schema import column_blocks, columns, date_columns, event_tables, labels
 from storage.schema.columns import Declaration
 from storage.schema.faults import require_filled_in
 from storage.schema.plain_yaml import read_mapping
 from storage.schema.table import TableSchema
+
+refusal = refusals(__package__)
 
 
 class _Declared(Declaration):
@@ -352,9 +354,5 @@ class Schema(_Declared, TableSchema):
 def require_schema(schema: object) -> None:
     """Refuse (ConfigurationError) what is no schema, and a draft in which a placeholder is left."""
     if not isinstance(schema, Schema):
-        raise ConfigurationError(
-            "SCHEMA_INVALID",
-            f"expected a clustmix.Schema, found {schema.__class__.__name__}; Schema.from_yaml "
-            "reads one",
-        )
+        raise refusal("SCHEMA_INVALID", kind=schema.__class__.__name__)
     require_filled_in("SCHEMA_INCOMPLETE", schema._written(), "schema")

@@ -19,7 +19,7 @@ from clustmix.estimator_parameters import Parameters
 from clustmix.schema import Schema
 from clustmix.target import Fitted, NotFittedError, row_count
 from privacy.charges import unit_in_words
-from privacy.errors import ConfigurationError
+from privacy.errors import refusals
 from storage.schema.columns import raw_text
 from storage.schema.event_tables import PATIENTS
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from privacy.events import Event
     from privacy.mechanisms import NoisyStatistic
     from storage.ledger.ledger_db import LedgerDatabase
+
+refusal = refusals(__package__, NotFittedError)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -193,11 +195,7 @@ class Synthesizer(Parameters):
         fitted, schema = self._measured(), self.schema
         n_rows = row_count(n, declared=self._declared_rows())
         if not hasattr(where or {}, "items"):
-            raise ConfigurationError(
-                "CONDITION_INVALID",
-                "expected where as a mapping of column to level, found "
-                f"{where.__class__.__name__}; write where={{column: level}}",
-            )
+            raise refusal("CONDITION_INVALID", kind=where.__class__.__name__)
         conditions = {column: raw_text(level) for column, level in (where or {}).items()}
         tables = sampled_tables(
             *(fitted.method, fitted.released, conditions),
@@ -224,9 +222,7 @@ class Synthesizer(Parameters):
 
         fitted, n_points = self._measured(), row_count(points, declared=None)
         if not 10 <= n_points <= 2_000:
-            raise ConfigurationError(
-                "POINTS_INVALID", f"expected 10 to 2,000 points, found {n_points}"
-            )
+            raise refusal("POINTS_INVALID", n_points=n_points)
         rng, own = system_generator(), (fitted.method, self.schema, fitted.released)
         rows = sample_rows(*own, {}, rng=rng, n_rows=LABEL_ROWS)
         frame = distilled(rows, self.schema, n_points)
@@ -271,11 +267,7 @@ class Synthesizer(Parameters):
         sums = {name: released.pop(name) for name in list(released) if name.startswith(own)}
         [made] = [one for one in METHODS if one.kind == record.method.name]
         if not issubclass(made, cls):
-            raise ConfigurationError(
-                "OTHER_METHOD",
-                f"expected a model of {cls.__name__}, found one of {made.__name__}; load it as "
-                "that",
-            )
+            raise refusal("OTHER_METHOD", wanted=cls.__name__, found=made.__name__)
         recorded = {
             **dict(record),
             **dict(record.settings),
@@ -389,9 +381,5 @@ class Synthesizer(Parameters):
 
     def _measured(self) -> Fitted:
         if self._fitted is None:
-            raise NotFittedError(
-                "NOT_FITTED",
-                "expected a fitted model, found one that has measured nothing; call fit with a "
-                "table first",
-            )
+            raise refusal("NOT_FITTED")
         return self._fitted

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Literal
 
 from flows.publication import Publisher, ReleaseOutcome
+from privacy.errors import refusals
 from privacy.ledger import EntryState, LedgerEntry
-from storage.files.documents import Record, digest_of, refusals
+from storage.files.documents import Record, digest_of
 from storage.files.refs import ReleaseRef
 from storage.keys.keys import SigningKey
 from storage.releases.manifest import MANIFEST_FILE, Manifest

@@ -23,9 +23,8 @@ from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
 from pydantic import SecretStr
 
-from privacy.errors import ClustMixError
+from privacy.errors import ClustMixError, refusals
 from privacy.ledger import EntryState, LedgerEntry
-from storage.files.documents import refusals
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient

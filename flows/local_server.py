@@ -18,7 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from flows.supervisor import RUNNING, PartState, ServerError, Supervisor, run_module
-from storage.files.documents import Record, listed, read_kept, refusals, write_kept
+from privacy.errors import refusals
+from storage.files.documents import Record, listed, read_kept, write_kept
 from storage.files.private import ensure_private_directory, folder_locked
 from storage.files.workspace import forbid_core_dumps
 from storage.settings import Settings

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from flows.publication import Publisher, job_of_measurement
-from privacy.errors import ConfigurationError
+from privacy.errors import refusals
 from privacy.ledger import EntryState, LedgerEntry
 from storage.files.documents import canonical_json, digest_of
 from storage.files.private import read_bounded
@@ -26,6 +26,8 @@ from tasks.measurement.pooled_sums import noisy_of, pool_of, require_alike
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.reporting.conclusions import Interval, contrast
 from tasks.steps.parts import part_of_measurement, sums_of_measurement
+
+refusal = refusals(__package__)
 
 
 def exported(publisher: Publisher, release_id: str) -> bytes:
@@ -60,11 +62,7 @@ def pooled(
     files = [source for source in sources if Path(source).is_file()]
     own = [source for source in sources if source not in files]
     if not own or len(sources) < 2:
-        raise ConfigurationError(
-            "PARTS_MISSING",
-            "expected two parts or more, one of them a release of this installation, found fewer; "
-            "name releases, and files of clustmix export",
-        )
+        raise refusal("PARTS_MISSING")
     trusted = (*publisher.keys.pipeline_public(), *hospitals)
     contents = [exported(publisher, source) for source in own]
     contents += [read_bounded(Path(file), MAX_PART_BYTES) for file in files]

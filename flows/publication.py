@@ -13,9 +13,9 @@ from flows.site.request import job_of
 from flows.site.site_file import SiteFile
 from privacy import randomness
 from privacy.charges import Caps
-from privacy.errors import IntegrityError
+from privacy.errors import IntegrityError, refusals
 from privacy.ledger import EntryState, LedgerEntry
-from storage.files.documents import KEPT, Record, refusals
+from storage.files.documents import KEPT, Record
 from storage.files.refs import ReleaseRef, new_release_id
 from storage.files.workspace import PrivateWorkspace
 from storage.keys.key_store import KeyStore

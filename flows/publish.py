@@ -11,8 +11,9 @@ from flows import decisions, serving
 from flows.installation import Installation
 from flows.publication import Publisher, ReleaseOutcome, job_of_measurement
 from flows.site.request import FORM, ReleaseRequest, load_job
+from privacy.errors import refusals
 from privacy.ledger import EntryState, LedgerEntry
-from storage.files.documents import DatasetName, Record, ReleaseId, refusals
+from storage.files.documents import DatasetName, Record, ReleaseId
 from storage.releases.manifest import MANIFEST_FILE, Manifest
 from storage.releases.signatures import Approval
 from storage.schema.declarations import Declarations

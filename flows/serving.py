@@ -16,10 +16,9 @@ from flows.measurement import clean_up
 from flows.orchestrator import refuse_unsafe_orchestrator
 from flows.site.request import ReleaseRequest
 from flows.stages import STEPS, place_of, text_of
-from privacy.errors import BudgetRefused, ClustMixError
+from privacy.errors import BudgetRefused, ClustMixError, refusals
 from privacy.ledger import Balance, EntryState, LedgerEntry
 from storage.arrivals.arrival_store import ArrivalStore
-from storage.files.documents import refusals
 from storage.releases.manifest import Manifest
 from storage.settings import Settings, require_fixed_places
 from tasks.execution import runtime

@@ -26,8 +26,7 @@ from xmlrpc.client import Fault, ServerProxy, Transport
 import jinja2
 import psutil
 
-from privacy.errors import ClustMixError
-from storage.files.documents import refusals
+from privacy.errors import ClustMixError, refusals
 from storage.files.private import replace_durably
 
 MARK = "CLUSTMIX_SERVER"

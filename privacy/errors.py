@@ -5,8 +5,10 @@ the records of an orchestrator.  A message about private data names the rule and
 never a value, a row or a count.
 """
 
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import resources
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -61,6 +63,24 @@ class LedgerError(ClustMixError):
 
 class IntegrityError(ClustMixError):
     """A record or a file that was changed after it was written (exit code 1)."""
+
+
+def refusals(package: str, *own: type[ClustMixError]) -> Callable[..., ClustMixError]:
+    """Return the function that makes the errors in ``refusals.toml`` of a package.
+
+    It takes a code, or code and case, and the facts that fill the braces of the text: all public.
+    The texts are read here, so that an error needs no file. `own` are classes of the package.
+    """
+    kinds = globals() | {kind.__name__: kind for kind in own}
+    by_kind = tomllib.loads(resources.files(package).joinpath("refusals.toml").read_text("utf-8"))
+    texts = {key: (kind, text) for kind, keys in by_kind.items() for key, text in keys.items()}
+
+    def refusal(key: str, /, **facts: object) -> ClustMixError:
+        kind, text = texts[key]
+        error: ClustMixError = kinds[kind](key.partition(" ")[0], text.format(**facts))
+        return error
+
+    return refusal
 
 
 def require(condition: bool, expected: str, found: object) -> None:

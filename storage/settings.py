@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from privacy.errors import ConfigurationError
-from storage.files.documents import refusals
+from privacy.errors import ConfigurationError, refusals
 from storage.files.private import ensure_private_directory, folder_locked, replace_durably
 from storage.ledger.ledger_db import LedgerDatabase
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from flows.cli.options import Commands, argument, option
-from storage.files.documents import refusals
+from privacy.errors import refusals
 
 refusal = refusals(__package__)
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from flows.cli import terminal
 from flows.cli.options import Commands, argument, load_settings, option
-from privacy.errors import IntegrityError
-from storage.files.documents import refusals
+from privacy.errors import IntegrityError, refusals
 
 if TYPE_CHECKING:
     from privacy.ledger import Balance, LedgerEntry

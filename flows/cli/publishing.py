@@ -13,7 +13,7 @@ from flows.cli import terminal
 from flows.cli.options import Bundle, Commands, Explain, ReleaseId, argument, load_settings, option
 from flows.cli.terminal import Whole
 from flows.stages import PUBLISH
-from storage.files.documents import refusals
+from privacy.errors import refusals
 
 if TYPE_CHECKING:
     from flows.installation import Installation

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from flows.cli import terminal
 from flows.cli.options import Commands, argument, option
-from storage.files.documents import refusals
+from privacy.errors import refusals
 
 if TYPE_CHECKING:
     from tasks.methods.registry import MethodEntry

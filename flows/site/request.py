@@ -11,12 +11,14 @@ from pydantic import ConfigDict, Field
 from flows.site.site_file import SiteFile, load_site
 from privacy.calibration import release_rho
 from privacy.charges import Caps, Partition
-from privacy.errors import ConfigurationError
+from privacy.errors import refusals
 from privacy.parameters import PrivacyParameters, PrivacyUnit
 from storage.files.documents import DatasetName, Record, ReleaseId
 from storage.files.refs import ReleaseRef, new_release_id
 from storage.schema.visit_columns import AnyPartition, ByEntry
 from tasks.steps.job import ReleaseJob
+
+refusal = refusals(__package__)
 
 _ARRIVAL_ID = r"^a-[0-9]{8}-[0-9a-f]{8}$"
 
@@ -147,17 +149,9 @@ def load_job(request: ReleaseRequest, *, sites: Path, requester: str | None) -> 
 def asked_job(request: ReleaseRequest, site: SiteFile, *, requester: str | None) -> ReleaseJob:
     """Return the job of a request, if its site file allows it (else ConfigurationError)."""
     if site.dataset != request.dataset:
-        raise ConfigurationError(
-            "OTHER_DATASET",
-            f"expected a site file of dataset {request.dataset!r}, found {site.dataset!r}",
-        )
+        raise refusal("OTHER_DATASET", wanted=request.dataset, found=site.dataset)
     if site.approval == "officer" and requester is None:
-        raise ConfigurationError(
-            "REQUESTER_MISSING",
-            "expected the key of the person who asks, because an officer other than that person "
-            "has to approve; give --key (clustmix keygen makes one), or CLUSTMIX_REQUESTER where "
-            "the orchestrator asks",
-        )
+        raise refusal("REQUESTER_MISSING")
     if site.distill is not None:
         # A missing package is noticed before the charge.
         import_module("tasks.distillation.tangent_kernels").tangent_kernel(depth=1)
@@ -166,6 +160,5 @@ def asked_job(request: ReleaseRequest, site: SiteFile, *, requester: str | None)
         if entry is not None:
             expected = f"a {entry.every} up to {entry.last_period(datetime.now(UTC))}, the last"
         if entry is None or not entry.has_ended(request.period):
-            text = f"expected {expected}, by privacy_unit.partition, found {request.period}"
-            raise ConfigurationError("PERIOD_INVALID", text)
+            raise refusal("PERIOD_INVALID", expected=expected, found=request.period)
     return job_of(site, request.release_id, requester=requester, period=request.period)

@@ -20,7 +20,7 @@ from pydantic import (
 
 from privacy.errors import ConfigurationError
 from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
-from storage.files.documents import KEPT
+from storage.files.documents import KEPT, listed
 from storage.schema.columns import (
     Declaration,
     PrintableText,
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 else:
     _EventTables = import_module("tasks.histories.event_sources").EventTables
 
+_FAULTS = listed(__package__, "faults.toml")
 _MOST_ROWS, _MOST_VALUES = 250_000, 50_000_000
 """Rows cost no privacy, and a classifier needs many to see through the chance in a label."""
 
@@ -74,14 +75,11 @@ class _Unit(Declaration):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.column is None and (self.partition or self.key) is not None:
-            raise ValueError("expected no partition and no key where no column names the patient")
+            raise ValueError(_FAULTS["unnamed"])
         if self.column is None and self.max_rows_per_patient != 1:
-            raise ValueError("expected max_rows_per_patient: 1 where no column names the patient")
+            raise ValueError(_FAULTS["unnamed_rows"])
         if self.visits is not None and (self.column is None or self.max_rows_per_patient != 1):
-            raise ValueError(
-                "expected max_rows_per_patient: 1 and a column that names the patient, as visits "
-                "make one row of each"
-            )
+            raise ValueError(_FAULTS["visits_unit"])
         return self
 
 
@@ -247,61 +245,39 @@ class SiteFile(Declaration):
         """Give the faults of parts that do not go together, each in words."""
         schema = self.table_schema
         if self.privacy_unit.visits is not None and self.source.kind in ("fhir", "omop"):
-            yield (
-                "privacy_unit.visits: expected none of a source of kind fhir or omop, which "
-                "has one row of each patient"
-            )
+            yield _FAULTS["visits"]
         declared = {*self._source_columns, *schema.released_columns, *schema.ignore}
         if self.privacy_unit.column in declared:
-            yield (
-                "privacy_unit.column: expected a column outside schema.columns, labels and "
-                "schema.ignore; the patient column is never released"
-            )
+            yield _FAULTS["column"]
         if not kept:
             yield from _fault_of(check_source_unit, self.source, self.privacy_unit.column)
         yield from _fault_of(self.source.check_image, schema.image)
         known = {*self._source_columns, *schema.ignore}
         if stray := sorted(set(self.source.select) - known):
-            yield (
-                f"source.select: expected declared columns, found {', '.join(stray)}; list them "
-                f"under schema.ignore{did_you_mean(stray[0], known)}"
-            )
+            hint = did_you_mean(stray[0], known)
+            yield _FAULTS["select"].format(found=", ".join(stray), hint=hint)
         yield from self._faults_of_caps()
         adds_up = self.method.kind in ("clustmix", "naive_bayes") and schema.image is None
         if self.publish is not None and not (adds_up and self.privacy_unit.partition):
-            yield "publish.pool: expected a partition, and a table by clustmix or naive_bayes"
+            yield _FAULTS["pool"]
         if self.privacy_unit.partition and self.privacy.adjacency is not Adjacency.ADD_REMOVE:
-            yield (
-                "privacy_unit.partition: expected adjacency add_remove; a patient who is replaced "
-                "may move from one part to another, so the parts do not protect each other"
-            )
+            yield _FAULTS["partition"]
         if self.soft_labels and (schema.image is None or self.method.kind != "clustmix"):
-            yield (
-                "soft_labels: expected schema.image and method.kind clustmix, which alone has a "
-                "teacher; leave it out"
-            )
+            yield _FAULTS["soft_labels"]
         if self.distill is not None and schema.image is None:
             n_codes = sum(column.n_codes for column in schema.columns)
             if n_codes > _MOST_CODES:
-                yield (
-                    f"distill: expected at most {_MOST_CODES:,} levels and bins of all columns, "
-                    f"found {n_codes:,}; leave it out"
-                )
+                yield _FAULTS["distill"].format(most=_MOST_CODES, found=n_codes)
         if self.gate is not None and not kept:
             from tasks.gates.suites import cells_of, refusals
 
             unit, visits = self.privacy_unit.column, self.privacy_unit.visits
-            read = (
-                cells_of(schema, unit)
-                if visits is None
-                else cells_of(visits.row_schema(schema), unit, visits.order)
-            )
+            rows = schema if visits is None else visits.row_schema(schema)
+            read = cells_of(rows, unit, None if visits is None else visits.order)
             for fault in refusals(self.gate.expectations, read=read, released=cells_of(schema)):
                 yield f"gate.expectations: {fault}"
         if self.arrival is not None and self.source.kind not in ("csv", "parquet"):
-            yield (
-                "arrival: expected a source of kind csv or parquet, since what arrives is a file"
-            )
+            yield _FAULTS["arrival"]
 
     def _faults_of_events(self, *, kept: bool) -> Iterator[str]:
         schema, unit = self.table_schema, self.privacy_unit
@@ -309,12 +285,9 @@ class SiteFile(Declaration):
             return
         one_row = unit.column and unit.max_rows_per_patient == 1 and unit.visits is None
         if not one_row or schema.image is not None or self.method.kind != "clustmix":
-            yield (
-                "events: expected a table by clustmix with one row of each patient: "
-                "privacy_unit.column, max_rows_per_patient: 1 and no visits"
-            )
+            yield _FAULTS["events"]
         elif single := [k for k in ("publish", "arrival", "parts") if getattr(self, k) is not None]:
-            yield f"events: expected none of what is of a single table; remove {', '.join(single)}"
+            yield _FAULTS["events_single"].format(found=", ".join(single))
         elif not kept:
             try:
                 _ = import_module("tasks.histories.event_frames").event_release(
@@ -333,8 +306,7 @@ class SiteFile(Declaration):
             ("window.epsilon", None if window is None else window.epsilon),
         ):
             if cap is not None and cap < self.privacy.epsilon:
-                text = "expected at least privacy.epsilon, so that one release is possible"
-                yield f"budget.{key}: {text}"
+                yield _FAULTS["cap"].format(key=key)
 
     @property
     def parameters(self) -> PrivacyParameters:

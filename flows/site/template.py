@@ -13,13 +13,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from pydantic import ValidationError
 
 from flows.site.proposal import derivation, label_lines, proposal, quoted, shown
-from privacy.errors import ConfigurationError, InputError
+from privacy.errors import InputError, refusals
 from storage.codebooks.variables import Variable
 from storage.schema.columns import did_you_mean, number_of
 from storage.schema.plain_yaml import PLACEHOLDER
 from storage.sources.cells import arrow_kind
 from storage.sources.cohorts import CohortReader
 from storage.sources.declared import CsvSource, ParquetSource
+
+refusal = refusals(__package__)
 
 
 def site_template(
@@ -42,19 +44,12 @@ def site_template(
     named = {"label": label, "time": time, "patient": patient}
     for option, name in (*named.items(), *(("ignore", n) for n in ignore)):
         if name is not None and name not in header:
-            raise InputError(
-                "COLUMN_MISSING",
-                f"expected --{option} to name a column of the table{did_you_mean(name, header)}",
-            )
+            raise refusal("COLUMN_MISSING", option=option, hint=did_you_mean(name, header))
     codebook = codebook or {}
     described = _matched(header, codebook)
     used = {variable.name for variable in described.values()}
     if codebook and not described:
-        raise ConfigurationError(
-            "CODEBOOK_OTHER_TABLE",
-            "expected columns of the table in the codebook, found none of them; check that names "
-            "are spelled alike",
-        )
+        raise refusal("CODEBOOK_OTHER_TABLE")
     unused = {
         name: shown(f"by the codebook: {variable.meaning or 'identifier, date or free text'}")
         for name, variable in described.items()
@@ -114,12 +109,8 @@ def source_of(
         return CsvSource(kind="csv", path=path, delimiter=delimiter, encoding=encoding)
     except ValidationError as error:
         if error.errors()[0]["loc"] == ("encoding",):
-            text = "expected --encoding to name a text encoding, such as utf-8 or latin-1"
-            raise ConfigurationError("INVALID_ENCODING", text) from None
-        raise ConfigurationError(
-            "INVALID_DELIMITER",
-            "expected --delimiter to be one character, neither a quote nor a line end",
-        ) from None
+            raise refusal("INVALID_ENCODING") from None
+        raise refusal("INVALID_DELIMITER") from None
 
 
 def describe_table(
@@ -132,11 +123,7 @@ def describe_table(
         raise InputError(error.code, _before_a_site_file(error.message)) from None
     if isinstance(source, CsvSource):
         if any(number_of(name) is not None for name in header):
-            raise InputError(
-                "CSV_HEADER",
-                "expected names in the first line, found a number; a file without a header line "
-                "has a patient there: add the header",
-            )
+            raise refusal("CSV_HEADER")
         return header, None
     path = Path(str(source.path))
     if path.is_dir():

@@ -9,11 +9,10 @@ from uuid import NAMESPACE_URL, uuid5
 
 from flows.events import PublicEvent, dataset_event
 from flows.site.site_file import load_site
-from privacy.errors import ClustMixError, InputError
+from privacy.errors import ClustMixError, InputError, refusals
 from storage.arrivals.arrival_store import Arrival, ArrivalStore
 from storage.arrivals.landing import LandingFolder
 from storage.arrivals.ready_files import ReadyFile, parse_ready_file
-from storage.files.documents import refusals
 from storage.files.private import ensure_private_directory, open_private
 
 refusal = refusals(__package__)

@@ -7,10 +7,9 @@ from functools import partial
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
-from privacy.errors import ClustMixError
+from privacy.errors import ClustMixError, refusals
 from privacy.ledger import EntryState, LedgerEntry
 from privacy.randomness import OperatingSystemNoise
-from storage.files.documents import refusals
 from storage.files.private import ensure_private_directory
 from storage.keys.key_store import KeyStore
 from storage.keys.keys import SigningKey

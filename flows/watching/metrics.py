@@ -22,9 +22,8 @@ from prometheus_client.registry import Collector
 
 from flows.local_server import METRICS_PASSWORD_FILE, kept_secret
 from flows.watching.status import Status
-from privacy.errors import ClustMixError
+from privacy.errors import ClustMixError, refusals
 from storage.arrivals.landing import LandingFolder
-from storage.files.documents import refusals
 from storage.files.private import ensure_private_directory
 from storage.files.refs import is_loopback
 

@@ -21,9 +21,10 @@ from pydantic import Field
 from flows.events import PublicEvent, dataset_event, every, release_event
 from flows.watching.budgets import DatasetBudget
 from flows.watching.schedules import TAG, event_id
+from privacy.errors import refusals
 from privacy.ledger import GENESIS_HASH, EntryState, LedgerEntry, latest_entries
 from privacy.spending import moment
-from storage.files.documents import Record, read_kept, refusals
+from storage.files.documents import Record, read_kept
 from storage.ledger.books import check_head
 from tasks.steps.entries import AFTER_SEAL, CHECK_FAILED, CHECK_PASSED
 

@@ -13,8 +13,8 @@ import pandas as pd
 from scipy.special import ndtr, softmax
 
 from flows.watching.planning import Planning
+from privacy.errors import refusals
 from privacy.randomness import OperatingSystemNoise
-from storage.files.documents import refusals
 from storage.releases.bundles import VerifiedBundle
 from storage.schema.table import TableSchema
 from tasks.gates.agreement import CodedTable, shares_by_label, total_variation

@@ -40,10 +40,10 @@ from flows.watching.outbox import (
 )
 from flows.watching.schedules import pause_exhausted, review_schedules
 from flows.watching.status import collect
-from privacy.errors import ClustMixError
+from privacy.errors import ClustMixError, refusals
 from privacy.ledger import LedgerEntry
 from storage.arrivals.arrival_store import ArrivalStore
-from storage.files.documents import refusals, write_kept
+from storage.files.documents import write_kept
 from storage.files.workspace import live_run_ids
 from storage.keys.key_store import KeyStore
 from storage.ledger.ledger_db import HeadFile

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from storage.files.documents import refusals
+from privacy.errors import refusals
 from storage.files.private import ensure_private_directory, locks, open_lock
 
 refusal = refusals(__package__)

@@ -23,6 +23,7 @@ from privacy.errors import (
     LedgerError,
     MissingExtra,
     Withheld,
+    refusals,
 )
 from storage.arrivals.landing import LandingFolder, content_name, copy_table, is_ours
 from storage.arrivals.ready_files import ReadyFile
@@ -33,7 +34,6 @@ from storage.arrivals.rows import (
     Outcome,
     arrival_transaction,
 )
-from storage.files.documents import refusals
 from storage.files.private import ensure_private_directory, folder_locked, locks
 
 refusal = refusals(__package__)

@@ -18,10 +18,10 @@ from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from privacy.errors import InputError
+from privacy.errors import InputError, refusals
 from storage.arrivals.landing_remote import RemotePlace
 from storage.arrivals.ready_files import MAX_READY_BYTES, READY_SUFFIX, ReadyFile
-from storage.files.documents import FileDigest, refusals
+from storage.files.documents import FileDigest
 from storage.files.private import fsync_directory, make_durable, open_private
 
 refusal = refusals(__package__)

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from privacy.errors import ClustMixError
-from storage.files.documents import refusals
+from privacy.errors import ClustMixError, refusals
 
 refusal = refusals(__package__)
 _BLOCK_BYTES = 2**23

@@ -21,14 +21,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, ValidationError
 
-from privacy.errors import ConfigurationError, InputError, IntegrityError
+from privacy.errors import ConfigurationError, InputError, IntegrityError, refusals
 from storage.files.documents import (
     DatasetName,
     FileDigest,
     Record,
     Sha256,
     canonical_json,
-    refusals,
     strict_json,
 )
 from storage.files.private import open_regular, replace_durably

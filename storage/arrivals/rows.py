@@ -8,32 +8,14 @@ from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 
-from privacy.errors import ClustMixError
-from storage.files.documents import Record, refusals
+from privacy.errors import ClustMixError, refusals
+from storage.files.documents import Record, listed
 from storage.files.private import open_lock
 
 refusal = refusals(__package__)
 _BUSY_TIMEOUT_SECONDS = 30.0
 
-_SCHEMA = """CREATE TABLE IF NOT EXISTS arrivals (
-    arrival_id TEXT PRIMARY KEY,
-    dataset TEXT NOT NULL,
-    nonce TEXT NOT NULL UNIQUE,
-    content TEXT NOT NULL,
-    accepted_at TEXT NOT NULL,
-    state TEXT NOT NULL CHECK (state IN ('accepted', 'taken', 'done')),
-    outcome TEXT,
-    failures INTEGER NOT NULL DEFAULT 0,
-    not_before TEXT NOT NULL,
-    release_id TEXT,
-    landed TEXT
-) STRICT"""
-
-_RUNS_SCHEMA = """CREATE TABLE IF NOT EXISTS runs (
-    arrival_id TEXT NOT NULL REFERENCES arrivals (arrival_id),
-    release_id TEXT NOT NULL,
-    PRIMARY KEY (arrival_id, release_id)
-) STRICT"""
+_SCHEMA = listed(__package__, "arrivals.toml")["schema"]
 
 
 class ArrivalState(StrEnum):
@@ -128,8 +110,8 @@ def arrival_transaction(path: Path) -> Iterator[ArrivalTransaction]:
             # EXTRA: a rollback journal that reappears after a loss of power would undo a commit.
             connection.execute("PRAGMA synchronous = EXTRA")
             connection.execute("BEGIN IMMEDIATE")
-            connection.execute(_SCHEMA)
-            connection.execute(_RUNS_SCHEMA)
+            for statement in _SCHEMA:
+                connection.execute(statement)
             yield ArrivalTransaction(connection)
             connection.execute("COMMIT")
             return

@@ -5,7 +5,7 @@ import json
 import math
 import os
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
@@ -13,8 +13,8 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from privacy import errors
 from privacy.errors import ClustMixError, ConfigurationError, IntegrityError
+from privacy.errors import refusals as refusals  # noqa: PLC0414 (of two sources)
 from storage.files.private import (
     ensure_private_directory,
     open_regular,
@@ -167,21 +167,3 @@ def write_kept(path: Path, content: BaseModel | str) -> None:
 def listed(package: str, file: str) -> dict[str, Any]:
     """Return the content of a TOML file that comes with a package of the program."""
     return tomllib.loads(resources.files(package).joinpath(file).read_text("utf-8"))
-
-
-def refusals(package: str, *own: type[ClustMixError]) -> Callable[..., ClustMixError]:
-    """Return the function that makes the errors in ``refusals.toml`` of a package.
-
-    It takes a code, or code and case, and the facts that fill the braces of the text: all public.
-    The texts are read here, so that an error needs no file. `own` are classes of the package.
-    """
-    kinds = vars(errors) | {kind.__name__: kind for kind in own}
-    by_kind = listed(package, "refusals.toml").items()
-    texts = {key: (kind, text) for kind, keys in by_kind for key, text in keys.items()}
-
-    def refusal(key: str, /, **facts: object) -> ClustMixError:
-        kind, text = texts[key]
-        error: ClustMixError = kinds[kind](key.partition(" ")[0], text.format(**facts))
-        return error
-
-    return refusal

@@ -10,8 +10,10 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from privacy.errors import ConfigurationError, IntegrityError
+from privacy.errors import IntegrityError, refusals
 from storage.files.refs import check_file_name, check_name
+
+refusal = refusals(__package__)
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -32,35 +34,16 @@ def ensure_private_directory(path: Path) -> Path:
             folder.mkdir(mode=0o700, exist_ok=True)
         status = path.lstat()
     except OSError as error:
-        raise ConfigurationError(
-            "DIRECTORY_UNUSABLE",
-            f"expected to make the private directory {path}, found: {error.strerror}; choose "
-            "another place (CLUSTMIX_HOME) or mend its permissions",
-        ) from None
+        raise refusal("DIRECTORY_UNUSABLE made", path=path, fault=error.strerror) from None
     if not stat.S_ISDIR(status.st_mode):
-        raise ConfigurationError(
-            "NOT_A_DIRECTORY",
-            f"expected a directory at {path}, found a file or a symbolic link; remove it or "
-            "choose another place",
-        )
+        raise refusal("NOT_A_DIRECTORY", path=path)
     if status.st_uid != os.geteuid():
-        raise ConfigurationError(
-            "DIRECTORY_OWNER",
-            f"directory {path} belongs to another user; run as its owner or choose another place",
-        )
+        raise refusal("DIRECTORY_OWNER", path=path)
     mode = stat.S_IMODE(status.st_mode)
     if mode & 0o077 or mode & 0o700 != 0o700:
-        raise ConfigurationError(
-            "DIRECTORY_MODE",
-            f"directory {path} holds private data and must have mode 0700, found {mode:04o}; "
-            f"run: chmod 700 {path}",
-        )
+        raise refusal("DIRECTORY_MODE", path=path, mode=mode)
     if not os.access(path, os.W_OK | os.X_OK):
-        raise ConfigurationError(
-            "DIRECTORY_UNUSABLE",
-            f"expected to write to the private directory {path}, found it read-only; choose "
-            "another place (CLUSTMIX_HOME)",
-        )
+        raise refusal("DIRECTORY_UNUSABLE written", path=path)
     return path
 
 
@@ -80,7 +63,7 @@ def write_durably(path: Path, content: bytes, *, mode: int = 0o600) -> None:
     try:
         handle = open_private(path, "x")
     except FileExistsError:
-        raise IntegrityError("ALREADY_WRITTEN", f"file {path.name} is already written") from None
+        raise refusal("ALREADY_WRITTEN", name=path.name) from None
     with handle:
         handle.write(content)
         make_durable(handle, mode=mode)
@@ -191,9 +174,7 @@ def write_folder(target: Path, files: Mapping[str, bytes]) -> None:
         except OSError:
             if not os.path.lexists(target):
                 raise
-            raise IntegrityError(
-                "ALREADY_WRITTEN", f"folder {target.name} is already written and never replaced"
-            ) from None
+            raise refusal("ALREADY_WRITTEN folder", name=target.name) from None
         fsync_directory(parent)
     finally:
         shutil.rmtree(staging, ignore_errors=True)

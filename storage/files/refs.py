@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from ipaddress import ip_address
 
-from privacy.errors import ConfigurationError
+from privacy.errors import refusals
+
+refusal = refusals(__package__)
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _RELEASE_ID = re.compile(r"r-[0-9]{8}-[0-9a-f]{8}")
@@ -17,22 +19,14 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}(\.[a-z0-9]{1,8}){0,2}")
 def check_name(name: str) -> str:
     """Return a valid name of a dataset or run, which can be a folder's on any file system."""
     if _NAME.fullmatch(name) is None:
-        raise ConfigurationError(
-            "INVALID_NAME",
-            "a name has 1 to 63 characters from a-z, 0-9 and '-' and does not begin with '-'; "
-            f"found {name[:80]!r}; choose another name",
-        )
+        raise refusal("INVALID_NAME", name=name[:80])
     return name
 
 
 def check_file_name(name: str) -> str:
     """Return a name of a file: no separator, no dot first, two short suffixes at most."""
     if _FILE_NAME.fullmatch(name) is None:
-        raise ConfigurationError(
-            "INVALID_FILE_NAME",
-            "a file name has letters, digits, '-' and '_', then at most two suffixes such as "
-            f"'.csv'; found {name[:80]!r}; choose another name",
-        )
+        raise refusal("INVALID_FILE_NAME", name=name[:80])
     return name
 
 
@@ -58,11 +52,7 @@ class ReleaseRef:
     def __post_init__(self) -> None:
         check_name(self.dataset)
         if _RELEASE_ID.fullmatch(self.release_id) is None:
-            raise ConfigurationError(
-                "INVALID_RELEASE_ID",
-                "a release id looks like r-20250131-0f3a9c21; "
-                f"found {self.release_id[:80]!r}; use the id that the release was given",
-            )
+            raise refusal("INVALID_RELEASE_ID", found=self.release_id[:80])
 
     def __str__(self) -> str:
         return f"{self.dataset}/{self.release_id}"

@@ -12,9 +12,11 @@ from typing import IO, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.errors import IntegrityError
+from privacy.errors import refusals
 from storage.files import private
 from storage.files.refs import check_file_name, check_name
+
+refusal = refusals(__package__)
 
 _ROOT_LOCK = ".lock"
 _RUN_LOCK = ".alive"
@@ -52,14 +54,11 @@ class PrivateWorkspace(AbstractContextManager["PrivateWorkspace"]):
         with _root_locked(root):
             directory = root / run_id
             if os.path.lexists(directory):
-                raise IntegrityError(
-                    "WORKSPACE_EXISTS",
-                    f"run {run_id} already has a workspace; start a new run under a new id",
-                )
+                raise refusal("WORKSPACE_EXISTS", run_id=run_id)
             directory.mkdir(mode=0o700)
             lock = _try_lock(directory)
         if lock is None:
-            raise IntegrityError("WORKSPACE_LOCKED", f"run {run_id} is locked by another process")
+            raise refusal("WORKSPACE_LOCKED", run_id=run_id)
         return cls(root, run_id, lock)
 
     def __exit__(self, *raised: object) -> None:
@@ -77,9 +76,7 @@ class PrivateWorkspace(AbstractContextManager["PrivateWorkspace"]):
             # A hard link fails if the target exists, like O_EXCL, and appears all at once.
             os.link(staged, self.path(name))
         except FileExistsError:
-            raise IntegrityError(
-                "ALREADY_WRITTEN", f"file {name} of run {self.run_id} is already written"
-            ) from None
+            raise refusal("ALREADY_WRITTEN file", name=name, run_id=self.run_id) from None
         finally:
             staged.unlink(missing_ok=True)
         private.fsync_directory(self.folder)
@@ -123,7 +120,7 @@ def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
         return read_npz(path)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, NotImplementedError):
         pass  # the reason may quote content: raised below without a context
-    raise IntegrityError("ARTIFACT_UNREADABLE", f"file {path.name} is missing or damaged")
+    raise refusal("ARTIFACT_UNREADABLE", name=path.name)
 
 
 def write_npz(target: IO[bytes], arrays: Mapping[str, NDArray[Any]]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from storage.files.documents import refusals
+from privacy.errors import refusals
 from storage.files.private import ensure_private_directory
 from storage.keys.keys import (
     PUBLIC_SUFFIX,

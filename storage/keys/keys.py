@@ -18,8 +18,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from pydantic import StringConstraints
 
-from privacy.errors import ConfigurationError, IntegrityError
-from storage.files.documents import refusals
+from privacy.errors import ConfigurationError, IntegrityError, refusals
 from storage.files.private import folder_locked, open_regular, replace_durably
 
 refusal = refusals(__package__)

@@ -9,8 +9,9 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import StringConstraints, model_validator
 
 from privacy.charges import check_text, checked_rho
+from privacy.errors import refusals
 from privacy.ledger import EntryState, LedgerEntry, check_signers
-from storage.files.documents import Document, Record, Text, refusals
+from storage.files.documents import Document, Record, Text
 from storage.files.private import ensure_private_directory, fsync_directory, write_durably
 from storage.keys.keys import PublicKey, SigningKey
 from storage.releases.signatures import SignedDocument

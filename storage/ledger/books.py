@@ -21,7 +21,7 @@ from privacy.charges import (
     check_text,
     checked_rho,
 )
-from privacy.errors import BudgetRefused, ConfigurationError, LedgerError
+from privacy.errors import BudgetRefused, ConfigurationError, LedgerError, refusals
 from privacy.ledger import (
     GENESIS_HASH,
     EntryState,
@@ -33,7 +33,6 @@ from privacy.ledger import (
 )
 from privacy.parameters import Adjacency
 from privacy.spending import Spending
-from storage.files.documents import refusals
 from storage.ledger.journal_rows import damaged, hash_of
 
 refusal = refusals(__package__)

@@ -12,10 +12,9 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from privacy.charges import checked_rho
-from privacy.errors import ClustMixError, ConfigurationError
+from privacy.errors import ClustMixError, ConfigurationError, refusals
 from privacy.ledger import LedgerEntry, chain_hash
 from privacy.spending import moment
-from storage.files.documents import refusals
 
 refusal = refusals(__package__)
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 from pydantic import PositiveInt, SecretStr
 
 from privacy.charges import Caps, Charge, Partition
-from privacy.errors import extra
+from privacy.errors import extra, refusals
 from privacy.ledger import GENESIS_HASH, Balance, EntryState, LedgerEntry, Noted, latest_entries
 from privacy.spending import Spending
 from storage.files import private
-from storage.files.documents import Record, Sha256, refusals
+from storage.files.documents import Record, Sha256
 from storage.ledger.books import Books, check_head, check_head_kept
 
 if TYPE_CHECKING:

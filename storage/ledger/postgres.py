@@ -19,8 +19,8 @@ from psycopg import conninfo
 from pydantic import SecretStr
 from sqlalchemy import Connection
 
-from privacy.errors import ClustMixError
-from storage.files.documents import refusals
+from privacy.errors import ClustMixError, refusals
+from storage.files.documents import listed
 from storage.files.refs import is_loopback
 from storage.ledger.journal import JOURNAL, Journal
 from storage.ledger.journal_rows import COLUMNS
@@ -47,79 +47,28 @@ SET LOCAL synchronous_commit = on"""
 _BEGIN_WRITE = f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {_SETTINGS}"
 _BEGIN_READ = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_SETTINGS}"
 
-_REFUSE = """
-BEGIN
-    RAISE EXCEPTION 'the journal is append-only: % refused', TG_OP
-        USING ERRCODE = 'restrict_violation';
-END
-"""
+_SQL = listed(__package__, "postgres.toml")
+_FUNCTIONS = _SQL["functions"]
+_PROTECT = [statement.format_map(_FUNCTIONS) for statement in _SQL["protect"]]
+_SETTING = ["search_path=pg_catalog"]
 
-# The row of zeros is `privacy.ledger.GENESIS_HASH`.
-_CONTINUES = """
-DECLARE
-    last_sequence bigint;
-    last_hash text;
-BEGIN
-    SELECT sequence, hash INTO last_sequence, last_hash
-        FROM clustmix_ledger.journal ORDER BY sequence DESC LIMIT 1;
-    IF NEW.sequence IS DISTINCT FROM coalesce(last_sequence, 0) + 1
-        OR NEW.previous_hash IS DISTINCT FROM coalesce(last_hash, repeat('0', 64))
-    THEN
-        RAISE EXCEPTION 'the journal is append-only: INSERT must continue it'
-            USING ERRCODE = 'restrict_violation';
-    END IF;
-    RETURN NEW;
-END
-"""
-
-# ALWAYS: also where session_replication_role switches ordinary triggers off.
-_PROTECT = (
-    f"""CREATE FUNCTION clustmix_ledger.refuse() RETURNS trigger LANGUAGE plpgsql
-SET search_path = pg_catalog AS $body${_REFUSE}$body$""",
-    f"""CREATE FUNCTION clustmix_ledger.continues() RETURNS trigger LANGUAGE plpgsql
-SET search_path = pg_catalog AS $body${_CONTINUES}$body$""",
-    """CREATE TRIGGER journal_append_only BEFORE UPDATE OR DELETE OR TRUNCATE
-ON clustmix_ledger.journal FOR EACH STATEMENT EXECUTE FUNCTION clustmix_ledger.refuse()""",
-    """CREATE TRIGGER journal_continues BEFORE INSERT
-ON clustmix_ledger.journal FOR EACH ROW EXECUTE FUNCTION clustmix_ledger.continues()""",
-    "ALTER TABLE clustmix_ledger.journal ENABLE ALWAYS TRIGGER journal_append_only",
-    "ALTER TABLE clustmix_ledger.journal ENABLE ALWAYS TRIGGER journal_continues",
-)
-
-# The catalogue of an intact journal: questions and answers. A permanent table without row security,
-# which could hide rows, and without rules or heirs; bits of tgtype: row 1, before 2,
-# insert 4, delete 8, update 16, truncate 32; PostgreSQL 18 lists NOT NULL among the constraints.
 _CATALOGUE: dict[str, list[tuple[Any, ...]]] = {
-    """SELECT relkind::text, relpersistence::text, relrowsecurity,
-    (SELECT count(*) FROM pg_rewrite WHERE ev_class = pg_class.oid),
-    (SELECT count(*) FROM pg_inherits WHERE pg_class.oid IN (inhparent, inhrelid))
-    FROM pg_class WHERE oid = 'clustmix_ledger.journal'::regclass""": [("r", "p", False, 0, 0)],
-    """SELECT attname::text, format_type(atttypid, atttypmod), attnotnull, atthasdef
-    FROM pg_attribute WHERE attrelid = 'clustmix_ledger.journal'::regclass
-    AND attnum > 0 AND NOT attisdropped ORDER BY attnum""": [
+    _SQL["table"]: [("r", "p", False, 0, 0)],
+    _SQL["columns"]: [
         (name, "bigint" if name == "sequence" else "text", required, False)
         for name, required in COLUMNS.items()
     ],
-    """SELECT contype::text, conkey FROM pg_constraint
-    WHERE conrelid = 'clustmix_ledger.journal'::regclass AND contype <> 'n'""": [("p", [1])],
-    """SELECT tgname::text, tgtype, tgenabled::text, tgfoid::regproc::text, tgqual IS NULL,
-    tgnargs, tgattr::text FROM pg_trigger
-    WHERE tgrelid = 'clustmix_ledger.journal'::regclass AND NOT tgisinternal ORDER BY tgname""": [
+    _SQL["constraints"]: [("p", [1])],
+    _SQL["triggers"]: [
         ("journal_append_only", 58, "A", "clustmix_ledger.refuse", True, 0, ""),
         ("journal_continues", 7, "A", "clustmix_ledger.continues", True, 0, ""),
     ],
-    """SELECT proname::text, prosrc, lanname::text, prosecdef, proconfig
-    FROM pg_proc JOIN pg_language ON pg_language.oid = prolang
-    WHERE pronamespace = 'clustmix_ledger'::regnamespace ORDER BY proname""": [
-        ("continues", _CONTINUES, "plpgsql", False, ["search_path=pg_catalog"]),
-        ("refuse", _REFUSE, "plpgsql", False, ["search_path=pg_catalog"]),
+    _SQL["routines"]: [
+        (name, source, "plpgsql", False, _SETTING) for name, source in sorted(_FUNCTIONS.items())
     ],
-    """SELECT relname::text FROM pg_class
-    WHERE relnamespace = 'clustmix_ledger'::regnamespace ORDER BY relname""": [
-        ("journal",),
-        ("journal_pkey",),
-    ],
+    _SQL["relations"]: [("journal",), ("journal_pkey",)],
 }
+"""The catalogue of an intact journal: questions of ``postgres.toml``, and answers."""
 
 
 class PostgresJournal(Journal):

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from privacy.errors import ClustMixError
-from storage.files.documents import refusals
+from privacy.errors import ClustMixError, refusals
 from storage.files.private import folder_locked, fsync_directory, open_private
 from storage.ledger.journal import SCHEMA, Journal
 from storage.ledger.journal_rows import COLUMNS

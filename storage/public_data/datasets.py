@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from storage.files.documents import refusals
+from privacy.errors import refusals
 from storage.files.private import ensure_private_directory
 from storage.files.workspace import replaced
 from storage.public_data.public_tables import DATASETS, PublicDataset

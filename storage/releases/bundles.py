@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from privacy.errors import ClustMixError
+from privacy.errors import ClustMixError, refusals
 from privacy.events import Composed, Event, event_from_dict
 from privacy.gaussian import GaussianAccountant
 from privacy.parameters import Adjacency
-from storage.files.documents import digest_of, has_digest, refusals
+from storage.files.documents import digest_of, has_digest
 from storage.files.private import read_bounded
 from storage.keys.keys import PublicKey
 from storage.releases.manifest import MANIFEST_FILE, Manifest

@@ -20,7 +20,7 @@ from pydantic import Field, JsonValue, ValidationError
 
 from privacy.arrays import Floats, Integers
 from privacy.charges import charged_rho
-from privacy.errors import ConfigurationError, IntegrityError
+from privacy.errors import ClustMixError, refusals
 from privacy.events import Composed, Gaussian, event_from_dict
 from privacy.gaussian import GaussianAccountant
 from privacy.ledger import LedgerEntry
@@ -32,6 +32,8 @@ from storage.files.workspace import read_npz, write_npz
 from storage.releases.manifest import Manifest
 from storage.releases.release_store import ReleaseStore, manifests_in
 from storage.schema.vocabulary import Vocabulary
+
+refusal = refusals(__package__)
 
 RECORD_FILE = "measurement.json"
 RELEASED_FILE = "released.npz"
@@ -134,11 +136,8 @@ class MeasurementStore:
             # Random ones: a file system that compresses would take zeros in no space.
             write_durably(folder / RELEASED_FILE, os.urandom(n_bytes))
         except OSError as error:
-            raise ConfigurationError(
-                "SEAL_UNWRITABLE",
-                f"expected room for a measurement of {n_bytes:,} bytes at most in {self.root}, "
-                f"found: {error.strerror}; mend the limit of files (ulimit -f), the quota or the "
-                "free space; nothing is charged",
+            raise refusal(
+                "SEAL_UNWRITABLE", n_bytes=n_bytes, root=self.root, fault=error.strerror
             ) from None
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -209,9 +208,5 @@ def arrays_of_bytes(content: bytes) -> dict[str, NDArray[Any]]:
     return read_npz(io.BytesIO(content))
 
 
-def _damaged(release_id: str, what: str) -> IntegrityError:
-    return IntegrityError(
-        "MEASUREMENT_DAMAGED",
-        f"the sealed measurement of {release_id} is {what}; restore it from a backup, or measure "
-        "anew (--new-draw), which is charged again",
-    )
+def _damaged(release_id: str, what: str) -> ClustMixError:
+    return refusal("MEASUREMENT_DAMAGED", release_id=release_id, what=what)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from storage.files.documents import refusals
+from privacy.errors import refusals
 from storage.files.private import staged, write_durably, write_folder
 from storage.releases.manifest import MANIFEST_FILE, Manifest
 from storage.releases.signatures import APPROVAL_FILE, Approval

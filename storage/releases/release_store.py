@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, time
 from pathlib import Path
 
-from privacy.errors import ConfigurationError, IntegrityError
+from privacy.errors import IntegrityError, refusals
 from storage.files.documents import digest_of
 from storage.files.private import file_locked, fsync_directory, write_durably
 from storage.files.refs import ReleaseRef
@@ -15,6 +15,8 @@ from storage.keys.keys import PublicKey, SigningKey
 from storage.releases.bundles import require_publishable, verify_bundle
 from storage.releases.manifest import MANIFEST_FILE, Manifest
 from storage.releases.signatures import APPROVAL_FILE, SIGNATURE_FILE, Approval, Signature
+
+refusal = refusals(__package__)
 
 _STAGING_PREFIX = ".staging-"
 _LOCK_FILE = ".lock"
@@ -48,18 +50,10 @@ class ReleaseStore:
         for folder in folders:
             _refuse_symlink(folder)
             if folder.exists() and not folder.is_dir():
-                raise ConfigurationError(
-                    "RELEASES_UNUSABLE",
-                    f"expected a folder for releases at {folder}, found a file; move it away or "
-                    "set CLUSTMIX_RELEASES to another folder",
-                )
+                raise refusal("RELEASES_UNUSABLE file", folder=folder)
         nearest = next(place for place in (folders[-1], *folders[-1].parents) if place.exists())
         if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-            raise ConfigurationError(
-                "RELEASES_UNUSABLE",
-                f"expected to write releases below {nearest}, found that this is not permitted; "
-                "mend its permissions or set CLUSTMIX_RELEASES to another folder",
-            )
+            raise refusal("RELEASES_UNUSABLE", nearest=nearest)
 
     def find(self, release_id: str) -> ReleaseRef | None:
         """Return the address of the release with this id, in whatever dataset it is, or None."""
@@ -98,10 +92,7 @@ class ReleaseStore:
         target = self.path(ref)
         with self.locked():
             if os.path.lexists(target):
-                raise IntegrityError(
-                    "RELEASE_EXISTS",
-                    f"release {ref} exists and is never replaced; publish under a new release id",
-                )
+                raise refusal("RELEASE_EXISTS", ref=ref)
             staging = self._empty_staging(ref)
             try:
                 for name, content in {**files, **documents}.items():
@@ -165,8 +156,4 @@ def manifests_in(store: ReleaseStore) -> Iterator[Manifest]:
 
 def _refuse_symlink(path: Path) -> None:
     if path.is_symlink():
-        raise IntegrityError(
-            "SYMLINK",
-            f"{path} is a symbolic link; a release store has none: remove it and find out who "
-            "made it",
-        )
+        raise refusal("SYMLINK", path=path)

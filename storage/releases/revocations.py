@@ -13,7 +13,8 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from storage.files.documents import Record, ReleaseId, Sha256, Text, refusals
+from privacy.errors import refusals
+from storage.files.documents import Record, ReleaseId, Sha256, Text
 from storage.files.private import replace_durably
 from storage.files.refs import check_name
 from storage.keys.keys import KeyId, PublicKey, SigningKey

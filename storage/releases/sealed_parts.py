@@ -8,10 +8,11 @@ from typing import Any, ClassVar, Literal
 from numpy.typing import NDArray
 from pydantic import JsonValue
 
+from privacy.errors import refusals
 from privacy.events import Composed, event_from_dict
 from privacy.gaussian import GaussianAccountant
 from privacy.parameters import Adjacency
-from storage.files.documents import FileDigest, ReleaseId, Text, canonical_json, digest_of, refusals
+from storage.files.documents import FileDigest, ReleaseId, Text, canonical_json, digest_of
 from storage.files.workspace import read_npz, write_npz
 from storage.keys.keys import PublicKey, SigningKey
 from storage.releases.manifest import Manifest

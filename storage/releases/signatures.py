@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, StringConstraints, field_validator
 
+from privacy.errors import refusals
 from storage.files.documents import (
     Document,
     FileDigest,
@@ -20,7 +21,6 @@ from storage.files.documents import (
     Sha256,
     Text,
     canonical_json,
-    refusals,
 )
 from storage.keys.keys import KeyId, PublicKey, SigningKey
 from storage.releases.manifest import Manifest

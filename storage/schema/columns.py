@@ -15,6 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from storage.files.documents import listed
+
+_FAULTS = listed(__package__, "faults.toml")
+
 MAX_CODES = 4096
 MAX_DECIMALS = 6
 _LONGEST_WORD = 100
@@ -73,9 +77,7 @@ def _printable(text: str) -> str:
 
 def _no_formula(text: str) -> str:
     if number_of(text) is None and _FORMULA.match(text):
-        raise ValueError(
-            "expected text that no spreadsheet runs as a formula; put a letter before it"
-        )
+        raise ValueError(_FAULTS["formula"])
     return text
 
 
@@ -140,19 +142,14 @@ class NumericColumn(_Column):
             raise ValueError("expected bounds below 2^53 on the grid of the declared decimals")
         edges = self.bins if isinstance(self.bins, tuple) else (self.lower, self.upper)
         if any(round(value, self.grid_decimals) != value for value in (*edges, self.lower)):
-            raise ValueError(
-                f"expected bounds and edges with at most {self.grid_decimals} decimals"
-            )
+            raise ValueError(_FAULTS["grid"].format(decimals=self.grid_decimals))
         if isinstance(self.bins, tuple):
             last = (self.upper, self.upper + 1) if self.is_whole else (self.upper,)
             if len(edges) < 2 or edges[0] != self.lower or edges[-1] not in last:
                 raise ValueError("expected the edges of bins to run from lower to upper")
         starts = edges if isinstance(self.bins, tuple) else self.bin_starts
         if any(a >= b for a, b in pairwise(starts)):
-            raise ValueError(
-                "expected bins that each hold at least one value; declare fewer bins, "
-                "or more decimals, and edges in increasing order"
-            )
+            raise ValueError(_FAULTS["bins"])
         if self.n_codes > MAX_CODES:
             raise ValueError(f"expected at most {MAX_CODES} codes")
         inside = (self.lower <= code <= self.upper for code in self.missing_numbers)
@@ -243,9 +240,7 @@ class CategoricalColumn(_Column):
             named.add(self.other)
         if not named <= set(self.levels):
             hints = [did_you_mean(name, self.levels) for name in named.difference(self.levels)]
-            raise ValueError(
-                f"expected other, groups, prefixes, numeric_ranges to name levels{max(hints)}"
-            )
+            raise ValueError(_FAULTS["levels"].format(hint=max(hints)))
         raw = [value for values in self.groups.values() for value in values]
         refuse_duplicates((*self.levels, *raw, *self.missing))
         refuse_prefixes(self.prefixes)
@@ -290,10 +285,8 @@ def codes_asked(column: Column, asked: str | None) -> NDArray[np.bool_]:
 def levels_asked(name: str, asked: str | None, levels: Sequence[str]) -> NDArray[np.bool_]:
     """Return a mask of the requested level of a column or label; ValueError if it is unknown."""
     if asked not in levels:
-        raise ValueError(
-            f"expected a declared level of {name} ({in_short(levels)}), found {name}={asked}"
-            f"{did_you_mean(asked, levels)}"
-        )
+        known, hint = in_short(levels), did_you_mean(asked, levels)
+        raise ValueError(_FAULTS["level"].format(name=name, known=known, found=asked, hint=hint))
     return np.array([level == asked for level in levels])
 
 
@@ -311,10 +304,7 @@ def _in_range(column: NumericColumn, asked: str) -> NDArray[np.bool_]:
     is_known = first in column.bin_starts and end in (*column.bin_starts, math.inf)
     if not is_known or first >= end:
         places = in_short([*map(column.text, starts)])
-        raise ValueError(
-            f"expected LOW..HIGH of {column.name}, each of them the start of a bin or the upper "
-            f"bound ({places}), found {column.name}={asked}"
-        )
+        raise ValueError(_FAULTS["range"].format(name=column.name, places=places, found=asked))
     found = np.asarray(column.bin_starts)
     return np.asarray((found >= first) & (found < end))
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from privacy.errors import InputError
+from privacy.errors import refusals
 from storage.schema.column_blocks import DerivedColumns, ImageColumns, derived_faults, item_columns
 from storage.schema.columns import (
     MAX_CODES,
@@ -27,6 +27,8 @@ from storage.schema.columns import (
 from storage.schema.constraints import Constraint, bases_of, require_declared
 from storage.schema.date_columns import DateColumn
 from storage.schema.labels import AnyLabel, Label, Labels, SurvivalLabel
+
+refusal = refusals(__package__)
 
 _AnyColumn = Annotated[NumericColumn | DateColumn | CategoricalColumn, Field(discriminator="kind")]
 _Items = Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_CODES)]
@@ -174,17 +176,9 @@ def check_header(header: Sequence[str], needed: Iterable[str], ignore: Iterable[
     unknown = [name for name in header if name not in declared]
     if absent:
         # The names that were found stay unsaid: without a header they are a patient's row.
-        raise InputError(
-            "HEADER_MISMATCH",
-            f"expected the declared columns, found none named {in_short(absent)}; "
-            "check the delimiter and the names in the schema",
-        )
+        raise refusal("HEADER_MISMATCH absent", names=in_short(absent))
     if unknown:
-        raise InputError(
-            "HEADER_MISMATCH",
-            f"expected declared columns only, found {in_short(unknown)}; "
-            "declare them in the schema or list them under ignore",
-        )
+        raise refusal("HEADER_MISMATCH unknown", names=in_short(unknown))
 
 
 def check_names(names: Sequence[str]) -> None:
@@ -193,14 +187,7 @@ def check_names(names: Sequence[str]) -> None:
     firsts: dict[str, int] = {}
     for place, name in enumerate(names, start=1):
         if not name.strip():
-            raise InputError(
-                "HEADER_EMPTY_NAME",
-                f"every column needs a name; column {place} of the header has none: add it",
-            )
+            raise refusal("HEADER_EMPTY_NAME", place=place)
         first = firsts.setdefault(name, place)
         if first < place:
-            raise InputError(
-                "HEADER_DUPLICATE",
-                f"every column needs a name of its own; columns {first} and {place} of the "
-                "header have the same: rename one of them",
-            )
+            raise refusal("HEADER_DUPLICATE", first=first, place=place)

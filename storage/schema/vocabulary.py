@@ -10,10 +10,12 @@ from typing import Annotated, Self
 
 from pydantic import Field
 
-from privacy.errors import IntegrityError
+from privacy.errors import refusals
 from storage.files.documents import Record
 from storage.schema.columns import CategoricalColumn, Column, NumericColumn
 from storage.schema.table import TableSchema
+
+refusal = refusals(__package__)
 
 MISSING_CODE = "(missing)"
 """Name of the code of a missing cell, always the last one of its column."""
@@ -53,21 +55,14 @@ class Vocabulary(Record):
         others = Vocabulary.of(schema)._by_column()
         for mine, theirs in zip_longest(self._by_column(), others, fillvalue=("no column", ())):
             if mine != theirs:
-                _refuse(mine[0], theirs[0])
+                same = mine[0] == theirs[0]
+                found = "others, or in another order" if same else f"{theirs[0]} in its place"
+                raise refusal("VOCABULARY_MISMATCH", mine=mine[0], found=found)
 
     def _by_column(self) -> Iterator[tuple[str, tuple[str, ...]]]:
         for coded in (*self.columns, self.label):
             for name in coded.names:
                 yield name, coded.codes
-
-
-def _refuse(mine: str, theirs: str) -> None:
-    found = "others, or in another order" if mine == theirs else f"{theirs} in its place"
-    raise IntegrityError(
-        "VOCABULARY_MISMATCH",
-        f"{mine}: expected the codes that were measured, in their order, found {found}; use the "
-        "schema that the measurement was made with",
-    )
 
 
 def _codes_of(column: Column) -> tuple[str, ...]:

@@ -19,8 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from privacy.arrays import Floats, Indices
-from privacy.errors import ClustMixError
-from storage.files.documents import refusals
+from privacy.errors import ClustMixError, refusals
 from storage.schema.columns import NumericColumn, number_of, raw_text
 
 refusal = refusals(__package__)

@@ -19,8 +19,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import sqlalchemy as sa
 
-from privacy.errors import InputError
-from storage.files.documents import refusals
+from privacy.errors import InputError, refusals
 from storage.sources.cells import is_read, sql_is_read, sql_text
 from storage.sources.declared import SqlSource
 from storage.sources.reading import RefusedRow, SourceTable, check_form, unreadable

@@ -30,7 +30,8 @@ from distributed.core import Status
 from distributed.security import Security
 from tornado.ioloop import IOLoop, PeriodicCallback
 
-from storage.files.documents import listed, refusals
+from privacy.errors import refusals
+from storage.files.documents import listed
 from storage.files.private import ensure_private_directory, fsync_directory, write_durably
 from storage.files.refs import is_loopback
 from storage.files.workspace import forbid_core_dumps

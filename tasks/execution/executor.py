@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from privacy.arrays import Integers
-from storage.files.documents import refusals
+from privacy.errors import refusals
 
 refusal = refusals(__package__)
 

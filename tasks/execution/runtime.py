@@ -22,8 +22,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from privacy.errors import BudgetRefused, ClustMixError, Withheld
-from storage.files.documents import listed, refusals
+from privacy.errors import BudgetRefused, ClustMixError, Withheld, refusals
+from storage.files.documents import listed
 from storage.files.private import ensure_private_directory, open_private
 from storage.settings import Settings, load_settings
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.arrays import Indices, Records
-from privacy.errors import ConfigurationError
+from privacy.errors import ConfigurationError, refusals
 from storage.schema.columns import codes_asked, in_short
 from storage.schema.labels import Label
 from storage.schema.table import TableSchema
@@ -18,6 +18,8 @@ from tasks.gates.agreement import CodedTable
 from tasks.ingest.constraint_rules import rules_of
 from tasks.measurement.method import Released, Synthesizer
 from tasks.measurement.record_rules import LABEL, Box
+
+refusal = refusals(__package__)
 
 MAX_OVERSAMPLING = 200
 """Most rows that are sampled for each row that meets the conditions."""
@@ -66,11 +68,7 @@ def sample_rows(
         if n_sampled >= most * n_rows:
             if n_kept and not all_of_them:
                 break
-            raise ConfigurationError(
-                "CONDITION_RARE",
-                f"expected one of {most} sampled rows to meet "
-                f"{_in_words(conditions, schema)}, found fewer; ask for fewer conditions",
-            )
+            raise refusal("CONDITION_RARE", most=most, conditions=_in_words(conditions, schema))
         if columns and isinstance(synthesizer, Conditional):
             codes, label = synthesizer.sample_where(released, columns, n_rows=n_rows, rng=rng)
         else:

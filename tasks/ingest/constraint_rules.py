@@ -12,12 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.arrays import Indices, Integers
-from privacy.errors import ConfigurationError
+from privacy.errors import refusals
 from storage.schema.columns import Column, NumericColumn, codes_asked
 from storage.schema.constraints import Constraint, related_columns
 from storage.schema.table import TableSchema
 from tasks.ingest.violations import EncodedChunk, Violation
 from tasks.measurement.record_rules import LABEL, MAX_COMBINATIONS, Bins, Box, RecordRules, Relation
+
+refusal = refusals(__package__)
 
 Bools = NDArray[np.bool_]
 
@@ -56,18 +58,9 @@ def _rules_of(declared: str) -> RecordRules:
         if n_kept == 0:
             names = ", ".join(schema.column_names[column] for column in columns)
             names = names or schema.labels.name
-            raise ConfigurationError(
-                "CONSTRAINTS_IMPOSSIBLE",
-                f"constraints: expected rules that some record keeps, found none of {names}; take "
-                "out a rule that contradicts others",
-            )
+            raise refusal("CONSTRAINTS_IMPOSSIBLE", names=names)
     if not rules.all_listed:
-        raise ConfigurationError(
-            "CONSTRAINTS_WIDE",
-            "constraints: expected rules that connect columns with "
-            f"{MAX_COMBINATIONS:,} combinations of codes or fewer, found more; declare fewer bins "
-            "or rules",
-        )
+        raise refusal("CONSTRAINTS_WIDE", max_combinations=MAX_COMBINATIONS)
     return rules
 
 

@@ -11,10 +11,12 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from privacy.arrays import Codes, Floats, Indices, Integers
-from privacy.errors import InputError
+from privacy.errors import refusals
 from privacy.parameters import PrivacyUnit
 from storage.sources.cells import distinct
 from tasks.measurement.encoded import N_FOLDS, mixed_bits
+
+refusal = refusals(__package__)
 
 _FNV_OFFSET = np.uint64(0xCBF29CE484222325)
 _FNV_PRIME = np.uint64(0x100000001B3)
@@ -116,10 +118,7 @@ def named_patients(
     keys = np.array(patient_keys, dtype=object) if isinstance(patient_keys, list) else patient_keys
     index, texts = distinct(pd.Series(keys))
     if (index < 0).any() or "" in texts:
-        raise InputError(
-            "PATIENT_MISSING",
-            "expected a patient key in every row; leave out rows without one at the source",
-        )
+        raise refusal("PATIENT_MISSING")
     if unit is not None:
         # What has no spelling is refused before (`unnamed_patients`).
         texts = [unit.spelled(text) or text for text in texts]

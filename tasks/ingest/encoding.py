@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from privacy.arrays import Codes, Floats, Indices, Integers
-from privacy.errors import InputError
+from privacy.errors import refusals
 from storage.schema.column_blocks import ImageColumns
 from storage.schema.columns import CategoricalColumn, Column, NumericColumn, number_of
 from storage.schema.labels import Label
@@ -23,6 +23,8 @@ from storage.sources.cells import distinct, number_cells
 from tasks.ingest.constraint_rules import grid_bins, held, rules_of, since_zero
 from tasks.ingest.violations import EncodedChunk, Rule, Violation
 from tasks.measurement.encoded import EncodingDomain
+
+refusal = refusals(__package__)
 
 _REFUSED, _DERIVED = -1, "tasks.ingest.derived_columns"
 NO_LABEL = -2
@@ -59,11 +61,7 @@ def encode_chunk(frame: pd.DataFrame, schema: TableSchema, *, mend: bool = True)
     """
     absent = [name for name in schema.measured_columns if name not in frame.columns]
     if absent:
-        raise InputError(
-            "COLUMN_MISSING",
-            f"expected the declared columns, found none named {', '.join(absent)}; "
-            "check the source and the schema",
-        )
+        raise refusal("COLUMN_MISSING", absent=", ".join(absent))
     violations: list[Violation] = []
     numbers: dict[int, Integers] = {}
     pixels = None if schema.image is None else _whole_numbers(frame[list(schema.column_names)])

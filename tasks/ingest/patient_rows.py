@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from privacy.arrays import Codes, Floats
-from privacy.errors import InputError
+from privacy.errors import refusals
 from privacy.parameters import PrivacyUnit
 from storage.schema.columns import number_of
 from storage.schema.table import TableSchema
@@ -33,6 +33,8 @@ from tasks.ingest.contributions import (
 from tasks.ingest.encoding import encode_chunk
 from tasks.ingest.violations import EncodedChunk, Rule, Violation, refuse_violations
 from tasks.measurement.encoded import EncodedRows, mixed_bits
+
+refusal = refusals(__package__)
 
 N_SHARDS = 16
 """Shards of a table. A constant, so that their number does not depend on the rows."""
@@ -132,16 +134,9 @@ def require_levels(levels: Sequence[tuple[bool, ...]], schema: TableSchema) -> N
     together = np.flatnonzero(np.any(levels, axis=0))
     for name, own in schema.labels.columns(together).items():
         if len(own) == 0:
-            names = schema.labels.name
-            raise InputError(
-                "EMPTY_TABLE", f"column {names}: expected rows with a label, found none"
-            )
+            raise refusal("EMPTY_TABLE", names=schema.labels.name)
         if len(set(own)) < 2:
-            raise InputError(
-                "ONE_LABEL_LEVEL",
-                f"column {name}: expected two or more label levels in the source, found one; a "
-                "classifier cannot be trained on it",
-            )
+            raise refusal("ONE_LABEL_LEVEL", name=name)
 
 
 def unnamed_patients(frame: pd.DataFrame, unit: PrivacyUnit) -> tuple[Violation, ...]:

@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 
 from privacy.arrays import Floats, Records
 from privacy.calibration import release_mu
-from privacy.errors import IntegrityError
+from privacy.errors import refusals
 from privacy.gaussian import GaussianAccountant
 from privacy.parameters import Adjacency, PrivacyParameters
 from tasks.measurement.curator import Curator
 from tasks.measurement.measurement_plan import MeasurementPlan
+
+refusal = refusals(__package__)
 
 PUBLIC_SEED = 20_221_013
 """Seed of every public random choice (slices, features, starting points): it may be printed."""
@@ -79,10 +81,7 @@ def budget_left(synthesizer: Synthesizer, curator: Curator, released: Released) 
     """Hold the draws so far against the method's plan (IntegrityError); ``mu_left`` is left."""
     plan, happened = synthesizer.plan(mu=curator.plan.mu), curator.event
     if happened.events != plan.event.events[: len(happened.events)]:
-        raise IntegrityError(
-            "PLAN_BROKEN",
-            "expected exactly the planned draws so far, found another draw; nothing is released",
-        )
+        raise refusal("PLAN_BROKEN early")
     spent = GaussianAccountant(adjacency=Adjacency.ADD_REMOVE).compose(happened).mu
     return {"mu_left": np.array(math.sqrt(max(plan.mu**2 - spent**2, 0.0)))}
 
@@ -94,9 +93,7 @@ def checked_plan(
     plan = synthesizer.plan(mu=release_mu(parameters, adjacency=adjacency))
     stated = GaussianAccountant(adjacency=adjacency).compose(plan.event)
     if stated.epsilon(delta=parameters.delta) > parameters.epsilon * (1.0 + 1e-9):
-        raise IntegrityError(
-            "PLAN_OVER_BUDGET", "expected a plan within the budget, found more; nothing is drawn"
-        )
+        raise refusal("PLAN_OVER_BUDGET")
     return plan
 
 
@@ -122,7 +119,5 @@ def measure(
     for stage in synthesizer.stages():
         released = run(stage, curator, released)
     if curator.event != curator.plan.event:
-        raise IntegrityError(
-            "PLAN_BROKEN", "expected exactly the planned draws, found others; nothing is released"
-        )
+        raise refusal("PLAN_BROKEN")
     return released

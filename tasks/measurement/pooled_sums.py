@@ -17,11 +17,13 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.errors import ConfigurationError, IntegrityError
+from privacy.errors import refusals
 from privacy.events import Event
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.measurement_plan import MeasurementPlan
 from tasks.measurement.method import Noisy, Released
+
+refusal = refusals(__package__)
 
 Part = Mapping[str, NDArray[Any]]
 
@@ -67,11 +69,7 @@ def part_of(
     """
     poolable = require_poolable(method)
     if plan.event.events != tuple(events):
-        raise IntegrityError(
-            "OTHER_VERSION",
-            "expected the draws that this version of the method plans, found those of another; "
-            "pool, export and draw again with the version that measured",
-        )
+        raise refusal("OTHER_VERSION")
     # As the rule that splits the budget assumes where nobody has said it.
     patients = np.array(float(poolable.domain.patients or 10_000))
     drawn_at = poolable.drawn_at(plan, released, sums)
@@ -82,12 +80,7 @@ def require_poolable(method: object) -> _Poolable:
     """Return a method whose measurements can be added up (ConfigurationError)."""
     if isinstance(method, _Poolable):
         return method
-    raise ConfigurationError(
-        "NOT_POOLABLE",
-        "expected ClustMix on one table, or naive Bayes, whose noisy sums can be added up and "
-        "drawn again, found another method, images or tables of events: these are not pooled, "
-        "exported or drawn again",
-    )
+    raise refusal("NOT_POOLABLE")
 
 
 def require_alike(first: Any, other: Any, *, place: str = "") -> None:
@@ -100,11 +93,7 @@ def require_alike(first: Any, other: Any, *, place: str = "") -> None:
             named = pair[0].get("name", index) if isinstance(pair[0], Mapping) else index
             require_alike(*pair, place=f"{place}[{named}]")
     elif first != other:
-        raise ConfigurationError(
-            "PARTS_DIFFER",
-            f"expected equal declarations of all parts, found that {place} differs: {first!r:.80} "
-            f"and {other!r:.80}; pool measurements of one declared table",
-        )
+        raise refusal("PARTS_DIFFER", place=place, first=first, other=other)
 
 
 def added(parts: Sequence[Part], name: str) -> dict[str, NDArray[Any]]:
@@ -149,7 +138,7 @@ def pool_of(method: object, parts: Sequence[Part]) -> Pool:
     with suppress(ValueError, KeyError, TypeError, IndexError):
         if all(_form(part) == _form(parts[0]) for part in parts):
             return poolable.pooled(parts)
-    raise IntegrityError("PART_INVALID", "expected arrays of one table in all parts, found others")
+    raise refusal("PART_INVALID")
 
 
 def _form(part: Part) -> set[tuple[object, ...]]:

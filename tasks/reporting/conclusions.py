@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.arrays import Floats
-from storage.files.documents import refusals
+from privacy.errors import refusals
 from storage.schema.columns import NumericColumn
 from storage.schema.table import TableSchema
 

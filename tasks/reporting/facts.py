@@ -85,11 +85,9 @@ def budget_sentence(manifest: Manifest) -> str:
     """Return the cost of this release; costs of other runs are not published."""
     if manifest.pooled:
         parts = ", ".join(f"{part['dataset']}/{part['release_id']}" for part in manifest.pooled)
-        return f"Nothing was charged: it pools what was paid for by its parts, {parts}."
-    return (
-        f"Charged to ledger entry {manifest.ledger_entry}: rho = {rounded_up(manifest.rho)} "
-        f"(mu = {rounded_up(manifest.mu)})."
-    )
+        return _sentence("pooled", parts=parts)
+    rho, mu = rounded_up(manifest.rho), rounded_up(manifest.mu)
+    return _sentence("charged", entry=manifest.ledger_entry, rho=rho, mu=mu)
 
 
 def noise_table(manifest: Manifest) -> _Table:
@@ -113,31 +111,21 @@ def listed(levels: Sequence[str]) -> str:
 def origin(manifest: Manifest) -> Iterator[str]:
     """Yield sentences on a resample or on conditions."""
     if manifest.resampled_from is not None:
-        yield (
-            f"The rows were sampled again from the measurement of release "
-            f"{manifest.resampled_from}, which paid for it; nothing was charged."
-        )
+        yield _sentence("resampled", release=manifest.resampled_from)
     if manifest.conditions:
         asked = ", ".join(f"{name} = {level}" for name, level in manifest.conditions.items())
-        yield (
-            f"All rows were chosen to have {asked}: shares of other columns are shares among "
-            "such rows."
-        )
+        yield _sentence("conditions", asked=asked)
 
 
 def _declaration(manifest: Manifest) -> str:
     """Return when the columns were declared, and the number of corrections after a check."""
-    n_checks = manifest.corrected_after_checks
-    if not n_checks:
-        return (
-            "Declared before a record was measured; no failed check of this table is recorded, and "
-            "none by other declarations."
-        )
-    return (
-        "Declared before a record was measured. Declarations were corrected after "
-        f"{n_checks} check{'s' * (n_checks > 1)} of the table, which show its owner how records "
-        "keep them."
-    )
+    n = manifest.corrected_after_checks
+    return _sentence("corrected" if n else "declared", n=n, s="s" * (n > 1))
+
+
+def _sentence(name: str, **facts: object) -> str:
+    text: str = words()["sentences"][name]
+    return text.format(**facts)
 
 
 def _settings(manifest: Manifest) -> _Table:

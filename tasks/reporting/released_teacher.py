@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privacy.arrays import Floats
-from storage.files.documents import refusals
+from privacy.errors import refusals
 from storage.releases.measurements import arrays_of_bytes, arrays_to_bytes
 from storage.schema.table import TableSchema
 from tasks.measurement.method import Released

@@ -11,8 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from privacy.arrays import Codes, Floats
-from privacy.errors import ClustMixError
-from storage.files.documents import refusals
+from privacy.errors import ClustMixError, refusals
 from storage.releases.measurements import arrays_to_bytes
 from storage.schema.table import TableSchema
 from tasks.measurement.method import Released, Synthesizer

@@ -12,9 +12,15 @@ from types import MappingProxyType
 from typing import Unpack
 
 from privacy.charges import Caps, Charge, ChargeColumns
-from privacy.errors import ClustMixError, InputError, IntegrityError, LedgerError, Withheld
+from privacy.errors import (
+    ClustMixError,
+    InputError,
+    IntegrityError,
+    LedgerError,
+    Withheld,
+    refusals,
+)
 from privacy.ledger import TABLE_TAG, Balance, EntryState, LedgerEntry, Noted
-from storage.files.documents import refusals
 from storage.files.private import file_locked
 from storage.files.workspace import live_run_ids
 from storage.keys.key_store import KeyStore

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from privacy.errors import InputError
+from privacy.errors import InputError, refusals
 from storage.files.documents import canonical_json
 from storage.keys.key_store import KeyStore
 from storage.schema.columns import in_short
@@ -23,6 +23,8 @@ from storage.settings import DataPlaces
 from storage.sources.cohorts import CohortReader
 from storage.sources.declared import Source
 from tasks.execution.executor import Executor
+
+refusal = refusals(__package__)
 
 ENCODING_VERSION = 1
 """Version of the way from a cell to a code and a weight, by any method.
@@ -93,11 +95,7 @@ def check_source(
     columns += tuple(name for name in schema.derived if name in header)
     clash = [name for name in schema.released_columns if name in header and name not in columns]
     if clash:
-        raise InputError(
-            "HEADER_MISMATCH",
-            f"expected no column {in_short(clash)}, as visits make one of this name; rename it at "
-            "the source",
-        )
+        raise refusal("HEADER_MISMATCH", names=in_short(clash))
     schema.check_header(header, columns)
     reader.check_types(columns)
     for table in events:

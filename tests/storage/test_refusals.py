@@ -1,18 +1,21 @@
 """Errors with texts in TOML: each use has its text and its facts, each text has a use."""
 
 import ast
+import re
 from pathlib import Path
 from string import Formatter
 
 import pytest
 
+from clustmix.target import NotFittedError
 from flows.events import OrchestratorError
 from flows.supervisor import ServerError
-from storage.files.documents import listed, refusals
+from privacy.errors import refusals
+from storage.files.documents import listed
 from tasks.execution.runtime import PipelineError
 
 ROOT = Path(__file__).resolve().parents[2]
-TOPS = ("flows", "storage", "tasks")
+TOPS = ("clustmix", "flows", "storage", "tasks")
 FILES = sorted(path for top in TOPS for path in ROOT.glob(f"{top}/**/refusals.toml"))
 PACKAGES = [".".join(path.relative_to(ROOT).parent.parts) for path in FILES]
 
@@ -35,7 +38,8 @@ def asked(package):
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_refusal_has_its_facts_and_a_use(package):
     uses = asked(package)
-    refusal = refusals(package, OrchestratorError, PipelineError, ServerError)
+    own = (NotFittedError, OrchestratorError, PipelineError, ServerError)
+    refusal = refusals(package, *own)
     kinds = listed(package, "refusals.toml").values()
     texts = {key: text for keys in kinds for key, text in keys.items()}
     assert texts.keys() == uses.keys()
@@ -45,3 +49,10 @@ def test_every_refusal_has_its_facts_and_a_use(package):
         error = refusal(key, **dict.fromkeys(facts, 7))
         assert error.code == key.split()[0]
         assert "\n" not in error.message
+
+
+@pytest.mark.parametrize("package", ["flows.site", "storage.schema"])
+def test_every_fault_has_its_text_and_a_use(package):
+    sources = (path.read_text("utf-8") for path in ROOT.glob(f"{package.replace('.', '/')}/*.py"))
+    used = {key for text in sources for key in re.findall(r'_FAULTS\["(\w+)"\]', text)}
+    assert used == {*listed(package, "faults.toml")}

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privacy.errors import extra
-from storage.files.documents import refusals
+from privacy.errors import extra, refusals
 from storage.schema.columns import raw_text
 from storage.sources.declared_images import PATIENT_TAG, DicomSource, PngSource
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.files.documents import refusals
+from privacy.errors import refusals
 from storage.schema.column_blocks import LABEL_NAME
 from storage.schema.table import check_names
 from storage.sources.declared import CsvSource

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from privacy.errors import extra
-from storage.files.documents import listed, refusals
+from privacy.errors import extra, refusals
+from storage.files.documents import listed
 from storage.files.workspace import PrivateWorkspace
 from storage.settings import load_settings
 from storage.sources.formats import folded, in_quotes

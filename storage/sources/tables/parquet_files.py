@@ -9,8 +9,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from privacy.errors import InputError
-from storage.files.documents import refusals
+from privacy.errors import InputError, refusals
 from storage.sources.cells import arrow_is_read, arrow_is_text
 from storage.sources.declared import ParquetSource
 from storage.sources.reading import SourceTable, check_form

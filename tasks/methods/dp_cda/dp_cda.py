@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from privacy.arrays import Codes, Floats, Floats32, Integers, Records
-from privacy.errors import ConfigurationError
+from privacy.errors import refusals
 from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodedRows, EncodingDomain, mixed_bits, row_slices
 from tasks.measurement.marginals import draw_codes
@@ -25,6 +25,8 @@ from tasks.measurement.statistics import SUM_SCALE, class_counts
 from tasks.measurement.unmixing import Mixtures, draw_records, drawn_coordinates, spread
 from tasks.measurement.vectors import VectorMap, one_hot_numbers
 from tasks.methods.dp_cda.dp_cda_settings import DpCdaConfig
+
+refusal = refusals(__package__)
 
 COUNTS = "class_counts"
 SUMS = "mixture_sums"
@@ -135,11 +137,7 @@ class DpCda:
         n_mixtures = max(int(smallest / config.order_of_mixture), 1)
         object.__setattr__(self, "n_mixtures", n_mixtures)
         if self.n_mixtures * self.domain.n_labels * vectors.width > MAX_VALUES:
-            raise ConfigurationError(
-                "MIXTURES_TOO_MANY",
-                f"expected mixtures of at most {MAX_VALUES} numbers in all, found more; raise "
-                "order_of_mixture",
-            )
+            raise refusal("MIXTURES_TOO_MANY", max_values=MAX_VALUES)
 
     def plan(self, *, mu: float) -> MeasurementPlan:
         """Class counts and mixtures, with their shares of the budget."""

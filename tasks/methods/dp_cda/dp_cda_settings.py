@@ -4,8 +4,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from privacy.errors import ConfigurationError
+from privacy.errors import refusals
 from tasks.measurement.method_settings import MethodSettings
+
+refusal = refusals(__package__)
 
 MAX_ORDER = 100_000
 
@@ -49,16 +51,8 @@ class DpCdaConfig(MethodSettings):
         if self.class_sizes is None:
             size = self.declared_patients / n_labels
             if size < self.order_of_mixture:
-                raise ConfigurationError(
-                    "ORDER_ABOVE_CLASS",
-                    "expected order_of_mixture of at most declared_patients / classes = "
-                    f"{size:g}, found {self.order_of_mixture}; lower it, or declare more patients",
-                )
+                raise refusal("ORDER_ABOVE_CLASS", size=size, order=self.order_of_mixture)
             return size
         if len(self.class_sizes) != n_labels:
-            raise ConfigurationError(
-                "CLASS_SIZES_INVALID",
-                f"expected one of class_sizes for each of the {n_labels} labels, found "
-                f"{len(self.class_sizes)}; give them in the order of the labels",
-            )
+            raise refusal("CLASS_SIZES_INVALID", n_labels=n_labels, found=len(self.class_sizes))
         return float(min(self.class_sizes))

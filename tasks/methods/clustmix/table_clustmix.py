@@ -35,6 +35,7 @@ from tasks.methods.clustmix.tables import table_rule as rule
 from tasks.methods.clustmix.tables import table_sampler as sampler
 from tasks.methods.clustmix.tables.kernel_features import (
     FEATURE_NORM,
+    N_FEATURES,
     KernelMap,
     association_with_label,
 )
@@ -252,6 +253,7 @@ class TableClustMix:
                 association,
                 self._public_sample(released),
                 n_points=self.effort.points,
+                n_products=curator.plan[draws.KERNEL_ROUND].shape[0] - N_FEATURES,
             )
         return kernel.released
 
@@ -292,8 +294,7 @@ class TableClustMix:
             )
             stddev = curator.plan[draws.KERNEL_ROUND].unit_noise_stddev
             with threadpool_limits(1, user_api="blas"):
-                found = kernel.features(layout, codes) / FEATURE_NORM
-                rounds.learn_kernel(noisy, found, stddev=stddev)
+                rounds.learn_kernel(noisy, kernel, stddev=stddev)
         return label_arrays(layout, released, rounds)
 
 

@@ -23,7 +23,7 @@ from tasks.measurement.record_rules import RecordRules
 from tasks.methods.clustmix.tables import estimates
 from tasks.methods.clustmix.tables import table_draws as draws
 from tasks.methods.clustmix.tables import table_rule as rule
-from tasks.methods.clustmix.tables.kernel_features import FEATURE_NORM, KernelMap
+from tasks.methods.clustmix.tables.kernel_features import KernelMap
 from tasks.methods.clustmix.tables.mixture import Effort, density
 from tasks.methods.clustmix.tables.rounds import Rounds, label_arrays
 from tasks.methods.clustmix.tables.table_layout import LABEL_COUNTS, PAIR_TABLES, Layout
@@ -101,7 +101,7 @@ def pooled(
             name, [part] = draws.KERNEL_ROUND, parts
             rounds.learn_kernel(
                 part[f"sum_{name}"],
-                KernelMap.of(part).features(layout, codes) / FEATURE_NORM,
+                KernelMap.of(part),
                 stddev=float(part[f"stddev_{name}"]),
                 drawn_at=rounds.drawn_at(part, name),
             )

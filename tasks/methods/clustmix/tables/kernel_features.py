@@ -1,9 +1,9 @@
-"""Kernel features of a record: what its columns say together, by inducing points.
+"""Kernel features of a record: what its columns say together, by inducing points and by products.
 
 Records are embedded (numbers as standardised ordinals, levels as indicators, each column scaled by
 its association with the label) and compared with inducing points by a Gaussian kernel. The features
 are the Nystroem map of that kernel, less what is linear in the embedding, in the directions that
-vary the most over the released mixture, brought to norm one.
+vary the most over the released mixture; beside them stand `interactions` of two columns.
 
 A record's features are the same to the last bit whatever stands beside it: the embedding and both
 matrices are whole numbers, with products and sums that float64 holds exactly, and the kernel is
@@ -22,8 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import block_diag
 
-from privacy.arrays import Codes, Floats
+from privacy.arrays import Codes, Floats, Integers
 from tasks.measurement.encoded import row_slices
+from tasks.methods.clustmix.tables import interactions
 from tasks.methods.clustmix.tables.table_layout import Layout
 
 FEATURE_NORM = 2**12
@@ -50,6 +51,8 @@ class KernelMap:
     The embedding (W, E) of each code of a declared column, the inducing points (M, E), the matrix
     (M, q) on the kernel and the linear part (E, q) are whole numbers. The reach is the squared
     distance at which the kernel has fallen to 1 / e; shift and factors (q,) come after both.
+    Coordinates (W, E') of each code, whole numbers, the pairs (Q, 2) of them that are multiplied,
+    and the spread (Q,) of each product are of `interactions`.
     """
 
     embedding: Floats
@@ -59,6 +62,9 @@ class KernelMap:
     linear: Floats
     shift: Floats
     factors: Floats
+    coordinates: Floats
+    products: Integers
+    spreads: Floats
 
     @classmethod
     def fitted(
@@ -69,12 +75,16 @@ class KernelMap:
         codes: Codes,
         *,
         n_points: int,
+        n_products: int,
     ) -> Self:
         """Fit the map to released values alone.
 
         Shares (W,) of codes, the association of each declared column with the label (d,), and codes
         (N, d) of a sample of the mixture.
         """
+        coordinates = interactions.coordinates(layout, shares)
+        products = interactions.chosen_products(layout, association, n_products)
+        made = interactions.products_of(layout, coordinates, products, codes)
         embedding = _embedding(layout, shares, association)
         embedded = _embed(layout, embedding, codes)
         centres = inducing_points(embedded, n_points)
@@ -105,6 +115,9 @@ class KernelMap:
             linear=np.rint(linear * units),
             shift=np.rint(known[0] @ axes * units),
             factors=1.0 / units,
+            coordinates=coordinates,
+            products=products,
+            spreads=interactions.spreads_of(made),
         )
 
     @classmethod
@@ -121,16 +134,29 @@ class KernelMap:
         """Everything that `of` reads."""
         return {f"kernel_{name}": np.asarray(value) for name, value in vars(self).items()}
 
+    @property
+    def n_features(self) -> int:
+        """Number of features, products among them."""
+        return len(self.factors) + len(self.products)
+
     def features(self, layout: Layout, codes: NDArray[Any]) -> Floats:
-        """Whole numbers (n, q), of norm ``FEATURE_NORM`` at most, of records (n, d)."""
+        """Whole numbers (n, q + Q), of norm ``FEATURE_NORM`` at most, of records (n, d)."""
         embedded = _embed(layout, self.embedding, codes)
         found = np.empty((len(codes), len(self.factors)))
         for part in row_slices(len(codes), _ROWS_AT_ONCE):
             found[part] = _kernel(embedded[part], self.points, self.reach) @ self.matrix
         found -= embedded @ self.linear
-        found = (found - self.shift) * self.factors
-        norms = np.sqrt((found * found).sum(axis=1, keepdims=True))
-        return np.asarray(np.trunc(found * (FEATURE_NORM / np.maximum(norms, _LEAST))))
+        found = _of_norm_one((found - self.shift) * self.factors)
+        if len(self.products):
+            made = interactions.products_of(layout, self.coordinates, self.products, codes)
+            both = (found, _of_norm_one(made / self.spreads))
+            found = np.column_stack(both) * np.sqrt(0.5)
+        return np.asarray(np.trunc(FEATURE_NORM * found))
+
+
+def _of_norm_one(features: Floats) -> Floats:
+    norms = np.sqrt((features * features).sum(axis=1, keepdims=True))
+    return features / np.maximum(norms, _LEAST)
 
 
 def _embedding(layout: Layout, shares: Floats, association: Floats) -> Floats:

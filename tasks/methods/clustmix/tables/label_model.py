@@ -105,14 +105,19 @@ def with_features(sums: Sums, more: int) -> Sums:
     )
 
 
-def grown(model: LabelModel, prior: Floats, *, scale: float, reach: Floats) -> LabelModel:
-    """Return the model with a block of features of this prior (q,) that it knows nothing of."""
+def grown(
+    model: LabelModel, prior: Floats, group: Integers, *, scale: float, reach: Floats
+) -> LabelModel:
+    """Return the model with features of this prior (q,) that it knows nothing of.
+
+    Those of one group (q,), which is counted from 0, share a scale, as those of a column do.
+    """
     more = len(prior)
     variances = _prior_variances(scale**2 / 2.0 * prior, reach)[1:]
     return LabelModel(
         coefficients=np.pad(model.coefficients, ((0, more), (0, 0))),
         variances=np.concatenate([model.variances, variances]),
-        scales=np.append(model.scales, scale**2 / 2.0),
+        scales=np.append(model.scales, np.full(int(group.max()) + 1, scale**2 / 2.0)),
     )
 
 

@@ -22,6 +22,7 @@ from tasks.methods.clustmix.tables import label_model as labels
 from tasks.methods.clustmix.tables import table_draws as draws
 from tasks.methods.clustmix.tables import table_rule as rule
 from tasks.methods.clustmix.tables import table_sampler as sampler
+from tasks.methods.clustmix.tables.kernel_features import FEATURE_NORM, KernelMap
 from tasks.methods.clustmix.tables.label_features import LabelFeatures, loudness_of, white_features
 from tasks.methods.clustmix.tables.table_layout import Layout
 
@@ -58,6 +59,7 @@ class Rounds:
         scale: float,
     ) -> None:
         # The rarest label last: it is then one contrast to all others.
+        self._layout = layout
         self._order = np.argsort(-released["label_shares"], kind="stable")
         shares = released["label_shares"][self._order]
         by_label = released["counts_by_label"][self._order]
@@ -219,16 +221,20 @@ class Rounds:
         )
 
     def learn_kernel(
-        self, noisy: Floats, features: Floats, *, stddev: float, drawn_at: Floats | None = None
+        self, noisy: Floats, kernel: KernelMap, *, stddev: float, drawn_at: Floats | None = None
     ) -> None:
-        """Take a released round (q, C) of kernel features in, those (N, q) of the sample's rows.
+        """Take a released round (q, C) of kernel features in.
 
-        It was drawn at the model as it is, or at one of these probabilities; see `drawn_at`.
+        It was drawn at the model as it is, or at one of these probabilities; see `drawn_at`. Each
+        product of two columns has a prior scale of its own, since a label hangs on few of them.
         """
-        before, more = self._posterior, features.shape[1]
+        before, more = self._posterior, kernel.n_features
+        features = kernel.features(self._layout, self._codes) / FEATURE_NORM
         found = self._here() if drawn_at is None else drawn_at
+        group = np.maximum(np.arange(more) - (more - len(kernel.products) - 1), 0)
         prior = np.full(more, (_KERNEL_SPREAD / self._scale) ** 2)
-        self._model = labels.grown(self._model, prior, scale=self._scale, reach=before.reach)
+        reach, scale = before.reach, self._scale
+        self._model = labels.grown(self._model, prior, group, scale=scale, reach=reach)
         n_known = len(before.means)
         learnt = [labels.with_features(sums, more) for sums in before.sums]
         learnt.append(
@@ -246,7 +252,7 @@ class Rounds:
             design=np.column_stack([before.design, features.astype(np.float32)]),
             sums=tuple(learnt),
             prior=np.append(before.prior, prior),
-            column=np.append(before.column, np.full(more, before.column.max() + 1)),
+            column=np.append(before.column, before.column.max() + 1 + group),
             means=np.pad(before.means, ((0, more), (0, 0))),
         )
         self._fit()

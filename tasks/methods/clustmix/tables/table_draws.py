@@ -69,7 +69,8 @@ def plan_of(layout: Layout, *, patients: int | None, mu: float, parts: int = 1) 
         for index in range(shares.rounds)
     ]
     if shares.kernel > 0.0:
-        kernel = (N_FEATURES, layout.n_labels)
+        more = rule.n_products(layout, patients=patients, kernel_mu=mu * np.sqrt(shares.kernel))
+        kernel = (N_FEATURES + more, layout.n_labels)
         requests.append(
             SumRequest(KERNEL_ROUND, kernel, share=shares.kernel, scale=KERNEL_SUM_SCALE)
         )
@@ -217,7 +218,7 @@ def kernel_residuals(
     """
     _require_finite(log_odds, intercepts, *vars(kernel).values())
     rows.require_inside([len(table) for table in features], len(intercepts))
-    total = np.zeros((len(kernel.factors), len(intercepts)), dtype=np.int64)
+    total = np.zeros((kernel.n_features, len(intercepts)), dtype=np.int64)
     for part in map(rows.only, row_slices(len(rows), _ROWS_AT_ONCE)):
         probabilities = probabilities_of(one_hot(part.codes, features), log_odds, intercepts)
         amount = _residuals(part, probabilities, np.ones(len(part)))

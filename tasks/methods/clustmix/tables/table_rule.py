@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from privacy.arrays import Floats, Integers
 from tasks.measurement.centred import centred_norm
+from tasks.methods.clustmix.tables import interactions
 from tasks.methods.clustmix.tables.table_layout import Layout
 
 DEFAULT_PATIENTS = 10_000
@@ -38,6 +39,7 @@ _LEAST_POTENTIAL = 0.05
 _LEAST_RATIO = 0.5
 _FINE_PAIR_NOISE = 0.03
 _KERNEL_PART = 0.15
+_PER_PRODUCT, _MOST_PRODUCTS = 40.0, 200
 _ROUNDS, _ROUNDS_OF_WIDE, _WIDE = 2, 4, 100
 _PENALTY = 1.3
 
@@ -117,6 +119,15 @@ def shares_of(layout: Layout, *, patients: int | None, mu: float, parts: int = 1
         one_ways=one_ways / both if both else 1.0,
         drowned=drowned,
     )
+
+
+def n_products(layout: Layout, *, patients: int | None, kernel_mu: float) -> int:
+    """Products of two columns among the kernel features: as many as stand out of the noise.
+
+    Of Q products of norm one together each says root Q times less, by the same noise.
+    """
+    loud = (declared_patients(patients) * kernel_mu / _PER_PRODUCT) ** 2
+    return min(interactions.n_products(layout), int(loud), _MOST_PRODUCTS)
 
 
 def _pair_part(layout: Layout, patients: int | None, mu: float) -> float:

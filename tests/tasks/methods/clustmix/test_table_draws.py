@@ -24,7 +24,7 @@ DOMAIN = domain_with(
     missing=[0],
     labels=("home", "ward", "died"),
     rows_per_patient=4,
-    patients=40,
+    patients=4_000,
 )
 RECORDS = every_labelled_record(DOMAIN)
 METHOD = TableClustMix(DOMAIN, Effort(starts=1, steps=5, fit_rows=200))
@@ -148,7 +148,11 @@ def test_kernel_residuals_are_those_of_their_definition(drawn):
         p = np.exp(scores) / np.exp(scores).sum()
         largest = max(np.linalg.norm(np.eye(3)[c] - p) for c in range(3))
         residual = (np.eye(3)[label] - p) / largest
-        expected = expected + weight * np.outer(z / np.linalg.norm(z), residual)
+        at = kernel.coordinates[starts + line].sum(axis=0)
+        products = [at[i] * at[j] for i, j in kernel.products] / kernel.spreads
+        both = [one / max(np.linalg.norm(one), 1e-9) for one in (z, products)]
+        expected = expected + weight * np.outer(np.concatenate(both) / np.sqrt(2.0), residual)
+    assert len(kernel.products) == 3
     found = contribution(rows, **public) / draws.KERNEL_SUM_SCALE
     np.testing.assert_allclose(found, expected, atol=2e-3)
 
@@ -172,7 +176,8 @@ def test_kernel_features_of_a_record_do_not_depend_on_the_records_beside_it(draw
     for part in (slice(0, 1), slice(3, 10), slice(None, None, -1)):
         np.testing.assert_array_equal(kernel.features(layout, codes[part]), together[part])
     # Whole numbers whose sums float64 holds exactly in any order.
-    arrays = (kernel.embedding, kernel.points, kernel.matrix, kernel.linear, kernel.shift)
+    arrays = (kernel.embedding, kernel.points, kernel.matrix, kernel.linear, kernel.shift,
+              kernel.coordinates)  # fmt: skip
     assert all((array == np.rint(array)).all() for array in arrays)
     embedded = np.abs(kernel.embedding).sum(axis=1).max() * layout.n_columns
     largest = 2**14 * np.abs(kernel.matrix).sum(axis=0)

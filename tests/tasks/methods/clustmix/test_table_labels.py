@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
-from measuring import domain_with
+from measuring import domain_with, released_of, rows_with
 from scipy.special import softmax
 
+from privacy.randomness import OperatingSystemNoise
+from tasks.methods.clustmix.table_clustmix import TableClustMix
 from tasks.methods.clustmix.tables import label_model as labels
 from tasks.methods.clustmix.tables import rounds
 from tasks.methods.clustmix.tables import table_draws as draws
@@ -116,3 +118,27 @@ def test_the_order_in_which_labels_are_declared_says_nothing():
         told.learn(noisy[:, labels_as], told.loudness(stddev=20.0), stddev=20.0)
         found.append(np.concatenate([told.intercepts[None], told.scores]))
     np.testing.assert_allclose(found[0][:, order], found[1], atol=1e-6)
+
+
+def interaction(kind, rng):
+    """Two columns by which alone the label is a coin, among six others; a tenth are wrong."""
+    codes = np.column_stack([rng.integers(8, size=(4_000, 4)), rng.integers(2, size=(4_000, 4))])
+    high = codes >= np.array([4] * 4 + [1] * 4)
+    first, second = {"levels": (5, 7), "numbers": (0, 2), "both": (1, 6)}[kind]
+    label = high[:, first] ^ high[:, second] ^ (rng.random(len(codes)) < 0.1)
+    return codes.astype(np.uint16), label.astype(np.uint16)
+
+
+@pytest.mark.parametrize("kind", ["levels", "numbers", "both"])
+def test_a_label_that_hangs_on_two_columns_together_is_released(kind):
+    # The rule that made the labels is right in .9 of the rows, a coin in .5. In twelve releases of
+    # each kind it was right in .87, .78 and .82 of the released ones at least.
+    rng = np.random.default_rng(3)
+    codes, label = interaction(kind, rng)
+    domain = domain_with(*[8] * 4, *[2] * 4, numeric=range(4), patients=len(codes))
+    method = TableClustMix(domain)
+    released = released_of(method, rows_with(codes, label), OperatingSystemNoise(), mu=0.9)
+    made, drawn = method.sample(released, n_rows=20_000, rng=rng)
+    high = made >= np.array([4] * 4 + [1] * 4)
+    first, second = {"levels": (5, 7), "numbers": (0, 2), "both": (1, 6)}[kind]
+    assert ((high[:, first] ^ high[:, second]) == drawn).mean() > 0.7

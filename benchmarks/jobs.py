@@ -72,19 +72,15 @@ def asked(function: Callable[..., Any], words: Sequence[str] | None) -> dict[str
     for name, one in inspect.signature(function, eval_str=True).parameters.items():
         flags = COUNTED if name == "seed" else (f"--{name}",)
         kind, inner = one.annotation, get_args(one.annotation)
-        needed: dict[str, Any] = {"required": one.default is one.empty, "dest": name}
+        read: dict[str, Any] = {"type": (*inner, kind)[0], "default": one.default}
         if kind is bool:
-            parser.add_argument(*flags, action="store_true")
-        elif get_origin(kind) is list:
-            parser.add_argument(*flags, action="append", default=[], type=inner[0])
+            read = {"action": "store_true"}
         elif get_origin(kind) is Literal:
-            kinds: dict[str, Any] = {"type": type(inner[0]), "choices": inner}
-            parser.add_argument(*flags, default=one.default, **kinds, **needed)
-        else:
-            parser.add_argument(*flags, default=one.default, type=(*inner, kind)[0], **needed)
+            read |= {"type": type(inner[0]), "choices": inner}
+        parser.add_argument(*flags, dest=name, required=one.default is one.empty, **read)
     return vars(parser.parse_args(words))
 
 
-def run(row_of: Callable[..., ResultRow]) -> int:
-    """Print the row that a function makes of the command of this process."""
-    return print_row(row_of(**asked(row_of, None)))
+def run(row_of: Callable[..., ResultRow], words: Sequence[str] | None = None) -> int:
+    """Print the row that a function makes of words, else of the command of this process."""
+    return print_row(row_of(**asked(row_of, words)))

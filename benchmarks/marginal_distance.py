@@ -26,11 +26,6 @@ class MarginalDistance(NamedTuple):
     by_column: NDArray[np.float64]
     two_way: float
 
-    @property
-    def one_way(self) -> float:
-        """Mean over the columns."""
-        return float(self.by_column.mean())
-
 
 def marginal_distance(
     left: NDArray[np.integer[Any]], right: NDArray[np.integer[Any]], n_codes: Sequence[int]
@@ -64,45 +59,35 @@ def _pair_shares(codes: NDArray[np.integer[Any]], n_codes: Sequence[int]) -> NDA
 QuerySet = tuple[NDArray[np.int64], ...]
 """Queries, each an array of the different items that a record must contain."""
 
-N_QUERIES, SANITY_SHARE = 1_000, 0.001
-"""Queries in all; sanity bound, a share of the records: smaller counts weigh no more."""
+N_QUERIES, N_SETS, SANITY_SHARE = 1_000, 5, 0.001
+"""Queries, their sets, and the bound: of a share of the records; smaller counts weigh no more."""
 
 
 def draw_query_sets(
-    *, n_items: int, max_length: int, rng: np.random.Generator, n_sets: int = 5
+    *, n_items: int, max_length: int, rng: np.random.Generator
 ) -> tuple[QuerySet, ...]:
     """Draw random queries in sets of growing length.
 
-    The length of a query of set i is uniform in ``[1, i * max_length / n_sets]``; its items are
+    The length of a query of set i is uniform in ``[1, i * max_length / 5]``; its items are
     drawn from all items, without repetition.
     """
     sets = []
-    for number in range(1, n_sets + 1):
-        longest = max(1, number * max_length // n_sets)
-        lengths = rng.integers(1, longest, size=N_QUERIES // n_sets, endpoint=True)
+    for number in range(1, N_SETS + 1):
+        longest = max(1, number * max_length // N_SETS)
+        lengths = rng.integers(1, longest, size=N_QUERIES // N_SETS, endpoint=True)
         drawn = (np.sort(rng.choice(n_items, size=n, replace=False)) for n in lengths)
         sets.append(tuple(drawn))
     return tuple(sets)
 
 
-def count_records(
-    records: NDArray[np.bool_], queries: Sequence[NDArray[np.int64]]
-) -> NDArray[np.int64]:
-    """Count the records that contain all items of each query."""
-    # One row of bits per item; the bits that fill up the last byte are zero in every row.
-    packed = np.packbits(records.T, axis=1)
-    held = (np.bitwise_and.reduce(packed[query], axis=0) for query in queries)
-    return np.array([int(np.bitwise_count(bits).sum()) for bits in held])
-
-
 def query_set_errors(
-    real: NDArray[np.bool_], synthetic: NDArray[np.bool_], query_sets: Sequence[QuerySet], *,
-    sanity_share: float = SANITY_SHARE,
-) -> NDArray[np.float64]:  # fmt: skip
+    real: NDArray[np.bool_], synthetic: NDArray[np.bool_], query_sets: Sequence[QuerySet]
+) -> NDArray[np.float64]:
     """Mean relative error of each set of queries on a synthetic table."""
     errors = []
     for queries in query_sets:
-        known, made = count_records(real, queries), count_records(synthetic, queries)
-        scaled = made * (len(real) / len(synthetic))
-        errors.append((np.abs(scaled - known) / np.maximum(known, sanity_share * len(real))).mean())
+        shares = [[table[:, query].all(axis=1).mean() for query in queries]
+                  for table in (real, synthetic)]  # fmt: skip
+        known, made = np.array(shares)
+        errors.append((np.abs(made - known) / np.maximum(known, SANITY_SHARE)).mean())
     return np.array(errors)

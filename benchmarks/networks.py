@@ -31,6 +31,9 @@ STEPS, BATCH_SIZE, RATE = 2_500, 96, 2e-3
 SIDE, DROPOUT, PAPER_BATCH, PAPER_RATE = 28, 0.5, 64, 1e-3
 _NORM_EPSILON, _NORM_MOMENTUM = 1e-5, 0.1
 _AT_ONCE = 1_000
+_CONVOLVED, _JOINED = stax.Conv(1, (1, 1), padding="SAME")[1], stax.Dense(1)[1]
+"""Apply weights and biases of any size."""
+_DROPPED = stax.Dropout(1.0 - DROPOUT)[1]
 
 Images = NDArray[np.float32]
 
@@ -89,9 +92,7 @@ def fit_small(
         drawn = rng.standard_normal(form) * np.sqrt(2.0 * share / np.prod(form[:-1]))
         return jnp.asarray(drawn, jnp.float32)
 
-    def biases(_: Any, form: tuple[int, ...]) -> Array:
-        return jnp.zeros(form)
-
+    biases = jax.nn.initializers.zeros
     begin, scores = stax.serial(
         stax.Conv(24, (5, 5), (2, 2), "SAME", weights, biases), stax.Relu,
         stax.Conv(48, (3, 3), (2, 2), "SAME", weights, biases), stax.Relu, stax.Flatten,
@@ -112,23 +113,11 @@ def _pool(images: Array) -> Array:
     return jnp.maximum(rows[:, :, ::2], rows[:, :, 1::2])
 
 
-def _drop(hidden: Array, key: Array | None) -> Array:
-    if key is None:
-        return hidden
-    kept = jax.random.bernoulli(key, 1.0 - DROPOUT, hidden.shape)
-    return jnp.where(kept, hidden / (1.0 - DROPOUT), 0.0)
-
-
 def _paper_scores(layers: Any, moments: Any, images: Array, key: Array | None) -> tuple[Array, Any]:
     """Scores of the papers' network; a key, in training, asks for dropout and batch moments."""
     after, hidden = dict(moments), images
     for block in ("1", "2"):
-        weights, biases = layers[f"convolution{block}"]
-        numbers = ("NHWC", "HWIO", "NHWC")
-        hidden = lax.conv_general_dilated(
-            hidden, weights, (1, 1), "SAME", dimension_numbers=numbers
-        )
-        hidden = jax.nn.relu(hidden + biases)
+        hidden = jax.nn.relu(_CONVOLVED(layers[f"convolution{block}"], hidden))
         gain, shift = layers[f"norm{block}"]
         mean, variance = moments[f"norm{block}"]
         if key is not None:
@@ -144,10 +133,9 @@ def _paper_scores(layers: Any, moments: Any, images: Array, key: Array | None) -
     hidden = hidden.reshape(len(hidden), -1)
     keys = (None, None) if key is None else jax.random.split(key)
     for name, dropout in zip(("dense1", "dense2"), keys, strict=True):
-        weights, biases = layers[name]
-        hidden = _drop(jax.nn.relu(hidden @ weights + biases), dropout)
-    weights, biases = layers["output"]
-    return hidden @ weights + biases, after
+        hidden = jax.nn.relu(_JOINED(layers[name], hidden))
+        hidden = hidden if dropout is None else _DROPPED((), hidden, rng=dropout)
+    return _JOINED(layers["output"], hidden), after
 
 
 def _paper_network(seed: int, n_labels: int) -> Network:

@@ -38,7 +38,7 @@ class Run:
 
     ``method`` is ``real`` for the real rows, ``form`` is ``proven`` or a form of a rival. Epsilon
     and delta stand in place of those of the site file; ``rows`` are taken of the table, all if left
-    out. ``look`` numbers an earlier look at a table, in commands of rows that are kept from it.
+    out.
     """
 
     dataset: str
@@ -48,7 +48,6 @@ class Run:
     delta: float | None = None
     rows: int | None = None
     seed: int = 0
-    look: int | None = None
 
     def changed(self, document: dict[str, Any]) -> dict[str, Any]:
         """Return a site file with the budget and the method of the run."""
@@ -101,7 +100,7 @@ def measured(
         return ResultRow(
             dataset=site.dataset, method=run.method, seed=run.seed, rows=rows,
             columns=len(site.columns_to_read),
-            settings={key: v for key in ("rows", "look") if (v := getattr(run, key)) is not None},
+            settings={} if run.rows is None else {"rows": run.rows},
             **facts, **found,
         )  # fmt: skip
 

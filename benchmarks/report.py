@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,25 +73,22 @@ def html_page(stored: Stored) -> str:
     )
 
 
-def _written(stored: Stored, mark: re.Match[str]) -> str:
-    return f"<!-- {mark[1]} -->\n\n{made(stored, mark[1]).markdown()}\n<!-- end -->"
-
-
 def files(stored: Stored) -> dict[str, str]:
-    page, written = (DOCS / "results.md").read_text(encoding="utf-8"), partial(_written, stored)
+    page = (DOCS / "results.md").read_text(encoding="utf-8")
     return {
-        "results.md": re.sub(r"<!-- (\w+) -->\n.*?<!-- end -->", written, page, flags=re.DOTALL),
+        "results.md": re.sub(
+            r"<!-- (\w+) -->\n.*?<!-- end -->",
+            lambda mark: f"<!-- {mark[1]} -->\n\n{made(stored, mark[1]).markdown()}\n<!-- end -->",
+            page, flags=re.DOTALL,
+        ),
         "results.html": html_page(stored),
         "auc.svg": report_sections.auc_plot(stored),
         "tables.svg": report_sections.tables_plot(stored),
-    }
+    }  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="benchmarks report", description=__doc__)
-    parser.add_argument("--output", type=Path, default=DOCS, help="folder, docs if left out")
-    output: Path = parser.parse_args(arguments).output
-    output.mkdir(parents=True, exist_ok=True)
+    argparse.ArgumentParser(prog="benchmarks report", description=__doc__).parse_args(arguments)
     for name, text in files(Stored.read()).items():
-        (output / name).write_text(text, encoding="utf-8")
+        (DOCS / name).write_text(text, encoding="utf-8")
     return 0

@@ -230,29 +230,26 @@ def printed(figures: Iterable[dict[str, Any]], title: str) -> Table:
 
 
 def nist_in_full(stored: Stored) -> Table:
-    rows = stored.of("nist")
-    entries: list[tuple[Any, Entry]] = []
+    rows, entries = stored.of("nist"), list[tuple[Any, Entry]]()
     digits = {"k_marginal": 1, "propensity_mse": 4, "inconsistent_records": 0}
     names = list(dict.fromkeys([*digits, *(name for row in rows for name in row.figures)]))
-
-    def add(key: tuple[Any, ...], best: float, cells: list[str], of: list[ResultRow]) -> None:
-        features, epsilon, method = key
-        place = (int(features or 0), epsilon or 99.0, -best)
-        entries.append((place, ([str(features), epsilon_text(epsilon), method, *cells], of)))
 
     groups = grouped(rows, "features", "epsilon", "method", "rules")
     for (features, epsilon, method, ruled), group in groups.items():
         name = NAMES.get(method, method) + (", with rules" if ruled else "")
-        cells = [shown(group, key, digits.get(key)) for key in names]
+        cells = [str(features), epsilon_text(epsilon), name, "here", str(len(group))]
+        cells += [shown(group, key, digits.get(key)) for key in names]
         best = max(values_of(group, "k_marginal"), default=0.0)
-        add((features, epsilon, name), best, ["here", str(len(group)), *cells], group)
+        entries.append(((features or 0, epsilon or 99.0, -best), (cells, group)))
     of_paper: dict[tuple[Any, ...], dict[str, float]] = {}
     for one in stored.figures(paper="NIST") if rows else ():
         key = (one["settings"]["features"], one.get("epsilon"), one["method"])
         of_paper.setdefault(key, {})[one["metric"]] = one["value"]
-    for key, found in of_paper.items():
-        cells = [f"{found[name]:g}" if name in found else "-" for name in names]
-        add(key, found.get("k_marginal", 0.0), ["NIST", "-", *cells], [])
+    for (features, epsilon, method), found in of_paper.items():
+        cells = [str(features), epsilon_text(epsilon), method, "NIST", "-"]
+        cells += [f"{found[name]:g}" if name in found else "-" for name in names]
+        best = found.get("k_marginal", 0.0)
+        entries.append(((features, epsilon or 99.0, -best), (cells, [])))
     entries.sort(key=lambda one: one[0])
     header = ("features", "epsilon", "method", "from", "draws", *names)
     title = "NIST Diverse Communities, national2019, scored by sdnist"

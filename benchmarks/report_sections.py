@@ -167,16 +167,13 @@ def rivals(stored: Stored) -> Table:
     return table_of(rows, *OF_TABLES, "epsilon_by_its_own_count", title=title)
 
 
-def _of_images(stored: Stored, name: str, epsilon: float) -> list[ResultRow]:
-    return stored.of("images", dataset=name, method=OWN, epsilon=epsilon, delta=1e-5)
-
-
 def image_plot(stored: Stored) -> str:
     keys = {"network": "cnn_accuracy", "released classifier": "teacher_accuracy",
             "logistic regression": "accuracy"}  # fmt: skip
     panels = []
     for name in IMAGES:
-        groups = {epsilon: _of_images(stored, name, epsilon) for epsilon in EPSILONS}
+        own = {"dataset": name, "method": OWN, "delta": 1e-5}
+        groups = {epsilon: stored.of("images", epsilon=epsilon, **own) for epsilon in EPSILONS}
         found = {title: points_of(groups, key) for title, key in keys.items()}
         curves = {title: points for title, points in found.items() if points}
         real = values_of(stored.of("images", dataset=name, method="real"), "cnn_accuracy")

@@ -20,9 +20,6 @@ IN_PROCESS = "in-process"
 PEER = "peer"
 """Rows that another program made from the same coded rows, in an environment of its own."""
 
-FORMER = "--look "
-"""In the command of a row that an earlier program made; no plain run makes it again."""
-
 SOURCES = (BUNDLE, BENCHMARK_OUTPUT, IN_PROCESS, PEER)
 SCORED = ("auc", "accuracy", "log_loss", "calibration_error", "tvd_1way", "tvd_2way")
 OF_IMAGES = ("cnn_accuracy", "teacher_accuracy")
@@ -97,11 +94,6 @@ class ResultRow:
     def outcome(self) -> str | None:
         """End of a job that made no row: ``did not end`` or ``failed``."""
         return self.settings.get("outcome")
-
-    @property
-    def former(self) -> bool:
-        """True if an earlier program made this row."""
-        return FORMER in (self.command or "")
 
 
 def read_rows(path: Path) -> list[ResultRow]:

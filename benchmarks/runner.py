@@ -7,7 +7,6 @@ job that fails, or is not done in time, is kept as a row too: ``--again`` runs t
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
 import os
 import signal
@@ -15,20 +14,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.jobs import Job, listed
 from benchmarks.results import IN_PROCESS, RESULTS, ResultRow, keep_rows, read_rows
+from benchmarks.tables import ROOT
 from flows.orchestrator import answering, start_server
+from storage.files.private import locks, open_lock
 from storage.settings import Settings
 from tasks.execution.cluster import local_cluster
 from tasks.execution.runtime import configure_prefect
 
-ROOT = Path(__file__).resolve().parents[1]
 SUITES = ("quick", "tables", "images", "nist", "papers", "rivals", "distill", "structure",
           "groups", "points", "parts", "sizes", "pool", "intervals", "survival",
           "events")  # fmt: skip
@@ -93,22 +93,16 @@ def _without_figures(job: Job, outcome: dict[str, object]) -> ResultRow:
     )  # fmt: skip
 
 
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder of rows: two runs would lose rows of each other."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise SystemExit(f"expected no other run on {folder}, found one") from None
-        yield
-
-
 def run(jobs: Sequence[Job], folder: Path, *, workers: int) -> int:
-    """Run jobs and keep their rows; return the number of those without figures."""
+    """Run jobs and keep their rows; return the number of those without figures.
+
+    Two runs would lose rows of each other: this process locks the folder until it ends.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if not locks(open_lock(folder / ".lock")):
+        raise SystemExit(f"expected no other run on {folder}, found one")
     environment = dict(os.environ)  # that of a job: neither Prefect's server nor one thread
-    with _alone(folder), tempfile.TemporaryDirectory(prefix="clustmix-bench-") as home:
+    with tempfile.TemporaryDirectory(prefix="clustmix-bench-") as home:
         configure_prefect(Settings(home=Path(home)))
         port = start_server()
         from prefect import flow, task

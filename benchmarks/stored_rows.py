@@ -42,7 +42,7 @@ class Table(NamedTuple):
 
 @dataclass(frozen=True)
 class Stored:
-    """Rows of today's programs, and the figures that papers print."""
+    """Measured rows, and the figures that papers print."""
 
     rows: tuple[ResultRow, ...]
     printed: tuple[dict[str, Any], ...]
@@ -53,8 +53,7 @@ class Stored:
         """Read all files of rows, in the order of their names."""
         rows = [row for path in sorted(folder.glob("*.json")) for row in read_rows(path)]
         found = tomllib.loads(papers.read_text(encoding="utf-8")) if papers.is_file() else {}
-        today = tuple(row for row in rows if not row.former)
-        return cls(today, tuple(found.get("figure", ())), found.get("protocol", {}))
+        return cls(tuple(rows), tuple(found.get("figure", ())), found.get("protocol", {}))
 
     @cached_property
     def _suites(self) -> dict[tuple[Any, ...], list[ResultRow]]:
@@ -150,7 +149,9 @@ def table_of(rows: Rows, *names: str, title: str) -> Table:
     def entries() -> Iterable[Entry]:
         for (dataset, method, epsilon, text), group in groups.items():
             cells = [dataset, method, epsilon_text(epsilon)]
-            cells += [_setting(json.loads(text).get(k)) for k in keys]
+            values = [json.loads(text).get(k) for k in keys]
+            cells += [f"{v:.4g}" if isinstance(v, float) else "-" if v is None else str(v)
+                      for v in values]  # fmt: skip
             figures = [shown(group, name) for name in columns]
             if not any(values_of(group, name) for name in columns):
                 figures[1:] = ["-" for _ in figures[1:]]
@@ -159,9 +160,3 @@ def table_of(rows: Rows, *names: str, title: str) -> Table:
     words = [k.replace("_", " ") for k in keys]
     words += ["runs", *(TITLES.get(name, name.replace("_", " ")) for name in columns)]
     return made_table(title, ("data", "method", "epsilon", *words), entries())
-
-
-def _setting(value: Any) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -128,16 +128,12 @@ def _strata(raw: pd.Series, label: Label) -> NDArray[Any]:
     return raw.map(lambda text: firsts.get(text, text)).to_numpy()
 
 
-def read_images(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return the pixels (n, pixels) and the labels (n,) of a table of images."""
-    table = pq.read_table(path)
-    pixels = table.drop_columns([LABEL_NAME]).to_pandas().to_numpy(dtype=np.uint8)
-    return pixels, table[LABEL_NAME].to_numpy().astype(np.int64)
-
-
 def images_of(dataset: str) -> Any:
+    """Return pixels (n, pixels) and labels (n,) of images to learn from, and of test images."""
     name = dataset.replace("-", "_")
-    return [read_images(find(name + part)) for part in ("", "_test")]
+    both = [pd.read_parquet(find(name + part)) for part in ("", "_test")]
+    labels = [rows.pop(LABEL_NAME).to_numpy(np.int64) for rows in both]
+    return [(rows.to_numpy(np.uint8), own) for rows, own in zip(both, labels, strict=True)]
 
 
 def data_place(name: str) -> Path:

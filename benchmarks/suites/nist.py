@@ -10,11 +10,10 @@ that they connect have no more combinations than a release takes. Draws have no 
 from __future__ import annotations
 
 import json
-import re
 import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
-from math import prod
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any, Literal
@@ -27,6 +26,7 @@ from benchmarks import peers
 from benchmarks.jobs import run
 from benchmarks.results import IN_PROCESS, PEER, ResultRow
 from benchmarks.tables import data_place, site_document
+from privacy.errors import ConfigurationError
 from privacy.mechanisms import NoisyStatistic
 from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
 from privacy.randomness import OperatingSystemNoise
@@ -34,7 +34,7 @@ from tasks.ingest.encoding import domain_of
 from tasks.ingest.patient_rows import encoded_shards
 from tasks.measurement.curator import Curator
 from tasks.measurement.method import checked_plan, measure
-from tasks.measurement.record_rules import LABEL, MAX_COMBINATIONS
+from tasks.measurement.record_rules import LABEL
 from tasks.methods.clustmix.table_clustmix import TableClustMix
 from tasks.methods.clustmix.tables.mixture import Effort
 
@@ -67,40 +67,17 @@ def schema_of(features: int, *, rules: bool) -> clustmix.Schema:
         "label": label,
         "ignore": sorted({*columns, area["name"]} - names),
     }
-    constraints = list(_on(names, declared.pop("constraints")))
-    if rules:
-        plain = domain_of(clustmix.Schema.model_validate(declared))
-        sizes = dict(zip((c["name"] for c in declared["columns"]), plain.n_codes, strict=True))
-        declared["constraints"] = _listed(constraints, sizes)
-    return clustmix.Schema.model_validate(declared)
-
-
-def _on(names: set[str], constraints: Iterable[dict[str, Any]]) -> Iterable[dict[str, Any]]:
-    for constraint in constraints:
+    constraints = declared.pop("constraints")
+    for constraint in constraints if rules else ():
         one = dict(constraint)
         if "then" in one:
             one["then"] = {k: v for k, v in one["then"].items() if k in names}
-        if _columns(one) <= names and one.get("then", True):
-            yield one
-
-
-def _columns(constraint: dict[str, Any]) -> set[str]:
-    keyed = (name for key in ("when", "then", "never") for name in constraint.get(key, ()))
-    return {*re.findall(r"[A-Z_]+", constraint.get("holds", "")), *keyed}
-
-
-def _listed(constraints: Iterable[dict[str, Any]], sizes: dict[str, int]) -> list[dict[str, Any]]:
-    """Keep constraints in their order while columns that they connect have few combinations."""
-    found: list[dict[str, Any]] = []
-    groups: list[set[str]] = []
-    for one in constraints:
-        met = [group for group in groups if group & _columns(one)]
-        group = _columns(one).union(*met)
-        # The label, which is in no `sizes`, connects and adds none.
-        if prod(sizes.get(name, 1) for name in group) <= MAX_COMBINATIONS:
-            groups = [other for other in groups if other not in met] + [group]
-            found.append(one)
-    return found
+        longer = {**declared, "constraints": [*declared.get("constraints", ()), one]}
+        # Refused are other columns, and too many combinations of those that are connected.
+        with suppress(ConfigurationError):
+            domain_of(clustmix.Schema.model_validate(longer))
+            declared = longer
+    return clustmix.Schema.model_validate(declared)
 
 
 def of_method(

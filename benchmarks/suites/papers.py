@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
-from benchmarks.jobs import asked
-from benchmarks.results import ResultRow, print_row
+from benchmarks.jobs import run
+from benchmarks.results import ResultRow
 from benchmarks.suites import papers_clustmix, papers_others
 
 
@@ -22,8 +22,7 @@ def function_of(part: str) -> Callable[..., ResultRow]:
 
 
 def main(words: Sequence[str]) -> int:
-    function = function_of(words[0])
-    return print_row(function(**asked(function, words[1:])))
+    return run(function_of(words[0]), words[1:])
 
 
 if __name__ == "__main__":

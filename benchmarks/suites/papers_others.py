@@ -112,9 +112,8 @@ def linear_accuracies(made: Made, answers: NDArray[Any]) -> dict[str, float]:
     covariance = moved.T @ moved / len(moved) + 1e-6 * np.eye(moved.shape[1])
     weights = np.linalg.solve(covariance, moved.T @ (shares - shares.mean(axis=0)) / len(moved))
     least = ((test - centre) @ weights).argmax(axis=1)
-    names = ("nearest_mean", "least_squares_on_shares")
-    right = (float((found == answers).mean()) for found in (nearest, least))
-    return {name: round(value, 4) for name, value in zip(names, right, strict=True)}
+    named = {"nearest_mean": nearest, "least_squares_on_shares": least}
+    return {name: round(float((one == answers).mean()), 4) for name, one in named.items()}
 
 
 def mixtures_row(

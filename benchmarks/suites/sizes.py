@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,7 +29,7 @@ SHAPES = {30: (8, 6, 14), 100: (28, 20, 50)}
 """Integer, real and categorical columns, beside patient and label."""
 
 
-def columns(n_columns: int = 30) -> list[dict[str, Any]]:
+def columns(n_columns: int) -> list[dict[str, Any]]:
     n_integer, n_real, n_categorical = SHAPES[n_columns]
     counts = {"kind": "integer", "lower": 0, "upper": 99, "bins": 10}
     values = {"kind": "real", "lower": -4, "upper": 4, "decimals": 2, "bins": 12}
@@ -53,20 +52,20 @@ def public_site(name: str, source: Path, schema: dict[str, Any], **more: Any) ->
     }  # fmt: skip
 
 
-def site(source: Path, n_columns: int = 30, *, patients: int | None = None) -> dict[str, Any]:
+def site(source: Path, n_columns: int, *, patients: int) -> dict[str, Any]:
     # Against the alphabet: what is published has to keep the declared order.
     label = {"name": "outcome", "levels": {"yes": ["1"], "no": ["0"]}, "positive": "yes"}
     return public_site(
         "generated" if n_columns == 30 else f"generated-{n_columns}-columns",
         source,
         {"columns": columns(n_columns), "label": label},
-        **({} if patients is None else {"patients": patients}),
+        patients=patients,
         privacy_unit={"column": "patient", "max_rows_per_patient": 5},
         privacy={"epsilon": 1.0, "delta": 1e-7},
     )
 
 
-def chunks(n_rows: int, rng: np.random.Generator, n_columns: int = 30) -> Iterator[pd.DataFrame]:
+def chunks(n_rows: int, rng: np.random.Generator, n_columns: int) -> Iterator[pd.DataFrame]:
     n_integer, n_real, n_categorical = SHAPES[n_columns]
     for start in range(0, n_rows, CHUNK_ROWS):
         n = min(CHUNK_ROWS, n_rows - start)
@@ -91,12 +90,11 @@ def chunks(n_rows: int, rng: np.random.Generator, n_columns: int = 30) -> Iterat
 
 def write_table(path: Path, n_rows: int, n_columns: int = 30) -> None:
     """Write the table chunk by chunk, each a row group: this process stays small as well."""
-    frames = chunks(n_rows, np.random.default_rng(n_rows), n_columns)
-    parts = (pa.Table.from_pandas(frame, preserve_index=False) for frame in frames)
-    first = next(parts)
-    with pq.ParquetWriter(path, first.schema) as writer:
-        for part in chain([first], parts):
-            writer.write_table(part)
+    first = next(chunks(n_rows, np.random.default_rng(n_rows), n_columns))
+    schema = pa.Schema.from_pandas(first, preserve_index=False)
+    with pq.ParquetWriter(path, schema) as writer:
+        for frame in chunks(n_rows, np.random.default_rng(n_rows), n_columns):
+            writer.write_table(pa.Table.from_pandas(frame, schema, preserve_index=False))
 
 
 def row_of(rows: int, columns: Literal[30, 100] = 30) -> ResultRow:

@@ -41,6 +41,7 @@ _LEAST_PART = 0.03
 _LEAST_SPREAD, _LEAST = 0.05, 1e-9
 _FLAT, _FLATTEST = 30, 1e-3
 _ROWS_AT_ONCE = 512  # their kernel stays in the cache of a processor
+_NONE = np.empty((0, 2), dtype=np.int64)
 _TABLE = np.rint(_KERNEL * np.exp(-_FARTHEST * np.arange(_TABLE_STEPS + 1) / _TABLE_STEPS))
 
 
@@ -122,10 +123,10 @@ class KernelMap:
 
     @classmethod
     def of(cls, released: Mapping[str, NDArray[Any]]) -> Self:
-        """Return the map of a measurement."""
-        arrays: dict[str, Any] = {
-            name: released[f"kernel_{name}"] for name in cls.__dataclass_fields__
-        }
+        """Return the map of a measurement; those of before there were products have none."""
+        arrays: dict[str, Any] = {"coordinates": _NONE, "products": _NONE, "spreads": _NONE}
+        for name in cls.__dataclass_fields__:
+            arrays[name] = released.get(f"kernel_{name}", arrays.get(name))
         arrays["reach"] = float(arrays["reach"])
         return cls(**arrays)
 

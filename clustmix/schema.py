@@ -193,8 +193,8 @@ class EventTable(_Declared, event_tables.EventDeclaration):
     name, key : str
         Name of the table, and its column that names the patient.
     at : mapping
-        ``column`` of the moment, a date or whole days, and ``since``, the patient's column from
-        which days are counted, if there is one.
+        ``column`` of the moment, a date or whole days; columns of the patient: ``since``, from
+        which days count, ``not_before`` and ``until``, between which events lie.
     max_rows_per_patient : int from 1 to 1,000
         Events of a patient that are used: the first ones.
     columns : sequence of IntegerColumn, RealColumn, DateColumn and CategoricalColumn

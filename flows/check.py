@@ -70,7 +70,7 @@ def check_table(job: ReleaseJob, *, entries: Entries, tables: Tables, workplace:
         if refusal is not None:
             diagnostics.add("", refusal.message, (), ())
         counted = tallied_cells(workspace.folder)
-        diagnostics.begin_with(summary_of(counted, rules.row_schema, job.unit.column))
+        diagnostics.begin_with(summary_of(counted, rules.row_schema, job.unit.column, job.events))
         if refusal is not None:
             raise InputError(
                 CHECK_FAILED,

@@ -135,7 +135,9 @@ def check(
     if show and (failed is None or failed.code == CHECK_FAILED):
         records = here.workplace.diagnostics_of(job.ref.release_id).records()
         answer["summary"] = [record for record in records if "rule" not in record]
-        shown.append(partial(_show_summary, answer["summary"]))
+        refused = dict.fromkeys(one["rule"] for one in records if one.get("column") == "")
+        answer["refused"] = [*refused]
+        shown.append(partial(_show_summary, answer["summary"], refused))
     if failed is None:
         terminal.answer(answer, *shown)
     elif "summary" in answer and terminal.answers_program():  # in one object
@@ -253,8 +255,8 @@ def _answering(
             yield
 
 
-def _show_summary(records: Sequence[Mapping[str, Any]]) -> None:
-    """Write a line of each column with a fault, the worst first, then the changes as YAML.
+def _show_summary(records: Sequence[Mapping[str, Any]], refused: Iterable[str]) -> None:
+    """Write a line of each column with a fault, the worst first, the changes as YAML, refusals.
 
     It is private, as the restricted file is: for the terminal of the owner alone.
     """
@@ -274,6 +276,8 @@ def _show_summary(records: Sequence[Mapping[str, Any]]) -> None:
         terminal.line(f"# {record['column']}: {record['advice']}")
         if record["change"]:
             terminal.line(record["change"])
+    for sentence in refused:
+        terminal.line(textwrap.fill(f"refused: {sentence}", terminal.WIDTH))
 
 
 def _shares(shares: Mapping[str, float]) -> str:

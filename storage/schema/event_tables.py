@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -14,6 +14,7 @@ from storage.schema.columns import (
     Name,
     NumericColumn,
     did_you_mean,
+    left_out,
     refuse_together,
 )
 from storage.schema.date_columns import DateColumn
@@ -36,10 +37,16 @@ class EventTime(Declaration):
     """A date, or an integer that is a number of days; its bounds hold for synthetic events."""
     since: Name | None = None
     """Column of the patient from which days are counted; like the moment, a date or an integer."""
+    not_before: Name | None = left_out()
+    """Column of the patient, such as the date of birth, before which no event lies."""
+    until: Name | None = left_out()
+    """Column of the patient, such as the date of death, after which no event lies."""
+    when_broken: Literal["refuse", "mend"] = left_out("refuse")
+    """Refuse a source with another event, or mend it: leave the event out."""
 
 
 class ValueBins(Declaration):
-    """Bounds and bins of the values of one kind."""
+    """Values of one kind."""
 
     lower: Finite
     upper: Finite
@@ -142,6 +149,12 @@ class EventDeclaration(Declaration):
             declared[kind] = None if bins is None else bins.model_dump(exclude_none=True)
         every = (None if own is None else {**dict(column), **own} for own in declared.values())
         return tuple(None if own is None else NumericColumn(**own) for own in every)
+
+    @property
+    def by_kind(self) -> dict[str, NumericColumn | None]:
+        """Column of the values of each kind by its title, such as ``value (sodium)``."""
+        titles = [f"{self.value} ({kind})".removesuffix(" ()") for kind in self.kinds]
+        return dict(zip(titles, self.values_by_kind, strict=True)) if self.value else {}
 
     @property
     def others(self) -> tuple[NumericColumn | CategoricalColumn, ...]:

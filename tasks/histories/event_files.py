@@ -18,7 +18,7 @@ from storage.sources.cells import number_cells
 from tasks.gates import agreement
 from tasks.gates.agreement_gate import FALSE_ALARM, MODEL_ALLOWANCE
 from tasks.gates.table_rules import column_checks
-from tasks.histories.event_frames import coded_events, days_of, events_of, sampled_tables, since_of
+from tasks.histories.event_frames import coded_events, days_of, events_of, sampled_tables
 from tasks.histories.event_pages import section
 from tasks.histories.event_shards import Histories
 from tasks.ingest.encoding import encode_chunk
@@ -120,7 +120,8 @@ class EventSampling:
         found = DrawnTables(codes=published.codes, label=published.label, frames=frames)
         tables = self.of.release.tables_at(self.mu)
         for table in self.of.tables if numbered else ():
-            rules = [*_rules(frames[table.name], table, len(published))]
+            days = days_of(frames[PATIENTS], table, self.of.schema)
+            rules = [*_rules(frames[table.name], table, days)]
             rules.append(GateRecord(check="files", passed=texts_agree(files, table.name)))
             yield from rules
             if all(one.passed for one in rules):
@@ -173,13 +174,14 @@ class EventSampling:
         people, frame = drawn.frames[PATIENTS], drawn.frames[table.name]
         chunk, day = coded_events(table, own.events, frame)
         names, keys = (one.astype(str).to_numpy() for one in (people[self.key], frame[table.key]))
-        start = days_of(people, since_of(table, self.of.schema))
-        events, ties = events_of((keys.astype(np.str_), chunk.codes, day), names.tolist(), start)
+        own_rows = keys.astype(np.str_), chunk.codes, day
+        days = days_of(people, table, self.of.schema)
+        events, ties, _ = events_of(own_rows, names.tolist(), days)
         return own.records(first_events(own.events, events, ties), drawn.codes)
 
 
-def _rules(frame: pd.DataFrame, table: EventDeclaration, n_patients: int) -> Iterator[GateRecord]:
-    """Hold a table against its declaration: patients, order, number of events, cells."""
+def _rules(frame: pd.DataFrame, table: EventDeclaration, people: Any) -> Iterator[GateRecord]:
+    """Hold a table against its declaration: patients and their days, order, number, cells."""
     name, declared = table.name, list(frame) == [table.key, *table.measured_columns]
     yield GateRecord(check=f"columns: {name}", passed=declared)
     if not declared:
@@ -187,8 +189,11 @@ def _rules(frame: pd.DataFrame, table: EventDeclaration, n_patients: int) -> Ite
     who, days = frame[table.key], number_cells(frame[table.moment.name], table.moment)[0]
     steps, later = np.diff(who), np.diff(days) >= 0
     few = who.groupby(who).size().max() <= table.max_rows_per_patient or frame.empty
+    known = who.between(1, len(people)).all()
+    _, first, last = people[who - 1].T if known else np.zeros((3, 1))
     holds = {
-        "events of patients": who.between(1, n_patients).all(),
+        "events of patients": known,
+        "days of patients": known and ((first <= days) & (days <= last)).all(),
         "events in order": ((steps > 0) | ((steps == 0) & later)).all(),
         "number of events": few,
     }

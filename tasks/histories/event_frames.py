@@ -20,7 +20,7 @@ from tasks.ingest.contributions import hash_names, hash_records, named_patients
 from tasks.ingest.encoding import cell_codes, decode, decoded_cells, encode_chunk
 from tasks.ingest.encoding import written as released_cells
 from tasks.ingest.patient_rows import encoded_shards, unnamed_patients
-from tasks.ingest.violations import EncodedChunk, Violation, refuse_violations
+from tasks.ingest.violations import EncodedChunk, Violation, refuse_violations, rows_of
 from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.method import Released
 from tasks.methods.clustmix.events.event_domain import (
@@ -31,6 +31,9 @@ from tasks.methods.clustmix.events.event_domain import (
     hidden_codes,
 )
 from tasks.methods.clustmix.events.event_release import EventRelease
+
+_DAYS = {"since": 0.0, "not_before": -np.inf, "until": np.inf}
+"""Days of a patient that a table of events may name, and what stands for one that is missing."""
 
 ONE_ROW, KNOWN, NO_VALUE = (
     "one row of each patient, as tables of events are declared",
@@ -46,7 +49,7 @@ def event_release(
     names, shares = [table.name for table in tables], [table.share for table in tables]
     if len({*names}) < len(names) or sum(filter(None, shares)) >= 1.0:
         raise _refused("tables of different names, with shares whose sum is below one")
-    domains = {table.name: _domain(table, since_of(table, schema)) for table in tables}
+    domains = {table.name: _domain(table, _days_named(table, schema)[0]) for table in tables}
     return EventRelease(patients=patients, tables=domains, shares=shares)
 
 
@@ -65,31 +68,37 @@ def _domain(table: EventDeclaration, since: NumericColumn | None) -> EventDomain
     )
 
 
-def since_of(table: EventDeclaration, schema: TableSchema) -> NumericColumn | None:
-    """Return the column of the patient from which days are counted, if there is any."""
-    if table.at.since is None:
-        return None
-    for column in schema.columns:
-        if column.name == table.at.since and isinstance(column, NumericColumn):
-            alike = column.is_whole and column.is_date == table.moment.is_date
-            if alike and column.base is None and not column.has_missing:
-                return column
-    kind = "a date" if table.moment.is_date else "an integer"
-    raise _refused(
-        f"at.since of {table.name}, {table.at.since}, as a column of the patient that is {kind} as "
-        f"{table.moment.name} is, without missing values and without relative_to"
-    )
+def _days_named(table: EventDeclaration, schema: TableSchema) -> list[NumericColumn | None]:
+    """Return the columns of the patient that `at` names, in the order of `_DAYS`."""
+    numeric = {one.name: one for one in schema.columns if isinstance(one, NumericColumn)}
+    date, found = table.moment.is_date, []
+    for key in _DAYS:
+        own = numeric.get(name := getattr(table.at, key))
+        alike = own is not None and own.is_whole and own.is_date == date
+        plain = own is not None and own.base is None and not own.has_missing
+        if name is not None and not (alike and (plain or key != "since")):
+            raise _refused(
+                f"at.{key} of {table.name}, {name}, as a column of the patient that is "
+                f"{'a date' if date else 'an integer'} as {table.moment.name} is, and since one "
+                "without missing values and without relative_to"
+            )
+        found.append(own)
+    return found
 
 
 def _refused(expected: str) -> ConfigurationError:
     return ConfigurationError("EVENTS_INVALID", f"expected {expected}, found another")
 
 
-def days_of(frame: pd.DataFrame, column: NumericColumn | None) -> Floats:
-    """Return days inside the bounds of a column, 0 without one."""
-    if column is None:
-        return np.zeros(len(frame))
-    return np.clip(number_cells(frame[column.name], column)[0], column.lower, column.upper)
+def days_of(frame: pd.DataFrame, table: EventDeclaration, schema: TableSchema) -> Floats:
+    """Return days (n, 3) of patients: events count from one, and lie between the other two."""
+    days = np.tile([*_DAYS.values()], (len(frame), 1))
+    for place, column in enumerate(_days_named(table, schema)):
+        if column is not None:
+            own, empty, missing, _ = number_cells(frame[column.name], column)
+            own = own if column.base else np.clip(own, column.lower, column.upper)
+            days[:, place] = np.where(empty | missing, days[:, place], own)
+    return days
 
 
 def coded_tables(
@@ -122,12 +131,14 @@ def coded_tables(
         coded, day = coded_events(declared, table.events, rows)
         _refuse((*unnamed_patients(rows, own), *coded.violations), declared)
         who, keys = named_patients(rows[declared.key], own)
-        start = days_of(frame, since_of(declared, schema))
+        days = days_of(frame, declared, schema)
         known = np.array(keys, dtype=np.str_)[who]
-        events, ties = events_of((known, coded.codes, day), names, start)
+        events, ties, beyond = events_of((known, coded.codes, day), names, days)
         if len(lost := np.flatnonzero(events.patient < 0)):
             _refuse([Violation(rule=KNOWN, column=declared.key, rows=lost)], declared)
         valid = chunk.valid[events.patient]
+        refuse_beyond(declared, valid & beyond)
+        valid &= ~beyond
         kept = first_events(table.events, events.only(valid), ties[valid])
         hidden.append(hidden_codes(table.events, kept, n_patients=len(frame)))
         records[declared.name] = [table.records(kept, chunk.codes)]
@@ -151,9 +162,9 @@ def coded_events(
     kind = np.zeros(len(frame), dtype=np.int64)
     for column in table.columns:
         kind = codes_of(column) if column.name == table.kind else kind
-    joint = domain.starts[kind]
+    joint, known = domain.starts[kind], ~rows_of(broken, len(frame))
     for number, numbers in enumerate(table.values_by_kind if table.value else ()):
-        rows = np.flatnonzero(kind == number)
+        rows = np.flatnonzero((kind == number) & known)
         if numbers is not None:
             joint[rows] += codes_of(numbers, rows)
             continue
@@ -169,19 +180,30 @@ def coded_events(
 
 
 def events_of(
-    rows: tuple[NDArray[np.str_], Codes, Floats], names: Sequence[str], start: Floats
-) -> tuple[Events, NDArray[np.uint64]]:
+    rows: tuple[NDArray[np.str_], Codes, Floats], names: Sequence[str], days: Floats
+) -> tuple[Events, NDArray[np.uint64], NDArray[np.bool_]]:
     """Return coded events of named patients (n,), -1 for others, and a hash that orders ties.
 
-    Rows are keys, codes and days; moments are counted from a day of each patient (n,).
+    Rows are keys, codes and days; with the `days_of` patients, moments are counted from the first,
+    and a mask is true of events that do not lie between the others.
     """
     keys, codes, day = rows
     own, index = np.unique(keys, return_inverse=True)
     place = {name: number for number, name in enumerate(names)}
     patient = np.array([place.get(str(key), -1) for key in own], dtype=np.intp)[index]
     ties = hash_records(codes[:, 1:], codes[:, 0]) ^ hash_names(own.tolist())[index]
-    moment = day - np.append(start, 0.0)[patient]
-    return Events(patient, moment, codes.astype(np.int64)), ties
+    start, first, last = np.vstack([days, [*_DAYS.values()]])[patient].T
+    events = Events(patient, day - start, codes.astype(np.int64))
+    return events, ties, (day < first) | (day > last)
+
+
+def refuse_beyond(table: EventDeclaration, beyond: NDArray[np.bool_]) -> None:
+    """Refuse events that do not lie between the days of patients, unless they are left out."""
+    if beyond.any() and table.at.when_broken == "refuse":
+        ends = (("before", table.at.not_before), ("after", table.at.until))
+        rule = " or ".join(f"{one} {name} of the patient" for one, name in ends if name)
+        rows = np.flatnonzero(beyond)
+        _refuse([Violation(rule=f"no event {rule}", column=table.at.column, rows=rows)], table)
 
 
 def _refuse(broken: Sequence[Violation], table: EventDeclaration) -> None:
@@ -209,11 +231,11 @@ def sampled_tables(
     people = decode(codes, rows.label, schema, rng=rng)
     if not tables:
         return {PATIENTS: people}
-    start = {table.name: days_of(people, since_of(table, schema)) for table in tables}
-    bounds = {
-        one.name: np.subtract((one.moment.lower, one.moment.upper), start[one.name][:, None])
-        for one in tables
-    }
+    start, bounds = dict[str, Floats](), dict[str, Floats]()
+    for table in tables:
+        start[table.name], first, last = days_of(people, table, schema).T
+        ends = np.maximum(first, table.moment.lower), np.minimum(last, table.moment.upper)
+        bounds[table.name] = np.stack(ends, axis=1) - start[table.name][:, None]
     events, label = release.histories(released, (rows.codes, rows.label), bounds, rng)
     again, names = decode(codes, label, schema, rng=rng), list(schema.label_names)
     people[names] = again[names]

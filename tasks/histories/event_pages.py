@@ -26,8 +26,8 @@ def section(frame: pd.DataFrame, table: EventDeclaration, n_patients: int) -> di
     doubling = [0.0, *(2.0**k for k in range(table.max_rows_per_patient.bit_length()))]
     columns: list[Any] = [one for one in table.columns if one.name != table.value]
     columns += [
-        one.model_copy(update={"name": f"{table.value} ({kind})".removesuffix(" ()")})
-        for kind, one in zip(table.kinds, table.values_by_kind, strict=True)
+        one.model_copy(update={"name": title})
+        for title, one in table.by_kind.items()
         if one is not None
     ]
     # Bounds of a value are those of its kind, and a kind may have none.

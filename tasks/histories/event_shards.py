@@ -4,6 +4,7 @@ Rows of events are coded each by itself and divided by a hash of the patient, as
 are, so that a patient and all events of that patient meet in one shard.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,7 +18,7 @@ from privacy.arrays import Floats
 from privacy.errors import InputError
 from storage.schema.table import TableSchema
 from storage.sources.cells import NumberMarks
-from tasks.histories.event_frames import ONE_ROW, coded_events, days_of, events_of, since_of
+from tasks.histories.event_frames import ONE_ROW, coded_events, days_of, events_of, refuse_beyond
 from tasks.histories.event_sources import EventSource
 from tasks.ingest import pieces
 from tasks.ingest.encoding import encode_chunk
@@ -46,9 +47,9 @@ class Histories:
         return EventSampling(of=self, key=key, **settings)
 
     def people(self, frame: pd.DataFrame) -> tuple[EncodedChunk, Floats]:
-        """Code rows of patients, and return the days (n, t) from which each table counts."""
-        days = [days_of(frame, since_of(table, self.schema)) for table in self.tables]
-        return encode_chunk(frame, self.schema), np.column_stack(days)
+        """Code rows of patients, and return the `days_of` each table (n, 3 t)."""
+        days = [days_of(frame, table, self.schema) for table in self.tables]
+        return encode_chunk(frame, self.schema), np.concatenate(days, axis=1)
 
     def folder(self, workspace: Path, name: str) -> Path:
         """Return the folder of the pieces of a table, made on the first use."""
@@ -66,7 +67,8 @@ class Histories:
             "unit": replace(rules.unit, column=table.key),
             "marks": None if marks == usual else marks,
             "coder": partial(coded_events, table, self.release.tables[name]),
-            **dict.fromkeys(("suite", "tally", "histories")),
+            "of_table": f" of {name}",
+            **dict.fromkeys(("suite", "histories")),
         }
         return table.columns_to_read, replace(rules, **changes)
 
@@ -75,8 +77,8 @@ class Histories:
     ) -> tuple[Any, tuple[bool, ...]]:
         """Store the records of each table; return patients with hidden columns, and what was found.
 
-        That is of each table whether a patient has an event of it. It is an InputError if a patient
-        has two rows.
+        That is of each table whether a patient has an event of it, and one beyond the days of `at`.
+        It is an InputError if a patient has two rows.
 
         Privacy
         -------
@@ -87,23 +89,34 @@ class Histories:
             refuse_violations([Violation(rule=ONE_ROW, column=str(rules.unit.column), rows=none)])
         names, seen, hidden = people.keys.tolist(), list[bool](), [people.codes]
         path = ShardFile(pieces.shard_path(workspace, shard))
-        for place, (name, table) in enumerate(self.release.tables_at(1.0).items()):
+        tables = zip(self.tables, self.release.tables_at(1.0).items(), strict=True)
+        for t, (declared, (name, table)) in enumerate(tables):
             folder = self.folder(workspace, name)
             rows = pieces.rows_of_shard(folder, shard, self.fragments[name])
             own = (rows.keys, rows.codes, rows.moments)
-            events, ties = events_of(own, names, people.moments[:, place])
-            known = events.patient >= 0
+            events, ties, beyond = events_of(own, names, people.moments[:, 3 * t : 3 * t + 3])
+            known = (events.patient >= 0) & ~beyond
             kept = first_events(table.events, events.only(known), ties[known])
             hidden.append(hidden_codes(table.events, kept, n_patients=len(names)))
             store_rows(path.beside(name).path, table.records(kept, people.codes))
-            seen.append(bool(known.any()))
+            seen += [bool(known.any()), bool(beyond.any())]
+            if rules.tally is not None:
+                key, at = (f"{one} of {name}" for one in (declared.key, declared.at.column))
+                early = events.moment[known] < table.events.offsets[0]
+                found = {(at, "before_offsets"): early.sum(), (at, "beyond"): beyond.sum()}
+                found |= {(key, "without_patient"): (events.patient < 0).sum()}
+                found |= {(key, "cut"): known.sum() - len(kept.patient)}
+                counted = Counter({(*place, ""): int(n) for place, n in found.items()})
+                pieces.store_tally(folder, f"shard-{shard:04d}", counted)
         whole = np.concatenate(hidden, axis=1)
         return replace(people, codes=whole, moments=np.empty(0)), tuple(seen)
 
     def checked(self, found: Sequence[tuple[bool, ...]], rules: Any) -> list[tuple[bool, ...]]:
-        """Return the levels of all shards, once patients have events of each table (InputError)."""
+        """Return the levels of all shards, once patients have events, between their days only."""
         n = len(self.schema.labels.level_names)
-        for table, has in zip(self.tables, np.any([one[n:] for one in found], axis=0), strict=True):
+        seen = np.any([one[n:] for one in found], axis=0).reshape(-1, 2)
+        for table, (has, beyond) in zip(self.tables, seen, strict=True):
+            refuse_beyond(table, beyond)
             if not has and rules.entry is None:
                 raise InputError(
                     "EVENTS_EMPTY",

@@ -19,7 +19,7 @@ class EventSource(EventDeclaration):
     """
 
     key: Name = left_out("")
-    """Column that names the patient; that of ``privacy_unit`` if left out."""
+    """That of ``privacy_unit`` if left out."""
     source: Source
     """Source of its rows."""
 

@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,7 @@ from pydantic import BaseModel
 from storage.files.documents import listed
 from storage.schema.columns import CategoricalColumn, NumericColumn, number_of
 from storage.schema.date_columns import iso
+from storage.schema.event_tables import EventDeclaration, ValueBins
 from storage.schema.labels import Label, SurvivalLabel
 from storage.schema.table import TableSchema
 from storage.sources.cells import distinct
@@ -43,13 +44,16 @@ def tally(frame: pd.DataFrame, rules: IngestRules, violations: Sequence[Violatio
 
     Kinds are ``cells`` (all), ``low`` and ``high`` (clipped), ``other``, ``missing``, ``outside``
     (refused), ``known`` (the rest), ``bottom`` and ``top`` (in the outer tenths of the bounds),
-    ``constraint``, ``broken`` (of derived columns), ``key`` and, with their texts, ``low text`` and
-    so on.
+    ``constraint``, ``broken`` (of derived columns), those of `_LEAST`, ``key`` and, with
+    their texts, ``low text`` and so on.
     """
-    schema, found = rules.row_schema, Tally()
-    columns = schema.columns if schema.image is None else ()
-    for column in (*columns, *schema.all_labels):
-        _count(found, frame[column.name], _kinds(frame, column, schema))
+    schema, found = cast("Any", rules.row_schema), Tally()
+    if isinstance(schema, EventDeclaration):
+        _count_events(frame, schema, found, violations)
+    else:
+        columns = schema.columns if schema.image is None else ()
+        for column in (*columns, *schema.all_labels):
+            _count(found, frame[column.name], _kinds(frame, column, schema))
     for name in (rules.unit.column, None if rules.visits is None else rules.visits.order):
         if name is not None:
             own = [one for one in violations if one.column == name]
@@ -67,11 +71,29 @@ def tally(frame: pd.DataFrame, rules: IngestRules, violations: Sequence[Violatio
         often = [place for place, n in number.most_common(MAX_TEXTS) if n > 1]
         for place in {*often, *(place for place, key in enumerate(keys) if key.lower() in _WORDS)}:
             found[rules.unit.column, "key", keys[place]] += number[place]
-    return found
+    return Tally({(name + rules.of_table, a, b): n for (name, a, b), n in found.items()})
+
+
+def _count_events(
+    frame: pd.DataFrame, table: EventDeclaration, found: Tally, violations: Sequence[Violation]
+) -> None:
+    """Count the cells of a batch of events, those of a value by the kinds of the events."""
+    kind = np.zeros(len(frame), dtype=np.int64)
+    for column in table.columns:
+        if column.name != table.value:
+            _count(found, frame[column.name], _kinds(frame, column, None))
+        if isinstance(column, CategoricalColumn) and column.name == table.kind:
+            codes = level_codes(frame[column.name], column, broken := list[Violation]())
+            kind = np.where(rows_of(broken, len(frame)), -1, codes)
+    full = rows_of((one for one in violations if one.column == table.value), len(frame))
+    for number, (title, values) in enumerate(table.by_kind.items()):
+        own, valued = frame[kind == number], full[kind == number]
+        kinds = {"with_value": valued} if values is None else _kinds(own, values, None)
+        _count(found, own[table.value].rename(title), kinds)
 
 
 def _kinds(
-    frame: pd.DataFrame, column: _Declared, schema: TableSchema
+    frame: pd.DataFrame, column: _Declared, schema: TableSchema | None
 ) -> dict[str, NDArray[np.bool_]]:
     broken, cells = list[Violation](), frame[column.name]
     if isinstance(column, Label):
@@ -118,6 +140,7 @@ _CLOCK = re.compile(r"[1-9]\d?:|:.*[1-9]")
 _SHARES = {"clipped_low": "low", "clipped_high": "high"} | {
     kind: kind for kind in ("other", "missing", "outside")
 }
+_LEAST = {"with_value": 0, "beyond": 0, "before_offsets": FEW, "without_patient": FEW, "cut": 0.1}
 
 
 class _Fault(NamedTuple):
@@ -133,7 +156,7 @@ class _Cells:
     """The counts of one column as shares of its cells."""
 
     def __init__(self, found: Tally, name: str) -> None:
-        self.n = found[name, "cells", ""]
+        self.n = max(found[name, "cells", ""], 1)
         self._own = {key[1:]: n / self.n for key, n in found.items() if key[0] == name}
 
     def share(self, kind: str) -> float:
@@ -143,20 +166,34 @@ class _Cells:
         return {text: share for (own, text), share in self._own.items() if own == kind}
 
 
-def summary_of(found: Tally, schema: TableSchema, patient: str | None) -> list[dict[str, Any]]:
+def summary_of(
+    found: Tally, schema: TableSchema, patient: str | None, events: Sequence[EventDeclaration] = ()
+) -> list[dict[str, Any]]:
     """Return a record of each column with a fault, the worst first, and one of all the others.
 
     A record has the shares of the cells, the faults in words, and what would mend them as YAML.
+    Columns of a table of events end in its name, and those of a value have its kind.
     """
-    declared = {one.name: one for one in (*schema.columns, *schema.all_labels)}
-    written = dict[str, BaseModel](declared)
+    declared: dict[str, Any] = {one.name: one for one in (*schema.columns, *schema.all_labels)}
+    kinds = dict[str, str]()
+    for table in events:
+        of_table = f" of {table.name}"
+        own = {one.name: one for one in table.columns} | table.by_kind
+        declared |= {name + of_table: column for name, column in own.items()}
+        kinds |= {
+            one + of_table: kind for one, kind in zip(table.by_kind, table.kinds, strict=False)
+        }
+    written = {name: one for name, one in declared.items() if one is not None and not schema.items}
     if isinstance(schema.label, SurvivalLabel):
         written |= {one.column: one for one in (schema.label.time, schema.label.event)}
     records, fine = list[tuple[tuple[float, ...], dict[str, Any]]](), dict[str, Any]()
     for name in [name for name, kind, _ in found if kind == "cells"]:
         cells, column = _Cells(found, name), declared.get(name)
-        shares = {title: round(cells.share(kind), 4) for title, kind in _SHARES.items()}
-        faults = [*(_of_key(cells, name == patient) if column is None else _of(cells, column))]
+        own_shares = _SHARES | {kind: kind for kind in _LEAST if cells.share(kind)}
+        shares = {title: round(cells.share(kind), 4) for title, kind in own_shares.items()}
+        faults = [_Fault(k, cells.share(k)) for k, n in _LEAST.items() if cells.share(k) > n]
+        of_key = name == patient or bool(events)  # which have no visits
+        faults += _of_key(cells, of_key) if column is None else _of(cells, column)
         faults.sort(key=lambda one: -one.share)
         if not faults:
             fine[name] = shares
@@ -170,9 +207,9 @@ def summary_of(found: Tally, schema: TableSchema, patient: str | None) -> list[d
                 _SAID[one.kind]["seen"].format(cells=", ".join(one.cells[:3])) for one in faults
             ),
             "advice": "; ".join(_SAID[one.kind]["mend"] for one in faults),
-            "change": "" if column is None or schema.items else _yaml(written[name], faults),
+            "change": _yaml(written[name], faults, kinds.get(name)) if name in written else "",
         }
-        passes = cells.share("outside") + cells.share("constraint") == 0.0
+        passes = sum(map(cells.share, ("outside", "constraint", "with_value", "beyond"))) == 0.0
         records.append(((passes, column is not None, -faults[0].share), record))
     return [*(one for _, one in sorted(records, key=lambda pair: pair[0])), {"fine": fine}]
 
@@ -289,14 +326,16 @@ def _folded(text: str) -> str:
     return letters.lstrip("0") or letters
 
 
-def _yaml(column: BaseModel, faults: list[_Fault]) -> str:
+def _yaml(column: BaseModel, faults: list[_Fault], of_kind: str | None) -> str:
     """Return a declaration with its changes, or what stands elsewhere, as one line of YAML."""
     change: dict[str, Any] = {}
     for one in faults:
         for key, value in (one.change or _SAID[one.kind].get("change", {})).items():
             known = change.get(key, getattr(column, key)) if key == "missing" else ()
             change[key] = [*known, *value] if isinstance(value, tuple | list) else value
-    elsewhere = {key: change[key] for key in ("ignore", "decimal") if key in change}
+    elsewhere: dict[str, Any] = {key: change[key] for key in ("ignore", "decimal") if key in change}
+    if of_kind and {*change} <= {"ignore", *ValueBins.model_fields}:
+        elsewhere = {"values": {of_kind: None if "ignore" in change else change}} if change else {}
     whole = column.model_dump(mode="json", exclude_defaults=True) | change
     line = yaml.safe_dump(
         elsewhere or whole, default_flow_style=True, sort_keys=False, allow_unicode=True, width=1e9

@@ -61,7 +61,7 @@ class IngestRules:
     `visits`. ``marks`` are those of numbers in a text file, None for the usual ones; ``suite`` is
     the owner's own, if any. A check also counts cells by ``tally``, for its owner
     (`tasks.ingest.findings`); a release does not. ``histories`` are tables of events beside the
-    patients (`tasks.histories.event_shards`), where rows have a ``coder`` of their own.
+    patients (`tasks.histories.event_shards`), whose rows have a ``coder`` and columns ``of_table``.
     """
 
     schema: TableSchema
@@ -74,6 +74,7 @@ class IngestRules:
     tally: Callable[..., Counter[Any]] | None = None
     histories: Any = None
     coder: Callable[[pd.DataFrame], tuple[EncodedChunk, Floats | None]] | None = None
+    of_table: str = ""
 
     @property
     def row_schema(self) -> TableSchema:
@@ -135,12 +136,12 @@ def spread_fragment(
             )
         if rules.tally is not None:
             tallied += rules.tally(frame, rules, violations)
-            with replaced(workspace / f"tally-{number:06d}.json") as handle:
-                handle.write(json.dumps([*tallied.items()]).encode())
+            store_tally(workspace, f"{number:06d}", tallied)
         for violation in violations:
             values = frame[violation.column].iloc[violation.rows]
-            diagnostics.add(violation.column, str(violation.rule), values.index, values)
-            broken.setdefault((violation.column, violation.rule))
+            name = violation.column + rules.of_table
+            diagnostics.add(name, str(violation.rule), values.index, values)
+            broken.setdefault((name, violation.rule))
         if not violations:
             divided = rows_by_shard(frame, chunk, rules.unit, N_SHARDS, moments=moments)
             for shard, rows in enumerate(divided):
@@ -222,11 +223,18 @@ def _piece(folder: Path, shard: int, piece: tuple[int, int]) -> Path:
     return folder / f"piece-{shard:04d}-{number:06d}-{batch:06d}.npz"
 
 
+def store_tally(folder: Path, name: str, counted: Counter[Any]) -> None:
+    """Write the counts of a fragment, or of the joined events of a shard."""
+    with replaced(folder / f"tally-{name}.json") as handle:
+        handle.write(json.dumps([*counted.items()]).encode())
+
+
 def tallied_cells(workspace: Path) -> Counter[Any]:
-    """Return the counts of `IngestRules.tally` of all fragments that were read, added up."""
+    """Return all counts of patients, then of tables of events, added up."""
     counted = Counter[Any]()
-    for path in sorted(workspace.glob("tally-*.json")):  # in the order of the source
-        counted.update({tuple(key): n for key, n in json.loads(path.read_bytes())})
+    for folder in (workspace, *sorted(workspace.glob("events-*"))):
+        for path in sorted(folder.glob("tally-*.json")):  # in the order of the source
+            counted.update({tuple(key): n for key, n in json.loads(path.read_bytes())})
     return counted
 
 

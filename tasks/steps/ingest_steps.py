@@ -69,8 +69,11 @@ def ingest(
         every, fragments = [*broken], dict[str, int]()
         for name, folder in folders.items():
             names, own = rules.histories.of(name, rules)
-            found = _read(names, own, reader.beside[name], folder=folder, **shared)
-            every += [tuple((f"{column} of {name}", rule) for column, rule in o) for o in found]
+            try:
+                found = _read(names, own, reader.beside[name], folder=folder, **shared)
+            except InputError as error:
+                raise InputError(error.code, f"events, {name}: {error.message}") from None
+            every += found
             fragments[name] = len(found)
         if folders:
             rules = replace(rules, histories=replace(rules.histories, fragments=fragments))
@@ -83,15 +86,15 @@ def ingest(
             ],
             diagnostics=f"{diagnostics.pointer} (restricted; folder diagnostics of CLUSTMIX_HOME)",
         )
-        counts = {workspace.folder: len(broken)} | {folders[n]: fragments[n] for n in folders}
-        if not all(pieces.has_rows(folder, n) for folder, n in counts.items()):
-            raise _empty()
+        for name, n in ({"": len(broken)} | fragments).items():
+            if not pieces.has_rows(folders.get(name, workspace.folder), n):
+                raise _empty(f" of {name}" if name else "")
     with stage("bound-contributions"):
         return bound(rules, workspace, len(broken), executor)
 
 
-def _empty() -> InputError:
-    return InputError("EMPTY_TABLE", "expected rows in the source, found an empty table")
+def _empty(of_table: str = "") -> InputError:
+    return InputError("EMPTY_TABLE", f"expected rows in the source{of_table}, found an empty table")
 
 
 def _read(

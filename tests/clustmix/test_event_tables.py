@@ -12,8 +12,9 @@ from tasks.measurement.curator import Curator
 
 TARGET = {"epsilon": 4.0, "delta": 1e-6, "patient_column": "pid", "patients": 600}
 TESTS = ("hdl", "sbp", "note")
+AT = {"column": "taken", "since": "admitted", "not_before": "admitted", "until": "gone"}
 LABS = clustmix.EventTable(
-    name="labs", key="who", at={"column": "taken", "since": "admitted"}, max_rows_per_patient=5,
+    name="labs", key="who", max_rows_per_patient=5, at=AT,
     kind="test", value="value", offsets=(0, 50, 100, 200),
     values={"sbp": {"lower": 80, "upper": 200, "bins": 6}, "note": None},
     columns=(
@@ -31,6 +32,9 @@ SCHEMA = clustmix.Schema(
     columns=(
         clustmix.CategoricalColumn(name="sex", levels=("f", "m")),
         clustmix.DateColumn(name="admitted", lower="2020-01-01", upper="2020-12-31", bins="month"),
+        clustmix.DateColumn(
+            name="gone", relative_to="admitted", lower=0, upper=300, bins=6, nullable=True
+        ),
     ),
     label=clustmix.Label(name="died", levels={"no": (), "yes": ()}, nullable=True),
     events=(LABS, VISITS),
@@ -51,6 +55,9 @@ def made_up(n):
     test, later = rng.choice(TESTS, len(who)), pd.to_timedelta(rng.integers(0, 200, len(who)), "D")
     value = np.where(test == "hdl", 50 + 10 * level[who], 130 + 20 * level[who])
     value[rng.random(len(who)) < 0.1], value[test == "note"] = -1, np.nan
+    stay = pd.to_timedelta(np.random.default_rng(2).integers(5, 250, n), "D")
+    people["gone"] = (day + stay).where(np.arange(n) % 3 == 0)
+    later = later.where((who % 3 > 0) | (later < stay[who]), stay[who])
     labs = pd.DataFrame({"who": people["pid"].to_numpy()[who], "taken": day[who] + later})
     labs = labs.assign(test=test, value=value, lab=rng.choice(["A", "B", None], len(who)))
     visits = pd.DataFrame({"day": rng.integers(0, 100, 900), "pid": rng.choice(people["pid"], 900)})
@@ -81,6 +88,9 @@ def test_a_release_of_patients_and_events_holds_together(model, tmp_path):
         assert labs["who"].is_monotonic_increasing
         since = labs["taken"] - people["admitted"].to_numpy()[labs["who"] - 1]
         assert since.min() >= pd.Timedelta(0)
+        last = people["gone"].to_numpy()[labs["who"] - 1]
+        assert (labs["taken"] <= last)[~np.isnat(last)].all()
+        assert (~np.isnat(last)).mean() > 0.1
         ranges = {"hdl": (20, 80), "sbp": (80, 200)}
         for test, value in labs.groupby("test")["value"]:
             assert value[value != -1].dropna().between(*ranges.get(test, (1, 0))).all()
@@ -113,11 +123,11 @@ def test_all_tables_are_one_guarantee(model):
         curator.of(other)
 
 
-def coded(people, events):
-    model = clustmix.ClustMix(SCHEMA, **TARGET)
-    frames = declared_tables(people, events, SCHEMA, "pid")
+def coded(people, events, schema=SCHEMA):
+    model = clustmix.ClustMix(schema, **TARGET)
+    frames = declared_tables(people, events, schema, "pid")
     unit, release = model._target().unit, model._bound()
-    shards, beside = coded_tables(frames, SCHEMA, SCHEMA.events, release, unit=unit)
+    shards, beside = coded_tables(frames, schema, schema.events, release, unit=unit)
     rows = [
         one
         for shard in (*shards, *beside["labs"], *beside["visits"])
@@ -138,6 +148,17 @@ def test_rows_of_a_patient_depend_on_that_patient_alone():
     assert sorted(alone) == every
 
 
+def test_events_beyond_the_days_of_a_patient_are_left_out_where_declared():
+    labs = clustmix.EventTable(**{**dict(LABS), "at": {**AT, "when_broken": "mend"}})
+    schema = clustmix.Schema(**{**dict(SCHEMA), "events": (labs, VISITS)})
+    people, events = made_up(60)
+    people["gone"] = people["admitted"] + pd.Timedelta(40, "D")
+    last = people.set_index("pid")["gone"].loc[events["labs"]["who"]].to_numpy()
+    inside = events["labs"][events["labs"]["taken"] <= last]
+    assert 0 < len(inside) < len(events["labs"])
+    assert coded(people, events, schema) == coded(people, {**events, "labs": inside}, schema)
+
+
 def with_cell(frame, column, value):
     changed = frame.astype({column: object})
     changed.loc[3, column] = value
@@ -151,6 +172,7 @@ def with_cell(frame, column, value):
         ("labs", "who", None, "column who of labs: expected a value in every cell"),
         ("labs", "test", "crp", "column test of labs: expected declared levels only"),
         ("labs", "taken", "soon", "column taken of labs: expected full dates"),
+        ("labs", "taken", "2020-01-01", "column taken of labs: expected no event before"),
         ("visits", "day", 1.5, "column day of visits: expected whole numbers only"),
         ("patients", "pid", "p7", "column pid: expected one row of each patient"),
     ],
@@ -176,6 +198,7 @@ def test_cells_that_are_not_declared_are_refused_by_rule_and_column(table, colum
         ({"gaps": (1, 2)}, "expected gaps: edges from 0"),
         ({"name": "patients"}, "expected another name than patients"),
         ({"at": {"column": "taken", "since": "sex"}}, "at.since of labs"),
+        ({"at": {"column": "taken", "until": "died"}}, "at.until of labs"),
         ({"values": {"hdl": {"lower": 0, "upper": 500, "bins": 450}}}, "1 to 400 codes"),
         ({"share": 0.9}, "shares whose sum is below one"),
     ],

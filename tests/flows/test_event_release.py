@@ -29,7 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.* is deprecated:DeprecationWarn
 DAY = {"kind": "date", "lower": "2023-01-01", "upper": "2025-06-30", "bins": "quarter"}
 LABS = {
     "name": "labs",
-    "at": {"column": "taken", "since": "admitted"},
+    "at": {"column": "taken", "since": "admitted", "until": "gone"},
     "max_rows_per_patient": 6,
     "offsets": [0, 8, 31, 121],
     "kind": "test",
@@ -55,7 +55,9 @@ SCHEMA = {
     "columns": [
         {"name": "ward", "kind": "categorical", "levels": ["A", "B"]},
         {"name": "admitted", **DAY, "upper": "2024-12-31"},
+        {"name": "gone", **DAY, "nullable": True},
     ],
+    "constraints": [{"holds": "admitted <= gone"}],
     "label": {"name": "back", "levels": {"no": ["n"], "yes": ["y"]}, "nullable": True},
 }
 
@@ -72,6 +74,8 @@ def made_tables(n=900):
     who = np.repeat(np.arange(n), rng.integers(0, 9, n))
     labs = pd.DataFrame({"patient": people["patient"].to_numpy()[who], "device": "d"})
     later = pd.to_timedelta(rng.integers(0, 120, len(who)), "D")
+    people["gone"] = (people["admitted"] + pd.Timedelta(60, "D")).where(np.arange(n) % 4 == 0)
+    later = later.where((who % 4 > 0) | (later.days < 60), pd.Timedelta(60, "D"))
     labs["taken"] = people["admitted"].to_numpy()[who] + later
     labs["test"] = rng.choice(["glucose", "sodium", "note"], len(who))
     mean = np.where(labs["test"] == "glucose", 110 + 25 * level[who], 140)
@@ -138,7 +142,7 @@ def test_patients_and_events_are_one_release(desk, monkeypatch):
     bundle = verify(desk.bundle, keys=[HOME / "keys"])
     tables = bundle.tables()
     people, labs, stays = (tables[name] for name in ("patients", "labs", "stays"))
-    assert people.columns.tolist() == ["patient", "ward", "admitted", "back"]
+    assert people.columns.tolist() == ["patient", "ward", "admitted", "gone", "back"]
     assert people["patient"].tolist() == list(range(1, 701))
     assert labs.columns.tolist() == ["patient", "taken", "test", "value", "unit"]
     assert {*labs["patient"], *stays["who"]} <= {*people["patient"]}
@@ -150,6 +154,8 @@ def test_patients_and_events_are_one_release(desk, monkeypatch):
     assert labs[labs["test"] == "sodium"]["value"].between(120, 160).all()
     joined = labs.merge(people, on="patient")
     assert (pd.to_datetime(joined["taken"]) >= pd.to_datetime(joined["admitted"])).all()
+    assert not (pd.to_datetime(joined["taken"]) > pd.to_datetime(joined["gone"])).any()
+    assert joined["gone"].notna().any()
     glucose = joined[joined["test"] == "glucose"].groupby("back")["value"].mean()
     assert glucose["yes"] > glucose["no"] + 12  # of real patients it is about 40
     assert pd.read_csv(desk.bundle / "labs.csv")["value"].equals(labs["value"])
@@ -196,9 +202,57 @@ def test_the_plan_and_the_check_see_every_table(desk):
     assert "column test of labs: expected declared levels only" in desk.line
     assert "column value of labs: expected empty cells for kinds" in desk.line
     found = {line["column"]: line["rows"] for line in desk.diagnostics}
-    assert found["test"][0]["value"] == "potassium"
-    assert len(found["value"]) == 1
+    assert found["test of labs"][0]["value"] == "potassium"
+    assert len(found["value of labs"]) == 1
     assert desk.states[-1] == "void"
+
+
+def some(cells, value):
+    return cells.astype(object).where(np.arange(len(cells)) % 3 > 0, value)
+
+
+EARLY = pd.Timestamp("2023-01-01")
+FAULTS = {
+    "a kind nobody declared": (
+        "test",
+        lambda one: some(one["test"], "crp"),
+        2,
+        "no declared level",
+    ),
+    "dates as text": ("taken", lambda one: one["taken"].dt.strftime("%d.%m.%Y"), 2, "another form"),
+    "no moment": ("taken", lambda one: one["taken"].where(one.index % 3 > 0), 2, "empty cells"),
+    "no key": ("patient", lambda one: some(one["patient"], None), 2, "without a patient key"),
+    "commas": ("value (sodium)", lambda one: some(one["value"], "1,5").astype(str), 2, "comma"),
+    "a value of none": ("value (note)", lambda one: one["value"].fillna(7), 2, "without one"),
+    "another unit": ("value (sodium)", lambda one: one["value"] / 99, 0, "another unit?"),
+    "days too late": ("taken", lambda one: one["taken"] + pd.Timedelta(999, "D"), 2, "after until"),
+    "before admission": ("taken", lambda one: some(one["taken"], EARLY), 0, "first of off"),
+    "other patients": ("patient", lambda one: some(one["patient"], "?!"), 0, "of no patient"),
+    "nobody": ("patient", lambda one: one["patient"] + "x", 2, "of no patient"),
+    "one for many": ("patient", lambda one: some(one["patient"], "P0007"), 0, "a tenth or more"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_each_fault_of_events_is_seen_by_table_and_column(desk, name):
+    column, spoilt, code, said = FAULTS[name]
+    labs, field = pd.read_parquet(desk.folder / "labs.parquet"), column.partition(" ")[0]
+    labs = labs.reset_index(drop=True)
+    labs[field] = spoilt(labs)
+    labs.to_parquet(desk.folder / "labs.parquet", index=False)
+    assert desk.run("check", "--show") == code
+    faults, _, rest = desk.output.partition("nothing to mend")
+    assert f"{column} of labs " in faults
+    assert said in " ".join(faults.split())
+    assert f"# {column} of labs: " in rest
+    assert ("refused: " in rest) == (code > 0)
+    if name == "days too late":  # by the sentence of a release
+        [sentence] = re.findall("(?s)refused: (.*);", rest)
+        assert desk.release() == 2
+        assert " ".join(sentence.split()) in desk.line
+        assert desk.run("check", "--show", "--json") == 2
+        assert "no event after gone" in json.loads(desk.output)["refused"][0]
+    assert {*desk.states} == {"void"}
 
 
 @pytest.mark.parametrize(
@@ -242,7 +296,7 @@ def test_what_does_not_go_together_is_refused(desk, change, said):
     [
         ("people", lambda rows: pd.concat([rows, rows.head(1)]), "one row of each patient"),
         ("stays", lambda rows: rows.assign(who="nobody"), "EVENTS_EMPTY: expected events"),
-        ("stays", lambda rows: rows.head(0), "EMPTY_TABLE"),
+        ("stays", lambda rows: rows.head(0), "EMPTY_TABLE: expected rows in the source of stays"),
         ("stays", lambda rows: rows.rename(columns={"day": "d"}), "events, stays: expected the"),
     ],
 )

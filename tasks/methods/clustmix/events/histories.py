@@ -130,7 +130,7 @@ def draw_histories(
 ) -> Events:
     """Draw the events of patients with codes (n, d') by the `fitted` model, by patient and time.
 
-    Events lie from the first of a patient's bounds (n, 2) to the second, in days.
+    Events lie between a patient's bounds (n, 2), in days; none where the second is earlier.
     """
     bounds = np.tile([-np.inf, np.inf], (len(codes), 1)) if bounds is None else bounds
     found = []
@@ -163,14 +163,15 @@ class _Steps:
         # Uniform in the logarithm, for many events are rare.
         start = np.maximum(low, 1)
         number = start * ((high + 1) / start) ** rng.random(len(low))
-        self.number = np.where(low, number, 0).astype(int)
+        self.number = np.where((low > 0) & (bounds[:, 0] <= bounds[:, 1]), number, 0).astype(int)
         shape = (len(codes), int(self.number.max(initial=0)))
         self.moment = np.zeros(shape)
         self.codes = np.zeros((*shape, len(table.event)), dtype=np.int64)
         self.last = np.full((len(codes), len(domain.n_values)), max(domain.n_values) + 1)
         hidden, none = codes[:, table.hidden][:, 1:], domain.no_event[2:]
         # One with events begins somewhere, and has kinds: all of them if its row names none.
-        self.first, levels = np.minimum(hidden[:, 0], len(domain.offsets) - 2), hidden[:, 1:]
+        last = np.searchsorted(domain.offsets[:-1], bounds[:, 1], side="right") - 1
+        self.first, levels = np.minimum(hidden[:, 0], np.maximum(last, 0)), hidden[:, 1:]
         self.present = levels < none
         self.due = self.present.copy()
         # As in the records, a kind without values has the middle.
@@ -204,7 +205,9 @@ class _Steps:
         weights *= self.kinds.T[kind]
         gap = np.full(len(who), len(table.events.gaps))
         if t > 0:
-            gap = self._code(weights @ self.shares[at["gap"]][:, :-1])
+            left = self.bounds[who, 1] - self.moment[who, t - 1]
+            soon = np.asarray(table.events.gaps) <= left[:, None]
+            gap = self._code(weights @ self.shares[at["gap"]][:, :-1] * soon)
         weights *= self.by_code[at["gap"]][gap]
         weights *= self.by_code[at["last"]][self.last[who, kind]]
         weights *= self.by_code[at["level"]][self.level[who, kind]]
@@ -235,7 +238,7 @@ class _Steps:
     def _moment(self, gap: Integers, t: int, who: Indices) -> Floats:
         """Draw whole days, uniform inside the bins of the gaps, or of first events, and bounds.
 
-        An event for which no time is left is on the last day.
+        A first event is in a bin that begins before the last day, if there is one.
         """
         domain, (lower, latest) = self.table.events, self.bounds[who].T
         edges = np.asarray([*domain.gaps, 2.0 * domain.gaps[-1] + 1.0] if t > 0 else domain.offsets)

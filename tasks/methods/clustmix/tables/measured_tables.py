@@ -181,7 +181,7 @@ class _Margins:
 
     def allowed(self, first: int, second: int) -> NDArray[np.bool_]:
         """Return the allowed pairs of codes (k, l) of a column and of another, or the label."""
-        if self._rules is not None:
+        if self._rules is not None and max(first, second) < len(self._rules.n_codes):
             return self._rules.together(first, second)
         other = self._layout.n_labels if second == LABEL else self._layout.n_codes[second]
         return np.ones((self._layout.n_codes[first], other), dtype=np.bool_)

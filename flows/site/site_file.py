@@ -94,7 +94,7 @@ class _Privacy(Declaration):
 
 
 class _Window(Declaration):
-    """Cap on all releases of a cohort within any period of days."""
+    """Cap within any stretch of days."""
 
     days: Annotated[StrictInt, Field(ge=1, le=36_500)]
     """Length of the period before the moment of a release."""

@@ -14,7 +14,6 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from privacy.errors import ClustMixError, ConfigurationError, IntegrityError
-from privacy.errors import refusals as refusals  # noqa: PLC0414 (of two sources)
 from storage.files.private import (
     ensure_private_directory,
     open_regular,

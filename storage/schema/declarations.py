@@ -81,10 +81,7 @@ class Declarations:
 
 
 class CatalogueEntry(Declaration):
-    """Facts about the table and its publisher for the catalogue entries of a bundle.
-
-    All keys are public and optional.
-    """
+    """Facts about the table and its publisher for catalogue entries, public and optional."""
 
     publisher: _Line | None = None
     """The institution that publishes."""

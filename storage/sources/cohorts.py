@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from storage.files.documents import refusals
+from privacy.errors import refusals
 from storage.public_data.datasets import find
 from storage.schema.table import check_names
 from storage.settings import DataPlaces
@@ -249,8 +249,7 @@ class CohortReader:
         """Store the state of the files, or compare it with the stored one."""
         if self._first is None:
             self._first = self.fingerprint(map=map)
-            return
-        if self._files() != self._first.files:
+        elif self._files() != self._first.files:
             raise refusal("SOURCE_CHANGED")
 
     def _needed(self, columns: Sequence[str]) -> list[str]:

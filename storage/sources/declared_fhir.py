@@ -12,7 +12,7 @@ from pydantic import Field, ValidationInfo, model_validator
 
 from privacy.errors import extra
 from storage.files.documents import KEPT, listed
-from storage.schema.columns import Declaration
+from storage.schema.columns import Declaration, left_out
 from storage.sources.places import PrintablePath, SourcePlace
 
 PATIENT = "patient"
@@ -51,17 +51,24 @@ class FhirSource(SourcePlace):
     """The folder."""
     features: Annotated[tuple[_FhirFeature, ...], Field(min_length=1, max_length=500)]
     """Columns beside ``patient``, the label among them."""
+    each: Annotated[str, Field(min_length=1, max_length=2000)] | None = left_out()
+    """For events: resources, such as ``Observation.where(status = 'final')``, each a row whose
+    columns see it alone."""
 
     @model_validator(mode="after")
     def _complete(self, info: ValidationInfo) -> Self:
         names = [feature.column for feature in self.features]
         if len({*names, PATIENT}) != len(names) + 1:
             raise ValueError(f"expected each column once, and none called {PATIENT}")
-        for feature in self.features if info.context != KEPT else ():
+        texts = {"each": self.each} if self.each else {}
+        texts |= {f"column {feature.column}": feature.expression for feature in self.features}
+        for place, text in texts.items() if info.context != KEPT else ():
             try:
-                parse_expression(feature.expression)
+                types, _ = parse_expression(text)
+                if self.each and not types <= parse_expression(self.each)[0]:
+                    raise ValueError("expected the types of resources in each only")
             except ValueError as error:
-                raise ValueError(f"column {feature.column}: {error}") from None
+                raise ValueError(f"{place}: {error}") from None
         return self
 
 

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from decimal import Decimal
-from itertools import count, groupby
+from itertools import count, groupby, islice
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from privacy.errors import InputError
-from storage.files.documents import refusals
+from privacy.errors import InputError, refusals
+from storage.files.documents import listed
 from storage.files.private import ensure_private_directory
 from storage.settings import load_settings
 from storage.sources.cells import sql_text
@@ -34,19 +34,17 @@ from storage.sources.declared_fhir import (
 from storage.sources.reading import RefusedRow, SourceTable, check_form
 
 refusal = refusals(__package__)
+_COLLECTION = listed(__package__, "fhir.toml")["words"]["collection"]
 _LOG = "log.ndjson"
 _MAX_LINE_BYTES = 1 << 24
 _REFERENCE = re.compile(
     # No address of a server: two servers may give two people one id.
     r"(?:urn:uuid:|Patient/)([A-Za-z0-9.-]{1,64})(?:/_history/[^/]+)?"
 )
-_TABLE = """
-CREATE TABLE resources (patient TEXT, type TEXT, moment TEXT, id TEXT, digest BLOB, line BLOB,
-PRIMARY KEY (patient, type, moment, id, digest)) WITHOUT ROWID"""
 
 
 class FhirExport(SourceTable):
-    """The patients of an export as columns of text.
+    """The patients of an export, or certain resources of theirs, as columns of text.
 
     Resources are collected by patient in an unlinked file of the private folder. Memory is bounded
     by the largest patient and `chunk_rows`, and a killed process leaves no file.
@@ -54,12 +52,14 @@ class FhirExport(SourceTable):
     Privacy
     -------
     A cell is a function of the resources that name its patient, independent of other patients and
-    of the order of lines. Rows are patients in the order of their ids.
+    of the order of lines; with ``each``, of one of them. Rows are in the order of the ids of
+    patients. A line that occurs twice counts once.
     """
 
     def __init__(self, source: FhirSource, scratch: Path | None = None) -> None:
         super().__init__(source, scratch)
         self._features = {one.column: parse_expression(one.expression) for one in source.features}
+        self._each = parse_expression(f"({source.each}).exists()") if source.each else None
 
     def described(self) -> tuple[tuple[str, ...], dict[str, str]]:
         """Return the names; every cell is text."""
@@ -88,28 +88,39 @@ class FhirExport(SourceTable):
         return files
 
     def batches(self, needed: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
-        """Read the export once; yield the requested columns of at most `chunk_rows` patients."""
+        """Read the export once; yield the requested columns of at most `chunk_rows` rows."""
         wanted = {name: self._features[name] for name in needed if name != PATIENT}
-        types = {"Patient"}.union(*(named for named, _ in wanted.values()))
+        rows = self._rows(wanted)
+        while some := list(islice(rows, chunk_rows)):
+            columns = [sql_text(name, [row[name] for row in some]) for name in needed]
+            yield pa.RecordBatch.from_arrays(columns, names=list(needed))
+
+    def _rows(self, wanted: Mapping[str, Expression]) -> Iterator[dict[str, object]]:
+        expressions = [*wanted.values(), *filter(None, [self._each])]
+        types = {"Patient"}.union(*(named for named, _ in expressions))
         folder = ensure_private_directory(self._scratch or load_settings().private_root)
         with closing(_unnamed_database(folder)) as collected:
             for file in self.files():
                 collected.executemany(
                     "INSERT OR IGNORE INTO resources VALUES (?, ?, ?, ?, ?, ?)", _lines(file, types)
                 )
-            rows = list[dict[str, object]]()
             cursor = collected.execute(
                 "SELECT patient, type, line FROM resources "
                 "ORDER BY patient, type, moment, id, digest"
             )
             for patient, lines in groupby(cursor, key=lambda row: row[0]):
                 resources = [(kind, _parsed(line)) for _, kind, line in lines]
-                rows.append(_record(str(patient), resources, wanted))
-                if len(rows) == chunk_rows:
-                    yield _batch(rows, needed)
-                    rows = []
-            if rows:
-                yield _batch(rows, needed)
+                if self._each is not None:
+                    named, exists = self._each
+                    own = (one for one in resources if one[0] in named)
+                    parts = [[one] for one in own if _cell("each", exists, [one[1]]) == "true"]
+                elif (records := sum(kind == "Patient" for kind, _ in resources)) == 1:
+                    parts = [resources]
+                else:
+                    found = "two that differ" if records else "none"
+                    raise refusal("FHIR_PATIENT", found=found)
+                for part in parts:
+                    yield _record(str(patient), part, wanted)
 
 
 def _unnamed_database(folder: Path) -> sqlite3.Connection:
@@ -117,11 +128,7 @@ def _unnamed_database(folder: Path) -> sqlite3.Connection:
     os.close(descriptor)
     try:
         connection = sqlite3.connect(name, isolation_level=None)
-        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-        connection.execute("PRAGMA journal_mode = OFF")
-        connection.execute("PRAGMA synchronous = OFF")
-        connection.execute("PRAGMA cache_size = -65536")
-        connection.execute(_TABLE)
+        connection.executescript(_COLLECTION)
         connection.execute("BEGIN")
     finally:
         os.unlink(name)
@@ -163,14 +170,11 @@ def _resource(line: bytes, types: set[str]) -> tuple[str, str, str, str, bytes, 
 def _parsed(line: bytes) -> dict[str, Any]:
     found: object = None
     with suppress(ValueError, RecursionError):
-        found = json.loads(line, parse_float=Decimal, parse_constant=_no_number)
+        # NaN and Infinity are no whole numbers, and refused.
+        found = json.loads(line, parse_float=Decimal, parse_constant=int)
     if not isinstance(found, dict):
         raise refusal("FHIR_LINE")
     return found
-
-
-def _no_number(_: str) -> None:
-    raise ValueError
 
 
 def _patient_of(kind: str, resource: Mapping[str, Any]) -> str:
@@ -209,10 +213,7 @@ def _moment(resource: Mapping[str, Any]) -> str:
 def _record(
     patient: str, resources: list[tuple[str, dict[str, Any]]], wanted: Mapping[str, Expression]
 ) -> dict[str, object]:
-    """Evaluate the expressions over the resources of one patient."""
-    records = sum(kind == "Patient" for kind, _ in resources)
-    if records != 1:
-        raise refusal("FHIR_PATIENT", found="none" if records == 0 else "two that differ")
+    """Evaluate the expressions over resources of one patient."""
     return {PATIENT: patient} | {
         column: _cell(column, evaluate, [one for kind, one in resources if kind in types])
         for column, (types, evaluate) in wanted.items()
@@ -237,8 +238,3 @@ def _cell(
         value = found[0] if found else None
         return str(value).lower() if isinstance(value, bool) else value
     raise InputError("FHIR_VALUE", f"column {column!r}: expected {rule}")
-
-
-def _batch(rows: Sequence[Mapping[str, object]], needed: Sequence[str]) -> pa.RecordBatch:
-    columns = [sql_text(name, [row[name] for row in rows]) for name in needed]
-    return pa.RecordBatch.from_arrays(columns, names=list(needed))

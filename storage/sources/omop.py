@@ -26,7 +26,9 @@ from storage.sources.places import DatabasePlace
 PERSON = "person_id"
 """Column that names the patient, in every table of persons."""
 
-_EVENTS = listed(__package__, "omop.toml")
+MODEL = listed(__package__, "omop.toml")
+"""Lists about the model: kinds of events, fields, concepts of persons."""
+EVENTS: dict[str, tuple[str, str, str]] = MODEL["events"]
 """Kind of event: its table, the column of its concept, and the stem of its date and time."""
 
 _DAY = 86_400  # seconds
@@ -80,7 +82,7 @@ class _Events(Declaration):
     @property
     def event(self) -> str:
         """Kind of the events by the given key; empty unless exactly one is given."""
-        given = [kind for kind in _EVENTS if getattr(self, kind, None)]
+        given = [kind for kind in EVENTS if getattr(self, kind, None)]
         return given[0] if len(given) == 1 else ""
 
     @property
@@ -143,7 +145,7 @@ class _OmopFeature(_Events):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if bool(self.event) == (self.person is not None):
-            raise ValueError(f"expected exactly one of person, {', '.join(_EVENTS)}")
+            raise ValueError(f"expected exactly one of person, {', '.join(EVENTS)}")
         if self.person is not None:
             fields = {name: field.default for name, field in type(self).model_fields.items()}
             given = {name for name in fields if getattr(self, name) != fields[name]}
@@ -169,9 +171,14 @@ class OmopSource(DatabasePlace):
     """A database in the OMOP common data model, version 5.3 or 5.4.
 
     A row is a person of the population, with ``person_id`` as ``privacy_unit.column`` and the
-    features as columns. The declaration becomes one query over the standard tables, which passes
-    the checks of kind ``sql``. Windows in days compare dates; windows in hours compare times and
-    leave out records without one. SQLite has dates as text.
+    features as columns. It becomes one query, which passes the checks of kind ``sql``. Windows in
+    days compare dates; windows in hours compare times and leave out records without one. SQLite has
+    dates as text.
+
+    A bundle also has tables of version 5.4 (``omop_person.parquet``) if ``age`` is a number.
+    Columns are records of their first concept, on the day of their window nearest to the index: a
+    date of the population's event, else ``since``, or 2000-01-01. Events are records if of kind
+    ``omop``, or with columns (also of a query) named as in OMOP. The rest is in the rows alone.
     """
 
     kind: Literal["omop"]
@@ -205,7 +212,7 @@ class OmopSource(DatabasePlace):
     def query(self) -> str:
         """The query: persons of the population, each with the features."""
         population, index = self.population, ""
-        table, _, stem = _EVENTS[population.event]
+        table, _, stem = EVENTS[population.event]
         stem = stem.replace("start", "end") if population.index == "end" else stem
         # A person whose date cannot be read is left out.
         known = f"{self._seconds(f'e.{stem}_date')} IS NOT NULL"
@@ -264,7 +271,7 @@ class OmopSource(DatabasePlace):
         named = [
             ("person", f"{one.person}_concept_id", one.column)
             if one.person
-            else (_EVENTS[one.event][0], "value_as_concept_id", one.column)
+            else (EVENTS[one.event][0], "value_as_concept_id", one.column)
             for one in self.features
             if one.person not in (None, "age") or one.value == "concept"
         ]
@@ -301,7 +308,7 @@ class OmopSource(DatabasePlace):
         return f"CAST({year} AS INTEGER) - p.year_of_birth"
 
     def _of_concepts(self, table: str, events: _Events) -> str:
-        column = f"{table}.{_EVENTS[events.event][1]}"
+        column = f"{table}.{EVENTS[events.event][1]}"
         listed = ", ".join(map(str, events.concepts))
         if not events.descendants:
             return f"{column} IN ({listed})"
@@ -324,10 +331,10 @@ class OmopSource(DatabasePlace):
             return f"CASE WHEN EXISTS (SELECT e.{PERSON} {found}) THEN 1 ELSE 0 END"
         if feature.take == "count":
             return f"(SELECT COUNT(*) {found})"
-        values = {"concept": "k.concept_name", "date": f"e.{_EVENTS[feature.event][2]}_date"}
+        values = {"concept": "k.concept_name", "date": f"e.{EVENTS[feature.event][2]}_date"}
         value = values.get(feature.value, "e.value_as_number")
         if feature.take in ("first", "last"):
-            stem, extreme = _EVENTS[feature.event][2], "MIN" if feature.take == "first" else "MAX"
+            stem, extreme = EVENTS[feature.event][2], "MIN" if feature.take == "first" else "MAX"
             found += (
                 f" AND {self._moment('e', stem)} = (SELECT {extreme}({self._moment('f', stem)}) "
                 f"{self._from_where('f', feature)})"
@@ -336,7 +343,7 @@ class OmopSource(DatabasePlace):
 
     def _from_where(self, table: str, feature: _OmopFeature) -> str:
         """Return the part of a SELECT that finds the events with the wanted value in the window."""
-        name, _, stem = _EVENTS[feature.event]
+        name, _, stem = EVENTS[feature.event]
         source = f"FROM {self._table(name)} AS {table}"
         conditions = [f"{table}.{PERSON} = c.{PERSON}", *self._in_window(table, stem, feature)]
         if feature.concepts:

@@ -55,9 +55,7 @@ def event_release(
 
 def _domain(table: EventDeclaration, since: NumericColumn | None) -> EventDomain:
     values = [one for one in table.values_by_kind if one is not None]
-    others = [
-        (one.n_codes, isinstance(one, NumericColumn), one.has_missing) for one in table.others
-    ]
+    others = ((o.n_codes, isinstance(o, NumericColumn), o.has_missing) for o in table.others)
     return EventDomain(
         n_values=tuple(1 if one is None else one.n_codes for one in table.values_by_kind),
         value_missing=any(one.has_missing for one in values),

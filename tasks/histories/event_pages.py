@@ -23,6 +23,7 @@ def section(frame: pd.DataFrame, table: EventDeclaration, n_patients: int) -> di
     """Return what report, card and catalogue entries say of a table, by names of templates."""
     who, days = frame[table.key].to_numpy(), number_cells(frame[table.at.column], table.moment)[0]
     same = np.flatnonzero(who[1:] == who[:-1])
+    counts, gaps = np.bincount(who, minlength=n_patients + 1)[1:], np.diff(days)[same]
     doubling = [0.0, *(2.0**k for k in range(table.max_rows_per_patient.bit_length()))]
     columns: list[Any] = [one for one in table.columns if one.name != table.value]
     columns += [
@@ -41,17 +42,9 @@ def section(frame: pd.DataFrame, table: EventDeclaration, n_patients: int) -> di
             described(one) | (free if one.name == table.value else {}) for one in table.columns
         ],
         "plots": [
+            _plot("events of a patient", counts, doubling, of="patients"),
             _plot(
-                "events of a patient",
-                np.bincount(who, minlength=n_patients + 1)[1:],
-                doubling,
-                of="patients",
-            ),
-            _plot(
-                "days since the event before",
-                np.diff(days)[same],
-                table.gap_edges,
-                of="events after the first",
+                "days since the event before", gaps, table.gap_edges, of="events after the first"
             ),
         ],
         "turns": _turns(frame, table, same),

@@ -35,8 +35,8 @@ class EventSource(EventDeclaration):
     def faults(self) -> Iterator[str]:
         """Give the faults of name, key and source, in words; see `of`."""
         known = {*self.measured_columns, *self.ignore}
-        if self.name in _FILES:
-            yield f"expected another name than {', '.join(_FILES)}"
+        if self.name in _FILES or self.name.startswith("omop_"):
+            yield f"expected another name than {', '.join(_FILES)}, and none with omop_"
         if self.key in known:
             yield "key: expected a column outside columns and ignore, as it is never released"
         if stray := sorted(set(self.source.select) - known):
@@ -44,8 +44,8 @@ class EventSource(EventDeclaration):
                 f"source.select: expected declared columns, found {', '.join(stray)}; list them "
                 f"under ignore{did_you_mean(stray[0], known)}"
             )
-        if self.source.kind == "fhir":
-            yield "source: expected a row for each event, found kind fhir, one row of each patient"
+        if self.source.kind == "fhir" and self.source.each is None:
+            yield "source: expected a row for each event; give each, an expression of its resources"
         of_unit = partial(check_source_unit, self.source, self.key)
         for check in (of_unit, partial(self.source.check_image, None)):
             try:

@@ -56,8 +56,7 @@ def prepare(
     Released rows are distilled where `executor` says; rows of other `draws` are added. It is
     Withheld, naming failed checks; IntegrityError if codes mean something else now.
     """
-    conditions = conditions or {}
-    schema, record = job.table_schema, measurement.record
+    schema, record, conditions = job.table_schema, measurement.record, conditions or {}
     record.vocabulary.require(schema)
     synthesizer, released = job.synthesizer, measurement.released
     settings: Any = {"released": released, "conditions": conditions, "rng": rng}
@@ -70,6 +69,9 @@ def prepare(
         # Under conditions the rows are others than those that the tables describe.
         if not conditions:
             tables |= released_tables(measurement, schema, synthesizer)
+    if job.source.kind == "omop":
+        part = import_module("tasks.reporting.omop_tables")  # which parses queries
+        tables |= part.omop_files(tables, schema, job.source, job.events)
     tables |= _distilled(rows, schema, job.points, executor)
     asked = {"mu": job.mu, "rows": job.rows, "draws": draws, "rng": rng}
     tables |= _drawn_again(synthesizer, schema, measurement, asked) if draws else {}
@@ -91,16 +93,9 @@ def prepare(
         if suite is not None and job.asked.gate["page"]:
             tables[PAGE_FILE] = suite_page(read_rows(tables, schema), suite, cells_of(schema))
     with stage("report"):
-        return build_bundle(
-            job,
-            measurement,
-            tables,
-            read_rows(tables, schema),
-            gate=gate,
-            conditions=conditions,
-            checks_before=checks_before,
-            events=beside.sections(tables) if beside else (),
-        )
+        said: Any = {"gate": gate, "conditions": conditions, "checks_before": checks_before}
+        said["events"] = beside.sections(tables) if beside else ()
+        return build_bundle(job, measurement, tables, read_rows(tables, schema), **said)
 
 
 def _drawn_again(

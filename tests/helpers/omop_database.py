@@ -17,6 +17,31 @@ NAMES = {8507: "MALE", 8532: "FEMALE", 45880296: "Smoker", 45883458: "Never smok
 PARENTS = {DIABETES: (DIABETES, TYPE_2), INPATIENT: (INPATIENT, EMERGENCY)}
 """Concepts that are counted with their descendants, and these; each is its own descendant."""
 
+FEATURES = [
+    {"column": "age", "person": "age"},
+    {"column": "sex", "person": "gender"},
+    {"column": "sodium", "measurement": SODIUM, "take": "last", "unit": MMOL},
+    {"column": "diabetes", "condition": DIABETES, "take": "any", "descendants": True},
+    {"column": "died", "death": True, "take": "any", "window": ["0d", "30d"]},
+]
+SCHEMA = {
+    "columns": [
+        {"name": "age", "kind": "integer", "lower": 0, "upper": 110, "bins": 11},
+        {"name": "sex", "kind": "categorical", "levels": ["FEMALE", "MALE"], "nullable": True},
+        {"name": "sodium", "kind": "integer", "lower": 100, "upper": 180, "bins": 8}
+        | {"nullable": True},
+        {"name": "diabetes", "kind": "categorical", "levels": ["0", "1"]},
+    ],
+    "label": {"name": "died", "levels": {"no": ["0"], "yes": ["1"]}, "positive": "yes"},
+}
+DAY = {"kind": "date", "lower": "2019-12-01", "upper": "2020-01-31", "bins": 8}
+ADMITTED = {"column": "admitted", "visit": INPATIENT, "take": "first", "value": "date"}
+DATED = {
+    "features": [*FEATURES, ADMITTED | {"descendants": True, "window": ["0d", "0d"]}],
+    "columns": [*SCHEMA["columns"], {"name": "admitted", **DAY}],
+}
+"""Features and columns with a day of the index."""
+
 _WHEN = "{0}_date date, {0}_datetime timestamp"
 TABLES = {
     "person": "person_id bigint, gender_concept_id bigint, year_of_birth integer",

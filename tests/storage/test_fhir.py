@@ -76,6 +76,27 @@ def test_records_are_those_of_the_expressions_and_no_patient_moves_another(reade
     assert [path.name for path in (tmp_path / "home" / "private").iterdir()] == []
 
 
+def test_a_row_of_a_resource_is_of_that_resource_alone(reader, tmp_path):
+    resources = export.made_up(30, seed=1)
+    paths = {"taken": "effective", "sodium": "value.value"}
+    features = [{"column": n, "expression": f"Observation.{p}"} for n, p in paths.items()]
+    each, columns = "Observation.last().where(value.value > 130)", ["patient", *paths]
+    kept = [one for one in resources if one.get("valueQuantity", {"value": 0})["value"] > 130]
+    values = {one["id"]: f"{one['valueQuantity']['value']:g}" for one in kept}
+    rows = [(export.subject_of(o), o["effectiveDateTime"], values[o["id"]]) for o in kept]
+    # Neither other resources, records of patients nor lines that occur twice make a row.
+    for written in (resources, [*reversed(kept), *kept[:3]]):
+        export.write(tmp_path / "export", written, n_files=2)
+        frames = list(reader(features, each=each).chunks(columns, 7))
+        assert all(len(frame) <= 7 for frame in frames)
+        assert sorted(pd.concat(frames).itertuples(index=False, name=None)) == sorted(rows)
+    broken = reader(features, each="Observation.where(value.value.substring(0, 'a') = 'b')")
+    with pytest.raises(InputError, match="FHIR_VALUE: column 'each': expected expression that can"):
+        list(broken.chunks(columns))
+    with pytest.raises(ValidationError, match="column taken: expected the types of resources"):
+        reader(features, each="Encounter")
+
+
 def changed(resources, kind, **fields):
     found = copy.deepcopy(resources)
     next(one for one in found if one["resourceType"] == kind).update(fields)

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 from audits.planted import PlantedTable
 from privacy.arrays import Floats, Indices
 from privacy.randomness import NoiseSource
-from tasks.measurement.curator import Contribution, Curator, exact_sum
+from tasks.measurement.curator import Contribution, Curator, Recoding, exact_sum
 from tasks.measurement.encoded import EncodedRows
 from tasks.measurement.measurement_plan import MeasurementPlan
 from tasks.methods.clustmix.events.event_domain import Events, first_events, hidden_codes
@@ -76,11 +76,19 @@ class AttackedCurator(Curator):
         self._planted, self._tables, self._name = planted, tables, ""
         self.draws: list[AttackedDraw] = []
 
-    def of(self, plan: MeasurementPlan, table: str | None = None) -> "AttackedCurator":
+    def of(
+        self, plan: MeasurementPlan, table: str | None = None, prefix: str = ""
+    ) -> "AttackedCurator":
         """Return the curator of a part of the plan, with the same list of draws."""
-        part: Any = super().of(plan, table)
+        part: Any = super().of(plan, table, prefix)
         part._name = table or ""
         return part  # type: ignore[no-any-return]
+
+    def recode(self, recoding: Recoding, **public: Any) -> None:
+        """Code the rows otherwise, those of the canaries among them."""
+        super().recode(recoding, **public)
+        rows, patient = self._tables[self._name]
+        self._tables = {**self._tables, self._name: (recoding(rows, **public), patient)}
 
     def release(self, name: str, contribution: Contribution, **public: Any) -> Floats:
         """Draw a statistic, and keep it beside the vectors of the canaries."""

@@ -199,8 +199,8 @@ class EventTable(_Declared, event_tables.EventDeclaration):
         Events of a patient that are used: the first ones.
     columns : sequence of IntegerColumn, RealColumn, DateColumn and CategoricalColumn
         Columns of an event, with that of its moment.
-    kind, value : str, optional
-        Column of levels that says what an event is, and column of its number.
+    kind, value, label : str, optional
+        Columns of what an event is, of its number, and a further one of levels to predict.
     values : mapping, default {}
         ``lower``, ``upper`` and ``bins`` of the number by kind, None for a kind that has none.
     gaps, offsets : sequence of float, optional

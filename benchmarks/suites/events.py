@@ -2,111 +2,104 @@
 
 ``python -m benchmarks.suites.events --dataset D --method M --epsilon E --draw N`` prints one row.
 Laboratory values of the fatty liver cohort (`nafld`), and its diagnoses (`nafld-diagnoses`): steps
-of the method were chosen on split 0 of both. Everything runs in this process with the noise of the
-operating system.
+of the method were chosen on split 0 of both. Nothing was chosen on routine tests of intensive care
+(`physionet2012-labs`) and on stays of diabetic inpatients (`diabetes130-stays`). ``events.yaml``
+declares all of them. Everything runs in this process with the noise of the operating system.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+import yaml
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from benchmarks.bundle_rows import table_view
 from benchmarks.jobs import run
 from benchmarks.results import IN_PROCESS, ResultRow
-from privacy.calibration import release_mu
-from privacy.parameters import Adjacency, PrivacyParameters
-from privacy.randomness import OperatingSystemNoise
-from storage.public_data.datasets import data_folders
-from storage.settings import load_settings
-from tasks.measurement.curator import Curator
-from tasks.measurement.encoded import EncodedRows, EncodingDomain
-from tasks.measurement.method import measure
-from tasks.methods.clustmix.events.event_domain import (
-    EventDomain,
-    Events,
-    first_events,
-    hidden_codes,
-)
-from tasks.methods.clustmix.events.event_release import EventRelease
+from benchmarks.score import TREES, fitted, predicted
+from benchmarks.tables import data_place, site_document
+from clustmix import ClustMix, Schema
+from storage.public_data.datasets import find
+from storage.schema.table import TableSchema
+from tasks.histories.event_frames import coded_events, event_release, events_of
+from tasks.ingest.encoding import domain_of, encode_chunk
+from tasks.methods.clustmix.events.event_domain import EventDomain, Events, first_events
 
 DELTA, TEST = 1e-6, 0.25
-LIPIDS, PRESSURES = (30, 35, 40, 45, 50, 55, 60, 70), (100, 110, 120, 130, 140, 150, 160)
-TESTS = {"hdl": LIPIDS, "chol": LIPIDS, "sbp": PRESSURES, "dbp": PRESSURES, "smoke": (0.5,),
-         "fib4": (0.7, 1.0, 1.3, 1.8, 2.67, 3.25)}  # fmt: skip
-DIAGNOSES = ("dyslipidemia", "htn", "nafld", "diabetes", "ang/isc", "stroke", "afib",
-             "heart failure", "MI", "cardiac arrest")  # fmt: skip
-AGES, WEIGHTS = range(25, 81, 5), (18.5, 22, 25, 27.5, 30, 32.5, 35, 40)
-YEARS = (-25, -20, -15, -10, -7, -5, -3, -1, 0, 3, 20)
-_TIMES: dict[str, Any] = {"gaps": (0, 1, 31, 91, 181, 366, 731),
-                          "offsets": tuple(365.25 * year for year in YEARS)}  # fmt: skip
-TABLES = {
-    "nafld": EventDomain(n_values=tuple(len(e) + 1 for e in TESTS.values()), most=40, **_TIMES),
-    "nafld-diagnoses": EventDomain(n_values=(1,) * len(DIAGNOSES), most=10, **_TIMES),
-}
-PEOPLE = EncodingDomain(
-    column_names=("age", "male", "bmi"), n_codes=(13, 2, 10), has_missing=(False, False, True),
-    numeric=(True, False, True), label_levels=("alive", "dead"), patients=13_000,
-)  # fmt: skip
+STAYS, READMISSION = "diabetes130-stays", "diabetes130-readmission"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cohort:
-    """Codes of people (n, 3), their labels, and their events."""
+    """Codes of people (n, d), their labels, and their events."""
 
     codes: Any
     label: Any
     events: Events
 
 
-def cohort(name: str, people: pd.DataFrame, table: pd.DataFrame) -> Cohort:
-    """Code people and their events by public edges."""
-    bmi = np.where(people["bmi"].isna(), 9, np.searchsorted(WEIGHTS, people["bmi"], side="right"))
-    age = np.searchsorted(AGES, people["age"], side="right")
-    place = pd.Series(np.arange(len(people)), index=people["id"])
-    table, domain = table[table["id"].isin(people["id"])], TABLES[name]
-    kinds = list(TESTS) if name == "nafld" else list(DIAGNOSES)
-    kind = table["test" if name == "nafld" else "event"].map(kinds.index).to_numpy()
-    value = np.zeros(len(table), dtype=np.int64)
-    for index, edges in enumerate(TESTS.values() if name == "nafld" else ()):
-        own = kind == index
-        value[own] = np.searchsorted(edges, table["value"].to_numpy()[own], side="right")
-    own = (domain.starts[kind] + value)[:, None]
-    events = Events(place[table["id"]].to_numpy(), table["days"].to_numpy(float), own)
-    ties = pd.util.hash_array(value).astype(np.uint64)
-    codes = np.stack([age, people["male"], bmi], axis=1).astype(np.uint16)
-    kept = first_events(domain, events, ties)
-    return Cohort(codes=codes, label=people["status"].to_numpy(np.uint16), events=kept)
+def declared(name: str) -> tuple[Schema, int]:
+    """Return the declaration of a table, and its public number of patients."""
+    text = Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
+    given = yaml.safe_load(text)[name]
+    site = site_document(given["like"])["schema"]["columns"] if "like" in given else []
+    of, events, bins = (
+        {one["name"]: one for one in site},
+        given["events"],
+        ("lower", "upper", "bins", "decimals"),
+    )
+    for part in (given, events):
+        part["columns"] = [of[one] if isinstance(one, str) else one for one in part["columns"]]
+    for kind, one in events.get("values", {}).items():
+        own = of[one] if isinstance(one, str) else one
+        events["values"][kind] = {key: own[key] for key in bins if key in own}
+    schema = Schema(columns=given["columns"], label=given["label"], events=[events])
+    return schema, given["patients"]
 
 
-def released(domain: EventDomain, real: Cohort, epsilon: float) -> Cohort:
-    """Measure a cohort, half of ``mu**2`` for the events, and sample as many people."""
-    parameters, n = PrivacyParameters(epsilon=epsilon, delta=DELTA), len(real.codes)
-    release = EventRelease(patients=PEOPLE, tables={"events": domain}, shares=[None])
-    hidden = hidden_codes(domain, real.events, n_patients=n)
-    rows = EncodedRows(
-        codes=np.concatenate([real.codes, hidden], axis=1), label=real.label,
-        weight=np.ones(n), fold=np.zeros(n, dtype=np.uint8),
-    )  # fmt: skip
-    records = release.tables_at(1.0)["events"].records(real.events, real.codes)
-    plan = release.plan(mu=release_mu(parameters, adjacency=Adjacency.ADD_REMOVE))
-    noise, rng = OperatingSystemNoise(), np.random.default_rng()
-    beside = {"events": [records]}
-    found = measure(release, Curator(plan=plan, shards=[rows], noise_source=noise, beside=beside))
-    made = release.of_patients.sample(found, n_rows=n, rng=rng)
-    bounds = {"events": np.tile([-np.inf, np.inf], (n, 1))}
-    events, label = release.histories(found, made, bounds, rng)
-    codes = made[0][:, : PEOPLE.n_columns]
-    return Cohort(codes=codes, label=label, events=events["events"])
+def frames(name: str, schema: Schema) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Read the declared columns of people, and of their events."""
+    [table] = schema.events
+    if name == STAYS:
+        events = pd.read_parquet(find("diabetes130")).sort_values("encounter_id")
+        events["day"] = events.groupby(table.key).cumcount()
+        people = events.drop_duplicates(table.key)
+        people = people[people["gender"] != "Unknown/Invalid"]
+    elif name.startswith("nafld"):
+        folder, number = data_place("nafld"), 2 if name == "nafld" else 3
+        people = pd.read_parquet(folder / "nafld1.parquet")
+        events = pd.read_parquet(folder / f"nafld{number}.parquet")
+    else:
+        people, parts = pd.read_parquet(find("physionet2012")), []
+        for test, (day, end) in product(table.kinds, enumerate(("first", "last"))):
+            some = people[people[f"{test}_count"] > day]
+            part = {"day": day, "test": test, "value": some[f"{test}_{end}"]}
+            parts.append(pd.DataFrame({table.key: some[table.key], **part}))
+        events = pd.concat(parts)
+    events = events[events[table.key].isin(people[table.key])]
+    own = [table.key, *schema.released_columns]
+    return people[own], events[[table.key, *table.measured_columns]]
+
+
+def coded(schema: Schema, domain: EventDomain, people: pd.DataFrame, table: pd.DataFrame) -> Cohort:
+    """Code people and their events as declared."""
+    [events], chunk = schema.events, encode_chunk(people, schema)
+    rows, day = coded_events(events, domain, table)
+    names, keys = (one[events.key].astype(str).to_numpy(str) for one in (people, table))
+    found, ties = events_of((keys, rows.codes, day), names.tolist(), np.zeros(len(names)))
+    return Cohort(codes=chunk.codes, label=chunk.label, events=first_events(domain, found, ties))
 
 
 def counted(domain: EventDomain, some: Cohort) -> dict[str, Any]:
@@ -181,27 +174,55 @@ def figures(domain: EventDomain, made: Cohort, held: Cohort) -> dict[str, float]
     }
 
 
+def readmission(stays: pd.DataFrame, held: pd.DataFrame) -> float:
+    """Return the AUC on held-out stays of a model of released ones, as of the flat release."""
+    schema = TableSchema(**site_document(READMISSION)["schema"]).model_dump(mode="json")
+    made, real = (table_view(table, schema) for table in (stays, held))
+    scores = predicted(fitted(made, TREES), made, real, n_labels=2)[:, 0]
+    return float(roc_auc_score(real.label == 0, scores))
+
+
 def row_of(
-    dataset: Literal["nafld", "nafld-diagnoses"],
-    method: Literal["clustmix", "real"] = "clustmix",
+    dataset: Literal["nafld", "nafld-diagnoses", "physionet2012-labs", "diabetes130-stays"],
+    method: Literal["clustmix", "flat", "real"] = "clustmix",
     epsilon: float = 1.0,
     seed: int = 0,
 ) -> ResultRow:
-    """Make the row of a split; of real people, those that a release reads against the others."""
-    folder, domain = data_folders(load_settings().data_places)[0] / "nafld", TABLES[dataset]
-    people = pd.read_parquet(folder / "nafld1.parquet").sample(frac=1.0, random_state=seed)
-    table = pd.read_parquet(folder / f"nafld{2 if dataset == 'nafld' else 3}.parquet")
-    cut, noisy = int(TEST * len(people)), method != "real"
-    held, train = (cohort(dataset, part, table) for part in (people[:cut], people[cut:]))
-    started = time.monotonic()
-    made = released(domain, train, epsilon) if noisy else train
+    """Make the row of a split; of real people, those that a release reads against the others.
+
+    Flat are as many stays of a release of stays as rows, for their readmission.
+    """
+    (schema, patients), noisy = declared(dataset), method != "real"
+    [table], (people, events) = schema.events, frames(dataset, schema)
+    people, key = people.sample(frac=1.0, random_state=seed), table.key
+    cut = int(TEST * len(people))
+    held, train = (
+        (one, events[events[key].isin(one[key])]) for one in (people[:cut], people[cut:])
+    )
+    made, started, found = train, time.monotonic(), dict[str, float]()
+    target: dict[str, Any] = {"epsilon": epsilon, "delta": DELTA, "patients": patients}
+    if method == "flat":
+        flat = Schema(**{**site_document(READMISSION)["schema"], "ignore": ["day"]})
+        model = ClustMix(flat, patient_column=key, max_rows_per_patient=5, **target)
+        made = train[0], model.fit(train[1].merge(train[0])).sample(len(train[1]))
+    elif noisy:
+        model = ClustMix(schema, patient_column=key, **target)
+        model.fit(train[0], events={table.name: train[1]})
+        made = tuple(model.sample(len(train[0])).values())
     seconds = round(time.monotonic() - started, 2)
+    if method != "flat":
+        domain = event_release(schema, schema.events, domain_of(schema)).tables[table.name]
+        found = figures(domain, *(coded(schema, domain, *one) for one in (made, held)))
+    if dataset == STAYS:
+        stays = made[1] if method == "flat" else made[1].merge(made[0])
+        found = {name: one for name, one in found.items() if not name.startswith("auc")}
+        found["auc_readmission"] = readmission(stays, held[1].merge(held[0]))
     return ResultRow(
         dataset=dataset, method=method, analysis="proven" if noisy else "none",
         epsilon=epsilon if noisy else None, delta=DELTA if noisy else None,
-        seed=seed, source=IN_PROCESS, rows=len(train.codes), rows_out=len(made.codes),
+        seed=seed, source=IN_PROCESS, rows=len(train[0]), rows_out=len(made[0]),
         wall_seconds=seconds, peak_rss_mib=getrusage(RUSAGE_SELF).ru_maxrss / 1024,
-        figures={name: round(value, 5) for name, value in figures(domain, made, held).items()},
+        figures={name: round(float(value), 5) for name, value in found.items()},
     )  # fmt: skip
 
 

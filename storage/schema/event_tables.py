@@ -75,6 +75,8 @@ class EventDeclaration(Declaration):
     """Column of numbers whose meaning depends on the kind."""
     values: dict[Level, ValueBins | None] = Field(default_factory=dict)
     """Bounds and bins of the value by kind, null for a kind without one; else its own."""
+    label: Name | None = None
+    """Further column of levels to predict, measured as the label of a table is."""
     gaps: _Edges | None = None
     """Lower edges in days, from 0, of bins of the time since the event before. By default 0, 1, 8,
     31, 91, 181, 366 and 731, if the bounds of the moment are as far apart."""
@@ -90,7 +92,7 @@ class EventDeclaration(Declaration):
     def _check(self) -> Self:
         own = {one.name: one for one in self.columns}
         names = [self.key, *(one.name for one in self.columns), *self.ignore]
-        roles = [one for one in (self.at.column, self.kind, self.value) if one is not None]
+        roles = [self.at.column, *filter(None, (self.kind, self.value, self.label))]
         lost = [f"{one}{did_you_mean(one, own)}" for one in roles if one not in own]
         refuse_together(
             f"expected a declared column, found {one}; list it in columns" for one in lost
@@ -106,6 +108,7 @@ class EventDeclaration(Declaration):
             "another name than patients": self.name == PATIENTS,
             "at: a date or an integer without missing values": not whole,
             "kind: a column of levels without missing values": kind is not None and not levels,
+            "label: a column of levels": isinstance(own.get(self.label or ""), NumericColumn),
             "value: a column of numbers": value is not None and not number,
             "values beside a value": self.values and not value,
             f"values: levels of the kind, found {', '.join(sorted(strangers))}": strangers,

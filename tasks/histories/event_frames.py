@@ -56,6 +56,7 @@ def event_release(
 def _domain(table: EventDeclaration, since: NumericColumn | None) -> EventDomain:
     values = [one for one in table.values_by_kind if one is not None]
     others = ((o.n_codes, isinstance(o, NumericColumn), o.has_missing) for o in table.others)
+    names = [None, *(one.name for one in table.others)]
     return EventDomain(
         n_values=tuple(1 if one is None else one.n_codes for one in table.values_by_kind),
         value_missing=any(one.has_missing for one in values),
@@ -63,6 +64,7 @@ def _domain(table: EventDeclaration, since: NumericColumn | None) -> EventDomain
         gaps=table.gap_edges,
         offsets=tuple(table.offset_edges(since)),
         most=table.max_rows_per_patient,
+        label=names.index(table.label) or None,
     )
 
 

@@ -8,6 +8,7 @@ planned; there is no other way for a method to learn anything about the rows.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -98,25 +99,29 @@ class Curator:
         self._seal = seal
         self._beside = beside or {}
         self._n_draws: dict[str, int] = {}
+        self._prefix = ""
 
     @property
     def event(self) -> Composed:
         """The composition of the events that really happened, in order."""
-        own = {one.name for one in self.plan.statistics}
-        drawn = [(name, n) for name, n in self._n_draws.items() if name in own]
-        return Composed(events=tuple(self.plan[name].event_of(n) for name, n in drawn))
+        own = {self._prefix + one.name: one for one in self.plan.statistics}
+        drawn = [(own[name], n) for name, n in self._n_draws.items() if name in own]
+        return Composed(events=tuple(one.event_of(n) for one, n in drawn))
 
-    def of(self, plan: MeasurementPlan, table: str | None = None) -> "Curator":
+    def of(self, plan: MeasurementPlan, table: str | None = None, prefix: str = "") -> "Curator":
         """Return the curator of a part of the plan, of these rows or of a table beside them.
+
+        The prefix is before the names of the part, in the whole plan and of what is sealed.
 
         Privacy
         -------
         Every draw of a part is one of the whole plan (else ValueError), and counts in it.
         """
-        if any(self.plan[one.name] != one for one in plan.statistics):
+        named = [replace(one, name=prefix + one.name) for one in plan.statistics]
+        if any(self.plan[one.name] != one for one in named):
             raise ValueError("expected a part of the plan, found another statistic")
         part = copy(self)
-        part.plan = plan
+        part.plan, part._prefix = plan, self._prefix + prefix
         part._shards = self._shards if table is None else self._beside[table]
         return part
 
@@ -137,6 +142,7 @@ class Curator:
         Every draw has its own noise. Event: one discrete Gaussian.
         """
         planned = self.plan[name]
+        name = self._prefix + name
         earlier = self._n_draws.get(name, 0)
         if earlier >= planned.n_draws:
             raise ValueError(
@@ -148,7 +154,7 @@ class Curator:
             raise ValueError(f"expected shape {planned.shape} for {name!r}, found {exact.shape}")
         noisy = discrete_gaussian_mechanism(
             exact,
-            statistic=planned.name,
+            statistic=name,
             l2_sensitivity=planned.l2_sensitivity,
             noise_stddev=planned.noise_stddev,
             adjacency=Adjacency.ADD_REMOVE,

@@ -15,7 +15,7 @@ TESTS = ("hdl", "sbp", "note")
 AT = {"column": "taken", "since": "admitted", "not_before": "admitted", "until": "gone"}
 LABS = clustmix.EventTable(
     name="labs", key="who", max_rows_per_patient=5, at=AT,
-    kind="test", value="value", offsets=(0, 50, 100, 200),
+    kind="test", value="value", label="lab", offsets=(0, 50, 100, 200),
     values={"sbp": {"lower": 80, "upper": 200, "bins": 6}, "note": None},
     columns=(
         clustmix.DateColumn(name="taken", lower="2020-01-01", upper="2021-12-31", bins="year"),
@@ -115,7 +115,8 @@ def test_all_tables_are_one_guarantee(model):
     plan = model.plan()
     assert plan.measurement.event.events == model.guarantee_.events
     shares = plan.to_frame().set_index("statistic")["share"]
-    assert shares[["labs.transitions", "visits.transitions"]].tolist() == pytest.approx([0.4, 0.2])
+    parts = shares.groupby(shares.index.str.partition(".").get_level_values(0)).sum()
+    assert parts[["labs", "visits"]].tolist() == pytest.approx([0.4, 0.2])
     assert "rows of labs and visits; at most 9" in str(model.guarantee_)
     curator = Curator(plan=plan.measurement, shards=[], noise_source=None)
     other = clustmix.ClustMix(alone, **TARGET).plan().measurement
@@ -196,6 +197,8 @@ def test_cells_that_are_not_declared_are_refused_by_rule_and_column(table, colum
         ({"at": {"column": "lab"}}, "expected at: a date or an integer"),
         ({"values": {"crp": None}}, "expected values: levels of the kind"),
         ({"gaps": (1, 2)}, "expected gaps: edges from 0"),
+        ({"label": "test"}, "expected each column once, in one role"),
+        ({"value": None, "values": {}, "label": "value"}, "expected label: a column of levels"),
         ({"name": "patients"}, "expected another name than patients"),
         ({"at": {"column": "taken", "since": "sex"}}, "at.since of labs"),
         ({"at": {"column": "taken", "until": "died"}}, "at.until of labs"),

@@ -34,6 +34,7 @@ LABS = {
     "offsets": [0, 8, 31, 121],
     "kind": "test",
     "value": "value",
+    "label": "unit",
     "values": {"note": None, "sodium": {"lower": 120, "upper": 160, "bins": 8}},
     "columns": [
         {"name": "taken", **DAY},

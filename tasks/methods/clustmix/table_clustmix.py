@@ -12,7 +12,7 @@ Source of the chain: Madl et al., "Approximate, Adapt, Anonymize (3A)", Algorith
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -50,15 +50,21 @@ _SHIFTS, _SHIFT_TOLERANCE, _NO_SHARE, _NEVER = 50, 1e-6, 1e-12, np.finfo(np.floa
 
 @dataclass(frozen=True, slots=True)
 class TableClustMix:
-    """ClustMix bound to the public domain of a table or of item sets."""
+    """ClustMix bound to the public domain of a table or of item sets.
+
+    Where public rows (N, d) are `given` to fit the label model on, no pairs are measured.
+    """
 
     domain: EncodingDomain
     effort: Effort = field(default_factory=Effort)
+    given: Codes | None = None
 
     def plan(self, *, mu: float) -> MeasurementPlan:
         """Every noisy statistic and its noise, from public values alone."""
         patients, parts = self.domain.patients, self.domain.parts
-        return draws.plan_of(self._layout, patients=patients, mu=mu, parts=parts)
+        plan = draws.plan_of(self._layout, patients=patients, mu=mu, parts=parts)
+        own = [one for one in plan.statistics if self.given is None or one.name != PAIR_TABLES]
+        return replace(plan, statistics=tuple(own))
 
     def stages(self) -> tuple[Stage, ...]:
         """Return the stages; the last draws are made by mixing."""
@@ -204,7 +210,7 @@ class TableClustMix:
     ) -> tuple[list[estimates.DrawnPairs], Released]:
         """Choose the pairs and draw their tables, where there are several columns."""
         layout = self._layout
-        if layout.n_columns == 1:
+        if layout.n_columns == 1 or self.given is not None:
             return [], {"code_groups": np.arange(layout.width)}
         planned, parts, mu = curator.plan[PAIR_TABLES], self.domain.parts, curator.plan.mu
         choice = rule.choose_pairs(
@@ -240,24 +246,24 @@ class TableClustMix:
         layout = self._layout
         if self._split(curator).kernel == 0.0:
             return {}
-        association = association_with_label(
-            layout,
-            released["counts_by_label"],
-            released["label_shares"],
-            stddev=float(released["counts_stddev"]),
-        )
+        by_label, labels = released["counts_by_label"], released["label_shares"]
+        noise, points = float(released["counts_stddev"]), self.effort.points
+        association = association_with_label(layout, by_label, labels, stddev=noise)
+        shares, sample = released["code_shares"], self._public_sample(released)
         with threadpool_limits(1, user_api="blas"):
             kernel = KernelMap.fitted(
                 layout,
-                released["code_shares"],
+                shares,
                 association,
-                self._public_sample(released),
-                n_points=self.effort.points,
+                sample,
+                n_points=points,
                 n_products=curator.plan[draws.KERNEL_ROUND].shape[0] - N_FEATURES,
             )
         return kernel.released
 
     def _public_sample(self, released: Released) -> Codes:
+        if self.given is not None:
+            return self.given
         rules, n_rows = self.domain.rules, self.effort.fit_rows
         return public_sample(self._layout, released, rules, n_rows=n_rows)
 

@@ -58,7 +58,8 @@ class EventDomain:
     Of each of the T kinds, `n_values` are the codes of its value, 1 where it has none; the last
     code is a missing value if there is such. A table without kinds has one. `gaps` are the lower
     edges, in days and from 0, of the bins of the gap to the event before; `offsets` all edges of
-    the bins of a patient's first moment. The first `most` events of a patient are kept.
+    the bins of a patient's first moment. The first `most` events of a patient are kept. The `label`
+    is a further column, by its place among the codes.
 
     From these follow `starts`, the first joint code of each kind, with their number C at the end;
     `kind_of` each joint code, T for the code after all, which stands for no event; `places` (C,) of
@@ -73,6 +74,7 @@ class EventDomain:
     gaps: tuple[float, ...]
     offsets: tuple[float, ...]
     most: int
+    label: int | None = None
 
     def __post_init__(self) -> None:
         if not (1 <= self.most <= MOST_EVENTS and 1 <= sum(self.n_values) <= MOST_CODES):

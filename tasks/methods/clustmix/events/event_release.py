@@ -20,7 +20,7 @@ from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.measurement_plan import MeasurementPlan
 from tasks.measurement.method import PUBLIC_SEED, Released, Stage
 from tasks.methods.clustmix.events.event_domain import EventDomain, Events, hidden_codes
-from tasks.methods.clustmix.events.event_table import EventTable
+from tasks.methods.clustmix.events.event_table import EventTable, labelled_rows
 from tasks.methods.clustmix.events.histories import draw_histories, fitted
 from tasks.methods.clustmix.table_clustmix import TableClustMix
 
@@ -82,13 +82,19 @@ class EventRelease:
     ) -> tuple[dict[str, Events], Codes]:
         """Draw the events of sampled rows of `of_patients`, inside bounds, and labels again.
 
-        A label reads the events, by hidden codes that are theirs; shares of labels stay.
+        A label reads the events, by hidden codes that are theirs; shares of labels stay. So does
+        the label of an event, by its own columns.
         """
         found, codes = {}, rows[0].copy()
         for name, table in self.tables_at(1.0).items():
             own = [key for key in released if key.startswith(f"{name}.")]
             model = {key.removeprefix(f"{name}."): released[key] for key in own}
             events = draw_histories(table, model, codes, bounds=bounds[name], rng=rng)
+            if table.labelled is not None and len(events.patient):
+                columns, method = table.labelled
+                made = labelled_rows(table.records(events, codes), columns=columns)
+                label = method.relabelled(model, made.codes, made.label, rng)
+                events.codes[:, table.events.label] = label
             codes[:, table.hidden] = hidden_codes(table.events, events, n_patients=len(codes))
             found[name] = events
         return found, self.of_patients.relabelled(released, codes, rows[1], rng)
@@ -124,4 +130,16 @@ class EventRelease:
         values = table.measure(curator.of(table.plan, name))
         codes, _ = self.of_patients.sample(released, n_rows=_FIT_PATIENTS, rng=rng)
         model = fitted(table, values, codes, n_patients=float(released["patients"]))
+        if table.labelled is not None:
+            columns, method = table.labelled
+            made = table.records(draw_histories(table, model, codes, rng=rng), codes)
+            # By their weights, records are as those of patients.
+            chance, given = made.weight / made.weight.sum(), np.zeros((_FIT_PATIENTS, len(columns)))
+            if len(made):
+                given = rng.choice(made.codes[:, columns], _FIT_PATIENTS, p=chance)
+            method = replace(method, given=given[:, :-1].astype(np.uint16))
+            part = curator.of(table.label_plan, name, f"{table.name}.")
+            part.recode(labelled_rows, columns=columns)
+            for stage in method.stages():
+                model |= stage.run(part, model)
         return {f"{name}.{key}": array for key, array in model.items()}

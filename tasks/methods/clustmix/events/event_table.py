@@ -6,9 +6,10 @@ kind, and the patient's level of it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.measurement_plan import MeasurementPlan, SumRequest, plan_measurement
 from tasks.methods.clustmix.events import event_domain
 from tasks.methods.clustmix.events.event_domain import LEVELS, CodedColumn
+from tasks.methods.clustmix.table_clustmix import TableClustMix
 from tasks.methods.clustmix.tables import table_rule as rule
 from tasks.methods.clustmix.tables.table_draws import pair_tables
 from tasks.methods.clustmix.tables.table_layout import Layout, pair_cells
@@ -48,7 +50,8 @@ class EventTable:
     kind on the grid, unknown, or none, and `level` the patient's. Measured are `coarse` columns as
     well, each with its column of records and the groups (k,) of the codes of that: the kinds of
     both events, the groups of the places of the last value and of this one, and the level alone. A
-    table of few cells stands out of the noise of many.
+    table of few cells stands out of the noise of many. The `label_plan` has the draws of a label of
+    events, by their names in the table of the `labelled` columns; `own_mu` is what they leave.
     """
 
     events: event_domain.EventDomain
@@ -86,6 +89,10 @@ class EventTable:
         coarse = [CodedColumn(int(groups.max()) + 1) for _, groups in self.coarse.values()]
         self.layout = _layout([*self.columns.values()])
         self.measured = _layout([*self.columns.values(), *coarse])
+        labelled, none = self.labelled, MeasurementPlan(mu=self.mu, statistics=())
+        self.label_plan = none if labelled is None else labelled[1].plan(mu=self.mu)
+        spent = sum(one.mu**2 for one in self.label_plan.statistics)
+        self.own_mu = float(np.sqrt(self.mu**2 - spent))
 
     def known(self, codes: Codes) -> Integers:
         """Return the first columns of records of patients with events and codes (n, d')."""
@@ -114,7 +121,7 @@ class EventTable:
             of_pairs = (np.triu(used) * np.outer(inner, inner)).sum()
             return float(np.sqrt(of_pairs / (1.0 - _ONE_WAYS)))
 
-        stddev = norm() / (self.mu * rule.declared_patients(self.patients.patients))
+        stddev = norm() / (self.own_mu * rule.declared_patients(self.patients.patients))
         noise = rule.DEVIATION * float(self.events.starts[-1]) ** 2 * stddev
         used[followed[0]] = used[followed[0][::-1]] = noise <= _MOST_NOISE
         # The patient's own columns are known; of coarse ones the kind alone is measured.
@@ -129,10 +136,32 @@ class EventTable:
 
     @cached_property
     def plan(self) -> MeasurementPlan:
-        """The one draw, whose sensitivity is that of `table_draws.pair_tables`: see `records`."""
+        """The draw of `table_draws.pair_tables`, with its sensitivity: see `records`; labels."""
         cells = int(pair_cells(self.choice.n_groups, self.choice.used).sum())
         request = SumRequest(self.name, (self.measured.width + cells,), share=1.0)
-        return plan_measurement([request], mu=self.mu)
+        own = plan_measurement([request], mu=self.own_mu).statistics
+        more = (replace(one, name=f"{self.name}.{one.name}") for one in self.label_plan.statistics)
+        return MeasurementPlan(mu=self.mu, statistics=(*own, *more))
+
+    @cached_property
+    def labelled(self) -> tuple[list[int], TableClustMix] | None:
+        """Columns of records as a table whose label is the last one, and its method; if any.
+
+        They are the patient's, the kind, the group of the value and the further columns. Of the
+        budget of such a table the transitions have what is for its pairs.
+        """
+        if self.events.label is None:
+            return None
+        own = [*range(len(self.given)), self.at["kind"], self.at["place"], *self.event[1:]]
+        own.remove(label := self.event[self.events.label])
+        shape: dict[str, Any] = {
+            one: tuple(getattr(self.measured, one)[column] for column in own)
+            for one in ("n_codes", "has_missing", "numeric")
+        }
+        levels, none = range(self.measured.n_codes[label]), np.empty((0, len(own)), np.uint16)
+        names, of = (tuple(map(str, one)) for one in (own, levels))
+        table = replace(self.patients, column_names=names, label_levels=of, rules=None, **shape)
+        return [*own, label], TableClustMix(table, given=none)
 
     def measure(self, curator: Curator) -> Floats:
         """Draw the sums of the records that the curator has."""
@@ -181,6 +210,12 @@ class EventTable:
             weight=1.0 / counts,
             fold=np.zeros(len(own), dtype=np.uint8),
         )
+
+
+def labelled_rows(rows: EncodedRows, *, columns: Sequence[int]) -> EncodedRows:
+    """Return columns of records, the last of them as a label: each row by itself."""
+    codes = rows.codes[:, columns]
+    return replace(rows, codes=codes[:, :-1], label=codes[:, -1])
 
 
 def _layout(columns: Sequence[CodedColumn]) -> Layout:

@@ -10,6 +10,8 @@ from measuring import NoNoise, NotingExecutor, domain_with, norm_of
 
 from privacy.errors import ConfigurationError
 from tasks.measurement.curator import Curator
+from tasks.measurement.encoded import EncodedRows
+from tasks.measurement.method import measure
 from tasks.methods.clustmix.events.event_domain import (
     LEVELS,
     CodedColumn,
@@ -19,7 +21,7 @@ from tasks.methods.clustmix.events.event_domain import (
     hidden_codes,
 )
 from tasks.methods.clustmix.events.event_release import EventRelease
-from tasks.methods.clustmix.events.event_table import EventTable
+from tasks.methods.clustmix.events.event_table import EventTable, labelled_rows
 from tasks.methods.clustmix.events.histories import draw_histories, fitted
 
 PATIENTS = domain_with(5, 2, numeric=(0,), patients=400)
@@ -31,6 +33,7 @@ DOMAINS = {
     "one kind": EventDomain(
         n_values=(4,),
         others=(CodedColumn(n_codes=2), CodedColumn(n_codes=3, numeric=True)),
+        label=1,
         gaps=(0, 7),
         offsets=(0, 5, 10),
         most=5,
@@ -79,7 +82,7 @@ def test_no_history_moves_the_draw_by_more_than_planned_and_one_nearly_does(tabl
     rows = table.records(everybody, codes)
     curator = Curator(plan=table.plan, shards=[rows], noise_source=NoNoise(), executor=executor)
     table.measure(curator)
-    assert curator.event == table.plan.event
+    assert curator.event.events == table.plan.event.events[:1]
     contribution, public = executor.asked[0]
     without, most = contribution(rows, **public), 0.0
     bound = table.plan["transitions"].l2_sensitivity
@@ -303,6 +306,43 @@ def test_tables_share_what_is_not_declared():
     assert [one.mu**2 for one in release.tables_at(MU).values()] == pytest.approx([0.4, 0.3])
     parts = [sum(one.mu**2 for one in release.plan(mu=MU).statistics), MU**2]
     assert parts[0] == pytest.approx(parts[1], rel=1e-6)
+
+
+def test_a_label_of_events_has_the_draws_of_a_table_and_follows_the_columns_of_an_event():
+    n, rng, domain = 1_500, np.random.default_rng(0), DOMAINS["one kind"]
+    events, ties = made_up(domain, n, 7)
+    chance = np.array([0.1, 0.5, 0.9])[events.codes[:, 2]]
+    events.codes[:, 1] = rng.random(len(ties)) < chance
+    events, codes = first_events(domain, events, ties), patient_codes(n)
+    release, executor, sealed = release_of(domain, shares=[None]), NotingExecutor(), {}
+    table = release.tables_at(MU)["0"]
+    hidden = hidden_codes(domain, events, n_patients=n)
+    people = EncodedRows(
+        codes=np.concatenate([codes, hidden], axis=1), label=codes[:, 1], weight=np.ones(n),
+        fold=np.zeros(n, dtype=np.uint8),
+    )  # fmt: skip
+    rows = table.records(events, codes)
+    curator = Curator(
+        plan=release.plan(mu=MU), shards=[people], noise_source=NoNoise(), executor=executor,
+        seal=sealed.__setitem__, beside={"0": [rows]},
+    )  # fmt: skip
+    found = measure(release, curator)
+    assert curator.event == curator.plan.event
+    assert [*sealed] == [one.name for one in curator.plan.statistics]
+    own = [name for name in sealed if name.startswith("0.transitions.")]
+    assert own == [f"0.transitions.{one.name}" for one in table.label_plan.statistics]
+    plain = labelled_rows(rows, columns=table.labelled[0])
+    assert plain.codes.shape[1] == PATIENTS.n_columns + 3
+    np.testing.assert_array_equal(plain.label, events.codes[:, 1])
+    for name, (contribution, public) in zip(own, executor.asked[-len(own) :], strict=True):
+        parts = [plain.only(events.patient == one) for one in range(100)]
+        moved = [norm_of(contribution(part, **public)) for part in parts]
+        assert max(moved) <= curator.plan[name].l2_sensitivity
+    made = release.of_patients.sample(found, n_rows=n, rng=rng)
+    bounds = {"0": np.tile([-np.inf, np.inf], (n, 1))}
+    drawn = release.histories(found, made, bounds, rng)[0]["0"].codes
+    means = [drawn[drawn[:, 2] == one, 1].mean() for one in range(3)]
+    assert means == pytest.approx([0.1, 0.5, 0.9], abs=0.12)
 
 
 def test_many_kinds_share_a_level_and_leave_the_large_table_out():
